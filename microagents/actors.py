@@ -170,10 +170,14 @@ def _handlers(role: type[Role]) -> Iterator[tuple[type[Message], str]]:
             continue
         messages = _messages_of(role, name, method)
         if not messages and name in inherited:
-            raise InvalidDefinition(f"{role.__qualname__}.{name} overrides a handler; annotate its argument with the message, as there")
+            raise InvalidDefinition(
+                f"{role.__qualname__}.{name} overrides a handler; annotate its argument with the message, as there"
+            )
         for message in messages:
             if message in seen:
-                raise InvalidDefinition(f"{role.__qualname__} handles {message.__name__} twice: in {seen[message]} and in {name}")
+                raise InvalidDefinition(
+                    f"{role.__qualname__} handles {message.__name__} twice: in {seen[message]} and in {name}"
+                )
             seen[message] = name
             yield message, name
 
@@ -191,10 +195,16 @@ def _messages_of(role: type[Role], name: str, method: Callable[..., object]) -> 
             return ()
         raise InvalidDefinition(f"{handler}: {error}; define messages and replies at module level") from None
     given = hints.get(parameters[0].name) if parameters else None
-    if isinstance(given, UnionType) and len(parameters) == 1 and all(issubclass(each, Request) for each in get_args(given)):
+    if (
+        isinstance(given, UnionType)
+        and len(parameters) == 1
+        and all(issubclass(each, Request) for each in get_args(given))
+    ):
         return get_args(given)
     if isinstance(given, type) and issubclass(given, Request | Stream) and len(parameters) > 1:
-        raise InvalidDefinition(f"{handler} handles {given.__name__}, so it can take no other argument; put it into the message")
+        raise InvalidDefinition(
+            f"{handler} handles {given.__name__}, so it can take no other argument; put it into the message"
+        )
     if not (isinstance(given, type) and issubclass(given, Request | Stream)):
         if looks_like_handler:
             raise InvalidDefinition(
@@ -364,7 +374,9 @@ class Strategy(BaseModel):
         first, reply = task.first_prompt(), task.reply_type()
         return () if first is None or reply is None else [(first, reply)]
 
-    def solution(self, of_input: int, task: Task, pool: Sequence[str], rows: Mapping[str, Any], open_elections: Sequence[Any]) -> Struct:
+    def solution(
+        self, of_input: int, task: Task, pool: Sequence[str], rows: Mapping[str, Any], open_elections: Sequence[Any]
+    ) -> Struct:
         """Return the recorded work on one input, for ``show``. Only called with `draws_solution`.
 
         Args:

@@ -82,7 +82,9 @@ class PeerLost(MicroagentsError):
     def at_work_on(self, inputs: Sequence[int]) -> PeerLost:
         """Return the same error with the inputs that the replica was at work on: code of one of them may have ended its process."""
         replica, cause = self.args
-        named = ", ".join(map(str, inputs[:MAX_INPUTS])) + ("" if len(inputs) <= MAX_INPUTS else f" and {len(inputs) - MAX_INPUTS:,} more")
+        named = ", ".join(map(str, inputs[:MAX_INPUTS])) + (
+            "" if len(inputs) <= MAX_INPUTS else f" and {len(inputs) - MAX_INPUTS:,} more"
+        )
         return PeerLost(replica, f"{cause}; it was at work on input{'s' * (len(inputs) > 1)} {named}")
 
 

@@ -124,7 +124,9 @@ def reply_type(message: type[Message]) -> Any:
     """
     reply = _named_reply(message, {})
     if reply is None or isinstance(reply, TypeVar):
-        raise InvalidDefinition(f"{message.__qualname__} does not name its reply; write class {message.__name__}(Request[ReplyType])")
+        raise InvalidDefinition(
+            f"{message.__qualname__} does not name its reply; write class {message.__name__}(Request[ReplyType])"
+        )
     # `get_type_hints` resolves forward references ("Entry") in annotations only, so an annotation is made of the reply.
     holder = type("_", (), {"__annotations__": {"reply": reply}, "__module__": message.__module__})
     try:

@@ -135,7 +135,9 @@ def _type_text(gives: Any) -> str:
     """Write types in words, such as ``a Prompt or None``."""
     named = {bool: "True, False", NoneType: "None", int: "a whole number", str: "a text", float: "a number"}
     kinds = gives if isinstance(gives, tuple) else (gives,)
-    text = ", ".join(named.get(each) or f"{'an' if each.__name__[:1] in 'AEIOU' else 'a'} {each.__name__}" for each in kinds)
+    text = ", ".join(
+        named.get(each) or f"{'an' if each.__name__[:1] in 'AEIOU' else 'a'} {each.__name__}" for each in kinds
+    )
     return " or ".join(text.rsplit(", ", 1))
 
 
@@ -145,7 +147,9 @@ def _line(error: BaseException, method: Callable[..., Any]) -> str:
     if not lines:  # the method could not be called
         return _first_line(method)
     first = next((frame for frame, _ in lines if _is_of_user(frame)), lines[0][0])
-    return _location(*[(frame.f_code, line) for frame, line in lines if frame.f_code.co_filename == first.f_code.co_filename][-1])
+    return _location(
+        *[(frame.f_code, line) for frame, line in lines if frame.f_code.co_filename == first.f_code.co_filename][-1]
+    )
 
 
 def _first_line(method: Callable[..., Any]) -> str:

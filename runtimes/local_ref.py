@@ -29,7 +29,8 @@ class LocalRef:
     def __init__(self, name: str, role: Role, scope: TaskScope) -> None:
         self.name = name
         self._handlers: dict[type[Message], tuple[Callable[[Any], Any], Any]] = {
-            message: (getattr(role, method), _checkable(reply_type(message))) for message, method in role.handlers.items()
+            message: (getattr(role, method), _checkable(reply_type(message)))
+            for message, method in role.handlers.items()
         }
         """By message: the handler, and the type of its reply as `_checkable` gives it."""
         self._gate = None if role.concurrency is None else asyncio.Semaphore(role.concurrency)
@@ -51,7 +52,11 @@ class LocalRef:
             RoleFailed: the handler raised an error that is no `MicroagentsError`, or its reply has the wrong type.
         """
         # Most asks need neither mailbox nor gate, and save a second coroutine around `_handle`.
-        return self._ask_after_mailbox(request) if self._mailbox.is_blocking or self._gate is not None else self._handle(request)
+        return (
+            self._ask_after_mailbox(request)
+            if self._mailbox.is_blocking or self._gate is not None
+            else self._handle(request)
+        )
 
     async def stream(self, request: Stream[R]) -> AsyncGenerator[R]:
         """Handle a streamed request in the caller's task, after all one-way messages that came before it.
@@ -133,7 +138,9 @@ class LocalRef:
         return reply
 
     def _mistyped(self, request: Message, reply: object, expected: Any) -> RoleFailed:
-        return RoleFailed(self.name, type(request).__name__, f"it answered {reply!r:.200}, which is not {_shown(expected)}")
+        return RoleFailed(
+            self.name, type(request).__name__, f"it answered {reply!r:.200}, which is not {_shown(expected)}"
+        )
 
     def _failed(self, request: Message, error: BaseException) -> BaseException:
         """Return the error for the caller: a cancellation of the caller's own task as it is, any other error as a failure of the role."""

@@ -76,7 +76,9 @@ def case_of(ticket: int) -> Case:
         for number, goods in enumerate(random.sample(GOODS, 3))
     )
     name = random.choice(("Ada", "Bo", "Chen", "Dana", "Eli", "Fay", "Gus", "Hana"))
-    return Case(customer=customer, name=name, orders=orders, wanted=random.choice(orders).order, fault=random.choice(FAULTS))
+    return Case(
+        customer=customer, name=name, orders=orders, wanted=random.choice(orders).order, fault=random.choice(FAULTS)
+    )
 
 
 class World:

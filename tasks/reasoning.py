@@ -161,7 +161,9 @@ class MultipleChoice(PublicQuestion[Letter]):
     @cached_property
     def letters(self) -> tuple[str, ...]:
         """Labels of the choices."""
-        return tuple(label.strip().upper() for label in self.labels) or tuple(string.ascii_uppercase[: len(self.choices)])
+        return tuple(label.strip().upper() for label in self.labels) or tuple(
+            string.ascii_uppercase[: len(self.choices)]
+        )
 
     @cached_property
     def right(self) -> str | None:

@@ -69,7 +69,9 @@ class Sorting(WorkedProblem[Sorted]):
         return _cut(numbers[:middle], numbers[middle:])
 
     def expert_composition(self, asked: ToCompose) -> Sorted:
-        halves = (msgspec.json.decode(each, type=Sorted).numbers for each in (asked.answer_to_first, asked.answer_to_second))
+        halves = (
+            msgspec.json.decode(each, type=Sorted).numbers for each in (asked.answer_to_first, asked.answer_to_second)
+        )
         return Sorted(numbers=tuple(merge(*map(sorted, halves))))
 
     def mistake(self, prompt: Prompt, right: Reply, rng: Random) -> Reply:

@@ -13,7 +13,22 @@ from typer.main import get_command
 
 from microagents import interrupts
 from microagents.cli.command import Command, with_shared_options
-from microagents.cli.commands import compare, ctl, decide, doctor, estimate, export, init, resume, rm, run, serve, show, step, study
+from microagents.cli.commands import (
+    compare,
+    ctl,
+    decide,
+    doctor,
+    estimate,
+    export,
+    init,
+    resume,
+    rm,
+    run,
+    serve,
+    show,
+    step,
+    study,
+)
 from microagents.cli.commands import list as list_
 from microagents.cli.reporting import EXIT_CODES, exit_on_error
 from microagents.errors import InvalidUsage
@@ -99,7 +114,9 @@ def _show_version(given: bool) -> None:
 
 @app.callback()
 def _options(
-    version: Annotated[bool, typer.Option("--version", is_eager=True, callback=_show_version, help="Show the version and exit.")] = False,
+    version: Annotated[
+        bool, typer.Option("--version", is_eager=True, callback=_show_version, help="Show the version and exit.")
+    ] = False,
 ) -> None:
     """Do long tasks with language models without an error: every small decision is an election."""
 

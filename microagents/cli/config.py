@@ -67,7 +67,9 @@ def warn_of_unknown_variables(context: typer.Context) -> None:
     for name in given:
         if name not in known:
             near = get_close_matches(name.removeprefix(PREFIX), [each.removeprefix(PREFIX) for each in known], n=1)
-            warn(f"the variable {name} is ignored: no option has this name{f'; did you mean {PREFIX}{near[0]}?' if near else ''}")
+            warn(
+                f"the variable {name} is ignored: no option has this name{f'; did you mean {PREFIX}{near[0]}?' if near else ''}"
+            )
 
 
 def set_environment(context: typer.Context, variables: Mapping[str, str]) -> None:

@@ -34,7 +34,11 @@ class Groups:
         """
         first = next((each for each in self.representatives if each in same), reply)
         self._representative[vote] = first
-        joined = [each for each, representative in self._representative.items() if representative in same and representative != first]
+        joined = [
+            each
+            for each, representative in self._representative.items()
+            if representative in same and representative != first
+        ]
         for each in joined:
             self._representative[each] = first
         return bool(joined)

@@ -190,7 +190,9 @@ class UntilImprobable(Rule, frozen=True):
         votes = tally.counted + more
         if self.at_most is not None and votes >= self.at_most:
             return True
-        return self.p is not None and tally.counted > 0 and is_improbable(votes - tally.leading, votes, self.p, self.alpha)
+        return (
+            self.p is not None and tally.counted > 0 and is_improbable(votes - tally.leading, votes, self.p, self.alpha)
+        )
 
 
 class Weighed(Rule, frozen=True):
@@ -253,7 +255,9 @@ class RuleByAddress(Rule, frozen=True):
         """
         needed: object = self._rule.votes_needed(tally)
         if isinstance(needed, bool) or not isinstance(needed, int) or needed < 0:
-            raise InvalidDefinition(f"votes_needed() of {self.address} must give a number of votes, 0 or more, not {needed!r}")
+            raise InvalidDefinition(
+                f"votes_needed() of {self.address} must give a number of votes, 0 or more, not {needed!r}"
+            )
         return needed
 
     def winner(self, tally: Tally) -> Hashable:
@@ -271,7 +275,9 @@ class RuleByAddress(Rule, frozen=True):
         """That of the rule itself."""
         outcome = self._rule.outcome(tally)
         if outcome not in get_args(RuleOutcome):
-            raise InvalidDefinition(f"outcome() of {self.address} must give 'decided' or 'argmax', not {outcome!r:.100}")
+            raise InvalidDefinition(
+                f"outcome() of {self.address} must give 'decided' or 'argmax', not {outcome!r:.100}"
+            )
         return outcome
 
     @property
@@ -284,7 +290,9 @@ def _loaded(kind: type[Rule], options: bytes) -> Rule:
     return msgspec.json.decode(options, type=kind)
 
 
-PortableRule = FirstToAheadBy | AheadByHarm | FirstTo | FirstValid | Unanimity | UntilImprobable | Weighed | RuleByAddress
+PortableRule = (
+    FirstToAheadBy | AheadByHarm | FirstTo | FirstValid | Unanimity | UntilImprobable | Weighed | RuleByAddress
+)
 """The rules that a question can hold."""
 
 
@@ -301,9 +309,13 @@ def portable(rule: Rule) -> PortableRule:
         options = msgspec.json.encode(rule, order="deterministic")
         known = resolve(address, Rule) is type(rule) and _loaded(type(rule), options) == rule
     except (TypeError, ValueError, msgspec.MsgspecError) as error:
-        raise InvalidDefinition(f"the options of rule {address} cannot be written as JSON and read back: {error}") from None
+        raise InvalidDefinition(
+            f"the options of rule {address} cannot be written as JSON and read back: {error}"
+        ) from None
     if not known:
-        raise InvalidDefinition(f"rule {address} does not survive JSON; give its class a name of its own, and options that JSON can hold")
+        raise InvalidDefinition(
+            f"rule {address} does not survive JSON; give its class a name of its own, and options that JSON can hold"
+        )
     by_address = RuleByAddress(address=address, options=options)
     if not Tally(by_address).votes_needed:
         raise InvalidDefinition(

@@ -197,7 +197,9 @@ class Books:
         account.output_tokens += usage.output_tokens or 0
         account.cached_tokens += usage.cached_tokens
         account.cache_write_tokens += usage.cache_write_tokens
-        account.cost_usd = None if usage.cost_usd is None or account.cost_usd is None else account.cost_usd + usage.cost_usd
+        account.cost_usd = (
+            None if usage.cost_usd is None or account.cost_usd is None else account.cost_usd + usage.cost_usd
+        )
 
     def expect(self, cost_usd: float) -> None:
         """Note the expected cost from now on."""
@@ -314,7 +316,9 @@ class Books:
 
     def account_with_digests(self) -> Account:
         """A copy of the account so far with its digests. Hashing a tree of decisions takes time."""
-        return structs.replace(self.account(), decisions_sha256=self._combined(self.decisions), ballots_sha256=self._combined(self.ballots))
+        return structs.replace(
+            self.account(), decisions_sha256=self._combined(self.decisions), ballots_sha256=self._combined(self.ballots)
+        )
 
     def _combined(self, digests: Digests) -> str:
         if self.inputs == 1:

@@ -18,7 +18,16 @@ MAX_TEXT_BYTES = 64 * 1024
 """Longer texts of replies are cut."""
 SIBLINGS = ("-wal", "-shm", "-journal")
 """Endings of the files that SQLite keeps beside a journal."""
-UNREADABLE = (sqlite3.Error, msgspec.MsgspecError, ValueError, TypeError, LookupError, AttributeError, OverflowError, RecursionError)
+UNREADABLE = (
+    sqlite3.Error,
+    msgspec.MsgspecError,
+    ValueError,
+    TypeError,
+    LookupError,
+    AttributeError,
+    OverflowError,
+    RecursionError,
+)
 """Errors that reading raises if a journal contains values that this program never writes."""
 
 REJECTED_SEQ = 1 << 32
@@ -113,7 +122,9 @@ def written_ballots(ballots: Sequence[Ballot | Flagged], value: bytes | None) ->
     An entry is ``true`` for the decided value, a string for a red flag, an array for a reply with the probabilities of the options and
     the fallback that gave it, and any other JSON for a different reply.
     """
-    if value is not None and all(isinstance(each, Ballot) and each.value == value and _is_plain(each) for each in ballots):
+    if value is not None and all(
+        isinstance(each, Ballot) and each.value == value and _is_plain(each) for each in ballots
+    ):
         return None
     return "[" + ",".join(_encode_entry(each, value) for each in ballots) + "]"
 

@@ -63,7 +63,11 @@ class Recipe(Struct, frozen=True, kw_only=True):
     @property
     def run_settings(self) -> dict[str, Any]:
         """Settings of the run by their names now, without those that have become options of strategies."""
-        return {RENAMED_SETTINGS.get(name, name): value for name, value in self.settings.items() if name not in _MOVED_SETTINGS}
+        return {
+            RENAMED_SETTINGS.get(name, name): value
+            for name, value in self.settings.items()
+            if name not in _MOVED_SETTINGS
+        }
 
     @property
     def needs_program(self) -> bool:
@@ -114,7 +118,9 @@ class Experiment(Struct, frozen=True, kw_only=True):
         """
         if self.listed != given.listed:
             before, now = [("one task", "a list of inputs")[each.listed] for each in (self, given)]
-            raise InvalidUsage(f"this run was started with {before}, now it is {now}; nothing was changed; begin another run")
+            raise InvalidUsage(
+                f"this run was started with {before}, now it is {now}; nothing was changed; begin another run"
+            )
         fields = list(dict.fromkeys([*self.identity, *given.identity, QUESTION]))
         for name in accepted:
             if name not in fields and name not in [field.rpartition(".")[2] for field in fields]:

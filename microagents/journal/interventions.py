@@ -90,7 +90,11 @@ def remove(journal: Path) -> list[Path]:
     removed = []
     try:
         with _alone(journal):
-            for path in (journal, *(journal.with_name(journal.name + suffix) for suffix in SIBLINGS), requests_of(journal)):
+            for path in (
+                journal,
+                *(journal.with_name(journal.name + suffix) for suffix in SIBLINGS),
+                requests_of(journal),
+            ):
                 if path.exists():
                     path.unlink()
                     removed.append(path)
@@ -110,7 +114,9 @@ def ask_live(journal: Path, ask: Ask, why: str = "") -> bool:
     leave_request(journal, request)
     until_s = time.monotonic() + MAX_TAKING_S
     while time.monotonic() < until_s:
-        with Reader(journal) as reader:  # opened anew each time: while a reader is connected, a run that ends cannot close its journal
+        with Reader(
+            journal
+        ) as reader:  # opened anew each time: while a reader is connected, a run that ends cannot close its journal
             is_live = not reader.lease().may_be_taken
             taken, refused = reader.request_effect(request.id)
         if refused is not None:

@@ -73,7 +73,9 @@ class Lease(Struct, frozen=True, kw_only=True):
 def read_lease(rows: Rows) -> Lease:
     """Return the lease of the writing process."""
     epoch, holder, renewed_at = rows.only("lease")
-    return Lease(epoch=epoch, holder=None if holder is None else msgspec.json.decode(holder, type=Holder), renewed_at=renewed_at)
+    return Lease(
+        epoch=epoch, holder=None if holder is None else msgspec.json.decode(holder, type=Holder), renewed_at=renewed_at
+    )
 
 
 def _start_time(pid: int) -> str:

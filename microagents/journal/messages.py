@@ -26,7 +26,9 @@ class Recorded(Batched, frozen=True, kw_only=True):
         """All records in one message, without the valid samples of elections that are decided in it: the decision has their ballots."""
         draws = [record for each in waiting if isinstance(each, RecordDraws) for record in each.records]
         decisions = tuple([each for each in waiting if isinstance(each, RecordDecision | RecordAnswer)])
-        decided = {each.id for each in decisions if isinstance(each, RecordDecision) and each.verdict.outcome != "undecided"}
+        decided = {
+            each.id for each in decisions if isinstance(each, RecordDecision) and each.verdict.outcome != "undecided"
+        }
         kept = [
             each
             for each in draws
@@ -120,7 +122,10 @@ class RecordCalls(Recorded, frozen=True, kw_only=True):
             unsettled_tokens=self.unsettled_tokens + later.unsettled_tokens,
             unmeasured=self.unmeasured + later.unmeasured,
             joined=self.joined + later.joined,
-            repeated={name: self.repeated.get(name, 0) + later.repeated.get(name, 0) for name in {**self.repeated, **later.repeated}},
+            repeated={
+                name: self.repeated.get(name, 0) + later.repeated.get(name, 0)
+                for name in {**self.repeated, **later.repeated}
+            },
             refused={**self.refused, **later.refused},
         )
 

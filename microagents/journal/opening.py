@@ -77,8 +77,12 @@ def unreadable(path: Path, error: object) -> InvalidUsage:
     if why == "interrupted":
         why = "a table has more rows than the file has room for"
     elif isinstance(error, sqlite3.OperationalError) and not why.startswith("no such"):
-        return InvalidUsage(f"the journal {str(path)!r} cannot be read: {why}; it was left as it is; try again once it is readable")
-    return InvalidUsage(f"{str(path)!r} is not a journal, or it is damaged ({why}); it was left as it is; begin another run")
+        return InvalidUsage(
+            f"the journal {str(path)!r} cannot be read: {why}; it was left as it is; try again once it is readable"
+        )
+    return InvalidUsage(
+        f"{str(path)!r} is not a journal, or it is damaged ({why}); it was left as it is; begin another run"
+    )
 
 
 def log_bytes(path: Path) -> int:
@@ -174,7 +178,9 @@ def _check_schema(db: sqlite3.Connection, path: Path) -> None:
     for name, sql in statements(version).items():
         kind, made = found.get(name, ("", ""))
         if kind != "table" or normalized(made) != sql:
-            raise ValueError(f"the table {name} is missing" if name not in found else f"{name} is not the table that a run makes")
+            raise ValueError(
+                f"the table {name} is missing" if name not in found else f"{name} is not the table that a run makes"
+            )
     for name, (kind, sql) in found.items():  # others may add tables, indexes and views, which no run reads
         if kind == "trigger" or str(sql).upper().startswith("CREATE VIRTUAL"):
             raise ValueError(f"it has a {kind} called {name!r:.100}")

@@ -16,7 +16,15 @@ from microagents.journal.books import Books, Totals
 from microagents.journal.digests import in_order
 from microagents.journal.encoding import REJECTED_SEQ, joined, key_range, path_range, place_of, read_ballot, recalled
 from microagents.journal.experiment import Experiment, options_of
-from microagents.journal.messages import Account, Checkpoint, InputEnding, InputOutcome, OpenElection, Recalled, reason_and_traceback
+from microagents.journal.messages import (
+    Account,
+    Checkpoint,
+    InputEnding,
+    InputOutcome,
+    OpenElection,
+    Recalled,
+    reason_and_traceback,
+)
 from microagents.journal.rows import Rows
 from microagents.journal.tables import ONCE_CODE, OUTCOMES, UNDECIDED_CODE
 
@@ -49,7 +57,9 @@ def moment(run_began_s: float, after_ms: int | None) -> str | None:
     if after_ms is None:
         return None
     try:
-        return (datetime.fromtimestamp(run_began_s, UTC) + timedelta(milliseconds=after_ms)).isoformat(timespec="milliseconds")
+        return (datetime.fromtimestamp(run_began_s, UTC) + timedelta(milliseconds=after_ms)).isoformat(
+            timespec="milliseconds"
+        )
     except OverflowError as error:
         raise ValueError(f"a decision was taken {after_ms} ms after the start: {error}") from None
 
@@ -65,11 +75,19 @@ def damage(rows: Rows) -> Iterator[str]:
 
 def read_decisions(rows: Rows, below: str | None = None) -> Iterator[Row]:
     """Every decision and answer in the order of paths, of all places or of those below a path, such as an input."""
-    found = rows.select("place") if below is None else rows.select("place", "WHERE path >= ? AND path < ?", path_range(below))
+    found = (
+        rows.select("place")
+        if below is None
+        else rows.select("place", "WHERE path >= ? AND path < ?", path_range(below))
+    )
     places = sorted([(input_of(path), place, path) for place, path in found])
     for _, group in groupby(places, key=lambda each: each[0]):  # one input after the other: there may be very many
         together = [(place, path) for _, place, path in group]
-        yield from merge(sorted(_singles(rows, together), key=_by_path), *(_numbered(rows, *place) for place in together), key=_by_path)
+        yield from merge(
+            sorted(_singles(rows, together), key=_by_path),
+            *(_numbered(rows, *place) for place in together),
+            key=_by_path,
+        )
 
 
 def _singles(rows: Rows, places: Sequence[tuple[int, str]]) -> Iterator[Row]:
@@ -83,7 +101,9 @@ def _singles(rows: Rows, places: Sequence[tuple[int, str]]) -> Iterator[Row]:
 def _numbered(rows: Rows, place: int, path: str) -> Iterator[Row]:
     """Rows of one place whose paths end with a number, in the order of the numbers."""
     after, end = key_range(place)
-    while found := list(rows.select("decision", "WHERE key > ? AND key < ? ORDER BY key LIMIT ?", (after, end, ROWS_PER_READ))):
+    while found := list(
+        rows.select("decision", "WHERE key > ? AND key < ? ORDER BY key LIMIT ?", (after, end, ROWS_PER_READ))
+    ):
         for row in found:
             if not after < row[0]:
                 raise ValueError(f"the rows behind {joined(path, after)} have no order")
@@ -204,7 +224,9 @@ def with_digests(rows: Rows, books: Books) -> Account:
     for path, row in read_decisions(rows):
         take_in(again, path, row)
     found = again.account_with_digests()
-    return structs.replace(books.account(), decisions_sha256=found.decisions_sha256, ballots_sha256=found.ballots_sha256)
+    return structs.replace(
+        books.account(), decisions_sha256=found.decisions_sha256, ballots_sha256=found.ballots_sha256
+    )
 
 
 def take_in(books: Books, path: str, row: Recalled) -> None:

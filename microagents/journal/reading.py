@@ -20,7 +20,15 @@ from microagents.journal.books import Books, UndecidedElection, is_vote
 from microagents.journal.encoding import MAX_TEXT_BYTES, UNREADABLE, key_at, recalled
 from microagents.journal.experiment import INPUTS, Change, Experiment, options_of
 from microagents.journal.lease import Lease, read_lease
-from microagents.journal.messages import NO_DECISION, Account, InputEnding, OpenElection, Recalled, RunOutcome, reason_and_traceback
+from microagents.journal.messages import (
+    NO_DECISION,
+    Account,
+    InputEnding,
+    OpenElection,
+    Recalled,
+    RunOutcome,
+    reason_and_traceback,
+)
 from microagents.journal.opening import connect_to_read, holds_nothing, unreadable
 from microagents.journal.queries import (
     Row,
@@ -106,7 +114,9 @@ class Reader:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self._db.close()
 
     def lease(self) -> Lease:
@@ -267,7 +277,11 @@ class Reader:
     def ended_at(self, number: int) -> str | None:
         """Return the time at which an input ended, in UTC; None if it has not."""
         with self._reading():
-            row = self._rows.first("input_ending", "WHERE input = ?", (number,)) if self.experiment.listed else self._rows.first("ending")
+            row = (
+                self._rows.first("input_ending", "WHERE input = ?", (number,))
+                if self.experiment.listed
+                else self._rows.first("ending")
+            )
             return None if row is None else str(row[-1])
 
     def of_input(self, number: int) -> tuple[dict[str, Recalled], list[OpenElection]]:
@@ -308,7 +322,11 @@ class Reader:
                 totals.decided += row.outcome not in NO_DECISION
                 totals.votes += valid * is_vote(row.outcome, row.ballots)
         made = structs.replace(
-            books.account_with_digests(), decided=totals.decided, valid=totals.valid, votes=totals.votes, flagged=dict(flags)
+            books.account_with_digests(),
+            decided=totals.decided,
+            valid=totals.valid,
+            votes=totals.votes,
+            flagged=dict(flags),
         )
         problems = [f"counted differs from the number of ballots in {miscounted:,} decisions"] * (miscounted > 0)
         return problems + [
@@ -318,7 +336,9 @@ class Reader:
         ]
 
     def _books(self, *, of_decisions: bool) -> Books:
-        return read_books(self._rows, self.experiment.inputs, in_order=self.experiment.in_order, of_decisions=of_decisions)
+        return read_books(
+            self._rows, self.experiment.inputs, in_order=self.experiment.in_order, of_decisions=of_decisions
+        )
 
     @contextmanager
     def _reading(self) -> Iterator[None]:
@@ -349,9 +369,15 @@ def _unpacked_text(packed: bytes) -> str:
 
 def _differing_options(before: dict[str, Any] | None, after: dict[str, Any] | None) -> tuple[str, str]:
     """Return the options that differ between two versions of an input, as short JSON."""
-    names = [name for name in {**(before or {}), **(after or {})} if before is None or after is None or before.get(name) != after.get(name)]
+    names = [
+        name
+        for name in {**(before or {}), **(after or {})}
+        if before is None or after is None or before.get(name) != after.get(name)
+    ]
     shown = [
-        "nothing" if options is None else msgspec.json.encode({name: options[name] for name in names if name in options}).decode()
+        "nothing"
+        if options is None
+        else msgspec.json.encode({name: options[name] for name in names if name in options}).decode()
         for options in (before, after)
     ]
     return f"{shown[0]:.{SHOWN_CHARS}}", f"{shown[1]:.{SHOWN_CHARS}}"
@@ -381,7 +407,9 @@ def _refuse_file(runs_dir: Path, given: str) -> None:
     """Refuse the file of a journal where the name of its run belongs, and name the run."""
     for file in (Path(given), runs_dir / given):
         if file.suffix == SUFFIX and _exists(file) and not _exists(runs_dir / f"{given}{SUFFIX}"):
-            folder = "" if file.parent.resolve() == runs_dir.resolve() else f" --runs-dir {shlex.quote(str(file.parent))}"
+            folder = (
+                "" if file.parent.resolve() == runs_dir.resolve() else f" --runs-dir {shlex.quote(str(file.parent))}"
+            )
             raise InvalidUsage(f"{given!r} is the file of a journal; name its run: {file.stem}{folder}")
 
 
@@ -394,7 +422,9 @@ def reader_of(runs_dir: Path, run_id: str) -> Reader:
     _refuse_file(runs_dir, run_id)
     path = journal_of(runs_dir, run_id)
     if not _exists(path):
-        raise InvalidUsage(f"there is no run {run_id!r} in {str(runs_dir.resolve())!r}; `microagents list` shows the runs of a folder")
+        raise InvalidUsage(
+            f"there is no run {run_id!r} in {str(runs_dir.resolve())!r}; `microagents list` shows the runs of a folder"
+        )
     reader = Reader(path)
     if reader.experiment.run_id != run_id:
         raise InvalidUsage(

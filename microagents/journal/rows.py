@@ -72,7 +72,9 @@ class Rows:
             ValueError: a row does not match its checksum, or has a value that this program never writes.
         """
         return (
-            (columns[:-1] for columns in self._read(table, condition, given)) if self._is_checked else self._read(table, condition, given)
+            (columns[:-1] for columns in self._read(table, condition, given))
+            if self._is_checked
+            else self._read(table, condition, given)
         )
 
     def first(self, table: str, condition: str = "", given: Sequence[object] = ()) -> tuple[Any, ...] | None:
@@ -134,7 +136,11 @@ class Rows:
         if table in _KEYED and isinstance(at, int):
             place = self.db.execute("SELECT path FROM place WHERE id = ?", (place_of(at),)).fetchone()
             at = at if place is None else joined(str(place[0]), at)
-        return f"the row of {at!r:.200} in the table {table}" if len(values) > 1 and table in (*SUMMED, "person") else f"the table {table}"
+        return (
+            f"the row of {at!r:.200} in the table {table}"
+            if len(values) > 1 and table in (*SUMMED, "person")
+            else f"the table {table}"
+        )
 
     # -- writing ----------------------------------------------------------------------------------------------------------------------
 
@@ -147,7 +153,9 @@ class Rows:
         before = self.db.total_changes
         for some in chunks(written):
             row = f"({','.join('?' * len(some[0]))})"
-            self.db.execute(f"{verb} INTO {table} VALUES {','.join([row] * len(some))}", [value for each in some for value in each])
+            self.db.execute(
+                f"{verb} INTO {table} VALUES {','.join([row] * len(some))}", [value for each in some for value in each]
+            )
         if self._is_checked and table in SUMMED:
             if self.db.total_changes - before == len(rows):
                 self._add(table, sum(row[-1] for row in written))

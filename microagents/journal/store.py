@@ -44,7 +44,13 @@ class Store:
     """
 
     def __init__(
-        self, path: Path, experiment: Experiment, *, own: Sequence[str] = (), accepted: Sequence[str] = (), full: bool = True
+        self,
+        path: Path,
+        experiment: Experiment,
+        *,
+        own: Sequence[str] = (),
+        accepted: Sequence[str] = (),
+        full: bool = True,
     ) -> None:
         self.path = path
         self.is_new = holds_nothing(path)
@@ -79,7 +85,9 @@ class Store:
     def _set_durability(self, *, full: bool) -> None:
         # Readers and writers of a write-ahead log share memory, which processes on two machines cannot.
         self._db.execute(f"PRAGMA journal_mode = {'TRUNCATE' if on_network(self.path) else 'WAL'}")
-        self._db.execute("PRAGMA wal_autocheckpoint = 4000")  # in pages; a checkpoint writes every changed page a second time
+        self._db.execute(
+            "PRAGMA wal_autocheckpoint = 4000"
+        )  # in pages; a checkpoint writes every changed page a second time
         self._db.execute(f"PRAGMA synchronous = {'FULL' if full else 'NORMAL'}")
 
     def close(self, *, forget: bool = False) -> None:
@@ -132,7 +140,9 @@ class Store:
         with self._transactions.write():
             self._sitting.record(self._rows, self._found)
             self._db.execute("DELETE FROM ending")
-            self._rows.insert("ending", [(outcome, reason, text, account.decisions_sha256, account.ballots_sha256, now())])
+            self._rows.insert(
+                "ending", [(outcome, reason, text, account.decisions_sha256, account.ballots_sha256, now())]
+            )
             self._records.write_totals()
 
     def renew(self) -> None:

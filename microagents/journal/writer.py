@@ -17,7 +17,15 @@ from microagents.errors import MicroagentsError
 from microagents.journal.books import Books
 from microagents.journal.experiment import Experiment
 from microagents.journal.lease import RENEW_EVERY_S
-from microagents.journal.messages import Account, Checkpoint, InputEnding, OpenElection, Recalled, Record, RecordDecision
+from microagents.journal.messages import (
+    Account,
+    Checkpoint,
+    InputEnding,
+    OpenElection,
+    Recalled,
+    Record,
+    RecordDecision,
+)
 from microagents.journal.store import Store
 
 T = TypeVar("T")

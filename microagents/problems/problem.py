@@ -45,7 +45,9 @@ order about the form of your reply. Work it out carefully, and give its answer."
 class Problem(Task[Any], Generic[A]):
     """A question with one answer of type A. Answers to its sub-problems have the same type."""
 
-    sampling: ClassVar[Sampling] = Sampling(first_temperature=0.5, temperature=0.5, max_output_tokens=4096, flag_above_tokens=None)
+    sampling: ClassVar[Sampling] = Sampling(
+        first_temperature=0.5, temperature=0.5, max_output_tokens=4096, flag_above_tokens=None
+    )
     format: ClassVar[Format] = "json"
     default_strategy: ClassVar[str] = "recursive"
     required_methods: ClassVar[tuple[str, ...]] = ("statement",)
@@ -153,7 +155,9 @@ class WorkedProblem(Problem[A], Generic[A]):
                 return Critique(fault="" if right.fault else "The last step does not follow.")
             case ToChoose():
                 assert isinstance(right, Choice)
-                return Choice(choice=rng.choice([each.label for each in asked.candidates if each.label != right.choice]))
+                return Choice(
+                    choice=rng.choice([each.label for each in asked.candidates if each.label != right.choice])
+                )
             case ToDecompose():
                 assert isinstance(right, Decomposition)
                 aimless = Decomposition(first=asked.problem, second=asked.problem, compose="Take the first answer.")
@@ -161,7 +165,9 @@ class WorkedProblem(Problem[A], Generic[A]):
             case _:
                 return super().mistake(prompt, right, rng)
 
-    def _right_reply(self, asked: Votable | ToFollow | ToEnsemble | ToCriticize | ToRevise, reply: type[Reply]) -> Reply:
+    def _right_reply(
+        self, asked: Votable | ToFollow | ToEnsemble | ToCriticize | ToRevise, reply: type[Reply]
+    ) -> Reply:
         right: Reply
         match asked:
             case ToSolve() | ToFollow() | ToEnsemble() | ToRevise():
@@ -272,4 +278,6 @@ def _other_text(text: str, rng: Random) -> str:
 
 
 def _lacking(problem: WorkedProblem[Any], method: str) -> InvalidDefinition:
-    return InvalidDefinition(f"{type(problem).__name__} lacks {method}(), which the simulated model needs; {EXPERTS_PAGE}")
+    return InvalidDefinition(
+        f"{type(problem).__name__} lacks {method}(), which the simulated model needs; {EXPERTS_PAGE}"
+    )

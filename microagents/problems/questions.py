@@ -86,7 +86,9 @@ class Subquestions(CheckedReply, frozen=True):
 
     def vote(self) -> Hashable:
         """Return the subquestions without regard to spacing, and to the order in which one names what it needs."""
-        return tuple((one_spaced(node.question), one_spaced(node.answer), tuple(sorted({*node.needs}))) for node in self.nodes)
+        return tuple(
+            (one_spaced(node.question), one_spaced(node.answer), tuple(sorted({*node.needs}))) for node in self.nodes
+        )
 
     @property
     def independent(self) -> list[Subquestion]:
@@ -281,10 +283,14 @@ def data_in(prompt: Prompt, decoder: msgspec.json.Decoder[D], subject: str) -> D
         raise InvalidDefinition(f"{prompt.user!r:.80} is no question about {subject}: {error}") from None
 
 
-def without_cycles(proposed: Iterable[Decomposition], problem: str, above: Iterable[bytes]) -> tuple[Decomposition, ...]:
+def without_cycles(
+    proposed: Iterable[Decomposition], problem: str, above: Iterable[bytes]
+) -> tuple[Decomposition, ...]:
     """Drop decompositions that repeat the problem or one of its ancestors (``above``), since these would never end."""
     seen = {*above, problem_id(problem)}
-    return tuple([each for each in proposed if each.is_atomic or not seen & {problem_id(each.first), problem_id(each.second)}])
+    return tuple(
+        [each for each in proposed if each.is_atomic or not seen & {problem_id(each.first), problem_id(each.second)}]
+    )
 
 
 def problem_id(problem: str) -> bytes:

@@ -83,7 +83,9 @@ class TurnRecords:
         ballots = (*(() if row is None else row.ballots), *bought)
         costs = [0.0 if row is None else row.cost_usd, *(each.cost_usd for each in bought)]
         return ElectionRecord(
-            outcome=None if row is None or bought else row.outcome,  # with samples after an undecided verdict the election is open again
+            outcome=None
+            if row is None or bought
+            else row.outcome,  # with samples after an undecided verdict the election is open again
             value=None if row is None else row.value,
             ballots=bought or ballots,
             flagged=sum(isinstance(each, Flagged) for each in ballots),
@@ -92,11 +94,15 @@ class TurnRecords:
         )
 
 
-def turn_result(turn: Turn, drawn: ElectionRecord, vote: ElectionRecord | None, candidates: Sequence[Candidate[A]]) -> TurnResult:
+def turn_result(
+    turn: Turn, drawn: ElectionRecord, vote: ElectionRecord | None, candidates: Sequence[Candidate[A]]
+) -> TurnResult:
     """Return the result of a turn with these candidates."""
     replies = [msgspec.json.encode(each.reply) for each in candidates]
     labels = labels_of(replies)
-    votes = [] if vote is None else [_voted_label(ballot.value) for ballot in vote.ballots if isinstance(ballot, Ballot)]
+    votes = (
+        [] if vote is None else [_voted_label(ballot.value) for ballot in vote.ballots if isinstance(ballot, Ballot)]
+    )
     records = [drawn] if vote is None else [drawn, vote]
     outcome, winner = _turn_outcome(drawn, vote, labels)
     if outcome == "agreed" and candidates[0].copies == 1 < drawn.calls:
@@ -118,7 +124,9 @@ def turn_result(turn: Turn, drawn: ElectionRecord, vote: ElectionRecord | None, 
     )
 
 
-def _turn_outcome(drawn: ElectionRecord, vote: ElectionRecord | None, labels: list[str]) -> tuple[TurnOutcome, int | None]:
+def _turn_outcome(
+    drawn: ElectionRecord, vote: ElectionRecord | None, labels: list[str]
+) -> tuple[TurnOutcome, int | None]:
     """Return the outcome of a turn, and the index of the winner."""
     if drawn.outcome is None:
         return "open", None

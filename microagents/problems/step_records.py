@@ -55,7 +55,11 @@ class StepRecord(Struct, kw_only=True):
     @property
     def result(self) -> str:
         """Result that later steps see."""
-        return "" if self.last is None or self.last.picked is None else msgspec.json.decode(self.last.picked, type=StepResult).result
+        return (
+            ""
+            if self.last is None or self.last.picked is None
+            else msgspec.json.decode(self.last.picked, type=StepResult).result
+        )
 
 
 class LoopRecord(Struct, kw_only=True):
@@ -94,7 +98,11 @@ class LoopRecord(Struct, kw_only=True):
     @property
     def lesson(self) -> str:
         """What went wrong, for the next loop."""
-        said = [f"step {each.number} ({each.step}) did not pass: {each.last.feedback}" for each in self.unverified if each.last]
+        said = [
+            f"step {each.number} ({each.step}) did not pass: {each.last.feedback}"
+            for each in self.unverified
+            if each.last
+        ]
         if self.answer is not None:
             return "" if self.passed or self.whole is None else "\n".join([*said, self.whole.feedback])
         failed = next((each for each in self.steps if each.last is None), None)
@@ -115,11 +123,20 @@ class SwarmRecord(Struct, frozen=True, kw_only=True):
 
 
 def swarm_record(
-    work: RecordedWork[Any, Any], problem: str, loops: Sequence[LoopRecord], *, workers: Sequence[int], names: Sequence[str]
+    work: RecordedWork[Any, Any],
+    problem: str,
+    loops: Sequence[LoopRecord],
+    *,
+    workers: Sequence[int],
+    names: Sequence[str],
 ) -> SwarmRecord:
     """Return the loops that have begun, with what the journal alone tells: flags, costs, and whose reply was picked."""
     for loop in loops:
-        for turn in [loop.plan, *(turn for step in loop.steps for turn in step.turns), *([loop.whole] if loop.whole else [])]:
+        for turn in [
+            loop.plan,
+            *(turn for step in loop.steps for turn in step.turns),
+            *([loop.whole] if loop.whole else []),
+        ]:
             _fill_in(work, turn, workers, names)
         for step in loop.steps:
             step.turns = [turn for turn in step.turns if turn.workers]

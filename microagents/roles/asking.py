@@ -83,7 +83,9 @@ def named_reply(message: type[Consult[Any, Any]]) -> Any:
     return get_args(reply_type(message))[0]
 
 
-async def consulted(work: Work[Any, Any], request: Consult[Any, A], system: str, choices: Sequence[str] = ()) -> tuple[A, ...]:
+async def consulted(
+    work: Work[Any, Any], request: Consult[Any, A], system: str, choices: Sequence[str] = ()
+) -> tuple[A, ...]:
     """Put a question to models.
 
     Raises:
@@ -97,7 +99,9 @@ async def consulted(work: Work[Any, Any], request: Consult[Any, A], system: str,
     given: dict[str, Any] = {"max_draws": request.max_draws, "sampling": request.sampling}
     replies: Sequence[Any]
     if request.k is not None:
-        decision = await work.elect(request.at, prompts, reply, rule=FirstTo(request.k), model=request.model, choices=choices, **given)
+        decision = await work.elect(
+            request.at, prompts, reply, rule=FirstTo(request.k), model=request.model, choices=choices, **given
+        )
         replies = [decision.require()] if request.needed or decision.decided else []
     elif request.at_least is not None:
         given |= {"n": request.samples, "at_least": request.at_least, "needed": request.needed}

@@ -81,7 +81,9 @@ def _decided(record: RecordDecision | RecordAnswer, committed_at: str | None) ->
     """A decision from its record; None for an election that stays undecided."""
     path = record.id.path
     if isinstance(record, RecordAnswer):
-        return recorded_decision(path, "once", record.value, (), cost_usd=None, settled_at=None, decided_at=committed_at)
+        return recorded_decision(
+            path, "once", record.value, (), cost_usd=None, settled_at=None, decided_at=committed_at
+        )
     verdict = record.verdict
     if verdict.outcome in ("undecided", "contested") or verdict.winner is None:
         return None

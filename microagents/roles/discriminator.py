@@ -128,7 +128,9 @@ class Discriminator(AskingRole):
         election = work.election_id(request.at, question)
         resolution = await work.settle(election, question, await work.hold(election, question))
         if resolution.verdict.outcome == "argmax" and resolution.verdict.probability is None:
-            resolution = structs.replace(resolution, verdict=_with_ties_broken(resolution.verdict, labels, request.copies))
+            resolution = structs.replace(
+                resolution, verdict=_with_ties_broken(resolution.verdict, labels, request.copies)
+            )
         decision = work.commit(resolution, Choice)
         chosen = decision.value if decision.outcome == "argmax" else decision.require()
         assert chosen is not None

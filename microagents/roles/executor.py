@@ -103,7 +103,9 @@ class Executor(DurableRole):
             raise NotSent(path)
         spec: ToolSpec = work.task.toolbox.specs[request.tool]
         if spec.effect == "read_only":
-            return await (self._kept_outcome(work, request, path) if request.is_kept else self._call(work, request, TRIES))
+            return await (
+                self._kept_outcome(work, request, path) if request.is_kept else self._call(work, request, TRIES)
+            )
         # In a task of its own: where the one who asks is cancelled, or dies and asks again, the effect goes on and is recorded.
         if path not in self._effects:
             self._effects[path] = self._scope.start(self._effect(work, request, spec), lambda: self._end(path))
@@ -122,7 +124,11 @@ class Executor(DurableRole):
         """
         called = await self._call(work, request, TRIES)
         place = SampleId(election=ElectionId(path=path, question_digest=KEPT), seq=0)
-        self.tell(RecordDraws(records=(RecordSample(id=place, ballot=Ballot(seq=0, value=msgspec.json.encode(called), cost_usd=0.0)),)))
+        self.tell(
+            RecordDraws(
+                records=(RecordSample(id=place, ballot=Ballot(seq=0, value=msgspec.json.encode(called), cost_usd=0.0)),)
+            )
+        )
         await work.flush()
         return called
 
@@ -145,7 +151,9 @@ class Executor(DurableRole):
         """Make a call that changes the world: after its intention is durable, and never again where that may do it twice."""
         is_intended = await work.recorded(request.at) is not None
         if not is_intended:
-            await work.record_answer(request.at, Intention(tool=request.tool, arguments=request.arguments, effect=spec.effect))
+            await work.record_answer(
+                request.at, Intention(tool=request.tool, arguments=request.arguments, effect=spec.effect)
+            )
         if spec.effect == "idempotent":
             return await self._call(work, request, TRIES)
         called = LOST if is_intended else await self._call(work, request, 1)
@@ -182,7 +190,11 @@ class Executor(DurableRole):
         number = 1
         while True:
             found = await self._tools.look_up(
-                work.task.toolbox, request.tool, EffectKey(request.key), timeout_s=request.timeout_s, most_chars=request.most_chars
+                work.task.toolbox,
+                request.tool,
+                EffectKey(request.key),
+                timeout_s=request.timeout_s,
+                most_chars=request.most_chars,
             )
             if found is None or found.was_made or number == TRIES:
                 return found

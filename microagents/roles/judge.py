@@ -87,7 +87,10 @@ class Ruling(Reply, frozen=True):
         reply = task.reply_type()
         assert reply is not None
         right: Reply = called(task.expert, Prompt(system=asked.system, user=asked.user), reply, gives=reply)
-        candidates = [(msgspec.json.decode(each.reply, type=reply).vote() != right.vote(), each.label) for each in asked.candidates]
+        candidates = [
+            (msgspec.json.decode(each.reply, type=reply).vote() != right.vote(), each.label)
+            for each in asked.candidates
+        ]
         return cls(choice=min(candidates)[1])
 
     @classmethod
@@ -162,14 +165,25 @@ class Judge(DurableRole):
         reasoned: dict[str, JudgedCandidate] = {}
         for number, (label, reply) in enumerate(zip(labels, request.candidates, strict=True)):
             asked = prompt_of(REASON_SYSTEM, Disputed(system=prompt.system, user=prompt.user, reply=reply))
-            said = None if work.weighs else await work.draw(f"{request.at}/reason/{number}", asked, Reason, sampling=request.sampling)
-            reasoned[label] = JudgedCandidate(label=label, reply=reply, reason=said.reason if isinstance(said, Reason) else "")
+            said = (
+                None
+                if work.weighs
+                else await work.draw(f"{request.at}/reason/{number}", asked, Reason, sampling=request.sampling)
+            )
+            reasoned[label] = JudgedCandidate(
+                label=label, reply=reply, reason=said.reason if isinstance(said, Reason) else ""
+            )
         prompts = [
             prompt_of(JUDGE_SYSTEM, Dispute(system=prompt.system, user=prompt.user, candidates=candidates))
             for candidates in in_orders(reasoned, MAX_ORDERS, opposite=work.weighs)
         ]
         question = work.question(
-            prompts, Ruling, rule=FirstToAheadBy(request.k), sampling=request.sampling, max_draws=request.max_draws, choices=labels
+            prompts,
+            Ruling,
+            rule=FirstToAheadBy(request.k),
+            sampling=request.sampling,
+            max_draws=request.max_draws,
+            choices=labels,
         )
         election = work.election_id(f"{request.at}/vote", question)
         verdict = await work.hold(election, question)
@@ -195,7 +209,9 @@ class Judge(DurableRole):
         system = PICK_SYSTEM + COPIES * told
         prompts = [
             prompt_about(
-                work.task, system, ToPick(question=request.asked, candidates=candidates, may_ask_for_more=request.may_ask_for_more)
+                work.task,
+                system,
+                ToPick(question=request.asked, candidates=candidates, may_ask_for_more=request.may_ask_for_more),
             )
             for candidates in in_orders(offered, 2 * request.k - 1, opposite=work.weighs)
         ]

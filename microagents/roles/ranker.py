@@ -27,4 +27,7 @@ class Ranker(PanelMember):
 
     def choices(self, request: Consult[Any, Any]) -> Sequence[str]:
         """Return the rankings of two of the labels."""
-        return [ranking_vote(best, second) for best, second in permutations([each.label for each in request.asked.versions], 2)]
+        return [
+            ranking_vote(best, second)
+            for best, second in permutations([each.label for each in request.asked.versions], 2)
+        ]

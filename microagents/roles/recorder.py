@@ -223,7 +223,9 @@ class Recorder(Role):
             await self._callback.wait(MAX_DRAIN_S)
         if self._commits.failure is not None:
             raise self._commits.failure
-        if isinstance(self._reason, TaskFailed | Aborted) and request.outcome != "failed":  # the last decisions led to it
+        if (
+            isinstance(self._reason, TaskFailed | Aborted) and request.outcome != "failed"
+        ):  # the last decisions led to it
             raise self._reason
         reason = reason_with(request.reason, request.traceback)
         await self._writer.do(lambda store: store.end(request.outcome, reason, request.result))
@@ -327,7 +329,9 @@ class Recorder(Role):
             if self._commits.failure is None:
                 account = await self._writer.do(lambda store: store.account_with_digests())
         admission = self._admission
-        return structs.replace(account, outage=admission.outage, paused=admission.paused, silent_s=self._silent_s(account))
+        return structs.replace(
+            account, outage=admission.outage, paused=admission.paused, silent_s=self._silent_s(account)
+        )
 
     def _silent_s(self, account: Account) -> float:
         """Seconds since the calls in flight were last seen to change."""

@@ -45,7 +45,9 @@ class RedFlagger(Role):
         flag = judged[key]
         if flag is not None:
             return Flagged(seq=seq, flag=flag, cost_usd=cost_usd)
-        return Ballot(seq=seq, value=value, cost_usd=cost_usd, shares=request.sample.shares, fallback=request.sample.fallback)
+        return Ballot(
+            seq=seq, value=value, cost_usd=cost_usd, shares=request.sample.shares, fallback=request.sample.fallback
+        )
 
 
 def _reply_or_flag(request: Screen, task: Task) -> Reply | str:

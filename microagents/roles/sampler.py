@@ -30,7 +30,15 @@ class Sampler:
         is_over: tells whether no more ballots are counted.
     """
 
-    def __init__(self, voter: Role, election_id: ElectionId, question: Question, *, is_followed: bool, is_over: Callable[[], bool]) -> None:
+    def __init__(
+        self,
+        voter: Role,
+        election_id: ElectionId,
+        question: Question,
+        *,
+        is_followed: bool,
+        is_over: Callable[[], bool],
+    ) -> None:
         self._voter = voter
         self._id = election_id
         self._question = question
@@ -113,6 +121,8 @@ def _models_of(sample: SampleId, models: tuple[str, ...]) -> tuple[str, str]:
     """
     if len(models) == 1:
         return models[0], models[0]
-    digest = blake2b(sample.election.question_digest + f"{sample.election.path}\0{sample.seq}".encode(), digest_size=8).digest()
+    digest = blake2b(
+        sample.election.question_digest + f"{sample.election.path}\0{sample.seq}".encode(), digest_size=8
+    ).digest()
     chosen = int.from_bytes(digest)
     return models[chosen % len(models)], models[(chosen + 1) % len(models)]

@@ -225,7 +225,9 @@ class RunningElection:
         self._question = question
         self._hedge = hedge or 0
         """Number of draws in flight beyond those needed."""
-        self._sampler = Sampler(voter, election_id, question, is_followed=hedge is not None, is_over=lambda: self.count_is_closed)
+        self._sampler = Sampler(
+            voter, election_id, question, is_followed=hedge is not None, is_over=lambda: self.count_is_closed
+        )
         self._count = Count(question)
         self._launched = 0
         """Number of draws launched so far, paid ballots included."""
@@ -314,7 +316,9 @@ class RunningElection:
     def _wanted(self) -> int:
         """Number of draws that should be launched so far."""
         count = self._count
-        return min(self._question.max_draws, len(count.ballots) + count.tally.votes_needed + self._flagged_ahead + self._hedge)
+        return min(
+            self._question.max_draws, len(count.ballots) + count.tally.votes_needed + self._flagged_ahead + self._hedge
+        )
 
     def verdict(self) -> Verdict:
         """Return the verdict of the ballots counted so far.
@@ -378,7 +382,9 @@ class RunningElection:
         verification = self._verification
         try:
             prompt = self._sampler.prompt(seq)
-            drawn = await (self._sampler.sample(seq, prompt, prompt) if verification is None else verification.sample(seq))
+            drawn = await (
+                self._sampler.sample(seq, prompt, prompt) if verification is None else verification.sample(seq)
+            )
             if drawn is None:
                 return
             sample, ballot = drawn

@@ -134,7 +134,9 @@ def _identity(plan: RunPlan, first: dict[str, Any], own: Sequence[str]) -> Itera
         yield from _option_fields("task", first)
     yield "strategy", address_of(type(strategy))
     options = dump_options(strategy)
-    yield from _option_fields("strategy", {name: options[name] for name in options if name not in strategy.changes_no_decision})
+    yield from _option_fields(
+        "strategy", {name: options[name] for name in options if name not in strategy.changes_no_decision}
+    )
     for role, pool in sorted(settings.models.items()):
         yield f"model {role}".rstrip(), ", ".join(pool)
     yield "seed", str(settings.seed)
@@ -154,7 +156,10 @@ def _identity(plan: RunPlan, first: dict[str, Any], own: Sequence[str]) -> Itera
         return  # the first input will fail when it is conducted, and must not stop the others
     if asked is not None:
         system = system_with_instructions(asked.system, reply, task.format)
-        yield FIRST_PROMPT, blake2b(f"{system}\0{asked.user}".encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
+        yield (
+            FIRST_PROMPT,
+            blake2b(f"{system}\0{asked.user}".encode("utf-8", "surrogatepass"), digest_size=16).hexdigest(),
+        )
 
 
 def _options_digest(first: dict[str, Any], own: Sequence[str]) -> str:

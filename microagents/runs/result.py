@@ -54,7 +54,8 @@ class Result(RunFacts[V], Generic[V], frozen=True, kw_only=True):
     def _repr_html_(self) -> str:
         """Return the summary as a table, which notebooks show for a result at the end of a cell."""
         cells = "".join(
-            f"<tr><th>{escape(name)}</th><td style='text-align: left'>{escape(text)}</td></tr>" for name, text in summary_rows(self)
+            f"<tr><th>{escape(name)}</th><td style='text-align: left'>{escape(text)}</td></tr>"
+            for name, text in summary_rows(self)
         )
         return f"<table>{cells}</table>"
 
@@ -65,7 +66,9 @@ class Result(RunFacts[V], Generic[V], frozen=True, kw_only=True):
             InvalidUsage: the run has no journal, or the journal is damaged.
         """
         if self.journal is None:
-            raise InvalidUsage(f"run {self.run_id} kept no journal, so its decisions cannot be read; run it again with a runs_dir")
+            raise InvalidUsage(
+                f"run {self.run_id} kept no journal, so its decisions cannot be read; run it again with a runs_dir"
+            )
         settled = self.account.settled_at
         with Reader(self.journal) as reader:
             for path, row in reader.decisions():
@@ -87,7 +90,9 @@ class Result(RunFacts[V], Generic[V], frozen=True, kw_only=True):
             else {
                 "inputs": account.inputs,
                 "inputs_done": account.inputs_done,
-                "failed_inputs": [{"input": each.input, "outcome": each.outcome, "reason": each.reason} for each in self.failed_inputs],
+                "failed_inputs": [
+                    {"input": each.input, "outcome": each.outcome, "reason": each.reason} for each in self.failed_inputs
+                ],
             }
         )
         unvoted = unvoted_success(account)
@@ -189,6 +194,10 @@ def results_of(endings: Iterable[InputEnding], inputs: int) -> tuple[Results, tu
         results.extend("null" for _ in range(ending.input - len(results)))
         results.append("null" if ending.result is None else ending.result.decode())
         if ending.outcome != "completed":
-            failed.append(FailedInput(input=ending.input, outcome=ending.outcome, reason=ending.reason, traceback=ending.traceback))
+            failed.append(
+                FailedInput(
+                    input=ending.input, outcome=ending.outcome, reason=ending.reason, traceback=ending.traceback
+                )
+            )
     results.extend("null" for _ in range(inputs - len(results)))
     return Results(results), tuple(failed)

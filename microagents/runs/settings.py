@@ -270,7 +270,11 @@ def check_name(name: str, model: type[BaseModel] = Settings) -> None:
 
 def _as_flag(model: type[BaseModel], name: str) -> str:
     """Return the command-line option of a setting in parentheses, where it has another name than the setting."""
-    flags = [each.name for each in model.model_fields[name].metadata if isinstance(each, Flag)] if name in model.model_fields else []
+    flags = (
+        [each.name for each in model.model_fields[name].metadata if isinstance(each, Flag)]
+        if name in model.model_fields
+        else []
+    )
     return f" ({flags[0]})" if flags and flags[0] else ""
 
 
@@ -281,7 +285,9 @@ _JSON_TYPES = ("list_type", "tuple_type", "set_type", "frozen_set_type", "dict_t
 def _value_in_json(error: ErrorDetails) -> Iterator[tuple[str, object]]:
     if error["type"] in _JSON_TYPES and len(error["loc"]) == 1 and isinstance(error["input"], str):
         with suppress(ValueError, RecursionError):
-            value = json.loads(error["input"], parse_float=Decimal)  # a decimal keeps every digit, and a float can be made of it
+            value = json.loads(
+                error["input"], parse_float=Decimal
+            )  # a decimal keeps every digit, and a float can be made of it
             if isinstance(value, list | dict):
                 yield str(error["loc"][0]), value
 
@@ -338,12 +344,17 @@ def _spec(model: OneModel, objects: dict[str, ModelObject]) -> str:
         return model
     spec = spec_of(model)
     if objects.setdefault(spec, model) is not model:
-        raise InvalidUsage(f"two models have the spec {spec!r}; give each object another `spec`: the journal names them by it")
+        raise InvalidUsage(
+            f"two models have the spec {spec!r}; give each object another `spec`: the journal names them by it"
+        )
     return spec
 
 
 def strategy_of(
-    strategy: str | Strategy | None, task: Task, given: Mapping[str, Any], short: Mapping[str, Any] = MappingProxyType({})
+    strategy: str | Strategy | None,
+    task: Task,
+    given: Mapping[str, Any],
+    short: Mapping[str, Any] = MappingProxyType({}),
 ) -> Strategy:
     """Build the strategy, and check that it fits the task.
 
@@ -364,13 +375,18 @@ def strategy_of(
     if not hasattr(strategy, "conductor"):
         raise InvalidUsage(f"{type(strategy).__name__} names no conductor; add one: conductor = MyConductor")
     if not isinstance(task, strategy.solves):
-        named, kinds = STRATEGIES.name_of(address_of(type(strategy))), " and ".join(map(_kind_solved, strategy.solves)) or "nothing"
+        named, kinds = (
+            STRATEGIES.name_of(address_of(type(strategy))),
+            " and ".join(map(_kind_solved, strategy.solves)) or "nothing",
+        )
         raise InvalidUsage(
             f"{named} solves {kinds}, and {TASKS.name_of(address_of(type(task)))} is {_kind_of(task)}; its own strategy is "
             f"{task.default_strategy}"
         )
     if missing := type(task).missing_methods():
-        raise InvalidUsage(f"{type(task).__name__} lacks {', '.join(f'{name}()' for name in missing)}, which every task of its kind needs")
+        raise InvalidUsage(
+            f"{type(task).__name__} lacks {', '.join(f'{name}()' for name in missing)}, which every task of its kind needs"
+        )
     return strategy
 
 
@@ -393,7 +409,9 @@ def _kind_of(task: Task) -> str:
 def check_strategy(given: object) -> None:
     """Refuse what is neither the name of a strategy nor an instance."""
     if not isinstance(given, str | Strategy):
-        raise InvalidUsage(f"strategy must be a name, or an instance such as Maker(k=3), not {given!r:.100}; nothing was started")
+        raise InvalidUsage(
+            f"strategy must be a name, or an instance such as Maker(k=3), not {given!r:.100}; nothing was started"
+        )
 
 
 WHERE_SET = "it is set on the command line, in a MICROAGENTS_ variable or in a file microagents.toml"

@@ -64,7 +64,11 @@ def tasks_of(given: Task | Sequence[Task]) -> Sequence[Task]:
     if isinstance(given, TaskList):
         return given
     if not is_list(given):
-        written = f"write {given.__name__}(...)" if isinstance(given, type) else "give an instance of a task, or a list of them"
+        written = (
+            f"write {given.__name__}(...)"
+            if isinstance(given, type)
+            else "give an instance of a task, or a list of them"
+        )
         raise InvalidUsage(f"{given!r:.100} is no task: {written}; nothing was started")
     tasks = list(given)
     if not tasks:
@@ -103,4 +107,6 @@ def dump_options(options: Task | Strategy) -> dict[str, Any]:
     try:
         return options.model_dump(mode="json")
     except PydanticSerializationError as error:
-        raise InvalidDefinition(f"the options of {type(options).__qualname__} cannot be kept in a journal: {error}") from None
+        raise InvalidDefinition(
+            f"the options of {type(options).__qualname__} cannot be kept in a journal: {error}"
+        ) from None

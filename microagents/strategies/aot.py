@@ -146,7 +146,9 @@ class AotConductor(ProblemMaker["Aot"]):
     async def conduct(self, work: AotWork) -> ReducedSolution:
         """Solve the problem by its states alone."""
         reduction = await self.reduce(work)
-        done = self.concluded(work, reduction.best.answer, problems=1 + reduction.best.transitions, argmax=reduction.argmax)
+        done = self.concluded(
+            work, reduction.best.answer, problems=1 + reduction.best.transitions, argmax=reduction.argmax
+        )
         return ReducedSolution(
             answer=done.answer,
             correct=done.correct,
@@ -193,7 +195,10 @@ async def reduced(root: ProblemNode, strategy: Aot, turns: Turns) -> Reduction:
     trees = [root]
     if strategy.trees > 1:
         numbers = range(1, strategy.trees + 1)
-        trees = [ProblemNode(at=f"{root.at}/tree/{each}", problem=root.problem, depth=1, branch=Branch(number=each)) for each in numbers]
+        trees = [
+            ProblemNode(at=f"{root.at}/tree/{each}", problem=root.problem, depth=1, branch=Branch(number=each))
+            for each in numbers
+        ]
         root.children = tuple(trees)
     chains = _Chains(root.problem, strategy, turns)
     ended = [each for tree in await turns.all_ended([chains.tree(each) for each in trees]) for each in tree]
@@ -231,12 +236,18 @@ class _Chains:
         if state.left == 0:
             return [_leaf(state)]
         at, depth, branches = state.node.at, state.node.depth + 1, self._strategy.branches
-        nodes = [ProblemNode(at=f"{at}/{each}", depth=depth, branch=Branch(number=each)) for each in range(1, branches + 1)]
+        nodes = [
+            ProblemNode(at=f"{at}/{each}", depth=depth, branch=Branch(number=each)) for each in range(1, branches + 1)
+        ]
         if branches == 1:
             nodes[0].branch = None
         state.node.children = tuple(nodes)
         outcomes = await self._turns.all_ended([self._transition(state, node) for node in nodes])
-        ended = [each if isinstance(each, ChainEnd) else _leaf(each) for each in outcomes if isinstance(each, ChainEnd) or each.left == 0]
+        ended = [
+            each if isinstance(each, ChainEnd) else _leaf(each)
+            for each in outcomes
+            if isinstance(each, ChainEnd) or each.left == 0
+        ]
         states: dict[bytes, list[State]] = {}
         for each in outcomes:
             if isinstance(each, State) and each.left != 0:
@@ -244,11 +255,15 @@ class _Chains:
         onward = [_as_one(same) for same in states.values()]
         if self._strategy.prune and len(onward) > 1:
             questions = [Contraction(question=each.node.problem) for each in onward]
-            best = await self._turns.elect(state.node, f"{at}/{Turn.PRUNE}", ToContract(problem=self._question), questions)
+            best = await self._turns.elect(
+                state.node, f"{at}/{Turn.PRUNE}", ToContract(problem=self._question), questions
+            )
             for same, question in zip(states.values(), questions, strict=True):
                 ended += [_ended(each, each.node, each.answer, "pruned") for each in same if question is not best]
             onward = [each for each, question in zip(onward, questions, strict=True) if question is best]
-        return ended + [each for ends in await self._turns.all_ended([self._grow(each) for each in onward]) for each in ends]
+        return ended + [
+            each for ends in await self._turns.all_ended([self._grow(each) for each in onward]) for each in ends
+        ]
 
     async def _transition(self, state: State, node: ProblemNode) -> State | ChainEnd:
         """Return the next state, or the end of the chain. A transition that the judge finds worse is tried again at a place of its own."""
@@ -258,9 +273,13 @@ class _Chains:
             graph: Subquestions | None = None
             if self._strategy.without != "decomposition":
                 asked = ToTrace(problem=state.node.problem, reasoning=state.reasoning)
-                graph = await self._turns.take(tried.asker, Trace(at=f"{tried.place}/{Turn.DECOMPOSE}", asked=asked, **self._draws))
+                graph = await self._turns.take(
+                    tried.asker, Trace(at=f"{tried.place}/{Turn.DECOMPOSE}", asked=asked, **self._draws)
+                )
                 if graph is None or not graph.dependent:
-                    return _ended(state, node, state.answer, "no subquestions" if graph is None else "nothing to contract")
+                    return _ended(
+                        state, node, state.answer, "no subquestions" if graph is None else "nothing to contract"
+                    )
             both: list[Coroutine[Any, Any, Any]] = [self._onward(tried, graph), self._follow(tried, graph)]
             onward, followed = await self._turns.all_ended(both)
             if isinstance(onward, NextQuestion):
@@ -276,7 +295,9 @@ class _Chains:
             asked = ToContract(problem=state.node.problem, reasoning=state.reasoning)
         else:
             asked = to_contract(state.node.problem, graph, guided=self._strategy.without != "guidance")
-        chosen = await self._turns.take(tried.asker, Contract(at=f"{tried.place}/{Turn.CONTRACT}", asked=asked, **self._draws))
+        chosen = await self._turns.take(
+            tried.asker, Contract(at=f"{tried.place}/{Turn.CONTRACT}", asked=asked, **self._draws)
+        )
         if chosen is None:
             return "no contraction"
         node.problem = chosen.question
@@ -288,7 +309,9 @@ class _Chains:
                 return "worse"
         return NextQuestion(solved=await self._solve(node, needed=False))
 
-    async def _judge(self, tried: Transition, solved: Trajectory | None, followed: Trajectory | None, left: int) -> State | ChainEnd:
+    async def _judge(
+        self, tried: Transition, solved: Trajectory | None, followed: Trajectory | None, left: int
+    ) -> State | ChainEnd:
         """Let the judge pick the best answer to the first question. ``left`` is the number of transitions with this one."""
         # Equal answers are one candidate, and the next state's comes first: no tie goes against it.
         answers: list[Reply] = [each.answer for each in (solved, followed) if each is not None]
@@ -296,7 +319,9 @@ class _Chains:
         answers, at = [*answers, tried.state.answer], f"{tried.place}/{Turn.JUDGE}"
         if self._strategy.judge == "writes" and len(merged(answers)) > 1:
             ways = [*(each.reasoning for each in (solved, followed) if each is not None), tried.state.reasoning]
-            written = await self._turns.take(tried.asker, Ensemble(at=at, asked=self._ensemble(ways, answers), **self._draws), asked)
+            written = await self._turns.take(
+                tried.asker, Ensemble(at=at, asked=self._ensemble(ways, answers), **self._draws), asked
+            )
             assert written is not None
             chosen = written.answer
         else:
@@ -310,7 +335,8 @@ class _Chains:
     def _ensemble(self, ways: Sequence[str], answers: Sequence[Reply]) -> ToEnsemble:
         """Return the question for a judge that writes, with the solutions in an order that does not depend on where each comes from."""
         solutions = [
-            ReasonedAnswer(reasoning=way, answer=Raw(msgspec.json.encode(answer))) for way, answer in zip(ways, answers, strict=True)
+            ReasonedAnswer(reasoning=way, answer=Raw(msgspec.json.encode(answer)))
+            for way, answer in zip(ways, answers, strict=True)
         ]
         by_hash = sorted(solutions, key=lambda each: problem_id(msgspec.json.encode(each).decode()))
         return ToEnsemble(problem=self._question, solutions=tuple(by_hash))
@@ -320,7 +346,10 @@ class _Chains:
         if graph is None:
             return None
         problem = tried.state.node.problem
-        asked = ToFollow(problem=problem, subquestions=tuple(Planned(question=each.question, needs=each.needs) for each in graph.nodes))
+        asked = ToFollow(
+            problem=problem,
+            subquestions=tuple(Planned(question=each.question, needs=each.needs) for each in graph.nodes),
+        )
         ask = Reasoned(at=f"{tried.place}/{Turn.GRAPH}", asked=asked, system=FOLLOW, **self._draws)
         return await self._turns.take(tried.asker, ask, ToSolve(problem=problem))
 
@@ -374,7 +403,9 @@ def _ended(state: State, node: ProblemNode, answer: Reply, ending: Ending) -> Ch
     """Return the end of a chain after a state. ``node`` is that of the transition that ended it, or of the state itself."""
     if node.branch is not None:
         node.branch.ending, node.branch.answer = ending, Raw(msgspec.json.encode(answer))
-    return ChainEnd(at=node.at, question=state.node.problem, answer=answer, transitions=state.transitions, ending=ending)
+    return ChainEnd(
+        at=node.at, question=state.node.problem, answer=answer, transitions=state.transitions, ending=ending
+    )
 
 
 def _drawn(node: ProblemNode, chosen: str | None) -> None:
@@ -383,7 +414,9 @@ def _drawn(node: ProblemNode, chosen: str | None) -> None:
         node.branch.chosen = None if chosen is None else f"{chosen}/".startswith(f"{node.at}/")
     node.children = tuple([child for child in node.children if child.turns])
     for child in node.children:
-        if child.at.rpartition("/")[0] == node.at and child.branch is not None:  # it has the turns of its transition, too
+        if (
+            child.at.rpartition("/")[0] == node.at and child.branch is not None
+        ):  # it has the turns of its transition, too
             child.turns = tuple(sorted(child.turns, key=lambda each: each.turn in (Turn.ANSWER, Turn.JUDGE)))
         _drawn(child, chosen)
 
@@ -428,7 +461,9 @@ class Aot(MakesProblem):
     def _can_decide(self) -> Self:
         check_cap(self.k, self.max_draws)
         if self.transitions == ADAPTIVE and self.without == "decomposition":
-            raise ValueError("without decomposition there is no graph whose longest path could be taken; give the number of transitions")
+            raise ValueError(
+                "without decomposition there is no graph whose longest path could be taken; give the number of transitions"
+            )
         return self
 
     @property

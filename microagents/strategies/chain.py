@@ -158,12 +158,20 @@ class Chain:
             TaskFailed: the chain has gone on far beyond its number of steps.
         """
         if self._most_steps is not None and number >= self._most_steps:
-            failure = f"is False after {number:,} steps, where {type(self.task).__name__}.steps gives {self.total or 0:,}"
-            raise TaskFailed(f"{type(self.task).__name__}.done", f"{failure}; perhaps advance leads to the same state again")
+            failure = (
+                f"is False after {number:,} steps, where {type(self.task).__name__}.steps gives {self.total or 0:,}"
+            )
+            raise TaskFailed(
+                f"{type(self.task).__name__}.done", f"{failure}; perhaps advance leads to the same state again"
+            )
         asked = called(self.task.prompt, state, gives=Prompt, at=number)
         rule = self._strategy.rule_of(self.task, number, self.total)
-        question = self.work.question(asked, self.reply_type, rule=rule, max_draws=self.max_draws, sampling=self.sampling, state=state)
-        return ChainStep(number=number, state=state, election=self.work.election_id(f"step/{number}", question), question=question)
+        question = self.work.question(
+            asked, self.reply_type, rule=rule, max_draws=self.max_draws, sampling=self.sampling, state=state
+        )
+        return ChainStep(
+            number=number, state=state, election=self.work.election_id(f"step/{number}", question), question=question
+        )
 
     async def take_up(self) -> tuple[Any, int]:
         """Resume from the checkpoint, or begin; returns the state and the number of steps that led to it.
@@ -217,23 +225,35 @@ class Chain:
         work, election = self.work, step.election
         verdict = self.as_taken(verdict)
         tried: list[tuple[ElectionId, Verdict]] = []
-        resolution = Resolution(id=election, verdict=verdict) if verdict.outcome == "decided" else await self.climb(step, verdict, tried)
+        resolution = (
+            Resolution(id=election, verdict=verdict)
+            if verdict.outcome == "decided"
+            else await self.climb(step, verdict, tried)
+        )
         if resolution is None:
             resolution = await work.settle(election, step.question, verdict)
             resolution = structs.replace(resolution, verdict=self.as_taken(resolution.verdict))
         done = step.number + 1 if checkpoint else None
         decision = work.commit(
-            resolution, self.reply_type, lambda reply: self.correct(step.state, reply, step.number), done=done, state=step.question.state
+            resolution,
+            self.reply_type,
+            lambda reply: self.correct(step.state, reply, step.number),
+            done=done,
+            state=step.question.state,
         )
         if decision.decided or len(tried) <= 1:
             return decision
-        return structs.replace(decision, rungs=tuple([decision_of(place.path, each, self.reply_type) for place, each in tried[1:]]))
+        return structs.replace(
+            decision, rungs=tuple([decision_of(place.path, each, self.reply_type) for place, each in tried[1:]])
+        )
 
     def as_taken(self, verdict: Verdict) -> Verdict:
         """A verdict as the chain takes it: a plurality (``argmax``) decides no step."""
         return structs.replace(verdict, outcome="undecided") if verdict.outcome == "argmax" else verdict
 
-    async def climb(self, step: ChainStep, verdict: Verdict, tried: list[tuple[ElectionId, Verdict]]) -> Resolution | None:
+    async def climb(
+        self, step: ChainStep, verdict: Verdict, tried: list[tuple[ElectionId, Verdict]]
+    ) -> Resolution | None:
         """Try the rungs of the ladder; None where none decides the step. What decides nothing is added to ``tried``."""
         if verdict.outcome in ("leader", "person"):
             return None
@@ -251,7 +271,13 @@ class Chain:
         return None
 
     async def rollout(
-        self, at: str, asked: Prompt, horizon: int, *, first: bool = False, correct: Callable[[Rollout], bool | None] = lambda _: None
+        self,
+        at: str,
+        asked: Prompt,
+        horizon: int,
+        *,
+        first: bool = False,
+        correct: Callable[[Rollout], bool | None] = lambda _: None,
     ) -> Rollout | Flagged:
         """Draw one reply with several steps, or its red flag. ``correct`` judges it for the account of errors, where code can.
 
@@ -318,7 +344,9 @@ class Chain:
             return msgspec.json.decode(state, type=self.state_type)
         except (msgspec.MsgspecError, TypeError, ValueError) as error:
             name = self.state_type.__qualname__
-            raise InvalidDefinition(f"a {name} cannot be read back from the journal: {error}; use field types that JSON can hold") from None
+            raise InvalidDefinition(
+                f"a {name} cannot be read back from the journal: {error}; use field types that JSON can hold"
+            ) from None
 
     def _check_readable(self, state: Struct) -> None:
         # Without this check, a state that cannot be read back would fail only when a long run is resumed.

@@ -43,10 +43,14 @@ class OtherWords(Struct, frozen=True, kw_only=True):
     async def hold(self, chain: Chain, step: ChainStep, tried: Sequence[Verdict]) -> tuple[ElectionId, Verdict] | None:  # noqa: ARG002 - a rung
         """Hold the vote on a paraphrase; None where no paraphrase keeps every number and name."""
         asked: Prompt = called(chain.task.prompt, step.state, gives=Prompt, at=step.number)
-        said = await chain.work.ask(Paraphrase(at=f"step/{step.number}/{self.name}/text", prompt=asked, sampling=chain.task.sampling))
+        said = await chain.work.ask(
+            Paraphrase(at=f"step/{step.number}/{self.name}/text", prompt=asked, sampling=chain.task.sampling)
+        )
         if said is None:
             return None
-        again = chain.work.question(said, chain.reply_type, max_draws=chain.max_draws, sampling=chain.sampling, state=step.state)
+        again = chain.work.question(
+            said, chain.reply_type, max_draws=chain.max_draws, sampling=chain.sampling, state=step.state
+        )
         return await _vote(chain, step, self.name, structs.replace(step.question, prompts=again.prompts))
 
 
@@ -91,7 +95,9 @@ class JudgeOfCandidates(Struct, frozen=True, kw_only=True):
         verdict = Verdict(outcome="inferred", leader=chosen, tally=tally, ballots=(), cost_usd=0.0)
         if chosen is None:
             verdict = structs.replace(verdict, outcome="undecided", tally=())
-        return ElectionId(path=f"{step.election.path}/{self.name}", question_digest=step.election.question_digest), verdict
+        return ElectionId(
+            path=f"{step.election.path}/{self.name}", question_digest=step.election.question_digest
+        ), verdict
 
 
 async def _vote(chain: Chain, step: ChainStep, name: str, question: Question) -> tuple[ElectionId, Verdict]:
@@ -129,13 +135,17 @@ or `discard` it."""
             if rung not in RUNGS and not (rung.startswith("model=") and rung != "model="):
                 raise ValueError(unknown("rung named", rung, RUNGS))
             if not rung.startswith("model=") and rungs_in(text).count(rung) > 1:
-                raise ValueError(f"the rung {rung} stands twice in the ladder; a step would meet the same election again")
+                raise ValueError(
+                    f"the rung {rung} stands twice in the ladder; a step would meet the same election again"
+                )
         return text
 
     @model_validator(mode="after")
     def _fits_together(self) -> Self:
         if self.history > self.horizon:
-            raise ValueError(f"a rollout of horizon = {self.horizon} steps does not reach a step from history = {self.history} starts")
+            raise ValueError(
+                f"a rollout of horizon = {self.horizon} steps does not reach a step from history = {self.history} starts"
+            )
         if self.rungs and self.margin > self.draw_cap:
             raise ValueError(f"a lead of margin = {self.margin} cannot come from max_draws = {self.draw_cap} draws")
         if self.p is not None and not self.rungs:
@@ -201,7 +211,10 @@ or `discard` it."""
     def deployments(self) -> list[Deployment]:
         """Return the roles of an election, and those of the ladder's rungs."""
         roles = [("paraphrase", Paraphraser), ("judge", Judge)]
-        return [*super().deployments(), *(Deployment(role=role) for name, role in roles if name in rungs_in(self.ladder))]
+        return [
+            *super().deployments(),
+            *(Deployment(role=role) for name, role in roles if name in rungs_in(self.ladder)),
+        ]
 
 
 def check_no_ladder(task: Task, strategy: Climbing) -> None:

@@ -128,7 +128,9 @@ class Pair(Strategy):
     @cached_property
     def parts(self) -> tuple[Strategy, Strategy]:
         """Both strategies, with their options."""
-        first, second = (part.kind(**{name: getattr(self, part.full(name)) for name in part.kind.model_fields}) for part in self.of)
+        first, second = (
+            part.kind(**{name: getattr(self, part.full(name)) for name in part.kind.model_fields}) for part in self.of
+        )
         return first, second
 
     @property
@@ -169,7 +171,12 @@ class Pair(Strategy):
         return [*by_role.values()]
 
     def solution(
-        self, of_input: int, task: Task, pool: Sequence[str], rows: Mapping[str, Recalled], open_elections: Sequence[OpenElection]
+        self,
+        of_input: int,
+        task: Task,
+        pool: Sequence[str],
+        rows: Mapping[str, Recalled],
+        open_elections: Sequence[OpenElection],
     ) -> Struct:
         """Return the recorded work of both, side by side below the problem."""
         assert isinstance(task, Problem)
@@ -180,7 +187,11 @@ class Pair(Strategy):
         made, final = turns.records.concluded(MADE), turns.records.concluded(ROOT)
         if made is not None:
             told = msgspec.json.decode(made, type=str)
-            after = second.solution(of_input, restated(task, told), pool, rows, open_elections) if second.draws_solution else None
+            after = (
+                second.solution(of_input, restated(task, told), pool, rows, open_elections)
+                if second.draws_solution
+                else None
+            )
             if not isinstance(after, ProblemNode):
                 after = ProblemNode(at=ROOT, problem=told, answer=final)
             children.append(after)
@@ -193,7 +204,9 @@ def pair_of(name: str) -> type[Pair]:
     first, _, second = name.partition("+")
     if not (first and second):
         raise InvalidUsage(f"{name!r} needs the name of a strategy on both sides of the plus, such as aot+recursive")
-    return _pair(name, *(PairMember(each.rpartition(":")[2], STRATEGIES.find(each, Strategy)) for each in (first, second)))
+    return _pair(
+        name, *(PairMember(each.rpartition(":")[2], STRATEGIES.find(each, Strategy)) for each in (first, second))
+    )
 
 
 @lru_cache(maxsize=256)
@@ -214,13 +227,20 @@ def _pair(name: str, first: PairMember, second: PairMember) -> type[Pair]:
     made.__doc__ = f"{first.prefix} makes a simpler problem, which {second.prefix} solves."
     made.of = (first, second)
     made.conductor = _conductor(name, first.kind.conductor, second.kind.conductor)
-    made.changes_no_decision = tuple(part.full(option) for part in (first, second) for option in part.kind.changes_no_decision)
+    made.changes_no_decision = tuple(
+        part.full(option) for part in (first, second) for option in part.kind.changes_no_decision
+    )
     return made
 
 
 def _conductor(name: str, first: type[Role], second: type[Role]) -> type[Role]:
     """Return the conductor of a pair. It has the name of the second strategy's, so that ``--deploy`` finds it."""
-    namespace = {"__module__": __name__, "__qualname__": f"{name}.conductor", "__doc__": PairConductor.__doc__, "asks": asked_by(first)}
+    namespace = {
+        "__module__": __name__,
+        "__qualname__": f"{name}.conductor",
+        "__doc__": PairConductor.__doc__,
+        "asks": asked_by(first),
+    }
     return type(second.__name__, (PairConductor, second), namespace)
 
 

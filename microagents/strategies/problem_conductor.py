@@ -50,7 +50,9 @@ def concluded(
     """
     work.progress(problems, problems)
     value = msgspec.json.encode(answer)
-    judged: bool | None = called(work.task.correct, answer, gives=(bool, NoneType)) if isinstance(correct, UnsetType) else correct
+    judged: bool | None = (
+        called(work.task.correct, answer, gives=(bool, NoneType)) if isinstance(correct, UnsetType) else correct
+    )
     place = ElectionId(path=work.path_of(ROOT), question_digest=problem_id(text_of(work.task)))
     verdict = Verdict(outcome="sampled", leader=0, tally=((value, 1),), ballots=())
     work.role.tell(RecordDecision(id=place, verdict=verdict, correct=judged))

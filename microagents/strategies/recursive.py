@@ -19,7 +19,15 @@ from microagents.roles.composer import Compose, Composer
 from microagents.roles.decomposer import Decompose, Decomposer
 from microagents.roles.discriminator import Discriminate, Discriminator
 from microagents.strategies.problem_conductor import ProblemConductor
-from microagents.strategies.turns import AnswerDirectly, AskedTurns, RecordedTurns, Turns, check_cap, most_ballots, sampling_at
+from microagents.strategies.turns import (
+    AnswerDirectly,
+    AskedTurns,
+    RecordedTurns,
+    Turns,
+    check_cap,
+    most_ballots,
+    sampling_at,
+)
 from microagents.task import Task
 from microagents.work.durable import DurableRequest, Work
 
@@ -87,7 +95,11 @@ async def solved(
 
     ``node`` gets the work on the problem. ``solve`` solves a half; in a run on any replica of the conductor.
     """
-    draws: dict[str, Any] = {"samples": strategy.candidates, "at_least": strategy.min_candidates, "max_draws": strategy.max_draws}
+    draws: dict[str, Any] = {
+        "samples": strategy.candidates,
+        "at_least": strategy.min_candidates,
+        "max_draws": strategy.max_draws,
+    }
     node.problem, node.depth = problem.problem, problem.depth
     halves: Sequence[RecursiveSolution] = ()
     cut: Decomposition | None = None
@@ -95,7 +107,8 @@ async def solved(
         sampling = sampling_at(turns.task, strategy.decomposer_temperature)
         asked = ToDecompose(problem=problem.problem)
         cut = await turns.take(
-            node, Decompose(at=f"{node.at}/{Turn.DECOMPOSE}", asked=asked, above=problem.above, sampling=sampling, **draws)
+            node,
+            Decompose(at=f"{node.at}/{Turn.DECOMPOSE}", asked=asked, above=problem.above, sampling=sampling, **draws),
         )
     if cut is None or cut.is_atomic:
         sampling = sampling_at(turns.task, strategy.solver_temperature)
@@ -105,7 +118,9 @@ async def solved(
     else:
         above = (*problem.above, problem_id(problem.problem))
         # Halving the bound on the width at every cut keeps decisions independent of time. A shared count would depend on the faster half.
-        more, fewer = (None, None) if problem.width is None else (problem.width - problem.width // 2, problem.width // 2)
+        more, fewer = (
+            (None, None) if problem.width is None else (problem.width - problem.width // 2, problem.width // 2)
+        )
         parts = [
             Solve(at=f"{node.at}/{number}", problem=part, depth=problem.depth + 1, width=width, above=above)
             for number, (part, width) in enumerate([(cut.first, more), (cut.second, fewer)], 1)

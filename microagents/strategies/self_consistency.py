@@ -82,7 +82,9 @@ class SelfConsistency(Climbing):
     @model_validator(mode="after")
     def _can_climb(self) -> Self:
         if self.ladder and self.p is None:
-            raise ValueError("a plurality is always decided; give p, the share of right votes, so that a step with improbable votes climbs")
+            raise ValueError(
+                "a plurality is always decided; give p, the share of right votes, so that a step with improbable votes climbs"
+            )
         return self
 
     @cached_property

@@ -75,7 +75,8 @@ class _Window:
             number = first.step.number + 1
             # Another reply may still lead to the same question, and then the open steps are right.
             if self._steps and (
-                self._chain.is_done(state, number) or self._chain.step(number, state).election != self._steps[0].step.election
+                self._chain.is_done(state, number)
+                or self._chain.step(number, state).election != self._steps[0].step.election
             ):
                 self._drop(0)
         self._waste.add(calls)

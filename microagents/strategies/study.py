@@ -116,25 +116,44 @@ class _Step:
         count = strategy.samples
         async with TaskScope() as scope:
             drawn = scope.start(
-                work.sample(f"{at}/sample", asked, chain.reply_type, n=count, max_draws=count, sampling=chain.sampling, state=self._state)
+                work.sample(
+                    f"{at}/sample",
+                    asked,
+                    chain.reply_type,
+                    n=count,
+                    max_draws=count,
+                    sampling=chain.sampling,
+                    state=self._state,
+                )
             )
             rollouts = []
             if strategy.rollouts:
-                several: Prompt = called(chain.task.rollout_prompt, self._state, strategy.horizon, gives=Prompt, at=self._number)
+                several: Prompt = called(
+                    chain.task.rollout_prompt, self._state, strategy.horizon, gives=Prompt, at=self._number
+                )
                 rollouts = [
-                    scope.start(chain.rollout(f"{at}/rollout/{each}", several, strategy.horizon)) for each in range(strategy.rollouts)
+                    scope.start(chain.rollout(f"{at}/rollout/{each}", several, strategy.horizon))
+                    for each in range(strategy.rollouts)
                 ]
             await scope.join()
         valid = [reply for each in rollouts if isinstance(reply := each.result(), Rollout)]
-        return structs.replace(self._judge(drawn.result()), rollouts=tuple([self._judge_rollout(each, strategy.horizon) for each in valid]))
+        return structs.replace(
+            self._judge(drawn.result()), rollouts=tuple([self._judge_rollout(each, strategy.horizon) for each in valid])
+        )
 
     def _judge(self, replies: Sequence[Reply]) -> StudiedStep:
         fields = voted_fields(self._chain.reply_type)
         votes = [vote_of(reply) for reply in replies]
         kinds = dict(zip(votes, replies, strict=True))
-        right = {vote for vote, reply in kinds.items() if _is_right(self._chain, self._state, reply, self._number, self.right)}
+        right = {
+            vote
+            for vote, reply in kinds.items()
+            if _is_right(self._chain, self._state, reply, self._number, self.right)
+        }
         # Where several replies are right, a wrong one may begin as any of them does.
-        begun = [_beginnings(reply, fields) for reply in (self.right, *[kinds[vote] for vote in kinds if vote in right])]
+        begun = [
+            _beginnings(reply, fields) for reply in (self.right, *[kinds[vote] for vote in kinds if vote in right])
+        ]
         known = {beginning for each in begun for beginning in each}
         samples, begins = [], []
         for vote, reply in zip(votes, replies, strict=True):
@@ -166,7 +185,9 @@ class _Step:
 def _right_reply(chain: Chain, state: Any, number: int) -> Any:
     reply = chain.oracle(state, number)
     if reply is None:
-        raise InvalidUsage(f"{type(chain.task).__name__} has no oracle for step {number}, so its replies cannot be judged")
+        raise InvalidUsage(
+            f"{type(chain.task).__name__} has no oracle for step {number}, so its replies cannot be judged"
+        )
     return reply
 
 
@@ -182,7 +203,9 @@ def _beginnings(reply: Reply, fields: Sequence[str]) -> list[Hashable]:
 
 
 def _field_majority(samples: Sequence[int], begins: Sequence[Sequence[Hashable]], field: int) -> bool | None:
-    drawn = [(beginnings[field], right > field) for right, beginnings in zip(samples, begins, strict=True) if right >= field]
+    drawn = [
+        (beginnings[field], right > field) for right, beginnings in zip(samples, begins, strict=True) if right >= field
+    ]
     if not drawn:
         return None
     values = Counter(beginning for beginning, _ in drawn)

@@ -79,14 +79,18 @@ class SwarmConductor(ProblemConductor["Swarm"]):
         """Solve the problem."""
         loops: list[LoopRecord] = []
         await run_loops(work, loops)
-        best = loops[-1] if loops[-1].passed else min(loops, key=lambda each: (each.answer is None, len(each.unverified)))
+        best = (
+            loops[-1] if loops[-1].passed else min(loops, key=lambda each: (each.answer is None, len(each.unverified)))
+        )
         if best.answer is None:
             raise Undecided(work.path_of(best.at), len(loops), best.lesson)
         answer = msgspec.json.decode(best.answer, type=answer_type_of(work.task))
         if not best.passed:  # the run ends undecided with the best answer as its result
             value = bytes(best.answer)
             place = ElectionId(path=work.path_of(f"{ROOT}/verified"), question_digest=problem_id(text_of(work.task)))
-            verdict = Verdict(outcome="undecided", leader=0, tally=((value, 1),), ballots=(Ballot(seq=0, value=value, cost_usd=0.0),))
+            verdict = Verdict(
+                outcome="undecided", leader=0, tally=((value, 1),), ballots=(Ballot(seq=0, value=value, cost_usd=0.0),)
+            )
             work.role.tell(RecordDecision(id=place, verdict=verdict, correct=None))
         found = self.concluded(work, answer, problems=len(best.steps))
         return SwarmSolution(
@@ -152,7 +156,9 @@ class _LoopOfSwarm:
                         await summary
                     return
                 if self._strategy.compress and number + self._strategy.recent <= len(plan):
-                    compressed = ToCompress(problem=self._problem, plan=plan, done=_done(loop.steps[-1]), lessons=self._lessons)
+                    compressed = ToCompress(
+                        problem=self._problem, plan=plan, done=_done(loop.steps[-1]), lessons=self._lessons
+                    )
                     before = self._summaries[-1] if self._summaries else None
                     self._summaries.append(scope.start(self._summary(compressed, before)))
             whole = ToAssemble(
@@ -176,7 +182,9 @@ class _LoopOfSwarm:
             await self._check(turn, asked)
             if turn.passed is not False:
                 return
-            asked = structs.replace(asked, rejected=(*asked.rejected, RejectedResult(result=found.result, feedback=turn.feedback)))
+            asked = structs.replace(
+                asked, rejected=(*asked.rejected, RejectedResult(result=found.result, feedback=turn.feedback))
+            )
 
     def _recent(self) -> tuple[Done, ...]:
         """Return the last finished steps, which a question behind them shows in full."""
@@ -191,10 +199,14 @@ class _LoopOfSwarm:
         """Return the summary with a finished step, made of the one before it while the next steps are done."""
         asked = structs.replace(asked, summary="" if before is None else await before)
         at, max_draws = f"{self._loop.at}/summary/{asked.done.number}", self._strategy.max_draws
-        (made,) = await self._work.ask(Compress(at=at, asked=asked, max_draws=max_draws, sampling=self._work.task.sampling))
+        (made,) = await self._work.ask(
+            Compress(at=at, asked=asked, max_draws=max_draws, sampling=self._work.task.sampling)
+        )
         return made.summary
 
-    async def _turn(self, turn: SwarmTurn, asked: StepQuestion, reply: type[A], request: type[Consult[Any, Any]]) -> A | None:
+    async def _turn(
+        self, turn: SwarmTurn, asked: StepQuestion, reply: type[A], request: type[Consult[Any, Any]]
+    ) -> A | None:
         """Draw from ever more workers until all agree or the judge picks one; None where no reply is valid."""
         work, strategy = self._work, self._strategy
         replies: list[A] = []
@@ -217,12 +229,22 @@ class _LoopOfSwarm:
             is_last = size == strategy.workers[-1]
             if len(candidates) == 1 and (candidates[0].copies > 1 or size == 1 or is_last):
                 return _take(turn, candidates[0])
-            if candidates and (index := await self._picked(turn, size, asked, candidates, may_ask_for_more=not is_last)) is not None:
+            if (
+                candidates
+                and (index := await self._picked(turn, size, asked, candidates, may_ask_for_more=not is_last))
+                is not None
+            ):
                 return _take(turn, candidates[index])
         return None
 
     async def _picked(
-        self, turn: SwarmTurn, size: int, asked: StepQuestion, candidates: Sequence[Candidate[Any]], *, may_ask_for_more: bool
+        self,
+        turn: SwarmTurn,
+        size: int,
+        asked: StepQuestion,
+        candidates: Sequence[Candidate[Any]],
+        *,
+        may_ask_for_more: bool,
     ) -> int | None:
         at = f"{turn.at}/judge/{size}"
         picked = await self._work.ask(
@@ -296,7 +318,9 @@ class Swarm(Strategy):
         except ValidationError:
             if isinstance(given, str):  # the command line's text, which is read as JSON then
                 raise
-            raise ValueError(f"workers are one or more numbers from 1 to 100, such as [2,3,5], not {given!r:.100}") from None
+            raise ValueError(
+                f"workers are one or more numbers from 1 to 100, such as [2,3,5], not {given!r:.100}"
+            ) from None
 
     @field_validator("personas")
     @classmethod
@@ -338,7 +362,9 @@ class Swarm(Strategy):
         work: RecordedWork[Problem[Any], Swarm] = RecordedWork(of_input, task, self, rows, open_elections)
         loops: list[LoopRecord] = []
         work.replay(run_loops(work, loops))
-        return swarm_record(work, text_of(task), loops, workers=self.workers, names=[name for name, _ in _personas(self.personas)])
+        return swarm_record(
+            work, text_of(task), loops, workers=self.workers, names=[name for name, _ in _personas(self.personas)]
+        )
 
     def deployments(self) -> list[Deployment]:
         """Return the roles of an election, and those of the swarm."""

@@ -100,7 +100,9 @@ class Turns(ABC):
 class AskedTurns(Turns):
     """Turns that models take: they draw candidates, and the discriminator votes among these, first to k."""
 
-    def __init__(self, work: Work[Any, Any], *, k: int, max_draws: int, temperature: float, show_copies: bool = False) -> None:
+    def __init__(
+        self, work: Work[Any, Any], *, k: int, max_draws: int, temperature: float, show_copies: bool = False
+    ) -> None:
         super().__init__(work)
         self._work = work
         self._k = k
@@ -138,7 +140,11 @@ class AskedTurns(Turns):
             )
         )
         if chosen.index not in range(len(candidates)):
-            raise RoleFailed("Discriminator", "Discriminate", f"chose candidate {chosen.index!r} of {len(candidates)} at {at}/{Turn.VOTE}")
+            raise RoleFailed(
+                "Discriminator",
+                "Discriminate",
+                f"chose candidate {chosen.index!r} of {len(candidates)} at {at}/{Turn.VOTE}",
+            )
         if chosen.outcome == "argmax":
             self.argmax.append(self._work.path_of(f"{at}/{Turn.VOTE}"))
         return candidates[chosen.index].reply
@@ -148,7 +154,12 @@ class RecordedTurns(Turns):
     """Turns that are answered as a journal records them. A turn that has not ended there is undecided."""
 
     def __init__(
-        self, of_input: int, task: Task, strategy: Strategy, rows: Mapping[str, Recalled], open_elections: Sequence[OpenElection]
+        self,
+        of_input: int,
+        task: Task,
+        strategy: Strategy,
+        rows: Mapping[str, Recalled],
+        open_elections: Sequence[OpenElection],
     ) -> None:
         work: RecordedWork[Any, Any] = RecordedWork(of_input, task, strategy, rows, open_elections)
         super().__init__(work)
@@ -180,7 +191,9 @@ class RecordedTurns(Turns):
         assert chosen is not None
         return chosen
 
-    def _taken(self, node: ProblemNode, at: str, drawn: ElectionRecord | None, candidates: Sequence[Candidate[A]]) -> A | None:
+    def _taken(
+        self, node: ProblemNode, at: str, drawn: ElectionRecord | None, candidates: Sequence[Candidate[A]]
+    ) -> A | None:
         vote = self.records.election(f"{at}/{Turn.VOTE}") if len(candidates) > 1 else None
         if drawn is None:
             raise Undecided(at, 0, "not recorded")

@@ -41,7 +41,9 @@ def current_effect_key(what: str = "") -> EffectKey:
             "provider; a tool takes a parameter of the type EffectKey"
         )
     run_id, path, value = at
-    return effect_key(run_id, path, what, msgspec.json.decode(value if isinstance(value, bytes) else msgspec.json.encode(value)))
+    return effect_key(
+        run_id, path, what, msgspec.json.decode(value if isinstance(value, bytes) else msgspec.json.encode(value))
+    )
 
 
 class KeyedBy:
@@ -62,5 +64,7 @@ class KeyedBy:
     def __enter__(self) -> None:
         _at.set(self._given)
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
+    ) -> None:
         _at.set(self._around)  # not by a token: a coroutine that began with its first step goes on in another context

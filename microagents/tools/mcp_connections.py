@@ -86,7 +86,9 @@ class McpConnections:
             return "error", f"the server cannot be reached, so the call was not made: {described(error)}"
         try:
             async with asyncio.timeout(timeout_s):
-                result = await connection.client.result().call_tool(tool, dict(arguments), read_timeout_seconds=timeout_s, meta=dict(meta))
+                result = await connection.client.result().call_tool(
+                    tool, dict(arguments), read_timeout_seconds=timeout_s, meta=dict(meta)
+                )
         except Exception as error:  # noqa: BLE001 - as above; but it may have been made
             self._drop(server, connection)
             return "unknown", described(error)
@@ -149,8 +151,12 @@ def _client_of(server: McpServer) -> Any:
         raise InvalidUsage(f"set {', '.join(missing)} in the environment of the executor; {server.text} needs it")
     command, *arguments = server.command
     if shutil.which(command) is None:
-        raise InvalidUsage(f"{server.text} cannot be started: there is no command {command!r}; install it, or name it with its path")
-    started = StdioServerParameters(command=command, args=arguments, env={name: os.environ[name] for name in server.env})
+        raise InvalidUsage(
+            f"{server.text} cannot be started: there is no command {command!r}; install it, or name it with its path"
+        )
+    started = StdioServerParameters(
+        command=command, args=arguments, env={name: os.environ[name] for name in server.env}
+    )
     # Its own default is the sys.stderr of the moment of its import, which a notebook or a test may have replaced.
     return Client(stdio_client(started, errlog=sys.__stderr__ or sys.stderr))
 
@@ -173,5 +179,7 @@ def _text_of(result: Any) -> str:
     value = result.structured_content
     if value is None:
         return "\n".join(each.text if each.type == "text" else f"({each.type}, not shown)" for each in result.content)
-    only = value["result"] if isinstance(value, dict) and value.keys() == {"result"} else value  # servers put a bare value under this name
+    only = (
+        value["result"] if isinstance(value, dict) and value.keys() == {"result"} else value
+    )  # servers put a bare value under this name
     return only if isinstance(only, str) else msgspec.json.encode(only).decode()

@@ -17,7 +17,16 @@ from microagents.journal.messages import HasRecords, Recall, Recalled, RecordDec
 from microagents.messages import Message, address_of, resolve
 from microagents.models.weighing import at_least, options_of, rule_for
 from microagents.registry import unknown
-from microagents.replies.chat import A, Prompt, Reply, Sampling, decoder_of, fingerprint, has_prose, system_with_instructions
+from microagents.replies.chat import (
+    A,
+    Prompt,
+    Reply,
+    Sampling,
+    decoder_of,
+    fingerprint,
+    has_prose,
+    system_with_instructions,
+)
 from microagents.replies.tool_calls import tool_lines, with_tools
 from microagents.user_code import shown
 
@@ -129,7 +138,12 @@ class Elections(Generic[T, G]):
         return question.id_at(self.path_of(at))
 
     def question(
-        self, prompt: Prompt | Sequence[Prompt], reply: type[A], *, state: Struct | None = None, **options: Unpack[ElectionOptions]
+        self,
+        prompt: Prompt | Sequence[Prompt],
+        reply: type[A],
+        *,
+        state: Struct | None = None,
+        **options: Unpack[ElectionOptions],
     ) -> Question:
         """Return the question of an election, with the format instructions in its prompts.
 
@@ -143,11 +157,22 @@ class Elections(Generic[T, G]):
             raise InvalidUsage(unknown("option of an election named", others[0], sorted(_ELECTION_OPTIONS)))
         max_draws = options.get("max_draws", 100)
         if not prompts or max_draws < 1:
-            raise InvalidUsage(f"an election needs a prompt and at least one draw, not {len(prompts)} prompts and max_draws={max_draws}")
+            raise InvalidUsage(
+                f"an election needs a prompt and at least one draw, not {len(prompts)} prompts and max_draws={max_draws}"
+            )
         for each in prompts:
             if not isinstance(each, Prompt):
-                raise TaskFailed(f"the prompt of an election of {type(self.task).__name__}", f"must be a Prompt, not {shown(each)}")
-        given = (reply, options.get("rule"), options.get("sampling"), options.get("model"), max_draws, options.get("choices", ()))
+                raise TaskFailed(
+                    f"the prompt of an election of {type(self.task).__name__}", f"must be a Prompt, not {shown(each)}"
+                )
+        given = (
+            reply,
+            options.get("rule"),
+            options.get("sampling"),
+            options.get("model"),
+            max_draws,
+            options.get("choices", ()),
+        )
         if self._form is None or self._form[1] != given:
             self._form = self._form_of(reply, options, max_draws), given, self._system_of(reply)
         system_of = self._form[2]
@@ -164,13 +189,19 @@ class Elections(Generic[T, G]):
         if not task.looks_up or self.weighs:
             return lambda system: system_with_instructions(system, reply, task.format)
         specs = task.toolbox.specs.values()
-        lines = tool_lines({"tool": each.name, "description": each.description, "parameters": each.parameters} for each in specs)
-        return lambda system: with_tools(system_with_instructions(system, reply, task.format), lines, task.tool_rounds, task.format)
+        lines = tool_lines(
+            {"tool": each.name, "description": each.description, "parameters": each.parameters} for each in specs
+        )
+        return lambda system: with_tools(
+            system_with_instructions(system, reply, task.format), lines, task.tool_rounds, task.format
+        )
 
     def _form_of(self, reply: type[A], options: ElectionOptions, max_draws: int) -> Question:
         address = address_of(reply)
         if resolve(address, Reply) is not reply:
-            raise InvalidDefinition(f"rename one of the two reply classes at {address}; an election names its reply by this address")
+            raise InvalidDefinition(
+                f"rename one of the two reply classes at {address}; an election names its reply by this address"
+            )
         context, task, model = self.role.context, self.task, options.get("model")
         limits = {name: limit for name in _SAMPLING_LIMITS if (limit := context.settings.get(name)) is not None}
         return Question(
@@ -208,7 +239,11 @@ class Elections(Generic[T, G]):
             return await self.role.ask(Recall(path=self.path_of(place)))
         recalled = await self.role.ask(Recall(path=place.path))
         # After --accept-change, recorded decisions hold although their questions have changed.
-        if recalled is None or recalled.question_digest == place.question_digest or (recalled.changed and recalled.value is not None):
+        if (
+            recalled is None
+            or recalled.question_digest == place.question_digest
+            or (recalled.changed and recalled.value is not None)
+        ):
             return recalled
         if recalled.value is None:  # an undecided election of another question: the new question may be asked there
             return None
@@ -223,7 +258,9 @@ class Elections(Generic[T, G]):
         for ballot in recalled.ballots:
             count.add(ballot)
         verdict = structs.replace(count.verdict(), cost_usd=recalled.cost_usd)
-        if recalled.outcome == "contested":  # its value is only its leading reply; and its row stays, whatever another rule makes of it
+        if (
+            recalled.outcome == "contested"
+        ):  # its value is only its leading reply; and its row stays, whatever another rule makes of it
             return structs.replace(verdict, outcome="undecided")
         if recalled.value is None:
             return verdict
@@ -261,7 +298,14 @@ class Elections(Generic[T, G]):
             return Resolution(id=election, verdict=structs.replace(verdict, outcome="leader"), settled="leader")
         # The undecided election keeps its own row; the election of the other model has another path.
         self.role.tell(
-            RecordDecision(id=election, verdict=verdict, correct=None, state=question.state, reply=question.reply, choices=question.choices)
+            RecordDecision(
+                id=election,
+                verdict=verdict,
+                correct=None,
+                state=question.state,
+                reply=question.reply,
+                choices=question.choices,
+            )
         )
         again = put_to(question, (on_undecided,))
         if isinstance(again.rule, UntilImprobable):
@@ -285,9 +329,13 @@ class Elections(Generic[T, G]):
         In work that can resume after a step, ``done`` steps of the input are done with it, and ``state`` is that before the step, as JSON.
         """
         decision = decision_of(resolution.id.path, resolution.verdict, reply)
-        right = correct(decision.value) if correct is not None and decision.decided and decision.value is not None else None
+        right = (
+            correct(decision.value) if correct is not None and decision.decided and decision.value is not None else None
+        )
         if right is not None and not isinstance(right, bool):
-            raise TaskFailed(f"correct() of {type(self.task).__name__}", f"must give True, False or None, not {shown(right)}")
+            raise TaskFailed(
+                f"correct() of {type(self.task).__name__}", f"must give True, False or None, not {shown(right)}"
+            )
         self.role.tell(
             RecordDecision(
                 id=resolution.id,
@@ -317,7 +365,9 @@ def put_to(question: Question, pool: tuple[str, ...]) -> Question:
 
 def no_verdict(election: ElectionId) -> InvalidDefinition:
     """Return the error of a user's voter that ends an election's stream without a verdict."""
-    return InvalidDefinition(f"the election at {election.path} ended without a verdict: the handler of Follow must yield one")
+    return InvalidDefinition(
+        f"the election at {election.path} ended without a verdict: the handler of Follow must yield one"
+    )
 
 
 encode_state = msgspec.json.Encoder(order="deterministic").encode
@@ -330,4 +380,6 @@ def decision_of(path: str, verdict: Verdict, reply: type[A]) -> Decision[A]:
     tally = tuple((decode(value), votes) for value, votes in verdict.tally)
     value = None if verdict.leader is None or verdict.outcome == "undecided" else tally[verdict.leader][0]
     flagged = len(verdict.ballots) - sum(votes for _, votes in tally)
-    return Decision(path=path, value=value, outcome=verdict.outcome, tally=tally, flagged=flagged, probability=verdict.probability)
+    return Decision(
+        path=path, value=value, outcome=verdict.outcome, tally=tally, flagged=flagged, probability=verdict.probability
+    )

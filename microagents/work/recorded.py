@@ -34,7 +34,9 @@ class RecordedRequest(DurableRequest[R], Generic[R], frozen=True, kw_only=True):
 class RecordedWork(Generic[T, G]):
     """Calls of `Work` that a system may make, answered from a journal. Nothing is asked, recorded or waited for."""
 
-    def __init__(self, of_input: int, task: T, strategy: G, rows: Mapping[str, Recalled], open_elections: Iterable[OpenElection]) -> None:
+    def __init__(
+        self, of_input: int, task: T, strategy: G, rows: Mapping[str, Recalled], open_elections: Iterable[OpenElection]
+    ) -> None:
         self.input, self.task, self.strategy = of_input, task, strategy
         self.rows = rows
         """Decisions, answers and undecided elections by path."""

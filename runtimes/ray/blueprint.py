@@ -47,7 +47,9 @@ def _pickled(part: object) -> bytes:
     try:
         pickled: bytes = ray.cloudpickle.dumps(part)
     except (TypeError, AttributeError, ValueError, RecursionError) as error:
-        raise InvalidDefinition(f"the task, the strategy or an option of a deployment cannot be sent to other processes: {error}") from None
+        raise InvalidDefinition(
+            f"the task, the strategy or an option of a deployment cannot be sent to other processes: {error}"
+        ) from None
     return pickled
 
 

@@ -86,7 +86,9 @@ class Host:
         """Wait until there are frames or lines of the log for the driver, and return all of them."""
         return await self._up.take()
 
-    async def build(self, folders: Sequence[str], context: bytes, deployments: bytes, peers: Mapping[str, tuple[Any, int]]) -> bytes | None:
+    async def build(
+        self, folders: Sequence[str], context: bytes, deployments: bytes, peers: Mapping[str, tuple[Any, int]]
+    ) -> bytes | None:
         """Build the roles of this actor.
 
         Args:
@@ -100,7 +102,9 @@ class Host:
         """
         return await _error_of(self._name, "building it", self._build(folders, (context, deployments), peers))
 
-    async def _build(self, folders: Sequence[str], pickled: tuple[bytes, bytes], peers: Mapping[str, tuple[Any, int]]) -> None:
+    async def _build(
+        self, folders: Sequence[str], pickled: tuple[bytes, bytes], peers: Mapping[str, tuple[Any, int]]
+    ) -> None:
         _extend_import_path(folders)
         context, deployments = map(ray.cloudpickle.loads, pickled)
         slots = slots_of(deployments)
@@ -277,7 +281,9 @@ def _log_through(keep: Callable[[dict[str, Any]], None], level: int, **bound: st
     """Send the log of this process to the driver, as structured lines; ``bound`` is added to each."""
 
     def forward(_: Any, name: str, event: Any) -> Any:
-        fields = {key: value if isinstance(value, str | int | float | None) else repr(value) for key, value in event.items()}
+        fields = {
+            key: value if isinstance(value, str | int | float | None) else repr(value) for key, value in event.items()
+        }
         keep({"level": name, "event": fields.pop("event", None), "fields": {**bound, **fields}})
         raise structlog.DropEvent
 

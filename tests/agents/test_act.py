@@ -70,7 +70,9 @@ def test_an_agent_reaches_its_goal_and_pays_more_votes_where_harm_is_possible() 
     result = act(models="sim:perfect")
     assert (result.outcome, effects()) == ("completed", EFFECTS)
     assert result.value == {"result": {"answer": "done"}, "actions": 4, "errors": 0, "correct": True}
-    votes = {each.path: sum(number for _, number in each.votes) for each in result.decisions() if each.outcome == "decided"}
+    votes = {
+        each.path: sum(number for _, number in each.votes) for each in result.decisions() if each.outcome == "decided"
+    }
     assert votes == {"0/step/0": 1, "0/step/1": 2, "0/step/2": 4, "0/step/3": 4, "0/step/4": 3}
 
 
@@ -125,13 +127,19 @@ KILLED = """
     {fault}
     run_sync(shop.Ticket(), models={model!r}, strategy=Act(), run_id="r")
 """
-BEFORE_THE_EFFECT = "write = shop.write; shop.write = lambda what, **more: die() if what == {tool!r} else write(what, **more)"
-AFTER_THE_EFFECT = "write = shop.write; shop.write = lambda what, **more: (write(what, **more), what == {tool!r} and die())"
+BEFORE_THE_EFFECT = (
+    "write = shop.write; shop.write = lambda what, **more: die() if what == {tool!r} else write(what, **more)"
+)
+AFTER_THE_EFFECT = (
+    "write = shop.write; shop.write = lambda what, **more: (write(what, **more), what == {tool!r} and die())"
+)
 
 
 def kill(fault: str) -> None:
     program = textwrap.dedent(KILLED).format(fault=fault, model=MODEL)
-    killed = subprocess.run([sys.executable, "-c", program], env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}, check=False)
+    killed = subprocess.run(
+        [sys.executable, "-c", program], env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}, check=False
+    )
     assert killed.returncode == -signal.SIGKILL
 
 
@@ -145,7 +153,10 @@ def test_an_idempotent_or_looked_up_effect_is_made_exactly_once_across_a_kill(fa
 
 @pytest.mark.parametrize(
     ("fault", "said", "expected"),
-    [(BEFORE_THE_EFFECT, '{"was_made": false}', EFFECTS), (AFTER_THE_EFFECT, '{"was_made": true, "value": "paid back"}', EFFECTS)],
+    [
+        (BEFORE_THE_EFFECT, '{"was_made": false}', EFFECTS),
+        (AFTER_THE_EFFECT, '{"was_made": true, "value": "paid back"}', EFFECTS),
+    ],
 )
 def test_a_destructive_effect_of_unknown_outcome_is_never_repeated_and_a_person_says_what_became_of_it(
     fault: str, said: str, expected: list[str]
@@ -169,4 +180,8 @@ def test_an_agent_that_goes_on_for_ever_is_stopped() -> None:
 def test_a_resumed_agent_makes_no_call_again() -> None:
     first = act()
     again = act()
-    assert (again.value, again.account.decisions_sha256, effects()) == (first.value, first.account.decisions_sha256, EFFECTS)
+    assert (again.value, again.account.decisions_sha256, effects()) == (
+        first.value,
+        first.account.decisions_sha256,
+        EFFECTS,
+    )

@@ -62,7 +62,9 @@ def test_a_server_of_fifty_tools_has_fifty_tools() -> None:
     assert (result.outcome, result.account.steps) == ("completed", 3)
 
 
-@pytest.mark.parametrize(("effect", "outcome", "deaths"), [("destructive", "undecided", 1), ("idempotent", "undecided", 3)])
+@pytest.mark.parametrize(
+    ("effect", "outcome", "deaths"), [("destructive", "undecided", 1), ("idempotent", "undecided", 3)]
+)
 def test_a_server_that_dies_in_mid_call_leaves_an_unknown_outcome(effect: Effect, outcome: str, deaths: int) -> None:
     result = act(Served(effect=effect, calls=(("count", {"to": 1}), ("die", {}), ("count", {"to": 2}))))
     assert (result.outcome, lines("died.txt"), lines("counted.txt")) == (outcome, "x" * deaths, "1 ")
@@ -73,7 +75,9 @@ def test_a_server_that_dies_in_mid_call_leaves_an_unknown_outcome(effect: Effect
 
 
 def test_a_server_whose_reads_kill_it_is_connected_anew_for_each_call() -> None:
-    result = act(Served(effect="read_only", calls=(("die", {}), ("count", {"to": 1}), ("die", {}), ("count", {"to": 2}))))
+    result = act(
+        Served(effect="read_only", calls=(("die", {}), ("count", {"to": 1}), ("die", {}), ("count", {"to": 2})))
+    )
     assert (result.outcome, lines("counted.txt")) == ("completed", "1 2 ")
 
 

@@ -199,7 +199,9 @@ def sitting(run: str, how: str) -> Result:
     task = ServedTicket() if how.startswith("server") else Ticket()
     runtime = "ray" if how.endswith("Ray") else "local"
     given: Any = {"deploy": {"mortalexecutor": {"colocate": ""}}} if runtime == "ray" else {}
-    return run_sync(task, models="sim:perfect", strategy=MortalAct(), run_id=run, runs_dir=RUNS, runtime=runtime, **given)
+    return run_sync(
+        task, models="sim:perfect", strategy=MortalAct(), run_id=run, runs_dir=RUNS, runtime=runtime, **given
+    )
 
 
 def in_child(run: str, how: str) -> bool:
@@ -254,7 +256,9 @@ def check(how: str, of_tool: str, point: str) -> None:
         result = sitting(run, how)
     assert result.outcome == "completed", result.reason
     assert done(run) == Counter(TOOLS), done(run)
-    assert is_unknown or result.account.decisions_sha256 == undisturbed(how), "its decisions are others than without a kill"
+    assert is_unknown or result.account.decisions_sha256 == undisturbed(how), (
+        "its decisions are others than without a kill"
+    )
     for each in (*FOLDER.glob(f"{run}.*"), *RUNS.glob(f"{run}.*")):  # those of a run that failed are kept
         each.unlink()
 

@@ -36,7 +36,11 @@ MOST_OF_A_RUN = 4
 PAUSE_S = (0.3, 2.5)
 WAIT_S = 120.0
 MARK = "MARK_OF_LANE_KILLS"
-SOON_MISSED = {"RAY_health_check_period_ms": "1000", "RAY_health_check_timeout_ms": "1000", "RAY_health_check_failure_threshold": "4"}
+SOON_MISSED = {
+    "RAY_health_check_period_ms": "1000",
+    "RAY_health_check_timeout_ms": "1000",
+    "RAY_health_check_failure_threshold": "4",
+}
 
 
 class Hunt:
@@ -64,7 +68,16 @@ class Hunt:
 
     def run(self, folder: str, number: int, most: int) -> dict[str, Any]:
         """Run once, with so many kills at most; what its last driver prints."""
-        words = [sys.executable, "-m", "microagents", *_words(folder, number), "--runtime", "ray", "--address", self._cluster.address]
+        words = [
+            sys.executable,
+            "-m",
+            "microagents",
+            *_words(folder, number),
+            "--runtime",
+            "ray",
+            "--address",
+            self._cluster.address,
+        ]
         words += ["--insecure", "--lanes", "3", *(OWN_SOLVERS if number % 2 else ())]
         driver, left = _started(words, folder), most
         code: int | None = None
@@ -101,14 +114,29 @@ class Hunt:
         self._nodes[lost] = self._cluster.add_node(num_cpus=1)
 
     def _actors(self) -> list[int]:
-        named = [each for each in Path("/proc").iterdir() if each.name.isdigit() and _read(each / "cmdline").startswith(b"ray::Host")]
+        named = [
+            each
+            for each in Path("/proc").iterdir()
+            if each.name.isdigit() and _read(each / "cmdline").startswith(b"ray::Host")
+        ]
         return sorted(int(each.name) for each in named if self._mark.encode() in _read(each / "environ").split(b"\0"))
 
 
 def _words(folder: str, number: int) -> list[str]:
     """A run: its number is its seed."""
     model = ["--model", MODEL, "-k", "2", "--seed", str(number)]
-    return ["run", "drift", "--inputs", f"{folder}/walks.jsonl", *model, "--runs-dir", folder, "--run-id", f"r{number}", "--json"]
+    return [
+        "run",
+        "drift",
+        "--inputs",
+        f"{folder}/walks.jsonl",
+        *model,
+        "--runs-dir",
+        folder,
+        "--run-id",
+        f"r{number}",
+        "--json",
+    ]
 
 
 def _started(words: list[str], folder: str) -> subprocess.Popen[bytes]:
@@ -165,7 +193,9 @@ def _check(hunting: Hunt, number: int, most: int, purchases: Path) -> None:
             assert found[field] == right[field], (number, field, found[field], right[field])
         assert not [each.name for each in Path(folder).iterdir() if each.suffix not in ("", ".jsonl", ".sqlite")]
     sent, counted, lost = purchases.read_text().count("sent "), found["calls"], found["lost_in_flight"]
-    assert sent <= counted + lost, f"run {number}: the seller sent {sent}, the journal counts {counted}, and {lost} as lost"
+    assert sent <= counted + lost, (
+        f"run {number}: the seller sent {sent}, the journal counts {counted}, and {lost} as lost"
+    )
     print(
         f"run {number}: {dict(hunting.kills)} so far; digests as undisturbed; the seller sent {sent:,}, the journal counts {counted:,} and "
         f"{lost:,} as lost",
@@ -183,7 +213,9 @@ def main() -> None:
     began_s = time.monotonic()
     kills = hunt(options.kills, options.seed, options.only)
     killed = ", ".join(f"{number} {kind}s" for kind, number in sorted(kills.items()))
-    print(f"{kills.total()} kills ({killed}) in {time.monotonic() - began_s:.0f} s: every run decided what an undisturbed one decides")
+    print(
+        f"{kills.total()} kills ({killed}) in {time.monotonic() - began_s:.0f} s: every run decided what an undisturbed one decides"
+    )
 
 
 if __name__ == "__main__":

@@ -60,7 +60,11 @@ class Steps(AgentTask[AgentAnswer]):
         return "Make all calls."
 
     def expert(self, prompt: Prompt, reply: type[Reply]) -> Reply:  # noqa: ARG002 - it has one kind of reply
-        taken = int(prompt.user.rpartition("\nAction ")[2].partition(" ")[0].strip(":.") or 0) if "\nAction " in prompt.user else 0
+        taken = (
+            int(prompt.user.rpartition("\nAction ")[2].partition(" ")[0].strip(":.") or 0)
+            if "\nAction " in prompt.user
+            else 0
+        )
         call = ToolCall("end", {"answer": "done"}) if taken >= STEPS else ToolCall(self.name, {"number": taken})
         return Action(calls=[call])
 
@@ -69,7 +73,14 @@ async def chain_us(folder: Path | None, turn: int) -> float:
     """Microseconds of a step of a chain."""
     began_s = time.perf_counter()
     tasks = [Drift(length=STEPS)] * INPUTS
-    await run(tasks, models=MODEL, strategy=Maker(k=1, speculate=False), runs_dir=folder, run_id=f"chain-{turn}", concurrency=1)
+    await run(
+        tasks,
+        models=MODEL,
+        strategy=Maker(k=1, speculate=False),
+        runs_dir=folder,
+        run_id=f"chain-{turn}",
+        concurrency=1,
+    )
     return (time.perf_counter() - began_s) / (INPUTS * STEPS) * 1e6
 
 
@@ -88,7 +99,11 @@ async def mcp_us() -> tuple[list[float], list[float]]:
     script = Path(__file__).parents[1] / "agents" / "unruly_server.py"
     effect: Effect = "read_only"
     server = McpServer(server=f"{sys.executable} {script} 1", tools=("tool_0",), effects={"tool_0": effect})
-    toolbox = Toolbox([server], {server.text: [structs.asdict(ToolSpec(name="tool_0", description="", parameters={}, effect=effect))]}, {})
+    toolbox = Toolbox(
+        [server],
+        {server.text: [structs.asdict(ToolSpec(name="tool_0", description="", parameters={}, effect=effect))]},
+        {},
+    )
     tools = Tools()
     own, through = [], []
     async with Client(stdio_client(StdioServerParameters(command=sys.executable, args=[str(script), "1"]))) as client:
@@ -97,7 +112,9 @@ async def mcp_us() -> tuple[list[float], list[float]]:
             await client.call_tool("tool_0", {})
 
         async def called() -> None:
-            made = await tools.call(toolbox, "tool_0", {}, EffectKey("k"), RunInput("r/0"), timeout_s=10, most_chars=1000)
+            made = await tools.call(
+                toolbox, "tool_0", {}, EffectKey("k"), RunInput("r/0"), timeout_s=10, most_chars=1000
+            )
             assert made.outcome == "done", made
 
         for _ in range(2):
@@ -141,7 +158,10 @@ def main(turns: int) -> None:
                         found.setdefault(name, []).append(took_us)
             chain, reads = (found[f"a step {what}, {where}"] for what in ("of a chain", "that reads"))
             more = [one - other for one, other in zip(reads, chain, strict=True)]
-            print(f"{where}: a step of a chain {text(chain)}, a step with a function tool {text(reads)}: {text(more)} more", flush=True)
+            print(
+                f"{where}: a step of a chain {text(chain)}, a step with a function tool {text(reads)}: {text(more)} more",
+                flush=True,
+            )
     own, through = asyncio.run(mcp_us())
     ratios = [one / other for one, other in zip(through, own, strict=True)]
     print(f"a call of a server: the SDK {text(own)}, here {text(through)}")

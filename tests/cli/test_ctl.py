@@ -55,7 +55,11 @@ def journal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def begun(*words: str) -> Sitting:
     sitting = Sitting(*words)
-    wait_until(lambda: microagents("ctl", "a", "status").code == 0 and status()["outcome"] == "running" and status()["calls"] > 0)
+    wait_until(
+        lambda: (
+            microagents("ctl", "a", "status").code == 0 and status()["outcome"] == "running" and status()["calls"] > 0
+        )
+    )
     return sitting
 
 
@@ -90,7 +94,10 @@ def test_limits_of_a_live_run_are_changed_for_it_and_for_later_sittings() -> Non
         used = status()["calls"]
         said = microagents("ctl", "a", "set", "max-calls=1").err
         assert "max-calls=1 is below the" in said
-        done(microagents("ctl", "a", "set", f"max-calls={used + 150}", "max-time=500", "--dry-run"), "nothing was changed")
+        done(
+            microagents("ctl", "a", "set", f"max-calls={used + 150}", "max-time=500", "--dry-run"),
+            "nothing was changed",
+        )
         assert status()["requests"] == []
         done(microagents("ctl", "a", "set", f"max-calls={used + 150}", "concurrency=2"), "run a is changed")
         assert sitting.end().code == 3

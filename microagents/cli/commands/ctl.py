@@ -14,7 +14,13 @@ from microagents.runs.inspection.control import STOP_NOW, VERBS, RunStatus, ask_
 from microagents.words.prices import prices_of
 from microagents.words.summary import printable, progress_line
 
-DONE = {"pause": "is paused", "resume": "goes on", "drain": "ends once its open elections are decided", "stop": "ends", "set": "is changed"}
+DONE = {
+    "pause": "is paused",
+    "resume": "goes on",
+    "drain": "ends once its open elections are decided",
+    "stop": "ends",
+    "set": "is changed",
+}
 
 
 def command(
@@ -29,7 +35,9 @@ def command(
     ] = [],  # noqa: B006 - typer copies it
     *,
     reason: Annotated[str, typer.Option("--reason", metavar="TEXT", help="Why, for the journal.")] = "",
-    now: Annotated[bool, typer.Option("--now", help="With stop: cancel the calls in flight, which may still be billed.")] = False,
+    now: Annotated[
+        bool, typer.Option("--now", help="With stop: cancel the calls in flight, which may still be billed.")
+    ] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Check the request, and change nothing.")] = False,
     runs_dir: RunsDir = RUNS,
     as_json: AsJson = False,
@@ -61,7 +69,9 @@ def command(
     elif asked.is_taken:
         typer.echo(printable(f"run {run} {DONE[verb]}"), err=as_json)
     else:
-        typer.echo(printable(f"run {run} has not answered within 5 s; it takes the request as soon as it can"), err=True)
+        typer.echo(
+            printable(f"run {run} has not answered within 5 s; it takes the request as soon as it can"), err=True
+        )
     if as_json:
         typer.echo(json_text(asked.status.as_json()))
     raise typer.Exit(EXIT_CODES["completed" if asked.is_taken or dry_run else "failed"])

@@ -7,7 +7,18 @@ from typing import Annotated, Any
 
 import typer
 
-from microagents.cli.options import RUNS, AcceptChange, AsJson, AsStream, RunName, RunsDir, Yes, check_stream, fitting, with_settings
+from microagents.cli.options import (
+    RUNS,
+    AcceptChange,
+    AsJson,
+    AsStream,
+    RunName,
+    RunsDir,
+    Yes,
+    check_stream,
+    fitting,
+    with_settings,
+)
 from microagents.cli.watching import Watched, answered_in_terminal, kept_in, run_in_terminal, show_and_exit
 from microagents.errors import InvalidUsage
 from microagents.journal.interventions import forget_unsettled as forget
@@ -17,7 +28,9 @@ from microagents.runs.plan import settings_of
 from microagents.words.prices import specs_in
 from microagents.words.summary import printable
 
-OfExperiment = Annotated[list[str], typer.Option("-o", "--option", "--strategy", "-s", "--set", "--model", "-k", "--seed", hidden=True)]
+OfExperiment = Annotated[
+    list[str], typer.Option("-o", "--option", "--strategy", "-s", "--set", "--model", "-k", "--seed", hidden=True)
+]
 """Options of `run` that people give `resume`, too. They are refused with what to write."""
 
 
@@ -30,7 +43,9 @@ def command(
     only: Annotated[
         list[int],
         typer.Option(
-            "--input", metavar="N", help="Do only this one of many inputs, counted from 0. Repeatable. [default: all not completed]"
+            "--input",
+            metavar="N",
+            help="Do only this one of many inputs, counted from 0. Repeatable. [default: all not completed]",
         ),
     ] = [],  # noqa: B006
     accept_change: AcceptChange = [],  # noqa: B006 - typer copies it

@@ -49,11 +49,16 @@ def command(
     run_id: Annotated[
         str | None,
         typer.Option(
-            metavar="ID", envvar="MICROAGENTS_RUN_ID", help="Name of the run. An existing run is continued. [default: a new name]"
+            metavar="ID",
+            envvar="MICROAGENTS_RUN_ID",
+            help="Name of the run. An existing run is continued. [default: a new name]",
         ),
     ] = None,
     no_journal: Annotated[
-        bool, typer.Option("--no-journal", envvar="MICROAGENTS_NO_JOURNAL", help="Keep no journal: the run cannot be resumed.")
+        bool,
+        typer.Option(
+            "--no-journal", envvar="MICROAGENTS_NO_JOURNAL", help="Keep no journal: the run cannot be resumed."
+        ),
     ] = False,
     accept_change: AcceptChange = [],  # noqa: B006
     inputs: InputsFile = None,

@@ -35,10 +35,15 @@ def command(
     run: RunName,
     path: Annotated[
         str | None,
-        typer.Argument(metavar="[PATH]", help="Path of one decision to show in full, such as 0/step/17; `microagents export` lists all."),
+        typer.Argument(
+            metavar="[PATH]",
+            help="Path of one decision to show in full, such as 0/step/17; `microagents export` lists all.",
+        ),
     ] = None,
     runs_dir: RunsDir = RUNS,
-    verify: Annotated[bool, typer.Option("--verify", help="Read every record, and check the recorded totals and digests.")] = False,
+    verify: Annotated[
+        bool, typer.Option("--verify", help="Read every record, and check the recorded totals and digests.")
+    ] = False,
     depth: Annotated[
         int | None,
         typer.Option(
@@ -51,7 +56,12 @@ def command(
     ] = None,
     of_input: Annotated[
         int | None,
-        typer.Option("--input", min=0, metavar="N", help="Show the tree, or the steps that climbed, of this one of many inputs, from 0."),
+        typer.Option(
+            "--input",
+            min=0,
+            metavar="N",
+            help="Show the tree, or the steps that climbed, of this one of many inputs, from 0.",
+        ),
     ] = None,
     as_json: AsJson = False,
 ) -> None:
@@ -63,13 +73,17 @@ def command(
     """
     if path is not None:
         if verify or depth is not None or of_input is not None:
-            raise InvalidUsage("--verify, --depth and --input are about a whole run; leave them out, or the PATH of the decision")
+            raise InvalidUsage(
+                "--verify, --depth and --input are about a whole run; leave them out, or the PATH of the decision"
+            )
         _show_decision(run, path, runs_dir, as_json=as_json)
         return
     with reader_of(runs_dir, run) as reader:
         with redirect_stdout(sys.stderr) if as_json else nullcontext():  # this imports the task's code, which may print
             climbs = _climbs(reader, of_input)
-            tree, note = _tree(reader, of_input, is_wanted=depth is not None or (of_input is not None and climbs is None))
+            tree, note = _tree(
+                reader, of_input, is_wanted=depth is not None or (of_input is not None and climbs is None)
+            )
         result = recorded_result(reader)
         changes, requests = reader.changes(), reader.requests()
         problems = reader.verify() if verify else []
@@ -127,7 +141,10 @@ def _print_work(result: Result, tree: Struct | None, depth: int | None) -> None:
 
 
 def _show_decision(run: str, path: str, runs_dir: Path, *, as_json: bool) -> None:
-    with reader_of(runs_dir, run) as reader, redirect_stdout(sys.stderr) if as_json else nullcontext():  # the task's code may print
+    with (
+        reader_of(runs_dir, run) as reader,
+        redirect_stdout(sys.stderr) if as_json else nullcontext(),
+    ):  # the task's code may print
         shown = inspect_decision(reader, path)
     if as_json:
         typer.echo(json_text(shown))

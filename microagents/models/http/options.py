@@ -78,7 +78,9 @@ def key_in(options: Mapping[str, str], default: str, address: str, *, is_own_add
     if not key and (is_own_address or "api_key_env" in options):
         raise InvalidUsage(f"no key for {address}: set the environment variable {name}")
     if not (key.isascii() and key.isprintable()):
-        raise InvalidUsage(f"the environment variable {name} contains characters that no key has; set it to the key alone")
+        raise InvalidUsage(
+            f"the environment variable {name} contains characters that no key has; set it to the key alone"
+        )
     return key or None
 
 

@@ -178,7 +178,11 @@ class HttpModel(Model, ABC):
         if isinstance(samples, ModelUnavailable):
             raise samples
         spent, self._spent = self._spent, None
-        return samples if spent is None else [structs.replace(samples[0], usage=sum_of(samples[0].usage, spent)), *samples[1:]]
+        return (
+            samples
+            if spent is None
+            else [structs.replace(samples[0], usage=sum_of(samples[0].usage, spent)), *samples[1:]]
+        )
 
     async def listed(self) -> Response | ModelUnavailable:
         """Return the provider's list of models, which costs nothing; or why there is none."""
@@ -271,7 +275,9 @@ class HttpModel(Model, ABC):
         """Return the most that a call can use."""
         read = most_tokens(call.prompt)
         written = call.samples * call.max_output_tokens
-        return Most(tokens=read + written, cost_usd=None if self._tariff is None else self._tariff.most_usd(read, written))
+        return Most(
+            tokens=read + written, cost_usd=None if self._tariff is None else self._tariff.most_usd(read, written)
+        )
 
     @classmethod
     def tariff(cls, spec: ModelSpec, prices: Mapping[str, Any]) -> Tariff | None:
@@ -286,7 +292,9 @@ class HttpModel(Model, ABC):
             raise InvalidUsage("price_in and price_out go together: the cost of a call needs both")
         if "price_in" in options:
             return flat_tariff(number_in(options, "price_in"), number_in(options, "price_out"), asked=asked)
-        return tariff_of((f"{spec.provider}:{spec.name}", f"{cls.sdk}:{spec.name}"), cls._address(options), prices, asked=asked)
+        return tariff_of(
+            (f"{spec.provider}:{spec.name}", f"{cls.sdk}:{spec.name}"), cls._address(options), prices, asked=asked
+        )
 
     @classmethod
     def _address(cls, options: Mapping[str, str]) -> str:
@@ -340,7 +348,9 @@ class HttpModel(Model, ABC):
                 samples = self._read_all(response.content, call)
                 if isinstance(samples, ModelUnavailable):
                     message = self._redaction.public(str(samples.args[1]), call.prompt)
-                    return ModelUnavailable(samples.kind, message, response.status_code, None, self._redaction.request_id(response))
+                    return ModelUnavailable(
+                        samples.kind, message, response.status_code, None, self._redaction.request_id(response)
+                    )
                 return [self._redaction.cleaned(each) for each in samples]
             except (msgspec.MsgspecError, ValueError, RecursionError) as error:
                 beginning = response.content[:SHOWN_BYTES].decode("utf-8", "replace")
@@ -350,13 +360,19 @@ class HttpModel(Model, ABC):
     def _refusal(self, response: Response, prompt: Prompt) -> ModelUnavailable:
         status = response.status_code
         if response.is_redirect:
-            message = "the server redirects to another address, which is not followed; give the final address as base_url"
+            message = (
+                "the server redirects to another address, which is not followed; give the final address as base_url"
+            )
         else:
             error = decode_error(response.content)
             message, name = self._redaction.public(error.message, prompt), str(error.code or error.type or "")
             if NAME.fullmatch(name):
                 message = self._redaction.sanitize(f"{name}: {message}" if message else name)
-            mended = error.refusal_of_effort(self.name, self.effort_name, self._options.get("effort")) if status == BAD_REQUEST else None
+            mended = (
+                error.refusal_of_effort(self.name, self.effort_name, self._options.get("effort"))
+                if status == BAD_REQUEST
+                else None
+            )
             if status == NOT_FOUND and self._is_own_address:
                 mended = other_model(self.name, self.capabilities)
             message = mended or message

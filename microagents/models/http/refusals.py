@@ -109,7 +109,9 @@ class Substitutes:
 def retry_after_s(headers: Mapping[str, str]) -> float | None:
     """Return the wait that a server asks for, in seconds; None if it asks for none, or for more than a day."""
     try:
-        wait_s = float(headers["retry-after-ms"]) / 1000 if "retry-after-ms" in headers else float(headers["retry-after"])
+        wait_s = (
+            float(headers["retry-after-ms"]) / 1000 if "retry-after-ms" in headers else float(headers["retry-after"])
+        )
     except (KeyError, ValueError):
         wait_s = _seconds_between(headers.get("retry-after", ""), headers.get("date", ""))
     return wait_s if 0 <= wait_s <= MAX_RETRY_AFTER_S else None
@@ -154,7 +156,9 @@ class ServerError(Struct):
         """Our own words for the refusal of an effort, which the user can mend; None for any other."""
         if effort is None or not self.names(parameter):
             return None
-        listed = [each for each in re.findall(r"['\"`]([a-z]+)['\"`]", self.message) if each in _EFFORTS and each != effort]
+        listed = [
+            each for each in re.findall(r"['\"`]([a-z]+)['\"`]", self.message) if each in _EFFORTS and each != effort
+        ]
         if not listed and not self.refuses(parameter):
             return None
         return f"{model} takes {f'effort={either(listed)}' if listed else 'no effort'}, not {effort!r}"

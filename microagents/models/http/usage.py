@@ -80,14 +80,22 @@ class Meter:
 
     def usage(self, counts: Counts) -> Usage:
         """Usage of a reply; a count is None where the provider's is missing or implausible."""
-        input_tokens, output_tokens, reasoning_tokens = _count(counts.read), _count(counts.written), _count(counts.reasoned)
+        input_tokens, output_tokens, reasoning_tokens = (
+            _count(counts.read),
+            _count(counts.written),
+            _count(counts.reasoned),
+        )
         cached_tokens, cache_write_tokens = _count(counts.cached) or 0, _count(counts.cache_written) or 0
         if counts.excludes_cached and input_tokens is not None:
             input_tokens += cached_tokens + cache_write_tokens
         elif cached_tokens + cache_write_tokens > (input_tokens or 0):
             cached_tokens = cache_write_tokens = 0
         has_reasoning = counts.has_reasoning
-        if reasoning_tokens is None or (has_reasoning and not reasoning_tokens) or (output_tokens or 0) < reasoning_tokens:
+        if (
+            reasoning_tokens is None
+            or (has_reasoning and not reasoning_tokens)
+            or (output_tokens or 0) < reasoning_tokens
+        ):
             reasoning_tokens = None if has_reasoning else 0
         usage = Usage(
             input_tokens=input_tokens,
@@ -96,7 +104,11 @@ class Meter:
             cached_tokens=cached_tokens,
             cache_write_tokens=cache_write_tokens,
         )
-        return usage if self._tariff is None else structs.replace(usage, cost_usd=self._tariff.cost_usd(usage, name_or_none(counts.served)))
+        return (
+            usage
+            if self._tariff is None
+            else structs.replace(usage, cost_usd=self._tariff.cost_usd(usage, name_or_none(counts.served)))
+        )
 
     def split(self, usage: Usage, lengths: Sequence[int], served: str | None) -> list[Usage]:
         """Return the usage of each of several samples: the prompt in equal parts, the output by the lengths of the texts, in characters.
@@ -104,7 +116,11 @@ class Meter:
         Some servers count the output of one sample alone. Where the count is too small for all texts, their lengths make it.
         """
         number, written = len(lengths), usage.output_tokens
-        if usage.visible_tokens is not None and written is not None and usage.visible_tokens * _TOO_MANY_CHARS < sum(lengths):
+        if (
+            usage.visible_tokens is not None
+            and written is not None
+            and usage.visible_tokens * _TOO_MANY_CHARS < sum(lengths)
+        ):
             usage = structs.replace(usage, output_tokens=written - usage.visible_tokens + sum(map(_tokens_in, lengths)))
         total_usd = None if self._tariff is None else self._tariff.cost_usd(usage, served)
         unwritten = structs.replace(usage, output_tokens=0)

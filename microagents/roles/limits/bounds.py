@@ -87,7 +87,9 @@ class Bound:
     @property
     def lacking(self) -> int:
         """Amount that the first waiting call lacks of the least that it can do with."""
-        waiting = [position for position in self._positions.values() if position.wanted > 0 and position.first is not None]
+        waiting = [
+            position for position in self._positions.values() if position.wanted > 0 and position.first is not None
+        ]
         return min(waiting, key=lambda each: each.order).least_lacks if waiting else 0
 
     def trade(self, holder: int, change: Change) -> None:

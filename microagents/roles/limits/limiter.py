@@ -141,7 +141,9 @@ class Limiter(Role):
         """Yield what the holder is granted, until it leaves."""
         self._came += 1
         number = self._came
-        keep: dict[str, int | None] = {name: bound.keep for name, bound in self._bounds.items() if bound.keep is not None}
+        keep: dict[str, int | None] = {
+            name: bound.keep for name, bound in self._bounds.items() if bound.keep is not None
+        }
         epochs = {name: throttle.epoch for name, throttle in self._throttles.items()}
         out: dict[str, float | None] = {name: self._loop.time() - since_s for name, since_s in self._out_since.items()}
         holder = self._holders[number] = SolverReplica(Grant(holder=number, keep=keep, epochs=epochs, out=out))
@@ -302,7 +304,11 @@ class Limiter(Role):
         else:
             self._is_reported = True
             limit = self._limits[name]
-            left = f"{limit.text(bound.free)} left, and the next call may use up to {limit.text(bound.lacking)}" if bound.free > 0 else ""
+            left = (
+                f"{limit.text(bound.free)} left, and the next call may use up to {limit.text(bound.lacking)}"
+                if bound.free > 0
+                else ""
+            )
             self.tell(RecordLimit(limit=limit.option, left=left))
 
     async def _count_again(self, name: str, bound: Bound) -> None:

@@ -260,7 +260,9 @@ class Quota:
         if not self._is_due():
             return None
         first, wanted = self._first(), self._wanted()
-        told = Change(returned=self._returned, spent=self._spent, wanted=wanted, received=self._received, rate=self.rate)
+        told = Change(
+            returned=self._returned, spent=self._spent, wanted=wanted, received=self._received, rate=self.rate
+        )
         self._returned = self._spent = 0
         self._told_wanted, self._told_first = wanted, None
         if first is not None:

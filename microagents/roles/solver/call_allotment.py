@@ -108,7 +108,11 @@ class CallAllotment:
         self._block = calls
         try:
             request = AllotCalls(
-                source=self._source, calls=calls, waiting=self._waiting, call_tokens=most.tokens, call_usd=most.cost_usd or 0.0
+                source=self._source,
+                calls=calls,
+                waiting=self._waiting,
+                call_tokens=most.tokens,
+                call_usd=most.cost_usd or 0.0,
             )
             allotted = await self._ask(request)
             if allotted is not None:

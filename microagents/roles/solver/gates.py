@@ -149,7 +149,9 @@ class Permits(Gate):
         reserved, counted = self._reserved(backend, call), self._counted_by_provider(backend, call)
         least = reserved if call.samples == 1 else self._reserved(backend, structs.replace(call, samples=1))
         taken = await self._quotas.take(call.id, {**counted, **in_flight, **reserved.amounts}, least.amounts)
-        while any(taken[name] < amount for name, amount in reserved.amounts.items()):  # the limits have no room for so many samples
+        while any(
+            taken[name] < amount for name, amount in reserved.amounts.items()
+        ):  # the limits have no room for so many samples
             call = structs.replace(call, samples=call.samples - 1)
             reserved, counted = self._reserved(backend, call), self._counted_by_provider(backend, call)
         amounts = {**counted, **in_flight, **reserved.amounts}
@@ -164,7 +166,9 @@ class Permits(Gate):
         """Give back what was not used up, and tell the throttle how the call ended."""
         permit, error, throttle = attempt.permit, attempt.error, attempt.backend.model.throttled_as
         assert permit is not None
-        outcome: Outcome | None = "replied" if attempt.sample is not None else None if error is None else OUTCOMES.get(error.kind)
+        outcome: Outcome | None = (
+            "replied" if attempt.sample is not None else None if error is None else OUTCOMES.get(error.kind)
+        )
         if throttle is not None and outcome is not None:
             self._quotas.note(throttle, outcome, permit.epoch, None if error is None else error.retry_after_s)
         # The permit of a call that was refused is not used again before the limiter has heard of it.
@@ -241,6 +245,10 @@ class Departures(Gate):
 def _counted(name: str, estimate: int, usage: Usage) -> int:
     """What an answered call has used up of a bound, by its usage where that is known."""
     read, written = usage.input_tokens, usage.output_tokens
-    counted = {INPUT_TOKENS: read, OUTPUT_TOKENS: written, TOKENS: None if read is None or written is None else read + written}
+    counted = {
+        INPUT_TOKENS: read,
+        OUTPUT_TOKENS: written,
+        TOKENS: None if read is None or written is None else read + written,
+    }
     found = counted.get(name.rpartition(", ")[2].removesuffix(A_MINUTE))
     return estimate if found is None else found

@@ -52,7 +52,9 @@ class Group:
         """Yield the group in parts, each for one request; draws that stay alone are left to be drawn singly."""
         most = self.backend.model.max_samples
         parts: list[list[tuple[Call, asyncio.Future[Sample | int]]]] = []
-        for each in sorted(((call, drawn) for call, drawn in self._waiting if not drawn.done()), key=lambda each: each[0].id.seq):
+        for each in sorted(
+            ((call, drawn) for call, drawn in self._waiting if not drawn.done()), key=lambda each: each[0].id.seq
+        ):
             follows = parts and each[0].id.seq == parts[-1][-1][0].id.seq + 1  # choice i is the i-th seq from the first
             if follows and len(parts[-1]) < most:
                 parts[-1].append(each)

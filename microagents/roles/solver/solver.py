@@ -107,7 +107,9 @@ class Solver(Role):
                 if backend.answers_at_once:
                     sample = await self._attempt(backend, call)
                 else:
-                    sample = await self._first_reply(backend, self._backends.substitute_of(backend, request), call, outage)
+                    sample = await self._first_reply(
+                        backend, self._backends.substitute_of(backend, request), call, outage
+                    )
             except _Unsent:
                 backend = self._backends.delivering(request.model)
             except ModelUnavailable as error:
@@ -148,7 +150,12 @@ class Solver(Role):
         outage = Outage(group.calls[0].id, self._max_outage_s)
         try:
             while len(calls := group.calls) > 1 and backend.takes_several:
-                several = Several(backend.model, [structs.replace(call, attempt=attempts) for call in calls], group, self._accounts.join)
+                several = Several(
+                    backend.model,
+                    [structs.replace(call, attempt=attempts) for call in calls],
+                    group,
+                    self._accounts.join,
+                )
                 attempts += 1
                 try:
                     if not await self._request(backend, several, outage):
@@ -157,7 +164,9 @@ class Solver(Role):
                     if backend.health.is_out and self._backends.fallbacks:
                         self._accounts.repeat(error.kind)
                         break
-                    if not error.retryable:  # single draws meet the same refusal, unless it is one of several samples at a time
+                    if (
+                        not error.retryable
+                    ):  # single draws meet the same refusal, unless it is one of several samples at a time
                         backend.is_refused_several = True
                         break
                     self._outages.begin(str(error))
@@ -165,7 +174,9 @@ class Solver(Role):
                     self._accounts.repeat(error.kind)
                 else:
                     self._outages.end()
-                    if len(several.calls) == len(calls) or len(group.calls) == len(calls):  # not cut to what the limits left; or in vain
+                    if len(several.calls) == len(calls) or len(group.calls) == len(
+                        calls
+                    ):  # not cut to what the limits left; or in vain
                         break
         except MicroagentsError as error:
             group.fail(error)
@@ -213,7 +224,9 @@ class Solver(Role):
             if await self._straggles(first, sent, backend, outage):
                 again: asyncio.Future[float] = self._loop.create_future()
                 again.add_done_callback(lambda _: self._accounts.repeat(STRAGGLER))
-                second = attempts.start(self._attempt(substitute, structs.replace(call, attempt=call.attempt + 1), again))
+                second = attempts.start(
+                    self._attempt(substitute, structs.replace(call, attempt=call.attempt + 1), again)
+                )
                 running = {first, second}
                 while running:
                     _, running = await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
@@ -224,7 +237,9 @@ class Solver(Role):
         finally:
             await attempts.close()
 
-    async def _straggles(self, attempt: asyncio.Task[Sample], sent: asyncio.Future[float], backend: Backend, outage: Outage) -> bool:
+    async def _straggles(
+        self, attempt: asyncio.Task[Sample], sent: asyncio.Future[float], backend: Backend, outage: Outage
+    ) -> bool:
         """Wait until an attempt is over, or a straggler; returns whether it is one.
 
         Raises:
@@ -282,7 +297,9 @@ class Solver(Role):
         backend.health.in_flight += 1
         try:
             with keyed_by_sample(call, self.context.run_id):
-                sample = attempt.sample = checked_sample(await backend.model.complete(call), type(backend.model).__name__)
+                sample = attempt.sample = checked_sample(
+                    await backend.model.complete(call), type(backend.model).__name__
+                )
             if len(refused := backend.model.refused) != backend.reported_refusals:
                 backend.reported_refusals = len(refused)
                 self._accounts.refuse(backend.spec, refused)

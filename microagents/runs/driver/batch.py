@@ -57,7 +57,13 @@ class Batch:
     """
 
     def __init__(
-        self, plan: RunPlan, journal: Path | None, *, only: Sequence[int] | None, on_ending: OnEnding, on_recorded: OnEnding | None
+        self,
+        plan: RunPlan,
+        journal: Path | None,
+        *,
+        only: Sequence[int] | None,
+        on_ending: OnEnding,
+        on_recorded: OnEnding | None,
     ) -> None:
         self._journal = journal
         self._total = len(plan.tasks)
@@ -76,7 +82,9 @@ class Batch:
         """Conduct each input to its end. The failure of one stops no other."""
         completed = await messenger.ask(RecallCompletedInputs())
         wanted: Iterable[int] = range(self._total) if self._only is None else sorted({*self._only})
-        await self._conduct_each(messenger, (number for number in wanted if self._only is not None or not completed[number]))
+        await self._conduct_each(
+            messenger, (number for number in wanted if self._only is not None or not completed[number])
+        )
         while decided := await messenger.ask(RecallDecidedInputs()):  # by a person, so that their work goes on
             await self._conduct_each(messenger, iter(decided), recalls=True)
 
@@ -84,7 +92,10 @@ class Batch:
         scope = TaskScope()
         try:
             await asyncio.gather(
-                *[scope.start(self._conduct_remaining(messenger, remaining, recalls)) for _ in range(min(self._max_open, self._total))]
+                *[
+                    scope.start(self._conduct_remaining(messenger, remaining, recalls))
+                    for _ in range(min(self._max_open, self._total))
+                ]
             )
         finally:
             await scope.close()
@@ -148,7 +159,9 @@ class Batch:
         if not unsolved and not left:
             return "completed", None
         counts = ", ".join(
-            f"{count:,} {state}" for count, state in ((undecided, "undecided"), (failed, "failed"), (left, "not done yet")) if count
+            f"{count:,} {state}"
+            for count, state in ((undecided, "undecided"), (failed, "failed"), (left, "not done yet"))
+            if count
         )
         first = f"; input {unsolved[0].input}: {unsolved[0].reason}" if unsolved else ""
         others = ", the others are completed" if account.inputs_done else ""

@@ -33,7 +33,14 @@ class Budget:
     def reached(self, result: Result) -> str | None:
         """Return the limit over all runs that a run has stopped at; None for none."""
         reason = result.reason or ""
-        return next((text for name, text in _options(self._limits) if result.outcome == "stopped" and reason.startswith(f"{name} ")), None)
+        return next(
+            (
+                text
+                for name, text in _options(self._limits)
+                if result.outcome == "stopped" and reason.startswith(f"{name} ")
+            ),
+            None,
+        )
 
     def left_for(self, run_id: str) -> dict[str, float | None]:
         """Return the limits of one run."""

@@ -29,7 +29,10 @@ def deployments_of(plan: RunPlan, recorder: Deployment) -> list[Deployment]:
     deployments = [
         recorder,
         limiter,
-        *(_with_settings(each, settings) for each in (Deployment(role=strategy.conductor), *strategy.deployments(), *executors)),
+        *(
+            _with_settings(each, settings)
+            for each in (Deployment(role=strategy.conductor), *strategy.deployments(), *executors)
+        ),
     ]
     movable = [deployment.role.__name__.lower() for deployment in deployments if not deployment.in_driver]
     for name in settings.deploy:

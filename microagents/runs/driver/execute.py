@@ -78,7 +78,9 @@ async def execute_plan(
     if runs_dir is not None:
         _refuse_job_folder(Path(runs_dir))
     path = None if runs_dir is None else journal_of(Path(runs_dir), plan.settings.run_id)
-    sitting = _Sitting(plan, path, only=only, accepted=accepted, control=control or RunControl(), outputs=outputs or Outputs(()))
+    sitting = _Sitting(
+        plan, path, only=only, accepted=accepted, control=control or RunControl(), outputs=outputs or Outputs(())
+    )
     if (completed := sitting.completed_result()) is not None:
         return completed
     sitting.prepare()
@@ -121,7 +123,9 @@ class _Sitting:
             if ending is None or ending.outcome != "completed" or changes:
                 return None
             value = None if ending.result is None else ending.result.encode()
-            result = self._result(("completed", None, value), reader.account(), sitting_s=0.0, endings=reader.input_endings())
+            result = self._result(
+                ("completed", None, value), reader.account(), sitting_s=0.0, endings=reader.input_endings()
+            )
         return self._outputs.finished(result)
 
     def prepare(self) -> None:
@@ -138,7 +142,9 @@ class _Sitting:
             on_forecast(self._forecast)
         if plan.listed:
             on_recorded = self._control.get("on_ending")
-            self._inputs = Batch(plan, self._path, only=self._only, on_ending=self._outputs.end, on_recorded=on_recorded)
+            self._inputs = Batch(
+                plan, self._path, only=self._only, on_ending=self._outputs.end, on_recorded=on_recorded
+            )
 
     async def drive(self) -> tuple[End, Account]:
         plan = self._plan
@@ -170,9 +176,12 @@ class _Sitting:
             path = journal_of(Path(stack.enter_context(TemporaryDirectory(prefix="microagents-"))), settings.run_id)
         first = self._plan.tasks[0]
         # A temporary journal need not outlive a power cut; but an effect that is done does, and so must its record.
-        full = self._path is not None and (settings.durability == "full" or (isinstance(first, AgentTask) and first.has_effects))
+        full = self._path is not None and (
+            settings.durability == "full" or (isinstance(first, AgentTask) and first.has_effects)
+        )
         options = {
-            "journaling": path and journaling_to(path, self._experiment, self._own, self._accepted, survives_power_cut=full),
+            "journaling": path
+            and journaling_to(path, self._experiment, self._own, self._accepted, survives_power_cut=full),
             "expected_usd": self._forecast and self._forecast.cost_usd,
             "on_decision": self._control.get("on_decision"),
         }
@@ -183,7 +192,9 @@ class _Sitting:
         try:
             conducting = _conduct_single_input(messenger) if self._inputs is None else self._inputs.conduct(messenger)
             following = self._following(messenger)
-            outcome, reason, value = await conduct_until_end(messenger, conducting, self._plan.settings, self._control, following)
+            outcome, reason, value = await conduct_until_end(
+                messenger, conducting, self._plan.settings, self._control, following
+            )
             # Roles in other processes may still have records under way; the last account must contain them.
             await roles.flush()
             account = await messenger.ask(Report(final=True))
@@ -197,7 +208,9 @@ class _Sitting:
             return ("stopped", str(error), None), await messenger.ask(Report())
         except MicroagentsError as error:
             with suppress(MicroagentsError):
-                await messenger.ask(RecordEnding(outcome="failed", reason=str(error), result=None, traceback=error.traceback))
+                await messenger.ask(
+                    RecordEnding(outcome="failed", reason=str(error), result=None, traceback=error.traceback)
+                )
             raise
         return (outcome, reason, value), account
 
@@ -207,7 +220,9 @@ class _Sitting:
         in_thread = [self._outputs.grow] if self._outputs.grows else []
         if self._path is None or plan.listed or not plan.strategy.draws_solution or not loop_has_threads():
             return never()
-        return follow_solution(self._path, plan, lambda: messenger.ask(Report()), in_thread, self._control.get("on_solution"))
+        return follow_solution(
+            self._path, plan, lambda: messenger.ask(Report()), in_thread, self._control.get("on_solution")
+        )
 
     def conclude(self, end: End, account: Account) -> Result:
         """Return the result of a run that has ended. Its texts are written; of a document that is not whole, the verified text."""
@@ -218,7 +233,9 @@ class _Sitting:
             result = self._result(end, account, sitting_s=sitting_s, endings=())
         result = self._outputs.finished(result)
         if self._outputs.grows and self._path is not None and self._plan.strategy.draws_solution:
-            solution = read_solution(self._path, self._plan)  # with the replies that came after the last read during the run
+            solution = read_solution(
+                self._path, self._plan
+            )  # with the replies that came after the last read during the run
             if solution is not None:
                 self._outputs.grow(solution)
         return result
@@ -310,12 +327,16 @@ async def _start_roles(stack: AsyncExitStack, runtime: Runtime, control: RunCont
     """Start the roles; returns the runtime, or None if the caller ended the run first. On a cluster the start may take a while."""
     scope = TaskScope()
     entering = scope.start(stack.enter_async_context(runtime))
-    ends = [scope.start(event.wait()) for event in (control.get("interrupt"), control.get("terminate")) if event is not None]
+    ends = [
+        scope.start(event.wait()) for event in (control.get("interrupt"), control.get("terminate")) if event is not None
+    ]
     try:
         await wait_for_first(entering, *ends)
         return await entering if entering.done() else None
     finally:
-        await scope.close(within_s=None)  # a cluster may take long; else roles would start behind the back of a run that has ended
+        await scope.close(
+            within_s=None
+        )  # a cluster may take long; else roles would start behind the back of a run that has ended
 
 
 def _refuse_job_folder(runs_dir: Path) -> None:
@@ -336,7 +357,9 @@ def _recorded_times(path: Path, sitting_s: float) -> tuple[str | None, float]:
         return None, sitting_s
 
 
-def _adjust_outcome(outcome: RunOutcome, reason: str | None, account: Account, strategy: Strategy) -> tuple[RunOutcome, str | None]:
+def _adjust_outcome(
+    outcome: RunOutcome, reason: str | None, account: Account, strategy: Strategy
+) -> tuple[RunOutcome, str | None]:
     undecided = account.undecided_at
     if undecided and strategy.passes_undecided and outcome == "completed":
         return "undecided", undecided_elections(undecided)

@@ -49,7 +49,9 @@ def _checked(plan: RunPlan) -> RunPlan:
         assert first.toolbox.specs
         specs = [spec for pool in plan.settings.models.values() for spec in pool if "json_schema=true" in spec]
         if specs:
-            raise InvalidUsage(f"{specs[0]} can only write the reply itself (json_schema=true), and look nothing up; leave json_schema out")
+            raise InvalidUsage(
+                f"{specs[0]} can only write the reply itself (json_schema=true), and look nothing up; leave json_schema out"
+            )
     return plan
 
 

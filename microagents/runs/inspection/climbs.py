@@ -109,7 +109,9 @@ class _Climbs:
         names = {f"{step}/{name}": name for name in sorted(found, key=order)}
         tried = [self._tried(step, name, rows) for name in names.values()]
         votes = self._tally(own)
-        without = own.value if own is not None and own.outcome == "contested" else next((value for value, _ in votes), None)
+        without = (
+            own.value if own is not None and own.outcome == "contested" else next((value for value, _ in votes), None)
+        )
         at = next((at for at in (*names, step, step + ESCALATED) if _decides(rows.get(at))), None)
         value = None if at is None else rows[at].value
         return Climb(
@@ -127,7 +129,11 @@ class _Climbs:
     def _tried(self, step: str, name: str, rows: Rows) -> TriedRung:
         at = f"{step}/{name}"
         own = rows.get(at)
-        paid = [row for path, row in rows.items() if f"{path}/".startswith(f"{at}/") and row.outcome not in ("inferred", "once")]
+        paid = [
+            row
+            for path, row in rows.items()
+            if f"{path}/".startswith(f"{at}/") and row.outcome not in ("inferred", "once")
+        ]
         if own is not None and name == Lookahead().name:
             paid += self._new_rollouts(step, len(own.ballots))
         return TriedRung(

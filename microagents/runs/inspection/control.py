@@ -49,7 +49,9 @@ class RunStatus(NamedTuple):
 
     def as_json(self) -> dict[str, Any]:
         """Return the same as JSON values."""
-        requests = [{**msgspec.to_builtins(each), "payload": msgspec.json.decode(each.payload)} for each in self.requests]
+        requests = [
+            {**msgspec.to_builtins(each), "payload": msgspec.json.decode(each.payload)} for each in self.requests
+        ]
         return {**self.result.as_json(), "paused": self.pause is not None, "requests": requests}
 
 
@@ -85,9 +87,13 @@ def ask_run(runs_dir: Path, run_id: str, ask: Ask, *, why: str = "", dry_run: bo
         journal, before = reader.path, _status(reader)
         if reader.lease().may_be_taken:
             go_on = before.result.go_on
-            raise InvalidUsage(f"run {run_id} is not under way, so nothing was changed{'; go on with it: ' if go_on else ''}{go_on or ''}")
+            raise InvalidUsage(
+                f"run {run_id} is not under way, so nothing was changed{'; go on with it: ' if go_on else ''}{go_on or ''}"
+            )
         if not reader.takes_requests:
-            raise InvalidUsage(f"run {run_id} takes no requests, since its journal is of an earlier version; nothing was changed")
+            raise InvalidUsage(
+                f"run {run_id} takes no requests, since its journal is of an earlier version; nothing was changed"
+            )
         if isinstance(ask, SetRun):
             _check_limits(ask, reader.account(), run_id)
     if dry_run:
@@ -131,7 +137,9 @@ def _check_limits(ask: SetRun, account: Account, run_id: str) -> None:
         if value is None:
             continue
         if used is None:
-            raise InvalidUsage(f"the cost of run {run_id} is unknown, so {_option_of(name)}={value} cannot be kept; nothing was changed")
+            raise InvalidUsage(
+                f"the cost of run {run_id} is unknown, so {_option_of(name)}={value} cannot be kept; nothing was changed"
+            )
         if name in spent and value < used:
             raise InvalidUsage(
                 f"{_option_of(name)}={value} is below the {used:g} that run {run_id} has used; nothing was changed; `microagents ctl "

@@ -82,7 +82,9 @@ def _rebuilt(reader: Reader, path: str) -> RebuiltQuestion:
                 step = steps.step(int(number), chain)
                 return RebuiltQuestion(task=task, question=question, step=step if len(rung) == 1 else None)
             case ["rollout", *_, start, _] if start.isdecimal() and has_rungs:
-                question = replayed_question(reader, plan, place, lambda messenger: steps.roll_out(int(start), place, messenger))
+                question = replayed_question(
+                    reader, plan, place, lambda messenger: steps.roll_out(int(start), place, messenger)
+                )
                 return RebuiltQuestion(task=task, question=question, step=None)
     return RebuiltQuestion(task=task, question=replayed_question(reader, plan, place, conducted(of_input)), step=None)
 

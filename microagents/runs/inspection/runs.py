@@ -166,7 +166,9 @@ def decide(runs_dir: Path, run_id: str, path: str, value: str) -> PersonDecided:
                 f"{run_id} --json` shows the reply behind each label; nothing was changed"
             )
         if not isinstance(reply, PersonReply) and (flag := flag_of(task, reply, undecided.state.encode())) is not None:
-            raise InvalidUsage(f"{type(task).__name__} red-flags {value!r:.100} as {flag!r}; nothing was changed; decide for another reply")
+            raise InvalidUsage(
+                f"{type(task).__name__} red-flags {value!r:.100} as {flag!r}; nothing was changed; decide for another reply"
+            )
     encoded = msgspec.json.encode(reply).decode()
     if is_live:
         ask_live(journal, Decide(path=path, value=encoded))
@@ -191,7 +193,12 @@ def calls_waiting(runs_dir: Path, run_id: str) -> list[WaitingCall]:
         for path, each in reader.undecided().items():
             step, _, call = path.partition("/call/")
             action = next(
-                (row.value for _, row in [(step, reader.decision_at(step)), *reader.decisions_below(step)] if row and row.is_decision), None
+                (
+                    row.value
+                    for _, row in [(step, reader.decision_at(step)), *reader.decisions_below(step)]
+                    if row and row.is_decision
+                ),
+                None,
             )
             kind = PERSON_REPLIES.get(each.reply)
             if kind is not None and action is not None:
@@ -212,7 +219,9 @@ def _place_of(reader: Reader, path: str) -> str:
     steps = {each: each.partition("/call/")[0] for each in waiting}
     found = [each for each, step in steps.items() if path in (step, step.partition("/")[2], each.partition("/")[2])]
     if len(found) > 1:
-        raise InvalidUsage(f"{path!r} names {len(found)} places in run {reader.experiment.run_id}; give one of {', '.join(found[:5])}")
+        raise InvalidUsage(
+            f"{path!r} names {len(found)} places in run {reader.experiment.run_id}; give one of {', '.join(found[:5])}"
+        )
     return found[0] if found else next((each for each in (path, f"0/{path}") if reader.open_elections_at(each)), path)
 
 
@@ -228,11 +237,15 @@ def _decidable(reader: Reader, path: str, *, is_live: bool) -> UndecidedElection
     found = [asked_at(reader, path, each.id.question_digest) for each in open_elections]
     asked = next((asked for asked, _ in found if asked is not None), None)
     if asked is None:
-        raise InvalidUsage(f"{path!r} is open in run {run_id}, but its question is unknown: {found[0][1]}; wait until it is undecided")
+        raise InvalidUsage(
+            f"{path!r} is open in run {run_id}, but its question is unknown: {found[0][1]}; wait until it is undecided"
+        )
     question = asked.question
     if isinstance(question.rule, FirstValid):
         raise InvalidUsage(f"samples are drawn at {path!r} without a vote, so there is nothing to decide")
-    return UndecidedElection(valid=0, flagged={}, reply=question.reply, choices=question.choices, state=question.state.decode(), after="")
+    return UndecidedElection(
+        valid=0, flagged={}, reply=question.reply, choices=question.choices, state=question.state.decode(), after=""
+    )
 
 
 def remove_run(runs_dir: Path, run_id: str) -> list[Path]:
@@ -247,12 +260,16 @@ def _parse_reply(value: str, kind: type[Reply]) -> Reply:
         if (said := kind.in_words(value)) is not None:
             return said
         if not value.startswith("{"):
-            raise InvalidUsage(f"say {' or '.join(f'`{each}`' for each in kind.words)} there, not {value!r:.100}; nothing was changed")
+            raise InvalidUsage(
+                f"say {' or '.join(f'`{each}`' for each in kind.words)} there, not {value!r:.100}; nothing was changed"
+            )
     try:
         reply = msgspec.json.decode(value, type=kind)
         given, known = msgspec.json.decode(value), msgspec.json.decode(msgspec.json.encode(reply))
     except (msgspec.MsgspecError, ValueError, TypeError) as error:
-        raise InvalidUsage(f"{value!r:.100} is no {kind.__name__}: {error}; write it as JSON, of the form {json_form(kind)}") from None
+        raise InvalidUsage(
+            f"{value!r:.100} is no {kind.__name__}: {error}; write it as JSON, of the form {json_form(kind)}"
+        ) from None
     # msgspec ignores fields that it does not know; in a decision by hand they are typos.
     if unknown_fields := sorted(set(given) - set(known)):
         raise InvalidUsage(unknown(f"field of {kind.__name__} called", unknown_fields[0], list(known)))

@@ -213,10 +213,14 @@ def _part(studied: Studied, field: int) -> FieldAccuracy:
             errors += step.samples.count(field) / len(step.samples)
         if (majority := step.field_majorities[field]) is not None:
             majorities.append(float(majority))
-    return FieldAccuracy(name=studied.fields[field], single=_mean(singles), majority=_mean(majorities), errors_per_walk=errors)
+    return FieldAccuracy(
+        name=studied.fields[field], single=_mean(singles), majority=_mean(majorities), errors_per_walk=errors
+    )
 
 
-def _position(position: int, by_step: Sequence[float | None], *, missing: int, given_first: Proportion | None = None) -> PositionAccuracy:
+def _position(
+    position: int, by_step: Sequence[float | None], *, missing: int, given_first: Proportion | None = None
+) -> PositionAccuracy:
     known = _known(by_step)
     return PositionAccuracy(
         position=position,
@@ -232,7 +236,9 @@ def _hardest(studied: Studied, positions: Sequence[PositionAccuracy], pooled: Ac
     """Return the hardest steps. Those that fail most by chance would look harder than they are, so other samples give their accuracy."""
     chosen_by = [_accuracy(studied, each.samples[0::2]) for each in studied.steps]
     shown = [_accuracy(studied, each.samples[1::2]) for each in studied.steps]
-    known = [(accuracy, step) for step, accuracy in enumerate(chosen_by) if accuracy is not None and shown[step] is not None]
+    known = [
+        (accuracy, step) for step, accuracy in enumerate(chosen_by) if accuracy is not None and shown[step] is not None
+    ]
     steps = sorted([step for _, step in sorted(known)[: max(1, round(HARDEST_SHARE * len(known)))]])
     alone = _mean(_known([shown[step] for step in steps]))
     if alone is None:

@@ -138,13 +138,17 @@ async def study(
 
 def _check_task(task: Task) -> None:
     if not isinstance(task, ChainTask):
-        raise InvalidUsage(f"a study asks the steps of a chain one by one, and {type(task).__name__} is no chain of steps")
+        raise InvalidUsage(
+            f"a study asks the steps of a chain one by one, and {type(task).__name__} is no chain of steps"
+        )
     strategy_of(Study(), task, {})
     start = called(task.start)
     if called(task.done, start):
         raise InvalidUsage(f"{type(task).__name__} is done before its first step, so there is nothing to study")
     if called(task.oracle, start) is None:
-        raise InvalidUsage(f"{type(task).__name__} has no oracle, so its replies cannot be judged; define the method `oracle`")
+        raise InvalidUsage(
+            f"{type(task).__name__} has no oracle, so its replies cannot be judged; define the method `oracle`"
+        )
 
 
 def _check_kind(kind: Kind, models: Sequence[OneModel], samples: int) -> None:
@@ -171,7 +175,9 @@ def _horizon(task: Task, kind: Kind, given: int | None) -> int | None:
     return min(DEFAULT_HORIZON, total or DEFAULT_HORIZON) if given is None else given
 
 
-def _plans(task: Task, strategy: Study, models: Sequence[OneModel], run_id: str | None, settings: Mapping[str, Any]) -> dict[str, RunPlan]:
+def _plans(
+    task: Task, strategy: Study, models: Sequence[OneModel], run_id: str | None, settings: Mapping[str, Any]
+) -> dict[str, RunPlan]:
     plans = {}
     address = address_of(type(task))
     for model in models:
@@ -182,7 +188,9 @@ def _plans(task: Task, strategy: Study, models: Sequence[OneModel], run_id: str 
         studied = (address, dump_options(task), dump_options(strategy), shared.seed)
         prefix = run_id or f"study-{TASKS.name_of(address).lower()}-{short_digest(studied)}"
         named = validated(Settings, "the study", {**shared.model_dump(), "run_id": f"{prefix}-{short_digest(spec)}"})
-        plans[spec] = RunPlan(tasks=[task], listed=False, strategy=strategy, settings=named, model_objects=given.objects)
+        plans[spec] = RunPlan(
+            tasks=[task], listed=False, strategy=strategy, settings=named, model_objects=given.objects
+        )
     return plans
 
 

@@ -31,7 +31,21 @@ from microagents.strategies import Maker
 from microagents.tasks.drift import Drift, Place
 from microagents.tasks.multiplication import Multiplication
 from tests.cli.commands import Ran, microagents
-from tests.runtimes.crowd import Block, Blocker, Built, Die, Hasty, Mortal, PassOn, Relay, Say, Speaker, Stumbler, Sum, Summer
+from tests.runtimes.crowd import (
+    Block,
+    Blocker,
+    Built,
+    Die,
+    Hasty,
+    Mortal,
+    PassOn,
+    Relay,
+    Say,
+    Speaker,
+    Stumbler,
+    Sum,
+    Summer,
+)
 from tests.runtimes.ray.joining_node import INPUTS
 from tests.runtimes.ray.ray_processes import Program, actors_of, kill, until
 
@@ -65,7 +79,10 @@ def undisturbed(task: str, model: str = MODEL) -> tuple[str, str, str]:
 @asynccontextmanager
 async def opened(*deployments: Deployment | type[Role]) -> AsyncIterator[RoleMessenger]:
     given = [each if isinstance(each, Deployment) else Deployment(role=each) for each in deployments]
-    async with asyncio.timeout(WAIT_S), runtime_of("ray", Context(run_id="crowd", seed=0, tasks=[], strategy=Maker()), given) as roles:
+    async with (
+        asyncio.timeout(WAIT_S),
+        runtime_of("ray", Context(run_id="crowd", seed=0, tasks=[], strategy=Maker()), given) as roles,
+    ):
         yield roles.messenger
 
 
@@ -82,7 +99,9 @@ async def opened(*deployments: Deployment | type[Role]) -> AsyncIterator[RoleMes
 )
 def test_decisions_and_ballots_are_those_of_every_other_runtime(deploy: dict[str, Any], *, speculate: bool) -> None:
     assert digests(asyncio.run(done(TASKS["drift"], runtime="linked"))) == undisturbed("drift")
-    assert digests(asyncio.run(done(TASKS["drift"], runtime="ray", deploy=deploy, speculate=speculate))) == undisturbed("drift")
+    assert digests(asyncio.run(done(TASKS["drift"], runtime="ray", deploy=deploy, speculate=speculate))) == undisturbed(
+        "drift"
+    )
 
 
 @pytest.mark.slow
@@ -123,7 +142,9 @@ async def with_kills(task: Task | Sequence[Task], seed: int, **options: Any) -> 
     killing = asyncio.create_task(now_and_then())
     try:
         options = {"models": SLOW, **options}
-        return await done(task, runtime="ray", on_progress=lambda account: begun.set() if account.calls else None, **options)
+        return await done(
+            task, runtime="ray", on_progress=lambda account: begun.set() if account.calls else None, **options
+        )
     finally:
         begun.set()
         ended.set()
@@ -165,7 +186,9 @@ def test_lanes_that_are_killed_at_random_change_no_decision(monkeypatch: pytest.
 
 
 @pytest.mark.slow
-def test_conductors_and_other_roles_that_are_killed_change_nothing_of_how_a_problem_is_solved(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_conductors_and_other_roles_that_are_killed_change_nothing_of_how_a_problem_is_solved(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(actor_group, "MAX_DEATHS", 100)
     problem = Multiplication(digits=5)
     slower = f"{MODEL},latency=0.15"  # it has few turns one after another
@@ -182,7 +205,10 @@ def test_conductors_and_other_roles_that_are_killed_change_nothing_of_how_a_prob
 async def test_a_role_that_dies_of_every_message_is_given_up_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(actor_group, "MAX_DEATHS", 1)
     async with opened(Mortal, Summer) as messenger:
-        with capture_logs() as logs, pytest.raises(PeerLost, match=r"^Mortal/0 is lost: it died 2 times within 10 minutes"):
+        with (
+            capture_logs() as logs,
+            pytest.raises(PeerLost, match=r"^Mortal/0 is lost: it died 2 times within 10 minutes"),
+        ):
             await messenger.ask(Die())
         with pytest.raises(PeerLost, match="Mortal/0"):
             await messenger.ask(Die())
@@ -203,7 +229,10 @@ class Deadly(Drift):
 async def test_an_input_whose_code_ends_its_process_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(actor_group, "MAX_DEATHS", 1)
     tasks = [Deadly(length=length) for length in (1, 3, 2)]
-    with capture_logs(), pytest.raises(PeerLost, match=r"/0 is lost: it died 2 times .*; it was at work on inputs? .*\b1\b"):
+    with (
+        capture_logs(),
+        pytest.raises(PeerLost, match=r"/0 is lost: it died 2 times .*; it was at work on inputs? .*\b1\b"),
+    ):
         await done(tasks, runtime="ray", lanes=1, runs_dir=tmp_path)
 
 
@@ -243,7 +272,9 @@ async def test_a_role_that_blocks_its_event_loop_is_taken_for_dead(monkeypatch: 
     for name, value in {"PING_EVERY_S": 0.1, "SILENT_S": 1.0}.items():
         monkeypatch.setattr(watching, name, value)
     async with opened(Blocker) as messenger:
-        with pytest.raises(PeerLost, match=r"Blocker/0 .* it was not heard of for 1 s: something in it keeps its event loop"):
+        with pytest.raises(
+            PeerLost, match=r"Blocker/0 .* it was not heard of for 1 s: something in it keeps its event loop"
+        ):
             await messenger.ask(Block())
 
 
@@ -251,7 +282,9 @@ async def test_a_role_that_blocks_its_event_loop_is_taken_for_dead(monkeypatch: 
 async def test_questions_that_lead_to_questions_of_the_same_role_do_not_wait_for_each_other() -> None:
     async with opened(Deployment(role=Summer, num_replicas=2)) as messenger:
         for depth, width in ((64, 1), (11, 2)):
-            leaves = await asyncio.gather(*(messenger.ask(Sum(key=each, depth=depth, width=width)) for each in range(3)))
+            leaves = await asyncio.gather(
+                *(messenger.ask(Sum(key=each, depth=depth, width=width)) for each in range(3))
+            )
             assert leaves == [width**depth] * 3
 
 
@@ -263,7 +296,20 @@ def command(*words: str) -> tuple[str, ...]:
 
 
 def walk(length: int, model: str) -> tuple[str, ...]:
-    words = ("-o", f"length={length}", "--model", model, "-k", "2", "--runtime", "ray", "--run-id", "r", "--json", "--no-speculate")
+    words = (
+        "-o",
+        f"length={length}",
+        "--model",
+        model,
+        "-k",
+        "2",
+        "--runtime",
+        "ray",
+        "--run-id",
+        "r",
+        "--json",
+        "--no-speculate",
+    )
     return ("run", "drift", *words)
 
 
@@ -427,12 +473,21 @@ def test_three_nodes_of_which_one_is_lost_decide_the_same(tmp_path: Path) -> Non
 # -- logs -------------------------------------------------------------------------------------------------------------------------
 
 
-async def test_what_a_role_logs_comes_back_once_and_names_its_run_and_replica(capfd: pytest.CaptureFixture[str]) -> None:
+async def test_what_a_role_logs_comes_back_once_and_names_its_run_and_replica(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
     with capture_logs() as logs:
         async with opened(Speaker) as messenger:
             await messenger.ask(Say(text="hello"))
             await messenger.ask(Say(text="again"))
-    line = {"event": "hello", "level": "high", "number": 7, "run_id": "crowd", "replica": "Speaker/0", "log_level": "warning"}
+    line = {
+        "event": "hello",
+        "level": "high",
+        "number": 7,
+        "run_id": "crowd",
+        "replica": "Speaker/0",
+        "log_level": "warning",
+    }
     assert [log for log in logs if log["event"] == "hello"] == [line]
     assert "hello" not in "".join(capfd.readouterr())
 
@@ -454,7 +509,10 @@ async def test_what_ray_does_not_take_is_one_sentence(deploy: dict[str, Any]) ->
 
 async def test_what_no_node_has_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(starting, "PLACE_S", 1.0)
-    with pytest.raises(PeerLost, match=r"Summer/0 .* no room for it within 1 s: it needs 3 unobtainium on one node, and the largest has 0"):
+    with pytest.raises(
+        PeerLost,
+        match=r"Summer/0 .* no room for it within 1 s: it needs 3 unobtainium on one node, and the largest has 0",
+    ):
         async with opened(Deployment(role=Summer, resources={"unobtainium": 3})):
             pytest.fail("it must not open")
 
@@ -538,7 +596,9 @@ async def test_two_runs_of_one_program_share_a_ray() -> None:
     assert digests(first) == digests(second) == digests(await done(TASKS["drift"]))
 
 
-async def test_an_actor_that_cannot_be_created_ends_the_run_at_once_with_the_whole_error(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_actor_that_cannot_be_created_ends_the_run_at_once_with_the_whole_error(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     missing = "a module with a long name " * 20
 
     class Unable(Host):
