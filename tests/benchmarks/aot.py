@@ -107,10 +107,8 @@ async def table(problems: int, seed: int) -> None:
             if without == "nothing" and transitions:
                 samples = ceil(row.tokens / cot.tokens)
                 same = await solved(tasks, CotSC(samples=samples), seed)
-                print(
-                    told(f"  cot-sc, {samples} samples", same, lambda each, n=samples: each.most_frequent(n)),
-                    flush=True,
-                )  # type: ignore[misc]
+                chance = partial(MonteCarlo.most_frequent, samples=samples)
+                print(told(f"  cot-sc, {samples} samples", same, chance), flush=True)
     print(
         told("self-refine, 3 rounds", await solved(tasks, SelfRefine(), seed), lambda each: each.refined(3)), flush=True
     )
