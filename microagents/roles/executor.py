@@ -26,6 +26,8 @@ WAIT_S = 0.5
 """The wait before the second time; it grows by as much each time."""
 LOOKED_UP = "look-up"
 """First component of the places of calls that are made before a reply."""
+MAX_KEPT = 20_000
+"""Outcomes of look-ups that an executor remembers: of the oldest ones the inputs are mostly done."""
 KEPT = b"kept outcome\0\0\0\0"
 """In place of the digest of a question, where the outcome of a call is kept."""
 LOST = Called(outcome="unknown", text="the process that made the call died before it heard of the outcome")
@@ -69,7 +71,7 @@ class Executor(DurableRole):
         self._effects: dict[str, asyncio.Task[Called]] = {}
         """Effects under way, by path. The end of the run waits for them."""
         self._kept: dict[str, asyncio.Future[Called]] = {}
-        """Calls that only read and are made once, by path."""
+        """Calls that only read and are made once, by path; the last `MAX_KEPT` of them."""
         self._effect_ended = Notifier()
         self._is_ending = False
         self._may_begin = asyncio.Event()
@@ -114,6 +116,8 @@ class Executor(DurableRole):
     async def _kept_outcome(self, work: Work[Any, Any], request: Execute, path: str) -> Called:
         if path not in self._kept:
             self._kept[path] = self._scope.start(self._kept_call(work, request, path))
+            if len(self._kept) > MAX_KEPT:
+                del self._kept[next(iter(self._kept))]
         return await asyncio.shield(self._kept[path])
 
     async def _kept_call(self, work: Work[Any, Any], request: Execute, path: str) -> Called:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 import subprocess
 import sys
 import textwrap
+from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,8 +17,9 @@ import pytest
 from microagents import Result, run, run_sync
 from microagents.agents.actions import Action
 from microagents.elections.rules import AheadByHarm, Tally
-from microagents.errors import TaskFailed
+from microagents.errors import InvalidUsage, TaskFailed
 from microagents.replies.tool_calls import ToolCall
+from microagents.runs.inspection.runs import WaitingCall, calls_waiting, decide
 from microagents.runtimes.testing.virtual import run_virtual
 from microagents.strategies.act import Act
 from tests.agents.shop import WORLD, Ticket, done
@@ -112,6 +116,25 @@ def test_the_agent_sees_that_a_person_rejected_its_action() -> None:
     microagents("decide", "r", "0/step/2/call/0/approval", '{"approved": false, "text": "ask first"}')
     act(approve="refund")
     assert effects() == ["label", "mail"]
+
+
+async def test_an_approval_reaches_a_run_that_is_under_way() -> None:
+    """The other input is still at work, so the run has not ended, and takes the one up again that waits."""
+    given: Any = {
+        "models": "sim:perfect@latency=0.4,sigma=0",
+        "strategy": Act(approve="refund.cents>750"),
+        "run_id": "r",
+    }
+    running = asyncio.ensure_future(run([Ticket(), Ticket(order=8)], **given))
+    waiting: list[WaitingCall] = []
+    while not waiting:
+        assert not running.done(), running.result().reason
+        await asyncio.sleep(0.1)
+        with suppress(InvalidUsage):  # it has no journal yet
+            waiting = await asyncio.to_thread(calls_waiting, Path("runs"), "r")
+    await asyncio.to_thread(decide, Path("runs"), "r", waiting[0].path, "approve")
+    result = await running
+    assert (result.outcome, sorted(effects())) == ("completed", sorted(EFFECTS * 2))
 
 
 KILLED = """
