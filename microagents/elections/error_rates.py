@@ -100,7 +100,9 @@ class ErrorRates(Struct, frozen=True, kw_only=True, dict=True):
         rng, start = Random(seed), dict(self.shares)  # noqa: S311 - seeded on purpose
         return [
             _fitted(
-                Counter(rng.choices(kinds, counts, k=self.steps)), {rate: start.get(rate, 0.0) or LEAST for rate in RATES}, RESAMPLED_ROUNDS
+                Counter(rng.choices(kinds, counts, k=self.steps)),
+                {rate: start.get(rate, 0.0) or LEAST for rate in RATES},
+                RESAMPLED_ROUNDS,
             )
             for _ in range(RESAMPLINGS)
         ]
@@ -175,7 +177,10 @@ def _fitted(seen: Counter[Seen], start: Mapping[float, float], rounds: int) -> E
         if reached - before < MIN_GAIN * total:
             break
         before = reached
-    return ErrorRates(shares=tuple([(rate, share) for rate, share in zip(RATES, shares, strict=True) if share > LEAST]), seen=tuple(kinds))
+    return ErrorRates(
+        shares=tuple([(rate, share) for rate, share in zip(RATES, shares, strict=True) if share > LEAST]),
+        seen=tuple(kinds),
+    )
 
 
 def _likelihood(rate: float, seen: Seen) -> float:

@@ -92,7 +92,12 @@ async def serving(endpoint: Endpoint) -> AsyncIterator[Serving]:
     of_server = logging.Logger("microagents.serving")  # noqa: LOG001 - it belongs to no tree of loggers
     of_server.addHandler(_KindsOfFailures())
     runner = web.AppRunner(
-        application, access_log=None, logger=of_server, handler_cancellation=True, shutdown_timeout=SHUTDOWN_S, keepalive_timeout=IDLE_S
+        application,
+        access_log=None,
+        logger=of_server,
+        handler_cancellation=True,
+        shutdown_timeout=SHUTDOWN_S,
+        keepalive_timeout=IDLE_S,
     )
     async with AsyncExitStack() as stack:
         stack.push_async_callback(model.close)
@@ -133,7 +138,9 @@ class _Handler:
         self.served = Serving("")
 
     @web.middleware
-    async def admit(self, request: web.Request, handler: Callable[[web.Request], Awaitable[web.StreamResponse]]) -> web.StreamResponse:
+    async def admit(
+        self, request: web.Request, handler: Callable[[web.Request], Awaitable[web.StreamResponse]]
+    ) -> web.StreamResponse:
         """Refuse requests without the token, and those that a web page in a browser of this machine could send."""
         wire = next((wire for wire in WIRES if wire.path == request.path), WIRES[0])
         token = self._endpoint.token
@@ -147,7 +154,9 @@ class _Handler:
             self.connections.admit(request)
         if request.method == "POST" and request.content_type != "application/json":
             return self._error(wire, 400, "the content type must be application/json")
-        if request.headers.get("content-encoding", "identity") != "identity":  # no SDK sends one, and a small body could become a large one
+        if (
+            request.headers.get("content-encoding", "identity") != "identity"
+        ):  # no SDK sends one, and a small body could become a large one
             return self._error(wire, 415, "the body must not be compressed")
         try:
             return await handler(request)
@@ -160,7 +169,14 @@ class _Handler:
         """Answer with the list of models, in a form that all SDKs read. Requests may name any model."""
         name = self._endpoint.model
         times = {"created": 0, "created_at": "1970-01-01T00:00:00Z"}
-        model = {"id": name, "object": "model", "type": "model", "display_name": name, "owned_by": "microagents", **times}
+        model = {
+            "id": name,
+            "object": "model",
+            "type": "model",
+            "display_name": name,
+            "owned_by": "microagents",
+            **times,
+        }
         return _json({"object": "list", "data": [model], "has_more": False, "first_id": name, "last_id": name})
 
     def answering(self, wire: Wire) -> Callable[[web.Request], Awaitable[web.StreamResponse]]:
@@ -202,7 +218,9 @@ class _Handler:
         self.served.samples += 1
         return await self._model.complete(call)
 
-    async def _stream(self, request: web.Request, wire: Wire, asked: CompletionRequest, calls: Sequence[Call]) -> web.StreamResponse:
+    async def _stream(
+        self, request: web.Request, wire: Wire, asked: CompletionRequest, calls: Sequence[Call]
+    ) -> web.StreamResponse:
         """Send each choice as soon as it is drawn. After the first one, an error can only be an event."""
         number = next(self._numbers)
         response = web.StreamResponse(headers={"content-type": "text/event-stream", "cache-control": "no-cache"})
@@ -268,7 +286,7 @@ def _json(body: object, status: int = 200, headers: dict[str, str] | None = None
 
 
 def _host_of(request: web.Request) -> str:
-    """The host that a request names, without its port; empty for one that names none."""
+    """Return the host that a request names, without its port; empty for one that names none."""
     try:
         return request.url.host or ""
     except ValueError:  # such as a port that is no number

@@ -108,7 +108,9 @@ class Calibration(Strategy):
 
 def _chosen(total: int, count: int, seed: int) -> set[int]:
     """Random numbers of steps: fewer are a part of more, so that a larger calibration asks the same steps and others."""
-    return set(nsmallest(count, range(total), key=lambda number: blake2b(f"{seed}/{number}".encode(), digest_size=8).digest()))
+    return set(
+        nsmallest(count, range(total), key=lambda number: blake2b(f"{seed}/{number}".encode(), digest_size=8).digest())
+    )
 
 
 def _walk(chain: Chain) -> Iterator[tuple[int, Any, Any]]:
@@ -125,7 +127,9 @@ async def _sampled(chain: Chain, number: int, state: Any, right: Any) -> Calibra
 
     async def drawn(at: str, count: int) -> list[Any]:
         place = f"step/{number}/{at}"
-        return await chain.work.sample(place, asked, chain.reply_type, n=count, max_draws=count, sampling=chain.sampling, state=state)
+        return await chain.work.sample(
+            place, asked, chain.reply_type, n=count, max_draws=count, sampling=chain.sampling, state=state
+        )
 
     replies, count = await drawn("first", FIRST), FIRST
     first = [is_right(chain, state, reply, number, right) for reply in replies]

@@ -25,7 +25,7 @@ from microagents.work.durable import Work
 
 
 class StudiedStep(Struct, frozen=True, kw_only=True):
-    """The valid replies of a model to one step, judged. Flagged ones are left out."""
+    """Valid replies of a model to one step, judged. Flagged ones are left out."""
 
     samples: tuple[int, ...] = ()
     """For each sample in launch order, the number of its first fields that are right; of a right reply all of them."""
@@ -85,7 +85,7 @@ class Study(Strategy):
     """Number of steps that are open at a time."""
 
     def expected_calls(self, task: Task) -> float | None:
-        """The samples and the rollouts of every step."""
+        """Return the samples and the rollouts of every step."""
         steps = called(task.steps, gives=(int, NoneType)) if isinstance(task, ChainTask) else None
         return None if steps is None else float(steps * (self.samples + self.rollouts))
 
@@ -96,7 +96,7 @@ class Study(Strategy):
 
     @cached_property
     def default_rule(self) -> Rule:
-        """The rule of every sample: there is no vote."""
+        """Rule of every sample: there is no vote."""
         return FirstValid(1)
 
 
@@ -116,25 +116,42 @@ class _Step:
         count = strategy.samples
         async with TaskScope() as scope:
             drawn = scope.start(
-                work.sample(f"{at}/sample", asked, chain.reply_type, n=count, max_draws=count, sampling=chain.sampling, state=self._state)
+                work.sample(
+                    f"{at}/sample",
+                    asked,
+                    chain.reply_type,
+                    n=count,
+                    max_draws=count,
+                    sampling=chain.sampling,
+                    state=self._state,
+                )
             )
             rollouts = []
             if strategy.rollouts:
-                several: Prompt = called(chain.task.rollout_prompt, self._state, strategy.horizon, gives=Prompt, at=self._number)
+                several: Prompt = called(
+                    chain.task.rollout_prompt, self._state, strategy.horizon, gives=Prompt, at=self._number
+                )
                 rollouts = [
-                    scope.start(chain.rollout(f"{at}/rollout/{each}", several, strategy.horizon)) for each in range(strategy.rollouts)
+                    scope.start(chain.rollout(f"{at}/rollout/{each}", several, strategy.horizon))
+                    for each in range(strategy.rollouts)
                 ]
             await scope.join()
         valid = [reply for each in rollouts if isinstance(reply := each.result(), Rollout)]
-        return structs.replace(self._judge(drawn.result()), rollouts=tuple([self._judge_rollout(each, strategy.horizon) for each in valid]))
+        return structs.replace(
+            self._judge(drawn.result()), rollouts=tuple([self._judge_rollout(each, strategy.horizon) for each in valid])
+        )
 
     def _judge(self, replies: Sequence[Reply]) -> StudiedStep:
         fields = voted_fields(self._chain.reply_type)
         votes = [vote_of(reply) for reply in replies]
         kinds = dict(zip(votes, replies, strict=True))
-        right = {vote for vote, reply in kinds.items() if is_right(self._chain, self._state, reply, self._number, self.right)}
+        right = {
+            vote for vote, reply in kinds.items() if is_right(self._chain, self._state, reply, self._number, self.right)
+        }
         # Where several replies are right, a wrong one may begin as any of them does.
-        begun = [_beginnings(reply, fields) for reply in (self.right, *[kinds[vote] for vote in kinds if vote in right])]
+        begun = [
+            _beginnings(reply, fields) for reply in (self.right, *[kinds[vote] for vote in kinds if vote in right])
+        ]
         known = {beginning for each in begun for beginning in each}
         samples, begins = [], []
         for vote, reply in zip(votes, replies, strict=True):
@@ -171,7 +188,9 @@ def right_reply(chain: Chain, state: Any, number: int) -> Any:
     """
     reply = chain.oracle(state, number)
     if reply is None:
-        raise InvalidUsage(f"{type(chain.task).__name__} has no oracle for step {number}, so its replies cannot be judged")
+        raise InvalidUsage(
+            f"{type(chain.task).__name__} has no oracle for step {number}, so its replies cannot be judged"
+        )
     return reply
 
 
@@ -182,13 +201,15 @@ def is_right(chain: Chain, state: Any, reply: Reply, number: int, right: Reply) 
 
 
 def _beginnings(reply: Reply, fields: Sequence[str]) -> list[Hashable]:
-    """The values of the first field, of the first two, and so on."""
+    """Return the values of the first field, of the first two, and so on."""
     values = tuple([hashable(getattr(reply, name)) for name in fields])
     return [values[: length + 1] for length in range(len(fields))]
 
 
 def _field_majority(samples: Sequence[int], begins: Sequence[Sequence[Hashable]], field: int) -> bool | None:
-    drawn = [(beginnings[field], right > field) for right, beginnings in zip(samples, begins, strict=True) if right >= field]
+    drawn = [
+        (beginnings[field], right > field) for right, beginnings in zip(samples, begins, strict=True) if right >= field
+    ]
     if not drawn:
         return None
     values = Counter(beginning for beginning, _ in drawn)

@@ -34,7 +34,14 @@ def calibration(rng: Random, rate_of: Callable[[Random], float]) -> tuple[ModelC
         wrong = first + sum(rng.random() < rate for _ in range(drawn - 2))
         steps.append(CalibratedStep(number, first, 2, wrong, drawn, drawn, wrong, drawn - wrong, {}))
     found = ModelCalibration(
-        model="planted", run_id="", total=10**6, steps=tuple(steps), calls=1, input_tokens=0, output_tokens=0, cost_usd=None
+        model="planted",
+        run_id="",
+        total=10**6,
+        steps=tuple(steps),
+        calls=1,
+        input_tokens=0,
+        output_tokens=0,
+        cost_usd=None,
     )
     return found, rates
 
@@ -58,7 +65,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--plans", type=int, default=100)
     plans = parser.parse_args().plans
-    print(f"{'profile':<20} {'p held':>7} {'hard found':>11} {'false':>6}", *(f"{f'{s:,} at k={k}':>15}" for s, k in PLANNED))
+    print(
+        f"{'profile':<20} {'p held':>7} {'hard found':>11} {'false':>6}",
+        *(f"{f'{s:,} at k={k}':>15}" for s, k in PLANNED),
+    )
     for name, rate_of in PROFILES.items():
         true = [rate_of(Random(f"truth {number}")) for number in range(100_000)]
         mean = sum(true) / len(true)
@@ -69,13 +79,21 @@ def main() -> None:
             made, rates = calibration(rng, rate_of)
             held += made.p.low <= 1 - mean <= made.p.high
             hard = {number for number, rate in enumerate(rates) if rate > 0.5}
-            planted, found, false = planted + len(hard), found + len(hard & set(made.hard)), false + len(set(made.hard) - hard)
+            planted, found, false = (
+                planted + len(hard),
+                found + len(hard & set(made.hard)),
+                false + len(set(made.hard) - hard),
+            )
             for steps, k in PLANNED:
                 chance = exp(steps * log1p(-losses[k]))
                 low, high = exact_interval(sum(rng.random() < chance for _ in range(RUNS)), RUNS)
                 told = made.chances(k, steps).measured
                 agreed[steps, k] += told.low <= high and low <= told.high
-        print(f"{name:<20} {held:>7} {f'{found} of {planted}':>11} {false:>6}", *(f"{each:>15}" for each in agreed.values()), flush=True)
+        print(
+            f"{name:<20} {held:>7} {f'{found} of {planted}':>11} {false:>6}",
+            *(f"{each:>15}" for each in agreed.values()),
+            flush=True,
+        )
 
 
 if __name__ == "__main__":

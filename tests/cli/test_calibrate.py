@@ -23,7 +23,10 @@ def test_three_chances_stand_side_by_side_and_the_last_line_is_the_verdict() -> 
     assert head.split("  ")[0] == "k"
     assert ("as measured" in head, "held out" in head) == (True, True)
     assert "verdict: votes help: k = " in ran.out
-    assert "as measured: if no step is harder than those seen: 200 steps with 0 hard ones leave up to 4 hard ones in 300 (95 %)" in ran.out
+    assert (
+        "as measured: if no step is harder than those seen: 200 steps with 0 hard ones leave up to 4 hard ones in 300 (95 %)"
+        in ran.out
+    )
 
 
 def test_a_plan_ends_with_the_command_that_runs_it() -> None:
@@ -31,7 +34,9 @@ def test_a_plan_ends_with_the_command_that_runs_it() -> None:
     ran = microagents("plan", "drift", "-o", "length=100", "--from", run_id)
     assert ran.code == COMPLETED
     last = ran.out.splitlines()[-1]
-    assert last.startswith("* the cheapest whose lower bound reaches 0.95: microagents run drift -o length=100 --model ")
+    assert last.startswith(
+        "* the cheapest whose lower bound reaches 0.95: microagents run drift -o length=100 --model "
+    )
     plan = microagents("plan", "drift", "-o", "length=100", "--from", run_id, "--json").json
     assert last.endswith(plan["command"])
     assert sum(each["is_best"] for each in plan["runs"]) == 1
@@ -46,9 +51,14 @@ def test_a_plan_above_the_budget_fails() -> None:
 
 
 def test_a_calibration_can_be_simulated() -> None:
-    found = microagents("simulate", "drift", "-o", "length=20", "--from", calibrated(), "-k", "3", "--runs", "5", "--json").json
+    found = microagents(
+        "simulate", "drift", "-o", "length=20", "--from", calibrated(), "-k", "3", "--runs", "5", "--json"
+    ).json
     assert found["runs"] == 5
-    assert "all steps right" in microagents("simulate", "drift", "-o", "length=20", "--model", "sim:perfect", "--runs", "2").out
+    assert (
+        "all steps right"
+        in microagents("simulate", "drift", "-o", "length=20", "--model", "sim:perfect", "--runs", "2").out
+    )
 
 
 def test_an_estimate_from_a_calibration_tells_both_chances() -> None:

@@ -9,7 +9,15 @@ from statistics import fmean
 
 import pytest
 
-from microagents.elections.error_rates import ErrorRates, Seen, chance_of, error_rates, exact_interval, steps_for, upper_share
+from microagents.elections.error_rates import (
+    ErrorRates,
+    Seen,
+    chance_of,
+    error_rates,
+    exact_interval,
+    steps_for,
+    upper_share,
+)
 from microagents.elections.laws import race_won
 
 RateOf = Callable[[Random], float]
@@ -36,7 +44,9 @@ def hard_rates(rng: Random) -> float:
     return 0.7 if rng.random() < 0.02 else 0.002
 
 
-@pytest.mark.parametrize(("rate_of", "mean"), [(lambda _: 0.01, 0.01), (hard_rates, 0.02 * 0.7 + 0.98 * 0.002), (beta_rates, 0.2 / 5.2)])
+@pytest.mark.parametrize(
+    ("rate_of", "mean"), [(lambda _: 0.01, 0.01), (hard_rates, 0.02 * 0.7 + 0.98 * 0.002), (beta_rates, 0.2 / 5.2)]
+)
 def test_the_interval_over_steps_holds_the_mean_error_rate(rate_of: RateOf, mean: float) -> None:
     held = 0
     for seed in range(SEEDS):
@@ -117,4 +127,6 @@ def test_the_mean_is_that_of_its_parts() -> None:
     rates = ErrorRates(shares=((0.0, 0.9), (0.2, 0.08), (0.8, 0.02)))
     assert rates.mean == pytest.approx(fmean([0.2] * 8 + [0.8] * 2 + [0.0] * 90))
     assert (rates.hard, rates.mean_at(hard=True)) == (0.02, 0.8)
-    assert rates.mean == pytest.approx(rates.hard * rates.mean_at(hard=True) + (1 - rates.hard) * rates.mean_at(hard=False))
+    assert rates.mean == pytest.approx(
+        rates.hard * rates.mean_at(hard=True) + (1 - rates.hard) * rates.mean_at(hard=False)
+    )

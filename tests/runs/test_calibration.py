@@ -119,7 +119,11 @@ def test_the_cheapest_run_that_reaches_the_target_is_marked() -> None:
     best = next(each for each in runs if each.is_best)
     assert best.model == EASY
     assert best.chance.low >= 0.95 > max(each.chance.low for each in runs if each.model == EASY and each.k < best.k)
-    assert all(best.cost_usd <= each.cost_usd for each in runs if each.chance.low >= 0.95 and each.cost_usd is not None and best.cost_usd)
+    assert all(
+        best.cost_usd <= each.cost_usd
+        for each in runs
+        if each.chance.low >= 0.95 and each.cost_usd is not None and best.cost_usd
+    )
     assert not any(each.is_best for each in plan_runs(calibrations, 1_000, 0.95, budget_usd=0.01))
 
 
@@ -147,7 +151,9 @@ def test_a_simulation_lasts_as_long_as_its_latencies_in_virtual_time() -> None:
         (["sim:perfect@flag=1"], TASK, {"steps": 5}, "gave no valid reply to 5 steps"),
     ],
 )
-def test_what_cannot_be_calibrated_is_refused_in_a_sentence(models: list[str], task: Any, options: Any, said: str) -> None:
+def test_what_cannot_be_calibrated_is_refused_in_a_sentence(
+    models: list[str], task: Any, options: Any, said: str
+) -> None:
     with pytest.raises(InvalidUsage, match=said):
         assert calibrated(*models, task=task, **options).models[0].p.share
 
@@ -155,7 +161,9 @@ def test_what_cannot_be_calibrated_is_refused_in_a_sentence(models: list[str], t
 def test_only_a_calibration_of_the_same_task_makes_a_plan() -> None:
     own = only("sim:perfect", steps=20)
     assert calibration_from(Path("runs"), own.run_id, Drift(length=5)).steps == own.steps
-    with pytest.raises(InvalidUsage, match="is a calibration of drift, not of hanoi; make one: microagents calibrate hanoi"):
+    with pytest.raises(
+        InvalidUsage, match="is a calibration of drift, not of hanoi; make one: microagents calibrate hanoi"
+    ):
         calibration_from(Path("runs"), own.run_id, Hanoi(disks=3))
     asyncio.run(run(Drift(length=3), models="sim:perfect", run_id="plain"))
     with pytest.raises(InvalidUsage, match="run 'plain' is no calibration; make one: microagents calibrate drift"):

@@ -41,8 +41,12 @@ def command(
     task: TaskName,
     *,
     option: Options = [],  # noqa: B006 - typer copies it
-    model: Annotated[list[str], model_option("Model, as provider:model[@key=value,...]. Repeatable: each is calibrated on its own.")] = [],  # noqa: B006
-    steps: Annotated[int, typer.Option(metavar="N", envvar="MICROAGENTS_STEPS", help="Number of random steps, at most all.")] = 1_000,
+    model: Annotated[
+        list[str], model_option("Model, as provider:model[@key=value,...]. Repeatable: each is calibrated on its own.")
+    ] = [],  # noqa: B006
+    steps: Annotated[
+        int, typer.Option(metavar="N", envvar="MICROAGENTS_STEPS", help="Number of random steps, at most all.")
+    ] = 1_000,
     target: Annotated[
         float, typer.Option(metavar="T", help="Wanted probability that all steps are decided right, for the verdict.")
     ] = 0.95,
@@ -50,7 +54,11 @@ def command(
     runs_dir: RunsDir = RUNS,
     run_id: Annotated[
         str | None,
-        typer.Option(metavar="NAME", envvar="MICROAGENTS_RUN_ID", help="Prefix of the names of the models' runs. [default: calibrate-...]"),
+        typer.Option(
+            metavar="NAME",
+            envvar="MICROAGENTS_RUN_ID",
+            help="Prefix of the names of the models' runs. [default: calibrate-...]",
+        ),
     ] = None,
     as_json: AsJson = False,
     yes: Yes = False,
@@ -76,7 +84,15 @@ def command(
     report = run_in_terminal(
         watched,
         lambda control, set_title: calibrate(
-            work, models=models, steps=steps, seed=seed, runs_dir=runs_dir, run_id=run_id, on_model=set_title, **control, **changed
+            work,
+            models=models,
+            steps=steps,
+            seed=seed,
+            runs_dir=runs_dir,
+            run_id=run_id,
+            on_model=set_title,
+            **control,
+            **changed,
         ),
         as_json=as_json,
         yes=yes,
@@ -93,7 +109,9 @@ def _report(report: CalibrationReport, target: float) -> Iterator[str]:
     for pair in report.missed:
         yield ""
         names = " and ".join(pair.models)
-        yield from wrapped(f"{names} miss the same step with a chance of {pair.together:.4%}; {pair.independent:.4%} if independent")
+        yield from wrapped(
+            f"{names} miss the same step with a chance of {pair.together:.4%}; {pair.independent:.4%} if independent"
+        )
     if report.models and are_simulated(each.model for each in report.models):
         yield ""
         yield from wrapped("simulated: no real model was asked")
@@ -106,7 +124,9 @@ def _model(found: ModelCalibration, target: float) -> Iterator[str]:
         f"{found.model}: {counted(len(found.steps), 'step')} of {found.total:,}, {counted(found.draws, 'draw')}, {price}, {call} a call"
     )
     calls = max(1, found.calls)
-    yield from wrapped(f"a call reads {found.input_tokens / calls:,.0f} tokens and writes {found.output_tokens / calls:,.0f}")
+    yield from wrapped(
+        f"a call reads {found.input_tokens / calls:,.0f} tokens and writes {found.output_tokens / calls:,.0f}"
+    )
     yield from wrapped(f"p = {_within(found.p)}, valid = {_within(found.valid)} (95 % over steps)")
     yield from wrapped(f"correlation of two draws of a step: {found.rates.correlation:.2f}")
     named = ", ".join(map(str, found.hard[:SHOWN])) + (", ..." if len(found.hard) > SHOWN else "")
@@ -114,11 +134,15 @@ def _model(found: ModelCalibration, target: float) -> Iterator[str]:
         f"hard steps: {len(found.hard):,}{f' (steps {named})' if named else ''}; at most {found.most_hard(found.total):.3%} of all (95 %)"
     )
     if found.mistakes:
-        yield from wrapped("wrong first in: " + ", ".join(f"{name} {count:,}" for name, count in found.mistakes.items()))
+        yield from wrapped(
+            "wrong first in: " + ", ".join(f"{name} {count:,}" for name, count in found.mistakes.items())
+        )
     rows = [["k", "if independent", "as measured", "", "held out", "", "calls"]]
     for k in SHOWN_KS:
         each = found.chances(k)
-        rows.append([str(k), f"{each.independent:.4f}", *_cells(each.measured), *_cells(each.held_out), f"{each.calls:,.0f}"])
+        rows.append(
+            [str(k), f"{each.independent:.4f}", *_cells(each.measured), *_cells(each.held_out), f"{each.calls:,.0f}"]
+        )
     yield f"chance that all {found.total:,} steps are right:"
     yield from table(rows)
     yield from wrapped(f"as measured: {found.condition(found.total)}")

@@ -45,10 +45,14 @@ def count(text: str) -> int:
 
 
 def command(
-    p: Annotated[float | None, typer.Option("--p", metavar="P", help="Probability that a valid reply is right.")] = None,
+    p: Annotated[
+        float | None, typer.Option("--p", metavar="P", help="Probability that a valid reply is right.")
+    ] = None,
     from_: Annotated[
         str | None,
-        typer.Option("--from", metavar="RUN", help="Run of a calibration, which tells --p, --valid and --steps where not given."),
+        typer.Option(
+            "--from", metavar="RUN", help="Run of a calibration, which tells --p, --valid and --steps where not given."
+        ),
     ] = None,
     steps: Annotated[
         int | None, typer.Option(metavar="S", parser=count, help="Number of steps of the task, such as 1000000 or 1e6.")
@@ -56,26 +60,41 @@ def command(
     actions: Annotated[
         str | None,
         typer.Option(
-            metavar="KIND=N,...", help="Of an agent, in place of --steps: number of its actions by kind, as in read=6,write=2,end=1."
+            metavar="KIND=N,...",
+            help="Of an agent, in place of --steps: number of its actions by kind, as in read=6,write=2,end=1.",
         ),
     ] = None,
     set_: Annotated[
         list[str],
-        typer.Option("-s", "--set", metavar="NAME=VALUE", help="Margin of a kind of action, as in `run -s k_read=1`. Repeatable."),
+        typer.Option(
+            "-s", "--set", metavar="NAME=VALUE", help="Margin of a kind of action, as in `run -s k_read=1`. Repeatable."
+        ),
     ] = [],  # noqa: B006 - typer copies it
-    call_usd: Annotated[float | None, typer.Option("--call-usd", metavar="USD", help="Price of one call; shows the bill.")] = None,
-    target: Annotated[float | None, typer.Option(metavar="T", help="Wanted probability that all steps are decided right.")] = None,
+    call_usd: Annotated[
+        float | None, typer.Option("--call-usd", metavar="USD", help="Price of one call; shows the bill.")
+    ] = None,
+    target: Annotated[
+        float | None, typer.Option(metavar="T", help="Wanted probability that all steps are decided right.")
+    ] = None,
     valid: Annotated[
-        float | None, typer.Option(metavar="V", help="Probability that a reply is valid: no red flag discards it. [default: 1]")
+        float | None,
+        typer.Option(metavar="V", help="Probability that a reply is valid: no red flag discards it. [default: 1]"),
     ] = None,
     steps_per_call: Annotated[int, typer.Option(metavar="M", help="Number of steps that one call does.")] = 1,
     k: Annotated[
         int | None,
-        typer.Option(SHORT_FORMS["k"].flag, metavar="K", help="Margin to judge. [default: the smallest that reaches the target]"),
+        typer.Option(
+            SHORT_FORMS["k"].flag, metavar="K", help="Margin to judge. [default: the smallest that reaches the target]"
+        ),
     ] = None,
     max_draws: Annotated[
         int,
-        typer.Option(SHORT_FORMS["max_draws"].flag, metavar="N", parser=count, help="Cap of each election, as in `run -s max_draws=N`."),
+        typer.Option(
+            SHORT_FORMS["max_draws"].flag,
+            metavar="N",
+            parser=count,
+            help="Cap of each election, as in `run -s max_draws=N`.",
+        ),
     ] = 100,
     rule: Annotated[str, typer.Option(metavar="RULE", help=RULE_HELP)] = "ahead-by",
     rivals: Annotated[int, typer.Option(metavar="N", help="Number of wrong replies, all equally likely.")] = 1,
@@ -102,20 +121,36 @@ def command(
         typer.echo(json_text(agent) if as_json else "\n".join(_agent_lines(agent)))
         return
     if set_:
-        raise InvalidUsage("-s sets the margins of an agent's actions; say how many it takes: --actions read=6,write=2,end=1")
+        raise InvalidUsage(
+            "-s sets the margins of an agent's actions; say how many it takes: --actions read=6,write=2,end=1"
+        )
     steps = measured.total if steps is None and measured is not None else steps
     if steps is None:
-        raise InvalidUsage("give the number of steps, --steps S, or the actions of an agent, --actions read=6,write=2,end=1")
+        raise InvalidUsage(
+            "give the number of steps, --steps S, or the actions of an agent, --actions read=6,write=2,end=1"
+        )
     try:
         chosen = _rule_of_ones_own(rule) if ":" in rule or ".py" in rule else rule
-        found = estimate(p, steps, target, valid=valid, steps_per_call=steps_per_call, k=k, max_draws=max_draws, rule=chosen, rivals=rivals)
+        found = estimate(
+            p,
+            steps,
+            target,
+            valid=valid,
+            steps_per_call=steps_per_call,
+            k=k,
+            max_draws=max_draws,
+            rule=chosen,
+            rivals=rivals,
+        )
     except MicroagentsError:
         raise
     except Exception as error:
         raise InvalidUsage(f"rule {rule!r} failed: {described(error)}") from error
     chances = None if measured is None or found.k is None else measured.chances(found.k, steps)
     if as_json:
-        typer.echo(json_text(found if chances is None else {**msgspec.structs.asdict(found), "measured": chances.measured}))
+        typer.echo(
+            json_text(found if chances is None else {**msgspec.structs.asdict(found), "measured": chances.measured})
+        )
         return
     typer.echo("\n".join(_lines(found, steps, target)))
     if measured is not None and chances is not None:
@@ -130,7 +165,8 @@ def _shares(p: float | None, valid: float | None, measured: ModelCalibration | N
         p, valid = measured.p.share if p is None else p, measured.valid.share if valid is None else valid
     if p is None:
         raise typer.BadParameter(
-            "give the probability that a valid reply is right, or a calibration that tells it: --from RUN", param_hint="--p"
+            "give the probability that a valid reply is right, or a calibration that tells it: --from RUN",
+            param_hint="--p",
         )
     return p, 1.0 if valid is None else valid
 
@@ -142,7 +178,9 @@ def _measured_lines(measured: ModelCalibration, chance: Proportion, steps: int) 
 
 def _agent(p: float, actions: str, options: list[str], valid: float, call_usd: float | None) -> AgentEstimate:
     strategy = validated(Act, "strategy 'act'", pairs("-s", options), flag="-s")
-    margins = {name.removeprefix("k_"): margin for name, margin in strategy.model_dump().items() if name.startswith("k_")}
+    margins = {
+        name.removeprefix("k_"): margin for name, margin in strategy.model_dump().items() if name.startswith("k_")
+    }
     numbers = {kind: count(number) for kind, number in pairs("--actions", actions.split(",")).items()}
     return estimate_agent(p, numbers, margins, valid=valid, call_usd=call_usd)
 
@@ -197,7 +235,11 @@ def _lines(found: Estimate, steps: int, target: float | None) -> Iterator[str]:
     where = "with this rule" if found.k is None else "at this k"
     if found.max_draws_min is not None:
         cap = found.max_draws_min
-        remedy = f"so {found.max_draws:,} is enough" if cap <= found.max_draws else f"so more than {found.max_draws:,}: -s max_draws={cap}"
+        remedy = (
+            f"so {found.max_draws:,} is enough"
+            if cap <= found.max_draws
+            else f"so more than {found.max_draws:,}: -s max_draws={cap}"
+        )
         yield f"a chance of {target:g} {where} needs a cap of {cap:,} draws a step, {remedy}"
     elif found.k is None or (found.k_min is not None and found.k < found.k_min):
         yield f"a chance of {target:g} is not reached {where}, whatever the cap"

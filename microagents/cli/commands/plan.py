@@ -27,10 +27,16 @@ NO_RUN = 1
 def command(
     task: TaskName,
     *,
-    from_: Annotated[list[str], typer.Option("--from", metavar="RUN", help="Run of a calibration. Repeatable: one for each model.")],
+    from_: Annotated[
+        list[str], typer.Option("--from", metavar="RUN", help="Run of a calibration. Repeatable: one for each model.")
+    ],
     option: Options = [],  # noqa: B006 - typer copies it
-    target: Annotated[float, typer.Option(metavar="T", help="Wanted probability that all steps are decided right.")] = 0.95,
-    budget: Annotated[float | None, typer.Option(metavar="USD", min=0, help="Expected cost that a run may have.")] = None,
+    target: Annotated[
+        float, typer.Option(metavar="T", help="Wanted probability that all steps are decided right.")
+    ] = 0.95,
+    budget: Annotated[
+        float | None, typer.Option(metavar="USD", min=0, help="Expected cost that a run may have.")
+    ] = None,
     runs_dir: RunsDir = RUNS,
     as_json: AsJson = False,
 ) -> None:
@@ -55,12 +61,19 @@ def command(
         typer.echo(json_text({**plan, "conditions": conditions}))
     else:
         typer.echo(
-            "\n".join([*_report(task, work.model_dump(exclude_defaults=True), found, runs, total), *_end(best, command_line, target)])
+            "\n".join(
+                [
+                    *_report(task, work.model_dump(exclude_defaults=True), found, runs, total),
+                    *_end(best, command_line, target),
+                ]
+            )
         )
     raise typer.Exit(NO_RUN if best is None else 0)
 
 
-def _report(task: str, options: dict[str, Any], found: list[ModelCalibration], runs: list[PlannedRun], total: int) -> Iterator[str]:
+def _report(
+    task: str, options: dict[str, Any], found: list[ModelCalibration], runs: list[PlannedRun], total: int
+) -> Iterator[str]:
     yield from wrapped(f"{task}{options_text(options)}: {total:,} steps")
     rows = [["", "model", "k", "chance", "interval", "calls", "cost"]]
     for run in runs:
@@ -80,7 +93,9 @@ def _report(task: str, options: dict[str, Any], found: list[ModelCalibration], r
 
 def _end(best: PlannedRun | None, command_line: str | None, target: float) -> Iterator[str]:
     if best is None:
-        yield from wrapped(f"no run reaches {target:g}: each lower bound is below it, or its cost above the budget or unknown")
+        yield from wrapped(
+            f"no run reaches {target:g}: each lower bound is below it, or its cost above the budget or unknown"
+        )
     else:
         yield from wrapped(f"* the cheapest whose lower bound reaches {target:g}: {command_line}")
 

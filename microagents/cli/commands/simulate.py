@@ -21,13 +21,21 @@ def command(
     task: TaskName,
     *,
     option: Options = [],  # noqa: B006 - typer copies it
-    model: Annotated[str | None, typer.Option("--model", metavar="SPEC", help="Simulated model, as sim:PROFILE[@key=value,...].")] = None,
-    from_: Annotated[str | None, typer.Option("--from", metavar="RUN", help="Run of a calibration, in place of --model.")] = None,
+    model: Annotated[
+        str | None, typer.Option("--model", metavar="SPEC", help="Simulated model, as sim:PROFILE[@key=value,...].")
+    ] = None,
+    from_: Annotated[
+        str | None, typer.Option("--from", metavar="RUN", help="Run of a calibration, in place of --model.")
+    ] = None,
     strategy: Annotated[str | None, typer.Option(metavar="NAME", help="Strategy. [default: that of the task]")] = None,
     set_: StrategyOptions = [],  # noqa: B006
-    k: Annotated[int | None, typer.Option(SHORT_FORMS["k"].flag, metavar="K", min=1, help="Margin of the elections.")] = None,
+    k: Annotated[
+        int | None, typer.Option(SHORT_FORMS["k"].flag, metavar="K", min=1, help="Margin of the elections.")
+    ] = None,
     runs: Annotated[int, typer.Option(metavar="N", help="Number of runs, each with another seed.")] = 20,
-    concurrency: Annotated[int | None, typer.Option(metavar="N", min=1, help="Maximum number of calls in flight.")] = None,
+    concurrency: Annotated[
+        int | None, typer.Option(metavar="N", min=1, help="Maximum number of calls in flight.")
+    ] = None,
     runs_dir: RunsDir = RUNS,
     as_json: AsJson = False,
 ) -> None:

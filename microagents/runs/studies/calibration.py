@@ -97,7 +97,9 @@ class ModelCalibration(Struct, frozen=True, kw_only=True, dict=True):
         """Share of the valid replies that are right, over steps: by the first samples alone, of which every step has as many."""
         wrongs = [each.first_wrong / each.first_valid for each in self.steps if each.first_valid]
         if not wrongs:
-            raise InvalidUsage(f"{self.model} gave no valid reply to {len(self.steps):,} steps, so nothing is known of its errors")
+            raise InvalidUsage(
+                f"{self.model} gave no valid reply to {len(self.steps):,} steps, so nothing is known of its errors"
+            )
         low, high = exact_interval(sum(wrongs), len(wrongs))
         return Proportion(share=1 - sum(wrongs) / len(wrongs), low=1 - high, high=1 - low)
 
@@ -165,9 +167,13 @@ class ModelCalibration(Struct, frozen=True, kw_only=True, dict=True):
             k=k,
             independent=chance_of(lost(1 - self.p.share), steps),
             measured=Proportion(
-                share=chance_of(self.rates.loss(lost), steps), low=chance_of(most, steps), high=chance_of(losses[cut], steps)
+                share=chance_of(self.rates.loss(lost), steps),
+                low=chance_of(most, steps),
+                high=chance_of(losses[cut], steps),
             ),
-            held_out=Proportion(share=chance_of(out / seen, steps), low=chance_of(high, steps), high=chance_of(low, steps)),
+            held_out=Proportion(
+                share=chance_of(out / seen, steps), low=chance_of(high, steps), high=chance_of(low, steps)
+            ),
             calls=steps * min(votes / self.valid.share, float(MAX_DRAWS)) if self.valid.share else float("inf"),
         )
 
@@ -194,13 +200,20 @@ class ModelCalibration(Struct, frozen=True, kw_only=True, dict=True):
             kind, needed = "too-few", min(3 * sampled, self.total - sampled)
         else:
             kind, hard = "hard-steps", max(1, round(self.rates.hard * sampled))
-        return kind, VERDICTS[kind].format(k=k, target=target, total=self.total, hard=hard, steps=sampled, needed=needed)
+        return kind, VERDICTS[kind].format(
+            k=k, target=target, total=self.total, hard=hard, steps=sampled, needed=needed
+        )
 
     @property
     def simulated(self) -> str:
         """The spec of a simulated model with these error rates, against one rival."""
         rates, hard = self.rates, self.rates.hard
-        profile = {"error": rates.mean_at(hard=False), "hard": hard, "hard_error": rates.mean_at(hard=True), "flag": 1 - self.valid.share}
+        profile = {
+            "error": rates.mean_at(hard=False),
+            "hard": hard,
+            "hard_error": rates.mean_at(hard=True),
+            "flag": 1 - self.valid.share,
+        }
         options = ",".join(f"{name}={value:.6g}" for name, value in profile.items() if value or name == "error")
         return f"sim:perfect@{options},alternatives=1"
 
@@ -276,7 +289,9 @@ async def calibrate(
     plans = plans_of("calibrate", task, strategy, models, run_id=run_id, settings=without_control(given))
     series = Series("calibration", [SeriesRun(*each) for each in plans.items()], Path(runs_dir), ended=("completed",))
     outcome, reason, begun = await series.do(given, on_model)
-    found = [_findings(spec, result) for spec, result in zip(plans, begun, strict=False) if result.outcome == "completed"]
+    found = [
+        _findings(spec, result) for spec, result in zip(plans, begun, strict=False) if result.outcome == "completed"
+    ]
     return CalibrationReport(
         outcome=outcome,
         reason=reason,
@@ -301,7 +316,9 @@ def calibration_from(runs_dir: Path, run_id: str, task: Task | None = None) -> M
         raise InvalidUsage(f"run {run_id!r} is no calibration; make one: microagents calibrate {result.task}")
     own = result.task if task is None else TASKS.name_of(address_of(type(task)))
     if result.task != own:
-        raise InvalidUsage(f"run {run_id!r} is a calibration of {result.task}, not of {own}; make one: microagents calibrate {own}")
+        raise InvalidUsage(
+            f"run {run_id!r} is a calibration of {result.task}, not of {own}; make one: microagents calibrate {own}"
+        )
     if result.outcome != "completed":
         raise InvalidUsage(f"the calibration {run_id!r} has not ended; the command that began it continues it")
     return _findings(result.models[0], result)

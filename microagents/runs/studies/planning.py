@@ -29,7 +29,9 @@ class PlannedRun(Struct, frozen=True, kw_only=True):
     """Whether it is the cheapest whose lower bound reaches the target within the budget."""
 
 
-def plan_runs(calibrations: Sequence[ModelCalibration], total: int, target: float, *, budget_usd: float | None = None) -> list[PlannedRun]:
+def plan_runs(
+    calibrations: Sequence[ModelCalibration], total: int, target: float, *, budget_usd: float | None = None
+) -> list[PlannedRun]:
     """The runs that come into question, by model and k. Each model has its ks up to the first that is enough, or that gains nothing.
 
     Raises:
@@ -40,12 +42,15 @@ def plan_runs(calibrations: Sequence[ModelCalibration], total: int, target: floa
     able = [each for each in calibrations if each.p.share > MOSTLY]
     if not able:
         names = ", ".join(each.model for each in calibrations)
-        raise InvalidUsage(f"{names}: wrong more often than right, so no k reaches a target; take a stronger model or smaller steps")
+        raise InvalidUsage(
+            f"{names}: wrong more often than right, so no k reaches a target; take a stronger model or smaller steps"
+        )
     found = [run for each in able for run in _runs(each, total, target)]
     enough = [
         run
         for run in found
-        if run.chance.low >= target and (budget_usd is None or (run.cost_usd is not None and run.cost_usd <= budget_usd))
+        if run.chance.low >= target
+        and (budget_usd is None or (run.cost_usd is not None and run.cost_usd <= budget_usd))
     ]
     # A model of unknown price is the cheapest only where all prices are unknown.
     best = min(enough, key=lambda run: (run.cost_usd is None, run.cost_usd or 0.0, run.calls), default=None)
@@ -58,7 +63,9 @@ def _runs(found: ModelCalibration, total: int, target: float) -> list[PlannedRun
         chances = found.chances(k, total)
         cost_usd = None if found.call_usd is None else found.call_usd * chances.calls
         runs.append(PlannedRun(model=found.model, k=k, chance=chances.measured, calls=chances.calls, cost_usd=cost_usd))
-        gains = len(runs) == 1 or chances.measured.low - runs[-2].chance.low >= LEAST_GAIN or chances.independent < target
+        gains = (
+            len(runs) == 1 or chances.measured.low - runs[-2].chance.low >= LEAST_GAIN or chances.independent < target
+        )
         if chances.measured.low >= target or not gains:
             break
     return runs

@@ -60,7 +60,7 @@ class ModelStudy(Struct, frozen=True, kw_only=True):
 
 
 class StudyReport(Struct, frozen=True, kw_only=True):
-    """The findings of one study."""
+    """Findings of one study."""
 
     outcome: SeriesOutcome
     reason: str | None
@@ -144,13 +144,17 @@ def check_studied(task: Task) -> None:
         InvalidUsage: it is no chain, has no step, or has no oracle.
     """
     if not isinstance(task, ChainTask):
-        raise InvalidUsage(f"a study asks the steps of a chain one by one, and {type(task).__name__} is no chain of steps")
+        raise InvalidUsage(
+            f"a study asks the steps of a chain one by one, and {type(task).__name__} is no chain of steps"
+        )
     strategy_of(Study(), task, {})
     start = called(task.start)
     if called(task.done, start):
         raise InvalidUsage(f"{type(task).__name__} is done before its first step, so there is nothing to study")
     if called(task.oracle, start) is None:
-        raise InvalidUsage(f"{type(task).__name__} has no oracle, so its replies cannot be judged; define the method `oracle`")
+        raise InvalidUsage(
+            f"{type(task).__name__} has no oracle, so its replies cannot be judged; define the method `oracle`"
+        )
 
 
 def _check_kind(kind: Kind, models: Sequence[OneModel], samples: int) -> None:
@@ -165,7 +169,7 @@ def _check_kind(kind: Kind, models: Sequence[OneModel], samples: int) -> None:
 
 
 def _horizon(task: Task, kind: Kind, given: int | None) -> int | None:
-    """The number of steps in a rollout; None for a study without rollouts."""
+    """Return the number of steps in a rollout; None for a study without rollouts."""
     if kind != "lookahead":
         if given is not None:
             raise InvalidUsage(f"horizon={given!r} belongs to the study lookahead; {kind} draws no rollouts")
@@ -178,7 +182,13 @@ def _horizon(task: Task, kind: Kind, given: int | None) -> int | None:
 
 
 def plans_of(
-    kind: str, task: Task, strategy: Strategy, models: Sequence[OneModel], *, run_id: str | None, settings: Mapping[str, Any]
+    kind: str,
+    task: Task,
+    strategy: Strategy,
+    models: Sequence[OneModel],
+    *,
+    run_id: str | None,
+    settings: Mapping[str, Any],
 ) -> dict[str, RunPlan]:
     """A plan for each model, by its spec. The kind of study begins the names of the runs."""
     plans = {}
@@ -191,7 +201,9 @@ def plans_of(
         studied = (address, dump_options(task), dump_options(strategy), shared.seed)
         prefix = run_id or f"{kind}-{TASKS.name_of(address).lower()}-{short_digest(studied)}"
         named = validated(Settings, f"the {kind}", {**shared.model_dump(), "run_id": f"{prefix}-{short_digest(spec)}"})
-        plans[spec] = RunPlan(tasks=[task], listed=False, strategy=strategy, settings=named, model_objects=given.objects)
+        plans[spec] = RunPlan(
+            tasks=[task], listed=False, strategy=strategy, settings=named, model_objects=given.objects
+        )
     return plans
 
 
