@@ -66,19 +66,19 @@ class ErrorRates(Struct, frozen=True, kw_only=True, dict=True):
         return sum(share for rate, share in self.shares if rate >= HARD)
 
     def mean_at(self, *, hard: bool) -> float:
-        """Mean error rate of the hard steps, or of the others; 0 where there are none."""
+        """Compute the mean error rate of the hard steps, or of the others; 0 where there are none."""
         rates = [(rate, share) for rate, share in self.shares if (rate >= HARD) == hard]
         weight = sum(share for _, share in rates)
         return sum(rate * share for rate, share in rates) / weight if weight else 0.0
 
     def hard_given(self, seen: Seen) -> float:
-        """Chance that a step of which this was seen is hard."""
+        """Compute the chance that a step of which this was seen is hard."""
         weights = [(rate, share * _likelihood(rate, seen)) for rate, share in self.shares]
         total = sum(weight for _, weight in weights)
         return sum(weight for rate, weight in weights if rate >= HARD) / total if total else 0.0
 
     def hard_among(self, steps: Mapping[int, Seen]) -> list[int]:
-        """The numbers of the steps that are called hard: as many as keep the expected share of others among them at `MAX_FALSE`."""
+        """Call steps hard, by their numbers: as many as keep the expected share of others among them at `MAX_FALSE`."""
         chances = {seen: self.hard_given(seen) for seen in set(steps.values())}
         ranked = sorted(steps, key=lambda number: (-chances[steps[number]], number))
         found: list[int] = []
@@ -91,11 +91,11 @@ class ErrorRates(Struct, frozen=True, kw_only=True, dict=True):
         return sorted(found)
 
     def loss(self, loss_at: Callable[[float], float]) -> float:
-        """Mean over the steps of a loss that depends on the error rate, such as the chance that a vote is not decided right."""
+        """Average over the steps a loss that depends on the error rate, such as the chance that a vote is not decided right."""
         return sum(share * loss_at(rate) for rate, share in self.shares)
 
     def resampled(self, seed: int = 0) -> list[ErrorRates]:
-        """The same estimate from samples of steps drawn anew from those that were seen (the bootstrap over steps)."""
+        """Repeat the estimate with samples of steps drawn anew from those that were seen (the bootstrap over steps)."""
         kinds, counts = [kind for kind, _ in self.seen], [count for _, count in self.seen]
         rng, start = Random(seed), dict(self.shares)  # noqa: S311 - seeded on purpose
         return [
@@ -114,17 +114,17 @@ def error_rates(steps: Iterable[Seen]) -> ErrorRates:
 
 
 def chance_of(loss: float, steps: float) -> float:
-    """Chance that no one of so many steps is lost, each with this chance."""
+    """Compute the chance that no one of so many steps is lost, each with this chance."""
     return exp(steps * log1p(-loss)) if loss < 1 else 0.0
 
 
 def steps_for(loss: float, target: float) -> float:
-    """Number of steps up to which the chance of no loss is at least the target."""
+    """Compute the number of steps up to which the chance of no loss is at least the target."""
     return inf if loss <= 0 else log(target) / log1p(-loss) if loss < 1 else 0.0
 
 
 def upper_share(found: int, steps: int, confidence: float = 0.95) -> float:
-    """Upper bound of a share of which so many steps were found (one-sided, exact): 3.0 / steps for none, 4.74 for one, 6.3 for two."""
+    """Bound from above a share of which so many steps were found (one-sided, exact): 3.0 / steps for none, 4.74 for one, 6.3 for two."""
     if found >= steps:
         return 1.0
     low, high = 0.0, 1.0
@@ -135,13 +135,16 @@ def upper_share(found: int, steps: int, confidence: float = 0.95) -> float:
 
 
 def exact_interval(found: float, steps: int, confidence: float = 0.95) -> tuple[float, float]:
-    """Confidence interval of a share over steps (Clopper and Pearson 1934). A step may be found in part: the interval is then wider."""
+    """Compute the confidence interval of a share over steps (Clopper and Pearson 1934).
+
+    A step may be found in part: the interval is then wider.
+    """
     side = (1 + confidence) / 2
     return 1 - upper_share(steps - floor(found), steps, side), upper_share(ceil(found), steps, side)
 
 
 def _at_most(found: int, steps: int, share: float) -> float:
-    """Chance of so many or fewer successes, summed from the likeliest number on, so that nothing underflows."""
+    """Compute the chance of so many or fewer successes, summed from the likeliest number on, so that nothing underflows."""
     first = min(found, int((steps + 1) * share))
     odds = share / (1 - share)
     ln_ways = lgamma(steps + 1) - lgamma(first + 1) - lgamma(steps - first + 1)

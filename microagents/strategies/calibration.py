@@ -96,7 +96,7 @@ class Calibration(Strategy):
     """Number of steps that are open at a time."""
 
     def expected_calls(self, task: Task) -> float | None:
-        """The first samples of every step."""
+        """Count the first samples of every step."""
         total = called(task.steps, gives=(int, NoneType)) if isinstance(task, ChainTask) else None
         return float(FIRST * (self.steps if total is None else min(self.steps, total)))
 
@@ -107,14 +107,14 @@ class Calibration(Strategy):
 
 
 def _chosen(total: int, count: int, seed: int) -> set[int]:
-    """Random numbers of steps: fewer are a part of more, so that a larger calibration asks the same steps and others."""
+    """Choose random steps: fewer are a part of more, so that a larger calibration asks the same steps and others."""
     return set(
         nsmallest(count, range(total), key=lambda number: blake2b(f"{seed}/{number}".encode(), digest_size=8).digest())
     )
 
 
 def _walk(chain: Chain) -> Iterator[tuple[int, Any, Any]]:
-    """The steps of the oracle: number, state and right reply."""
+    """Walk the steps of the oracle: number, state and right reply."""
     state, number = chain.start(), 0
     while not chain.is_done(state, number):
         right = right_reply(chain, state, number)

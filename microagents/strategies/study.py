@@ -181,7 +181,7 @@ class _Step:
 
 
 def right_reply(chain: Chain, state: Any, number: int) -> Any:
-    """The oracle's reply to a step.
+    """Ask the oracle for the reply to a step.
 
     Raises:
         InvalidUsage: there is none.
@@ -195,7 +195,7 @@ def right_reply(chain: Chain, state: Any, number: int) -> Any:
 
 
 def is_right(chain: Chain, state: Any, reply: Reply, number: int, right: Reply) -> bool:
-    """Whether a reply is right: by the task, or else by the oracle's reply."""
+    """Tell whether a reply is right: by the task, or else by the oracle's reply."""
     verdict = chain.correct(state, reply, number)
     return vote_of(reply) == vote_of(right) if verdict is None else verdict
 

@@ -18,6 +18,7 @@ from microagents.replies.chat import Prompt, system_with_instructions
 from microagents.runs.studies.calibration import CalibrationReport, ModelCalibration, calibrate, calibration_from
 from microagents.runs.studies.planning import plan_runs
 from microagents.runs.studies.simulation import simulate
+from microagents.strategies.calibration import CalibratedStep
 from microagents.strategies.maker import Maker
 from microagents.tasks.drift import Drift, Onward
 from microagents.tasks.hanoi import Hanoi
@@ -81,6 +82,39 @@ def test_hard_steps_are_those_that_the_model_finds_hard() -> None:
 )
 def test_the_verdict_is_of_a_closed_list(model: str, steps: int, verdict: str) -> None:
     assert only(model, steps=steps).verdict(0.95)[0] == verdict
+
+
+def made(*, right_alike: int = 10, wrong: int = 0, steps: int = 100, total: int = 1_000) -> ModelCalibration:
+    """A calibration whose steps are all alike, with ten samples each."""
+    first = min(2, wrong)
+    each = [CalibratedStep(number, first, 2, wrong, 10, 10, wrong, right_alike, {}) for number in range(steps)]
+    return ModelCalibration(
+        model="made",
+        run_id="made",
+        total=total,
+        steps=tuple(each),
+        calls=1,
+        input_tokens=1,
+        output_tokens=1,
+        cost_usd=None,
+    )
+
+
+def test_right_replies_that_differ_need_votes_by_meaning() -> None:
+    assert made(right_alike=4).verdict(0.95)[0] == "too-many-answers"
+    assert made(right_alike=6).verdict(0.95)[0] == "votes-help"
+
+
+def test_a_verdict_tells_how_many_steps_are_missing() -> None:
+    assert made(steps=20).verdict(0.95) == ("too-few", "too few steps for this promise: 39 more are needed")
+    assert made(steps=20, total=30).verdict(0.95)[1] == "too few steps for this promise: 10 more are needed"
+
+
+def test_a_model_of_unknown_price_is_planned_without_a_cost() -> None:
+    runs = plan_runs([made()], 100, 0.9)
+    assert {each.cost_usd for each in runs} == {None}
+    assert sum(each.is_best for each in runs) == 1
+    assert not any(each.is_best for each in plan_runs([made()], 100, 0.9, budget_usd=100.0))
 
 
 def test_all_steps_of_a_small_task_leave_no_condition() -> None:

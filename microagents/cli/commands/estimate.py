@@ -160,7 +160,7 @@ def command(
 
 
 def _shares(p: float | None, valid: float | None, measured: ModelCalibration | None) -> tuple[float, float]:
-    """The given shares of right and of valid replies, else the measured ones."""
+    """Take the given shares of right and of valid replies, else the measured ones."""
     if measured is not None:
         p, valid = measured.p.share if p is None else p, measured.valid.share if valid is None else valid
     if p is None:

@@ -121,7 +121,7 @@ class ModelCalibration(Struct, frozen=True, kw_only=True, dict=True):
         return self.rates.hard_among({each.number: (each.wrong, each.valid) for each in self.steps if each.valid})
 
     def most_hard(self, total: int) -> float:
-        """Upper bound of the share of hard steps in a task of so many steps; exact where all of them were sampled."""
+        """Bound from above the share of hard steps in a task of so many steps; exact where all of them were sampled."""
         if len(self.steps) == self.total == total:
             return len(self.hard) / total
         return upper_share(len(self.hard), len(self.steps), 1 - UNSEEN)
@@ -149,7 +149,7 @@ class ModelCalibration(Struct, frozen=True, kw_only=True, dict=True):
         return [each for each in self.steps[1::2] if each.valid]
 
     def chances(self, k: int, total: int | None = None) -> Chances:
-        """The chances at a k, over the steps of the task or another number of them."""
+        """Compute the chances at a k, over the steps of the task or another number of them."""
         steps = self.total if total is None else total
 
         def lost(rate: float) -> float:
@@ -178,11 +178,11 @@ class ModelCalibration(Struct, frozen=True, kw_only=True, dict=True):
         )
 
     def smallest_k(self, target: float, total: int | None = None) -> int | None:
-        """The smallest k whose lower bound reaches the target; None where none does."""
+        """Find the smallest k whose lower bound reaches the target; None where none does."""
         return next((k for k in range(1, MAX_K + 1) if self.chances(k, total).measured.low >= target), None)
 
     def verdict(self, target: float) -> tuple[Verdict, str]:
-        """The advice, and its sentence."""
+        """Give the advice, and its sentence."""
         sampled, k = len(self.steps), None
         hard, needed = len(self.hard), min(FEWEST, self.total) - sampled
         if self.p.high < MOSTLY or (self.p.share <= MOSTLY and needed <= 0):
@@ -218,7 +218,7 @@ class ModelCalibration(Struct, frozen=True, kw_only=True, dict=True):
         return f"sim:perfect@{options},alternatives=1"
 
     def condition(self, total: int) -> str:
-        """What the measured chances depend on, in words."""
+        """Say what the measured chances depend on."""
         if len(self.steps) == self.total == total:
             return "all steps of the task were sampled"
         left = self.most_hard(total) * total
@@ -251,7 +251,7 @@ class CalibrationReport(Struct, frozen=True, kw_only=True):
     """When the first of the recorded runs began that gave all answers; None if a sample was drawn by this call."""
 
     def as_json(self, target: float) -> dict[str, Any]:
-        """The object that ``--json`` prints."""
+        """Build the object that ``--json`` prints."""
         found: dict[str, Any] = {name: getattr(self, name) for name in self.__struct_fields__ if name != "models"}
         return {**found, "models": [_facts(each, target) for each in self.models]}
 

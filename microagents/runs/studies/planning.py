@@ -32,7 +32,7 @@ class PlannedRun(Struct, frozen=True, kw_only=True):
 def plan_runs(
     calibrations: Sequence[ModelCalibration], total: int, target: float, *, budget_usd: float | None = None
 ) -> list[PlannedRun]:
-    """The runs that come into question, by model and k. Each model has its ks up to the first that is enough, or that gains nothing.
+    """List the runs that come into question, by model and k. Each model has its ks up to the first that is enough, or that gains nothing.
 
     Raises:
         InvalidUsage: the target is no chance, there are no steps, or every model is wrong more often than right.

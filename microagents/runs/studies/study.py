@@ -190,7 +190,7 @@ def plans_of(
     run_id: str | None,
     settings: Mapping[str, Any],
 ) -> dict[str, RunPlan]:
-    """A plan for each model, by its spec. The kind of study begins the names of the runs."""
+    """Build a plan for each model, by its spec. The kind of study begins the names of the runs."""
     plans = {}
     address = address_of(type(task))
     for model in models:
