@@ -35,7 +35,7 @@ class Action(CheckedReply, frozen=True):
         return f"[{','.join(sorted(call.key_text() for call in self.calls))}]"
 
     def exact_part(self) -> Hashable:
-        """Return calls without prose: two that differ in a tool, a number, a name or an id never mean the same, whatever a matcher says."""
+        """Return the calls without prose: two that differ in a tool, a number, a name or an id never mean the same."""
         return tuple(sorted(canonical([call.tool, _without_prose(call.arguments)]) for call in self.calls))
 
     def flaw(self) -> str | None:

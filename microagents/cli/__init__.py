@@ -14,6 +14,7 @@ from typer.main import get_command
 from microagents import interrupts
 from microagents.cli.command import Command, with_shared_options
 from microagents.cli.commands import (
+    attach,
     compare,
     ctl,
     decide,
@@ -79,6 +80,7 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "rm": rm.command,
     "decide": decide.command,
     "ctl": ctl.command,
+    "attach": attach.command,
     "step": step.command,
     "estimate": estimate.command,
     "compare": compare.command,

@@ -310,7 +310,7 @@ def strategy_named(
 
 
 def fitting(context: typer.Context, short: Mapping[str, Any], takes: Callable[[str], bool]) -> dict[str, Any]:
-    """Return short forms without those that the strategy lacks and that nobody typed: in the environment or a file they are for others."""
+    """Return the short forms without those that the strategy lacks and nobody typed: in a file they are for others."""
     sources = {name: context.get_parameter_source(name) for name in short}
     typed = [name for name, source in sources.items() if source is not None and source.name == "COMMANDLINE"]
     return {name: value for name, value in short.items() if takes(name) or name in typed}

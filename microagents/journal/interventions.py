@@ -82,7 +82,7 @@ def forget_unsettled(journal: Path) -> str | None:
 
 
 def remove(journal: Path) -> list[Path]:
-    """Remove a journal, the files that SQLite keeps beside it, and the requests to its run; returns what was removed.
+    """Remove a journal, the files that SQLite keeps beside it, requests and output of its run; returns what was removed.
 
     Raises:
         InvalidUsage: the run is running, or the journal cannot be removed. Nothing was removed.
@@ -90,11 +90,8 @@ def remove(journal: Path) -> list[Path]:
     removed = []
     try:
         with _alone(journal):
-            for path in (
-                journal,
-                *(journal.with_name(journal.name + suffix) for suffix in SIBLINGS),
-                requests_of(journal),
-            ):
+            beside = [journal.with_name(journal.name + suffix) for suffix in SIBLINGS]
+            for path in (journal, *beside, requests_of(journal), output_of(journal)):
                 if path.exists():
                     path.unlink()
                     removed.append(path)
@@ -102,6 +99,11 @@ def remove(journal: Path) -> list[Path]:
         kept = "" if removed else ", so it was kept"
         raise InvalidUsage(f"run {journal.stem} cannot be removed{kept}: {error}") from None
     return removed
+
+
+def output_of(journal: Path) -> Path:
+    """Return the file with the output of a run that was detached from its terminal."""
+    return journal.with_suffix(".log")
 
 
 def ask_live(journal: Path, ask: Ask, why: str = "") -> bool:

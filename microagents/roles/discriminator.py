@@ -138,7 +138,7 @@ class Discriminator(AskingRole):
 
 
 def _with_ties_broken(verdict: Verdict, labels: list[str], copies: tuple[int, ...]) -> Verdict:
-    """Return verdict with ties broken by the number of copies. The tally alone would take the label launched first."""
+    """Return the verdict with ties broken by the number of copies. The tally alone would take the label launched first."""
     named = [msgspec.json.decode(value, type=Choice).vote() for value, _ in verdict.tally]
     votes = {label: count for label, (_, count) in zip(named, verdict.tally, strict=True)}
     return structs.replace(verdict, leader=named.index(labels[leader_of(votes, labels, copies)]))

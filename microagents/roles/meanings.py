@@ -50,7 +50,7 @@ class Meanings:
         self._loop = asyncio.get_running_loop()
 
     def counted_as(self, ballot: Ballot, vote: Hashable) -> Ballot | None:
-        """Return ballot with the reply of its group that was launched first; None while its group is not known, which is then found out."""
+        """Return the ballot with the first reply of its group; None while the group is not known, which is then found out."""
         representative = self._groups.of(vote)
         if representative is not None:
             return structs.replace(ballot, value=representative)

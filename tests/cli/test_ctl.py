@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from microagents.journal.requests import EndRun, PauseRun, leave_request, request_of
-from tests.cli.commands import Ran, Sitting, microagents
+from tests.cli.commands import Ran, Sitting, installed, microagents
 
 RUN = ("run", "hanoi", "-o", "disks=16", "--model", "sim:perfect@latency=0.02", "--run-id", "a")
 
@@ -156,3 +156,28 @@ def test_wrong_words_get_one_sentence(words: tuple[str, ...], said: str) -> None
     assert microagents("run", "hanoi", "-o", "disks=2", "--model", "sim:perfect", "--run-id", "a").code == 0
     ran = microagents("ctl", "a", *words)
     assert (ran.code, said in ran.err) == (2 if said else 0, True), ran
+
+
+@pytest.mark.usefixtures("journal")
+def test_a_detached_run_goes_on_by_itself_and_is_watched_to_its_end() -> None:
+    ran = installed(*RUN, "--detach")
+    assert ran.code == 0, ran
+    begun_run = json.loads(ran.out)
+    assert begun_run.keys() == {"run_id", "pid", "journal", "log"}
+    assert status()["outcome"] == "running"
+    done(microagents("ctl", "a", "set", "max-time=1"), "run a is changed")
+    watched = microagents("attach", "a", "--json")
+    assert (watched.code, json.loads(watched.out)["outcome"]) == (3, "stopped")
+    again = installed("resume", "a", "--detach")
+    assert (again.code, json.loads(again.out)["pid"] != begun_run["pid"]) == (0, True)
+    done(microagents("ctl", "a", "stop"), "run a ends")
+    assert microagents("attach", "a").code == 3
+    assert microagents("rm", "a", "--yes").code == 0
+    assert list(Path("runs").iterdir()) == []
+
+
+def test_a_detached_run_that_cannot_begin_says_why() -> None:
+    ran = installed("run", "hanoi", "-o", "disks=zz", "--detach")
+    assert (ran.code, "disks must be an integer" in ran.err, ran.out) == (2, True, "")
+    ran = installed("run", "hanoi", "--no-journal", "--detach")
+    assert (ran.code, "--detach needs a journal" in ran.err) == (2, True)

@@ -7,6 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
+from microagents.cli.detaching import Detach, begin_detached
 from microagents.cli.options import (
     RUNS,
     AcceptChange,
@@ -60,6 +61,7 @@ def command(
     stream: AsStream = False,
     as_json: AsJson = False,
     yes: Yes = False,
+    detach: Detach = False,
     short: dict[str, Any],
     changed: dict[str, Any],
 ) -> None:
@@ -78,6 +80,8 @@ def command(
         options_of_strategy = fitting(context, short, experiment.recipe.strategy_options.__contains__)
         watched = Watched(run, experiment.unit, specs_in(settings_of(experiment).models), kept_in(run, runs_dir))
 
+    if detach:
+        begin_detached(run, runs_dir)
     if forget_unsettled:
         forgotten = forget(journal_of(runs_dir, run))
         said = "nothing of this run is unsettled" if forgotten is None else f"no longer counted: {forgotten}"

@@ -110,7 +110,7 @@ class CallAccounts:
             self._unsettled_tokens += most.tokens
 
     def _settle(self, usage: Usage, most: Most) -> float | None:
-        """Return cost of a reply under a limit. Where the reply does not tell, it is what was reserved: a limit must hold all the same."""
+        """Return the cost of a reply under a limit. Where the reply does not tell, it is what was reserved."""
         if usage.input_tokens is None or usage.output_tokens is None:
             self._unsettled_tokens += most.tokens - (usage.input_tokens or 0) - (usage.output_tokens or 0)
         if usage.cost_usd is None and most.cost_usd is not None:

@@ -76,7 +76,7 @@ def _outcome(reader: Reader, ending: RunEnding | None) -> tuple[RunOutcome, str 
 
 
 def solution_of(reader: Reader, of_input: int) -> Struct:
-    """Return recorded work on an input, as its strategy tells it. It imports the task's module, which has the texts of the questions."""
+    """Return the recorded work on an input, as its strategy tells it. It imports the task's module."""
     experiment = reader.experiment
     run = experiment.run_id
     if not experiment.draws_solution:

@@ -52,7 +52,7 @@ def draw(report: Comparison | StudyReport, file: Path) -> None:
 
 
 def _comparison(comparison: Comparison) -> Figure:
-    """Return rate of each row over the tokens of an input. Rows of one strategy that differ in numbers alone are the points of a line."""
+    """Return the rate of each row over the tokens of an input. Rows that differ in numbers alone are points of a line."""
     lines: dict[tuple[object, ...], list[Row]] = {}
     for row in comparison.rows:
         if row.rate is not None:
