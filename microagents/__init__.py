@@ -8,7 +8,18 @@ from microagents import packages as _packages  # noqa: F401 - finds the folders 
 from microagents.actors import Context, Deployment, Role, Strategy
 from microagents.agents.actions import Action, AgentState, Observation
 from microagents.agents.agent import AgentTask
-from microagents.elections.election import Ballot, Decision, Draw, Elect, ElectionId, Flagged, Follow, Question, Screen, Verdict
+from microagents.elections.election import (
+    Ballot,
+    Decision,
+    Draw,
+    Elect,
+    ElectionId,
+    Flagged,
+    Follow,
+    Question,
+    Screen,
+    Verdict,
+)
 from microagents.elections.panels import ApprovalShare
 from microagents.elections.rules import BestOf, FirstTo, FirstToAheadBy, FirstValid, Rule, Tally, Unanimity
 from microagents.errors import (

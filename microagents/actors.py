@@ -48,7 +48,7 @@ class Context(Struct, frozen=True, kw_only=True):
     """Options of this role's deployment."""
 
     def pool(self, *roles: str) -> tuple[str, ...]:
-        """The pool of models for the questions of the first of these roles that has one, else that of all others."""
+        """Return the pool of models for the questions of the first of these roles that has one, else that of all others."""
         return next((pool for role in roles if (pool := self.models.get(role.lower()))), None) or self.models[""]
 
 
@@ -93,7 +93,7 @@ class Messenger(Protocol):
 
 
 class Role:
-    """The base class of all roles. A role is built from its `Context` alone, in the process where it runs.
+    """Base class of all roles. A role is built from its `Context` alone, in the process where it runs.
 
     Its handlers are its public methods that take a message. One that never waits may be a plain method, a `def`: it costs no task and no
     iteration of the event loop, and takes a one-way message in the middle of the sender's own work, if no other one is being handled.
@@ -170,16 +170,20 @@ def _handlers(role: type[Role]) -> Iterator[tuple[type[Message], str]]:
             continue
         messages = _messages_of(role, name, method)
         if not messages and name in inherited:
-            raise InvalidDefinition(f"{role.__qualname__}.{name} overrides a handler; annotate its argument with the message, as there")
+            raise InvalidDefinition(
+                f"{role.__qualname__}.{name} overrides a handler; annotate its argument with the message, as there"
+            )
         for message in messages:
             if message in seen:
-                raise InvalidDefinition(f"{role.__qualname__} handles {message.__name__} twice: in {seen[message]} and in {name}")
+                raise InvalidDefinition(
+                    f"{role.__qualname__} handles {message.__name__} twice: in {seen[message]} and in {name}"
+                )
             seen[message] = name
             yield message, name
 
 
 def _messages_of(role: type[Role], name: str, method: Callable[..., object]) -> Sequence[type[Message]]:
-    """The message that a method handles, or those of a union; none for a method that is not a handler."""
+    """Return the message that a method handles, or those of a union; none for a method that is not a handler."""
     handler = f"{role.__qualname__}.{name}"
     parameters = list(inspect.signature(method).parameters.values())[1:]
     is_async = inspect.iscoroutinefunction(method) or inspect.isasyncgenfunction(method)
@@ -191,10 +195,16 @@ def _messages_of(role: type[Role], name: str, method: Callable[..., object]) -> 
             return ()
         raise InvalidDefinition(f"{handler}: {error}; define messages and replies at module level") from None
     given = hints.get(parameters[0].name) if parameters else None
-    if isinstance(given, UnionType) and len(parameters) == 1 and all(issubclass(each, Request) for each in get_args(given)):
+    if (
+        isinstance(given, UnionType)
+        and len(parameters) == 1
+        and all(issubclass(each, Request) for each in get_args(given))
+    ):
         return get_args(given)
     if isinstance(given, type) and issubclass(given, Request | Stream) and len(parameters) > 1:
-        raise InvalidDefinition(f"{handler} handles {given.__name__}, so it can take no other argument; put it into the message")
+        raise InvalidDefinition(
+            f"{handler} handles {given.__name__}, so it can take no other argument; put it into the message"
+        )
     if not (isinstance(given, type) and issubclass(given, Request | Stream)):
         if looks_like_handler:
             raise InvalidDefinition(
@@ -225,7 +235,7 @@ def _type_name(hint: object) -> str:
 
 
 class Deployment(BaseModel):
-    """The number of replicas of a role, and their placement. Field names are those of Ray Serve."""
+    """Number of replicas of a role, and their placement. Field names are those of Ray Serve."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", arbitrary_types_allowed=True)
 
@@ -277,7 +287,7 @@ def check_graph(deployments: Sequence[Deployment]) -> dict[type[Message], Deploy
 
 
 def _reachable(role: type[Role], handled: Mapping[type[Message], Deployment]) -> list[type[Role]]:
-    """The roles that the messages of a role can lead to, directly or through other roles."""
+    """Return the roles that the messages of a role can lead to, directly or through other roles."""
     found: dict[type[Role], None] = {}
     open_roles = [role]
     while open_roles:
@@ -293,7 +303,7 @@ def _reachable(role: type[Role], handled: Mapping[type[Message], Deployment]) ->
 
 
 class Strategy(BaseModel):
-    """The choice and the order of the elections that solve a task. Its fields are its options (``-s NAME=VALUE``)."""
+    """Choice and the order of the elections that solve a task. Its fields are its options (``-s NAME=VALUE``)."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
 
@@ -321,7 +331,7 @@ class Strategy(BaseModel):
         return name in cls.model_fields
 
     def deployments(self) -> list[Deployment]:
-        """The roles it needs beside its conductor; by default those of an election. A subclass may add others."""
+        """Return the roles it needs beside its conductor; by default those of an election. A subclass may add others."""
         return [*_election_roles, *(_semantic_roles if self.votes == "semantic" else ())]
 
     @property
@@ -364,8 +374,10 @@ class Strategy(BaseModel):
         first, reply = task.first_prompt(), task.reply_type()
         return () if first is None or reply is None else [(first, reply)]
 
-    def solution(self, of_input: int, task: Task, pool: Sequence[str], rows: Mapping[str, Any], open_elections: Sequence[Any]) -> Struct:
-        """The recorded work on one input, for ``show``. Only called with `draws_solution`.
+    def solution(
+        self, of_input: int, task: Task, pool: Sequence[str], rows: Mapping[str, Any], open_elections: Sequence[Any]
+    ) -> Struct:
+        """Return the recorded work on one input, for ``show``. Only called with `draws_solution`.
 
         Args:
             of_input: number of the input.
@@ -421,15 +433,15 @@ class Strategy(BaseModel):
 
     @cached_property
     def default_rule(self) -> Rule:
-        """The rule of its elections: ahead by its ``k``, or by 3 if it has none."""
+        """Rule of its elections: ahead by its ``k``, or by 3 if it has none."""
         return FirstToAheadBy(self._option("k", default=3))
 
     def rule_for(self, task: Task) -> Rule:  # noqa: ARG002 - for strategies to override
-        """The rule of the votes on the steps of a chain; by default that of all elections."""
+        """Return the rule of the votes on the steps of a chain; by default that of all elections."""
         return self.default_rule
 
     def rule_of(self, task: Task, number: int, steps: int | None) -> Rule:  # noqa: ARG002 - for strategies to override
-        """The rule of the vote on one step, by its number and the number of steps; by default that of all steps."""
+        """Return the rule of the vote on one step, by its number and the number of steps; by default that of all steps."""
         return self.rule_for(task)
 
     def _option(self, name: str, *, default: V) -> V:

@@ -74,7 +74,9 @@ async def finish(work: Callable[[], Coroutine[Any, Any, None]]) -> None:
             await wait_to_end([task])
         except asyncio.CancelledError as error:
             interrupted = error
-        if has_begun:  # asyncio.run may cancel all tasks, and a task that is cancelled before its first step does nothing
+        if (
+            has_begun
+        ):  # asyncio.run may cancel all tasks, and a task that is cancelled before its first step does nothing
             break
     if interrupted is not None:
         raise interrupted

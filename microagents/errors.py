@@ -6,7 +6,11 @@ that was kept, and the next step for the user.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Self
+
+PASSING = (KeyboardInterrupt, GeneratorExit)
+"""What is never turned into another error: it ends the process, or a coroutine that nobody waits for."""
 
 
 def refusal(name: str, said: str, given: object) -> str:
@@ -30,7 +34,7 @@ class MicroagentsError(Exception):
 
 
 class InvalidUsage(MicroagentsError):
-    """The request is wrong: an unknown name, an option out of range, a file that cannot be read. Nothing was started."""
+    """Request is wrong: an unknown name, an option out of range, a file that cannot be read. Nothing was started."""
 
 
 class InvalidDefinition(MicroagentsError, TypeError):
@@ -57,6 +61,14 @@ class RoleFailed(MicroagentsError):
         return f"role {role} failed on {message}: {cause}"
 
 
+class Aborted(RoleFailed):
+    """Code of the user raised a `BaseException` that is no `Exception`, as test frameworks do. It ends the run, also one of many inputs."""
+
+
+MAX_INPUTS = 10
+"""Inputs that an error names."""
+
+
 class PeerLost(MicroagentsError):
     """A replica of a role is lost for good: its process died too often, or cannot be placed; args: replica, cause."""
 
@@ -66,6 +78,14 @@ class PeerLost(MicroagentsError):
     def __str__(self) -> str:
         replica, cause = self.args
         return f"{replica} is lost: {cause}"
+
+    def at_work_on(self, inputs: Sequence[int]) -> PeerLost:
+        """Return the same error with the inputs that the replica was at work on: code of one of them may have ended its process."""
+        replica, cause = self.args
+        named = ", ".join(map(str, inputs[:MAX_INPUTS])) + (
+            "" if len(inputs) <= MAX_INPUTS else f" and {len(inputs) - MAX_INPUTS:,} more"
+        )
+        return PeerLost(replica, f"{cause}; it was at work on input{'s' * (len(inputs) > 1)} {named}")
 
 
 class TaskFailed(MicroagentsError):
@@ -114,12 +134,12 @@ class ModelUnavailable(MicroagentsError):
 
     @property
     def kind(self) -> str:
-        """The kind of failure: busy, server, network, timeout, garbled or refused."""
+        """Kind of failure: busy, server, network, timeout, garbled or refused."""
         return str(self.args[0])
 
     @property
     def status(self) -> int | None:
-        """The HTTP status; None if no response arrived."""
+        """HTTP status; None if no response arrived."""
         status: int | None = self.args[2]
         return status
 
@@ -153,7 +173,7 @@ class NotSent(Stopped):
 
 
 class JournalMismatch(InvalidUsage):
-    """The journal belongs to another experiment; args: field, recorded value, value given now, perhaps the remedy."""
+    """Journal belongs to another experiment; args: field, recorded value, value given now, perhaps the remedy."""
 
     def __init__(self, field: str, recorded: str, given: str, *remedy: str) -> None:
         super().__init__(field, recorded, given, *remedy)
@@ -169,7 +189,7 @@ class JournalMismatch(InvalidUsage):
 
 
 class InputMismatch(JournalMismatch):
-    """The journal was started with another input; args: number of the input, recorded options, options given now, perhaps the remedy."""
+    """Journal was started with another input; args: number of the input, recorded options, options given now, perhaps the remedy."""
 
     def __init__(self, number: int, recorded: str, given: str, *remedy: str) -> None:
         MicroagentsError.__init__(self, number, recorded, given, *remedy)

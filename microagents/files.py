@@ -8,7 +8,7 @@ MAX_BYTES = 16 << 20
 
 
 def read_text(path: str | Path) -> str:
-    """The text of a file, without a byte order mark.
+    """Return the text of a file, without a byte order mark.
 
     Raises:
         OSError: it cannot be read.

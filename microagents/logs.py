@@ -21,5 +21,5 @@ _OF_LIBRARY = structlog.wrap_logger(
 
 
 def log() -> Any:
-    """The program's structlog, if it has configured it, as the command line does; else the standard library's logger `microagents`."""
+    """Return the structlog of a program that has configured it, as the command line does; else the logger `microagents`."""
     return structlog.get_logger() if structlog.is_configured() else _OF_LIBRARY

@@ -124,7 +124,9 @@ def reply_type(message: type[Message]) -> Any:
     """
     reply = _named_reply(message, {})
     if reply is None or isinstance(reply, TypeVar):
-        raise InvalidDefinition(f"{message.__qualname__} does not name its reply; write class {message.__name__}(Request[ReplyType])")
+        raise InvalidDefinition(
+            f"{message.__qualname__} does not name its reply; write class {message.__name__}(Request[ReplyType])"
+        )
     # `get_type_hints` resolves forward references ("Entry") in annotations only, so an annotation is made of the reply.
     holder = type("_", (), {"__annotations__": {"reply": reply}, "__module__": message.__module__})
     try:
@@ -136,7 +138,7 @@ def reply_type(message: type[Message]) -> Any:
 
 
 def _named_reply(kind: type, bound: Mapping[Any, Any]) -> Any:
-    """The type that a class gives `Request` or `Stream`, also through generic classes of one's own; None for none."""
+    """Return the type that a class gives `Request` or `Stream`, also through generic classes of one's own; None for none."""
     for base in kind.__dict__.get("__orig_bases__", kind.__bases__):
         origin: Any = get_origin(base) or base
         if isinstance(origin, type) and issubclass(origin, Request | Stream):

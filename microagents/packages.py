@@ -50,6 +50,6 @@ def require_packages(needed_by: str, *modules: str) -> None:
 
 
 def missing_package(needed_by: str, module: str) -> InvalidUsage:
-    """The error for a module that is not installed."""
+    """Return the error for a module that is not installed."""
     given = REQUIREMENTS.get(module, module)
     return InvalidUsage(f"{needed_by} needs a package that is not installed, {module}; install it: pip install {given}")

@@ -30,7 +30,7 @@ OBJECT = "object"
 
 
 class Registry(Struct, frozen=True, kw_only=True):
-    """The named classes of one kind."""
+    """Named classes of one kind."""
 
     kind: str
     """The kind, as error messages call it."""
@@ -44,7 +44,10 @@ class Registry(Struct, frozen=True, kw_only=True):
     @property
     def addresses(self) -> dict[str, str]:
         """Addresses by name, of shipped classes and of installed packages. A package cannot replace a shipped class."""
-        return {**self.shipped, **{name: address for name, address in _installed(self.group) if name not in self.shipped}}
+        return {
+            **self.shipped,
+            **{name: address for name, address in _installed(self.group) if name not in self.shipped},
+        }
 
     def find(self, name: str, base: type[C]) -> type[C]:
         """Find the class of a name. A ``file.py`` is imported by its stem, with its folder first on the path.
@@ -76,16 +79,26 @@ class Registry(Struct, frozen=True, kw_only=True):
         """Find the function of a name, plain or async."""
         found, module, attribute = self._locate(name)
         if not isfunction(found):
-            raise InvalidUsage(f"{self.kind} {name!r} must be a function, and {module.__name__} has none called {attribute!r}")
+            raise InvalidUsage(
+                f"{self.kind} {name!r} must be a function, and {module.__name__} has none called {attribute!r}"
+            )
         return found
 
     def name_of(self, address: str) -> str:
         """Return the registered name of a class, or else the name of the class itself."""
-        return next((name for name, each in self.addresses.items() if each == address), address.rpartition(":")[2].rpartition(".")[2])
+        return next(
+            (name for name, each in self.addresses.items() if each == address),
+            address.rpartition(":")[2].rpartition(".")[2],
+        )
 
     def _is_combined(self, name: str) -> bool:
         """Tell whether a name is of two classes. A plus may also stand in the path of a file."""
-        return bool(self.combiner) and "+" in name and name not in self.addresses and not Path(name.rpartition(":")[0] or name).is_file()
+        return (
+            bool(self.combiner)
+            and "+" in name
+            and name not in self.addresses
+            and not Path(name.rpartition(":")[0] or name).is_file()
+        )
 
     def _locate(self, name: str) -> tuple[object, ModuleType, str]:
         """Import the module of a name; returns what the name stands for, if it is there, the module, and its name in it."""
@@ -197,7 +210,12 @@ def reference_to(named: Any) -> str:
     """Name a class or function so that a registry can find it again: its address, or a file that is in no package."""
     module = sys.modules[named.__module__]
     file = getattr(module, "__file__", None)
-    if file is not None and named.__module__ != "__main__" and "." not in module.__name__ and not hasattr(module, "__path__"):
+    if (
+        file is not None
+        and named.__module__ != "__main__"
+        and "." not in module.__name__
+        and not hasattr(module, "__path__")
+    ):
         return f"{Path(file).resolve()}:{named.__qualname__}"
     return address_of(named)
 
@@ -228,12 +246,16 @@ def _installed(group: str) -> tuple[tuple[str, str], ...]:
 def _not_found(module: ModuleType, attribute: str, base: type[C]) -> InvalidUsage:
     own = [each.__name__ for each in _classes_in(module, base)]
     failure = f"is no {base.__name__}" if hasattr(module, attribute) else "is not there"
-    return InvalidUsage(f"{attribute!r} {failure} in {module.__name__}; it has {', '.join(own) or f'no {base.__name__}'}")
+    return InvalidUsage(
+        f"{attribute!r} {failure} in {module.__name__}; it has {', '.join(own) or f'no {base.__name__}'}"
+    )
 
 
 def _classes_in(module: ModuleType, base: type[C]) -> list[type[C]]:
     found = [value for value in vars(module).values() if isinstance(value, type) and issubclass(value, base)]
-    return [each for each in dict.fromkeys(found) if each.__module__ == module.__name__ and each.__qualname__.isidentifier()]
+    return [
+        each for each in dict.fromkeys(found) if each.__module__ == module.__name__ and each.__qualname__.isidentifier()
+    ]
 
 
 def _put_on_path(kind: str, where: str) -> str:

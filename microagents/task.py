@@ -67,7 +67,9 @@ class Task(BaseModel, Generic[V]):
     def __init_subclass__(cls, **options: Any) -> None:
         for name, annotation in inspect.get_annotations(cls).items():
             if any(callable(base.__dict__.get(name)) for base in cls.__mro__[1:]):
-                raise InvalidDefinition(f"rename the field {cls.__qualname__}.{name}: it would hide the method {name}()")
+                raise InvalidDefinition(
+                    f"rename the field {cls.__qualname__}.{name}: it would hide the method {name}()"
+                )
             if name in _CLASS_SETTINGS and "ClassVar" not in str(annotation):
                 raise InvalidDefinition(
                     f"write {name}: ClassVar[...] in {cls.__qualname__}: as a field it would hide a setting of the class"
@@ -99,7 +101,7 @@ class Task(BaseModel, Generic[V]):
 
     @cached_property
     def toolbox(self) -> Toolbox:
-        """The tools with which a model may look things up.
+        """Tools with which a model may look things up.
 
         Raises:
             InvalidDefinition: a tool does more than read, two have one name, or the tools of a server were not read yet.
@@ -126,7 +128,11 @@ class Task(BaseModel, Generic[V]):
     def missing_methods(cls) -> list[str]:
         """List the required methods that it does not override."""
         kinds = [base for base in cls.__mro__ if "required_methods" in base.__dict__]
-        return [name for name in cls.required_methods if any(getattr(cls, name) is base.__dict__.get(name) for base in kinds)]
+        return [
+            name
+            for name in cls.required_methods
+            if any(getattr(cls, name) is base.__dict__.get(name) for base in kinds)
+        ]
 
     def flag(self, *args: Any, **named: Any) -> str | None:  # noqa: ARG002 - for tasks to override
         """Name the task's red flag for a reply, ``flag(reply)``; None for none.
@@ -167,15 +173,21 @@ def _check_override(task: type[Task], name: str, defined: object) -> None:
     parameters = [*inspect.signature(method).parameters]
     wanted = f"write `def {name}({', '.join(parameters)})`"
     if not inspect.isfunction(defined):
-        raise InvalidDefinition(f"{task.__qualname__}.{name} must be a method, not a {type(defined).__name__}; {wanted}")
+        raise InvalidDefinition(
+            f"{task.__qualname__}.{name} must be a method, not a {type(defined).__name__}; {wanted}"
+        )
     if name in EITHER_FORM:
         return
     if inspect.iscoroutinefunction(defined) or inspect.isasyncgenfunction(defined):
-        raise InvalidDefinition(f"{task.__qualname__}.{name} is an `async def`, but a task's methods wait for nothing; {wanted}")
+        raise InvalidDefinition(
+            f"{task.__qualname__}.{name} is an `async def`, but a task's methods wait for nothing; {wanted}"
+        )
     try:
         inspect.signature(defined).bind(*parameters)
     except TypeError:
-        raise InvalidDefinition(f"{task.__qualname__}.{name} cannot be called with ({', '.join(parameters[1:])}); {wanted}") from None
+        raise InvalidDefinition(
+            f"{task.__qualname__}.{name} cannot be called with ({', '.join(parameters[1:])}); {wanted}"
+        ) from None
 
 
 def near_misses(kind: type[Task]) -> Iterator[tuple[str, str]]:
@@ -187,18 +199,39 @@ def near_misses(kind: type[Task]) -> Iterator[tuple[str, str]]:
     """
     own = [base for base in kind.__mro__ if not base.__module__.startswith(("microagents.", "pydantic", "builtins"))]
     theirs = [base for base in kind.__mro__ if base.__module__.startswith("microagents.") and issubclass(base, Task)]
-    written = {name: method for base in own for name, method in vars(base).items() if inspect.isfunction(method) and name[0] != "_"}
-    there = {name: method for base in theirs for name, method in vars(base).items() if inspect.isfunction(method) and name[0] != "_"}
+    written = {
+        name: method
+        for base in own
+        for name, method in vars(base).items()
+        if inspect.isfunction(method) and name[0] != "_"
+    }
+    there = {
+        name: method
+        for base in theirs
+        for name, method in vars(base).items()
+        if inspect.isfunction(method) and name[0] != "_"
+    }
     optional = [name for name in there if name not in written and name not in kind.required_methods]
     for name, method in written.items():
         for near in [] if name in there else get_close_matches(name, optional, n=1, cutoff=0.82):
             is_longer = name.startswith(near) or near.startswith(name)
-            if not is_longer and len(inspect.signature(method).parameters) == len(inspect.signature(there[near]).parameters):
+            if not is_longer and len(inspect.signature(method).parameters) == len(
+                inspect.signature(there[near]).parameters
+            ):
                 yield name, near
 
 
 _CLASS_SETTINGS = (
-    *("sampling", "format", "reading", "default_strategy", "required_methods", "progress_unit", "oracle_judges_result", "tools"),
+    *(
+        "sampling",
+        "format",
+        "reading",
+        "default_strategy",
+        "required_methods",
+        "progress_unit",
+        "oracle_judges_result",
+        "tools",
+    ),
     "tool_rounds",
 )
 
@@ -253,7 +286,7 @@ class ChainTask(Task[V], Generic[S, A, V]):
         raise NotImplementedError
 
     def result(self, state: S) -> V | Struct:
-        """The result of the work, as JSON-like values or a struct; by default the last state."""
+        """Return the result of the work, as JSON-like values or a struct; by default the last state."""
         return state
 
     def steps(self) -> int | None:
@@ -319,7 +352,9 @@ def reply_named(task: type[Task], reply: Any) -> type[Reply]:
     if isinstance(reply, type) and issubclass(reply, Reply):
         return reply
     name = getattr(reply, "__name__", repr(reply))
-    raise InvalidDefinition(f"write class {name}(Reply, frozen=True): {task.__qualname__} names {name} as its reply, which is no Reply")
+    raise InvalidDefinition(
+        f"write class {name}(Reply, frozen=True): {task.__qualname__} names {name} as its reply, which is no Reply"
+    )
 
 
 def flag_of(task: Task, reply: Reply, state: bytes, *, at: str = "") -> str | None:
@@ -404,4 +439,6 @@ def types_named(task: type[Task], base: type[Task], example: str) -> list[Any]:
             return given
         if origin is not each:
             bound.update(zip(origin.__pydantic_generic_metadata__["parameters"], given, strict=True))
-    raise InvalidDefinition(f"write class {task.__name__}({base.__name__}[{example}]): {task.__qualname__} names no types")
+    raise InvalidDefinition(
+        f"write class {task.__name__}({base.__name__}[{example}]): {task.__qualname__} names no types"
+    )

@@ -12,7 +12,7 @@ from pathlib import Path
 from types import CodeType, FrameType, NoneType
 from typing import Any
 
-from microagents.errors import MicroagentsError, RoleFailed, TaskFailed
+from microagents.errors import Aborted, MicroagentsError, RoleFailed, TaskFailed
 
 TRACEBACK = "Traceback (most recent call last):\n"
 MAX_TRACEBACK_CHARS = 8_000
@@ -79,7 +79,10 @@ def mistyped(method: Callable[..., Any], result: object, wanted: str, at: int | 
 
 def role_failed(role: str, message: str, error: BaseException) -> RoleFailed:
     """Build the error of a role whose handler raised: it names the innermost line of the user's code."""
-    return RoleFailed(role, message, described(error), traceback_of(error))
+    kind = RoleFailed if isinstance(error, (Exception, asyncio.CancelledError, SystemExit)) else Aborted
+    failed = kind(role, message, described(error), traceback_of(error))
+    failed.__cause__ = error
+    return failed
 
 
 def described(error: BaseException) -> str:
@@ -132,7 +135,9 @@ def _type_text(gives: Any) -> str:
     """Write types in words, such as ``a Prompt or None``."""
     named = {bool: "True, False", NoneType: "None", int: "a whole number", str: "a text", float: "a number"}
     kinds = gives if isinstance(gives, tuple) else (gives,)
-    text = ", ".join(named.get(each) or f"{'an' if each.__name__[:1] in 'AEIOU' else 'a'} {each.__name__}" for each in kinds)
+    text = ", ".join(
+        named.get(each) or f"{'an' if each.__name__[:1] in 'AEIOU' else 'a'} {each.__name__}" for each in kinds
+    )
     return " or ".join(text.rsplit(", ", 1))
 
 
@@ -142,7 +147,9 @@ def _line(error: BaseException, method: Callable[..., Any]) -> str:
     if not lines:  # the method could not be called
         return _first_line(method)
     first = next((frame for frame, _ in lines if _is_of_user(frame)), lines[0][0])
-    return _location(*[(frame.f_code, line) for frame, line in lines if frame.f_code.co_filename == first.f_code.co_filename][-1])
+    return _location(
+        *[(frame.f_code, line) for frame, line in lines if frame.f_code.co_filename == first.f_code.co_filename][-1]
+    )
 
 
 def _first_line(method: Callable[..., Any]) -> str:

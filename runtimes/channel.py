@@ -36,7 +36,9 @@ class Channel:
         acknowledge_s: seconds after which a received batch is acknowledged, unless a batch in the other direction has acknowledged it.
     """
 
-    def __init__(self, send: Callable[[bytes], None], deliver: Callable[[bytes], None], *, resend_s: float, acknowledge_s: float) -> None:
+    def __init__(
+        self, send: Callable[[bytes], None], deliver: Callable[[bytes], None], *, resend_s: float, acknowledge_s: float
+    ) -> None:
         self._send = send
         self._deliver = deliver
         self._resend_s = resend_s

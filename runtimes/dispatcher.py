@@ -30,7 +30,7 @@ Ref = LocalRef | RemoteRef
 
 
 class Route:
-    """The replicas that handle a message, and the rule that picks one of them.
+    """Replicas that handle a message, and the rule that picks one of them.
 
     Args:
         refs: references to all replicas of the role.
@@ -46,7 +46,7 @@ class Route:
         self._next = 0
 
     def pick(self, message: Message) -> Ref:
-        """The replica for a message.
+        """Return the replica for a message.
 
         Rendezvous hashing: equal keys reach the same replica from every sender, and a change of the number of replicas moves few keys.
         """
@@ -61,7 +61,7 @@ class Route:
 
 
 class RoleMessenger:
-    """The messenger of one role: sends its messages to the replicas that handle them.
+    """Messenger of one role: sends its messages to the replicas that handle them.
 
     Args:
         owner: name of the role, for errors.
@@ -130,7 +130,9 @@ class RoleMessenger:
     def _ref(self, message: Message) -> Ref:
         route = self._routes.get(type(message))
         if route is None:
-            raise NoHandler(f"{self._owner} sends {type(message).__name__} without listing it: add it to {self._owner}.asks")
+            raise NoHandler(
+                f"{self._owner} sends {type(message).__name__} without listing it: add it to {self._owner}.asks"
+            )
         return route.pick(message)
 
     async def _each_within(self, timeout_s: float, items: AsyncGenerator[R], message: Message) -> AsyncGenerator[R]:
@@ -193,7 +195,11 @@ class Dispatcher:
 
     def ref(self, name: str, dispatcher: str) -> Ref:
         """A reference to a replica, given the name of the dispatcher that hosts it."""
-        return self._replicas[name] if dispatcher == self._name else RemoteRef(name, self._peers[dispatcher], self._outgoing)
+        return (
+            self._replicas[name]
+            if dispatcher == self._name
+            else RemoteRef(name, self._peers[dispatcher], self._outgoing)
+        )
 
     def open(self) -> None:
         """Handle the envelopes that arrived before the roles were started, and from now on each at its arrival."""
@@ -212,7 +218,9 @@ class Dispatcher:
 
     async def flush(self) -> None:
         """Wait until all envelopes sent so far have arrived."""
-        await asyncio.sleep(0)  # some roles collect one-way messages and send them in the next iteration of the event loop
+        await asyncio.sleep(
+            0
+        )  # some roles collect one-way messages and send them in the next iteration of the event loop
         for peer in self._peers.values():
             await peer.flush()
 

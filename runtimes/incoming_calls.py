@@ -30,7 +30,9 @@ class IncomingCall:
         on_end: called with it when its task has ended.
     """
 
-    def __init__(self, call: int, sent: wire.Sent, send: Callable[[wire.Envelope], None], on_end: Callable[[IncomingCall], None]) -> None:
+    def __init__(
+        self, call: int, sent: wire.Sent, send: Callable[[wire.Envelope], None], on_end: Callable[[IncomingCall], None]
+    ) -> None:
         self.call = call
         """The number under which the current process of the caller knows the call."""
         self.sent = sent
@@ -125,7 +127,7 @@ class IncomingCall:
 
 
 class IncomingCalls:
-    """The open calls from one peer.
+    """Open calls from one peer.
 
     Args:
         send: sends an envelope to the peer.

@@ -27,7 +27,8 @@ class LocalRuntime:
         self._dispatchers = self._create_dispatchers()
         self._dispatcher_by_replica = self._place_replicas()
         self._groups = {
-            name: RoleGroup(dispatcher, deployments, self._dispatcher_by_replica) for name, dispatcher in self._dispatchers.items()
+            name: RoleGroup(dispatcher, deployments, self._dispatcher_by_replica)
+            for name, dispatcher in self._dispatchers.items()
         }
         self.messenger: RoleMessenger = self._groups[DRIVER].messenger(DRIVER)
         """The driver's messenger, which may send every message that a deployed role handles."""
@@ -46,7 +47,9 @@ class LocalRuntime:
             raise
         return self
 
-    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         await finish(self._stop)
 
     async def flush(self) -> None:
@@ -64,9 +67,13 @@ class LocalRuntime:
 
     async def _stop(self) -> None:
         async with AsyncExitStack() as steps:  # in reverse order, each even if one before it fails or is cancelled
-            for dispatcher in self._dispatchers.values():  # again: a message of a role that stopped may have found a new reader
+            for (
+                dispatcher
+            ) in self._dispatchers.values():  # again: a message of a role that stopped may have found a new reader
                 steps.push_async_callback(dispatcher.close)
-            for dispatcher in self._dispatchers.values():  # after the roles, since they may send messages while they stop
+            for (
+                dispatcher
+            ) in self._dispatchers.values():  # after the roles, since they may send messages while they stop
                 steps.callback(dispatcher.disconnect)
             for replica, dispatcher_name in self._dispatcher_by_replica.items():
                 steps.push_async_callback(self._groups[dispatcher_name].stop, replica)

@@ -12,7 +12,7 @@ from typing import Any, get_args
 
 from microagents.actors import Role, is_eager, is_plain
 from microagents.aio import Notifier, TaskScope, is_cancelled
-from microagents.errors import MicroagentsError, RoleFailed
+from microagents.errors import PASSING, MicroagentsError, RoleFailed
 from microagents.messages import Message, R, Request, Stream, reply_type
 from microagents.user_code import role_failed
 
@@ -29,7 +29,8 @@ class LocalRef:
     def __init__(self, name: str, role: Role, scope: TaskScope) -> None:
         self.name = name
         self._handlers: dict[type[Message], tuple[Callable[[Any], Any], Any]] = {
-            message: (getattr(role, method), _checkable(reply_type(message))) for message, method in role.handlers.items()
+            message: (getattr(role, method), _checkable(reply_type(message)))
+            for message, method in role.handlers.items()
         }
         """By message: the handler, and the type of its reply as `_checkable` gives it."""
         self._gate = None if role.concurrency is None else asyncio.Semaphore(role.concurrency)
@@ -51,7 +52,11 @@ class LocalRef:
             RoleFailed: the handler raised an error that is no `MicroagentsError`, or its reply has the wrong type.
         """
         # Most asks need neither mailbox nor gate, and save a second coroutine around `_handle`.
-        return self._ask_after_mailbox(request) if self._mailbox.is_blocking or self._gate is not None else self._handle(request)
+        return (
+            self._ask_after_mailbox(request)
+            if self._mailbox.is_blocking or self._gate is not None
+            else self._handle(request)
+        )
 
     async def stream(self, request: Stream[R]) -> AsyncGenerator[R]:
         """Handle a streamed request in the caller's task, after all one-way messages that came before it.
@@ -68,9 +73,9 @@ class LocalRef:
                     if expected is not None and not isinstance(item, expected):
                         raise self._mistyped(request, item, expected)  # noqa: TRY301 - passes as a MicroagentsError
                     yield item
-        except MicroagentsError:
+        except (MicroagentsError, *PASSING):
             raise
-        except (Exception, asyncio.CancelledError, SystemExit) as error:
+        except BaseException as error:
             raise self._failed(request, error) from error
 
     def tell(self, request: Request[None]) -> None:
@@ -111,9 +116,9 @@ class LocalRef:
         handler, expected = self._handlers[type(request)]
         try:
             reply: R = await handler(request)
-        except MicroagentsError:
+        except (MicroagentsError, *PASSING):
             raise
-        except (Exception, asyncio.CancelledError, SystemExit) as error:
+        except BaseException as error:
             raise self._failed(request, error) from error
         if expected is not None and not isinstance(reply, expected):
             raise self._mistyped(request, reply, expected)
@@ -124,19 +129,21 @@ class LocalRef:
         handler, expected = self._handlers[type(request)]
         try:
             reply: R = handler(request)
-        except MicroagentsError:
+        except (MicroagentsError, *PASSING):
             raise
-        except (Exception, asyncio.CancelledError, SystemExit) as error:  # it waits for nothing, so no cancellation is the caller's
+        except BaseException as error:  # it waits for nothing, so no cancellation is the caller's
             raise role_failed(self.name, type(request).__name__, error) from error
         if expected is not None and not isinstance(reply, expected):
             raise self._mistyped(request, reply, expected)
         return reply
 
     def _mistyped(self, request: Message, reply: object, expected: Any) -> RoleFailed:
-        return RoleFailed(self.name, type(request).__name__, f"it answered {reply!r:.200}, which is not {_shown(expected)}")
+        return RoleFailed(
+            self.name, type(request).__name__, f"it answered {reply!r:.200}, which is not {_shown(expected)}"
+        )
 
     def _failed(self, request: Message, error: BaseException) -> BaseException:
-        """The error for the caller: a cancellation of the caller's own task as it is, any other error as a failure of the role."""
+        """Return the error for the caller: a cancellation of the caller's own task as it is, any other error as a failure of the role."""
         if isinstance(error, asyncio.CancelledError) and is_cancelled():
             return error
         return role_failed(self.name, type(request).__name__, error)
@@ -147,7 +154,7 @@ _reading: ContextVar[tuple[Mailbox, ...]] = ContextVar("_reading", default=())
 
 
 class Mailbox:
-    """The one-way messages of one replica that are not handled yet; one task handles them one after the other.
+    """One-way messages of one replica that are not handled yet; one task handles them one after the other.
 
     Args:
         handle: handles one message.

@@ -17,7 +17,7 @@ Items = asyncio.Queue[Answer]
 
 
 class OutgoingCalls:
-    """The open calls of one dispatcher, each with a number that no other call of this process has."""
+    """Open calls of one dispatcher, each with a number that no other call of this process has."""
 
     def __init__(self) -> None:
         self._last = 0
@@ -89,7 +89,7 @@ class OutgoingCalls:
 
 
 class DeadlineReached(Exception):
-    """The timeout of a call has passed."""
+    """Timeout of a call has passed."""
 
 
 def _resolve(reply: Reply, answer: Answer) -> None:

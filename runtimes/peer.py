@@ -52,7 +52,9 @@ class Peer:
         on_envelope: called with each envelope from it.
     """
 
-    def __init__(self, name: str, link: Link, incarnation: int, on_envelope: Callable[[Peer, wire.Envelope], None]) -> None:
+    def __init__(
+        self, name: str, link: Link, incarnation: int, on_envelope: Callable[[Peer, wire.Envelope], None]
+    ) -> None:
         self.incoming = IncomingCalls(self.enqueue)
         """The calls from this peer."""
         self._name = name
@@ -124,7 +126,9 @@ class Peer:
         self._cancelled[call] = end
         self.enqueue(wire.Cancelled(call))
         try:
-            with suppress(TimeoutError, MicroagentsError):  # the caller is gone, so the handler's error interests no caller
+            with suppress(
+                TimeoutError, MicroagentsError
+            ):  # the caller is gone, so the handler's error interests no caller
                 async with asyncio.timeout(CANCEL_S):
                     return await end
         finally:

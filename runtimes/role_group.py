@@ -52,7 +52,9 @@ class RoleGroup:
         InvalidDefinition: two roles handle one message, or a role with bounded ``concurrency`` can reach itself.
     """
 
-    def __init__(self, dispatcher: Dispatcher, deployments: Sequence[Deployment], dispatcher_by_replica: Mapping[str, str]) -> None:
+    def __init__(
+        self, dispatcher: Dispatcher, deployments: Sequence[Deployment], dispatcher_by_replica: Mapping[str, str]
+    ) -> None:
         self._dispatcher = dispatcher
         self._handled = check_graph(deployments)
         self._replicas_of = {each.role.__name__: each.num_replicas for each in deployments}
@@ -101,7 +103,9 @@ class RoleGroup:
             role, _, number = sender.rpartition("/")
             if names[0].rpartition("/")[0] != role:
                 names = in_lane(names, int(number), self._replicas_of[role])
-        return Route([self._dispatcher.ref(name, self._dispatcher_by_replica[name]) for name in names], message.route_by)
+        return Route(
+            [self._dispatcher.ref(name, self._dispatcher_by_replica[name]) for name in names], message.route_by
+        )
 
     def extend(self, deployments: Sequence[Deployment], dispatcher_by_replica: Mapping[str, str]) -> None:
         """Take in replicas that were added; their dispatchers are connected."""

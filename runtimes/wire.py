@@ -32,7 +32,7 @@ class Sent(Struct, frozen=True, tag="s"):
 
 
 class Replied(Struct, frozen=True, tag="r"):
-    """The reply to a request."""
+    """Reply to a request."""
 
     call: int
     body: Raw
@@ -46,13 +46,13 @@ class Item(Struct, frozen=True, tag="i"):
 
 
 class Finished(Struct, frozen=True, tag="e"):
-    """The end of a stream, or of a cancelled call."""
+    """End of a stream, or of a cancelled call."""
 
     call: int
 
 
 class Failed(Struct, frozen=True, tag="f"):
-    """The error of a handler."""
+    """Error of a handler."""
 
     call: int
     error: str
@@ -61,13 +61,13 @@ class Failed(Struct, frozen=True, tag="f"):
 
 
 class Cancelled(Struct, frozen=True, tag="c"):
-    """The caller's request to cancel a call."""
+    """Caller's request to cancel a call."""
 
     call: int
 
 
 class More(Struct, frozen=True, tag="m"):
-    """The reader's permission to send more items of a stream."""
+    """Reader's permission to send more items of a stream."""
 
     call: int
     items: int

@@ -30,7 +30,7 @@ Arrangement = tuple[Annotated[tuple[int, ...], Meta(min_length=1)], ...]
 
 
 class Table(Struct, frozen=True, kw_only=True):
-    """The stacks on the table."""
+    """Stacks on the table."""
 
     stacks: Arrangement
     moves: int = 0
@@ -44,7 +44,7 @@ class Step(Reply, frozen=True):
 
 
 class Solved(TypedDict):
-    """The result of all moves."""
+    """Result of all moves."""
 
     solved: bool
     """Whether the stacks are those of the goal."""
@@ -64,7 +64,7 @@ class Blocks(ChainTask[Table, Step, Solved]):
 
     @cached_property
     def arrangements(self) -> tuple[Arrangement, Arrangement]:
-        """The stacks at the start, and those of the goal."""
+        """Stacks at the start, and those of the goal."""
         rng = Random(f"blocks {self.blocks} {self.instance}")  # noqa: S311 - seeded on purpose
         start = goal = _random_stacks(self.blocks, rng)
         while set(goal) == set(start):
@@ -89,7 +89,9 @@ class Blocks(ChainTask[Table, Step, Solved]):
             f"Do this again and again, each time with the stacks after the move before. Number of moves to give: {horizon}, or fewer if "
             "fewer are left. Give each as [block, the block that it is put on, or 0 for the table], and with it the stacks after it."
         )
-        return Prompt(system=self._system(wanted), user=f"{self._user(state)}\nMoves left: {self.steps() - state.moves}")
+        return Prompt(
+            system=self._system(wanted), user=f"{self._user(state)}\nMoves left: {self.steps() - state.moves}"
+        )
 
     def state_in(self, prompt: Prompt) -> Table:
         goal, stacks, left = _shown(prompt)
@@ -104,7 +106,11 @@ class Blocks(ChainTask[Table, Step, Solved]):
 
     def flag(self, state: Table, reply: Step) -> str | None:  # noqa: ARG002 - the reply alone shows it
         """Flag stacks that lack a block or repeat one. Votes decide whether the move is right."""
-        return None if sorted(chain.from_iterable(reply.stacks)) == [*range(1, self.blocks + 1)] else "blocks_missing_or_twice"
+        return (
+            None
+            if sorted(chain.from_iterable(reply.stacks)) == [*range(1, self.blocks + 1)]
+            else "blocks_missing_or_twice"
+        )
 
     def oracle(self, state: Table) -> Step:
         return _next(state.stacks, self.arrangements[1])

@@ -28,7 +28,7 @@ Cell = Annotated[str, Meta(pattern="^([0-9]{1,3}:)?(_|[RB][0-9]{0,3})$")]
 
 
 class Board(Struct, frozen=True, kw_only=True):
-    """The cells from left to right, as the last reply wrote them."""
+    """Cells from left to right, as the last reply wrote them."""
 
     cells: tuple[str, ...]
     moves: int = 0
@@ -42,7 +42,7 @@ class Step(Reply, frozen=True):
 
 
 class Solved(TypedDict):
-    """The result of all moves."""
+    """Result of all moves."""
 
     solved: bool
     """Whether the colours have changed sides."""
@@ -122,7 +122,9 @@ class Checkers(ChainTask[Board, Step, Solved]):
         assert isinstance(right, Step)
         state = self.state_in(prompt)
         allowed = self._right(state)
-        others = [step for move in _into_the_empty(_row(state.cells)) if (step := self._step(state, move)) not in allowed]
+        others = [
+            step for move in _into_the_empty(_row(state.cells)) if (step := self._step(state, move)) not in allowed
+        ]
         if others and rng.random() >= EXECUTION_ERRORS:
             return rng.choice(others)
         contents, row = _contents(right.board), _row(right.board)
@@ -178,7 +180,11 @@ class Checkers(ChainTask[Board, Step, Solved]):
     def _right(self, state: Board) -> list[Step]:
         """List the right steps: where every move loses all valid ones, and without any a step that moves nothing."""
         valid = [self._step(state, move) for move in _valid_moves(_row(state.cells))]
-        return [step for step in valid if not _lost(_row(step.board))] or valid or [Step(move=("R", 0, 0), board=state.cells)]
+        return (
+            [step for step in valid if not _lost(_row(step.board))]
+            or valid
+            or [Step(move=("R", 0, 0), board=state.cells)]
+        )
 
     def _moves_left(self, row: str) -> int:
         """Count the moves to the goal: the cells to cross, less one for each jump. Estimated on an impossible board."""
@@ -223,7 +229,11 @@ def _lost(row: str) -> bool:
 def _into_the_empty(row: str) -> list[Move]:
     """List the moves of checkers at most two cells away, allowed or not."""
     at = row.find("_")
-    near = [source for source in (at - 2, at - 1, at + 1, at + 2) if at >= 0 and 0 <= source < len(row) and row[source] != "_"]
+    near = [
+        source
+        for source in (at - 2, at - 1, at + 1, at + 2)
+        if at >= 0 and 0 <= source < len(row) and row[source] != "_"
+    ]
     return [("R" if row[source] == "R" else "B", source, at) for source in near]
 
 

@@ -37,10 +37,14 @@ class Code(Problem[Program]):
     """Write a function. It is right if it passes every assertion, in a confined process. The simulated model cannot write one."""
 
     model_config = ConfigDict(extra="ignore")
-    sampling: ClassVar[Sampling] = Sampling(first_temperature=0.5, temperature=0.5, max_output_tokens=4096, flag_above_tokens=None)
+    sampling: ClassVar[Sampling] = Sampling(
+        first_temperature=0.5, temperature=0.5, max_output_tokens=4096, flag_above_tokens=None
+    )
     default_strategy: ClassVar[str] = "single-shot"
 
-    text: Annotated[str, Field(min_length=1, max_length=100_000, pattern=r"\S", validation_alias=AliasChoices("text", "prompt"))]
+    text: Annotated[
+        str, Field(min_length=1, max_length=100_000, pattern=r"\S", validation_alias=AliasChoices("text", "prompt"))
+    ]
     """The function that is wanted."""
     test_list: Annotated[tuple[str, ...], Field(max_length=1000)] = ()
     """Assertions that it must pass; without any, nothing is scored."""

@@ -53,7 +53,7 @@ def is_supported() -> bool:
 
 @cache
 def wall() -> tuple[str, ...] | None:
-    """The command before that of a confined program, bubblewrap's where it works; None where programs cannot be confined.
+    """Return the command before that of a confined program, bubblewrap's where it works; None where programs cannot be confined.
 
     It is found out once, with a known program.
     """

@@ -104,7 +104,7 @@ class Consistency(WorkedDocument):
 
     @cached_property
     def plan(self) -> tuple[Section, ...]:
-        """The sections."""
+        """Sections."""
         rng = Random(f"{self.sections} {self.fixes} {self.uses} {self.undeclared} {self.instance}")  # noqa: S311 - seeded on purpose
         planned: list[Section] = []
         reached: dict[int, set[int]] = {}  # the sections that lead to each
@@ -112,8 +112,16 @@ class Consistency(WorkedDocument):
             parents = rng.sample(range(1, number), min(number - 1, rng.randint(1, MAX_PARENTS)))
             reached[number] = {*parents}.union(*(reached[each] for each in parents))
             fixed = [Term(name, number) for name in rng.sample(sorted(VALUES), self.fixes)]
-            declared = [line.term for section in planned if section.number in parents for line in section.lines if line.fixes]
-            hidden = [line.term for section in planned if section.number not in reached[number] for line in section.lines if line.fixes]
+            declared = [
+                line.term for section in planned if section.number in parents for line in section.lines if line.fixes
+            ]
+            hidden = [
+                line.term
+                for section in planned
+                if section.number not in reached[number]
+                for line in section.lines
+                if line.fixes
+            ]
             used = _drawn(rng, hidden, declared, self.undeclared, self.uses)
             lines = [Line(number, term, _value(term, f"fixed {self.instance}")) for term in fixed]
             lines += [Line(number, term, OPEN) for term in used]
@@ -179,7 +187,11 @@ class Consistency(WorkedDocument):
         lines, _ = _lines_in(asked.subtask)
         middle = (len(lines) + 1) // 2
         halves = [half for half in (lines[:middle], lines[middle:]) if half]
-        return Parts(subtasks=tuple(Part(id=number, objective=_objective(half), depends_on=()) for number, half in enumerate(halves, 1)))
+        return Parts(
+            subtasks=tuple(
+                Part(id=number, objective=_objective(half), depends_on=()) for number, half in enumerate(halves, 1)
+            )
+        )
 
     def faults_in(self, asked: ToRank, text: str) -> int:
         """Count the faults that the question shows."""
@@ -255,4 +267,7 @@ def _faults(wanted: Iterable[Line], known: Mapping[Term, str], lines: Iterable[L
             faults.append(f"not asked for, or there twice: {line}")
         elif line.value != right:
             faults.append(f"not {right}: {line}")
-    return [*faults, *(f"missing: the {term.name} of section {term.section} in section {section}" for section, term in left)]
+    return [
+        *faults,
+        *(f"missing: the {term.name} of section {term.section} in section {section}" for section, term in left),
+    ]

@@ -41,7 +41,7 @@ an end too early; another order of the customer; 10 dollars too much or too litt
 
 
 class Shop:
-    """The tools of one desk.
+    """Tools of one desk.
 
     Args:
         path: the file of its world.
@@ -67,7 +67,11 @@ class Shop:
     @tool("read_only")
     def list_orders(self, customer: int) -> list[dict[str, Any]]:
         """List the orders of a customer."""
-        return [{"order": each.order, "goods": each.goods} for each in case_of(self._ticket).orders if each.customer == customer]
+        return [
+            {"order": each.order, "goods": each.goods}
+            for each in case_of(self._ticket).orders
+            if each.customer == customer
+        ]
 
     @tool("read_only")
     def get_order(self, order: int, run: RunInput) -> dict[str, Any]:
@@ -156,8 +160,12 @@ class Desk(AgentTask[Closed]):
         kinds: dict[str, ToolCall | None] = {
             "unread refund": ToolCall("refund", {"order": case.wanted, "cents": 100 * rng.randrange(10, 300) + 99}),
             "early end": None if call.tool == END else ToolCall(END, {"outcome": rng.choice(("refunded", "declined"))}),
-            "wrong order": ToolCall(call.tool, {**call.arguments, "order": other}) if "order" in call.arguments else None,
-            "wrong amount": ToolCall(call.tool, {**call.arguments, "cents": cents + rng.choice((-1_000, 1_000))}) if cents else None,
+            "wrong order": ToolCall(call.tool, {**call.arguments, "order": other})
+            if "order" in call.arguments
+            else None,
+            "wrong amount": ToolCall(call.tool, {**call.arguments, "cents": cents + rng.choice((-1_000, 1_000))})
+            if cents
+            else None,
             "again": msgspec.json.decode(taken[-1], type=ToolCall) if taken else None,
             "unknown tool": ToolCall("close_ticket", {"ticket": self.ticket}),
         }
@@ -171,14 +179,18 @@ class Desk(AgentTask[Closed]):
 def _done(text: str) -> dict[str, list[Any]]:
     """What calls returned, by tool, as a prompt shows it; a list of things stands as its things."""
     found: dict[str, list[Any]] = {}
-    for action, returned in re.findall(r"^Action \d+: (.*)\n<observation>\n((?:.|\n)*?)\n</observation>$", text, re.MULTILINE):
+    for action, returned in re.findall(
+        r"^Action \d+: (.*)\n<observation>\n((?:.|\n)*?)\n</observation>$", text, re.MULTILINE
+    ):
         call = msgspec.json.decode(action, type=ToolCall)
         try:
             value = msgspec.json.decode(returned)
         except msgspec.DecodeError:
             value = {"text": returned}
         given = call.arguments if value in ({"text": "ok"}, "ok") else {}
-        found.setdefault(call.tool, []).extend([{**given, **each} for each in (value if isinstance(value, list) else [value])])
+        found.setdefault(call.tool, []).extend(
+            [{**given, **each} for each in (value if isinstance(value, list) else [value])]
+        )
     return found
 
 
@@ -191,7 +203,10 @@ def _next_call(text: str) -> ToolCall:
     if "list_orders" not in done:
         return ToolCall("list_orders", who)
     order = next(each["order"] for each in done["list_orders"] if each["goods"] == goods)
-    known = {name: next((each for each in done.get(name, []) if each.get("order") == order), None) for name in ("get_order", "get_payment")}
+    known = {
+        name: next((each for each in done.get(name, []) if each.get("order") == order), None)
+        for name in ("get_order", "get_payment")
+    }
     for name, seen in known.items():
         if seen is None:
             return ToolCall(name, {"order": order})

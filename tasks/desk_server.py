@@ -23,12 +23,16 @@ def serve(path: str, ticket: int) -> None:
 
 
 def with_meta(function: Callable[..., Any]) -> Callable[..., Any]:
-    """The function as a tool of a server, which takes the key of its effect and its run from the metadata of the call."""
+    """Return the function as a tool of a server, which takes the key of its effect and its run from the metadata of the call."""
     hints = get_type_hints(function)
     names = {EffectKey: KEY_NAME, RunInput: RUN_NAME}
     hidden = {name: names[kind] for name, kind in hints.items() if kind in names}
 
-    parameters = [each.replace(annotation=hints[each.name]) for each in signature(function).parameters.values() if each.name not in hidden]
+    parameters = [
+        each.replace(annotation=hints[each.name])
+        for each in signature(function).parameters.values()
+        if each.name not in hidden
+    ]
 
     def call(ctx: Context[Any], **arguments: Any) -> Any:
         meta: dict[str, Any] = {**(ctx.request_context.meta or {})}
@@ -40,7 +44,11 @@ def with_meta(function: Callable[..., Any]) -> Callable[..., Any]:
     context = Parameter("ctx", Parameter.KEYWORD_ONLY, annotation=Context[Any])
     by_name = [each.replace(kind=Parameter.KEYWORD_ONLY) for each in parameters]
     given.__signature__ = Signature([*by_name, context], return_annotation=hints["return"])
-    given.__annotations__ = {**{each.name: each.annotation for each in parameters}, "ctx": Context[Any], "return": hints["return"]}
+    given.__annotations__ = {
+        **{each.name: each.annotation for each in parameters},
+        "ctx": Context[Any],
+        "return": hints["return"],
+    }
     return call
 
 

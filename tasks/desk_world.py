@@ -47,7 +47,7 @@ class Case(Struct, frozen=True, kw_only=True):
 
     @property
     def order(self) -> Order:
-        """The order that the ticket is about."""
+        """Order that the ticket is about."""
         return next(each for each in self.orders if each.order == self.wanted)
 
     @property
@@ -76,11 +76,13 @@ def case_of(ticket: int) -> Case:
         for number, goods in enumerate(random.sample(GOODS, 3))
     )
     name = random.choice(("Ada", "Bo", "Chen", "Dana", "Eli", "Fay", "Gus", "Hana"))
-    return Case(customer=customer, name=name, orders=orders, wanted=random.choice(orders).order, fault=random.choice(FAULTS))
+    return Case(
+        customer=customer, name=name, orders=orders, wanted=random.choice(orders).order, fault=random.choice(FAULTS)
+    )
 
 
 class World:
-    """The shop of one run and input.
+    """Shop of one run and input.
 
     Args:
         path: the file.

@@ -31,8 +31,18 @@ _TOKEN = re.compile(
 _TEXT = re.compile(r"\\(?:text|mbox|textbf|textit|mathrm|rm)\s*\{([^{}]*)\}")
 _UNIT = re.compile(r"(?<=\d)\s+[A-Za-z]{2,}(?:[ /][A-Za-z]+)*\s*$")
 _LAYOUT = re.compile(r"\\left|\\right|\\displaystyle|\\[,;:! ]|\\\$|\$|\\%|%|\^\s*\{?\s*\\circ\s*\}?|\\degree|~")
-_SAME = {"\\dfrac": "\\frac", "\\tfrac": "\\frac", "\\cdot": "*", "\\times": "*", "\\div": "/", "\\lbrace": "\\{", "\\rbrace": "\\}"}
-_GREEK = frozenset(["\\pi", "\\theta", "\\alpha", "\\beta", "\\gamma", "\\lambda", "\\mu", "\\phi", "\\omega", "\\infty"])
+_SAME = {
+    "\\dfrac": "\\frac",
+    "\\tfrac": "\\frac",
+    "\\cdot": "*",
+    "\\times": "*",
+    "\\div": "/",
+    "\\lbrace": "\\{",
+    "\\rbrace": "\\}",
+}
+_GREEK = frozenset(
+    ["\\pi", "\\theta", "\\alpha", "\\beta", "\\gamma", "\\lambda", "\\mu", "\\phi", "\\omega", "\\infty"]
+)
 _PAIRS = {"(": ")", "[": "]", "\\{": "\\}"}
 
 Polynomial = dict[tuple[tuple[str, int], ...], Fraction]
@@ -40,7 +50,7 @@ Polynomial = dict[tuple[tuple[str, int], ...], Fraction]
 
 
 class _Unreadable(Exception):
-    """The text is in no form that the reader knows."""
+    """Text is in no form that the reader knows."""
 
 
 def boxed_in(text: str) -> str | None:
@@ -154,7 +164,9 @@ class _Reader:
                 total = self._multiplied(total, self._power())
             elif self._take("/"):
                 total = self._divided(total, self._power())
-            elif (follows := self._peek()) is not None and (follows in ("(", "{", "\\frac", "\\sqrt", *_GREEK) or follows.isalpha()):
+            elif (follows := self._peek()) is not None and (
+                follows in ("(", "{", "\\frac", "\\sqrt", *_GREEK) or follows.isalpha()
+            ):
                 total = self._multiplied(total, self._power())
             else:
                 return total
@@ -279,7 +291,9 @@ def _added(one: Polynomial, other: Polynomial) -> Polynomial:
     return _checked(total)
 
 
-def _joined(left: tuple[tuple[str, int], ...], right: tuple[tuple[str, int], ...]) -> tuple[tuple[tuple[str, int], ...], Fraction]:
+def _joined(
+    left: tuple[tuple[str, int], ...], right: tuple[tuple[str, int], ...]
+) -> tuple[tuple[tuple[str, int], ...], Fraction]:
     """Multiply two products of symbols, and return the number that comes out of roots in it."""
     powers: dict[str, int] = {}
     for symbol, power in (*left, *right):

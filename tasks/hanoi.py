@@ -21,7 +21,7 @@ Pegs = tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]
 
 
 class Towers(Struct, frozen=True, kw_only=True):
-    """The positions of the disks, and the last move."""
+    """Positions of the disks, and the last move."""
 
     pegs: Pegs
     last: Move | None = None
@@ -36,7 +36,7 @@ class Step(Reply, frozen=True):
 
 
 class Solved(TypedDict):
-    """The result of all moves."""
+    """Result of all moves."""
 
     solved: bool
     """Whether every disk is on the last peg, in order."""
@@ -52,12 +52,12 @@ class Hanoi(ChainTask[Towers, Step, Solved]):
 
     @cached_property
     def cycle(self) -> tuple[int, int, int]:
-        """The cyclic order of pegs for disk 1. It depends on the parity of the disks, so that the tower ends on the third peg."""
+        """Cyclic order of pegs for disk 1. It depends on the parity of the disks, so that the tower ends on the third peg."""
         return (0, 1, 2) if self.disks % 2 == 0 else (0, 2, 1)
 
     @cached_property
     def system(self) -> str:
-        """The constant part of the prompt: the rules and the procedure."""
+        """Constant part of the prompt: the rules and the procedure."""
         return self._system("one step", "Give that one move as [disk, from peg, to peg], and the state after it.")
 
     def start(self) -> Towers:
@@ -143,7 +143,7 @@ class Hanoi(ChainTask[Towers, Step, Solved]):
         )
 
     def _shown_in(self, prompt: Prompt) -> tuple[Move | None, Pegs, str]:
-        """The last move and the pegs that a prompt shows, and the moves left, or an empty text."""
+        """Return the last move and the pegs that a prompt shows, and the moves left, or an empty text."""
         shown = {name: value for name, _, value in (line.partition(": ") for line in prompt.user.split("\n"))}
         last = shown["Previous move"]
         return None if last == "none" else _read_move(last), _read_pegs(shown["State"]), shown.get("Moves left", "")

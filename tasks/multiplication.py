@@ -78,7 +78,9 @@ class Multiplication(WorkedProblem[Product]):
         if any(given) and not all(given):
             raise ValueError("give both numbers, a and b, or neither")
         if all(given) and (self.digits, self.by, self.instance) != RANDOM:
-            raise ValueError("the numbers a and b are given, so leave out digits, by and instance, which choose random ones")
+            raise ValueError(
+                "the numbers a and b are given, so leave out digits, by and instance, which choose random ones"
+            )
         return self
 
     @model_serializer(mode="wrap")
@@ -89,7 +91,7 @@ class Multiplication(WorkedProblem[Product]):
 
     @cached_property
     def factors(self) -> tuple[int, int]:
-        """The two numbers to multiply."""
+        """Two numbers to multiply."""
         if self.a is not None and self.b is not None:
             return self.a, self.b
         lengths = (self.digits, self.by or self.digits)
@@ -125,7 +127,9 @@ class Multiplication(WorkedProblem[Product]):
         return _cut(first, second // 10**low, second % 10**low, 10**low)
 
     def expert_composition(self, asked: ToCompose) -> Product:
-        high, low = (msgspec.json.decode(each, type=Product).product for each in (asked.answer_to_first, asked.answer_to_second))
+        high, low = (
+            msgspec.json.decode(each, type=Product).product for each in (asked.answer_to_first, asked.answer_to_second)
+        )
         return Product(product=high * _scale_in(asked.compose) + low)
 
     def expert_subquestions(self, problem: str) -> Subquestions:
@@ -154,7 +158,9 @@ class Multiplication(WorkedProblem[Product]):
             return _sum_of([*((answer, 1) for answer in known), *terms[2 * len(known) :]])
         longer, digits = _digits_in(asked.problem)
         left = sum(digit * 10**place for place, digit in enumerate(digits) if place >= len(known))
-        return _sum_of([*((answer, 10**place) for place, answer in enumerate(known)), *([(longer, left)] if left else [])])
+        return _sum_of(
+            [*((answer, 10**place) for place, answer in enumerate(known)), *([(longer, left)] if left else [])]
+        )
 
     def mistake(self, prompt: Prompt, right: Reply, rng: Random) -> Reply:
         """Give a wrong digit or carry, a half that is lost, changed or shifted, or another candidate in a vote."""
@@ -175,7 +181,11 @@ class Multiplication(WorkedProblem[Product]):
                 _, low = _factors_in(right.second)
                 scale = _scale_in(right.compose)
                 return rng.choice(
-                    (_cut(first, high, low, scale * 10), _cut(first, high, low // 10 + 1, scale), _cut(first, high + 1, low, scale))
+                    (
+                        _cut(first, high, low, scale * 10),
+                        _cut(first, high, low // 10 + 1, scale),
+                        _cut(first, high + 1, low, scale),
+                    )
                 )
             case Choice() | _:
                 return super().mistake(prompt, right, rng)

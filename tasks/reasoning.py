@@ -68,7 +68,7 @@ class MathQuestion(PublicQuestion[Exact]):
 
     @property
     def right(self) -> str | None:
-        """The right answer as the collection writes it; None where the line has none."""
+        """Right answer as the collection writes it; None where the line has none."""
         raise NotImplementedError
 
     def flag(self, reply: Reply) -> str | None:
@@ -96,7 +96,7 @@ class Gsm8k(MathQuestion):
 
     @cached_property
     def right(self) -> str | None:
-        """The number behind ``####``."""
+        """Number behind ``####``."""
         return None if self.answer is None else self.answer.rpartition("####")[2].strip()
 
 
@@ -115,7 +115,7 @@ class Math(MathQuestion):
 
     @cached_property
     def right(self) -> str | None:
-        """The answer, or the content of the solution's last box."""
+        """Answer, or the content of the solution's last box."""
         return self.answer if self.answer is not None or self.solution is None else boxed_in(self.solution)
 
 
@@ -160,12 +160,14 @@ class MultipleChoice(PublicQuestion[Letter]):
 
     @cached_property
     def letters(self) -> tuple[str, ...]:
-        """The labels of the choices."""
-        return tuple(label.strip().upper() for label in self.labels) or tuple(string.ascii_uppercase[: len(self.choices)])
+        """Labels of the choices."""
+        return tuple(label.strip().upper() for label in self.labels) or tuple(
+            string.ascii_uppercase[: len(self.choices)]
+        )
 
     @cached_property
     def right(self) -> str | None:
-        """The label of the right choice."""
+        """Label of the right choice."""
         if isinstance(self.answer, str):
             label = self.answer.strip().upper()
             if label in self.letters:

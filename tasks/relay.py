@@ -90,10 +90,13 @@ class Relay(WorkedProblem[Total]):
 
     @cached_property
     def steps(self) -> tuple[str, ...]:
-        """The steps, as the problem lists them."""
+        """Steps, as the problem lists them."""
         rng = Random(f"{self.length} {self.reach} {self.instance}")  # noqa: S311 - seeded on purpose
         first = f"Add {rng.randrange(10, 100)} to the number {rng.randrange(100, 1000)}."
-        before = [(rng.randrange(10, 100), rng.randrange(max(1, number - self.reach), number)) for number in range(2, self.length + 1)]
+        before = [
+            (rng.randrange(10, 100), rng.randrange(max(1, number - self.reach), number))
+            for number in range(2, self.length + 1)
+        ]
         return (first, *(f"Add {more} to the result of step {step}." for more, step in before))
 
     def statement(self) -> str:
@@ -139,7 +142,9 @@ class Relay(WorkedProblem[Total]):
         steps = _listed(asked.problem)
         known = {int(match[1]): int(each.answer) for each in asked.known if (match := _ASKED.search(each.question))}
         if not known:
-            known = {place: result for place, result in enumerate(_results(steps), 1) if _before(steps[place - 1]) is None}
+            known = {
+                place: result for place, result in enumerate(_results(steps), 1) if _before(steps[place - 1]) is None
+            }
         left = _needed(steps, {*known} - {len(steps)})
         places = {number: place for place, number in enumerate(left, 1)}
         return _stated([_rewritten(steps[number - 1], known, places) for number in left])
@@ -163,14 +168,18 @@ class Relay(WorkedProblem[Total]):
                 return _picked(asked)
             case ToCheck():
                 right = _is_right(asked.question, asked.reply, _results(_listed(asked.question.problem))[-1])
-                return Check(passed=right, feedback="" if right else "The number is not the one that this step leads to.")
+                return Check(
+                    passed=right, feedback="" if right else "The number is not the one that this step leads to."
+                )
 
     def mistake(self, prompt: Prompt, right: Reply, rng: Random) -> Reply:
         """Give a wrong number, a plan or a summary without a part, another candidate, or the opposite of a check."""
         match right:
             case Contraction():
                 more = rng.randint(1, 9)
-                return Contraction(question=re.sub(r"Add (\d+)", lambda found: f"Add {int(found[1]) + more}", right.question, count=1))
+                return Contraction(
+                    question=re.sub(r"Add (\d+)", lambda found: f"Add {int(found[1]) + more}", right.question, count=1)
+                )
             case _ if not _is_of_swarm(prompt):
                 return super().mistake(prompt, right, rng)
             case StepResult():
@@ -183,7 +192,10 @@ class Relay(WorkedProblem[Total]):
                 lost = rng.choice(sorted(facts)) if facts else None
                 return Summary(summary=_written({step: result for step, result in facts.items() if step != lost}))
             case Check():
-                return Check(passed=not right.passed, feedback="The number is not the one that this step leads to." if right.passed else "")
+                return Check(
+                    passed=not right.passed,
+                    feedback="The number is not the one that this step leads to." if right.passed else "",
+                )
             case Pick():
                 asked = step_question_in(prompt)
                 assert isinstance(asked, ToPick)
@@ -263,7 +275,9 @@ def _worked(asked: ToWork) -> StepResult:
 def _picked(asked: ToPick) -> Pick:
     """Pick the candidate that is right by what the question gives; without one MORE, or else the first by label."""
     question = asked.question
-    total = _facts(question.summary, question.recent).get(len(question.plan)) if isinstance(question, ToAssemble) else None
+    total = (
+        _facts(question.summary, question.recent).get(len(question.plan)) if isinstance(question, ToAssemble) else None
+    )
     good = [each.label for each in asked.candidates if _is_right(question, each.reply, total)]
     if good:
         return Pick(choice=min(good), reason="It is what this step leads to.")

@@ -116,7 +116,14 @@ def opens(text: str) -> bool | None:
         page = Path(folder, "page.html")
         page.write_text(text, encoding="utf-8")
         words = [
-            *(program, "--headless", "--disable-gpu", "--disable-dev-shm-usage", "--no-first-run", f"--user-data-dir={folder}/profile"),
+            *(
+                program,
+                "--headless",
+                "--disable-gpu",
+                "--disable-dev-shm-usage",
+                "--no-first-run",
+                f"--user-data-dir={folder}/profile",
+            ),
             # Names resolve to nothing and addresses lead to a closed port, those of this machine included.
             *("--host-resolver-rules=MAP * ~NOTFOUND", "--proxy-server=127.0.0.1:9", "--proxy-bypass-list=<-loopback>"),
             *("--force-webrtc-ip-handling-policy=disable_non_proxied_udp", "--disable-background-networking"),
@@ -167,6 +174,8 @@ REQUIREMENTS = (
     Requirement("no placeholder", "no placeholder", lambda _: lambda text: not _PLACEHOLDER.search(text)),
     Requirement("parses", "parses", lambda _: _parses, (".py",)),
     Requirement("compiles", "compiles", lambda _: compiles, (".tex",)),
-    Requirement("opens in a browser without errors", "opens in a browser without errors", lambda _: opens, (".html", ".htm")),
+    Requirement(
+        "opens in a browser without errors", "opens in a browser without errors", lambda _: opens, (".html", ".htm")
+    ),
 )
 """All kinds of requirements."""

@@ -45,7 +45,7 @@ class Sorting(WorkedProblem[Sorted]):
 
     @cached_property
     def numbers(self) -> list[int]:
-        """The list to sort; numbers may occur more than once."""
+        """List to sort; numbers may occur more than once."""
         rng = Random(f"{self.n} {self.instance}")  # noqa: S311 - seeded on purpose
         return [rng.randrange(-999, 1000) for _ in range(self.n)]
 
@@ -69,7 +69,9 @@ class Sorting(WorkedProblem[Sorted]):
         return _cut(numbers[:middle], numbers[middle:])
 
     def expert_composition(self, asked: ToCompose) -> Sorted:
-        halves = (msgspec.json.decode(each, type=Sorted).numbers for each in (asked.answer_to_first, asked.answer_to_second))
+        halves = (
+            msgspec.json.decode(each, type=Sorted).numbers for each in (asked.answer_to_first, asked.answer_to_second)
+        )
         return Sorted(numbers=tuple(merge(*map(sorted, halves))))
 
     def mistake(self, prompt: Prompt, right: Reply, rng: Random) -> Reply:

@@ -118,7 +118,10 @@ class Story(Struct, frozen=True):
         factors = {words: factor for factor, words in _TIMES.items()}
         facts = [
             *(Fact(name, "given", int(number)) for name, number, _ in _GIVEN.findall(text)),
-            *(Fact(name, "more" if kind == "more" else "fewer", int(number), (of,)) for name, number, kind, of in _SHIFTED.findall(text)),
+            *(
+                Fact(name, "more" if kind == "more" else "fewer", int(number), (of,))
+                for name, number, kind, of in _SHIFTED.findall(text)
+            ),
             *(Fact(name, "times", factors[words], (of,)) for name, words, of in _SCALED.findall(text)),
             *(Fact(name, "sum", of=(first, second)) for name, first, second in _SUMMED.findall(text)),
         ]
@@ -168,7 +171,9 @@ class Story(Struct, frozen=True):
         for fact in self.steps():
             used = " and ".join(f"{name} has {values[name]}" for name in fact.of)
             told = fact.sentence(self.item)
-            lines.append(f"The story says: {told} I have found that {used}, so {fact.name} has {values[fact.name]} {self.item}.")
+            lines.append(
+                f"The story says: {told} I have found that {used}, so {fact.name} has {values[fact.name]} {self.item}."
+            )
         return " ".join(lines)
 
 
@@ -188,7 +193,7 @@ class WordProblem(WorkedProblem[Total]):
 
     @cached_property
     def story(self) -> Story:
-        """The story."""
+        """Story."""
         rng = Random(f"{self.depth} {self.instance}")  # noqa: S311 - seeded on purpose
         depth = rng.randint(2, 5) if self.depth is None else self.depth
         names = rng.sample(NAMES, len(NAMES))
@@ -285,7 +290,11 @@ class WordProblem(WorkedProblem[Total]):
             case ToEnsemble():
                 right = self.expert_answer(asked.problem)
                 alone = self.difficulty(prompt_of("", ToSolve(problem=asked.problem)), reply)
-                return JUDGE_ERROR if any(msgspec.json.decode(each.answer, type=Total) == right for each in asked.solutions) else alone
+                return (
+                    JUDGE_ERROR
+                    if any(msgspec.json.decode(each.answer, type=Total) == right for each in asked.solutions)
+                    else alone
+                )
             case ToFollow():
                 return 1 - (1 - FOLLOWED_ERROR) ** len(asked.subquestions)
             case ToTrace():

@@ -100,7 +100,11 @@ class Writing(WorkedDocument):
 
     def statement(self) -> str:
         form = FORMS.get(self._ending, f"a {self._ending} file")
-        return f"{self.brief.strip()}\n\nForm of the text: {form}, with no code fences around it." if self._ending else self.brief
+        return (
+            f"{self.brief.strip()}\n\nForm of the text: {form}, with no code fences around it."
+            if self._ending
+            else self.brief
+        )
 
     def subtasks(self) -> Sequence[Part]:
         return [Part(id=each.id, objective=each.objective, depends_on=each.depends_on) for each in self.parts]
@@ -128,7 +132,9 @@ class Writing(WorkedDocument):
         lines = _lines(asked.subtask)
         middle = (len(lines) + 1) // 2
         halves = ["\n".join(half) for half in (lines[:middle], lines[middle:]) if half]
-        return Parts(subtasks=tuple(Part(id=number, objective=half, depends_on=()) for number, half in enumerate(halves, 1)))
+        return Parts(
+            subtasks=tuple(Part(id=number, objective=half, depends_on=()) for number, half in enumerate(halves, 1))
+        )
 
     def faults_in(self, asked: ToRank, text: str) -> int:
         return len(set(_lines(text)) ^ set(_lines(asked.subtask)))

@@ -268,16 +268,28 @@ def _unknown_attribute() -> object:
 @pytest.mark.parametrize(
     ("define", "sentence"),
     [
-        (_no_message, r"Wrong\.ping takes one argument that is no message; annotate `request` with a Request or a Stream, or begin"),
-        (_alias_for_no_message, r"Wrong\.ping takes one argument that is no message; annotate `request` with a Request"),
+        (
+            _no_message,
+            r"Wrong\.ping takes one argument that is no message; annotate `request` with a Request or a Stream, or begin",
+        ),
+        (
+            _alias_for_no_message,
+            r"Wrong\.ping takes one argument that is no message; annotate `request` with a Request",
+        ),
         (_unannotated, r"Wrong\.ping takes one argument that is no message; annotate `request` with a Request"),
         (_wrong_return, r"Wrong\.ping returns str, but Ping is answered with int"),
         (_returns_nothing, r"Wrong\.ping returns NoneType, but Ping is answered with int"),
         (_something_for_nothing, r"Wrong\.note returns int, but Note is answered with None"),
         (_unannotated_override, r"Wrong\.ping overrides a handler; annotate its argument with the message, as there"),
         (_request_that_yields, r"Wrong\.ping must return, and not `yield`: Ping is answered with int"),
-        (_stream_that_returns, r"Wrong\.count must be an `async def` with `yield`: Count is answered with int, item by item"),
-        (_stream_that_is_not_async, r"Wrong\.count must be an `async def` with `yield`: Count is answered with int, item by item"),
+        (
+            _stream_that_returns,
+            r"Wrong\.count must be an `async def` with `yield`: Count is answered with int, item by item",
+        ),
+        (
+            _stream_that_is_not_async,
+            r"Wrong\.count must be an `async def` with `yield`: Count is answered with int, item by item",
+        ),
         (_no_reply_named, r"Bare does not name its reply; write class Bare\(Request\[ReplyType\]\)"),
         (_handled_twice, r"Wrong handles Ping twice: in one and in two"),
         (_unknown_name, r"Wrong\.ping: name 'Nowhere' is not defined; define messages and replies at module level"),
@@ -285,7 +297,9 @@ def _unknown_attribute() -> object:
         pytest.param(_unknown_attribute, r"Wrong\.ping: .*Nowhere.*; define messages and replies at module level"),
     ],
 )
-def test_what_is_wrong_with_a_handler_is_said_when_the_class_is_created(define: Callable[[], object], sentence: str) -> None:
+def test_what_is_wrong_with_a_handler_is_said_when_the_class_is_created(
+    define: Callable[[], object], sentence: str
+) -> None:
     with pytest.raises(InvalidDefinition, match=sentence):
         define()
 
@@ -430,7 +444,9 @@ class BoundedAtTheEnd(Pinged):
 
 @pytest.mark.parametrize("roles", [(BoundedToItself,), (BoundedInARing, Back), (Back, BoundedInARing)])
 def test_bounded_concurrency_that_leads_back_to_itself_is_refused(roles: Sequence[type[Role]]) -> None:
-    with pytest.raises(InvalidDefinition, match=r"Bounded\w+ bounds its concurrency to \d, but its own asks lead back .* set conc"):
+    with pytest.raises(
+        InvalidDefinition, match=r"Bounded\w+ bounds its concurrency to \d, but its own asks lead back .* set conc"
+    ):
         check_graph(deployed(*roles))
 
 
@@ -476,7 +492,12 @@ class ChoosingConductor(Conductor[Drift, "Choosing"]):
 
     async def conduct(self, work: Work[Drift, Choosing]) -> object:
         told = await self.ask(Tell())
-        own = {"length": work.task.length, "k": work.strategy.k, "input": work.input, "options": dict(self.context.options)}
+        own = {
+            "length": work.task.length,
+            "k": work.strategy.k,
+            "input": work.input,
+            "options": dict(self.context.options),
+        }
         return {"told": told["options"], "own": own}
 
 
@@ -551,7 +572,9 @@ def test_a_strategy_has_the_roles_of_an_election_and_ahead_by_k_or_by_three() ->
 
 def test_a_conductor_handles_its_input_and_asks_for_elections_and_what_is_its_own() -> None:
     assert ChoosingConductor.handlers == {Conduct: "conduct_input"}
-    assert {"Elect", "Follow", "RecordDecision", "Tell"} <= {message.__name__ for message in asked_by(ChoosingConductor)}
+    assert {"Elect", "Follow", "RecordDecision", "Tell"} <= {
+        message.__name__ for message in asked_by(ChoosingConductor)
+    }
 
 
 @pytest.mark.parametrize("given", [{"k": 0}, {"kk": 3}, {"rule": "plurality"}])
@@ -666,7 +689,9 @@ def test_a_chain_names_its_types_itself_or_through_its_bases(
 
 @pytest.mark.parametrize("task", [Nameless, StillNameless, Same, HalfNamed])
 def test_a_chain_that_names_no_types_is_told_how(task: type[ChainTask[Any, Any]]) -> None:
-    with pytest.raises(InvalidDefinition, match=rf"write class {task.__name__}\(ChainTask\[.*{task.__name__} names no types"):
+    with pytest.raises(
+        InvalidDefinition, match=rf"write class {task.__name__}\(ChainTask\[.*{task.__name__} names no types"
+    ):
         chain_types(task)
 
 

@@ -43,7 +43,8 @@ def examples(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, Any]]:
 
 PAGE_OF_TASKS = (EXAMPLES.parent / "tasks.md").read_text(encoding="utf-8")
 ON_PAGE = {
-    re.findall(r"^class (\w+)", each, re.MULTILINE)[-1]: each for each in re.findall(r"```python\n(.*?)```", PAGE_OF_TASKS, re.DOTALL)
+    re.findall(r"^class (\w+)", each, re.MULTILINE)[-1]: each
+    for each in re.findall(r"```python\n(.*?)```", PAGE_OF_TASKS, re.DOTALL)
 }
 """The files on the page about tasks, by the last class in them."""
 TWO_MODELS = ("--model", "sim:gpt-4.1-mini", "--model", "sim:o3-mini")
@@ -141,7 +142,9 @@ def test_a_run_whose_every_line_was_decided_in_the_end_is_completed(examples: di
 def test_a_role_of_ones_own_takes_the_place_of_the_composer(runtime: str, examples: dict[str, Any]) -> None:
     task = Multiplication(digits=4)
     strategies = examples["calculated"].Calculated(k=4), Recursive(k=4)
-    by_code, by_models = (run_sync(task, models="sim:gpt-4.1-mini", strategy=strategy, runtime=runtime) for strategy in strategies)
+    by_code, by_models = (
+        run_sync(task, models="sim:gpt-4.1-mini", strategy=strategy, runtime=runtime) for strategy in strategies
+    )
     assert by_code.value["correct"]
     assert by_code.account.steps == by_models.account.steps
     assert by_code.calls < by_models.calls
@@ -157,7 +160,9 @@ def test_all_runtimes_decide_the_same_from_the_same_ballots(examples: dict[str, 
     task = examples["ledger"].Ledger(bookings=BOOKINGS.read_text(encoding="utf-8"))
     strategy = examples["currency"].Abroad(strong="sim:perfect")
     model = "sim:gpt-4.1-mini@error=0.3,alternatives=1,flag=0.1"
-    accounts = [run_sync(task, models=model, strategy=strategy, runtime=runtime).account for runtime in RUNTIMES.shipped]
+    accounts = [
+        run_sync(task, models=model, strategy=strategy, runtime=runtime).account for runtime in RUNTIMES.shipped
+    ]
     assert len({account.ballots_sha256 for account in accounts}) == 1
     assert len({account.decisions_sha256 for account in accounts}) == 1
     assert accounts[0].flagged, "the runtimes had something to differ in"

@@ -39,7 +39,7 @@ EVERYWHERE = {
 SDK_PLACES: dict[str, str | tuple[str, ...]] = {
     "ray": "runtimes/ray/",
     "grpc": "runtimes/ray/",
-    "aiohttp": ("microagents/models/", "microagents/serving/"),
+    "aiohttp": ("microagents/models/", "microagents/serving/", "microagents/viewer/"),
     "httpx2": "microagents/models/",
     "matplotlib": "microagents/runs/studies/pictures.py",
     "pyarrow": "microagents/cli/commands/export.py",
@@ -79,7 +79,10 @@ def test_the_list_of_packages_is_the_folders_on_disk() -> None:
 
 
 def test_the_small_install_is_the_same_code_with_a_part_of_the_dependencies() -> None:
-    whole, core = (tomllib.loads((ROOT / each).read_text(encoding="utf-8")) for each in ("pyproject.toml", "microagents/pyproject.toml"))
+    whole, core = (
+        tomllib.loads((ROOT / each).read_text(encoding="utf-8"))
+        for each in ("pyproject.toml", "microagents/pyproject.toml")
+    )
     same = ("version", "license", "requires-python", "scripts")
     assert [core["project"][key] for key in same] == [whole["project"][key] for key in same]
     tools = whole["tool"]["setuptools"], core["tool"]["setuptools"]
@@ -88,7 +91,10 @@ def test_the_small_install_is_the_same_code_with_a_part_of_the_dependencies() ->
     assert tools[1]["package-dir"] == folders
     assert tools[1]["package-data"] == tools[0]["package-data"]
     extras = core["project"]["optional-dependencies"]
-    parts = {*core["project"]["dependencies"], *(each for name in ("openai", "anthropic", "cluster") for each in extras[name])}
+    parts = {
+        *core["project"]["dependencies"],
+        *(each for name in ("openai", "anthropic", "cluster") for each in extras[name]),
+    }
     assert parts == set(whole["project"]["dependencies"])
     assert {whole["project"]["name"], core["project"]["name"]} == set(DISTRIBUTIONS)
 
@@ -101,7 +107,9 @@ def test_every_folder_is_a_package(folder: str) -> None:
 def test_an_install_takes_neither_tasks_nor_runtimes_from_people_who_have_their_own(tmp_path: Path) -> None:
     names = ["tasks", "runtimes", "microagents.tasks", "microagents.runtimes"]
     look = f"from importlib.util import find_spec; print(*[find_spec(name) is not None for name in {names}])"
-    seen = subprocess.run([sys.executable, "-I", "-c", look], cwd=tmp_path, capture_output=True, text=True, check=True, timeout=60)
+    seen = subprocess.run(
+        [sys.executable, "-I", "-c", look], cwd=tmp_path, capture_output=True, text=True, check=True, timeout=60
+    )
     assert seen.stdout.split() == ["False", "False", "True", "True"]
 
 
@@ -109,7 +117,9 @@ def test_the_package_says_that_it_is_typed() -> None:
     assert (files("microagents") / "py.typed").is_file()
     assert (
         "py.typed"
-        in tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["setuptools"]["package-data"]["microagents"]
+        in tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["setuptools"]["package-data"][
+            "microagents"
+        ]
     )
 
 
@@ -124,7 +134,9 @@ def test_the_design_lists_the_folders_by_their_docstrings_and_the_floors_of_the_
     assert {folder: text for folder, text in listed.items() if folder not in {"cluster", "tests"}} == subjects
     table = design.partition("A file imports only from floors below its own.")[2]
     floors = [set(re.findall(r"`(\w+)`", row)) for row in re.findall(r"^\| (`.*?) \|", table, re.MULTILINE)]
-    contract = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["importlinter"]["contracts"][0]
+    contract = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["importlinter"][
+        "contracts"
+    ][0]
     assert floors[: len(contract["layers"])] == [set(re.findall(r"\w+", layer)) for layer in contract["layers"]]
 
 
@@ -188,11 +200,23 @@ def unrepeatable(source: str, file: str) -> set[str]:
     if not file.startswith("microagents/strategies/"):
         return set()
     tree = ast.parse(source)
-    calls = {name for name in called(tree) if name.removeprefix("asyncio.") in UNREPEATABLE_CALLS and name.startswith("asyncio.")}
-    return UNREPEATABLE_MODULES.intersection(imported(tree)) | calls | UNREPEATABLE_CALLS.intersection(bound(tree, "asyncio"))
+    calls = {
+        name
+        for name in called(tree)
+        if name.removeprefix("asyncio.") in UNREPEATABLE_CALLS and name.startswith("asyncio.")
+    }
+    return (
+        UNREPEATABLE_MODULES.intersection(imported(tree))
+        | calls
+        | UNREPEATABLE_CALLS.intersection(bound(tree, "asyncio"))
+    )
 
 
-CHECKS: dict[str, Callable[[str, str], set[str]]] = {"sdks": sdks_out_of_place, "unsafe": unsafe, "unrepeatable": unrepeatable}
+CHECKS: dict[str, Callable[[str, str], set[str]]] = {
+    "sdks": sdks_out_of_place,
+    "unsafe": unsafe,
+    "unrepeatable": unrepeatable,
+}
 
 
 @pytest.mark.parametrize("check", CHECKS)
@@ -254,7 +278,12 @@ def test_the_checks_let_the_right_places_be() -> None:
 def test_the_list_of_what_is_public_is_sorted_and_whole() -> None:
     assert microagents.__all__ == sorted(set(microagents.__all__))
     tree = ast.parse((ROOT / "microagents/__init__.py").read_text(encoding="utf-8"))
-    offered = {alias.asname or alias.name for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) for alias in node.names}
+    offered = {
+        alias.asname or alias.name
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ImportFrom)
+        for alias in node.names
+    }
     assert {name for name in offered if not name.startswith("_")} == set(microagents.__all__)
 
 
@@ -272,7 +301,11 @@ def test_what_is_public_says_what_it_is(name: str) -> None:
     public = getattr(microagents, name)
     assert (public.__doc__ or "").strip(), f"{name} has no docstring of its own"
     if inspect.isclass(public):
-        methods = {each: value for each, value in vars(public).items() if inspect.isfunction(value) and not each.startswith("_")}
+        methods = {
+            each: value
+            for each, value in vars(public).items()
+            if inspect.isfunction(value) and not each.startswith("_")
+        }
         silent = [each for each in methods if not inspect.getdoc(getattr(public, each))]
         assert silent == [], f"methods of {name} without a docstring"
 
@@ -295,7 +328,8 @@ def test_documents_and_examples_import_public_names_only() -> None:
     hidden = {
         place: page
         for place, page in used.items()
-        if not place[0].startswith("microagents.tasks.") and place[1] not in getattr(import_module(place[0]), "__all__", ())
+        if not place[0].startswith("microagents.tasks.")
+        and place[1] not in getattr(import_module(place[0]), "__all__", ())
     }
     assert hidden == {}
 
@@ -317,7 +351,9 @@ def test_every_error_that_a_public_docstring_promises_is_public() -> None:
 def test_every_link_of_the_documents_leads_to_a_file_and_to_a_heading() -> None:
     broken = []
     for page in [*documents(), ROOT / "cluster/README.md"]:
-        for target in re.findall(r"\]\((?!https?:)([^)\s]+)\)", page.read_text(encoding="utf-8")) if page.suffix == ".md" else ():
+        for target in (
+            re.findall(r"\]\((?!https?:)([^)\s]+)\)", page.read_text(encoding="utf-8")) if page.suffix == ".md" else ()
+        ):
             file, _, heading = target.partition("#")
             to = page.parent / file if file else page
             if not to.exists() or (heading and heading not in anchors(to)):

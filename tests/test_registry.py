@@ -93,7 +93,9 @@ def test_a_name_that_leads_nowhere_is_refused_in_one_sentence(name: str, said: s
         TASKS.find(name, Task)
 
 
-def test_a_source_names_a_module_in_a_package_and_a_file_outside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_source_names_a_module_in_a_package_and_a_file_outside(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     assert reference_to(Task) == "microagents.task:Task"
     (tmp_path / "loner.py").write_text("class Loner:\n    pass\n", encoding="utf-8")
     monkeypatch.syspath_prepend(tmp_path)
@@ -102,6 +104,9 @@ def test_a_source_names_a_module_in_a_package_and_a_file_outside(tmp_path: Path,
 
 def test_short_forms_of_options_go_to_strategies_that_have_them() -> None:
     task = validated(TASKS.find("multiplication", Task), "task", {})
-    assert strategy_of("single-shot", task, {}, {"speculate": False}).model_dump() == {"votes": "exact", "temperature": 0.0}
+    assert strategy_of("single-shot", task, {}, {"speculate": False}).model_dump() == {
+        "votes": "exact",
+        "temperature": 0.0,
+    }
     with pytest.raises(InvalidUsage, match="no option of strategy 'single-shot' named 'known_inputs'"):
         strategy_of("single-shot", task, {}, {"known_inputs": True})

@@ -61,12 +61,16 @@ async def test_a_flag_of_version_0_1_0_that_takes_the_reply_alone_still_works() 
 
 
 async def test_what_a_flag_raises_ends_the_run_with_its_name() -> None:
-    with pytest.raises(TaskFailed, match=r"Stumbling\.flag raised KeyError\('1 and 22'\) at 0/step/0 \(test_task\.py:\d+\)"):
+    with pytest.raises(
+        TaskFailed, match=r"Stumbling\.flag raised KeyError\('1 and 22'\) at 0/step/0 \(test_task\.py:\d+\)"
+    ):
         await run(Stumbling(length=3), models="sim:perfect", runs_dir=None)
 
 
 async def test_a_person_cannot_decide_for_a_reply_that_the_task_flags_in_this_state(tmp_path: Path) -> None:
-    result = await run(Parity(length=9), models="sim:perfect@error=0.5,alternatives=1", k=99, run_id="a", runs_dir=tmp_path)
+    result = await run(
+        Parity(length=9), models="sim:perfect@error=0.5,alternatives=1", k=99, run_id="a", runs_dir=tmp_path
+    )
     assert result.account.undecided_at == ("0/step/0",)
     right = Parity().oracle(Place()).number
     with pytest.raises(InvalidUsage, match=r"red-flags .* as 'same_parity'"):
@@ -131,7 +135,9 @@ async def test_a_reply_that_fails_is_asked_again_with_the_feedback_in_the_place_
 
 
 async def test_a_sample_that_fails_each_time_is_flagged_after_three_calls() -> None:
-    result = await run(Refusing(length=1, feedback="no"), models="sim:perfect", strategy=Maker(k=1, max_draws=2), runs_dir=None)
+    result = await run(
+        Refusing(length=1, feedback="no"), models="sim:perfect", strategy=Maker(k=1, max_draws=2), runs_dir=None
+    )
     assert (result.outcome, result.calls) == ("undecided", 6)
     assert "2 flagged" in str(result.reason)
 
@@ -186,12 +192,23 @@ def test_the_next_steps_do_not_wait_for_a_slow_verification() -> None:
 @pytest.mark.parametrize("sitting", range(1, 17, 3))
 async def test_a_resumed_run_does_not_buy_rejected_replies_again(sitting: int, tmp_path: Path) -> None:
     """With one call in flight at a time, a limit falls behind every kind of call: some replies are rejected by then."""
-    options: dict[str, Any] = {"models": ERRING, "k": 2, "speculate": False, "concurrency": 1, "run_id": "a", "runs_dir": tmp_path}
+    options: dict[str, Any] = {
+        "models": ERRING,
+        "k": 2,
+        "speculate": False,
+        "concurrency": 1,
+        "run_id": "a",
+        "runs_dir": tmp_path,
+    }
     undisturbed = await run(Checked(length=6), **{**options, "runs_dir": None})
     stopped = await run(Checked(length=6), **options, max_calls=sitting)
     assert (stopped.outcome, stopped.calls) == ("stopped", sitting)
     resumed = await run(Checked(length=6), **options, max_calls=None)
-    assert (resumed.outcome, resumed.calls, resumed.account.flagged) == ("completed", undisturbed.calls, undisturbed.account.flagged)
+    assert (resumed.outcome, resumed.calls, resumed.account.flagged) == (
+        "completed",
+        undisturbed.calls,
+        undisturbed.account.flagged,
+    )
     assert resumed.account.ballots_sha256 == undisturbed.account.ballots_sha256
 
 
@@ -259,7 +276,12 @@ async def test_a_method_that_looks_like_a_misspelt_one_is_warned_of_when_a_run_b
         await run([Misspelt(length=1), Misspelt(length=2)], models="sim:perfect", runs_dir=None)
     assert [log["event"] for log in logs] == [
         f"Misspelt.{name} overrides nothing; did you mean {near}?"
-        for name, near in (("orcale", "oracle"), ("verfy", "verify"), ("dificulty", "difficulty"), ("roll_out_prompt", "rollout_prompt"))
+        for name, near in (
+            ("orcale", "oracle"),
+            ("verfy", "verify"),
+            ("dificulty", "difficulty"),
+            ("roll_out_prompt", "rollout_prompt"),
+        )
     ]
 
 
@@ -273,7 +295,9 @@ async def test_a_library_logs_nothing_unless_its_program_configures_a_log(
     structlog.reset_defaults()
     await run(Misspelt(length=1), models="sim:perfect", runs_dir=None)
     assert capfd.readouterr() == ("", "")
-    assert [(each.name, each.levelname) for each in caplog.records] == [("microagents", "WARNING")] * 4, "of the standard library's logging"
+    assert [(each.name, each.levelname) for each in caplog.records] == [("microagents", "WARNING")] * 4, (
+        "of the standard library's logging"
+    )
     structlog.configure(logger_factory=lambda *_: structlog.PrintLogger(sys.stdout))
     await run(Misspelt(length=1), models="sim:perfect", runs_dir=None)
     assert capfd.readouterr().out.count("overrides nothing") == 4

@@ -83,17 +83,29 @@ def failure(old: str, new: str) -> str:
 @pytest.mark.parametrize(
     ("old", "new", "said"),
     [
-        ("return Page()", "return Page(1, 2)", "Dates.start raised TypeError('Extra positional arguments provided') (dates.py:18)"),
+        (
+            "return Page()",
+            "return Page(1, 2)",
+            "Dates.start raised TypeError('Extra positional arguments provided') (dates.py:18)",
+        ),
         ("return Page()", "pass", "Dates.start must give a Page, not None (dates.py:17)"),
         ("return Page()", "return {'number': 0}", "Dates.start must give a Page, not {'number': 0} (dates.py:17)"),
         ("return 5", "return '5'", "Dates.steps must give a whole number or None, not '5' (dates.py:20)"),
-        ("return state.number == 5", "state.number == 5", "Dates.done must give True or False, not None at step 0 (dates.py:23)"),
+        (
+            "return state.number == 5",
+            "state.number == 5",
+            "Dates.done must give True or False, not None at step 0 (dates.py:23)",
+        ),
         (
             "return state.number == 5",
             "return state.nr == 5",
             "Dates.done raised AttributeError(\"'Page' object has no attribute 'nr'\") at step 0 (dates.py:24)",
         ),
-        ("return Prompt(user=", "return dict(user=", "Dates.prompt must give a Prompt, not {'user': 'Day 0'} at step 0 (dates.py:26)"),
+        (
+            "return Prompt(user=",
+            "return dict(user=",
+            "Dates.prompt must give a Prompt, not {'user': 'Day 0'} at step 0 (dates.py:26)",
+        ),
         ("return Prompt(user=", "return str(", "Dates.prompt must give a Prompt, not 'Day 0' at step 0 (dates.py:26)"),
         ("return Prompt(user=", "Prompt(user=", "Dates.prompt must give a Prompt, not None at step 0 (dates.py:26)"),
         (
@@ -117,7 +129,11 @@ def failure(old: str, new: str) -> str:
             "return 'yes'",
             "Dates.correct must give True, False or None, not 'yes' at step 0 (dates.py:32)",
         ),
-        ("return Answer(day=int(prompt.user[4:]))", "return 7", "Dates.expert must give an Answer, not 7 (dates.py:35)"),
+        (
+            "return Answer(day=int(prompt.user[4:]))",
+            "return 7",
+            "Dates.expert must give an Answer, not 7 (dates.py:35)",
+        ),
         (
             "    broken_at",
             "    def flag(self, reply): return reply.colour\n    broken_at",
@@ -157,13 +173,21 @@ def test_a_failure_of_a_tasks_method_names_class_method_step_and_line(old: str, 
             "async def prompt(",
             "Dates.prompt is an `async def`, but a task's methods wait for nothing; write `def prompt(self, state)`",
         ),
-        ("def done(self, state)", "def done(self)", "Dates.done cannot be called with (state); write `def done(self, state)`"),
+        (
+            "def done(self, state)",
+            "def done(self)",
+            "Dates.done cannot be called with (state); write `def done(self, state)`",
+        ),
         (
             "def advance(self, state, reply)",
             "def advance(self, state)",
             "Dates.advance cannot be called with (state, reply); write `def advance(self, state, reply)`",
         ),
-        ("def steps(", "@property\n    def steps(", "Dates.steps must be a method, not a property; write `def steps(self)`"),
+        (
+            "def steps(",
+            "@property\n    def steps(",
+            "Dates.steps must be a method, not a property; write `def steps(self)`",
+        ),
         ("day: int", "day: Day", "NameError: name 'Day' is not defined in Answer (dates.py:7)"),
     ],
 )
@@ -176,7 +200,11 @@ def test_a_class_that_cannot_work_is_refused_when_its_file_is_imported(old: str,
 @pytest.mark.parametrize(
     ("old", "new", "said"),
     [
-        ("ChainTask[Page, Answer]", "ChainTask", "write class Dates(ChainTask[YourState, YourReply]): Dates names no types"),
+        (
+            "ChainTask[Page, Answer]",
+            "ChainTask",
+            "write class Dates(ChainTask[YourState, YourReply]): Dates names no types",
+        ),
         (
             "ChainTask[Page, Answer]",
             "ChainTask[Answer, Page]",
@@ -230,7 +258,10 @@ async def test_the_text_and_the_traceback_of_an_input_arrive_from_any_process(ru
     result: Result = await run([whole, broken], models=MODEL, runtime=runtime, run_id=f"inputs-{runtime}")
     assert result.failed_inputs is not None
     ((failed),) = result.failed_inputs
-    assert failed.reason == "Dates.prompt raised TypeError('can only concatenate str (not \"NoneType\") to str') at step 2 (dates.py:27)"
+    assert (
+        failed.reason
+        == "Dates.prompt raised TypeError('can only concatenate str (not \"NoneType\") to str') at step 2 (dates.py:27)"
+    )
     assert 'dates.py", line 27, in prompt\n' in failed.traceback
     assert "traceback" not in result.as_json()["failed_inputs"][0]
 
@@ -256,7 +287,9 @@ def test_an_advance_that_changes_the_state_it_was_given_is_said(options: dict[st
     changed = Path("dates.py").read_text(encoding="utf-8")
     changing = "        state.days.append(reply.day)\n        return Page(state.number + 1, state.days)"
     Path("changing.py").write_text(changed.replace("        return Page(state.number + 1)", changing), encoding="utf-8")
-    with pytest.raises(TaskFailed, match=r"Dates\.advance changed the state that it was given at step 0; return a new state"):
+    with pytest.raises(
+        TaskFailed, match=r"Dates\.advance changed the state that it was given at step 0; return a new state"
+    ):
         run_sync(TASKS.find("changing.py:Dates", Task)(), models=MODEL, runs_dir=None, **options)
 
 
@@ -274,4 +307,6 @@ def test_replies_that_never_agree_because_of_one_field_name_it() -> None:
 
 def test_a_chain_that_never_ends_is_stopped_and_said() -> None:
     said = failure("return Page(state.number + 1)", "return Page(state.number)")
-    assert said.startswith("Dates.done is False after 150 steps, where Dates.steps gives 5; perhaps advance leads to the same state")
+    assert said.startswith(
+        "Dates.done is False after 150 steps, where Dates.steps gives 5; perhaps advance leads to the same state"
+    )

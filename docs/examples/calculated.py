@@ -20,7 +20,9 @@ class Calculator(Composer):
         scale = re.fullmatch(r"Multiply the first answer by (\d+) and add the second answer\.", asked.compose)
         if scale is None:
             return await self.put(request)
-        first, second = (msgspec.json.decode(each, type=Product).product for each in (asked.answer_to_first, asked.answer_to_second))
+        first, second = (
+            msgspec.json.decode(each, type=Product).product for each in (asked.answer_to_first, asked.answer_to_second)
+        )
         return (Raw(msgspec.json.encode(Product(product=first * int(scale[1]) + second))),)
 
 

@@ -35,7 +35,9 @@ class AbroadConductor(Conductor[Ledger, "Abroad"]):
         while not task.done(state):
             at, asked = f"line/{state.line}", task.prompt(state)
             rate = await work.once(f"{at}/rate", RateOf(currency=strategy.currency))
-            prompt = Prompt(system=asked.system, user=f"{asked.user}\nFor reference: 1 {strategy.currency} is {rate} EUR")
+            prompt = Prompt(
+                system=asked.system, user=f"{asked.user}\nFor reference: 1 {strategy.currency} is {rate} EUR"
+            )
             judge = partial(task.correct, state)  # counts wrong decisions; optional
             booked = await work.elect(at, prompt, Booked, rule=FirstToAheadBy(strategy.k), max_draws=20, correct=judge)
             if not booked.decided:

@@ -48,7 +48,9 @@ class Ledger(ChainTask[Page, Booked]):
     def prompt(self, state: Page) -> Prompt:
         line = self.lines[state.line]
         rule = "You keep a ledger. Name the account that a line belongs to, and add the line's amount to the balance."
-        return Prompt(system=rule, user=f"Balance so far: {state.balance}\nAmount: {line['amount']}\nText: {line['text']}")
+        return Prompt(
+            system=rule, user=f"Balance so far: {state.balance}\nAmount: {line['amount']}\nText: {line['text']}"
+        )
 
     def advance(self, state: Page, reply: Booked) -> Page:
         return Page(state.line + 1, reply.balance)

@@ -33,7 +33,11 @@ class Closed(Struct):
 
 
 class Refunds(AgentTask[Closed]):
-    tools = (order, refund, McpServer(server="mcp-server-time", tools=("get_current_time",), effects={"get_current_time": "read_only"}))
+    tools = (
+        order,
+        refund,
+        McpServer(server="mcp-server-time", tools=("get_current_time",), effects={"get_current_time": "read_only"}),
+    )
     number: int = 7
 
     def statement(self) -> str:

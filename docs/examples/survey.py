@@ -34,7 +34,9 @@ class Survey(Task):
 
     def variant(self, number: int) -> Self:
         """Other questions of the same kind, for `compare`. Number 0 is the task itself."""
-        return type(self)(questions=re.sub(r"^\d+", lambda first: str(int(first[0]) + number), self.questions, flags=re.MULTILINE))
+        return type(self)(
+            questions=re.sub(r"^\d+", lambda first: str(int(first[0]) + number), self.questions, flags=re.MULTILINE)
+        )
 
     def prompt(self, question: str) -> Prompt:
         return Prompt(system="You do sums.", user=question)
@@ -47,7 +49,9 @@ class Survey(Task):
 class AskAllConductor(Conductor[Survey, "AskAll"]):
     async def conduct(self, work: Work[Survey, "AskAll"]) -> dict[str, int]:
         task = work.task
-        elections = [work.elect(f"question/{place}", task.prompt(each), Answer) for place, each in enumerate(task.lines)]
+        elections = [
+            work.elect(f"question/{place}", task.prompt(each), Answer) for place, each in enumerate(task.lines)
+        ]
         decisions = await asyncio.gather(*elections)
         return {question: decision.require().value for question, decision in zip(task.lines, decisions, strict=True)}
 

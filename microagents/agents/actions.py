@@ -31,11 +31,11 @@ class Action(CheckedReply, frozen=True):
         return self.calls[0].tool == END
 
     def vote(self) -> Hashable:
-        """The calls as text. Several are made side by side, so their order does not matter; nor does that of arguments."""
+        """Return the calls as text. Several are made side by side, so their order does not matter; nor does that of arguments."""
         return f"[{','.join(sorted(call.key_text() for call in self.calls))}]"
 
     def exact_part(self) -> Hashable:
-        """The calls without prose: two that differ in a tool, a number, a name or an id never mean the same, whatever a matcher says."""
+        """Return the calls without prose: two that differ in a tool, a number, a name or an id never mean the same."""
         return tuple(sorted(canonical([call.tool, _without_prose(call.arguments)]) for call in self.calls))
 
     def flaw(self) -> str | None:
@@ -93,7 +93,7 @@ class AgentState(Struct, frozen=True, kw_only=True):
 
 
 class ToCompressActions(Struct, frozen=True, kw_only=True):
-    """The data of the question that takes actions into the summary."""
+    """Data of the question that takes actions into the summary."""
 
     goal: str
     summary: str

@@ -32,7 +32,7 @@ Tools, each with the JSON schema of its arguments:
 
 
 class AgentAnswer(Struct, frozen=True, kw_only=True):
-    """The result of an agent that names no type of its own."""
+    """Result of an agent that names no type of its own."""
 
     answer: str
     """What was done or found out."""
@@ -95,7 +95,7 @@ class AgentTask(ChainTask[AgentState, Action, dict[str, Any]], Generic[R]):
 
     @classmethod
     def result_type(cls) -> type[Struct]:
-        """The struct of its result."""
+        """Return the struct of its result."""
         try:
             (named,) = types_named(cls, AgentTask, "YourResult")
         except InvalidDefinition:  # it names none

@@ -78,7 +78,9 @@ def check_approvals(text: str, tools: Mapping[str, ToolSpec]) -> None:
     for rule in approval_rules(text):
         spec = tools.get(rule.named)
         if spec is None and (rule.named not in EFFECTS or rule.argument):
-            raise InvalidUsage(f"approve names {rule.named!r}, which is no tool and no effect; tools: {', '.join(tools)}")
+            raise InvalidUsage(
+                f"approve names {rule.named!r}, which is no tool and no effect; tools: {', '.join(tools)}"
+            )
         if "read_only" in (rule.named, spec and spec.effect):
             raise InvalidUsage(f"approve names {rule.named!r}, which only reads, and reads never wait")
         if spec is not None and rule.argument and rule.argument not in spec.parameters.get("properties", {}):

@@ -60,13 +60,15 @@ class ActionRecord(Struct, kw_only=True):
 
 
 class AgentRecord(Struct, kw_only=True):
-    """The work of an agent on one input."""
+    """Work of an agent on one input."""
 
     goal: str
     actions: list[ActionRecord]
 
 
-def agent_record(of_input: int, task: AgentTask[Any], rows: Mapping[str, Recalled], open_elections: Sequence[OpenElection]) -> AgentRecord:
+def agent_record(
+    of_input: int, task: AgentTask[Any], rows: Mapping[str, Recalled], open_elections: Sequence[OpenElection]
+) -> AgentRecord:
     """Read the actions of an agent from the rows of a journal."""
     begun = {each.id.path: each.ballots for each in open_elections}
     return AgentRecord(goal=task.statement(), actions=list(_actions(f"{of_input}/step", task, rows, begun)))
@@ -81,7 +83,9 @@ def _actions(
         if vote is None and path not in begun:
             return
         # The decision of a rung, or of another model, stands right below that of the vote.
-        tries = [row for at, row in rows.items() if at == path or (at.startswith(f"{path}/") and at.count("/") == _RUNG)]
+        tries = [
+            row for at, row in rows.items() if at == path or (at.startswith(f"{path}/") and at.count("/") == _RUNG)
+        ]
         decided = next((row for row in tries if row.is_decision), None)
         ballots = [*(() if vote is None else vote.ballots), *bought]
         action = None if decided is None or decided.value is None else msgspec.json.decode(decided.value, type=Action)
@@ -92,7 +96,9 @@ def _actions(
             options=_options(ballots),
             flags=dict(Counter(each.flag for each in ballots if isinstance(each, Flagged))),
             cost_usd=total_usd([*(each.cost_usd for each in tries), *(each.cost_usd for each in bought)]),
-            calls=[] if action is None or is_end else [_call(f"{path}/call/{i}", each, task, rows) for i, each in enumerate(action.calls)],
+            calls=[]
+            if action is None or is_end
+            else [_call(f"{path}/call/{i}", each, task, rows) for i, each in enumerate(action.calls)],
             result=action.calls[0].arguments if action is not None and is_end else None,
             decided_ms=None if decided is None else decided.after_ms,
         )

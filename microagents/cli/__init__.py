@@ -13,7 +13,27 @@ from typer.main import get_command
 
 from microagents import interrupts
 from microagents.cli.command import Command, with_shared_options
-from microagents.cli.commands import compare, decide, doctor, estimate, export, init, resume, rm, run, serve, show, step, study, view
+from microagents.cli.commands import (
+    attach,
+    calibrate,
+    compare,
+    ctl,
+    decide,
+    doctor,
+    estimate,
+    export,
+    init,
+    plan,
+    resume,
+    rm,
+    run,
+    serve,
+    show,
+    simulate,
+    step,
+    study,
+    view,
+)
 from microagents.cli.commands import list as list_
 from microagents.cli.reporting import EXIT_CODES, exit_on_error
 from microagents.errors import InvalidUsage
@@ -24,21 +44,21 @@ INSTALLED = Registry(kind="command", group="microagents.commands", shipped={})
 
 
 class Commands(TyperGroup):
-    """The commands, and those of installed packages. A file in the place of one is told apart: people leave out `run`."""
+    """Commands, and those of installed packages. A file in the place of one is told apart: people leave out `run`."""
 
     def list_commands(self, ctx: Any) -> list[str]:
-        """The names of all. A package cannot replace a shipped command."""
+        """Return the names of all. A package cannot replace a shipped command."""
         shipped = super().list_commands(ctx)
         return [*shipped, *(name for name in INSTALLED.addresses if name not in shipped)]
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
-        """The command of a name. A package is imported only for its command, or for the help on all."""
+        """Return the command of a name. A package is imported only for its command, or for the help on all."""
         if cmd_name not in self.commands and cmd_name in INSTALLED.addresses:
             self.commands[cmd_name] = _installed_command(cmd_name)
         return super().get_command(ctx, cmd_name)
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
-        """The command that the first argument names."""
+        """Return the command that the first argument names."""
         if args[0] not in self.list_commands(ctx) and args[0].endswith(".py"):
             with exit_on_error():
                 raise InvalidUsage(f"{args[0]!r} is a file and no command; write microagents run {args[0]}")
@@ -63,11 +83,16 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "export": export.command,
     "rm": rm.command,
     "decide": decide.command,
+    "ctl": ctl.command,
+    "attach": attach.command,
     "step": step.command,
     "estimate": estimate.command,
     "compare": compare.command,
     "study": study.command,
     "view": view.command,
+    "calibrate": calibrate.command,
+    "plan": plan.command,
+    "simulate": simulate.command,
     "serve": serve.command,
     "doctor": doctor.command,
 }
@@ -76,7 +101,7 @@ for name, each in COMMANDS.items():
 
 
 def _installed_command(name: str) -> Any:
-    """The command of an installed package; if it cannot be imported, one that says why."""
+    """Return the command of an installed package; if it cannot be imported, one that says why."""
     try:
         function = INSTALLED.find_function(name)
     except InvalidUsage as error:
@@ -99,7 +124,9 @@ def _show_version(given: bool) -> None:
 
 @app.callback()
 def _options(
-    version: Annotated[bool, typer.Option("--version", is_eager=True, callback=_show_version, help="Show the version and exit.")] = False,
+    version: Annotated[
+        bool, typer.Option("--version", is_eager=True, callback=_show_version, help="Show the version and exit.")
+    ] = False,
 ) -> None:
     """Do long tasks with language models without an error: every small decision is an election."""
 

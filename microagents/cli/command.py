@@ -39,7 +39,9 @@ Debug = Annotated[
         help=f"Show the traceback of every error, and log at the level debug. The same as {LOG_LEVEL}=debug.",
     ),
 ]
-NoConfig = Annotated[bool, typer.Option("--no-config", help="Read neither microagents.toml nor .env of the working folder.")]
+NoConfig = Annotated[
+    bool, typer.Option("--no-config", help="Read neither microagents.toml nor .env of the working folder.")
+]
 
 
 def with_shared_options(command: Callable[..., None]) -> Callable[..., None]:
@@ -49,9 +51,13 @@ def with_shared_options(command: Callable[..., None]) -> Callable[..., None]:
     """
     hints = get_type_hints(command, include_extras=True)
     own = getattr(command, "__signature__", signature(command)).parameters.values()
-    every = [each.replace(kind=Parameter.KEYWORD_ONLY, annotation=hints.get(each.name, each.annotation)) for each in own]
+    every = [
+        each.replace(kind=Parameter.KEYWORD_ONLY, annotation=hints.get(each.name, each.annotation)) for each in own
+    ]
     shared = {"no_config": NoConfig, "debug": Debug} if "runs_dir" in hints or "config" in hints else {"debug": Debug}
-    every += [Parameter(name, Parameter.KEYWORD_ONLY, default=False, annotation=option) for name, option in shared.items()]
+    every += [
+        Parameter(name, Parameter.KEYWORD_ONLY, default=False, annotation=option) for name, option in shared.items()
+    ]
 
     @wraps(command)
     def wrapped(**given: Any) -> None:
@@ -97,7 +103,11 @@ class Command(TyperCommand):
         if not words[1:]:
             return None
         given = [word for word in words if word]
-        kinds: list[Any] = [] if words[0] is None else [kind for word in given if isinstance(kind := _found(TASKS, word, Task), type)][:1]
+        kinds: list[Any] = (
+            []
+            if words[0] is None
+            else [kind for word in given if isinstance(kind := _found(TASKS, word, Task), type)][:1]
+        )
         if kinds:
             named = strategy if isinstance(strategy, str) else kinds[0].default_strategy
             kinds += [kind] if isinstance(kind := _found(STRATEGIES, named, Strategy), type) else []
@@ -119,13 +129,15 @@ class Command(TyperCommand):
     def format_options(self, ctx: Any, formatter: Any) -> None:
         """Write the options of the command, and below them those of the task and of the strategy that the command line names."""
         super().format_options(ctx, formatter)
-        for title, rows in _named_options(ctx.meta.get(__name__, {}), with_strategy=any(each.name == "strategy" for each in self.params)):
+        for title, rows in _named_options(
+            ctx.meta.get(__name__, {}), with_strategy=any(each.name == "strategy" for each in self.params)
+        ):
             with formatter.section(title):
                 formatter.write_dl(rows)
 
 
 def _file_behind(ctx: Any, given: Mapping[str, Any], parameter: Any) -> Path | None:
-    """The file that gave the value of a parameter, where neither the command line nor the environment did."""
+    """Return the file that gave the value of a parameter, where neither the command line nor the environment did."""
     if parameter is None or given.get(parameter.name) is not None or parameter.resolve_envvar_value(ctx) is not None:
         return None
     return file_of_default(ctx, parameter.name)

@@ -50,7 +50,7 @@ def load_config(context: typer.Context, path: Path) -> None:
 
 
 def file_of_default(context: typer.Context, parameter: str) -> Path | None:
-    """The file that gives the default of a parameter."""
+    """Return the file that gives the default of a parameter."""
     found: Path | None = context.meta.get(__name__, {}).get(parameter)
     return found
 
@@ -67,7 +67,9 @@ def warn_of_unknown_variables(context: typer.Context) -> None:
     for name in given:
         if name not in known:
             near = get_close_matches(name.removeprefix(PREFIX), [each.removeprefix(PREFIX) for each in known], n=1)
-            warn(f"the variable {name} is ignored: no option has this name{f'; did you mean {PREFIX}{near[0]}?' if near else ''}")
+            warn(
+                f"the variable {name} is ignored: no option has this name{f'; did you mean {PREFIX}{near[0]}?' if near else ''}"
+            )
 
 
 def set_environment(context: typer.Context, variables: Mapping[str, str]) -> None:
@@ -98,7 +100,7 @@ def _read_toml(path: Path) -> dict[str, Any]:
 
 
 def _options_of(command: Any) -> dict[str, Any]:
-    """The parameters of a command by the names that a file gives them."""
+    """Return the parameters of a command by the names that a file gives them."""
     named = {flag.lstrip("-"): parameter for parameter in command.params for flag in parameter.opts}
     return {name: parameter for name, parameter in named.items() if name not in OWN_WORDS}
 
@@ -128,7 +130,7 @@ def _defaults(path: Path, values: Mapping[str, Any], known: Mapping[str, Any]) -
 
 
 def _option_words(value: object) -> list[str]:
-    """The words of a repeatable option: NAME=VALUE for each entry of a table, one word for a single value."""
+    """Return the words of a repeatable option: NAME=VALUE for each entry of a table, one word for a single value."""
     if isinstance(value, dict):
         return [f"{name}={each}" for name, each in value.items()]
     return [str(each) for each in value] if isinstance(value, list) else [str(value)]

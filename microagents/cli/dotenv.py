@@ -18,7 +18,7 @@ _SUBSTITUTED = re.compile(r"[\\`]|\$[A-Za-z_{(]")
 
 
 def read_dotenv(path: Path) -> dict[str, str]:
-    """The variables of a file. Where a name stands twice, the last line counts.
+    """Return the variables of a file. Where a name stands twice, the last line counts.
 
     Raises:
         InvalidUsage: the file cannot be read, or a line has another form. The message names the line and never shows it: it may be a key.
@@ -45,7 +45,7 @@ def _variables(text: str, path: Path) -> Iterator[tuple[str, str]]:
 
 
 def _value(text: str) -> str | None:
-    """The value behind an equals sign; None for one that readers of such files take in different ways."""
+    """Return the value behind an equals sign; None for one that readers of such files take in different ways."""
     if quoted := _SINGLE_QUOTED.fullmatch(text):
         return quoted[1]
     quoted, bare = _DOUBLE_QUOTED.fullmatch(text), _BARE.match(text)

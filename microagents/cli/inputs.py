@@ -26,7 +26,7 @@ BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
 
 class Given(NamedTuple):
-    """The task of a command line, or the inputs of its file."""
+    """Task of a command line, or the inputs of its file."""
 
     work: Task | Sequence[Task]
     first: Task
@@ -102,9 +102,13 @@ def _parse_line(text: bytes, where: str, kind: type[Task]) -> dict[str, Any]:
     try:
         found = json.loads(text.decode(), parse_constant=_refuse_constant)
     except (ValueError, RecursionError) as error:
-        raise InvalidUsage(f"{where} is no JSON: {error}; write a JSON object with the options of {kind.__name__}") from None
+        raise InvalidUsage(
+            f"{where} is no JSON: {error}; write a JSON object with the options of {kind.__name__}"
+        ) from None
     if not isinstance(found, dict):
-        raise InvalidUsage(f"{where} is no JSON object: {text.decode().strip()!r:.100}; write one, with the options of {kind.__name__}")
+        raise InvalidUsage(
+            f"{where} is no JSON object: {text.decode().strip()!r:.100}; write one, with the options of {kind.__name__}"
+        )
     return found
 
 

@@ -61,7 +61,12 @@ TaskName = Annotated[
 ]
 Options = Annotated[
     list[str],
-    typer.Option("-o", "--option", metavar="NAME=VALUE", help="Option of the task; NAME=@FILE reads the value from a file. Repeatable."),
+    typer.Option(
+        "-o",
+        "--option",
+        metavar="NAME=VALUE",
+        help="Option of the task; NAME=@FILE reads the value from a file. Repeatable.",
+    ),
 ]
 Tools = Annotated[
     list[str],
@@ -82,12 +87,16 @@ StrategyName = Annotated[
         autocompletion=complete_strategy,
     ),
 ]
-StrategyOptions = Annotated[list[str], typer.Option("-s", "--set", metavar="NAME=VALUE", help="Option of the strategy. Repeatable.")]
+StrategyOptions = Annotated[
+    list[str], typer.Option("-s", "--set", metavar="NAME=VALUE", help="Option of the strategy. Repeatable.")
+]
 
 
 def model_option(said: str, metavar: str = "SPEC") -> Any:
-    """The repeatable option of models, with its help."""
-    return typer.Option("--model", metavar=metavar, envvar="MICROAGENTS_MODEL", help=f"{said} [default: {DEFAULT_MODEL}]")
+    """Return the repeatable option of models, with its help."""
+    return typer.Option(
+        "--model", metavar=metavar, envvar="MICROAGENTS_MODEL", help=f"{said} [default: {DEFAULT_MODEL}]"
+    )
 
 
 ModelSpecs = Annotated[
@@ -105,10 +114,15 @@ AsStream = Annotated[
         help="Of many inputs, print each result as it ends: a line of JSON with input, outcome, reason, result. [default: all at the end]",
     ),
 ]
-AsJson = Annotated[bool, typer.Option("--json", help="Print the result as JSON on stdout, and everything else on stderr.")]
+AsJson = Annotated[
+    bool, typer.Option("--json", help="Print the result as JSON on stdout, and everything else on stderr.")
+]
 Yes = Annotated[
     bool,
-    typer.Option("--yes", help=f"Do not ask on a terminal whether to begin a run that is expected to cost more than ${ASKED_FROM_USD:g}."),
+    typer.Option(
+        "--yes",
+        help=f"Do not ask on a terminal whether to begin a run that is expected to cost more than ${ASKED_FROM_USD:g}.",
+    ),
 ]
 Config = Annotated[
     Path | None,
@@ -122,11 +136,19 @@ Config = Annotated[
 
 RunsDir = Annotated[
     Path,
-    typer.Option("--runs-dir", metavar="FOLDER", envvar="MICROAGENTS_RUNS_DIR", help="Folder of journals; each run has one file in it."),
+    typer.Option(
+        "--runs-dir",
+        metavar="FOLDER",
+        envvar="MICROAGENTS_RUNS_DIR",
+        help="Folder of journals; each run has one file in it.",
+    ),
 ]
 RUNS = RUNS_DIR
 RunName = Annotated[
-    str, typer.Argument(metavar="RUN", help="Name of the run; `microagents list` shows all runs.", autocompletion=complete_run)
+    str,
+    typer.Argument(
+        metavar="RUN", help="Name of the run; `microagents list` shows all runs.", autocompletion=complete_run
+    ),
 ]
 InputsFile = Annotated[
     str | None,
@@ -141,7 +163,9 @@ InputsFile = Annotated[
 ]
 AcceptChange = Annotated[
     list[str],
-    typer.Option("--accept-change", metavar="FIELD", help="Accept that this field differs from the recorded run. Repeatable."),
+    typer.Option(
+        "--accept-change", metavar="FIELD", help="Accept that this field differs from the recorded run. Repeatable."
+    ),
 ]
 
 
@@ -244,7 +268,9 @@ def deploy_options(words: list[str]) -> dict[str, dict[str, Any]]:
             case [role, option]:
                 found.setdefault(role, {})[option] = value
             case _:
-                raise InvalidUsage(f"--deploy {place!r} is not of the form ROLE.OPTION=VALUE, such as solver.num_replicas=4")
+                raise InvalidUsage(
+                    f"--deploy {place!r} is not of the form ROLE.OPTION=VALUE, such as solver.num_replicas=4"
+                )
     return found
 
 
@@ -253,7 +279,7 @@ _NAMES_A_FILE = re.compile("file|path|folder|dir|output", re.IGNORECASE)
 
 
 def task_options(kind: type[Task], words: list[str]) -> dict[str, Any]:
-    """The options of a task by name, from its ``-o`` words. It warns of a text that is a file, perhaps for a forgotten ``@``."""
+    """Return the options of a task by name, from its ``-o`` words. It warns of a text that is a file, perhaps for a forgotten ``@``."""
     for name, _, value in (word.partition("=") for word in words):
         field = kind.model_fields.get(name)
         if field is None or plain_type(field.annotation) not in (str, str | None) or _NAMES_A_FILE.search(name):
@@ -275,21 +301,23 @@ def task_of(name: str, options: list[str]) -> Task:
     return validated(kind, f"task {name!r}", task_options(kind, options), flag="-o")
 
 
-def strategy_named(context: typer.Context, name: str | None, options: list[str], short: Mapping[str, Any], task: Task) -> Strategy:
+def strategy_named(
+    context: typer.Context, name: str | None, options: list[str], short: Mapping[str, Any], task: Task
+) -> Strategy:
     """Build the strategy that the command line names, with its options and their short forms."""
     kind = STRATEGIES.find(name or task.default_strategy, Strategy)
     return strategy_of(name, task, pairs("-s", options), fitting(context, short, kind.takes))
 
 
 def fitting(context: typer.Context, short: Mapping[str, Any], takes: Callable[[str], bool]) -> dict[str, Any]:
-    """The short forms without those that the strategy lacks and that nobody typed: in the environment or a file they are for others."""
+    """Return the short forms without those that the strategy lacks and nobody typed: in a file they are for others."""
     sources = {name: context.get_parameter_source(name) for name in short}
     typed = [name for name, source in sources.items() if source is not None and source.name == "COMMANDLINE"]
     return {name: value for name, value in short.items() if takes(name) or name in typed}
 
 
 def models_of(specs: list[str]) -> dict[str, list[str]]:
-    """The pools by role: ``ROLE=SPEC`` goes to the pool of that role, a bare spec to the pool of all others."""
+    """Return the pools by role: ``ROLE=SPEC`` goes to the pool of that role, a bare spec to the pool of all others."""
     pools: dict[str, list[str]] = {}
     for spec in specs:
         role, equals, rest = spec.partition("=")
@@ -320,6 +348,10 @@ def draw_picture(report: Comparison | StudyReport, file: Path | None) -> None:
 def check_stream(stream: bool, *, as_json: bool, is_listed: bool) -> None:
     """Refuse --stream where there is nothing to stream, or where stdout is one object."""
     if stream and as_json:
-        raise InvalidUsage("--json prints one object at the end, and --stream a line for each input as it ends; give one of them")
+        raise InvalidUsage(
+            "--json prints one object at the end, and --stream a line for each input as it ends; give one of them"
+        )
     if stream and not is_listed:
-        raise InvalidUsage("--stream prints the results of many inputs as they end, and this is one task; leave it out, or give --inputs")
+        raise InvalidUsage(
+            "--stream prints the results of many inputs as they end, and this is one task; leave it out, or give --inputs"
+        )

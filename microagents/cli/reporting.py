@@ -51,7 +51,9 @@ def log_to_stderr() -> None:
 def json_text(value: object) -> str:
     """A value as JSON in printable ASCII: a terminal may act on control characters of a model, and on marks of direction."""
     encoded = msgspec.json.encode(value)
-    return encoded.decode() if encoded.isascii() and b"\x7f" not in encoded else _NOT_PLAIN.sub(_escaped, encoded.decode())
+    return (
+        encoded.decode() if encoded.isascii() and b"\x7f" not in encoded else _NOT_PLAIN.sub(_escaped, encoded.decode())
+    )
 
 
 def _escaped(found: re.Match[str]) -> str:
@@ -83,7 +85,9 @@ def warn(line: str) -> None:
 def _on_terminal(_logger: object, _method: str, line: object) -> str:
     """A line for the terminal, wrapped and indented at its width, so that no text of a model begins a line."""
     width = shutil.get_terminal_size().columns
-    return textwrap.fill(printable(str(line)), width, subsequent_indent="    ", drop_whitespace=False, break_on_hyphens=False)
+    return textwrap.fill(
+        printable(str(line)), width, subsequent_indent="    ", drop_whitespace=False, break_on_hyphens=False
+    )
 
 
 def _print_error(error: MicroagentsError) -> None:

@@ -77,7 +77,9 @@ def run_in_terminal(
         return asyncio.run(_run_with_display(watched, start, stream=stream, yes=yes))
 
 
-def answered_in_terminal(watched: Watched, result: Result, runs_dir: Path, *, as_json: bool, stream: bool = False) -> Result:
+def answered_in_terminal(
+    watched: Watched, result: Result, runs_dir: Path, *, as_json: bool, stream: bool = False
+) -> Result:
     """Ask the person at a terminal what the calls of agents wait for, and go on with the run, until nothing is left to say."""
     run_id = result.run_id
     while result.outcome == "undecided" and result.journal is not None and _has_terminal():
@@ -97,7 +99,10 @@ def answered_in_terminal(watched: Watched, result: Result, runs_dir: Path, *, as
 def _ask_person(waiting: WaitingCall, run_id: str, runs_dir: Path) -> bool:
     """Ask for the words until they are right; returns whether something was said."""
     first, second = waiting.asked.words
-    typer.echo(printable(f"{waiting.path.partition('/call/')[0]}: {waiting.asked.question} {waiting.call.key_text():.1000}"), err=True)
+    typer.echo(
+        printable(f"{waiting.path.partition('/call/')[0]}: {waiting.asked.question} {waiting.call.key_text():.1000}"),
+        err=True,
+    )
     typer.echo(f"Say {first}, or {second}; or press Enter to leave it open.", err=True)
     while True:
         try:
@@ -115,12 +120,14 @@ def _ask_person(waiting: WaitingCall, run_id: str, runs_dir: Path) -> bool:
 
 
 def kept_in(run_id: str, runs_dir: Path) -> str:
-    """The sentence about a run that was left at once."""
-    return f"run {run_id} was left at once, and its recorded decisions are kept; go on: {resume_command(run_id, runs_dir)}"
+    """Return the sentence about a run that was left at once."""
+    return (
+        f"run {run_id} was left at once, and its recorded decisions are kept; go on: {resume_command(run_id, runs_dir)}"
+    )
 
 
 def kept_in_runs(work: str) -> str:
-    """The sentence about the runs of a comparison or a study that was left at once."""
+    """Return the sentence about the runs of a comparison or a study that was left at once."""
     return f"the {work} was left at once, and its recorded decisions are kept; the same command continues, and reuses finished runs"
 
 
@@ -202,7 +209,7 @@ async def _run_with_display(watched: Watched, start: Start[T], *, stream: bool, 
 
 
 class _Signals(NamedTuple):
-    """The signals that end a run, and what each of them does."""
+    """Signals that end a run, and what each of them does."""
 
     loop: asyncio.AbstractEventLoop
     handlers: Mapping[signal.Signals, Callable[[], None]]

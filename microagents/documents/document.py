@@ -89,7 +89,9 @@ class WorkedDocument(Document):
             case ToSplit():
                 return self.expert_parts(asked)
             case ToRank():
-                best, second, *_ = sorted(asked.versions, key=lambda each: (self.faults_in(asked, each.text), each.label))
+                best, second, *_ = sorted(
+                    asked.versions, key=lambda each: (self.faults_in(asked, each.text), each.label)
+                )
                 return Ranking(reason="fewest faults", best=best.label, second=second.label)
             case ToSummarize():
                 return Summary(summary=asked.text)

@@ -28,11 +28,14 @@ class Segment(Reply, frozen=True):
     justify: Annotated[str, Unvoted, Meta(description="what this segment does, and what is left to be written")]
     text: Annotated[str, Meta(description="the segment itself, in the form of the result, ending at the end of a line")]
     status: Annotated[
-        Literal["ongoing", "complete"], Meta(description='"complete" if nothing is left to be written of the subtask after this segment')
+        Literal["ongoing", "complete"],
+        Meta(description='"complete" if nothing is left to be written of the subtask after this segment'),
     ]
     mode: Annotated[
         Literal["continue", "override"],
-        Meta(description='"continue" puts the segment behind `written`; "override" puts it in place of everything in `written`'),
+        Meta(
+            description='"continue" puts the segment behind `written`; "override" puts it in place of everything in `written`'
+        ),
     ]
 
     def __post_init__(self) -> None:

@@ -37,7 +37,9 @@ def replay(work: RecordedWork[Any, Any], writing: DocumentDraft, agents: tuple[s
     while any(ended):
         ended = [_follow(work, writing, record) for record in writing.ready()]
     calls, cost_usd = work.spent()
-    return DocumentRecord(agents=agents, subtasks=tuple(_listed(writing)), text=writing.text(), calls=calls, cost_usd=cost_usd)
+    return DocumentRecord(
+        agents=agents, subtasks=tuple(_listed(writing)), text=writing.text(), calls=calls, cost_usd=cost_usd
+    )
 
 
 def checked_results(document: Document, text: str) -> dict[str, bool | None]:

@@ -10,7 +10,7 @@ from microagents.documents.questions import Segment
 
 
 class ValidationRecord(Struct, kw_only=True):
-    """The judgement of one agent on one segment."""
+    """Judgement of one agent on one segment."""
 
     agent: int
     passes: bool | None
@@ -24,7 +24,7 @@ SegmentOutcome = Literal["open", "passed", "failed", "forced", "flagged", "absen
 
 
 class SegmentRecord(Struct, kw_only=True):
-    """The segment that one agent wrote in one round."""
+    """Segment that one agent wrote in one round."""
 
     agent: int
     outcome: SegmentOutcome
@@ -43,7 +43,7 @@ class SegmentRecord(Struct, kw_only=True):
 
 
 class RankRecord(Struct, kw_only=True):
-    """The ranking of versions by one ranker."""
+    """Ranking of versions by one ranker."""
 
     agent: int | None
     """None for the neutral ranker."""

@@ -83,7 +83,9 @@ class Graph:
         new = _placed(at, parts, parents=old.parents, depth=old.depth + 1)
         added = tuple(each.at for each in new)
         others = [
-            structs.replace(node, parents=tuple(p for p in node.parents if p != at) + added) if at in node.parents else node
+            structs.replace(node, parents=tuple(p for p in node.parents if p != at) + added)
+            if at in node.parents
+            else node
             for node in self._nodes
         ]
         self._nodes = [*others[:place], *new, *others[place + 1 :]]

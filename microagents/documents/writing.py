@@ -78,7 +78,7 @@ Batches = Generator[QuestionBatch, Sequence[Answer], "Sequence[Part] | None"]
 
 
 class WritingRules(Struct, frozen=True, kw_only=True):
-    """The rules of writing."""
+    """Rules of writing."""
 
     agents: int
     panel: Rule | None = None
@@ -104,7 +104,7 @@ class NothingWritten(Exception):
 
 
 class DocumentDraft:
-    """The state of a document that is being written."""
+    """State of a document that is being written."""
 
     def __init__(self, objective: str, given: Sequence[Part], rules: WritingRules) -> None:
         self.records: dict[str, SubtaskRecord] = {}
@@ -116,7 +116,7 @@ class DocumentDraft:
 
     @property
     def in_order(self) -> list[SubtaskRecord]:
-        """The subtasks that are not split, in the stable topological order."""
+        """Subtasks that are not split, in the stable topological order."""
         return [self.records[node.at] for node in self._graph.order()]
 
     def text(self) -> str:
@@ -147,7 +147,9 @@ class DocumentDraft:
 
     def _add(self, subtasks: Iterable[Subtask]) -> None:
         for each in subtasks:
-            self.records[each.at] = SubtaskRecord(at=each.at, objective=each.objective, parents=each.parents, depth=each.depth)
+            self.records[each.at] = SubtaskRecord(
+                at=each.at, objective=each.objective, parents=each.parents, depth=each.depth
+            )
         for node in self._graph.order():  # a split changes the parents of others
             self.records[node.at].parents = node.parents
 
@@ -182,11 +184,18 @@ class DocumentDraft:
         """Do one round: every agent that is not complete writes a segment, and all agents validate each of them."""
         rules, at = self._rules, f"{record.at}/round/{number}"
         asked = ToWrite(
-            objective=self._objective, finished=finished, subtask=record.objective, written="", round=number, rounds=rules.rounds
+            objective=self._objective,
+            finished=finished,
+            subtask=record.objective,
+            written="",
+            round=number,
+            rounds=rules.rounds,
         )
         writers = [author for author in authors if not author.complete and not author.absent]
         asks = [
-            SegmentQuestion(at=f"{at}/draft/{author.agent}", agent=author.agent, asked=structs.replace(asked, written=author.text))
+            SegmentQuestion(
+                at=f"{at}/draft/{author.agent}", agent=author.agent, asked=structs.replace(asked, written=author.text)
+            )
             for author in writers
         ]
         needed = max(rules.approvals, rules.min_passing)
@@ -222,13 +231,21 @@ class DocumentDraft:
                 status=draft.segment.status,
                 mode=draft.segment.mode,
             )
-            checks += [SegmentQuestion(at=f"{at}/{draft.agent}/{member.agent}", agent=member.agent, asked=asked) for member in panel]
-        answers = list((yield QuestionBatch(at=at, asks=tuple(checks), quorum=max(rules.approvals, rules.min_passing))) if checks else ())
+            checks += [
+                SegmentQuestion(at=f"{at}/{draft.agent}/{member.agent}", agent=member.agent, asked=asked)
+                for member in panel
+            ]
+        answers = list(
+            (yield QuestionBatch(at=at, asks=tuple(checks), quorum=max(rules.approvals, rules.min_passing)))
+            if checks
+            else ()
+        )
         for place, draft in enumerate(drafts):
             given = answers[place * len(panel) : (place + 1) * len(panel)]
             there = {member.agent: _validation(member, reply) for member, reply in zip(panel, given, strict=True)}
             draft.validations = [
-                there.get(agent) or ValidationRecord(agent=agent, passes=None, missing="absent") for agent in range(rules.agents)
+                there.get(agent) or ValidationRecord(agent=agent, passes=None, missing="absent")
+                for agent in range(rules.agents)
             ]
             if Missing.OPEN not in given:
                 draft.outcome = "passed" if self._passes(draft) else "failed"
@@ -242,11 +259,15 @@ class DocumentDraft:
                 tally.count(each.passes is True)
         return not tally.votes_needed and self._rules.panel.winner(tally) is True
 
-    def _split(self, record: SubtaskRecord, finished: str) -> Generator[QuestionBatch, Sequence[Answer], Sequence[Part] | None]:
+    def _split(
+        self, record: SubtaskRecord, finished: str
+    ) -> Generator[QuestionBatch, Sequence[Answer], Sequence[Part] | None]:
         """Propose parts that can take the place of a subtask; None if no valid split was proposed."""
         rules = self._rules
         for number in range(1, rules.split_tries + 1):
-            asked = ToSplit(objective=self._objective, finished=finished, subtask=record.objective, max_subtasks=rules.max_subtasks)
+            asked = ToSplit(
+                objective=self._objective, finished=finished, subtask=record.objective, max_subtasks=rules.max_subtasks
+            )
             at = f"{record.at}/split/{number}"
             (reply,) = yield QuestionBatch(at=at, asks=(SegmentQuestion(at=at, agent=None, asked=asked),))
             if reply is Missing.OPEN:
@@ -259,11 +280,19 @@ class DocumentDraft:
         return None
 
     def _objectives_above(self, record: SubtaskRecord) -> list[str]:
-        return [each.objective for each in self.records.values() if record.at == each.at or record.at.startswith(f"{each.at}/")]
+        return [
+            each.objective
+            for each in self.records.values()
+            if record.at == each.at or record.at.startswith(f"{each.at}/")
+        ]
 
-    def _choose(self, record: SubtaskRecord, finished: str, authors: Sequence[_Author]) -> Generator[QuestionBatch, Sequence[Answer], None]:
+    def _choose(
+        self, record: SubtaskRecord, finished: str, authors: Sequence[_Author]
+    ) -> Generator[QuestionBatch, Sequence[Answer], None]:
         """Choose the text of a subtask among the complete versions; if nobody is complete, among all (SeqCV, equation 2)."""
-        versions = [author for author in authors if author.complete] or [author for author in authors if author.segments]
+        versions = [author for author in authors if author.complete] or [
+            author for author in authors if author.segments
+        ]
         if not versions:
             raise NothingWritten(record.at, self._rules.rounds)
         first: dict[str, _Author] = {}
@@ -273,7 +302,12 @@ class DocumentDraft:
         if len(first) > 1:
             best = yield from self._rank(record, finished, list(first.values()), authors)
             chosen = authors[best]
-        record.author, record.text, record.agreed, record.complete = chosen.agent, chosen.text, chosen.agreed, chosen.complete
+        record.author, record.text, record.agreed, record.complete = (
+            chosen.agent,
+            chosen.text,
+            chosen.agreed,
+            chosen.complete,
+        )
 
     def _rank(
         self, record: SubtaskRecord, finished: str, versions: Sequence[_Author], authors: Sequence[_Author]
@@ -286,7 +320,13 @@ class DocumentDraft:
         nobody else is there to rank, a neutral call does.
         """
         rules = self._rules
-        labels = dict(zip((author.agent for author in versions), labels_of([author.text.encode() for author in versions]), strict=True))
+        labels = dict(
+            zip(
+                (author.agent for author in versions),
+                labels_of([author.text.encode() for author in versions]),
+                strict=True,
+            )
+        )
         asks = []
         if rules.ranked_by == "agents" and rules.agents > 2:  # noqa: PLR2004 - of two agents each would rank the other's
             for ranker in authors:
@@ -315,10 +355,17 @@ class DocumentDraft:
         return max(points, key=lambda agent: (points[agent], firsts[agent]))
 
     def _rank_ask(
-        self, record: SubtaskRecord, finished: str, ranker: int | None, ranked: Sequence[_Author], labels: dict[int, str]
+        self,
+        record: SubtaskRecord,
+        finished: str,
+        ranker: int | None,
+        ranked: Sequence[_Author],
+        labels: dict[int, str],
     ) -> SegmentQuestion:
         at = f"{record.at}/rank/{'neutral' if ranker is None else ranker}"
-        shown = sorted(ranked, key=lambda author: labels[author.agent])  # by label, and then shuffled: no order of agents shows
+        shown = sorted(
+            ranked, key=lambda author: labels[author.agent]
+        )  # by label, and then shuffled: no order of agents shows
         Random(f"{at} {' '.join(labels[author.agent] for author in shown)}").shuffle(shown)  # noqa: S311 - seeded on purpose
         asked = ToRank(
             objective=self._objective,
@@ -353,12 +400,18 @@ class DocumentDraft:
 
     def _seen_by(self, record: SubtaskRecord) -> list[SubtaskRecord]:
         sees = self._rules.sees
-        visible = set(self.records) if sees == "all" else set(record.parents) if sees == "parents" else self._graph.ancestors(record.at)
+        visible = (
+            set(self.records)
+            if sees == "all"
+            else set(record.parents)
+            if sees == "parents"
+            else self._graph.ancestors(record.at)
+        )
         return [each for each in self.in_order if each.at in visible and each.state == "done"]
 
 
 class _Author:
-    """The text of one agent in one subtask."""
+    """Text of one agent in one subtask."""
 
     def __init__(self, agent: int) -> None:
         self.agent = agent
@@ -404,7 +457,9 @@ def _force(drafts: Sequence[SegmentRecord], authors: Sequence[_Author]) -> list[
 
     Ties go to fewer objections, then to the lower agent. Nothing that would replace verified text is forced.
     """
-    written = [draft for draft in drafts if draft.validations and (draft.outcome == "passed" or not _replaces(draft, authors))]
+    written = [
+        draft for draft in drafts if draft.validations and (draft.outcome == "passed" or not _replaces(draft, authors))
+    ]
     best = max(written, key=lambda draft: (draft.approvals, -draft.objections, -draft.agent), default=None)
     taken = [draft for draft in written if draft.outcome == "passed" or draft is best]
     for draft in taken:

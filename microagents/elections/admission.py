@@ -6,8 +6,8 @@ from typing import Literal
 
 from microagents.messages import Request, Stream
 
-Admission = Literal["elections", "draws", "nothing"]
-"""Work that may be launched: elections and their draws; only draws of open elections; nothing."""
+Admission = Literal["elections", "draws", "paused", "nothing"]
+"""Work that may be launched: elections and their draws; only draws of open elections; nothing until it changes; nothing any more."""
 
 
 class FollowAdmission(Stream[Admission], frozen=True, kw_only=True):

@@ -11,7 +11,7 @@ from microagents.replies.chat import Reply, decoder_of, vote_of
 
 
 class Count:
-    """The counted ballots of an election and their tally. The caller adds ballots in launch order."""
+    """Counted ballots of an election and their tally. The caller adds ballots in launch order."""
 
     def __init__(self, question: Question) -> None:
         self.ballots: list[Ballot | Flagged] = []

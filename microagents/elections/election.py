@@ -20,7 +20,9 @@ from microagents.errors import Undecided
 from microagents.messages import Request, Stream
 from microagents.replies.chat import A, Prompt, Reading, Sample, Sampling, disagreement
 
-ElectionOutcome = Literal["decided", "agreed", "argmax", "leader", "person", "sampled", "undecided", "contested", "inferred"]
+ElectionOutcome = Literal[
+    "decided", "agreed", "argmax", "leader", "person", "sampled", "undecided", "contested", "inferred"
+]
 """Outcome of an election.
 
 - `decided`: the rule is met.
@@ -72,7 +74,7 @@ class SampleId(Struct, frozen=True, kw_only=True):
 
 
 class Question(Struct, frozen=True, kw_only=True):
-    """The question of an election. Elections at one place are the same if all fields are equal."""
+    """Question of an election. Elections at one place are the same if all fields are equal."""
 
     prompts: tuple[Prompt, ...]
     """Prompts with the format instructions in them. Samples cycle through them by seq."""
@@ -100,8 +102,19 @@ class Question(Struct, frozen=True, kw_only=True):
         asked = [(_digest(prompt.system), prompt.user) for prompt in self.prompts]
         reading = () if self.reading == "strict" else (self.reading,)
         votes = () if self.votes == "exact" else (self.votes,)
-        terms = (self.reply, self.form, self.rule, self.sampling, _identities(self.models), self.max_draws, *reading, *votes)
-        return ElectionId(path=path, question_digest=hashlib.blake2b(_canonical((asked, terms, self.state)), digest_size=16).digest())
+        terms = (
+            self.reply,
+            self.form,
+            self.rule,
+            self.sampling,
+            _identities(self.models),
+            self.max_draws,
+            *reading,
+            *votes,
+        )
+        return ElectionId(
+            path=path, question_digest=hashlib.blake2b(_canonical((asked, terms, self.state)), digest_size=16).digest()
+        )
 
 
 @lru_cache(maxsize=256)
@@ -175,7 +188,7 @@ def total_usd(costs: Iterable[float | None]) -> float | None:
 
 
 class Verdict(Struct, frozen=True, kw_only=True, tag=True):
-    """The result of an election: its outcome and the counted ballots."""
+    """Result of an election: its outcome and the counted ballots."""
 
     outcome: ElectionOutcome
     leader: int | None
@@ -191,18 +204,20 @@ class Verdict(Struct, frozen=True, kw_only=True, tag=True):
 
     @property
     def winner(self) -> bytes | None:
-        """The first-launched reply of the leading vote."""
+        """First-launched reply of the leading vote."""
         return None if self.leader is None else self.tally[self.leader][0]
 
     def won_by(self, value: bytes) -> Verdict:
-        """The verdict for a given reply, which need not have most votes, nor any."""
+        """Return the verdict for a given reply, which need not have most votes, nor any."""
         values = [each for each, _ in self.tally]
         tally = self.tally if value in values else (*self.tally, (value, 0))
-        return structs.replace(self, tally=tally, leader=values.index(value) if value in values else len(values), probability=None)
+        return structs.replace(
+            self, tally=tally, leader=values.index(value) if value in values else len(values), probability=None
+        )
 
 
 class Decision(Struct, Generic[A], frozen=True, kw_only=True):
-    """The result of an election for the role that asked, with decoded replies."""
+    """Result of an election for the role that asked, with decoded replies."""
 
     path: str
     value: A | None
@@ -234,7 +249,9 @@ class Decision(Struct, Generic[A], frozen=True, kw_only=True):
             shown = self._votes()
             if len(replies) >= MANY_VOTES and all(votes == 1 for _, votes in self.tally):
                 shown = disagreement(replies) or shown
-            rungs = "".join(f"; then {each.path.rpartition('/')[2]}: {each._votes() or 'no valid reply'}" for each in self.rungs)  # noqa: SLF001
+            names = [each.path.rpartition("/")[2] for each in self.rungs]
+            votes = [each._votes() or "no valid reply" for each in self.rungs]  # noqa: SLF001
+            rungs = "".join(f"; then {name}: {voted}" for name, voted in zip(names, votes, strict=True))
             raise Undecided(self.path, draws, f"{shown or 'no valid reply'}; {self.flagged} flagged{rungs}")
         return self.value
 

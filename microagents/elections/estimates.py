@@ -25,7 +25,11 @@ from microagents.elections.races import MAX_WORK, CapOutcome, Course, Race, simu
 from microagents.elections.rules import BestOf, FirstTo, FirstToAheadBy, Rule
 from microagents.errors import InvalidUsage
 
-RULES: dict[str, type[FirstToAheadBy | FirstTo | BestOf]] = {"ahead-by": FirstToAheadBy, "first-to": FirstTo, "best-of": BestOf}
+RULES: dict[str, type[FirstToAheadBy | FirstTo | BestOf]] = {
+    "ahead-by": FirstToAheadBy,
+    "first-to": FirstTo,
+    "best-of": BestOf,
+}
 """Rules by name. ``k`` is the number of ballots of `BestOf`."""
 
 
@@ -45,7 +49,7 @@ _HALF = 0.5
 
 
 class Estimate(Struct, frozen=True, kw_only=True):
-    """The estimated success and cost of a task, at a margin and a cap."""
+    """Estimated success and cost of a task, at a margin and a cap."""
 
     rule: str
     rivals: int
@@ -96,7 +100,9 @@ def estimate(
     """
     if isinstance(rule, str):
         if rule not in RULES:
-            raise InvalidUsage(f"no law is known for the rule {rule!r}: give one of your own as FILE:Class; known are {', '.join(RULES)}")
+            raise InvalidUsage(
+                f"no law is known for the rule {rule!r}: give one of your own as FILE:Class; known are {', '.join(RULES)}"
+            )
         rule = RuleAtK(name=rule, at=RULES[rule], has_k=True)
     if k is not None and not rule.has_k:
         raise InvalidUsage(f"the rule {rule.name} has no k; leave -k out")
@@ -109,7 +115,13 @@ def estimate(
     check_whole("max_draws", max_draws)
     votes_per_draw = votes_per_sample(p, valid=valid, steps_per_call=steps_per_call)
     task = _Task(
-        p=p, rule=rule, rivals=rivals, steps=steps, steps_per_call=steps_per_call, target=target or 1.0, votes_per_draw=votes_per_draw
+        p=p,
+        rule=rule,
+        rivals=rivals,
+        steps=steps,
+        steps_per_call=steps_per_call,
+        target=target or 1.0,
+        votes_per_draw=votes_per_draw,
     )
     elections = task.elections
     enough = task.smallest_k() if rule.has_k and target is not None else None
@@ -131,13 +143,17 @@ def estimate(
         p_undecided=1 - _power(ending.undecided, elections),
         expected_votes_per_step=ending.draws * votes_per_draw,
         expected_calls=ending.draws * held,
-        p_success_interval=None if ending.right_interval is None else _each(ending.right_interval, lambda right: right**elections),
-        expected_calls_interval=None if ending.draws_interval is None else _each(ending.draws_interval, lambda draws: draws * held),
+        p_success_interval=None
+        if ending.right_interval is None
+        else _each(ending.right_interval, lambda right: right**elections),
+        expected_calls_interval=None
+        if ending.draws_interval is None
+        else _each(ending.draws_interval, lambda draws: draws * held),
     )
 
 
 class AgentEstimate(Struct, frozen=True, kw_only=True):
-    """The estimated success and cost of an agent whose actions have margins by the harm that they can do."""
+    """Estimated success and cost of an agent whose actions have margins by the harm that they can do."""
 
     actions: dict[str, int]
     """Number of actions by kind."""
@@ -158,7 +174,12 @@ READ = "read"
 
 
 def estimate_agent(
-    p: float, actions: Mapping[str, int], margins: Mapping[str, int], *, valid: float = 1.0, call_usd: float | None = None
+    p: float,
+    actions: Mapping[str, int],
+    margins: Mapping[str, int],
+    *,
+    valid: float = 1.0,
+    call_usd: float | None = None,
 ) -> AgentEstimate:
     """Estimate an agent: MAKER's races, each with the margin of the right action against that of the rival.
 
@@ -181,8 +202,12 @@ def estimate_agent(
             raise InvalidUsage(f"there is no kind of action {kind!r}; known: {', '.join(margins)}")
         check_whole(f"the number of actions {kind}", number)
     # An end too early is always possible, and so is each effect of the agent.
-    rival = min((margin for kind, margin in margins.items() if kind != READ and (kind in actions or kind == "end")), default=1)
-    lost = math.fsum(number * math.log1p(-uneven_race_lost(p, margins[kind], rival)) for kind, number in actions.items())
+    rival = min(
+        (margin for kind, margin in margins.items() if kind != READ and (kind in actions or kind == "end")), default=1
+    )
+    lost = math.fsum(
+        number * math.log1p(-uneven_race_lost(p, margins[kind], rival)) for kind, number in actions.items()
+    )
     votes = math.fsum(number * uneven_race_votes(p, margins[kind], rival) for kind, number in actions.items())
     calls = votes / votes_per_sample(p, valid=valid)
     return AgentEstimate(
@@ -200,7 +225,7 @@ class _TooLong(Exception):
 
 
 class _Task(Struct, frozen=True, kw_only=True):
-    """The elections of a task."""
+    """Elections of a task."""
 
     p: float
     rule: RuleAtK
@@ -221,7 +246,7 @@ class _Task(Struct, frozen=True, kw_only=True):
         return -math.expm1(math.log(self.target) / self.elections)
 
     def smallest_k(self) -> int | None:
-        """The smallest margin that reaches the target without a cap; None where it is too large to be computed."""
+        """Return the smallest margin that reaches the target without a cap; None where it is too large to be computed."""
         two_candidates = self.rivals == 1 and self.rule.name == "ahead-by"
         if not two_candidates:
             try:
@@ -244,7 +269,7 @@ class _Task(Struct, frozen=True, kw_only=True):
         return course.loss <= self.allowed
 
     def course(self, k: int, *, max_work: int = MAX_WORK) -> Course | None:
-        """The course of an election; None where it is too long even to begin."""
+        """Return the course of an election; None where it is too long even to begin."""
         two_candidates = self.rivals == 1 and self.rule.name == "ahead-by"
         if k > MAX_DRAWS or (expected_votes(self.p, k) * k if two_candidates else k * k) > MAX_WORK:
             return None
@@ -280,7 +305,9 @@ def _check_rivals(p: float, rivals: int) -> None:
         check_majority(p)
     check_chance(p)
     if p <= (1 - p) / rivals:
-        raise InvalidUsage(f"p must be above the chance of each rival, {(1 - p) / rivals:.3g}, not {p!r}: voting would decide for a rival")
+        raise InvalidUsage(
+            f"p must be above the chance of each rival, {(1 - p) / rivals:.3g}, not {p!r}: voting would decide for a rival"
+        )
 
 
 def _power(loss: float, elections: float) -> float:
@@ -290,7 +317,13 @@ def _power(loss: float, elections: float) -> float:
 
 def _elections_held(undecided: float, elections: float) -> float:
     """Estimate the number of elections up to the first undecided one."""
-    return elections if not undecided else -math.expm1(elections * math.log1p(-undecided)) / undecided if undecided < 1 else 1.0
+    return (
+        elections
+        if not undecided
+        else -math.expm1(elections * math.log1p(-undecided)) / undecided
+        if undecided < 1
+        else 1.0
+    )
 
 
 def _each(interval: tuple[float, float], law: Callable[[float], float]) -> tuple[float, float]:

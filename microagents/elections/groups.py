@@ -6,7 +6,7 @@ from collections.abc import Hashable, Sequence
 
 
 class Groups:
-    """The groups of one election. Each is named by the reply of it that was launched first, as JSON.
+    """Groups of one election. Each is named by the reply of it that was launched first, as JSON.
 
     Replies are added in launch order, each with the groups that it belongs to. One that belongs to several makes them one.
     """
@@ -34,7 +34,11 @@ class Groups:
         """
         first = next((each for each in self.representatives if each in same), reply)
         self._representative[vote] = first
-        joined = [each for each, representative in self._representative.items() if representative in same and representative != first]
+        joined = [
+            each
+            for each, representative in self._representative.items()
+            if representative in same and representative != first
+        ]
         for each in joined:
             self._representative[each] = first
         return bool(joined)

@@ -139,7 +139,9 @@ def votes_per_sample(p: float, *, valid: float = 1.0, steps_per_call: int = 1) -
     check_chance(p)
     check_whole("steps_per_call", steps_per_call)
     if not 0 < valid <= 1:
-        raise InvalidUsage(f"valid must be above 0 and at most 1, not {valid!r}; give the share of replies without a red flag")
+        raise InvalidUsage(
+            f"valid must be above 0 and at most 1, not {valid!r}; give the share of replies without a red flag"
+        )
     share = valid * math.pow(p, steps_per_call - 1)
     if share < _MIN_SHARE:
         raise InvalidUsage(
@@ -341,7 +343,9 @@ def check_target(target: float) -> None:
         InvalidUsage: it is not above 0 and below 1.
     """
     if not 0 < target < 1:
-        raise InvalidUsage(f"the target must be above 0 and below 1, not {target!r}; no margin makes success certain, ask for 0.99")
+        raise InvalidUsage(
+            f"the target must be above 0 and below 1, not {target!r}; no margin makes success certain, ask for 0.99"
+        )
 
 
 def check_whole(name: str, value: int) -> None:
@@ -363,7 +367,9 @@ def check_steps(steps: int, steps_per_call: int) -> None:
     check_whole("steps", steps)
     check_whole("steps_per_call", steps_per_call)
     if steps_per_call > steps:
-        raise InvalidUsage(f"steps_per_call must be at most steps={steps!r}, not {steps_per_call!r}; put fewer steps into a call")
+        raise InvalidUsage(
+            f"steps_per_call must be at most steps={steps!r}, not {steps_per_call!r}; put fewer steps into a call"
+        )
 
 
 def _check_amount(name: str, value: float) -> None:

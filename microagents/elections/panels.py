@@ -23,7 +23,9 @@ class ApprovalShare(Rule, frozen=True):
 
     def __post_init__(self) -> None:
         if not 1 <= self.approvals_needed <= self.members:
-            raise InvalidUsage(f"{self!r} can never approve: it needs {self.approvals_needed} approvals of {self.members} members")
+            raise InvalidUsage(
+                f"{self!r} can never approve: it needs {self.approvals_needed} approvals of {self.members} members"
+            )
 
     @property
     def approvals_needed(self) -> int:

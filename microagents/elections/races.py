@@ -43,7 +43,7 @@ _Counts = tuple[int, ...]
 
 
 class Race(Struct, frozen=True, kw_only=True):
-    """The votes of one election."""
+    """Votes of one election."""
 
     p: float
     """Probability that a vote is right."""
@@ -70,7 +70,7 @@ class CapOutcome(Struct, frozen=True, kw_only=True):
 
 
 class Course:
-    """The course of a race, vote by vote, without a cap: at which vote it ends, and how.
+    """Course of a race, vote by vote, without a cap: at which vote it ends, and how.
 
     Args:
         race: the race.
@@ -105,10 +105,13 @@ class Course:
         """Compute the ending at a cap that the course covers, where this share of draws are votes."""
         missing = _fewer_votes(max_draws, valid, len(self.open))
         ended = {
-            end: math.fsum(share * (1 - less) for share, less in zip(shares, missing, strict=True)) for end, shares in self.ended.items()
+            end: math.fsum(share * (1 - less) for share, less in zip(shares, missing, strict=True))
+            for end, shares in self.ended.items()
         }
         # Summed by itself: as the rest of the others it would lose its digits where it is small.
-        undecided = math.fsum(share * less for shares in self.ended.values() for share, less in zip(shares, missing, strict=True))
+        undecided = math.fsum(
+            share * less for shares in self.ended.values() for share, less in zip(shares, missing, strict=True)
+        )
         votes = math.fsum(still * (1 - less) for still, less in zip(self.open, missing[1:], strict=False))
         return CapOutcome(
             right=ended["right"],
@@ -130,7 +133,9 @@ class Course:
                 if chance < least:
                     ended["undecided"] += chance
                     continue
-                for share, after in self._moves.get(state) or self._moves.setdefault(state, list(self._moves_from(state))):
+                for share, after in self._moves.get(state) or self._moves.setdefault(
+                    state, list(self._moves_from(state))
+                ):
                     if isinstance(after, str):
                         ended[after] += chance * share
                     else:
@@ -146,8 +151,13 @@ class Course:
         yield self._race.p, self._after(right + 1, rivals)
         share = (1 - self._race.p) / len(rivals)
         for index, count in enumerate(rivals):
-            if index == 0 or rivals[index - 1] > count:  # the first of several rivals with as many votes: the order stays
-                yield share * rivals.count(count), self._after(right, [*rivals[:index], count + 1, *rivals[index + 1 :]])
+            if (
+                index == 0 or rivals[index - 1] > count
+            ):  # the first of several rivals with as many votes: the order stays
+                yield (
+                    share * rivals.count(count),
+                    self._after(right, [*rivals[:index], count + 1, *rivals[index + 1 :]]),
+                )
 
     def _after(self, right: int, rivals: list[int]) -> _Counts | _End:
         # Only leads matter to first-to-ahead-by, so that votes which all have are left out.
@@ -159,7 +169,7 @@ class Course:
 
 
 def _end(rule: Rule, counts: _Counts) -> _End | None:
-    """The end of a race with these votes; None while it is open."""
+    """Return the end of a race with these votes; None while it is open."""
     tally = Tally(rule)
     # Of equals the one that was launched first wins; here that is a rival.
     tally.counts = {index: counts[index] for index in (*range(1, len(counts)), 0) if counts[index]}

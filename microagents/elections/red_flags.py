@@ -31,7 +31,18 @@ _NAMES = (
     *(OUT_OF_RANGE, SELF_DEPENDENCY, CYCLE, EMPTY_QUESTION),
 )
 _FINISHES = frozenset(
-    {"stop", "length", "content_filter", REFUSAL, "tool_calls", "function_call", "tool_use", "pause_turn", "error", "abort"}
+    {
+        "stop",
+        "length",
+        "content_filter",
+        REFUSAL,
+        "tool_calls",
+        "function_call",
+        "tool_use",
+        "pause_turn",
+        "error",
+        "abort",
+    }
     | {"model_context_window_exceeded", UNWEIGHED}
 )
 

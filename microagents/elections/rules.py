@@ -40,7 +40,7 @@ class Rule(Struct, frozen=True, tag=True):
         raise NotImplementedError
 
     def winner(self, tally: Tally) -> Hashable:
-        """The vote that wins a decided election; by default the one with most ballots. It must be among ``tally.counts``."""
+        """Return the vote that wins a decided election; by default the one with most ballots. It must be among ``tally.counts``."""
         return tally.plurality
 
     def outcome(self, tally: Tally) -> RuleOutcome:  # noqa: ARG002 - for rules to override
@@ -87,7 +87,7 @@ class AheadByHarm(Rule, frozen=True):
         return max(0, least)
 
     def margin_of(self, vote: Hashable) -> int:
-        """The margin by which a vote has to lead."""
+        """Return the margin by which a vote has to lead."""
         return _margin(str(vote), self.named_by, tuple(self.margins.items()), self.otherwise)
 
 
@@ -171,7 +171,7 @@ class UntilImprobable(Rule, frozen=True):
     """Number of votes at which it is left open in any case."""
 
     def votes_needed(self, tally: Tally) -> int:
-        """The fewest votes with which the rule decides, or with which the votes are improbable."""
+        """Return the fewest votes with which the rule decides, or with which the votes are improbable."""
         needed = self.rule.votes_needed(tally)
         if not needed or self._is_over(tally, 0):
             return 0
@@ -190,7 +190,9 @@ class UntilImprobable(Rule, frozen=True):
         votes = tally.counted + more
         if self.at_most is not None and votes >= self.at_most:
             return True
-        return self.p is not None and tally.counted > 0 and is_improbable(votes - tally.leading, votes, self.p, self.alpha)
+        return (
+            self.p is not None and tally.counted > 0 and is_improbable(votes - tally.leading, votes, self.p, self.alpha)
+        )
 
 
 class Weighed(Rule, frozen=True):
@@ -208,11 +210,11 @@ class Weighed(Rule, frozen=True):
             raise InvalidUsage(f"at_least must be above 0.5 and at most 1, not {self.at_least!r}")
 
     def votes_needed(self, tally: Tally) -> int:
-        """The orders in which the options are not weighed yet."""
+        """Return the orders in which the options are not weighed yet."""
         return ORDERS - len(tally.weighed)
 
     def winner(self, tally: Tally) -> Hashable:
-        """The option with the greatest mean probability, of those that led in one order."""
+        """Return the option with the greatest mean probability, of those that led in one order."""
         return max(tally.counts, key=tally.probability_of)
 
     def outcome(self, tally: Tally) -> RuleOutcome:
@@ -221,7 +223,7 @@ class Weighed(Rule, frozen=True):
 
 
 class BestOf(Rule, frozen=True):
-    """The vote with most of n ballots; ``argmax`` where another has as many. Ties go to the vote launched first."""
+    """Vote with most of n ballots; ``argmax`` where another has as many. Ties go to the vote launched first."""
 
     n: int
 
@@ -253,7 +255,9 @@ class RuleByAddress(Rule, frozen=True):
         """
         needed: object = self._rule.votes_needed(tally)
         if isinstance(needed, bool) or not isinstance(needed, int) or needed < 0:
-            raise InvalidDefinition(f"votes_needed() of {self.address} must give a number of votes, 0 or more, not {needed!r}")
+            raise InvalidDefinition(
+                f"votes_needed() of {self.address} must give a number of votes, 0 or more, not {needed!r}"
+            )
         return needed
 
     def winner(self, tally: Tally) -> Hashable:
@@ -271,7 +275,9 @@ class RuleByAddress(Rule, frozen=True):
         """That of the rule itself."""
         outcome = self._rule.outcome(tally)
         if outcome not in get_args(RuleOutcome):
-            raise InvalidDefinition(f"outcome() of {self.address} must give 'decided' or 'argmax', not {outcome!r:.100}")
+            raise InvalidDefinition(
+                f"outcome() of {self.address} must give 'decided' or 'argmax', not {outcome!r:.100}"
+            )
         return outcome
 
     @property
@@ -284,12 +290,14 @@ def _loaded(kind: type[Rule], options: bytes) -> Rule:
     return msgspec.json.decode(options, type=kind)
 
 
-PortableRule = FirstToAheadBy | AheadByHarm | FirstTo | FirstValid | Unanimity | UntilImprobable | Weighed | RuleByAddress
+PortableRule = (
+    FirstToAheadBy | AheadByHarm | FirstTo | FirstValid | Unanimity | UntilImprobable | Weighed | RuleByAddress
+)
 """The rules that a question can hold."""
 
 
 def portable(rule: Rule) -> PortableRule:
-    """The form in which a rule is put into a question.
+    """Return the form in which a rule is put into a question.
 
     Raises:
         InvalidDefinition: other processes could not build the rule from its options, or it is decided without a vote.
@@ -301,9 +309,13 @@ def portable(rule: Rule) -> PortableRule:
         options = msgspec.json.encode(rule, order="deterministic")
         known = resolve(address, Rule) is type(rule) and _loaded(type(rule), options) == rule
     except (TypeError, ValueError, msgspec.MsgspecError) as error:
-        raise InvalidDefinition(f"the options of rule {address} cannot be written as JSON and read back: {error}") from None
+        raise InvalidDefinition(
+            f"the options of rule {address} cannot be written as JSON and read back: {error}"
+        ) from None
     if not known:
-        raise InvalidDefinition(f"rule {address} does not survive JSON; give its class a name of its own, and options that JSON can hold")
+        raise InvalidDefinition(
+            f"rule {address} does not survive JSON; give its class a name of its own, and options that JSON can hold"
+        )
     by_address = RuleByAddress(address=address, options=options)
     if not Tally(by_address).votes_needed:
         raise InvalidDefinition(
@@ -318,12 +330,12 @@ def _check_k(k: int) -> None:
 
 
 def likeliest(shares: Mapping[str, float]) -> str:
-    """The option with the greatest probability, the first of equals."""
+    """Return the option with the greatest probability, the first of equals."""
     return max(shares, key=shares.__getitem__)
 
 
 class Tally:
-    """The votes of one election, in launch order."""
+    """Votes of one election, in launch order."""
 
     def __init__(self, rule: Rule) -> None:
         self.rule = rule
@@ -349,7 +361,7 @@ class Tally:
         self.count(vote)
 
     def probability_of(self, vote: Hashable) -> float:
-        """The mean probability of the option of a vote."""
+        """Return the mean probability of the option of a vote."""
         return fmean(shares.get(self._options.get(vote, ""), 0.0) for shares in self.weighed.values())
 
     def count(self, vote: Hashable) -> None:
@@ -364,12 +376,12 @@ class Tally:
 
     @property
     def plurality(self) -> Hashable:
-        """The vote with most ballots, the first launched of equals; None before the first vote."""
+        """Vote with most ballots, the first launched of equals; None before the first vote."""
         return max(self.counts, key=self.counts.__getitem__, default=None)
 
     @property
     def leader(self) -> int | None:
-        """The winner's place in ``counts``; while the election is open, that of the plurality. None before the first vote."""
+        """Winner's place in ``counts``; while the election is open, that of the plurality. None before the first vote."""
         if not self.counts:
             return None
         return list(self.counts).index(self.plurality if self.votes_needed else self.rule.winner(self))

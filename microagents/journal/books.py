@@ -46,7 +46,7 @@ def is_vote(outcome: str, ballots: Sequence[Ballot | Flagged]) -> bool:
 
 
 class UndecidedElection(Struct, frozen=True, kw_only=True):
-    """The counts of an election that ended undecided. A later decision at the same path removes them from the books."""
+    """Counts of an election that ended undecided. A later decision at the same path removes them from the books."""
 
     valid: int
     """Valid ballots counted."""
@@ -63,7 +63,7 @@ class UndecidedElection(Struct, frozen=True, kw_only=True):
 
 
 class Totals(Struct, kw_only=True):
-    """The part of the books that is stored as JSON with every commit."""
+    """Part of the books that is stored as JSON with every commit."""
 
     account: Account = field(default_factory=lambda: Account(outvoted=0, checked=0))
     in_flight: dict[str, int] = {}
@@ -141,7 +141,7 @@ class Books:
         self._done[of_input], self._total[of_input] = done, _UNKNOWN if total is None else min(total, _MOST)
 
     def progress(self, of_input: int) -> tuple[int, int | None]:
-        """The steps of an input that are done, and those in all; None where their number is not known beforehand."""
+        """Return the steps of an input that are done, and those in all; None where their number is not known beforehand."""
         total = self._total[of_input]
         return self._done[of_input], None if total == _UNKNOWN else total
 
@@ -153,7 +153,7 @@ class Books:
         self.ballots.set(of_input, ballots)
 
     def recorded_digests(self, of_input: int) -> tuple[bytes, bytes] | tuple[None, None]:
-        """The digests of an input that are stored with its progress; None for trees, which are read row by row."""
+        """Return the digests of an input that are stored with its progress; None for trees, which are read row by row."""
         return (self.decisions.digest(of_input), self.ballots.digest(of_input)) if self._in_order else (None, None)
 
     def forget(self, of_input: int) -> None:
@@ -197,7 +197,9 @@ class Books:
         account.output_tokens += usage.output_tokens or 0
         account.cached_tokens += usage.cached_tokens
         account.cache_write_tokens += usage.cache_write_tokens
-        account.cost_usd = None if usage.cost_usd is None or account.cost_usd is None else account.cost_usd + usage.cost_usd
+        account.cost_usd = (
+            None if usage.cost_usd is None or account.cost_usd is None else account.cost_usd + usage.cost_usd
+        )
 
     def expect(self, cost_usd: float) -> None:
         """Note the expected cost from now on."""
@@ -314,7 +316,9 @@ class Books:
 
     def account_with_digests(self) -> Account:
         """A copy of the account so far with its digests. Hashing a tree of decisions takes time."""
-        return structs.replace(self.account(), decisions_sha256=self._combined(self.decisions), ballots_sha256=self._combined(self.ballots))
+        return structs.replace(
+            self.account(), decisions_sha256=self._combined(self.decisions), ballots_sha256=self._combined(self.ballots)
+        )
 
     def _combined(self, digests: Digests) -> str:
         if self.inputs == 1:

@@ -32,7 +32,9 @@ class Commits:
         on_requests: called after a commit if other processes may have made requests.
     """
 
-    def __init__(self, writer: Writer | Inline, on_durable: Callable[[str | None], None], on_requests: Callable[[], None]) -> None:
+    def __init__(
+        self, writer: Writer | Inline, on_durable: Callable[[str | None], None], on_requests: Callable[[], None]
+    ) -> None:
         self._writer = writer
         self.on_backlog: Callable[[], None] = lambda: None
         """Called when commits may have fallen behind, and after each."""
@@ -64,7 +66,7 @@ class Commits:
 
     @property
     def account(self) -> Account:
-        """The account as of the last commit; without a journal the current one."""
+        """Account as of the last commit; without a journal the current one."""
         return self._durable if self.null is None else self.null.books.account()
 
     @property

@@ -7,7 +7,20 @@ from pathlib import Path
 
 from microagents.errors import Stopped
 
-NETWORK_FILE_SYSTEMS = ("9p", "afs", "beegfs", "ceph", "cifs", "fuse.", "glusterfs", "gpfs", "lustre", "nfs", "smb", "virtiofs")
+NETWORK_FILE_SYSTEMS = (
+    "9p",
+    "afs",
+    "beegfs",
+    "ceph",
+    "cifs",
+    "fuse.",
+    "glusterfs",
+    "gpfs",
+    "lustre",
+    "nfs",
+    "smb",
+    "virtiofs",
+)
 
 
 def on_network(path: Path) -> bool:
@@ -43,11 +56,13 @@ def _make_folder(folder: Path) -> None:
         if not folder.is_dir():
             raise
     else:
-        (folder / ".gitignore").write_text("*\n", encoding="utf-8")  # a new folder of runs stays out of the user's repository
+        (folder / ".gitignore").write_text(
+            "*\n", encoding="utf-8"
+        )  # a new folder of runs stays out of the user's repository
 
 
 def creation_error(path: Path, error: Exception) -> Stopped:
-    """The error for a journal that cannot be made."""
+    """Return the error for a journal that cannot be made."""
     return Stopped(
         f"the journal {str(path)!r} cannot be made: {error}; nothing was started; free some space, or name another folder with --runs-dir"
     )

@@ -44,7 +44,7 @@ class ChainDigests:
         self._last[of_input * _BYTES : (of_input + 1) * _BYTES] = digest or _NONE
 
     def digest(self, of_input: int) -> bytes:
-        """The digest of all decisions of an input so far; empty before the first."""
+        """Return the digest of all decisions of an input so far; empty before the first."""
         found = bytes(self._last[of_input * _BYTES : (of_input + 1) * _BYTES])
         return b"" if found == _NONE else found
 
@@ -63,7 +63,7 @@ class TreeDigest:
         self._decided[path] = decided
 
     def digest(self) -> bytes:
-        """The digest of all decisions added so far."""
+        """Return the digest of all decisions added so far."""
         root = _Node()
         for path, decided in self._decided.items():
             node = root
@@ -84,7 +84,7 @@ class TreeDigests:
         self._trees[of_input].add(path, *decided)
 
     def digest(self, of_input: int) -> bytes:
-        """The digest of all decisions of an input so far."""
+        """Return the digest of all decisions of an input so far."""
         return self._trees[of_input].digest()
 
 

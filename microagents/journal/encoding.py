@@ -18,7 +18,16 @@ MAX_TEXT_BYTES = 64 * 1024
 """Longer texts of replies are cut."""
 SIBLINGS = ("-wal", "-shm", "-journal")
 """Endings of the files that SQLite keeps beside a journal."""
-UNREADABLE = (sqlite3.Error, msgspec.MsgspecError, ValueError, TypeError, LookupError, AttributeError, OverflowError, RecursionError)
+UNREADABLE = (
+    sqlite3.Error,
+    msgspec.MsgspecError,
+    ValueError,
+    TypeError,
+    LookupError,
+    AttributeError,
+    OverflowError,
+    RecursionError,
+)
 """Errors that reading raises if a journal contains values that this program never writes."""
 
 REJECTED_SEQ = 1 << 32
@@ -41,7 +50,7 @@ class Places:
         self._last: int = db.execute("SELECT coalesce(max(id), 0) FROM place").fetchone()[0]
 
     def key(self, path: str) -> int:
-        """The key of a path. A new place gets an id and joins `new`."""
+        """Return the key of a path. A new place gets an id and joins `new`."""
         place, number = _split(path)
         return (self._id(place) << NUMBER_BITS) + number
 
@@ -71,7 +80,7 @@ class Places:
 
 
 def _split(path: str) -> tuple[str, int]:
-    """The place of a path, and its last component plus one; 0 if that is no number."""
+    """Return the place of a path, and its last component plus one; 0 if that is no number."""
     place, _, last = path.rpartition("/")
     # A component such as "007" stays in the place: the path could not be restored from the number 7.
     if last.isdecimal() and last.isascii() and (last == "0" or last[0] != "0") and len(last) < 12:  # noqa: PLR2004 - fits 40 bits
@@ -80,20 +89,20 @@ def _split(path: str) -> tuple[str, int]:
 
 
 def key_at(db: sqlite3.Connection, path: str) -> int | None:
-    """The key of a path; None if nothing was ever recorded at its place."""
+    """Return the key of a path; None if nothing was ever recorded at its place."""
     place, number = _split(path)
     row = db.execute("SELECT id FROM place WHERE path = ?", (place,)).fetchone()
     return None if row is None else (row[0] << NUMBER_BITS) + number
 
 
 def joined(place: str, key: int) -> str:
-    """The path of a key, given its place."""
+    """Return the path of a key, given its place."""
     number = key & ((1 << NUMBER_BITS) - 1)
     return f"{place}/{number - 1}" if number else place
 
 
 def place_of(key: int) -> int:
-    """The id of the place of a key."""
+    """Return the id of the place of a key."""
     return key >> NUMBER_BITS
 
 
@@ -113,7 +122,9 @@ def written_ballots(ballots: Sequence[Ballot | Flagged], value: bytes | None) ->
     An entry is ``true`` for the decided value, a string for a red flag, an array for a reply with the probabilities of the options and
     the fallback that gave it, and any other JSON for a different reply.
     """
-    if value is not None and all(isinstance(each, Ballot) and each.value == value and _is_plain(each) for each in ballots):
+    if value is not None and all(
+        isinstance(each, Ballot) and each.value == value and _is_plain(each) for each in ballots
+    ):
         return None
     return "[" + ",".join(_encode_entry(each, value) for each in ballots) + "]"
 
@@ -192,7 +203,7 @@ def packed_text(text: str) -> tuple[int, bytes]:
 
 
 def decision_row(key: int, record: RecordDecision | RecordAnswer, after_ms: int) -> tuple[Any, ...]:
-    """The row of a decision or an answer."""
+    """Return the row of a decision or an answer."""
     if isinstance(record, RecordAnswer):
         return key, record.id.question_digest, ONCE_CODE, 0, record.value.decode(), None, None, after_ms
     verdict = record.verdict
@@ -212,7 +223,7 @@ def decision_row(key: int, record: RecordDecision | RecordAnswer, after_ms: int)
 
 
 def sample_row(key: int, question_digest: bytes, ballot: Ballot | Flagged | Rejected) -> tuple[Any, ...]:
-    """The row of a paid sample."""
+    """Return the row of a paid sample."""
     cost_usd = None if ballot.cost_usd is None else float(ballot.cost_usd)  # the checksum of an int is another one
     if isinstance(ballot, Rejected):  # each rejected reply has a row, with the cost so far
         number = ballot.seq + len(ballot.replies) * REJECTED_SEQ

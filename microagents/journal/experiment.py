@@ -51,7 +51,7 @@ _OPTIONS_SINCE = {
 
 
 class Recipe(Struct, frozen=True, kw_only=True):
-    """The sources of a run's classes and their options, from which the run can be built again."""
+    """Sources of a run's classes and their options, from which the run can be built again."""
 
     task: str
     options: dict[str, Any]
@@ -62,8 +62,12 @@ class Recipe(Struct, frozen=True, kw_only=True):
 
     @property
     def run_settings(self) -> dict[str, Any]:
-        """The settings of the run by their names now, without those that have become options of strategies."""
-        return {RENAMED_SETTINGS.get(name, name): value for name, value in self.settings.items() if name not in _MOVED_SETTINGS}
+        """Settings of the run by their names now, without those that have become options of strategies."""
+        return {
+            RENAMED_SETTINGS.get(name, name): value
+            for name, value in self.settings.items()
+            if name not in _MOVED_SETTINGS
+        }
 
     @property
     def needs_program(self) -> bool:
@@ -73,12 +77,12 @@ class Recipe(Struct, frozen=True, kw_only=True):
 
     @property
     def deciding_votes(self) -> int | None:
-        """The strategy's `deciding_votes`, which are recorded as its option ``k``."""
+        """Strategy's `deciding_votes`, which are recorded as its option ``k``."""
         k = self.strategy_options.get("k")
         return k if isinstance(k, int) else None
 
     def moved_options(self, fields: Container[str]) -> dict[str, Any]:
-        """The options that the recipe of an earlier version has elsewhere or lacks, as far as the strategy has such fields."""
+        """Return the options that the recipe of an earlier version has elsewhere or lacks, as far as the strategy has such fields."""
         lacking = {name: value for name, value in _OPTIONS_SINCE.items() if name not in self.strategy_options}
         moved = {name: self.settings[name] for name in _MOVED_SETTINGS if name in self.settings}
         return {name: value for name, value in {**lacking, **moved}.items() if name in fields}
@@ -102,7 +106,7 @@ class Experiment(Struct, frozen=True, kw_only=True):
     """Whether the run has a list of inputs. The journal then has a row for each, with the options that differ from the first."""
 
     def changes(self, given: Experiment, accepted: Sequence[str]) -> list[Change]:
-        """The differences of another experiment from this recorded one, all of them accepted. A higher cap of draws always is.
+        """Return the differences of another experiment from this recorded one, all of them accepted. A higher cap of draws always is.
 
         Args:
             given: the other experiment.
@@ -114,7 +118,9 @@ class Experiment(Struct, frozen=True, kw_only=True):
         """
         if self.listed != given.listed:
             before, now = [("one task", "a list of inputs")[each.listed] for each in (self, given)]
-            raise InvalidUsage(f"this run was started with {before}, now it is {now}; nothing was changed; begin another run")
+            raise InvalidUsage(
+                f"this run was started with {before}, now it is {now}; nothing was changed; begin another run"
+            )
         fields = list(dict.fromkeys([*self.identity, *given.identity, QUESTION]))
         for name in accepted:
             if name not in fields and name not in [field.rpartition(".")[2] for field in fields]:
@@ -174,6 +180,6 @@ def _differences(recorded: dict[str, str], given: dict[str, str]) -> Iterator[Ch
 
 
 def options_of(first: dict[str, Any], own: Iterable[str]) -> Iterator[dict[str, Any]]:
-    """The options of each input: those of the first one, and the input's own differences as JSON."""
+    """Yield the options of each input: those of the first one, and the input's own differences as JSON."""
     for each in own:
         yield {**first, **msgspec.json.decode(each, type=dict[str, Any])}

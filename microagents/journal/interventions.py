@@ -1,18 +1,26 @@
-"""Changes of a journal from outside of its run: a person's decision, and its removal."""
+"""What other processes do to a run: requests while it is live, a person's decision, and the removal of its journal."""
 
 from __future__ import annotations
 
 import sqlite3
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import msgspec
+
 from microagents.errors import InvalidUsage
+from microagents.journal.books import Totals
 from microagents.journal.encoding import SIBLINGS, UNREADABLE
 from microagents.journal.lease import read_lease
 from microagents.journal.opening import connect
-from microagents.journal.requests import now, record_decision, requests_of, this_user
+from microagents.journal.reading import Reader
+from microagents.journal.requests import Ask, leave_request, now, record_decision, request_of, requests_of, this_user
 from microagents.journal.rows import Rows
+
+MAX_TAKING_S, LOOK_EVERY_S = 5.0, 0.1
+"""Longest wait for a live run to take a request, and interval of looks at it."""
 
 
 @contextmanager
@@ -47,8 +55,34 @@ def decide_in(journal: Path, path: str, value: str) -> None:
         raise InvalidUsage(f"the decision cannot be written: {error}; nothing was changed") from None
 
 
+def forget_unsettled(journal: Path) -> str | None:
+    """Count calls no more that may have been billed without a reply; returns what was counted, in words, or None if nothing was.
+
+    Raises:
+        InvalidUsage: the run is running, or the journal cannot be written.
+    """
+    try:
+        with _alone(journal) as found:
+            totals_text, wall_s, _ = found.only("account")
+            totals = msgspec.json.decode(totals_text, type=Totals)
+            rows, account = Rows(found.db, totals.checksums), totals.account
+            calls = account.lost_in_flight + sum(totals.in_flight.values()) + sum(totals.leased.values())
+            if not (calls or account.unsettled_usd or account.unsettled_tokens):
+                return None
+            counted = f"{calls} lost calls, ${account.unsettled_usd:.6f} and {account.unsettled_tokens} tokens"
+            totals.in_flight.clear()
+            totals.leased.clear()
+            account.lost_in_flight, account.unsettled_usd, account.unsettled_tokens = 0, 0.0, 0
+            rows.insert("change", [(now(), "unsettled calls", counted, f"forgotten by {this_user()}")])
+            rows.set_only("account", (msgspec.json.encode(totals).decode(), wall_s, now()))
+            found.db.execute("COMMIT")
+    except sqlite3.Error as error:
+        raise InvalidUsage(f"the account cannot be written: {error}; nothing was changed") from None
+    return counted
+
+
 def remove(journal: Path) -> list[Path]:
-    """Remove a journal, the files that SQLite keeps beside it, and the requests to its run; returns what was removed.
+    """Remove a journal, the files that SQLite keeps beside it, requests and output of its run; returns what was removed.
 
     Raises:
         InvalidUsage: the run is running, or the journal cannot be removed. Nothing was removed.
@@ -56,7 +90,8 @@ def remove(journal: Path) -> list[Path]:
     removed = []
     try:
         with _alone(journal):
-            for path in (journal, *(journal.with_name(journal.name + suffix) for suffix in SIBLINGS), requests_of(journal)):
+            beside = [journal.with_name(journal.name + suffix) for suffix in SIBLINGS]
+            for path in (journal, *beside, requests_of(journal), output_of(journal)):
                 if path.exists():
                     path.unlink()
                     removed.append(path)
@@ -64,3 +99,31 @@ def remove(journal: Path) -> list[Path]:
         kept = "" if removed else ", so it was kept"
         raise InvalidUsage(f"run {journal.stem} cannot be removed{kept}: {error}") from None
     return removed
+
+
+def output_of(journal: Path) -> Path:
+    """Return the file with the output of a run that was detached from its terminal."""
+    return journal.with_suffix(".log")
+
+
+def ask_live(journal: Path, ask: Ask, why: str = "") -> bool:
+    """Leave a request to a live run, and wait until it has taken it, at most `MAX_TAKING_S`; returns whether it has.
+
+    Raises:
+        InvalidUsage: the run did not take it.
+    """
+    request = request_of(ask, why)
+    leave_request(journal, request)
+    until_s = time.monotonic() + MAX_TAKING_S
+    while time.monotonic() < until_s:
+        with Reader(
+            journal
+        ) as reader:  # opened anew each time: while a reader is connected, a run that ends cannot close its journal
+            is_live = not reader.lease().may_be_taken
+            taken, refused = reader.request_effect(request.id)
+        if refused is not None:
+            raise InvalidUsage(f"run {journal.stem} did not take the request: {refused}")
+        if taken or not is_live:  # else the next sitting takes it
+            return taken
+        time.sleep(LOOK_EVERY_S)
+    return False

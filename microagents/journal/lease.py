@@ -50,7 +50,7 @@ class Holder(Struct, frozen=True, kw_only=True):
 
 
 class Lease(Struct, frozen=True, kw_only=True):
-    """The right to write a journal."""
+    """Right to write a journal."""
 
     epoch: int
     """Rises with every new holder. A process that reads an epoch other than its own stops writing."""
@@ -71,9 +71,11 @@ class Lease(Struct, frozen=True, kw_only=True):
 
 
 def read_lease(rows: Rows) -> Lease:
-    """The lease of the writing process."""
+    """Return the lease of the writing process."""
     epoch, holder, renewed_at = rows.only("lease")
-    return Lease(epoch=epoch, holder=None if holder is None else msgspec.json.decode(holder, type=Holder), renewed_at=renewed_at)
+    return Lease(
+        epoch=epoch, holder=None if holder is None else msgspec.json.decode(holder, type=Holder), renewed_at=renewed_at
+    )
 
 
 def _start_time(pid: int) -> str:

@@ -26,7 +26,9 @@ class Recorded(Batched, frozen=True, kw_only=True):
         """All records in one message, without the valid samples of elections that are decided in it: the decision has their ballots."""
         draws = [record for each in waiting if isinstance(each, RecordDraws) for record in each.records]
         decisions = tuple([each for each in waiting if isinstance(each, RecordDecision | RecordAnswer)])
-        decided = {each.id for each in decisions if isinstance(each, RecordDecision) and each.verdict.outcome != "undecided"}
+        decided = {
+            each.id for each in decisions if isinstance(each, RecordDecision) and each.verdict.outcome != "undecided"
+        }
         kept = [
             each
             for each in draws
@@ -49,27 +51,27 @@ class Recorded(Batched, frozen=True, kw_only=True):
 
 
 class RecordSample(Struct, frozen=True, kw_only=True, tag=True):
-    """The ballot or the red flag of a paid sample, or its rejected replies, so that a resumed run does not pay for them again."""
+    """Ballot or the red flag of a paid sample, or its rejected replies, so that a resumed run does not pay for them again."""
 
     id: SampleId
     ballot: Ballot | Flagged | Rejected
 
 
 class RecordReply(Struct, frozen=True, kw_only=True, tag=True):
-    """The text of a reply, for later inspection: as ``keep_texts`` says, of one that lost or was flagged."""
+    """Text of a reply, for later inspection: as ``keep_texts`` says, of one that lost or was flagged."""
 
     id: SampleId
     text: str
 
 
 class RecordDraws(Recorded, frozen=True, kw_only=True):
-    """The records of all samples read in one iteration of the event loop: one message each would cost as much as an election."""
+    """Records of all samples read in one iteration of the event loop: one message each would cost as much as an election."""
 
     records: tuple[RecordSample | RecordReply, ...]
 
 
 class RecordCalls(Recorded, frozen=True, kw_only=True):
-    """The calls that one replica of the solver sent or ended in one iteration of the event loop. No other role counts calls."""
+    """Calls that one replica of the solver sent or ended in one iteration of the event loop. No other role counts calls."""
 
     source: str
     """Name of the replica."""
@@ -99,7 +101,7 @@ class RecordCalls(Recorded, frozen=True, kw_only=True):
     """Parameters that models refuse, by the spec of the model, each with the one that is sent instead."""
 
     def plus(self, later: RecordCalls) -> RecordCalls:
-        """The sum of this report and a later one of the same replica."""
+        """Return the sum of this report and a later one of the same replica."""
         ours, theirs = self.usage, later.usage
         unknown = ours.cost_usd is None or theirs.cost_usd is None
         return RecordCalls(
@@ -120,18 +122,23 @@ class RecordCalls(Recorded, frozen=True, kw_only=True):
             unsettled_tokens=self.unsettled_tokens + later.unsettled_tokens,
             unmeasured=self.unmeasured + later.unmeasured,
             joined=self.joined + later.joined,
-            repeated={name: self.repeated.get(name, 0) + later.repeated.get(name, 0) for name in {**self.repeated, **later.repeated}},
+            repeated={
+                name: self.repeated.get(name, 0) + later.repeated.get(name, 0)
+                for name in {**self.repeated, **later.repeated}
+            },
             refused={**self.refused, **later.refused},
         )
 
 
-class AllotCalls(Request[bool], frozen=True, kw_only=True):
-    """Ask for calls that one replica of the solver may send. The reply comes once they are journaled; False where it needs none."""
+class AllotCalls(Request[int | None], frozen=True, kw_only=True):
+    """Ask for calls that a replica of the solver may send. The reply is their number, once it is journaled; None where it need not be."""
 
     overtakes = True  # a report of sent calls that arrives after it only makes the allotted calls too many for a moment
     source: str
     """Name of the replica."""
     calls: int
+    waiting: int = 0
+    """Those of them that wait, for which the limits of the run have room."""
     call_tokens: int = 0
     """The most tokens that one of them can use; 0 where neither tokens nor cost are limited."""
     call_usd: float = 0.0
@@ -188,7 +195,7 @@ class RecordDecision(Recorded, frozen=True, kw_only=True, tag=True):
 
 
 class RecordAnswer(Recorded, frozen=True, kw_only=True, tag=True):
-    """The answer to a `once` call."""
+    """Answer to a `once` call."""
 
     id: ElectionId
     """Path of the call and digest of its request."""
@@ -208,7 +215,7 @@ class RecordProgress(Recorded, frozen=True, kw_only=True):
 
 
 class RecordBatch(Request[None], frozen=True, kw_only=True):
-    """The records that one process has sent within a fraction of a second."""
+    """Records that one process has sent within a fraction of a second."""
 
     draws: tuple[RecordSample | RecordReply, ...]
     valid: int
@@ -234,7 +241,7 @@ class RowRecord(Request[None], frozen=True, kw_only=True):
 
 
 class InputEnding(RowRecord, frozen=True, kw_only=True):
-    """The ending of one of many inputs. It replaces an earlier ending of the same input."""
+    """Ending of one of many inputs. It replaces an earlier ending of the same input."""
 
     input: int
     outcome: InputOutcome
@@ -248,18 +255,18 @@ class InputEnding(RowRecord, frozen=True, kw_only=True):
     table: ClassVar[str] = "input_ending"
 
     def row(self, at: str) -> tuple[object, ...]:
-        """The row of an ending at this time."""
+        """Return the row of an ending at this time."""
         result = None if self.result is None else self.result.decode()
         return self.input, self.outcome, reason_with(self.reason, self.traceback), result, at
 
 
 def reason_with(reason: str | None, traceback: str) -> str | None:
-    """The text that the journal keeps as the reason of an ending: a sentence, and the traceback of a user's code behind it."""
+    """Return the text that the journal keeps as the reason of an ending: a sentence, and the traceback of a user's code behind it."""
     return f"{reason}\n{traceback}" if traceback else reason
 
 
 def reason_and_traceback(kept: str | None) -> tuple[str | None, str]:
-    """The sentence and the traceback in a kept reason."""
+    """Return the sentence and the traceback in a kept reason."""
     if kept is None:
         return None, ""
     reason, found, traceback = kept.partition(f"\n{TRACEBACK}")
@@ -343,6 +350,10 @@ class Account(Struct, kw_only=True):
     turns at a problem as ``single``, where only one of several samples was valid."""
     climbed: dict[str, int] = field(default_factory=dict)
     """Number of steps that a ladder decided, by the name of the rung."""
+    silent_s: float = 0.0
+    """Seconds since the last call ended, or the first was sent, where calls are in flight."""
+    paused: str | None = None
+    """By whom and why the run is paused now; None if it is not."""
     outage: str | None = None
     """Why calls are being retried now; None while providers deliver."""
     decisions_sha256: str = ""
@@ -350,12 +361,12 @@ class Account(Struct, kw_only=True):
 
     @property
     def cost_at_most_usd(self) -> float | None:
-        """The most that all calls can have cost, those without a reply included; None where a price is unknown."""
+        """Most that all calls can have cost, those without a reply included; None where a price is unknown."""
         return None if self.cost_usd is None else self.cost_usd + self.unsettled_usd
 
     @property
     def tokens_at_most(self) -> int:
-        """The most tokens that all calls can have used."""
+        """Most tokens that all calls can have used."""
         return self.input_tokens + self.output_tokens + self.unsettled_tokens
 
     @property
@@ -465,7 +476,7 @@ class Recall(Request[Recalled | None], frozen=True, kw_only=True):
 
 
 class Checkpoint(Struct, frozen=True, kw_only=True):
-    """The last decided step of an input, in work that can resume after a step."""
+    """Last decided step of an input, in work that can resume after a step."""
 
     done: int
     """Steps done, this one included."""
@@ -511,6 +522,10 @@ class RecallDecidedInputs(Request[list[int]], frozen=True, kw_only=True):
 
 class FollowDecisions(Stream[tuple[str, bytes]], frozen=True, kw_only=True):
     """Follow the decisions of persons on open elections: path and reply, as JSON. Those before come first."""
+
+
+class FollowSettings(Stream[dict[str, Any]], frozen=True, kw_only=True):
+    """Follow the settings that are changed while the run is under way: all that were, by name, after each change."""
 
 
 class RecallOpen(Request[list[OpenElection]], frozen=True, kw_only=True):

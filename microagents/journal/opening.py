@@ -56,8 +56,11 @@ def connect_to_read(path: Path) -> sqlite3.Connection:
 
 
 def holds_nothing(path: Path) -> bool:
-    """Whether no run is recorded: the file is missing, empty, or has no tables because a crash came before them."""
-    if not path.exists():
+    """Whether no run is recorded: the file is missing, empty, or has no tables because a crash or a full disk came before them."""
+    try:
+        if not path.exists():
+            return True
+    except OSError:  # a longer name than any file can have
         return True
     if not path.stat().st_size:
         return not log_bytes(path)
@@ -69,13 +72,17 @@ def holds_nothing(path: Path) -> bool:
 
 
 def unreadable(path: Path, error: object) -> InvalidUsage:
-    """The error for a journal that cannot be read or is damaged."""
+    """Return the error for a journal that cannot be read or is damaged."""
     why = " ".join(str(error).split())
     if why == "interrupted":
         why = "a table has more rows than the file has room for"
     elif isinstance(error, sqlite3.OperationalError) and not why.startswith("no such"):
-        return InvalidUsage(f"the journal {str(path)!r} cannot be read: {why}; it was left as it is; try again once it is readable")
-    return InvalidUsage(f"{str(path)!r} is not a journal, or it is damaged ({why}); it was left as it is; begin another run")
+        return InvalidUsage(
+            f"the journal {str(path)!r} cannot be read: {why}; it was left as it is; try again once it is readable"
+        )
+    return InvalidUsage(
+        f"{str(path)!r} is not a journal, or it is damaged ({why}); it was left as it is; begin another run"
+    )
 
 
 def log_bytes(path: Path) -> int:
@@ -171,7 +178,9 @@ def _check_schema(db: sqlite3.Connection, path: Path) -> None:
     for name, sql in statements(version).items():
         kind, made = found.get(name, ("", ""))
         if kind != "table" or normalized(made) != sql:
-            raise ValueError(f"the table {name} is missing" if name not in found else f"{name} is not the table that a run makes")
+            raise ValueError(
+                f"the table {name} is missing" if name not in found else f"{name} is not the table that a run makes"
+            )
     for name, (kind, sql) in found.items():  # others may add tables, indexes and views, which no run reads
         if kind == "trigger" or str(sql).upper().startswith("CREATE VIRTUAL"):
             raise ValueError(f"it has a {kind} called {name!r:.100}")

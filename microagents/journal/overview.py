@@ -14,7 +14,10 @@ MAX_SAMPLES = 15
 """Highest number of samples that a byte has; more are written as this."""
 FLAGGED, OUTVOTED = 16, 32
 UNDECIDED, CLIMBED, SETTLED = 1 << 6, 2 << 6, 3 << 6
-_STATES = [{"undecided": UNDECIDED, "contested": CLIMBED, "leader": SETTLED, "person": SETTLED}.get(name, 0) for name in OUTCOMES]
+_STATES = [
+    {"undecided": UNDECIDED, "contested": CLIMBED, "leader": SETTLED, "person": SETTLED}.get(name, 0)
+    for name in OUTCOMES
+]
 _entries = msgspec.json.Decoder(list[msgspec.Raw])
 
 

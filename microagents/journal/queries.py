@@ -16,7 +16,15 @@ from microagents.journal.books import Books, Totals
 from microagents.journal.digests import in_order
 from microagents.journal.encoding import REJECTED_SEQ, joined, key_range, path_range, place_of, read_ballot, recalled
 from microagents.journal.experiment import Experiment, options_of
-from microagents.journal.messages import Account, Checkpoint, InputEnding, InputOutcome, OpenElection, Recalled, reason_and_traceback
+from microagents.journal.messages import (
+    Account,
+    Checkpoint,
+    InputEnding,
+    InputOutcome,
+    OpenElection,
+    Recalled,
+    reason_and_traceback,
+)
 from microagents.journal.rows import Rows
 from microagents.journal.tables import ONCE_CODE, OUTCOMES, UNDECIDED_CODE
 
@@ -26,7 +34,7 @@ Row = tuple[str, Recalled]
 
 
 def read_experiment(rows: Rows) -> Experiment:
-    """The experiment of a journal."""
+    """Return the experiment of a journal."""
     experiment = msgspec.json.decode(rows.only("run")[3], type=Experiment)
     # Lists are made of that length: a damaged number must not exhaust the memory.
     inputs = rows.db.execute("SELECT count(*) FROM input").fetchone()[0] if experiment.listed else 1
@@ -41,7 +49,7 @@ def began_s(rows: Rows) -> float:
 
 
 def moment(run_began_s: float, after_ms: int | None) -> str | None:
-    """The time of a decision, in UTC; None where the journal has none.
+    """Return the time of a decision, in UTC; None where the journal has none.
 
     Raises:
         ValueError: the row is damaged: no calendar has that time.
@@ -49,7 +57,9 @@ def moment(run_began_s: float, after_ms: int | None) -> str | None:
     if after_ms is None:
         return None
     try:
-        return (datetime.fromtimestamp(run_began_s, UTC) + timedelta(milliseconds=after_ms)).isoformat(timespec="milliseconds")
+        return (datetime.fromtimestamp(run_began_s, UTC) + timedelta(milliseconds=after_ms)).isoformat(
+            timespec="milliseconds"
+        )
     except OverflowError as error:
         raise ValueError(f"a decision was taken {after_ms} ms after the start: {error}") from None
 
@@ -65,11 +75,19 @@ def damage(rows: Rows) -> Iterator[str]:
 
 def read_decisions(rows: Rows, below: str | None = None) -> Iterator[Row]:
     """Every decision and answer in the order of paths, of all places or of those below a path, such as an input."""
-    found = rows.select("place") if below is None else rows.select("place", "WHERE path >= ? AND path < ?", path_range(below))
+    found = (
+        rows.select("place")
+        if below is None
+        else rows.select("place", "WHERE path >= ? AND path < ?", path_range(below))
+    )
     places = sorted([(input_of(path), place, path) for place, path in found])
     for _, group in groupby(places, key=lambda each: each[0]):  # one input after the other: there may be very many
         together = [(place, path) for _, place, path in group]
-        yield from merge(sorted(_singles(rows, together), key=_by_path), *(_numbered(rows, *place) for place in together), key=_by_path)
+        yield from merge(
+            sorted(_singles(rows, together), key=_by_path),
+            *(_numbered(rows, *place) for place in together),
+            key=_by_path,
+        )
 
 
 def _singles(rows: Rows, places: Sequence[tuple[int, str]]) -> Iterator[Row]:
@@ -83,7 +101,9 @@ def _singles(rows: Rows, places: Sequence[tuple[int, str]]) -> Iterator[Row]:
 def _numbered(rows: Rows, place: int, path: str) -> Iterator[Row]:
     """Rows of one place whose paths end with a number, in the order of the numbers."""
     after, end = key_range(place)
-    while found := list(rows.select("decision", "WHERE key > ? AND key < ? ORDER BY key LIMIT ?", (after, end, ROWS_PER_READ))):
+    while found := list(
+        rows.select("decision", "WHERE key > ? AND key < ? ORDER BY key LIMIT ?", (after, end, ROWS_PER_READ))
+    ):
         for row in found:
             if not after < row[0]:
                 raise ValueError(f"the rows behind {joined(path, after)} have no order")
@@ -122,7 +142,7 @@ def read_open_elections(rows: Rows) -> list[OpenElection]:
 
 
 def read_books(rows: Rows, inputs: int, *, in_order: bool, of_decisions: bool = True) -> Books:
-    """The books as of the last commit.
+    """Return the books as of the last commit.
 
     Args:
         rows: the journal.
@@ -151,7 +171,7 @@ def read_books(rows: Rows, inputs: int, *, in_order: bool, of_decisions: bool = 
 
 
 def read_endings(rows: Rows, inputs: int) -> Iterator[InputEnding]:
-    """The endings of inputs, in the order of their numbers."""
+    """Yield the endings of inputs, in the order of their numbers."""
     rows.check("input_ending")
     for number, outcome, reason, result, _ in rows.select("input_ending", "ORDER BY input"):
         _check_input(number, inputs)
@@ -164,7 +184,7 @@ def read_endings(rows: Rows, inputs: int) -> Iterator[InputEnding]:
 
 
 def read_checkpoint(rows: Rows, of_input: int) -> Checkpoint | None:
-    """The last decided step of an input; None before the first, and in work that cannot resume after a step."""
+    """Return the last decided step of an input; None before the first, and in work that cannot resume after a step."""
     row = rows.first("progress", "WHERE input = ?", (of_input,))
     if row is None or row[3] is None:
         return None
@@ -195,7 +215,7 @@ def other_inputs(rows: Rows, recorded: Experiment, given: Experiment, own: Seque
 
 
 def with_digests(rows: Rows, books: Books) -> Account:
-    """The account with its digests."""
+    """Return the account with its digests."""
     if not books.totals.out_of_order:
         return books.account_with_digests()
     # An undecided election was decided after later steps of its input: only a pass over all decisions, in path order, gives the chain.
@@ -204,7 +224,9 @@ def with_digests(rows: Rows, books: Books) -> Account:
     for path, row in read_decisions(rows):
         take_in(again, path, row)
     found = again.account_with_digests()
-    return structs.replace(books.account(), decisions_sha256=found.decisions_sha256, ballots_sha256=found.ballots_sha256)
+    return structs.replace(
+        books.account(), decisions_sha256=found.decisions_sha256, ballots_sha256=found.ballots_sha256
+    )
 
 
 def take_in(books: Books, path: str, row: Recalled) -> None:

@@ -20,8 +20,16 @@ from microagents.journal.books import Books, UndecidedElection, is_vote
 from microagents.journal.encoding import MAX_TEXT_BYTES, UNREADABLE, key_at, recalled
 from microagents.journal.experiment import INPUTS, Change, Experiment, options_of
 from microagents.journal.lease import Lease, read_lease
-from microagents.journal.messages import NO_DECISION, Account, InputEnding, OpenElection, Recalled, RunOutcome, reason_and_traceback
-from microagents.journal.opening import connect_to_read, unreadable
+from microagents.journal.messages import (
+    NO_DECISION,
+    Account,
+    InputEnding,
+    OpenElection,
+    Recalled,
+    RunOutcome,
+    reason_and_traceback,
+)
+from microagents.journal.opening import connect_to_read, holds_nothing, unreadable
 from microagents.journal.overview import read_overview
 from microagents.journal.queries import (
     Row,
@@ -38,6 +46,7 @@ from microagents.journal.queries import (
     take_in,
     with_digests,
 )
+from microagents.journal.requests import TakenRequest, taken_requests
 from microagents.journal.rows import Rows
 from microagents.journal.tables import TIMED_VERSION
 
@@ -61,7 +70,7 @@ class RunEnding(Struct, frozen=True, kw_only=True):
 
 
 class KeptText(Struct, frozen=True, kw_only=True):
-    """The text of a reply that lost or was flagged."""
+    """Text of a reply that lost or was flagged."""
 
     question_digest: bytes
     seq: int
@@ -86,6 +95,11 @@ class Reader:
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        if path.is_file() and holds_nothing(path):
+            raise InvalidUsage(
+                f"nothing is recorded in {str(path)!r}: it was left empty, as by a full disk; `microagents run TASK ... --run-id "
+                f"{path.stem}` begins the run in it"
+            )
         self._db = connect_to_read(path)
         self._rows = Rows(self._db)
         try:
@@ -101,11 +115,13 @@ class Reader:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self._db.close()
 
     def lease(self) -> Lease:
-        """The lease of the writing process."""
+        """Return the lease of the writing process."""
         with self._reading():
             return read_lease(self._rows)
 
@@ -123,7 +139,7 @@ class Reader:
             return ending
 
     def changes_to(self, given: Experiment, own: Sequence[str], accepted: Sequence[str]) -> list[Change]:
-        """The accepted differences from the recorded experiment.
+        """Return the accepted differences from the recorded experiment.
 
         Args:
             given: the experiment of this call.
@@ -143,7 +159,7 @@ class Reader:
             raise error if other is None else InputMismatch(other[0], *_differing_options(*other[1:])) from None
 
     def options(self) -> Generator[dict[str, Any]]:
-        """The options of each input. The journal is read on while they are taken, so close it."""
+        """Yield the options of each input. The journal is read on while they are taken, so close it."""
         with self._reading():
             recipe = self.experiment.recipe
             if not self.experiment.listed:
@@ -157,12 +173,12 @@ class Reader:
             return read_overview(self._rows, of_input)
 
     def input_endings(self) -> Iterator[InputEnding]:
-        """The endings of inputs, in the order of their numbers."""
+        """Yield the endings of inputs, in the order of their numbers."""
         with self._reading():
             yield from read_endings(self._rows, self.experiment.inputs)
 
     def account(self, *, is_cut_off: bool = False) -> Account:
-        """The account as of the last commit, with the digests of decisions and ballots.
+        """Return the account as of the last commit, with the digests of decisions and ballots.
 
         Args:
             is_cut_off: whether the process of the run was killed. Its calls in flight are then lost.
@@ -206,7 +222,7 @@ class Reader:
             raise unreadable(self.path, error) from None
 
     def decisions_below(self, path: str) -> list[Row]:
-        """The decisions and answers below a path, in the order of paths, except the numbered ones directly below it.
+        """Return the decisions and answers below a path, in the order of paths, except the numbered ones directly below it.
 
         Below ``0/step`` these are the few at ``0/step/17/judge`` and the like, without the million steps.
         """
@@ -214,19 +230,19 @@ class Reader:
             return list(read_decisions(self._rows, path))
 
     def decision_at(self, path: str) -> Recalled | None:
-        """The decision or the answer at a path; None if there is none."""
+        """Return the decision or the answer at a path; None if there is none."""
         with self._reading():
             key = key_at(self._db, path)
             row = None if key is None else self._rows.first("decision", "WHERE key = ?", (key,))
             return None if row is None else recalled(row)
 
     def open_elections_at(self, path: str) -> list[OpenElection]:
-        """The elections without a verdict at a path. After a guess there may be several, each with another question."""
+        """Return the elections without a verdict at a path. After a guess there may be several, each with another question."""
         with self._reading():
             return [each for each in read_open_elections(self._rows) if each.id.path == path]
 
     def texts_at(self, path: str) -> list[KeptText]:
-        """The texts of replies at a path, as far as they are kept, in launch order."""
+        """Return the texts of replies at a path, as far as they are kept, in launch order."""
         with self._reading():
             key = key_at(self._db, path)
             return [
@@ -245,28 +261,37 @@ class Reader:
             row = self._rows.first("request", "WHERE id = ?", (request,))
             return row is not None, None if row is None else row[6]
 
+    def requests(self) -> list[TakenRequest]:
+        """Return the requests that the run has taken, in their order."""
+        with self._reading():
+            return taken_requests(self._rows)
+
     def persons(self) -> dict[str, PersonDecision]:
-        """The decisions of persons, by path."""
+        """Return the decisions of persons, by path."""
         with self._reading():
             return {path: PersonDecision(who=who, at=at) for path, _, who, at in self._rows.select("person")}
 
     def decided_at(self, row: Recalled) -> str | None:
-        """The time at which a decision or an answer was committed, in UTC; None in journals of versions before 4."""
+        """Return the time at which a decision or an answer was committed, in UTC; None in journals of versions before 4."""
         return self.moment(row.after_ms)
 
     def moment(self, after_ms: int | None) -> str | None:
-        """The time so many milliseconds after the start of the run, in UTC."""
+        """Return the time so many milliseconds after the start of the run, in UTC."""
         with self._reading():
             return moment(self._began_s, after_ms)
 
     def ended_at(self, number: int) -> str | None:
-        """The time at which an input ended, in UTC; None if it has not."""
+        """Return the time at which an input ended, in UTC; None if it has not."""
         with self._reading():
-            row = self._rows.first("input_ending", "WHERE input = ?", (number,)) if self.experiment.listed else self._rows.first("ending")
+            row = (
+                self._rows.first("input_ending", "WHERE input = ?", (number,))
+                if self.experiment.listed
+                else self._rows.first("ending")
+            )
             return None if row is None else str(row[-1])
 
     def of_input(self, number: int) -> tuple[dict[str, Recalled], list[OpenElection]]:
-        """The decisions of one input by path, and its open elections, from one state of the journal."""
+        """Return the decisions of one input by path, and its open elections, from one state of the journal."""
         with self._reading():
             self._rows.check("place", "decision")
             open_elections = [each for each in read_open_elections(self._rows) if each.id.input == number]
@@ -303,7 +328,11 @@ class Reader:
                 totals.decided += row.outcome not in NO_DECISION
                 totals.votes += valid * is_vote(row.outcome, row.ballots)
         made = structs.replace(
-            books.account_with_digests(), decided=totals.decided, valid=totals.valid, votes=totals.votes, flagged=dict(flags)
+            books.account_with_digests(),
+            decided=totals.decided,
+            valid=totals.valid,
+            votes=totals.votes,
+            flagged=dict(flags),
         )
         problems = [f"counted differs from the number of ballots in {miscounted:,} decisions"] * (miscounted > 0)
         return problems + [
@@ -313,7 +342,9 @@ class Reader:
         ]
 
     def _books(self, *, of_decisions: bool) -> Books:
-        return read_books(self._rows, self.experiment.inputs, in_order=self.experiment.in_order, of_decisions=of_decisions)
+        return read_books(
+            self._rows, self.experiment.inputs, in_order=self.experiment.in_order, of_decisions=of_decisions
+        )
 
     @contextmanager
     def _reading(self) -> Iterator[None]:
@@ -335,7 +366,7 @@ class Reader:
 
 
 def _unpacked_text(packed: bytes) -> str:
-    """The text of a reply. A damaged row may hold more than was ever packed, so the length is bounded."""
+    """Return the text of a reply. A damaged row may hold more than was ever packed, so the length is bounded."""
     try:
         return zlib.decompressobj().decompress(packed, MAX_TEXT_BYTES).decode("utf-8", "replace")
     except zlib.error as error:
@@ -343,10 +374,16 @@ def _unpacked_text(packed: bytes) -> str:
 
 
 def _differing_options(before: dict[str, Any] | None, after: dict[str, Any] | None) -> tuple[str, str]:
-    """The options that differ between two versions of an input, as short JSON."""
-    names = [name for name in {**(before or {}), **(after or {})} if before is None or after is None or before.get(name) != after.get(name)]
+    """Return the options that differ between two versions of an input, as short JSON."""
+    names = [
+        name
+        for name in {**(before or {}), **(after or {})}
+        if before is None or after is None or before.get(name) != after.get(name)
+    ]
     shown = [
-        "nothing" if options is None else msgspec.json.encode({name: options[name] for name in names if name in options}).decode()
+        "nothing"
+        if options is None
+        else msgspec.json.encode({name: options[name] for name in names if name in options}).decode()
         for options in (before, after)
     ]
     return f"{shown[0]:.{SHOWN_CHARS}}", f"{shown[1]:.{SHOWN_CHARS}}"
@@ -376,7 +413,9 @@ def _refuse_file(runs_dir: Path, given: str) -> None:
     """Refuse the file of a journal where the name of its run belongs, and name the run."""
     for file in (Path(given), runs_dir / given):
         if file.suffix == SUFFIX and _exists(file) and not _exists(runs_dir / f"{given}{SUFFIX}"):
-            folder = "" if file.parent.resolve() == runs_dir.resolve() else f" --runs-dir {shlex.quote(str(file.parent))}"
+            folder = (
+                "" if file.parent.resolve() == runs_dir.resolve() else f" --runs-dir {shlex.quote(str(file.parent))}"
+            )
             raise InvalidUsage(f"{given!r} is the file of a journal; name its run: {file.stem}{folder}")
 
 
@@ -389,7 +428,9 @@ def reader_of(runs_dir: Path, run_id: str) -> Reader:
     _refuse_file(runs_dir, run_id)
     path = journal_of(runs_dir, run_id)
     if not _exists(path):
-        raise InvalidUsage(f"there is no run {run_id!r} in {str(runs_dir.resolve())!r}; `microagents list` shows the runs of a folder")
+        raise InvalidUsage(
+            f"there is no run {run_id!r} in {str(runs_dir.resolve())!r}; `microagents list` shows the runs of a folder"
+        )
     reader = Reader(path)
     if reader.experiment.run_id != run_id:
         raise InvalidUsage(

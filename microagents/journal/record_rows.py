@@ -68,7 +68,9 @@ class RecordRows:
                 case RecordDecision() | RecordAnswer():
                     decided.append(record)
                 case RecordReply(id=id_, text=text):
-                    replies.append((self._places.key(id_.election.path), id_.election.question_digest, id_.seq, *packed_text(text)))
+                    replies.append(
+                        (self._places.key(id_.election.path), id_.election.question_digest, id_.seq, *packed_text(text))
+                    )
                 case _:
                     self._books.add(record)
                     if isinstance(record, RecordProgress):
@@ -86,7 +88,9 @@ class RecordRows:
         rows = self._rows
         rows.insert("place", self._places.new)
         self._places.written()
-        rows.replace("decision", list(decisions.values()), [row[0] for row in decisions.values() if row[0] in undecided])
+        rows.replace(
+            "decision", list(decisions.values()), [row[0] for row in decisions.values() if row[0] in undecided]
+        )
         rows.insert("reply", replies, "INSERT OR IGNORE")
         for table, given in others.items():
             replaced: dict[Any, tuple[object, ...]] = {row[0]: row for row in [each.row(now()) for each in given]}
@@ -99,14 +103,22 @@ class RecordRows:
             self._books.forget(each)
 
     def outcomes(self, keys: Mapping[str, int]) -> dict[int, int]:
-        """The outcomes that the file already has for these keys."""
+        """Return the outcomes that the file already has for these keys."""
         found: dict[int, int] = {}
         for some in chunks(list(keys.values())):
-            found.update(self._rows.db.execute(f"SELECT key, outcome FROM decision WHERE key IN ({','.join('?' * len(some))})", some))
+            found.update(
+                self._rows.db.execute(
+                    f"SELECT key, outcome FROM decision WHERE key IN ({','.join('?' * len(some))})", some
+                )
+            )
         return found
 
     def _first_decisions(
-        self, decided: Sequence[RecordDecision | RecordAnswer], keys: Mapping[str, int], known: dict[int, int], after_ms: int
+        self,
+        decided: Sequence[RecordDecision | RecordAnswer],
+        keys: Mapping[str, int],
+        known: dict[int, int],
+        after_ms: int,
     ) -> dict[str, tuple[Any, ...]]:
         """Rows of the decisions and answers, by path. Only the first record at a path counts; an undecided row may be replaced."""
         decisions: dict[str, tuple[Any, ...]] = {}
@@ -119,7 +131,11 @@ class RecordRows:
         return decisions
 
     def _write_samples(
-        self, samples: Sequence[RecordSample], keys: Mapping[str, int], known: Mapping[int, int], decisions: Mapping[str, tuple[Any, ...]]
+        self,
+        samples: Sequence[RecordSample],
+        keys: Mapping[str, int],
+        known: Mapping[int, int],
+        decisions: Mapping[str, tuple[Any, ...]],
     ) -> None:
         """Write samples of open elections. A verdict deletes the samples of its election: its row contains the counted ballots."""
         rows = []
@@ -139,7 +155,11 @@ class RecordRows:
             done, reached = books.progress(of_input), books.reached.get(of_input)
             if reached is None:  # the books forget it once the input has completed
                 reached = read_checkpoint(self._rows, of_input)
-            last = (None, None, None) if reached is None else (reached.done, reached.state.decode(), reached.value.decode())
+            last = (
+                (None, None, None)
+                if reached is None
+                else (reached.done, reached.state.decode(), reached.value.decode())
+            )
             rows.append((of_input, *done, *last, *books.recorded_digests(of_input)))
         self._rows.replace("progress", rows, [row[0] for row in rows])
 

@@ -11,19 +11,19 @@ import getpass
 import os
 import socket
 import stat
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 from uuid import uuid4
 
 import msgspec
-from msgspec import Meta, Struct
+from msgspec import UNSET, Meta, Struct, UnsetType
 
 from microagents.errors import InvalidUsage
 from microagents.journal.encoding import key_at
 from microagents.journal.rows import Rows
-from microagents.journal.tables import UNDECIDED_CODE
+from microagents.journal.tables import TIMED_VERSION, UNDECIDED_CODE
 from microagents.logs import log
 
 ENDING = ".requests"
@@ -41,6 +41,42 @@ class Decide(Struct, frozen=True, kw_only=True, tag="decide", forbid_unknown_fie
     """The reply, as JSON."""
 
 
+class PauseRun(Struct, frozen=True, kw_only=True, tag="pause", forbid_unknown_fields=True):
+    """Send no call until the run is told to resume, in this sitting and in later ones."""
+
+
+class ResumeRun(Struct, frozen=True, kw_only=True, tag="resume", forbid_unknown_fields=True):
+    """End a pause."""
+
+
+class EndRun(Struct, frozen=True, kw_only=True, tag="end", forbid_unknown_fields=True):
+    """End this sitting of the run."""
+
+    after: Literal["elections", "calls", "nothing"]
+    """What is waited for: the open elections; the calls in flight; nothing, so that these are cancelled."""
+
+
+class SetRun(Struct, frozen=True, kw_only=True, tag="set", forbid_unknown_fields=True, omit_defaults=True):
+    """Change settings on which no decision depends. None lifts a bound."""
+
+    concurrency: Annotated[int, Meta(ge=1)] | UnsetType | None = UNSET
+    max_calls: Annotated[int, Meta(ge=1)] | UnsetType | None = UNSET
+    max_tokens: Annotated[int, Meta(ge=1)] | UnsetType | None = UNSET
+    max_cost_usd: Annotated[float, Meta(gt=0)] | UnsetType | None = UNSET
+    max_time_s: Annotated[float, Meta(gt=0)] | UnsetType | None = UNSET
+    max_outage_s: Annotated[float, Meta(ge=0)] | UnsetType = UNSET
+    resend_stragglers: bool | UnsetType = UNSET
+
+    @property
+    def changed(self) -> dict[str, Any]:
+        """New values by the name of the setting."""
+        return {name: value for name in self.__struct_fields__ if (value := getattr(self, name)) is not UNSET}
+
+
+Ask = Decide | PauseRun | ResumeRun | EndRun | SetRun
+"""What may be asked of a run. Another kind joins here, and has its own function in `EFFECTS`."""
+
+
 class LiveRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A request to a live run."""
 
@@ -49,11 +85,27 @@ class LiveRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     at: Annotated[str, Meta(max_length=40)]
     """When it was made, in UTC."""
     why: Annotated[str, Meta(max_length=2000)] = ""
-    ask: Decide
-    """What is asked for. Another kind joins this type as a union, and has its own function in `EFFECTS`."""
+    ask: Ask
 
 
-def _decide(rows: Rows, request: LiveRequest, ask: Decide) -> str | None:
+class TakenRequest(Struct, frozen=True, kw_only=True):
+    """A request that a run has taken."""
+
+    kind: str
+    """Tag of what was asked for."""
+    who: str
+    why: str
+    asked_at: str
+    """When it was made, in UTC."""
+    at: str
+    """When it took effect, in UTC."""
+    payload: str
+    """What was asked for, as JSON."""
+    refused: str | None
+    """Why it has no effect; None if it has."""
+
+
+def _decide(rows: Rows, request: LiveRequest, ask: Decide, _is_left: bool) -> str | None:  # noqa: FBT001 - as in `EFFECTS`
     key = key_at(rows.db, ask.path)
     row = None if key is None else rows.first("decision", "WHERE key = ?", (key,))
     if row is not None and row[2] != UNDECIDED_CODE:
@@ -62,17 +114,52 @@ def _decide(rows: Rows, request: LiveRequest, ask: Decide) -> str | None:
     return None
 
 
-EFFECTS: dict[type[Struct], Callable[[Rows, LiveRequest, Any], str | None]] = {Decide: _decide}
-"""For each kind of request what it writes, in the transaction that records the request; each returns why it has no effect, or None."""
+def _set(rows: Rows, _request: LiveRequest, ask: SetRun, _is_left: bool) -> str | None:  # noqa: FBT001 - as in `EFFECTS`
+    *before, experiment = rows.only("run")
+    recorded = msgspec.json.decode(str(experiment))
+    recorded["recipe"]["settings"] |= ask.changed
+    rows.set_only("run", (*before, msgspec.json.encode(recorded).decode()))
+    return None
 
 
-def take_effect(rows: Rows, request: LiveRequest) -> str | None:
+EFFECTS: dict[type[Struct], Callable[[Rows, LiveRequest, Any, bool], str | None]] = {
+    Decide: _decide,
+    PauseRun: lambda *_: None,  # its row in the table of requests is what lasts
+    ResumeRun: lambda *_: None,
+    EndRun: lambda _rows, _request, _ask, is_left: "the sitting that it was meant for had ended" if is_left else None,
+    SetRun: _set,
+}
+"""For each kind of request what it writes, in the transaction that records the request; each returns why it has no effect, or None.
+The last argument is whether it was left before this sitting."""
+
+
+def take_effect(rows: Rows, request: LiveRequest, *, is_left: bool) -> str | None:
     """Record a request with its effect, in the caller's transaction; returns why it has none, or None."""
-    refused = EFFECTS[type(request.ask)](rows, request, request.ask)
+    refused = EFFECTS[type(request.ask)](rows, request, request.ask, is_left)
     ask = msgspec.json.encode(request.ask).decode()
     kind = str(type(request.ask).__struct_config__.tag)
     rows.insert("request", [(request.id, kind, request.who, request.why, request.at, ask, refused, now())])
     return refused
+
+
+def taken_requests(rows: Rows) -> list[TakenRequest]:
+    """Return the requests that a run has taken, in their order; none in journals of versions before 4."""
+    if rows.version < TIMED_VERSION:
+        return []
+    found = rows.select("request", "ORDER BY rowid")
+    return [
+        TakenRequest(kind=kind, who=who, why=why, asked_at=asked, at=at, payload=payload, refused=refused)
+        for _, kind, who, why, asked, payload, refused, at in found
+    ]
+
+
+def pause_among(taken: Iterable[TakenRequest]) -> TakenRequest | None:
+    """Return the request by which a run is paused; None if it is not."""
+    last = None
+    for each in taken:
+        if each.kind in ("pause", "resume") and each.refused is None:
+            last = each
+    return last if last is not None and last.kind == "pause" else None
 
 
 def record_decision(rows: Rows, path: str, value: str, who: str, at: str) -> None:
@@ -80,7 +167,7 @@ def record_decision(rows: Rows, path: str, value: str, who: str, at: str) -> Non
     rows.insert("person", [(path, value, who, at)], "INSERT OR REPLACE")
 
 
-def request_of(ask: Decide, why: str = "") -> LiveRequest:
+def request_of(ask: Ask, why: str = "") -> LiveRequest:
     """A new request of this user."""
     return LiveRequest(id=uuid4().hex, who=this_user(), at=now(), why=why, ask=ask)
 
@@ -91,12 +178,12 @@ def this_user() -> str:
 
 
 def now() -> str:
-    """The time, in UTC."""
+    """Return the time, in UTC."""
     return datetime.now(UTC).isoformat(timespec="seconds")
 
 
 def requests_of(journal: Path) -> Path:
-    """The file of requests to the run of a journal."""
+    """Return the file of requests to the run of a journal."""
     return journal.with_name(journal.name + ENDING)
 
 
@@ -131,7 +218,7 @@ def _check(file: int) -> None:
 
 
 class Inbox:
-    """The requests to a run that the journal has not recorded yet.
+    """Requests to a run that the journal has not recorded yet.
 
     Args:
         journal: the journal.
@@ -154,9 +241,9 @@ class Inbox:
     def new(self) -> list[LiveRequest]:
         """Read the requests that are not known, in the order in which they were made."""
         state = self._state()
-        self._seen = state
-        if state is None:
+        if state is None or state == self._seen:
             return []
+        self._seen = state
         try:
             file = os.open(self._path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
             try:

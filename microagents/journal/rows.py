@@ -24,7 +24,7 @@ _KEYED = ("decision", "sample", "reply")
 
 
 class _Sums(msgspec.Struct):
-    """The field of the account that holds the sums."""
+    """Field of the account that holds the sums."""
 
     checksums: dict[str, int] = {}
 
@@ -35,7 +35,7 @@ _encode = msgspec.msgpack.Encoder().encode
 
 
 def checksum(table: str, values: Sequence[object]) -> int | None:
-    """The checksum of a row: CRC-32 of its table and columns; None for text that is not UTF-8."""
+    """Return the checksum of a row: CRC-32 of its table and columns; None for text that is not UTF-8."""
     try:
         return crc32(_encode(values), _SEEDS[table])
     except UnicodeEncodeError:
@@ -72,7 +72,9 @@ class Rows:
             ValueError: a row does not match its checksum, or has a value that this program never writes.
         """
         return (
-            (columns[:-1] for columns in self._read(table, condition, given)) if self._is_checked else self._read(table, condition, given)
+            (columns[:-1] for columns in self._read(table, condition, given))
+            if self._is_checked
+            else self._read(table, condition, given)
         )
 
     def first(self, table: str, condition: str = "", given: Sequence[object] = ()) -> tuple[Any, ...] | None:
@@ -129,12 +131,16 @@ class Rows:
             yield columns
 
     def _name_of(self, table: str, values: Sequence[Any]) -> str:
-        """The words of a message for a row: its table and its place."""
+        """Return the words of a message for a row: its table and its place."""
         at = values[0]
         if table in _KEYED and isinstance(at, int):
             place = self.db.execute("SELECT path FROM place WHERE id = ?", (place_of(at),)).fetchone()
             at = at if place is None else joined(str(place[0]), at)
-        return f"the row of {at!r:.200} in the table {table}" if len(values) > 1 and table in (*SUMMED, "person") else f"the table {table}"
+        return (
+            f"the row of {at!r:.200} in the table {table}"
+            if len(values) > 1 and table in (*SUMMED, "person")
+            else f"the table {table}"
+        )
 
     # -- writing ----------------------------------------------------------------------------------------------------------------------
 
@@ -147,7 +153,9 @@ class Rows:
         before = self.db.total_changes
         for some in chunks(written):
             row = f"({','.join('?' * len(some[0]))})"
-            self.db.execute(f"{verb} INTO {table} VALUES {','.join([row] * len(some))}", [value for each in some for value in each])
+            self.db.execute(
+                f"{verb} INTO {table} VALUES {','.join([row] * len(some))}", [value for each in some for value in each]
+            )
         if self._is_checked and table in SUMMED:
             if self.db.total_changes - before == len(rows):
                 self._add(table, sum(row[-1] for row in written))

@@ -20,7 +20,7 @@ from microagents.journal.messages import Account, Checkpoint, InputEnding, OpenE
 from microagents.journal.opening import connect, holds_nothing
 from microagents.journal.queries import read_checkpoint, read_endings, read_open_elections, with_digests
 from microagents.journal.record_rows import RecordRows
-from microagents.journal.requests import Inbox, LiveRequest, now, take_effect
+from microagents.journal.requests import Inbox, LiveRequest, TakenRequest, now, pause_among, take_effect, taken_requests
 from microagents.journal.rows import Rows
 from microagents.journal.sitting import Sitting
 from microagents.journal.tables import OUTCOMES, TIMED_VERSION, UNDECIDED_CODE
@@ -44,7 +44,13 @@ class Store:
     """
 
     def __init__(
-        self, path: Path, experiment: Experiment, *, own: Sequence[str] = (), accepted: Sequence[str] = (), full: bool = True
+        self,
+        path: Path,
+        experiment: Experiment,
+        *,
+        own: Sequence[str] = (),
+        accepted: Sequence[str] = (),
+        full: bool = True,
     ) -> None:
         self.path = path
         self.is_new = holds_nothing(path)
@@ -79,7 +85,9 @@ class Store:
     def _set_durability(self, *, full: bool) -> None:
         # Readers and writers of a write-ahead log share memory, which processes on two machines cannot.
         self._db.execute(f"PRAGMA journal_mode = {'TRUNCATE' if on_network(self.path) else 'WAL'}")
-        self._db.execute("PRAGMA wal_autocheckpoint = 4000")  # in pages; a checkpoint writes every changed page a second time
+        self._db.execute(
+            "PRAGMA wal_autocheckpoint = 4000"
+        )  # in pages; a checkpoint writes every changed page a second time
         self._db.execute(f"PRAGMA synchronous = {'FULL' if full else 'NORMAL'}")
 
     def close(self, *, forget: bool = False) -> None:
@@ -132,7 +140,9 @@ class Store:
         with self._transactions.write():
             self._sitting.record(self._rows, self._found)
             self._db.execute("DELETE FROM ending")
-            self._rows.insert("ending", [(outcome, reason, text, account.decisions_sha256, account.ballots_sha256, now())])
+            self._rows.insert(
+                "ending", [(outcome, reason, text, account.decisions_sha256, account.ballots_sha256, now())]
+            )
             self._records.write_totals()
 
     def renew(self) -> None:
@@ -147,17 +157,27 @@ class Store:
         return self._inbox is not None and self._inbox.has_changed
 
     def new_requests(self) -> list[LiveRequest]:
-        """The requests of other processes that are not recorded yet."""
+        """Return the requests of other processes that are not recorded yet."""
         return [] if self._inbox is None else self._inbox.new()
 
-    def take_request(self, request: LiveRequest) -> str | None:
-        """Record a request with its effect; returns why it has none, or None."""
+    def take_request(self, request: LiveRequest, *, is_left: bool) -> str | None:
+        """Record a request with its effect; returns why it has none, or None.
+
+        Args:
+            request: the request.
+            is_left: whether it was left before this sitting.
+        """
         assert self._inbox is not None
         with self._transactions.write():
             self._sitting.record(self._rows, self._found)
-            refused = take_effect(self._rows, request)
+            refused = take_effect(self._rows, request, is_left=is_left)
         self._inbox.known.add(request.id)
         return refused
+
+    def pause(self) -> TakenRequest | None:
+        """Return the request by which the run is paused; None if it is not."""
+        with self._transactions.translating_errors():
+            return pause_among(taken_requests(self._rows))
 
     def decisions_on_open_elections(self) -> dict[str, bytes]:
         """Decisions of persons on elections without a verdict, by path."""
@@ -170,12 +190,12 @@ class Store:
     # -- reading ----------------------------------------------------------------------------------------------------------------------
 
     def account_with_digests(self) -> Account:
-        """The account of all committed records, with the digests."""
+        """Return the account of all committed records, with the digests."""
         with self._transactions.translating_errors():
             return with_digests(self._rows, self.books)
 
     def recall(self, path: str) -> Recalled | None:
-        """The decision or the answer at a path; where a vote ended undecided, the decision of a person, if there is one."""
+        """Return the decision or the answer at a path; where a vote ended undecided, the decision of a person, if there is one."""
         with self._transactions.translating_errors():
             row = self._rows.first("decision", "WHERE key = ?", (self._places.key(path),))
             if row is None:
@@ -192,12 +212,12 @@ class Store:
             return self._places.any_of(of_input)
 
     def failed_inputs(self) -> list[InputEnding]:
-        """The endings of inputs that failed or ended undecided."""
+        """Return the endings of inputs that failed or ended undecided."""
         with self._transactions.translating_errors():
             return [ended for ended in read_endings(self._rows, self.books.inputs) if ended.outcome != "completed"]
 
     def checkpoint(self, of_input: int) -> Checkpoint | None:
-        """The last decided step of an input; None before the first, and in work that cannot resume after a step."""
+        """Return the last decided step of an input; None before the first, and in work that cannot resume after a step."""
         self._records.begin_work()  # a conductor asks for the checkpoint before it does anything else
         with self._transactions.translating_errors():
             return self.books.reached.get(of_input) or read_checkpoint(self._rows, of_input)

@@ -48,7 +48,7 @@ class TableSchema(Struct, frozen=True, kw_only=True):
     """The first version that has it."""
 
     def statement(self, name: str, version: int) -> str:
-        """The statement that makes it in a journal of a version."""
+        """Return the statement that makes it in a journal of a version."""
         columns = [f"{column} {each.sql}" for column, each in self.columns.items() if each.since <= version]
         checksum = ["checksum INTEGER NOT NULL"] * (version > UNCHECKED_VERSION)
         key = [f"PRIMARY KEY ({self.key})"] * bool(self.key)
@@ -63,7 +63,9 @@ _KEY, _PATH_KEY = Column("INTEGER PRIMARY KEY", _Natural), Column("TEXT PRIMARY 
 TABLES: dict[str, TableSchema] = {
     "run": TableSchema(columns={"id": _TEXT, "version": _TEXT, "created_at": _TEXT, "experiment": _TEXT}),
     "change": TableSchema(columns={"at": _TEXT, "field": _TEXT, "recorded": _TEXT, "given": _TEXT}, is_summed=True),
-    "lease": TableSchema(columns={"epoch": _NUMBER, "holder": _TEXT_OR_NONE, "renewed_at": Column("REAL NOT NULL", _Amount)}),
+    "lease": TableSchema(
+        columns={"epoch": _NUMBER, "holder": _TEXT_OR_NONE, "renewed_at": Column("REAL NOT NULL", _Amount)}
+    ),
     "place": TableSchema(
         columns={
             "id": Column("INTEGER PRIMARY KEY", Annotated[int, Meta(ge=1, lt=1 << 23)]),
@@ -97,7 +99,9 @@ TABLES: dict[str, TableSchema] = {
         key="key, fork, seq",
     ),
     "reply": TableSchema(
-        columns={"key": _NUMBER, "fork": _BYTES, "seq": _NUMBER, "bytes": _NUMBER, "text": _BYTES}, is_summed=True, key="key, fork, seq"
+        columns={"key": _NUMBER, "fork": _BYTES, "seq": _NUMBER, "bytes": _NUMBER, "text": _BYTES},
+        is_summed=True,
+        key="key, fork, seq",
     ),
     "person": TableSchema(columns={"path": _PATH_KEY, "value": _TEXT, "who": _TEXT, "at": _TEXT}),
     "request": TableSchema(
@@ -115,7 +119,8 @@ TABLES: dict[str, TableSchema] = {
     ),
     "input": TableSchema(columns={"input": _KEY, "options": _TEXT}, is_summed=True),
     "input_ending": TableSchema(
-        columns={"input": _KEY, "outcome": _TEXT, "reason": _TEXT_OR_NONE, "result": _TEXT_OR_NONE, "ended_at": _TEXT}, is_summed=True
+        columns={"input": _KEY, "outcome": _TEXT, "reason": _TEXT_OR_NONE, "result": _TEXT_OR_NONE, "ended_at": _TEXT},
+        is_summed=True,
     ),
     "progress": TableSchema(
         columns={
@@ -163,7 +168,9 @@ def rows_of(version: int) -> dict[str, type[Struct]]:
     """For each table of a version a struct with the columns of a row: of all types that msgspec knows, it checks structs the fastest."""
     return {
         name: msgspec.defstruct(
-            "Row", [(column, each.kind) for column, each in table.columns.items() if each.since <= version], array_like=True
+            "Row",
+            [(column, each.kind) for column, each in table.columns.items() if each.since <= version],
+            array_like=True,
         )
         for name, table in TABLES.items()
         if table.since <= version
@@ -171,7 +178,7 @@ def rows_of(version: int) -> dict[str, type[Struct]]:
 
 
 def statements(version: int) -> dict[str, str]:
-    """The statements that make the tables of a version, by name, as `normalized` gives them."""
+    """Return the statements that make the tables of a version, by name, as `normalized` gives them."""
     return {name: TABLES[name].statement(name, version) for name in rows_of(version)}
 
 

@@ -133,7 +133,9 @@ def refuse_if_leased(run_id: str, lease: Lease, epoch: int | None = None) -> Non
             f"watch it with `microagents show {run_id}`, or wait until it has ended"
         )
     if epoch not in (None, lease.epoch):
-        raise InvalidUsage(f"run {run_id} was written by another process at the same time; nothing was changed; try again")
+        raise InvalidUsage(
+            f"run {run_id} was written by another process at the same time; nothing was changed; try again"
+        )
 
 
 def _describe(holder: Holder | None) -> str:

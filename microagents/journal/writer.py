@@ -17,7 +17,15 @@ from microagents.errors import MicroagentsError
 from microagents.journal.books import Books
 from microagents.journal.experiment import Experiment
 from microagents.journal.lease import RENEW_EVERY_S
-from microagents.journal.messages import Account, Checkpoint, InputEnding, OpenElection, Recalled, Record, RecordDecision
+from microagents.journal.messages import (
+    Account,
+    Checkpoint,
+    InputEnding,
+    OpenElection,
+    Recalled,
+    Record,
+    RecordDecision,
+)
 from microagents.journal.store import Store
 
 T = TypeVar("T")
@@ -26,7 +34,7 @@ Job = tuple[Callable[[Any], Any], asyncio.Future[Any]]
 
 
 class NullStore:
-    """The store of a run without a journal: it adds records up and writes none."""
+    """Store of a run without a journal: it adds records up and writes none."""
 
     def __init__(self, books: Books) -> None:
         self.books = books
@@ -41,7 +49,7 @@ class NullStore:
                 self.books.forget(record.input)
 
     def account_with_digests(self) -> Account:
-        """The account of all records so far, with the digests."""
+        """Return the account of all records so far, with the digests."""
         return self.books.account_with_digests()
 
     def recall(self, path: str) -> Recalled | None:  # noqa: ARG002 - no records
@@ -61,8 +69,11 @@ class NullStore:
         return []
 
     def checkpoint(self, of_input: int) -> Checkpoint | None:
-        """The last decided step of an input that has not completed."""
+        """Return the last decided step of an input that has not completed."""
         return self.books.reached.get(of_input)
+
+    def pause(self) -> None:
+        """None: no other process knows the run."""
 
     def end(self, outcome: str, reason: str | None, result: bytes | None) -> None:
         """Do nothing: there is no journal."""
@@ -178,10 +189,10 @@ class Writer:
             return
         self._resolve(self._opened, None, None)
         while True:
+            _renew(store)  # also between jobs that write nothing, which may follow each other for hours
             try:
                 job = self._jobs.get(timeout=RENEW_EVERY_S / 2)
             except Empty:
-                _renew(store)
                 continue
             if job is None:
                 self._resolve(self._closed, None, None)

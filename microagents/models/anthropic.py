@@ -65,7 +65,9 @@ class AnthropicModel(HttpModel):
             "temperature": None if thinks else call.temperature,  # a model that thinks takes none
             "thinking": self._thinking,
             self.effort_name: self._effort,
-            "output_config.format": {"type": "json_schema", "schema": strict_schema(call.reply)} if self._has_schema else None,
+            "output_config.format": {"type": "json_schema", "schema": strict_schema(call.reply)}
+            if self._has_schema
+            else None,
             "service_tier": self._options.get("service_tier"),
         }
         return {name: value for name, value in parameters.items() if value is not None}
@@ -115,7 +117,9 @@ def _thinking(given: str | None) -> dict[str, Any] | None:
     if given is None or given in ("adaptive", "disabled"):
         return None if given is None else {"type": given}
     if not given.isascii() or not given.isdigit() or int(given[:9]) < _LEAST_BUDGET:
-        raise InvalidUsage(f"thinking must be adaptive, disabled or a budget of at least {_LEAST_BUDGET} tokens, not {given!r}")
+        raise InvalidUsage(
+            f"thinking must be adaptive, disabled or a budget of at least {_LEAST_BUDGET} tokens, not {given!r}"
+        )
     return {"type": "enabled", "budget_tokens": int(given)}
 
 

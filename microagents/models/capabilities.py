@@ -18,7 +18,7 @@ CapName = Literal["max_tokens", "max_completion_tokens"]
 
 
 class Capabilities(Struct, frozen=True, kw_only=True):
-    """The parameters that one model takes. The defaults are those of a model that is not in the table."""
+    """Parameters that one model takes. The defaults are those of a model that is not in the table."""
 
     temperature: Sampled = "always"
     logprobs: Sampled = "always"
@@ -97,10 +97,14 @@ _SIX_OR_NOT = _with(_SIX, temperature="unthinking", logprobs="unthinking", effor
 _OPENAI = {
     "gpt-6-luna gpt-6-sol gpt-5.6-sol gpt-5.6-terra gpt-5.6-luna": _SIX_OR_NOT,
     "gpt-6-astra gpt-6.2-astra gpt-6.1-sol gpt-6.2-sol gpt-6.1-terra": _SIX,
-    "gpt-5.5 gpt-5.5-2026-04-23": _with(_SIX_OR_NOT, efforts=("none", *_LOW_TO_XHIGH), context_window=1_000_000, explicit_cache=False),
+    "gpt-5.5 gpt-5.5-2026-04-23": _with(
+        _SIX_OR_NOT, efforts=("none", *_LOW_TO_XHIGH), context_window=1_000_000, explicit_cache=False
+    ),
     "gpt-5.4": _with(_ASKED, efforts=("none", *_LOW_TO_XHIGH), context_window=1_050_000),
     "gpt-5.4-mini gpt-5.4-mini-2026-03-17 gpt-5.2 gpt-5.2-2025-12-11": _with(_ASKED, efforts=("none", *_LOW_TO_XHIGH)),
-    "gpt-5.4-nano gpt-5.4-nano-2026-03-17": _with(_ASKED, efforts=("none", *_LOW_TO_XHIGH), shutdown=_APRIL, successor=_LUNA),
+    "gpt-5.4-nano gpt-5.4-nano-2026-03-17": _with(
+        _ASKED, efforts=("none", *_LOW_TO_XHIGH), shutdown=_APRIL, successor=_LUNA
+    ),
     "gpt-5.1 gpt-5.1-2025-11-13": _with(_ASKED, efforts=("none", *_LOW_TO_HIGH), shutdown=_APRIL, successor=_TERRA),
     "gpt-5 gpt-5-2025-08-07": _with(
         _THINKING, efforts=("minimal", *_LOW_TO_HIGH), context_window=400_000, shutdown=_DECEMBER, successor=_TERRA
@@ -109,19 +113,29 @@ _OPENAI = {
         _THINKING, efforts=("minimal", *_LOW_TO_HIGH), context_window=400_000, shutdown=_DECEMBER, successor=_LUNA
     ),
     "o3 o3-2025-04-16": _with(_THINKING, context_window=200_000, shutdown=_DECEMBER, successor=_SOL),
-    "o4-mini o4-mini-2025-04-16 o3-mini o3-mini-2025-01-31": _with(_THINKING, context_window=200_000, shutdown=_OCTOBER, successor=_LUNA),
+    "o4-mini o4-mini-2025-04-16 o3-mini o3-mini-2025-01-31": _with(
+        _THINKING, context_window=200_000, shutdown=_OCTOBER, successor=_LUNA
+    ),
     "o1 o1-2024-12-17": _with(_THINKING, context_window=200_000, shutdown=_OCTOBER, successor=_SOL),
     "gpt-4 gpt-4-0613 gpt-4-turbo gpt-4-turbo-2024-04-09": _with(_CHAT, shutdown=_OCTOBER, successor=_TERRA),
     "gpt-3.5-turbo gpt-3.5-turbo-0125": _with(_CHAT, shutdown=_OCTOBER, successor=_LUNA),
     "gpt-4.1 gpt-4.1-2025-04-14": _with(_CHAT, context_window=1_000_000, shutdown=_JANUARY, successor=_TERRA),
     "gpt-4.1-mini gpt-4.1-mini-2025-04-14": _with(_CHAT, context_window=1_000_000, shutdown=_JANUARY, successor=_LUNA),
     "gpt-4.1-nano gpt-4.1-nano-2025-04-14": _with(_CHAT, context_window=1_000_000, shutdown=_OCTOBER, successor=_LUNA),
-    "gpt-4o gpt-4o-2024-11-20 gpt-4o-2024-08-06": _with(_CHAT, context_window=128_000, shutdown=_JANUARY, successor=_TERRA),
+    "gpt-4o gpt-4o-2024-11-20 gpt-4o-2024-08-06": _with(
+        _CHAT, context_window=128_000, shutdown=_JANUARY, successor=_TERRA
+    ),
     "gpt-4o-mini gpt-4o-mini-2024-07-18": _with(_CHAT, context_window=128_000, shutdown=_JANUARY, successor=_LUNA),
 }
 
 _CLAUDE = Capabilities(
-    logprobs="never", max_choices=1, json_schema=True, context_window=1_000_000, cache_floor=4096, explicit_cache=True, efforts=_LOW_TO_MAX
+    logprobs="never",
+    max_choices=1,
+    json_schema=True,
+    context_window=1_000_000,
+    cache_floor=4096,
+    explicit_cache=True,
+    efforts=_LOW_TO_MAX,
 )
 _CLAUDE_THINKING = _with(_CLAUDE, temperature="never", default_effort="low")
 
@@ -139,8 +153,12 @@ _ANTHROPIC = {
     ),
     "claude-sonnet-4-0 claude-sonnet-4-20250514": _with(_CLAUDE, efforts=(), shutdown=_JUNE, successor=_SONNET),
     "claude-opus-4-0 claude-opus-4-20250514": _with(_CLAUDE, efforts=(), shutdown=_JUNE, successor="claude-opus-5-5"),
-    "claude-3-5-haiku-latest claude-3-5-haiku-20241022": _with(_CLAUDE, efforts=(), shutdown=_FEBRUARY, successor="claude-haiku-5-5"),
-    "claude-3-7-sonnet-latest claude-3-7-sonnet-20250219": _with(_CLAUDE, efforts=(), shutdown=_FEBRUARY, successor=_SONNET),
+    "claude-3-5-haiku-latest claude-3-5-haiku-20241022": _with(
+        _CLAUDE, efforts=(), shutdown=_FEBRUARY, successor="claude-haiku-5-5"
+    ),
+    "claude-3-7-sonnet-latest claude-3-7-sonnet-20250219": _with(
+        _CLAUDE, efforts=(), shutdown=_FEBRUARY, successor=_SONNET
+    ),
 }
 
 TABLE = {

@@ -36,20 +36,29 @@ class _OfClient(HttpModel):
     """A model of a user's client."""
 
     def __init__(
-        self, client: SdkClient, provider: str, name: str, options: Mapping[str, str], prices: Mapping[str, Any] = MappingProxyType({})
+        self,
+        client: SdkClient,
+        provider: str,
+        name: str,
+        options: Mapping[str, str],
+        prices: Mapping[str, Any] = MappingProxyType({}),
     ) -> None:
         if not name:
-            raise InvalidUsage("the name of the model is empty; give it as in a request, client_model(client, 'gpt-6-luna')")
+            raise InvalidUsage(
+                "the name of the model is empty; give it as in a request, client_model(client, 'gpt-6-luna')"
+            )
         if "base_url" in options or "api_key_env" in options:
             raise InvalidUsage("the client has the address and the key; leave base_url and api_key_env out")
         self._given = client
         self._arguments = (client, provider, name, options)
         self.spec = f"{provider}:{name}"
         """What the journal calls it, behind ``object:``."""
-        super().__init__(ModelSpec(provider=provider, name=name, options={**options, "base_url": str(client.base_url)}), prices)
+        super().__init__(
+            ModelSpec(provider=provider, name=name, options={**options, "base_url": str(client.base_url)}), prices
+        )
 
     def in_run(self, context: Context) -> Self:
-        """The same model with the prices and the name of a run: a program may use one object in several runs at a time."""
+        """Return the same model with the prices and the name of a run: a program may use one object in several runs at a time."""
         model = type(self)(*self._arguments, context.settings.get("prices", {}))
         model.join(context)
         return model
@@ -112,7 +121,9 @@ def client_model(client: SdkClient, name: str, *, responses: bool = False, **opt
                 return kind(client, "openai-responses" if responses else "openai", name, options)
             case "anthropic", "AsyncAnthropic":
                 return AnthropicMessages(client, "anthropic", name, options)
-    raise InvalidUsage(f"{client!r:.100} is no client that is known here: give an openai.AsyncOpenAI or an anthropic.AsyncAnthropic")
+    raise InvalidUsage(
+        f"{client!r:.100} is no client that is known here: give an openai.AsyncOpenAI or an anthropic.AsyncAnthropic"
+    )
 
 
 class _Through:
@@ -121,7 +132,9 @@ class _Through:
     def __init__(self, client: SdkClient, key: str | None) -> None:
         transport = getattr(client, "_client", None)
         if not isinstance(transport, httpx2.AsyncClient):
-            raise InvalidUsage(f"the HTTP client of {type(client).__name__} is no httpx2.AsyncClient, so its replies cannot be bounded")
+            raise InvalidUsage(
+                f"the HTTP client of {type(client).__name__} is no httpx2.AsyncClient, so its replies cannot be bounded"
+            )
         bounded = httpx2.AsyncClient(transport=_Bounded(transport, key), timeout=None, follow_redirects=False)
         self._sdk = client.copy(http_client=bounded, max_retries=0, timeout=None)
 
@@ -131,7 +144,9 @@ class _Through:
 
     async def post(self, path: str, body: dict[str, Any], headers: Mapping[str, str]) -> Response | ModelUnavailable:
         """Send one request."""
-        return await self._answer(self._sdk.post(path, cast_to=httpx2.Response, body=body, options={"headers": headers}))
+        return await self._answer(
+            self._sdk.post(path, cast_to=httpx2.Response, body=body, options={"headers": headers})
+        )
 
     async def _answer(self, asked: Awaitable[httpx2.Response]) -> Response | ModelUnavailable:
         try:
@@ -150,7 +165,7 @@ class _Through:
 
 
 class _Failed(httpx2.RequestError):
-    """The failure of a request, as an SDK lets it pass."""
+    """Failure of a request, as an SDK lets it pass."""
 
     def __init__(self, failed: ModelUnavailable) -> None:
         super().__init__(str(failed))
@@ -169,7 +184,9 @@ class _Bounded(httpx2.AsyncBaseTransport):
         try:
             response = await self._client.send(request, stream=True, follow_redirects=False)
             try:
-                content = await read_bounded(response.aiter_bytes(), MAX_BODY_BYTES + 1 if response.is_success else MAX_ERROR_BYTES)
+                content = await read_bounded(
+                    response.aiter_bytes(), MAX_BODY_BYTES + 1 if response.is_success else MAX_ERROR_BYTES
+                )
             finally:
                 await response.aclose()
         except Exception as error:  # noqa: BLE001 - errors of several libraries pass
@@ -179,7 +196,8 @@ class _Bounded(httpx2.AsyncBaseTransport):
             headers = {
                 name: value
                 for name, value in response.headers.items()
-                if name not in ("content-encoding", "content-length", "transfer-encoding") and not (self._key and self._key in value)
+                if name not in ("content-encoding", "content-length", "transfer-encoding")
+                and not (self._key and self._key in value)
             }
             return httpx2.Response(response.status_code, headers=headers, content=content)
         raise _Failed(failed)  # outside of the except clause, so that its context is not the request

@@ -42,7 +42,7 @@ class Latencies:
 
     @property
     def straggler_s(self) -> float | None:
-        """The duration from which a call is a straggler; None while too few calls were answered to tell."""
+        """Duration from which a call is a straggler; None while too few calls were answered to tell."""
         if self._count < MIN_REPLIES:
             return None
         if self._slow and self._count > self._computed_at * 1.02:  # a walk over the buckets takes 10 us

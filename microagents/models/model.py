@@ -11,7 +11,7 @@ from itertools import accumulate
 from math import inf
 from typing import Any, Protocol, Self, get_type_hints
 
-from msgspec import Struct
+from msgspec import Struct, structs
 from pydantic import TypeAdapter, ValidationError
 
 from microagents.actors import Context
@@ -55,7 +55,7 @@ class Call(Struct, frozen=True, kw_only=True):
 
 
 class Most(Struct, frozen=True, kw_only=True):
-    """The most that one call can use."""
+    """Most that one call can use."""
 
     tokens: int
     """Tokens of the prompt and of the reply."""
@@ -75,7 +75,7 @@ def most_tokens(prompt: Prompt) -> int:
 
 
 class ModelSpec(Struct, frozen=True, kw_only=True):
-    """The parts of a spec ``provider:name[@key=value,...]``."""
+    """Parts of a spec ``provider:name[@key=value,...]``."""
 
     provider: str
     name: str
@@ -92,7 +92,9 @@ class ModelSpec(Struct, frozen=True, kw_only=True):
         provider, colon, name = head.partition(":")
         pairs = [pair.partition("=") for pair in tail.split(",") if pair]
         if not (provider and colon and name) or not all(key and equals for key, equals, _ in pairs):
-            raise InvalidUsage(f"write a model as provider:model[@key=value,...], such as sim:gpt-4.1-mini@error=0.01, not {text!r}")
+            raise InvalidUsage(
+                f"write a model as provider:model[@key=value,...], such as sim:gpt-4.1-mini@error=0.01, not {text!r}"
+            )
         return cls(provider=provider, name=name, options={key.strip(): value.strip() for key, _, value in pairs})
 
 
@@ -119,7 +121,7 @@ class Model:
 
     @property
     def throttled_as(self) -> str | None:
-        """The name under which all solvers of a run share a throttle for it (`microagents.models.throttle`); None for no throttle."""
+        """Name under which all solvers of a run share a throttle for it (`microagents.models.throttle`); None for no throttle."""
         return None
 
     @property
@@ -245,7 +247,10 @@ def split(total: int, shares: Sequence[float]) -> list[int]:
 
 def _typed(model: type[Model], options: Mapping[str, str]) -> dict[str, Any]:
     hints = get_type_hints(model.__init__)
-    return {name: TypeAdapter(hints[name]).validate_python(text) if name in hints else text for name, text in options.items()}
+    return {
+        name: TypeAdapter(hints[name]).validate_python(text) if name in hints else text
+        for name, text in options.items()
+    }
 
 
 ModelFunction = Callable[[Call], Awaitable[Sample | str]]
@@ -303,15 +308,39 @@ def checked_sample(given: object, provider: str) -> Sample:
         text: object = given.text
         usage = given.usage
         try:  # without calls of functions, since it runs for every sample
-            for count in (usage.input_tokens, usage.output_tokens, usage.cost_usd, usage.cached_tokens, usage.cache_write_tokens):
+            for count in (
+                usage.input_tokens,
+                usage.output_tokens,
+                usage.cost_usd,
+                usage.cached_tokens,
+                usage.cache_write_tokens,
+            ):
                 if count is not None and not 0 <= count < inf:
                     break
             else:
-                if isinstance(text, str) and (not given.shares or all(0 <= share <= 1 for share in given.shares.values())):
-                    return given
+                if isinstance(text, str) and (
+                    not given.shares or all(0 <= share <= 1 for share in given.shares.values())
+                ):
+                    return (
+                        _without_zero_usage(given) if text and 0 in (usage.input_tokens, usage.output_tokens) else given
+                    )
         except TypeError:  # a text, say, cannot be compared with a number
             pass
-    raise ModelUnavailable("refused", f"{provider} must give a Sample with a text, and a usage of numbers from 0 on, not {given!r:.100}")
+    raise ModelUnavailable(
+        "refused", f"{provider} must give a Sample with a text, and a usage of numbers from 0 on, not {given!r:.100}"
+    )
+
+
+def _without_zero_usage(sample: Sample) -> Sample:
+    """Return the sample without counts of zero: no prompt and no text has no tokens, so they say as little as counts that are missing."""
+    usage = sample.usage
+    unknown = structs.replace(
+        usage,
+        input_tokens=usage.input_tokens or None,
+        output_tokens=usage.output_tokens or None,
+        cost_usd=usage.cost_usd or None,
+    )
+    return structs.replace(sample, usage=unknown)
 
 
 def checked_model(model: Model, spec: str) -> Model:
@@ -322,7 +351,9 @@ def checked_model(model: Model, spec: str) -> Model:
     """
     most: object = model.max_in_flight
     if most is not None and (isinstance(most, bool) or not isinstance(most, int) or most < 1):
-        raise InvalidUsage(f"max_in_flight of the model {spec!r} must be None or a number of calls from 1 on, not {most!r:.100}")
+        raise InvalidUsage(
+            f"max_in_flight of the model {spec!r} must be None or a number of calls from 1 on, not {most!r:.100}"
+        )
     return model
 
 
@@ -365,10 +396,19 @@ def open_model(text: str, context: Context) -> Model:
             f"with run_id={context.run_id!r}"
         )
     name = spec.provider if spec.provider in MODELS.addresses else f"{spec.provider}:{spec.name}"
-    if name != spec.provider and "." not in spec.provider and spec.provider not in sys.modules and find_spec(spec.provider) is None:
+    if (
+        name != spec.provider
+        and "." not in spec.provider
+        and spec.provider not in sys.modules
+        and find_spec(spec.provider) is None
+    ):
         raise _unknown_provider(text, spec.provider)
     found = MODELS.find_or_function(name, Model)
-    return found.open(spec, context) if isinstance(found, type) and issubclass(found, Model) else FunctionModel(found, text)
+    return (
+        found.open(spec, context)
+        if isinstance(found, type) and issubclass(found, Model)
+        else FunctionModel(found, text)
+    )
 
 
 def _unknown_provider(text: str, provider: str) -> InvalidUsage:

@@ -63,7 +63,9 @@ class OpenAIWire(HttpModel):
         }
         if self.capabilities.cache_floor is not None:
             parameters["prompt_cache_key"] = self._cache_key
-        if self.capabilities.explicit_cache:  # else the changing part is written into the cache, too, for a higher price
+        if (
+            self.capabilities.explicit_cache
+        ):  # else the changing part is written into the cache, too, for a higher price
             parameters["prompt_cache_options"] = {"mode": "explicit"}
         return {name: value for name, value in parameters.items() if value is not None}
 
@@ -135,7 +137,9 @@ class OpenAIModel(OpenAIWire):
         for pair in zip(calls, samples, strict=False):
             yield pair
 
-    async def _streamed(self, calls: Sequence[Call], asked: Call, sender: Sender) -> AsyncGenerator[tuple[Call, Sample]]:
+    async def _streamed(
+        self, calls: Sequence[Call], asked: Call, sender: Sender
+    ) -> AsyncGenerator[tuple[Call, Sample]]:
         """Take several samples, each as soon as it is finished. The last one has what the usage of all leaves for it."""
         arrived = asyncio.Queue[tuple[int, str, str] | None]()
         client = Streaming(sender, len(calls), lambda *choice: arrived.put_nowait(choice))
@@ -146,7 +150,12 @@ class OpenAIModel(OpenAIWire):
             while (choice := await arrived.get()) is not None:
                 index, text, finish = choice
                 early[index] = self._meter.guessed(asked, text)
-                sample = Sample(text=self._redaction.without_key(text), finish=known_finish(finish), usage=early[index], model=self.name)
+                sample = Sample(
+                    text=self._redaction.without_key(text),
+                    finish=known_finish(finish),
+                    usage=early[index],
+                    model=self.name,
+                )
                 yield calls[index], sample
             samples = dict(zip(client.indexes, taking.result(), strict=False))
         finally:
@@ -166,12 +175,18 @@ class OpenAIModel(OpenAIWire):
     def _checked_effort(self) -> str | None:
         if not self._weighs:
             if "ballots" in self._options or "at_least" in self._options:
-                raise InvalidUsage(f"{self.name} weighs options only with ballots={LOGPROBS}, and at_least goes with it")
+                raise InvalidUsage(
+                    f"{self.name} weighs options only with ballots={LOGPROBS}, and at_least goes with it"
+                )
             return super()._checked_effort()
         efforts = self.capabilities.efforts or ()
         effort = super()._checked_effort() if "effort" in self._options or "none" not in efforts else "none"
         if not self.capabilities.takes(self.capabilities.logprobs, effort):
-            hint = "; it does with effort=none" if "none" in efforts else "; openai-decisions:gpt-6-luna weighs options, too"
+            hint = (
+                "; it does with effort=none"
+                if "none" in efforts
+                else "; openai-decisions:gpt-6-luna weighs options, too"
+            )
             raise InvalidUsage(f"{self.name} gives no log-probabilities while it reasons{hint}")
         return effort
 
@@ -209,7 +224,9 @@ class OpenAIModel(OpenAIWire):
         reply = _decode(body)
         kept = sorted(reply.choices, key=lambda choice: choice.index)[: call.samples]
         usage, served = self._counted(reply, has_reasoning=any(each.message.reasons for each in kept))
-        usages = [usage] if len(kept) == 1 else self._meter.split(usage, [len(each.message.text) for each in kept], served)
+        usages = (
+            [usage] if len(kept) == 1 else self._meter.split(usage, [len(each.message.text) for each in kept], served)
+        )
         return [self._sample_of(choice, each, call) for choice, each in zip(kept, usages, strict=True)]
 
     def _counted(self, reply: _Reply, *, has_reasoning: bool) -> tuple[Usage, str | None]:
@@ -245,14 +262,14 @@ class _Counts(Struct):
 
 
 class ReadDetails(Struct):
-    """The parts of the input tokens."""
+    """Parts of the input tokens."""
 
     cached_tokens: Raw = Raw()
     cache_write_tokens: Raw = Raw()
 
 
 class WrittenDetails(Struct):
-    """The parts of the output tokens."""
+    """Parts of the output tokens."""
 
     reasoning_tokens: Raw = Raw()
 

@@ -33,8 +33,13 @@ class OpenAIDecisions(OpenAIWire):
 
     def _content(self, call: Call, parameters: Mapping[str, Any]) -> dict[str, Any]:  # noqa: ARG002 - it has none
         asked, options = question_in(call), asked_for(call)
-        messages = [{"role": role, "content": text} for role, text in (("system", asked.system), ("user", asked.user)) if text]
-        choices = [{"value": value if isinstance(value := options.values[name], bool) else name} for name in in_order(call, options)]
+        messages = [
+            {"role": role, "content": text} for role, text in (("system", asked.system), ("user", asked.user)) if text
+        ]
+        choices = [
+            {"value": value if isinstance(value := options.values[name], bool) else name}
+            for name in in_order(call, options)
+        ]
         question = {"type": "choice", "instructions": f"Which value of `{options.field}` is right?", "choices": choices}
         return {"model": self.model, "input": messages, "questions": [question]}
 
@@ -56,7 +61,10 @@ class OpenAIDecisions(OpenAIWire):
         answer = _first(reply.answers)
         if answer.type == REFUSAL:
             return msgspec.structs.replace(written, finish=REFUSAL)
-        found = {str(each.value).lower() if isinstance(each.value, bool) else each.value: each.probability for each in answer.probabilities}
+        found = {
+            str(each.value).lower() if isinstance(each.value, bool) else each.value: each.probability
+            for each in answer.probabilities
+        }
         return weighed(asked_for(call), found, written)
 
 

@@ -47,14 +47,14 @@ class Rates(BaseModel):
 
 
 class LongRates(Rates):
-    """The rates of calls with long prompts."""
+    """Rates of calls with long prompts."""
 
     tokens: Annotated[int, Field(ge=1)]
     """They hold for all tokens of a call whose prompt has more tokens than this."""
 
 
 class OwnPrice(Rates):
-    """The price of one model in a user's file of prices."""
+    """Price of one model in a user's file of prices."""
 
     above: tuple[LongRates, ...] = ()
 
@@ -83,7 +83,9 @@ def _own_price(name: object, price: object, where: str) -> OwnPrice:
     if isinstance(price, OwnPrice):
         return price
     if not isinstance(price, Mapping):
-        raise InvalidUsage(f"{where}: {name!r} needs a table with input and output, in US dollars per million tokens, not {price!r:.100}")
+        raise InvalidUsage(
+            f"{where}: {name!r} needs a table with input and output, in US dollars per million tokens, not {price!r:.100}"
+        )
     try:
         return OwnPrice(**price)
     except ValidationError as error:
@@ -102,7 +104,7 @@ def _own_price(name: object, price: object, where: str) -> OwnPrice:
 
 
 class PriceTier(Struct, frozen=True):
-    """The rates of calls whose prompt has more than a number of tokens."""
+    """Rates of calls whose prompt has more than a number of tokens."""
 
     above: int
     input: float
@@ -130,7 +132,12 @@ class Tariff:
     """
 
     def __init__(
-        self, standard: Steps, tiers: Mapping[str, Steps] | None = None, *, is_own: bool = False, asked: str | None = None
+        self,
+        standard: Steps,
+        tiers: Mapping[str, Steps] | None = None,
+        *,
+        is_own: bool = False,
+        asked: str | None = None,
     ) -> None:
         self._standard = standard
         self._tiers = {**{name: tuple(step.halved() for step in standard) for name in HALF_PRICE}, **(tiers or {})}
@@ -183,7 +190,9 @@ def flat_tariff(price_in: float, price_out: float, *, asked: str | None = None) 
     return Tariff((PriceTier(0, price_in, price_out, price_in, price_in),), is_own=True, asked=asked)
 
 
-def tariff_of(names: Sequence[str], base_url: str, own: Mapping[str, Any], *, asked: str | None = None) -> Tariff | None:
+def tariff_of(
+    names: Sequence[str], base_url: str, own: Mapping[str, Any], *, asked: str | None = None
+) -> Tariff | None:
     """Look up the tariff of a model; None if its price is unknown.
 
     Args:
@@ -209,14 +218,20 @@ def tariff_of(names: Sequence[str], base_url: str, own: Mapping[str, Any], *, as
     standard = _steps(_dearest(model))
     if standard is None:
         return None
-    tiers = {name: steps for name, context in _service_tiers(model) if (steps := _steps(_dearest(model, context))) is not None}
+    tiers = {
+        name: steps
+        for name, context in _service_tiers(model)
+        if (steps := _steps(_dearest(model, context))) is not None
+    }
     return Tariff(standard, tiers, asked=asked)
 
 
 def _own_steps(price: OwnPrice) -> Iterator[PriceTier]:
     for above, rates in [(0, price), *sorted(((long.tokens, long) for long in price.above), key=lambda each: each[0])]:
         cached = rates.input if rates.cached is None else rates.cached
-        yield PriceTier(above, rates.input, rates.output, cached, rates.input if rates.cache_write is None else rates.cache_write)
+        yield PriceTier(
+            above, rates.input, rates.output, cached, rates.input if rates.cache_write is None else rates.cache_write
+        )
 
 
 def _service_tiers(model: ModelInfo) -> Iterator[tuple[str, dict[str, str]]]:
@@ -230,7 +245,10 @@ def _service_tiers(model: ModelInfo) -> Iterator[tuple[str, dict[str, str]]]:
 def _dearest(model: ModelInfo, context: Mapping[str, str] | None = None) -> ModelPrice:
     """Choose today's prices; where hours differ those of the dearest hour, which are an upper bound."""
     now = datetime.now(UTC)
-    return max((model.get_prices(now.replace(hour=hour), context) for hour in _HOURS), key=lambda price: _at(price.output_mtok, 0) or 0)
+    return max(
+        (model.get_prices(now.replace(hour=hour), context) for hour in _HOURS),
+        key=lambda price: _at(price.output_mtok, 0) or 0,
+    )
 
 
 def _steps(price: ModelPrice) -> Steps | None:
@@ -246,7 +264,11 @@ def _steps(price: ModelPrice) -> Steps | None:
         assert output_usd is not None
         steps.append(
             PriceTier(
-                start, input_usd, output_usd, input_usd if cached_usd is None else cached_usd, input_usd if write_usd is None else write_usd
+                start,
+                input_usd,
+                output_usd,
+                input_usd if cached_usd is None else cached_usd,
+                input_usd if write_usd is None else write_usd,
             )
         )
     return tuple(steps)

@@ -31,10 +31,19 @@ class ResponsesModel(OpenAIWire):
     substitutes: ClassVar = {"temperature": None, "reasoning.effort": None, **CACHING}
 
     def _parameters(self, call: Call) -> dict[str, Any]:
-        parameters = {**super()._parameters(call), "max_output_tokens": max(LEAST_OUTPUT_TOKENS, call.max_output_tokens), "store": False}
+        parameters = {
+            **super()._parameters(call),
+            "max_output_tokens": max(LEAST_OUTPUT_TOKENS, call.max_output_tokens),
+            "store": False,
+        }
         if self._has_schema:
             schema = strict_schema(call.reply)
-            parameters["text.format"] = {"type": "json_schema", "name": schema_name(call.reply), "schema": schema, "strict": True}
+            parameters["text.format"] = {
+                "type": "json_schema",
+                "name": schema_name(call.reply),
+                "schema": schema,
+                "strict": True,
+            }
         return parameters
 
     def _content(self, call: Call, parameters: Mapping[str, Any]) -> dict[str, Any]:
@@ -49,7 +58,9 @@ class ResponsesModel(OpenAIWire):
         reply = _decode(body)
         if reply.status == "failed":
             error = reply.error or _Failure()
-            return ModelUnavailable("busy" if error.code == "rate_limit_exceeded" else "server", f"{error.code}: {error.message}")
+            return ModelUnavailable(
+                "busy" if error.code == "rate_limit_exceeded" else "server", f"{error.code}: {error.message}"
+            )
         parts = [part for item in reply.output for part in item.content or ()]
         refusals = [part.refusal for part in parts if part.refusal]
         counts = read_or_empty(reply.usage, _Counts)

@@ -134,6 +134,7 @@ class _Reply:
     def whole(self) -> bytes:
         """Build the reply as one that is not streamed."""
         choices = [
-            {"index": index, "message": self._message(index), "finish_reason": self.finished[index]} for index in sorted(self.finished)
+            {"index": index, "message": self._message(index), "finish_reason": self.finished[index]}
+            for index in sorted(self.finished)
         ]
         return msgspec.json.encode({"choices": choices, **self._more})

@@ -34,7 +34,7 @@ PROBE_S = (1.0, 30.0)
 
 
 class Throttle:
-    """The limit of calls in flight to one model."""
+    """Limit of calls in flight to one model."""
 
     def __init__(self) -> None:
         self._limit = float(START)
@@ -64,7 +64,7 @@ class Throttle:
 
     @property
     def limit(self) -> int:
-        """The limit, where the provider is not out."""
+        """Limit, where the provider is not out."""
         return int(self._limit)
 
     def allowed(self, now_s: float) -> int:

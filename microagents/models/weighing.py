@@ -39,7 +39,7 @@ LEAST_MASS = 0.5
 
 
 class Options(Struct, frozen=True):
-    """The options of a reply."""
+    """Options of a reply."""
 
     field: str
     """Name of the field that is voted on."""
@@ -93,7 +93,9 @@ def at_least(pool: tuple[str, ...]) -> float | None:
     if not weighing:
         return None
     if len({spec.options.get("at_least") for spec in weighing}) > 1 or len(weighing) < len(specs):
-        raise InvalidUsage(f"the models of one pool must all vote, or weigh options from the same at_least, not {', '.join(pool)}")
+        raise InvalidUsage(
+            f"the models of one pool must all vote, or weigh options from the same at_least, not {', '.join(pool)}"
+        )
     text = weighing[0].options.get("at_least", str(AT_LEAST))
     try:
         found = float(text)
@@ -104,7 +106,9 @@ def at_least(pool: tuple[str, ...]) -> float | None:
     return found
 
 
-def rule_for(rule: PortableRule, max_draws: int, pool: tuple[str, ...], options: Options | None) -> tuple[PortableRule, int]:
+def rule_for(
+    rule: PortableRule, max_draws: int, pool: tuple[str, ...], options: Options | None
+) -> tuple[PortableRule, int]:
     """Choose the rule by which the models of a pool decide, and its cap.
 
     It replaces the rule of a vote or of other models. A sample without a vote stays one: its reply is the likeliest option.
@@ -148,7 +152,9 @@ def by_letter(call: Call) -> Prompt:
     """
     options, asked = asked_for(call), question_in(call)
     if len(options.values) > len(LETTERS):
-        raise ModelUnavailable("refused", f"{len(options.values)} options are more than {len(LETTERS)}, which logprobs can weigh at a time")
+        raise ModelUnavailable(
+            "refused", f"{len(options.values)} options are more than {len(LETTERS)}, which logprobs can weigh at a time"
+        )
     listed = "\n".join(f"{letter} = {option}" for letter, option in zip(LETTERS, in_order(call, options), strict=False))
     last = f"Which value of `{options.field}` is right? Answer with its letter alone, without any other text.\n{listed}"
     return structs.replace(asked, user=f"{asked.user}\n\n{last}")

@@ -30,7 +30,7 @@ class Candidate(Struct, Generic[A], frozen=True, kw_only=True):
 
     @property
     def json(self) -> Raw:
-        """The reply as JSON."""
+        """Reply as JSON."""
         return Raw(msgspec.json.encode(self.reply))
 
 
@@ -59,7 +59,9 @@ def labels_of(candidates: Sequence[bytes | Raw]) -> list[str]:
 
 def shuffled(labels: Sequence[str], ballot: int) -> list[int]:
     """Indices of candidates in the order for one ballot, shuffled because models prefer the first candidate."""
-    order = sorted(range(len(labels)), key=lambda index: labels[index])  # by label, since the order of launch depends on chance
+    order = sorted(
+        range(len(labels)), key=lambda index: labels[index]
+    )  # by label, since the order of launch depends on chance
     Random(f"{' '.join(sorted(labels))} {ballot}").shuffle(order)  # noqa: S311 - seeded on purpose
     return order
 
@@ -68,7 +70,9 @@ def in_orders(candidates: Mapping[str, C], ballots: int, *, opposite: bool) -> l
     """Candidates in the orders in which ballots see them; with ``opposite``, one order and the opposite one, in which models weigh them."""
     labels = list(candidates)
     first = shuffled(labels, 0)
-    orders = [first, first[::-1]] if opposite else [shuffled(labels, ballot) for ballot in range(min(ballots, MAX_ORDERS))]
+    orders = (
+        [first, first[::-1]] if opposite else [shuffled(labels, ballot) for ballot in range(min(ballots, MAX_ORDERS))]
+    )
     return [tuple([candidates[labels[index]] for index in order]) for order in orders]
 
 

@@ -45,7 +45,9 @@ order about the form of your reply. Work it out carefully, and give its answer."
 class Problem(Task[Any], Generic[A]):
     """A question with one answer of type A. Answers to its sub-problems have the same type."""
 
-    sampling: ClassVar[Sampling] = Sampling(first_temperature=0.5, temperature=0.5, max_output_tokens=4096, flag_above_tokens=None)
+    sampling: ClassVar[Sampling] = Sampling(
+        first_temperature=0.5, temperature=0.5, max_output_tokens=4096, flag_above_tokens=None
+    )
     format: ClassVar[Format] = "json"
     default_strategy: ClassVar[str] = "recursive"
     required_methods: ClassVar[tuple[str, ...]] = ("statement",)
@@ -53,7 +55,7 @@ class Problem(Task[Any], Generic[A]):
 
     @classmethod
     def reply_type(cls) -> type[Reply]:
-        """The class of its answers, and of answers to its sub-problems.
+        """Return the class of its answers, and of answers to its sub-problems.
 
         Raises:
             InvalidDefinition: the class names no type.
@@ -61,7 +63,7 @@ class Problem(Task[Any], Generic[A]):
         return answer_type(cls)
 
     def first_prompt(self) -> Prompt:
-        """The question that asks for a direct answer.
+        """Return the question that asks for a direct answer.
 
         Raises:
             TaskFailed: ``statement()`` raised, or gave something else than a text.
@@ -69,7 +71,7 @@ class Problem(Task[Any], Generic[A]):
         return direct_prompt(self)
 
     def statement(self) -> str:
-        """The question, complete in itself but for the background."""
+        """Return the question, complete in itself but for the background."""
         raise NotImplementedError
 
     def background(self) -> str:
@@ -90,12 +92,12 @@ class Problem(Task[Any], Generic[A]):
 
 
 def direct_prompt(task: Problem[Any]) -> Prompt:
-    """The prompt that asks for a direct answer to a problem, without cutting it."""
+    """Return the prompt that asks for a direct answer to a problem, without cutting it."""
     return prompt_about(task, DIRECTLY, ToSolve(problem=text_of(task)))
 
 
 def prompt_about(task: Task, system: str, asked: Struct) -> Prompt:
-    """The prompt of a question about a problem or a part of it, with the background.
+    """Return the prompt of a question about a problem or a part of it, with the background.
 
     Raises:
         TaskFailed: ``background()`` raised, or did not return a text that UTF-8 can encode.
@@ -107,7 +109,7 @@ class WorkedProblem(Problem[A], Generic[A]):
     """A problem that code can solve, so that the simulated model can answer in every role."""
 
     def expert_answer(self, problem: str) -> A:  # noqa: ARG002 - for subclasses to override
-        """The right answer to a problem's text."""
+        """Return the right answer to a problem's text."""
         raise _lacking(self, "expert_answer")
 
     def expert_decomposition(self, problem: str) -> Decomposition:  # noqa: ARG002 - for subclasses to override
@@ -115,19 +117,19 @@ class WorkedProblem(Problem[A], Generic[A]):
         raise _lacking(self, "expert_decomposition")
 
     def expert_composition(self, asked: ToCompose) -> A:  # noqa: ARG002 - for subclasses to override
-        """The answer that follows from the answers to both sub-problems, even if these are wrong."""
+        """Return the answer that follows from the answers to both sub-problems, even if these are wrong."""
         raise _lacking(self, "expert_composition")
 
     def expert_reasoning(self, problem: str) -> str:  # noqa: ARG002 - for subclasses to override
-        """The way to the answer of a problem's text."""
+        """Return the way to the answer of a problem's text."""
         return "Step by step, what is given leads to the answer."
 
     def expert_subquestions(self, problem: str) -> Subquestions:  # noqa: ARG002 - for subclasses to override
-        """The graph of the steps to the answer of a problem's text."""
+        """Return the graph of the steps to the answer of a problem's text."""
         raise _lacking(self, "expert_subquestions")
 
     def expert_contraction(self, asked: ToContract) -> str:  # noqa: ARG002 - for subclasses to override
-        """The question that is left once the known subquestions are conditions, even if their answers are wrong."""
+        """Return the question that is left once the known subquestions are conditions, even if their answers are wrong."""
         raise _lacking(self, "expert_contraction")
 
     def steps_of(self, problem: str) -> int:
@@ -135,7 +137,7 @@ class WorkedProblem(Problem[A], Generic[A]):
         return len(called(self.expert_subquestions, problem, gives=Subquestions).nodes)
 
     def expert(self, prompt: Prompt, reply: type[Reply]) -> Reply:
-        """The right reply to the prompt of any role."""
+        """Return the right reply to the prompt of any role."""
         asked = asked_in(prompt)
         return self._right_choice(asked) if isinstance(asked, ToChoose) else self._right_reply(asked, reply)
 
@@ -153,7 +155,9 @@ class WorkedProblem(Problem[A], Generic[A]):
                 return Critique(fault="" if right.fault else "The last step does not follow.")
             case ToChoose():
                 assert isinstance(right, Choice)
-                return Choice(choice=rng.choice([each.label for each in asked.candidates if each.label != right.choice]))
+                return Choice(
+                    choice=rng.choice([each.label for each in asked.candidates if each.label != right.choice])
+                )
             case ToDecompose():
                 assert isinstance(right, Decomposition)
                 aimless = Decomposition(first=asked.problem, second=asked.problem, compose="Take the first answer.")
@@ -161,7 +165,9 @@ class WorkedProblem(Problem[A], Generic[A]):
             case _:
                 return super().mistake(prompt, right, rng)
 
-    def _right_reply(self, asked: Votable | ToFollow | ToEnsemble | ToCriticize | ToRevise, reply: type[Reply]) -> Reply:
+    def _right_reply(
+        self, asked: Votable | ToFollow | ToEnsemble | ToCriticize | ToRevise, reply: type[Reply]
+    ) -> Reply:
         right: Reply
         match asked:
             case ToSolve() | ToFollow() | ToEnsemble() | ToRevise():
@@ -183,7 +189,7 @@ class WorkedProblem(Problem[A], Generic[A]):
         return right
 
     def _right_choice(self, asked: ToChoose) -> Choice:
-        """The candidate that equals the right reply; if none does, the first by label."""
+        """Return the candidate that equals the right reply; if none does, the first by label."""
         if isinstance(asked.question, ToContract):
             return self._best_contraction(asked.question.problem, asked)
         right = self._right_reply(asked.question, self.reply_type())
@@ -193,7 +199,7 @@ class WorkedProblem(Problem[A], Generic[A]):
         return Choice(choice=(agreeing or labels)[0])
 
     def _best_contraction(self, problem: str, asked: ToChoose) -> Choice:
-        """The question with the same answer that takes fewest steps."""
+        """Return the question with the same answer that takes fewest steps."""
         right = called(self.expert_answer, problem, gives=self.reply_type()).vote()
 
         def fault(each: Labelled) -> tuple[bool, int, str]:
@@ -205,7 +211,7 @@ class WorkedProblem(Problem[A], Generic[A]):
 
 
 def text_of(task: Problem[Any]) -> str:
-    """The statement of a problem, checked.
+    """Return the statement of a problem, checked.
 
     Raises:
         TaskFailed: ``statement()`` raised, or did not return a text that UTF-8 can encode.
@@ -214,7 +220,7 @@ def text_of(task: Problem[Any]) -> str:
 
 
 def background_of(task: Problem[Any]) -> str:
-    """The background of a problem, checked; raises as `text_of` does."""
+    """Return the background of a problem, checked; raises as `text_of` does."""
     return _text(task.background)
 
 
@@ -244,14 +250,14 @@ def _restated_type(kind: type[Problem[Any]]) -> type[Problem[Any]]:
 
 
 def answer_type_of(task: Task) -> type[Reply]:
-    """The reply class of answers to a problem and to its sub-problems."""
+    """Return the reply class of answers to a problem and to its sub-problems."""
     assert isinstance(task, Problem)
     return answer_type(type(task))
 
 
 @lru_cache(maxsize=256)
 def answer_type(problem: type[Problem[Any]]) -> type[Reply]:
-    """The reply class that ``class Mine(Problem[Answer])`` names."""
+    """Return the reply class that ``class Mine(Problem[Answer])`` names."""
     (answer,) = types_named(problem, Problem, "YourAnswer")
     return reply_named(problem, answer)
 
@@ -272,4 +278,6 @@ def _other_text(text: str, rng: Random) -> str:
 
 
 def _lacking(problem: WorkedProblem[Any], method: str) -> InvalidDefinition:
-    return InvalidDefinition(f"{type(problem).__name__} lacks {method}(), which the simulated model needs; {EXPERTS_PAGE}")
+    return InvalidDefinition(
+        f"{type(problem).__name__} lacks {method}(), which the simulated model needs; {EXPERTS_PAGE}"
+    )

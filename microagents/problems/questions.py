@@ -38,7 +38,7 @@ class Decomposition(Reply, frozen=True):
         return not (self.first.strip() and self.second.strip() and self.compose.strip())
 
     def vote(self) -> Hashable:
-        """The three texts without regard to spacing; all atomic decompositions are equal."""
+        """Return the three texts without regard to spacing; all atomic decompositions are equal."""
         return None if self.is_atomic else tuple(one_spaced(text) for text in (self.first, self.second, self.compose))
 
 
@@ -52,7 +52,7 @@ class Choice(Reply, frozen=True):
     choice: str
 
     def vote(self) -> str:
-        """The label, without regard to case and blanks."""
+        """Return the label, without regard to case and blanks."""
         return self.choice.strip().upper()
 
 
@@ -71,7 +71,7 @@ class Subquestions(CheckedReply, frozen=True):
     nodes: Annotated[tuple[Subquestion, ...], Meta(min_length=1, max_length=MAX_SUBQUESTIONS)]
 
     def flaw(self) -> str | None:
-        """The flag of subquestions that are no directed acyclic graph. None is repaired."""
+        """Return the flag of subquestions that are no directed acyclic graph. None is repaired."""
         if not all(node.question.strip() for node in self.nodes):
             return EMPTY_QUESTION
         if any(index not in range(len(self.nodes)) for node in self.nodes for index in node.needs):
@@ -85,8 +85,10 @@ class Subquestions(CheckedReply, frozen=True):
         return None
 
     def vote(self) -> Hashable:
-        """The subquestions without regard to spacing, and to the order in which one names what it needs."""
-        return tuple((one_spaced(node.question), one_spaced(node.answer), tuple(sorted({*node.needs}))) for node in self.nodes)
+        """Return the subquestions without regard to spacing, and to the order in which one names what it needs."""
+        return tuple(
+            (one_spaced(node.question), one_spaced(node.answer), tuple(sorted({*node.needs}))) for node in self.nodes
+        )
 
     @property
     def independent(self) -> list[Subquestion]:
@@ -116,11 +118,11 @@ class Contraction(CheckedReply, frozen=True):
     question: str
 
     def flaw(self) -> str | None:
-        """The flag of a blank question."""
+        """Return the flag of a blank question."""
         return None if self.question.strip() else EMPTY_QUESTION
 
     def vote(self) -> Hashable:
-        """The question without regard to spacing."""
+        """Return the question without regard to spacing."""
         return one_spaced(self.question)
 
 
@@ -248,7 +250,7 @@ _decoder: msgspec.json.Decoder[Asked] = msgspec.json.Decoder(Asked)
 
 
 def prompt_of(system: str, asked: Struct, background: str = "") -> Prompt:
-    """The prompt of a question: the user prompt is its data as one JSON object.
+    """Return the prompt of a question: the user prompt is its data as one JSON object.
 
     Args:
         system: the instructions.
@@ -281,10 +283,14 @@ def data_in(prompt: Prompt, decoder: msgspec.json.Decoder[D], subject: str) -> D
         raise InvalidDefinition(f"{prompt.user!r:.80} is no question about {subject}: {error}") from None
 
 
-def without_cycles(proposed: Iterable[Decomposition], problem: str, above: Iterable[bytes]) -> tuple[Decomposition, ...]:
+def without_cycles(
+    proposed: Iterable[Decomposition], problem: str, above: Iterable[bytes]
+) -> tuple[Decomposition, ...]:
     """Drop decompositions that repeat the problem or one of its ancestors (``above``), since these would never end."""
     seen = {*above, problem_id(problem)}
-    return tuple([each for each in proposed if each.is_atomic or not seen & {problem_id(each.first), problem_id(each.second)}])
+    return tuple(
+        [each for each in proposed if each.is_atomic or not seen & {problem_id(each.first), problem_id(each.second)}]
+    )
 
 
 def problem_id(problem: str) -> bytes:

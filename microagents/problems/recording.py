@@ -18,7 +18,7 @@ from microagents.work.recorded import RecordedWork
 
 
 class ElectionRecord(Struct, frozen=True, kw_only=True):
-    """The records of one election of a turn: the samples drawn there, or the vote on them."""
+    """Records of one election of a turn: the samples drawn there, or the vote on them."""
 
     outcome: str | None = "sampled"
     """None while the election is open."""
@@ -31,24 +31,24 @@ class ElectionRecord(Struct, frozen=True, kw_only=True):
 
     @property
     def replies(self) -> list[bytes]:
-        """The valid replies in launch order; if there are none, the decision of a person."""
+        """Valid replies in launch order; if there are none, the decision of a person."""
         values = [ballot.value for ballot in self.ballots if isinstance(ballot, Ballot)]
         return [self.value] if not values and self.value is not None else values
 
 
 class TurnRecords:
-    """The turns of one input, as a journal records them."""
+    """Turns of one input, as a journal records them."""
 
     def __init__(self, work: RecordedWork[Any, Any]) -> None:
         self._work = work
 
     def concluded(self, at: str) -> Raw | None:
-        """The answer that is recorded at the place of a problem, as JSON."""
+        """Return the answer that is recorded at the place of a problem, as JSON."""
         row = self._work.rows.get(self._work.path_of(at))
         return None if row is None or row.value is None else Raw(row.value)
 
     def drawn(self, at: str) -> ElectionRecord | None:
-        """The samples of a turn, with those that were drawn because too few were valid; None if it has not begun."""
+        """Return the samples of a turn, with those that were drawn because too few were valid; None if it has not begun."""
         drawn, more = self.election(at), self.election(f"{at}/{REDRAW}")
         if drawn is None or more is None:
             return drawn
@@ -61,7 +61,7 @@ class TurnRecords:
         )
 
     def election(self, at: str) -> ElectionRecord | None:
-        """The records at a place, merged with those of the other model that was asked where it is undecided."""
+        """Return the records at a place, merged with those of the other model that was asked where it is undecided."""
         path = self._work.path_of(at)
         first, second = self._record_at(path), self._record_at(path + ESCALATED)
         if first is None or second is None:
@@ -83,7 +83,9 @@ class TurnRecords:
         ballots = (*(() if row is None else row.ballots), *bought)
         costs = [0.0 if row is None else row.cost_usd, *(each.cost_usd for each in bought)]
         return ElectionRecord(
-            outcome=None if row is None or bought else row.outcome,  # with samples after an undecided verdict the election is open again
+            outcome=None
+            if row is None or bought
+            else row.outcome,  # with samples after an undecided verdict the election is open again
             value=None if row is None else row.value,
             ballots=bought or ballots,
             flagged=sum(isinstance(each, Flagged) for each in ballots),
@@ -92,11 +94,15 @@ class TurnRecords:
         )
 
 
-def turn_result(turn: Turn, drawn: ElectionRecord, vote: ElectionRecord | None, candidates: Sequence[Candidate[A]]) -> TurnResult:
-    """The result of a turn with these candidates."""
+def turn_result(
+    turn: Turn, drawn: ElectionRecord, vote: ElectionRecord | None, candidates: Sequence[Candidate[A]]
+) -> TurnResult:
+    """Return the result of a turn with these candidates."""
     replies = [msgspec.json.encode(each.reply) for each in candidates]
     labels = labels_of(replies)
-    votes = [] if vote is None else [_voted_label(ballot.value) for ballot in vote.ballots if isinstance(ballot, Ballot)]
+    votes = (
+        [] if vote is None else [_voted_label(ballot.value) for ballot in vote.ballots if isinstance(ballot, Ballot)]
+    )
     records = [drawn] if vote is None else [drawn, vote]
     outcome, winner = _turn_outcome(drawn, vote, labels)
     if outcome == "agreed" and candidates[0].copies == 1 < drawn.calls:
@@ -118,8 +124,10 @@ def turn_result(turn: Turn, drawn: ElectionRecord, vote: ElectionRecord | None, 
     )
 
 
-def _turn_outcome(drawn: ElectionRecord, vote: ElectionRecord | None, labels: list[str]) -> tuple[TurnOutcome, int | None]:
-    """The outcome of a turn, and the index of the winner."""
+def _turn_outcome(
+    drawn: ElectionRecord, vote: ElectionRecord | None, labels: list[str]
+) -> tuple[TurnOutcome, int | None]:
+    """Return the outcome of a turn, and the index of the winner."""
     if drawn.outcome is None:
         return "open", None
     if drawn.outcome == "undecided":

@@ -49,13 +49,17 @@ class StepRecord(Struct, kw_only=True):
 
     @property
     def last(self) -> SwarmTurn | None:
-        """The last turn with a valid result."""
+        """Last turn with a valid result."""
         return next((turn for turn in reversed(self.turns) if turn.picked is not None), None)
 
     @property
     def result(self) -> str:
-        """The result that later steps see."""
-        return "" if self.last is None or self.last.picked is None else msgspec.json.decode(self.last.picked, type=StepResult).result
+        """Result that later steps see."""
+        return (
+            ""
+            if self.last is None or self.last.picked is None
+            else msgspec.json.decode(self.last.picked, type=StepResult).result
+        )
 
 
 class LoopRecord(Struct, kw_only=True):
@@ -78,7 +82,7 @@ class LoopRecord(Struct, kw_only=True):
 
     @property
     def answer(self) -> Raw | None:
-        """The answer to the problem, as JSON."""
+        """Answer to the problem, as JSON."""
         return None if self.whole is None else self.whole.picked
 
     @property
@@ -88,13 +92,17 @@ class LoopRecord(Struct, kw_only=True):
 
     @property
     def unverified(self) -> list[StepRecord]:
-        """The steps whose last result did not pass."""
+        """Steps whose last result did not pass."""
         return [step for step in self.steps if step.last is not None and step.last.passed is False]
 
     @property
     def lesson(self) -> str:
         """What went wrong, for the next loop."""
-        said = [f"step {each.number} ({each.step}) did not pass: {each.last.feedback}" for each in self.unverified if each.last]
+        said = [
+            f"step {each.number} ({each.step}) did not pass: {each.last.feedback}"
+            for each in self.unverified
+            if each.last
+        ]
         if self.answer is not None:
             return "" if self.passed or self.whole is None else "\n".join([*said, self.whole.feedback])
         failed = next((each for each in self.steps if each.last is None), None)
@@ -108,18 +116,27 @@ class LoopRecord(Struct, kw_only=True):
 
 
 class SwarmRecord(Struct, frozen=True, kw_only=True):
-    """The recorded work on one problem."""
+    """Recorded work on one problem."""
 
     problem: str
     loops: tuple[LoopRecord, ...]
 
 
 def swarm_record(
-    work: RecordedWork[Any, Any], problem: str, loops: Sequence[LoopRecord], *, workers: Sequence[int], names: Sequence[str]
+    work: RecordedWork[Any, Any],
+    problem: str,
+    loops: Sequence[LoopRecord],
+    *,
+    workers: Sequence[int],
+    names: Sequence[str],
 ) -> SwarmRecord:
-    """The loops that have begun, with what the journal alone tells: flags, costs, and whose reply was picked."""
+    """Return the loops that have begun, with what the journal alone tells: flags, costs, and whose reply was picked."""
     for loop in loops:
-        for turn in [loop.plan, *(turn for step in loop.steps for turn in step.turns), *([loop.whole] if loop.whole else [])]:
+        for turn in [
+            loop.plan,
+            *(turn for step in loop.steps for turn in step.turns),
+            *([loop.whole] if loop.whole else []),
+        ]:
             _fill_in(work, turn, workers, names)
         for step in loop.steps:
             step.turns = [turn for turn in step.turns if turn.workers]

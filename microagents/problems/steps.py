@@ -41,7 +41,7 @@ class Plan(CheckedReply, frozen=True):
         return None if all(step.strip() for step in self.steps) else EMPTY
 
     def vote(self) -> Hashable:
-        """The steps without regard to spacing."""
+        """Return the steps without regard to spacing."""
         return tuple(one_spaced(step) for step in self.steps)
 
 
@@ -56,7 +56,7 @@ class StepResult(CheckedReply, frozen=True):
         return flaw_of(self.result) or (UNSURE if self.confidence < LEAST_CONFIDENCE else None)
 
     def vote(self) -> str:
-        """The result without regard to spacing."""
+        """Return the result without regard to spacing."""
         return one_spaced(self.result)
 
 
@@ -67,7 +67,7 @@ class Pick(Reply, frozen=True):
     choice: str
 
     def vote(self) -> str:
-        """The label, without regard to case and blanks."""
+        """Return the label, without regard to case and blanks."""
         return self.choice.strip().upper()
 
 
@@ -173,7 +173,7 @@ def step_question_in(prompt: Prompt) -> AskedInSteps:
 
 
 def flaw_of(text: str) -> str | None:
-    """The red flag of a text in prose; None for none."""
+    """Return the red flag of a text in prose; None for none."""
     if not text.strip():
         return EMPTY
     if len(text) > MAX_RESULT_CHARS:

@@ -30,7 +30,7 @@ class Turn(StrEnum):
 
 
 class Solution(Struct, frozen=True, kw_only=True):
-    """The answer to a problem."""
+    """Answer to a problem."""
 
     answer: Raw
     """The reply, as JSON."""
@@ -58,7 +58,7 @@ class CandidateResult(Struct, frozen=True, kw_only=True):
 
 
 class TurnResult(Struct, frozen=True, kw_only=True):
-    """The result of a turn at a problem."""
+    """Result of a turn at a problem."""
 
     turn: Turn
     outcome: TurnOutcome
@@ -85,7 +85,9 @@ class SubtreeTotals(Struct, frozen=True, kw_only=True):
     """Number of problems with an undecided turn."""
 
 
-Ending = Literal["transitions", "not picked", "no subquestions", "nothing to contract", "no contraction", "worse", "pruned"]
+Ending = Literal[
+    "transitions", "not picked", "no subquestions", "nothing to contract", "no contraction", "worse", "pruned"
+]
 """Why a chain of states ended: at the greatest number of transitions; because the judge picked another answer; because no valid graph was
 drawn; because no subquestion needs another; because no valid contraction was drawn, or none but repetitions; because the next state was
 judged worse each time; because another state of its depth was judged better."""

@@ -49,14 +49,16 @@ class Prompt(Struct, frozen=True, kw_only=True):
             if not isinstance(value, str):
                 raise TypeError(f"the {name} part of a Prompt must be a text, not {value!r:.100}")
         given: object = self.static_chars
-        if given is not UNSET and (isinstance(given, bool) or not isinstance(given, int) or not 0 <= given <= len(self.user)):
+        if given is not UNSET and (
+            isinstance(given, bool) or not isinstance(given, int) or not 0 <= given <= len(self.user)
+        ):
             raise TypeError(
                 f"static_chars of a Prompt must be a number of characters of its user part, from 0 to {len(self.user)}, not {given!r:.100}"
             )
 
     @property
     def user_parts(self) -> tuple[str, str]:
-        """The constant and the changing part of the user's text; one of them may be empty."""
+        """Constant and the changing part of the user's text; one of them may be empty."""
         count = 0 if isinstance(self.static_chars, UnsetType) else self.static_chars
         return self.user[:count], self.user[count:]
 
@@ -94,7 +96,11 @@ class Usage(Struct, frozen=True, kw_only=True):
     @property
     def visible_tokens(self) -> int | None:
         """Output tokens of the reply's text; None where their number is unknown."""
-        return None if self.output_tokens is None or self.reasoning_tokens is None else self.output_tokens - self.reasoning_tokens
+        return (
+            None
+            if self.output_tokens is None or self.reasoning_tokens is None
+            else self.output_tokens - self.reasoning_tokens
+        )
 
 
 class Sample(Struct, frozen=True, kw_only=True):
@@ -112,7 +118,7 @@ class Sample(Struct, frozen=True, kw_only=True):
 
 
 class _ReplyClass(StructMeta):
-    """The class of reply classes. msgspec knows the options of a class only after ``__init_subclass__``."""
+    """Class of reply classes. msgspec knows the options of a class only after ``__init_subclass__``."""
 
     def __new__(cls, name: str, bases: tuple[type, ...], namespace: dict[str, Any], **options: Any) -> _ReplyClass:
         made = super().__new__(cls, name, bases, namespace, **options)
@@ -195,7 +201,9 @@ def hashable(value: object) -> Hashable:
             return (type(value), *(hashable(getattr(value, name)) for name in value.__struct_fields__))
         if isinstance(value, list | tuple):
             return tuple(hashable(item) for item in value)
-        raise InvalidDefinition(f"{type(value).__name__} {value!r} cannot be compared in a vote; override vote()") from None
+        raise InvalidDefinition(
+            f"{type(value).__name__} {value!r} cannot be compared in a vote; override vote()"
+        ) from None
     return value
 
 
@@ -236,11 +244,15 @@ def _parts(info: types.Type) -> Iterable[types.Type]:
 def _voted(reply: type[Reply]) -> Callable[[Reply], object]:
     names = voted_fields(reply)
     if not names:
-        raise InvalidDefinition(f"add a field that is not Unvoted to {reply.__qualname__}, or override vote(): it has no field to vote on")
+        raise InvalidDefinition(
+            f"add a field that is not Unvoted to {reply.__qualname__}, or override vote(): it has no field to vote on"
+        )
     mixed = {field.name for field in fields_of(reply) if _mixes_numbers(field.type)}.intersection(names)
     if not mixed:
         return attrgetter(*names)
-    return lambda voter: tuple([_typed(getattr(voter, name)) if name in mixed else getattr(voter, name) for name in names])
+    return lambda voter: tuple(
+        [_typed(getattr(voter, name)) if name in mixed else getattr(voter, name) for name in names]
+    )
 
 
 def _mixes_numbers(info: types.Type, above: tuple[types.Type, ...] = ()) -> bool:
@@ -304,7 +316,9 @@ def fields_of(reply: type[Reply]) -> tuple[types.Field, ...]:
         raise InvalidDefinition(f"the fields of {reply.__qualname__} cannot be read from JSON: {error}") from None
     assert isinstance(info, types.StructType)
     if not reply.__struct_config__.frozen:
-        raise InvalidDefinition(f"write class {reply.__name__}(Reply, frozen=True): {reply.__qualname__} can be changed after its vote")
+        raise InvalidDefinition(
+            f"write class {reply.__name__}(Reply, frozen=True): {reply.__qualname__} can be changed after its vote"
+        )
     return info.fields
 
 
@@ -324,7 +338,9 @@ def instructions(reply: type[Reply], form: Format = "lines") -> str:
     """Write the format instructions at the end of a prompt: exactly the form that `replies.parsing.parse` accepts."""
     notes = [f"- {field.encode_name}: {note}" for field in fields_of(reply) if (note := _note(field))]
     if form == "lines":
-        rule = "Every value is plain JSON, in the form shown, directly behind its name; no bold, no quotes around a line."
+        rule = (
+            "Every value is plain JSON, in the form shown, directly behind its name; no bold, no quotes around a line."
+        )
     else:
         rule = "Every value is plain JSON in the form shown."
     return "\n".join([HEADS[form], "", template_of(reply, form), "", rule, *notes])
@@ -332,7 +348,11 @@ def instructions(reply: type[Reply], form: Format = "lines") -> str:
 
 def template_of(reply: type[Reply], form: Format) -> str:
     """Write the form of a reply, for a model to fill in."""
-    return "\n".join(f"{name} = {wanted}" for name, wanted in _forms(reply).items()) if form == "lines" else json_form(reply)
+    return (
+        "\n".join(f"{name} = {wanted}" for name, wanted in _forms(reply).items())
+        if form == "lines"
+        else json_form(reply)
+    )
 
 
 def json_form(reply: type[Reply]) -> str:
@@ -344,7 +364,9 @@ def _forms(reply: type[Reply]) -> dict[str, str]:
     try:
         return {field.encode_name: template(field.type) for field in fields_of(reply)}
     except RecursionError:
-        raise InvalidDefinition(f"{reply.__qualname__} contains itself, which no prompt can show; give it a flat form") from None
+        raise InvalidDefinition(
+            f"{reply.__qualname__} contains itself, which no prompt can show; give it a flat form"
+        ) from None
     except InvalidDefinition as error:
         raise InvalidDefinition(f"{reply.__qualname__} cannot be asked for: {error}") from None
 
@@ -357,7 +379,9 @@ def system_with_instructions(system: str, reply: type[Reply], form: Format) -> s
 
 def with_feedback(asked: Prompt, rejected: Sequence[tuple[Reply, str]], form: Format) -> Prompt:
     """Put earlier answers, and what was found wrong with each, behind a question."""
-    parts = [f"{_EARLIER}{write(reply, form)}\nIt was checked, and it is wrong: {feedback}" for reply, feedback in rejected]
+    parts = [
+        f"{_EARLIER}{write(reply, form)}\nIt was checked, and it is wrong: {feedback}" for reply, feedback in rejected
+    ]
     if not parts:
         return asked
     return structs.replace(asked, user=f"{asked.user}{''.join(parts)}\n\nAnswer again, in the same form.")
@@ -459,7 +483,10 @@ def write(reply: Reply, form: Format = "lines") -> str:
     """Write a reply in the form that `instructions` ask for."""
     if form == "json":
         return _WRITER.encode(reply).decode()
-    return "\n".join(f"{field.encode_name} = {_WRITER.encode(getattr(reply, field.name)).decode()}" for field in fields_of(type(reply)))
+    return "\n".join(
+        f"{field.encode_name} = {_WRITER.encode(getattr(reply, field.name)).decode()}"
+        for field in fields_of(type(reply))
+    )
 
 
 @lru_cache(maxsize=256)

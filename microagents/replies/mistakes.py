@@ -22,7 +22,10 @@ def one_field_altered(right: A, rng: Random) -> A:
     for field in rng.sample(fields_of(type(right)), len(fields_of(type(right)))):
         for _ in range(_TRIES):
             try:  # a mistake has to respect the bounds in the annotation
-                altered = {**msgspec.structs.asdict(right), field.name: _altered(getattr(right, field.name), field.type, rng)}
+                altered = {
+                    **msgspec.structs.asdict(right),
+                    field.name: _altered(getattr(right, field.name), field.type, rng),
+                }
                 wrong = msgspec.convert(altered, type(right))
             except (msgspec.ValidationError, OverflowError):
                 continue

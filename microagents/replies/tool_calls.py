@@ -32,7 +32,7 @@ class ToolCall(Struct, frozen=True, forbid_unknown_fields=True):
     arguments: dict[str, Any] = {}
 
     def key_text(self) -> str:
-        """The call as text that is equal for equal calls, whatever the order of its arguments."""
+        """Return the call as text that is equal for equal calls, whatever the order of its arguments."""
         return canonical({"tool": self.tool, "arguments": self.arguments})
 
 
@@ -76,7 +76,7 @@ def observed(call: ToolCall, outcome: str, text: str) -> str:
 
 
 def fenced(text: str) -> str:
-    """The text of an observation, which cannot close its fence."""
+    """Return the text of an observation, which cannot close its fence."""
     return text.replace("</observation", "<\\/observation")
 
 

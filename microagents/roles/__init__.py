@@ -43,4 +43,6 @@ __all__ = [
     "Voter",
 ]
 
-deploy_by_default(Deployment(role=Voter), Deployment(role=Solver), Deployment(role=RedFlagger), semantic=[Deployment(role=Matcher)])
+deploy_by_default(
+    Deployment(role=Voter), Deployment(role=Solver), Deployment(role=RedFlagger), semantic=[Deployment(role=Matcher)]
+)

@@ -51,21 +51,21 @@ class Consult(RecordedRequest[tuple[A, ...]], Generic[Q, A], frozen=True, kw_onl
     """What the system text says to each of several authors, such as their personas: one prompt each."""
 
     def kept(self, replies: Sequence[Any]) -> Sequence[Any]:
-        """The replies that lead anywhere; by default all."""
+        """Return the replies that lead anywhere; by default all."""
         return replies
 
     def reply_class(self, task: Task) -> type[Reply]:
-        """The class of its replies."""
+        """Return the class of its replies."""
         named = named_reply(type(self))
         return answer_type_of(task) if named is Raw else named
 
     def answered(self, replies: Sequence[Any]) -> tuple[A, ...]:
-        """The answer to it, with these replies of models."""
+        """Return the answer to it, with these replies of models."""
         kept = self.kept(replies)
         return tuple([Raw(msgspec.json.encode(each)) for each in kept] if named_reply(type(self)) is Raw else kept)
 
     def recorded(self, work: RecordedWork[Any, Any]) -> tuple[A, ...]:
-        """The recorded answer."""
+        """Return the recorded answer."""
         reply = self.reply_class(work.task)
         if self.k is not None:
             return self.answered([work.value(self.at, reply)])
@@ -79,11 +79,13 @@ class Consult(RecordedRequest[tuple[A, ...]], Generic[Q, A], frozen=True, kw_onl
 
 @lru_cache(maxsize=256)
 def named_reply(message: type[Consult[Any, Any]]) -> Any:
-    """The class of replies that a subclass of `Consult` names."""
+    """Return the class of replies that a subclass of `Consult` names."""
     return get_args(reply_type(message))[0]
 
 
-async def consulted(work: Work[Any, Any], request: Consult[Any, A], system: str, choices: Sequence[str] = ()) -> tuple[A, ...]:
+async def consulted(
+    work: Work[Any, Any], request: Consult[Any, A], system: str, choices: Sequence[str] = ()
+) -> tuple[A, ...]:
     """Put a question to models.
 
     Raises:
@@ -97,7 +99,9 @@ async def consulted(work: Work[Any, Any], request: Consult[Any, A], system: str,
     given: dict[str, Any] = {"max_draws": request.max_draws, "sampling": request.sampling}
     replies: Sequence[Any]
     if request.k is not None:
-        decision = await work.elect(request.at, prompts, reply, rule=FirstTo(request.k), model=request.model, choices=choices, **given)
+        decision = await work.elect(
+            request.at, prompts, reply, rule=FirstTo(request.k), model=request.model, choices=choices, **given
+        )
         replies = [decision.require()] if request.needed or decision.decided else []
     elif request.at_least is not None:
         given |= {"n": request.samples, "at_least": request.at_least, "needed": request.needed}
@@ -120,11 +124,11 @@ class AskingRole(DurableRole):
         cls.handlers = {**dict.fromkeys(cls.systems, "put"), **cls.handlers}
 
     def system(self, request: Consult[Any, Any], task: Task) -> str:  # noqa: ARG002 - for subclasses to override
-        """The system text for a question."""
+        """Return the system text for a question."""
         return self.systems[type(request)]
 
     def choices(self, request: Consult[Any, Any]) -> Sequence[str]:  # noqa: ARG002 - as above
-        """The votes that a reply may cast; none, the default, for any."""
+        """Return the votes that a reply may cast; none, the default, for any."""
         return ()
 
     async def put(self, request: Consult[Any, A]) -> tuple[A, ...]:

@@ -8,9 +8,10 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 
 from microagents.aio import Notifier, is_cancelled
-from microagents.errors import TaskFailed
+from microagents.errors import PASSING, Aborted, TaskFailed
 from microagents.journal.messages import RecordAnswer, RecordDecision, RecordedDecision, recorded_decision
 from microagents.tools.effect_keys import KeyedBy
+from microagents.user_code import role_failed
 
 OnDecision = Callable[[RecordedDecision], Awaitable[None] | None]
 """Gets each decision once it is durable. A plain function or an async one. What it does happens once under `current_effect_key`."""
@@ -44,7 +45,7 @@ class DecisionCallback:
             self._released.notify()
         self._taken.clear()
 
-    async def run(self) -> TaskFailed:
+    async def run(self) -> TaskFailed | Aborted:
         """Call the callback with each decision; returns its failure, after which it is not called again."""
         while True:
             try:
@@ -55,12 +56,15 @@ class DecisionCallback:
                         if called is not None:
                             await called
                     self._waiting.popleft()
-            except (Exception, asyncio.CancelledError) as error:  # a caller's code may raise anything
+            except (SystemExit, *PASSING):
+                raise
+            except BaseException as error:  # a caller's code may raise anything
                 if isinstance(error, asyncio.CancelledError) and is_cancelled():
                     raise
                 self._on_decision = None
                 self._waiting.clear()
-                return TaskFailed("on_decision()", f"raised {error!r}")
+                failed = role_failed("Recorder", "on_decision()", error)
+                return failed if isinstance(failed, Aborted) else TaskFailed("on_decision()", f"raised {error!r}")
             finally:
                 self._called.notify()
             await self._released.wait()
@@ -77,7 +81,9 @@ def _decided(record: RecordDecision | RecordAnswer, committed_at: str | None) ->
     """A decision from its record; None for an election that stays undecided."""
     path = record.id.path
     if isinstance(record, RecordAnswer):
-        return recorded_decision(path, "once", record.value, (), cost_usd=None, settled_at=None, decided_at=committed_at)
+        return recorded_decision(
+            path, "once", record.value, (), cost_usd=None, settled_at=None, decided_at=committed_at
+        )
     verdict = record.verdict
     if verdict.outcome in ("undecided", "contested") or verdict.winner is None:
         return None

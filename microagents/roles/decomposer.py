@@ -48,5 +48,5 @@ class Decomposer(AskingRole):
     draws_as, systems = "decomposer", {Decompose: SYSTEM, Trace: TRACE_SYSTEM}
 
     def system(self, request: Consult[Any, Any], task: Task) -> str:
-        """The system text, with the form of answers."""
+        """Return the system text, with the form of answers."""
         return super().system(request, task).replace("{form}", json_form(answer_type_of(task)))

@@ -55,7 +55,7 @@ _parts: Mapping[type, str] = {ToDecompose: "cuts", ToTrace: "cuts", ToSolve: "an
 
 
 class Chosen(Struct, frozen=True, kw_only=True):
-    """The candidate that a vote chose."""
+    """Candidate that a vote chose."""
 
     index: int
     """Its index among the candidates of the request."""
@@ -86,7 +86,7 @@ class Ensemble(Consult[ToEnsemble, Trajectory], frozen=True, kw_only=True):
     needed: bool = True
 
     def reply_class(self, task: Task) -> type[Reply]:
-        """The class of trajectories to an answer."""
+        """Return the class of trajectories to an answer."""
         return trajectory_of(answer_type_of(task))
 
 
@@ -128,7 +128,9 @@ class Discriminator(AskingRole):
         election = work.election_id(request.at, question)
         resolution = await work.settle(election, question, await work.hold(election, question))
         if resolution.verdict.outcome == "argmax" and resolution.verdict.probability is None:
-            resolution = structs.replace(resolution, verdict=_with_ties_broken(resolution.verdict, labels, request.copies))
+            resolution = structs.replace(
+                resolution, verdict=_with_ties_broken(resolution.verdict, labels, request.copies)
+            )
         decision = work.commit(resolution, Choice)
         chosen = decision.value if decision.outcome == "argmax" else decision.require()
         assert chosen is not None
@@ -136,7 +138,7 @@ class Discriminator(AskingRole):
 
 
 def _with_ties_broken(verdict: Verdict, labels: list[str], copies: tuple[int, ...]) -> Verdict:
-    """The verdict with ties broken by the number of copies. The tally alone would take the label whose first ballot was launched first."""
+    """Return the verdict with ties broken by the number of copies. The tally alone would take the label launched first."""
     named = [msgspec.json.decode(value, type=Choice).vote() for value, _ in verdict.tally]
     votes = {label: count for label, (_, count) in zip(named, verdict.tally, strict=True)}
     return structs.replace(verdict, leader=named.index(labels[leader_of(votes, labels, copies)]))

@@ -26,6 +26,8 @@ WAIT_S = 0.5
 """The wait before the second time; it grows by as much each time."""
 LOOKED_UP = "look-up"
 """First component of the places of calls that are made before a reply."""
+MAX_KEPT = 20_000
+"""Outcomes of look-ups that an executor remembers: of the oldest ones the inputs are mostly done."""
 KEPT = b"kept outcome\0\0\0\0"
 """In place of the digest of a question, where the outcome of a call is kept."""
 LOST = Called(outcome="unknown", text="the process that made the call died before it heard of the outcome")
@@ -69,9 +71,12 @@ class Executor(DurableRole):
         self._effects: dict[str, asyncio.Task[Called]] = {}
         """Effects under way, by path. The end of the run waits for them."""
         self._kept: dict[str, asyncio.Future[Called]] = {}
-        """Calls that only read and are made once, by path."""
+        """Calls that only read and are made once, by path; the last `MAX_KEPT` of them."""
         self._effect_ended = Notifier()
         self._is_ending = False
+        self._may_begin = asyncio.Event()
+        """Set but while the run is paused."""
+        self._may_begin.set()
 
     async def start(self) -> None:
         """Follow the admission, so that nothing begins once the run is ending."""
@@ -95,11 +100,14 @@ class Executor(DurableRole):
         """
         work = self.work_on(request)
         path = work.path_of(request.at)
+        await self._may_begin.wait()
         if self._is_ending and path not in self._effects:
             raise NotSent(path)
         spec: ToolSpec = work.task.toolbox.specs[request.tool]
         if spec.effect == "read_only":
-            return await (self._kept_outcome(work, request, path) if request.is_kept else self._call(work, request, TRIES))
+            return await (
+                self._kept_outcome(work, request, path) if request.is_kept else self._call(work, request, TRIES)
+            )
         # In a task of its own: where the one who asks is cancelled, or dies and asks again, the effect goes on and is recorded.
         if path not in self._effects:
             self._effects[path] = self._scope.start(self._effect(work, request, spec), lambda: self._end(path))
@@ -108,6 +116,8 @@ class Executor(DurableRole):
     async def _kept_outcome(self, work: Work[Any, Any], request: Execute, path: str) -> Called:
         if path not in self._kept:
             self._kept[path] = self._scope.start(self._kept_call(work, request, path))
+            if len(self._kept) > MAX_KEPT:
+                del self._kept[next(iter(self._kept))]
         return await asyncio.shield(self._kept[path])
 
     async def _kept_call(self, work: Work[Any, Any], request: Execute, path: str) -> Called:
@@ -118,7 +128,11 @@ class Executor(DurableRole):
         """
         called = await self._call(work, request, TRIES)
         place = SampleId(election=ElectionId(path=path, question_digest=KEPT), seq=0)
-        self.tell(RecordDraws(records=(RecordSample(id=place, ballot=Ballot(seq=0, value=msgspec.json.encode(called), cost_usd=0.0)),)))
+        self.tell(
+            RecordDraws(
+                records=(RecordSample(id=place, ballot=Ballot(seq=0, value=msgspec.json.encode(called), cost_usd=0.0)),)
+            )
+        )
         await work.flush()
         return called
 
@@ -141,7 +155,9 @@ class Executor(DurableRole):
         """Make a call that changes the world: after its intention is durable, and never again where that may do it twice."""
         is_intended = await work.recorded(request.at) is not None
         if not is_intended:
-            await work.record_answer(request.at, Intention(tool=request.tool, arguments=request.arguments, effect=spec.effect))
+            await work.record_answer(
+                request.at, Intention(tool=request.tool, arguments=request.arguments, effect=spec.effect)
+            )
         if spec.effect == "idempotent":
             return await self._call(work, request, TRIES)
         called = LOST if is_intended else await self._call(work, request, 1)
@@ -178,7 +194,11 @@ class Executor(DurableRole):
         number = 1
         while True:
             found = await self._tools.look_up(
-                work.task.toolbox, request.tool, EffectKey(request.key), timeout_s=request.timeout_s, most_chars=request.most_chars
+                work.task.toolbox,
+                request.tool,
+                EffectKey(request.key),
+                timeout_s=request.timeout_s,
+                most_chars=request.most_chars,
             )
             if found is None or found.was_made or number == TRIES:
                 return found
@@ -188,8 +208,12 @@ class Executor(DurableRole):
     async def _follow_admission(self) -> None:
         async with aclosing(self.stream(FollowAdmission())) as changes:
             async for admission in changes:
-                if admission == "nothing":
-                    self._is_ending = True
+                self._is_ending = admission == "nothing"
+                if admission == "paused":
+                    self._may_begin.clear()
+                else:
+                    self._may_begin.set()
+                if self._is_ending:
                     break
             # The end of the run waits until this stream is closed: by then every effect under way is recorded.
             while self._effects:

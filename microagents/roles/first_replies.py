@@ -27,7 +27,9 @@ _READ_AS_LAST = (
     'the last one can be read with reading = "last" on the task: set that and begin another run, or look at whole replies with '
     "`microagents step` and make the format simpler"
 )
-_OTHER_REMEDY = "look at the prompt and at whole replies with `microagents step`, and change the prompt or take another model"
+_OTHER_REMEDY = (
+    "look at the prompt and at whole replies with `microagents step`, and change the prompt or take another model"
+)
 
 
 class FirstReplies:
@@ -53,7 +55,9 @@ class FirstReplies:
         """Add the record of a reply, or the text of one."""
         if isinstance(record, RecordReply):
             self._text = record.text if record.id == self._flagged else self._text
-        elif self._replies < SHARE_OF and not isinstance(record.ballot, Rejected):  # a rejected reply may still be mended
+        elif self._replies < SHARE_OF and not isinstance(
+            record.ballot, Rejected
+        ):  # a rejected reply may still be mended
             self._replies += 1
             if isinstance(record.ballot, Flagged):
                 self._flagged = record.id

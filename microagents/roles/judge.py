@@ -77,22 +77,25 @@ class Ruling(Reply, frozen=True):
     choice: str
 
     def vote(self) -> str:
-        """The label, without regard to case and blanks."""
+        """Return the label, without regard to case and blanks."""
         return self.choice.strip().upper()
 
     @classmethod
     def expert(cls, task: Task, prompt: Prompt) -> Self:
-        """The label of the candidate that the task's expert would give; the first one if none is."""
+        """Return the label of the candidate that the task's expert would give; the first one if none is."""
         asked = msgspec.json.decode(prompt.user, type=Dispute)
         reply = task.reply_type()
         assert reply is not None
         right: Reply = called(task.expert, Prompt(system=asked.system, user=asked.user), reply, gives=reply)
-        candidates = [(msgspec.json.decode(each.reply, type=reply).vote() != right.vote(), each.label) for each in asked.candidates]
+        candidates = [
+            (msgspec.json.decode(each.reply, type=reply).vote() != right.vote(), each.label)
+            for each in asked.candidates
+        ]
         return cls(choice=min(candidates)[1])
 
     @classmethod
     def mistake(cls, task: Task, prompt: Prompt, right: Ruling, rng: Random) -> Self:  # noqa: ARG003 - as above
-        """The label of another candidate."""
+        """Return the label of another candidate."""
         asked = msgspec.json.decode(prompt.user, type=Dispute)
         return cls(choice=rng.choice([each.label for each in asked.candidates if each.label != right.choice]))
 
@@ -112,7 +115,7 @@ class Choose(DurableRequest[int | None], frozen=True, kw_only=True):
 
 
 class Picked(Struct, frozen=True, kw_only=True):
-    """The choice of a judge."""
+    """Choice of a judge."""
 
     index: int | None
     """Index of the reply that was picked; None for a call for more."""
@@ -136,7 +139,7 @@ class PickBest(RecordedRequest[Picked], frozen=True, kw_only=True):
     sampling: Sampling
 
     def picked(self, pick: Pick) -> Picked:
-        """The reply that a vote picked.
+        """Return the reply that a vote picked.
 
         Raises:
             InvalidUsage: it is none of the candidates; a person decided for it.
@@ -146,7 +149,7 @@ class PickBest(RecordedRequest[Picked], frozen=True, kw_only=True):
         return Picked(index=index, reason=pick.reason)
 
     def recorded(self, work: RecordedWork[Any, Any]) -> Picked:
-        """The recorded choice."""
+        """Return the recorded choice."""
         return self.picked(work.value(self.at, Pick))
 
 
@@ -162,14 +165,25 @@ class Judge(DurableRole):
         reasoned: dict[str, JudgedCandidate] = {}
         for number, (label, reply) in enumerate(zip(labels, request.candidates, strict=True)):
             asked = prompt_of(REASON_SYSTEM, Disputed(system=prompt.system, user=prompt.user, reply=reply))
-            said = None if work.weighs else await work.draw(f"{request.at}/reason/{number}", asked, Reason, sampling=request.sampling)
-            reasoned[label] = JudgedCandidate(label=label, reply=reply, reason=said.reason if isinstance(said, Reason) else "")
+            said = (
+                None
+                if work.weighs
+                else await work.draw(f"{request.at}/reason/{number}", asked, Reason, sampling=request.sampling)
+            )
+            reasoned[label] = JudgedCandidate(
+                label=label, reply=reply, reason=said.reason if isinstance(said, Reason) else ""
+            )
         prompts = [
             prompt_of(JUDGE_SYSTEM, Dispute(system=prompt.system, user=prompt.user, candidates=candidates))
             for candidates in in_orders(reasoned, MAX_ORDERS, opposite=work.weighs)
         ]
         question = work.question(
-            prompts, Ruling, rule=FirstToAheadBy(request.k), sampling=request.sampling, max_draws=request.max_draws, choices=labels
+            prompts,
+            Ruling,
+            rule=FirstToAheadBy(request.k),
+            sampling=request.sampling,
+            max_draws=request.max_draws,
+            choices=labels,
         )
         election = work.election_id(f"{request.at}/vote", question)
         verdict = await work.hold(election, question)
@@ -195,7 +209,9 @@ class Judge(DurableRole):
         system = PICK_SYSTEM + COPIES * told
         prompts = [
             prompt_about(
-                work.task, system, ToPick(question=request.asked, candidates=candidates, may_ask_for_more=request.may_ask_for_more)
+                work.task,
+                system,
+                ToPick(question=request.asked, candidates=candidates, may_ask_for_more=request.may_ask_for_more),
             )
             for candidates in in_orders(offered, 2 * request.k - 1, opposite=work.weighs)
         ]

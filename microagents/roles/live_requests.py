@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Sequence
-from typing import Any
-
-from msgspec import Struct
+from functools import partial
 
 from microagents.aio import Notifier
 from microagents.elections.election import input_of
 from microagents.errors import MicroagentsError
-from microagents.journal.requests import Decide
+from microagents.journal.requests import Decide, LiveRequest
+from microagents.journal.store import Store
 from microagents.journal.writer import Inline, Writer
 
-READ_EVERY_S = 1.0
-"""Interval at which requests are read, beside every commit."""
+READ_EVERY_S = 0.2
+"""Interval of looks whether there are requests, beside those at every commit."""
 
 
 class LiveRequests:
@@ -23,9 +22,10 @@ class LiveRequests:
 
     Args:
         writer: the journal, which records them first.
+        on_control: called with each request that controls the run, once it is recorded.
     """
 
-    def __init__(self, writer: Writer | Inline) -> None:
+    def __init__(self, writer: Writer | Inline, on_control: Callable[[LiveRequest], None]) -> None:
         # Virtual time would never stand still if it waited for requests; without a journal no other process knows the run.
         self._writer = writer if isinstance(writer, Writer) else None
         self._one_at_a_time = asyncio.Lock()
@@ -35,14 +35,14 @@ class LiveRequests:
         self._untold: set[str] = set()
         """Paths of decisions that `decided_inputs` has not told."""
         self._changed = Notifier()
-        self._handlers: dict[type[Struct], Callable[[Any], None]] = {Decide: self._decide}
+        self._on_control = on_control
 
     async def start(self) -> None:
         """Take up the requests that took effect in an earlier sitting, and those that came since."""
         if self._writer is None:
             return
         self._decisions = await self._writer.do(lambda store: store.decisions_on_open_elections())
-        await self.take()
+        await self._take(is_left=True)
 
     async def keep_taking(self) -> None:
         """Take requests as they come, until the journal cannot be written: the recorder's next commit says why."""
@@ -64,13 +64,20 @@ class LiveRequests:
 
     async def take(self) -> None:
         """Take the requests that are there now; none in virtual time, and in a run without a journal."""
+        await self._take(is_left=False)
+
+    async def _take(self, *, is_left: bool) -> None:
         if self._writer is None:
             return
         async with self._one_at_a_time:
             for request in await self._writer.do(lambda store: store.new_requests()):
-                refused = await self._writer.do(lambda store, request=request: store.take_request(request))  # type: ignore[misc]
-                if refused is None:
-                    self._handlers[type(request.ask)](request.ask)
+                refused = await self._writer.do(partial(_record, request, is_left))
+                if refused is not None:
+                    continue
+                if isinstance(request.ask, Decide):
+                    self._decide(request.ask)
+                else:
+                    self._on_control(request)
 
     def _decide(self, ask: Decide) -> None:
         self._decisions[ask.path] = ask.value.encode()
@@ -92,3 +99,7 @@ class LiveRequests:
                     sent[path] = value
                     yield path, value
             await self._changed.wait()
+
+
+def _record(request: LiveRequest, is_left: bool, store: Store) -> str | None:  # noqa: FBT001 - `partial` gives it
+    return store.take_request(request, is_left=is_left)

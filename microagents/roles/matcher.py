@@ -35,12 +35,14 @@ class Match(Reply, frozen=True):
     @classmethod
     def expert(cls, task: Task, prompt: Prompt) -> Self:  # noqa: ARG003 - the hook of the simulated model
         """Whether both replies are the same text but for spacing: a simulated model does not say one thing in two ways."""
-        one, other = (" ".join(bytes(each).decode().split()) for each in msgspec.json.decode(prompt.user, type=ToMatch).replies)
+        one, other = (
+            " ".join(bytes(each).decode().split()) for each in msgspec.json.decode(prompt.user, type=ToMatch).replies
+        )
         return cls(same=one == other)
 
     @classmethod
     def mistake(cls, task: Task, prompt: Prompt, right: Match, rng: Random) -> Self:  # noqa: ARG003 - as above
-        """The opposite."""
+        """Return the opposite."""
         return cls(same=not right.same)
 
 
@@ -50,7 +52,9 @@ class MeanTheSame(Consult[ToMatch, Match], frozen=True, kw_only=True):
     shows_background = False
     k: int | None = 1
     max_draws: int = 5
-    sampling: Sampling = Sampling(first_temperature=0.0, temperature=0.1, max_output_tokens=1024, flag_above_tokens=None)
+    sampling: Sampling = Sampling(
+        first_temperature=0.0, temperature=0.1, max_output_tokens=1024, flag_above_tokens=None
+    )
 
 
 class Matcher(AskingRole):

@@ -17,7 +17,7 @@ from microagents.roles.matcher import Match, MeanTheSame, ToMatch
 
 
 class Meanings:
-    """The groups of one election. Ballots are asked for in launch order, so a comparison goes before the next ballot.
+    """Groups of one election. Ballots are asked for in launch order, so a comparison goes before the next ballot.
 
     Args:
         election: its id.
@@ -50,7 +50,7 @@ class Meanings:
         self._loop = asyncio.get_running_loop()
 
     def counted_as(self, ballot: Ballot, vote: Hashable) -> Ballot | None:
-        """The ballot with the reply of its group that was launched first; None while its group is not known, which is then found out."""
+        """Return the ballot with the first reply of its group; None while the group is not known, which is then found out."""
         representative = self._groups.of(vote)
         if representative is not None:
             return structs.replace(ballot, value=representative)

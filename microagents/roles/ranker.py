@@ -26,5 +26,8 @@ class Ranker(PanelMember):
     draws_as, systems = "ranker", {Rank: SYSTEM}
 
     def choices(self, request: Consult[Any, Any]) -> Sequence[str]:
-        """The rankings of two of the labels."""
-        return [ranking_vote(best, second) for best, second in permutations([each.label for each in request.asked.versions], 2)]
+        """Return the rankings of two of the labels."""
+        return [
+            ranking_vote(best, second)
+            for best, second in permutations([each.label for each in request.asked.versions], 2)
+        ]

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+import asyncio
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import aclosing
+from typing import Any
 
 from msgspec import structs
 
 from microagents.actors import Context, Messenger, Role
 from microagents.aio import Notifier, TaskScope
 from microagents.elections.admission import Admission, Drain, FollowAdmission
-from microagents.errors import MicroagentsError, Stopped, TaskFailed
+from microagents.errors import Aborted, MicroagentsError, Stopped, TaskFailed
 from microagents.journal.books import COMPLETED, Books
 from microagents.journal.commits import Commits
 from microagents.journal.messages import (
@@ -20,6 +22,7 @@ from microagents.journal.messages import (
     Checkpoint,
     Entry,
     FollowDecisions,
+    FollowSettings,
     HasRecords,
     InputEnding,
     OpenElection,
@@ -40,6 +43,7 @@ from microagents.journal.messages import (
     RunOutcome,
     reason_with,
 )
+from microagents.journal.requests import EndRun, LiveRequest, PauseRun, ResumeRun, SetRun, TakenRequest
 from microagents.journal.writer import AnyStore, Inline, JournalConfig, NullStore, Writer
 from microagents.messages import Request
 from microagents.roles.decision_callback import DecisionCallback, OnDecision
@@ -47,6 +51,8 @@ from microagents.roles.first_replies import FirstReplies
 from microagents.roles.live_requests import LiveRequests
 from microagents.roles.run_admission import MAX_DRAIN_S, RunAdmission
 
+SPARE_SHARE = 0.1
+"""Share of what the limits leave that is allotted to calls that do not wait yet."""
 HIGHER_LIMIT = "resume with a higher limit"
 """What the user can do after a limit. A resumed run keeps a limit that is not given."""
 
@@ -91,8 +97,14 @@ class Recorder(Role):
         self._must_stop = Notifier()
         self._reason: MicroagentsError | None = None
         """Why the run must stop although the journal can be written: a limit, once the calls in flight have ended, or a failed callback."""
-        self._has_begun = False
-        """Whether the work on an input has begun."""
+        self._seen_calls, self._seen_s = (0, 0), 0.0
+        """Calls, and those in flight, as they were last reported, and the time since which they are so."""
+        self._began_s: float | None = None
+        """Time of the loop at which the work on an input began; None before."""
+        self._max_time_s: float | None = context.settings.get("max_time_s")
+        self._changed: dict[str, Any] = {}
+        """Settings that were changed in this sitting."""
+        self._settings_changed = Notifier()
 
     async def start(self) -> None:
         """Open the journal.
@@ -106,13 +118,14 @@ class Recorder(Role):
             self._writer = Inline(lambda: null)
         else:
             self._writer = self._journaling.open()
-        self._requests = LiveRequests(self._writer)
+        self._requests = LiveRequests(self._writer, self._take_control)
         self._commits = Commits(self._writer, self._release_decisions, self._requests.notice)
         self._admission = RunAdmission(self._commits)
         try:
             if isinstance(self._writer, Writer):
                 await self._writer.opened()
             self._commits.begin(account := await self._writer.do(self._take_up))
+            self._admission.pause(_by(await self._writer.do(lambda store: store.pause())))
             await self._requests.start()
         except BaseException:  # this recorder is not stopped, and the next one must find the journal unlocked
             await self._writer.close(forget=True)
@@ -141,7 +154,7 @@ class Recorder(Role):
             try:
                 await self._scope.close()
             finally:
-                await self._writer.close(forget=not self._has_begun)
+                await self._writer.close(forget=self._began_s is None)
 
     async def _commit(self) -> None:
         try:
@@ -166,7 +179,7 @@ class Recorder(Role):
             self._check_first_replies(self._first_replies, request.records)
 
     def _kept(self, records: Sequence[RecordSample | RecordReply]) -> Sequence[RecordSample | RecordReply]:
-        """The records that the journal is to keep: with ``keep_texts`` none, no texts."""
+        """Return the records that the journal is to keep: with ``keep_texts`` none, no texts."""
         if self.context.settings.get("keep_texts") != "none":
             return records
         return [each for each in records if isinstance(each, RecordSample)]
@@ -182,19 +195,22 @@ class Recorder(Role):
         """Record calls, a decision, the progress or the ending of an input, and so on."""
         self._commits.add((request,))
 
-    async def allot_calls(self, request: AllotCalls) -> bool:
-        """Record that a solver may send calls; returns whether that is needed, which it is not without a journal.
+    async def allot_calls(self, request: AllotCalls) -> int | None:
+        """Record that a solver may send calls; returns how many, or None without a journal, where it needs no leave.
 
         Raises:
             MicroagentsError: the journal cannot be written.
         """
         if self._commits.null is not None:
-            return False
-        self._commits.add((request,))
+            return None
+        calls, settings = request.calls, {**self.context.settings, **self._changed}
+        if any(settings.get(limit) is not None for limit in ("max_calls", "max_tokens", "max_cost_usd")):
+            calls = await self._writer.do(lambda store: _allotted(request, store.books, settings))
+        self._commits.add((structs.replace(request, calls=calls),))
         await self._commits.flush()
         if self._commits.failure is not None:
             raise self._commits.failure
-        return True
+        return calls
 
     async def ended(self, request: RecordEnding) -> None:
         """Record the ending of the run.
@@ -207,7 +223,9 @@ class Recorder(Role):
             await self._callback.wait(MAX_DRAIN_S)
         if self._commits.failure is not None:
             raise self._commits.failure
-        if isinstance(self._reason, TaskFailed) and request.outcome != "failed":  # the last decisions led to it
+        if (
+            isinstance(self._reason, TaskFailed | Aborted) and request.outcome != "failed"
+        ):  # the last decisions led to it
             raise self._reason
         reason = reason_with(request.reason, request.traceback)
         await self._writer.do(lambda store: store.end(request.outcome, reason, request.result))
@@ -234,6 +252,50 @@ class Recorder(Role):
         if not self._admission.is_ending:
             self._admission.end()
             self._scope.start(self._stop_after_calls(f"{reason}; all decisions so far are kept; {remedy}"))
+
+    async def _end_in_time(self, began_s: float) -> None:
+        """Stop the run after its time, which may change meanwhile."""
+        while True:
+            most_s = self._max_time_s
+            try:
+                async with asyncio.timeout_at(None if most_s is None else began_s + most_s):
+                    await self._settings_changed.wait()
+            except TimeoutError:
+                self._stop(f"--max-time {most_s:g} is reached", "resume it for as long again")
+                return
+
+    def _take_control(self, request: LiveRequest) -> None:
+        """Do what another process asks for."""
+        match request.ask:
+            case PauseRun():
+                self._admission.pause(_by(request))
+            case ResumeRun():
+                self._admission.pause(None)
+            case EndRun(after="nothing"):
+                self._admission.end()
+                self._reason = Stopped(f"ended {_by(request)}; all decisions so far are kept; resume it to go on")
+                self._must_stop.notify()
+            case EndRun(after="calls"):
+                self._stop(f"ended {_by(request)}", "resume it to go on")
+            case EndRun():
+                self._scope.start(self._stop_after_elections(f"ended {_by(request)}"))
+            case SetRun() as ask:
+                self._changed |= ask.changed
+                self._max_time_s = self._changed.get("max_time_s", self._max_time_s)
+                self._settings_changed.notify()
+
+    async def _stop_after_elections(self, reason: str) -> None:
+        await self._admission.drain_elections()
+        self._stop(reason, "resume it to go on")
+
+    async def follow_settings(self, request: FollowSettings) -> AsyncIterator[dict[str, Any]]:  # noqa: ARG002 - the message is the address
+        """Yield the settings that were changed in this sitting, after each change."""
+        sent: dict[str, Any] = {}
+        while True:
+            if self._changed != sent:
+                sent = dict(self._changed)
+                yield sent
+            await self._settings_changed.wait()
 
     async def _stop_after_calls(self, reason: str) -> None:
         await self._admission.drain()
@@ -266,7 +328,17 @@ class Recorder(Role):
             account = self._commits.account
             if self._commits.failure is None:
                 account = await self._writer.do(lambda store: store.account_with_digests())
-        return structs.replace(account, outage=self._admission.outage)
+        admission = self._admission
+        return structs.replace(
+            account, outage=admission.outage, paused=admission.paused, silent_s=self._silent_s(account)
+        )
+
+    def _silent_s(self, account: Account) -> float:
+        """Seconds since the calls in flight were last seen to change."""
+        seen, now_s = (account.calls, account.in_flight), asyncio.get_running_loop().time()
+        if seen != self._seen_calls:
+            self._seen_calls, self._seen_s = seen, now_s
+        return now_s - self._seen_s if account.in_flight > 0 else 0.0
 
     async def recall(self, request: Recall) -> Recalled | None:
         """Return the record at a path."""
@@ -286,7 +358,9 @@ class Recorder(Role):
 
     async def recall_checkpoint(self, request: RecallCheckpoint) -> Checkpoint | None:
         """Return the checkpoint of an input, whose work now begins."""
-        self._has_begun = True  # a conductor asks for the checkpoint before it does anything else
+        if self._began_s is None:  # a conductor asks for the checkpoint before it does anything else
+            self._began_s = asyncio.get_running_loop().time()
+            self._scope.start(self._end_in_time(self._began_s))
         return await self._commits.ask(lambda store: store.checkpoint(request.input))
 
     async def recall_open(self, request: RecallOpen) -> list[OpenElection]:  # noqa: ARG002 - the message is the address
@@ -306,3 +380,28 @@ class Recorder(Role):
         async with aclosing(self._requests.follow_decisions()) as decisions:
             async for each in decisions:
                 yield each
+
+
+def _by(request: LiveRequest | TakenRequest | None) -> str | None:
+    """By whom something was asked for, and why; None without a request."""
+    return None if request is None else f"by {request.who}{request.why and f' ({request.why})'}"
+
+
+def _allotted(request: AllotCalls, books: Books, settings: Mapping[str, Any]) -> int:
+    """Return the calls that wait, as far as the limits have room for the most that they can use, and some ahead.
+
+    After a kill every allotted call counts at its most, and the run must still be able to go on.
+    """
+    account = books.account()
+    bounds = (
+        (settings.get("max_calls"), account.calls + account.lost_in_flight, 1),
+        (settings.get("max_tokens"), account.tokens_at_most, request.call_tokens),
+        (settings.get("max_cost_usd"), account.cost_at_most_usd or 0.0, request.call_usd),
+    )
+    allotted = account.in_flight + sum(books.totals.leased.values())
+    most = request.calls
+    for total, spent, each in bounds:
+        if total is not None and each:
+            left = (total - spent) / each - allotted
+            most = min(most, int(left), request.waiting + int(max(0.0, SPARE_SHARE * left)))
+    return max(most, min(request.waiting, 1))  # a call that waits holds its part of the limits

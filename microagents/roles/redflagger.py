@@ -45,11 +45,13 @@ class RedFlagger(Role):
         flag = judged[key]
         if flag is not None:
             return Flagged(seq=seq, flag=flag, cost_usd=cost_usd)
-        return Ballot(seq=seq, value=value, cost_usd=cost_usd, shares=request.sample.shares, fallback=request.sample.fallback)
+        return Ballot(
+            seq=seq, value=value, cost_usd=cost_usd, shares=request.sample.shares, fallback=request.sample.fallback
+        )
 
 
 def _reply_or_flag(request: Screen, task: Task) -> Reply | str:
-    """The reply in a sample, or the name of its red flag, the task's own left out."""
+    """Return the reply in a sample, or the name of its red flag, the task's own left out."""
     flag = flag_unread(request.sample, request.flag_above_tokens)
     if flag is not None:
         return flag

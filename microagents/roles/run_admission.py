@@ -11,6 +11,8 @@ from microagents.journal.commits import Commits
 
 MAX_DRAIN_S = 60.0
 """Longest wait for calls in flight when a run is ended early."""
+IDLE_S = 0.5
+"""Time without a record and without a call in flight after which no election is open."""
 
 
 class RunAdmission:
@@ -31,10 +33,16 @@ class RunAdmission:
         """Whether nothing more is admitted."""
         self.outage: str | None = None
         """Why a provider does not deliver; None while all do."""
+        self.paused: str | None = None
+        """By whom and why the run is paused; None if it is not."""
+        self._is_draining = False
+        """Whether no more elections are admitted."""
 
     def _update(self) -> None:
         """Admit what the commits allow now."""
-        admission: Admission = "nothing" if self.is_ending else "draws" if self._commits.is_behind else "elections"
+        admission: Admission = "draws" if self._commits.is_behind or self._is_draining else "elections"
+        if self.is_ending or self.paused is not None:
+            admission = "nothing" if self.is_ending else "paused"
         if admission != self._admission:
             self._admission = admission
             self._changed.notify()
@@ -43,6 +51,24 @@ class RunAdmission:
         """Note the start or the end of a provider's outage."""
         self.outage = error
         self._commits.changed.notify()
+
+    def pause(self, by: str | None) -> None:
+        """Pause the run; with None let it go on."""
+        self.paused = by
+        self._update()
+
+    async def drain_elections(self) -> None:
+        """Admit no more elections, and wait until the open ones are decided."""
+        self._is_draining = True
+        self._update()
+        while True:
+            # Between two draws of one election nothing is in flight for a moment.
+            while not self._commits.is_idle or self._commits.account.in_flight > 0:
+                await self._commits.changed.wait()
+            committed = self._commits.received
+            await asyncio.sleep(IDLE_S)
+            if committed == self._commits.received:
+                return
 
     async def follow(self) -> AsyncGenerator[Admission]:
         """Yield the admission as it changes."""

@@ -10,7 +10,16 @@ import msgspec
 from msgspec import Struct, structs
 
 from microagents.aio import TaskScope
-from microagents.elections.election import Ballot, ElectionId, Flagged, Question, Rejected, Rejection, SampleId, total_usd
+from microagents.elections.election import (
+    Ballot,
+    ElectionId,
+    Flagged,
+    Question,
+    Rejected,
+    Rejection,
+    SampleId,
+    total_usd,
+)
 from microagents.elections.red_flags import UNVERIFIED, flag_unread
 from microagents.journal.messages import RecordSample
 from microagents.messages import resolve
@@ -53,7 +62,9 @@ def wanted_in(seq: int, sample: Sample, question: Question, task: Task) -> Wante
     flags = (task.toolbox.flag_of(call.tool, call.arguments) for call in wanted.look_up)
     flag, cost_usd = wanted.flaw() or next((each for each in flags if each is not None), None), sample.usage.cost_usd
     return (
-        Wanted(seq=seq, calls=tuple(wanted.look_up), cost_usd=cost_usd) if flag is None else Flagged(seq=seq, flag=flag, cost_usd=cost_usd)
+        Wanted(seq=seq, calls=tuple(wanted.look_up), cost_usd=cost_usd)
+        if flag is None
+        else Flagged(seq=seq, flag=flag, cost_usd=cost_usd)
     )
 
 
@@ -159,7 +170,7 @@ class Verification:
                 call.cancel()
 
     async def _feedback_on(self, ballot: Ballot, patience_s: float) -> str | None:
-        """The feedback on a reply. Equal replies are verified once."""
+        """Return the feedback on a reply. Equal replies are verified once."""
         check = self._checks.get(ballot.value)
         if check is None:
             check = self._checks[ballot.value] = self._scope.start(self._verified(ballot.value))

@@ -6,7 +6,6 @@ import asyncio
 from collections import OrderedDict
 from collections.abc import AsyncGenerator, Awaitable, Sequence
 from contextlib import aclosing
-from hashlib import blake2b
 
 from msgspec import structs
 
@@ -28,23 +27,19 @@ from microagents.elections.election import (
     Verdict,
 )
 from microagents.elections.rules import FirstValid
-from microagents.errors import MicroagentsError, NotSent
+from microagents.errors import PASSING, MicroagentsError, NotSent
 from microagents.journal.messages import FollowDecisions, RecallOpen, RecordDraws, RecordReply, RecordSample
 from microagents.logs import log
 from microagents.messages import resolve
-from microagents.replies.chat import Prompt, Reply, decoder_of
-from microagents.replies.tool_calls import ToolCall, observed
-from microagents.roles.executor import LOOKED_UP, Execute
+from microagents.replies.chat import Reply, decoder_of
+from microagents.roles.executor import Execute
 from microagents.roles.matcher import MeanTheSame
 from microagents.roles.meanings import Meanings
-from microagents.roles.verification import Screened, Verification, Wanted, wanted_in
-from microagents.task import flag_of, flags_by_state, verifies
-from microagents.tools.effect_keys import effect_key
-from microagents.tools.observations import MAX_OBSERVATION_CHARS
+from microagents.roles.sampler import Sampler
+from microagents.roles.verification import Verification, Wanted
+from microagents.task import flag_of, verifies
 from microagents.user_code import described, role_failed
 
-LOOK_UP_S = 60.0
-"""Time after which a call before a reply is given up."""
 MAX_ABANDONED = 1024
 """Number of abandoned elections whose ballots are kept."""
 
@@ -71,8 +66,6 @@ class Voter(Role):
         """Elections whose count was closed in this iteration of the loop."""
         self._is_flush_due = False
         """Whether `_flush` is due."""
-        self.flags_by_state = any(flags_by_state(task) for task in context.tasks[:1])
-        """Whether the red-flagger needs the state of a step; all tasks have one class."""
         self.keeps_all_texts = context.settings.get("keep_texts") == "all"
         self.draws_are_eager = False
         """Whether draws begin in the iteration of the loop in which they are launched, since solver and red-flagger are in this process."""
@@ -164,7 +157,7 @@ class Voter(Role):
             await self._admission_changed.wait()
 
     def _join(self, request: Elect | Follow) -> RunningElection:
-        """The open election of a request; opens it if there is none."""
+        """Return the open election of a request; opens it if there is none."""
         election = self._open.get(request.id)
         if election is None:
             hedge = request.hedge if isinstance(request, Follow) else None
@@ -232,8 +225,9 @@ class RunningElection:
         self._question = question
         self._hedge = hedge or 0
         """Number of draws in flight beyond those needed."""
-        self._is_followed = hedge is not None
-        """Whether the first ballot is waited for."""
+        self._sampler = Sampler(
+            voter, election_id, question, is_followed=hedge is not None, is_over=lambda: self.count_is_closed
+        )
         self._count = Count(question)
         self._launched = 0
         """Number of draws launched so far, paid ballots included."""
@@ -258,8 +252,8 @@ class RunningElection:
                 task,
                 election_id,
                 question,
-                draw=self._sample,
-                look_up=self._look_up,
+                draw=self._sampler.sample,
+                look_up=self._sampler.look_up,
                 guess=self._guess,
                 record=voter.record,
             )
@@ -269,7 +263,7 @@ class RunningElection:
         self._meanings = (
             Meanings(
                 election_id,
-                self._prompt(0),
+                self._sampler.prompt(0),
                 resolve(question.reply, Reply),
                 ask=voter.ask,
                 on_found=self._count_after_comparison,
@@ -301,7 +295,7 @@ class RunningElection:
         while not self.count_is_closed and self._launched < wanted:
             seq = self._launched
             paid = self._paid.pop(seq, None) if self._paid else None
-            if paid is None and self._voter.admission == "nothing":
+            if paid is None and self._voter.admission in ("paused", "nothing"):
                 break
             self._launched += 1
             if paid is not None:
@@ -322,10 +316,12 @@ class RunningElection:
     def _wanted(self) -> int:
         """Number of draws that should be launched so far."""
         count = self._count
-        return min(self._question.max_draws, len(count.ballots) + count.tally.votes_needed + self._flagged_ahead + self._hedge)
+        return min(
+            self._question.max_draws, len(count.ballots) + count.tally.votes_needed + self._flagged_ahead + self._hedge
+        )
 
     def verdict(self) -> Verdict:
-        """The verdict of the ballots counted so far.
+        """Return the verdict of the ballots counted so far.
 
         Raises:
             MicroagentsError: a draw, a screen or a vote failed with it.
@@ -366,7 +362,7 @@ class RunningElection:
 
     @property
     def calls(self) -> list[asyncio.Task[None]]:
-        """The draws in flight, first launched first, and the comparison that is under way."""
+        """Draws in flight, first launched first, and the comparison that is under way."""
         comparison = None if self._meanings is None else self._meanings.comparison
         return [*self.draws.values(), *([] if comparison is None else [comparison])]
 
@@ -381,71 +377,14 @@ class RunningElection:
             if self._verification is not None:
                 await self._verification.close()
 
-    async def _look_up(self, call: ToolCall) -> str:
-        """Make a call before a reply; equal ones of an input are made once."""
-        of_input = self.id.input
-        at = f"{LOOKED_UP}/{blake2b(call.key_text().encode(), digest_size=16).hexdigest()}"
-        made = await self._voter.ask(
-            Execute(
-                at=at,
-                input=of_input,
-                tool=call.tool,
-                arguments=call.arguments,
-                key=effect_key(self._voter.context.run_id, f"{of_input}/{at}", call.tool, call.arguments),
-                most_chars=MAX_OBSERVATION_CHARS,
-                timeout_s=LOOK_UP_S,
-                is_kept=True,
-            )
-        )
-        return observed(call, "error" if made.outcome == "unknown" else made.outcome, made.text)
-
-    async def _sample(self, seq: int, prompt: Prompt, first: Prompt, earlier: int = 0) -> Screened | None:
-        """Draw one sample and screen it; None once the election counts no more."""
-        question, sample_id = self._question, SampleId(election=self.id, seq=seq)
-        model, substitute = _models_of(sample_id, question.models)
-        sample = await self._voter.ask(
-            Draw(
-                id=sample_id,
-                prompt=prompt,
-                reply=question.reply,
-                temperature=question.sampling.temperature_of(seq + earlier),  # asked again at 0, a model repeats itself
-                max_output_tokens=question.sampling.max_output_tokens,
-                needs_length=bool(question.sampling.flag_above_tokens),
-                model=model,
-                substitute=substitute,
-                rejected=earlier,
-                first_prompt=first if earlier else None,
-                choices=question.choices,
-                is_followed=self._is_followed,
-            )
-        )
-        if self.count_is_closed:
-            return None
-        task = self._voter.context.tasks[self.id.input]
-        if task.looks_up and (wanted := wanted_in(seq, sample, question, task)) is not None:
-            return sample, wanted
-        ballot = await self._voter.ask(
-            Screen(
-                id=sample_id,
-                sample=sample,
-                reply=question.reply,
-                flag_above_tokens=question.sampling.flag_above_tokens,
-                choices=question.choices,
-                reading=question.reading,
-                state=question.state if self._voter.flags_by_state else b"",
-            )
-        )
-        return sample, ballot
-
-    def _prompt(self, seq: int) -> Prompt:
-        return self._question.prompts[seq % len(self._question.prompts)]
-
     async def _draw(self, seq: int) -> None:
         sample_id = SampleId(election=self.id, seq=seq)
         verification = self._verification
         try:
-            prompt = self._prompt(seq)
-            drawn = await (self._sample(seq, prompt, prompt) if verification is None else verification.sample(seq))
+            prompt = self._sampler.prompt(seq)
+            drawn = await (
+                self._sampler.sample(seq, prompt, prompt) if verification is None else verification.sample(seq)
+            )
             if drawn is None:
                 return
             sample, ballot = drawn
@@ -455,7 +394,9 @@ class RunningElection:
         except MicroagentsError as error:
             self.close_count(error)
             return
-        except Exception as error:  # noqa: BLE001 - a defect here must fail the election, not leave its followers waiting
+        except (asyncio.CancelledError, *PASSING):
+            raise
+        except BaseException as error:  # noqa: BLE001 - any error must fail the election, not leave its followers waiting
             log().error("a draw failed", path=self.id.path, seq=seq, error=described(error))
             self.close_count(role_failed("Voter", "Elect", error))
             return
@@ -495,7 +436,9 @@ class RunningElection:
             if not self._count.tally.votes_needed or len(self._count.ballots) == self._question.max_draws:
                 self._record_texts()
                 self.close_count(None)
-        except Exception as error:  # noqa: BLE001 - a defect here must fail the election, not leave its followers waiting
+        except PASSING:
+            raise
+        except BaseException as error:  # noqa: BLE001 - as in `_draw`
             self.close_count(error if isinstance(error, MicroagentsError) else role_failed("Voter", "Elect", error))
 
     def _count_arrived(self) -> None:
@@ -511,7 +454,7 @@ class RunningElection:
                 self._flagged_ahead -= 1
 
     def _as_counted(self, ballot: Ballot | Flagged, meanings: Meanings) -> Ballot | Flagged | None:
-        """The ballot as it counts by meaning; None while that is not known."""
+        """Return the ballot as it counts by meaning; None while that is not known."""
         return ballot if isinstance(ballot, Flagged) else meanings.counted_as(ballot, self._count.vote_of(ballot.value))
 
     def _count_after_comparison(self, has_joined: bool) -> None:  # noqa: FBT001 - called by `Meanings` alone
@@ -549,15 +492,3 @@ class RunningElection:
     def change(self) -> Awaitable[None]:
         """Wait for a ballot, or for the verdict. Once the count is closed, that is the next iteration of the loop."""
         return asyncio.sleep(0) if self.count_is_closed else self._updates.wait()
-
-
-def _models_of(sample: SampleId, models: tuple[str, ...]) -> tuple[str, str]:
-    """The model of a sample, and the next one of the pool.
-
-    The sample's id chooses it, not the load, so that a resumed run asks the same model.
-    """
-    if len(models) == 1:
-        return models[0], models[0]
-    digest = blake2b(sample.election.question_digest + f"{sample.election.path}\0{sample.seq}".encode(), digest_size=8).digest()
-    chosen = int.from_bytes(digest)
-    return models[chosen % len(models)], models[(chosen + 1) % len(models)]

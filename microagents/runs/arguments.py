@@ -20,10 +20,16 @@ _EVENT = ("an asyncio.Event or None", lambda value: value is None or isinstance(
 _KINDS: Mapping[str, tuple[str, Callable[[Any], bool]]] = {
     "run_id": ("the name of a run", lambda value: isinstance(value, str)),
     "runs_dir": ("the path of a folder", lambda value: isinstance(value, str | PathLike)),
-    "accept_changes": ("a list of names", lambda value: is_list(value) and all(isinstance(each, str) for each in value)),
+    "accept_changes": (
+        "a list of names",
+        lambda value: is_list(value) and all(isinstance(each, str) for each in value),
+    ),
     "inputs": (
         "a list of numbers, from 0",
-        lambda value: value is None or (is_list(value) and all(isinstance(each, int) and not isinstance(each, bool) for each in value)),
+        lambda value: (
+            value is None
+            or (is_list(value) and all(isinstance(each, int) and not isinstance(each, bool) for each in value))
+        ),
     ),
     "on_progress": _CALLBACK,
     "on_decision": _CALLBACK,

@@ -38,7 +38,7 @@ State = Literal["ok", "missing", "optional"]
 
 
 class Finding(Struct, frozen=True, kw_only=True):
-    """The result of one check."""
+    """Result of one check."""
 
     subject: str
     state: State
@@ -61,9 +61,15 @@ async def examine(models: Sequence[str], runs_dir: Path, *, on_ray: bool = False
     found = await asyncio.gather(*[_bounded(subject, check) for subject, check in checks])
     findings = [each for some in found for each in some]
     if all(each.subject != "clock" for each in findings):
-        findings.append(_ok("clock", f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC; compared with a provider's where one is asked"))
+        findings.append(
+            _ok("clock", f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC; compared with a provider's where one is asked")
+        )
     if not any(os.environ.get(name, "").strip() for name in KEYS.values()):
-        findings.append(_missing("keys", "none is set: only simulated models and servers without a key can be asked", is_needed=False))
+        findings.append(
+            _missing(
+                "keys", "none is set: only simulated models and servers without a key can be asked", is_needed=False
+            )
+        )
     return findings
 
 
@@ -107,22 +113,36 @@ async def _model(text: str) -> list[Finding]:
         await model.close()
 
 
-def _of_provider(text: str, spec: ModelSpec, model: HttpModel, answer: Response | ModelUnavailable) -> Iterator[Finding]:
+def _of_provider(
+    text: str, spec: ModelSpec, model: HttpModel, answer: Response | ModelUnavailable
+) -> Iterator[Finding]:
     """What the free list of models tells: key, address, model and clock."""
     place = model.base_url
     if isinstance(answer, ModelUnavailable):
-        yield _missing(f"{text} endpoint", f"{place} cannot be reached: {answer.args[1]}; check the address and the network")
+        yield _missing(
+            f"{text} endpoint", f"{place} cannot be reached: {answer.args[1]}; check the address and the network"
+        )
     elif answer.status_code in (401, 403):
-        yield _missing(f"{text} key", f"{place} refuses the key (HTTP {answer.status_code}); set the environment variable to a valid one")
+        yield _missing(
+            f"{text} key",
+            f"{place} refuses the key (HTTP {answer.status_code}); set the environment variable to a valid one",
+        )
     elif answer.is_success:
         yield _ok(f"{text} endpoint", f"{place} answers, and takes the key")
     else:
-        yield _ok(f"{text} endpoint", f"{place} answers, and has no list of models (HTTP {answer.status_code}), so the key is not checked")
+        yield _ok(
+            f"{text} endpoint",
+            f"{place} answers, and has no list of models (HTTP {answer.status_code}), so the key is not checked",
+        )
     yield _model_known(text, spec, answer, is_vendor=model.base_url == model.url)
     if model.priced:
         yield _ok(f"{text} price", "known")
     else:
-        yield _missing(f"{text} price", "unknown, so --max-cost cannot be used; give price_in and price_out, or --prices", is_needed=False)
+        yield _missing(
+            f"{text} price",
+            "unknown, so --max-cost cannot be used; give price_in and price_out, or --prices",
+            is_needed=False,
+        )
     if isinstance(answer, Response) and (sent := answer.headers.get("date")):
         yield from _clock(sent)
 
@@ -195,7 +215,9 @@ def _open_files() -> Iterator[Finding]:
 
 def _ray(is_needed: bool) -> Iterator[Finding]:  # noqa: FBT001 - called in a thread
     if find_spec("ray") is None or find_spec("grpc") is None:
-        yield _missing("Ray", f"is not installed; for --runtime ray: pip install {REQUIREMENTS['ray']}", is_needed=is_needed)
+        yield _missing(
+            "Ray", f"is not installed; for --runtime ray: pip install {REQUIREMENTS['ray']}", is_needed=is_needed
+        )
         return
     address = os.environ.get("RAY_ADDRESS")
     if address is None:
@@ -218,8 +240,13 @@ def _disk(runs_dir: Path) -> Iterator[Finding]:
         place = place.parent
     free = shutil.disk_usage(place).free
     if not (place.is_dir() and os.access(place, os.W_OK)):
-        yield _missing("disk", f"journals cannot be written into {str(runs_dir)!r}; give another folder with --runs-dir")
+        yield _missing(
+            "disk", f"journals cannot be written into {str(runs_dir)!r}; give another folder with --runs-dir"
+        )
     elif free < LEAST_FREE_BYTES:
-        yield _missing("disk", f"{free / 2**20:,.0f} MB are free at {str(runs_dir)!r}; make room, or give another folder with --runs-dir")
+        yield _missing(
+            "disk",
+            f"{free / 2**20:,.0f} MB are free at {str(runs_dir)!r}; make room, or give another folder with --runs-dir",
+        )
     else:
         yield _ok("disk", f"{free / 2**30:,.0f} GB are free at {str(runs_dir)!r}")

@@ -63,7 +63,7 @@ def fields_in_words(model: type[BaseModel]) -> list[FieldInWords]:
 
 
 def allowed_values(model: type[BaseModel], name: str) -> str | None:
-    """The values that a field accepts, such as "an integer from 1 to 64"; None where they cannot be put into words."""
+    """Return the values that a field accepts, such as "an integer from 1 to 64"; None where they cannot be put into words."""
     return _allowed(_json_schema(model), name)
 
 

@@ -58,7 +58,7 @@ class RunPlan(Struct, frozen=True, kw_only=True):
 
 
 def experiment_of(plan: RunPlan) -> tuple[Experiment, Sequence[str]]:
-    """The experiment that a journal records for a plan.
+    """Return the experiment that a journal records for a plan.
 
     Returns:
         The experiment, and for each of listed inputs its options that differ from the first one's, as JSON.
@@ -86,7 +86,7 @@ def experiment_of(plan: RunPlan) -> tuple[Experiment, Sequence[str]]:
 
 
 def plan_of(reader: Reader) -> RunPlan:
-    """The plan of a recorded run: its tasks, strategy and settings.
+    """Return the plan of a recorded run: its tasks, strategy and settings.
 
     Raises:
         InvalidUsage: the code of the task or of the strategy cannot be imported any more.
@@ -110,12 +110,12 @@ def plan_of(reader: Reader) -> RunPlan:
 
 
 def settings_of(experiment: Experiment) -> Settings:
-    """The recorded settings of a run."""
+    """Return the recorded settings of a run."""
     return validated(Settings, "the run", experiment.recipe.run_settings)
 
 
 def recorded_limits(runs_dir: Path, run_id: str) -> dict[str, Any]:
-    """The recorded limits of a run, by their setting, and its prices; none where nothing is recorded."""
+    """Return the recorded limits of a run, by their setting, and its prices; none where nothing is recorded."""
     path = journal_of(runs_dir, run_id)
     if holds_nothing(path):
         return {}
@@ -125,7 +125,7 @@ def recorded_limits(runs_dir: Path, run_id: str) -> dict[str, Any]:
 
 
 def _identity(plan: RunPlan, first: dict[str, Any], own: Sequence[str]) -> Iterator[tuple[str, str]]:
-    """The values that decisions depend on, by field."""
+    """Yield the values that decisions depend on, by field."""
     task, strategy, settings = plan.tasks[0], plan.strategy, plan.settings
     yield "task", address_of(type(task)).replace("__main__:", f"{Path(sys.argv[0]).stem}:")
     if plan.listed:
@@ -134,7 +134,9 @@ def _identity(plan: RunPlan, first: dict[str, Any], own: Sequence[str]) -> Itera
         yield from _option_fields("task", first)
     yield "strategy", address_of(type(strategy))
     options = dump_options(strategy)
-    yield from _option_fields("strategy", {name: options[name] for name in options if name not in strategy.changes_no_decision})
+    yield from _option_fields(
+        "strategy", {name: options[name] for name in options if name not in strategy.changes_no_decision}
+    )
     for role, pool in sorted(settings.models.items()):
         yield f"model {role}".rstrip(), ", ".join(pool)
     yield "seed", str(settings.seed)
@@ -154,7 +156,10 @@ def _identity(plan: RunPlan, first: dict[str, Any], own: Sequence[str]) -> Itera
         return  # the first input will fail when it is conducted, and must not stop the others
     if asked is not None:
         system = system_with_instructions(asked.system, reply, task.format)
-        yield FIRST_PROMPT, blake2b(f"{system}\0{asked.user}".encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
+        yield (
+            FIRST_PROMPT,
+            blake2b(f"{system}\0{asked.user}".encode("utf-8", "surrogatepass"), digest_size=16).hexdigest(),
+        )
 
 
 def _options_digest(first: dict[str, Any], own: Sequence[str]) -> str:

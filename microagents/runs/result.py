@@ -52,9 +52,10 @@ class Result(RunFacts[V], Generic[V], frozen=True, kw_only=True):
         return f"<Result of run {self.run_id}: {self.outcome}, {self.task}, {progress_text(self)}, {counted(self.calls, 'call')}>"
 
     def _repr_html_(self) -> str:
-        """The summary as a table, which notebooks show for a result at the end of a cell."""
+        """Return the summary as a table, which notebooks show for a result at the end of a cell."""
         cells = "".join(
-            f"<tr><th>{escape(name)}</th><td style='text-align: left'>{escape(text)}</td></tr>" for name, text in summary_rows(self)
+            f"<tr><th>{escape(name)}</th><td style='text-align: left'>{escape(text)}</td></tr>"
+            for name, text in summary_rows(self)
         )
         return f"<table>{cells}</table>"
 
@@ -65,7 +66,9 @@ class Result(RunFacts[V], Generic[V], frozen=True, kw_only=True):
             InvalidUsage: the run has no journal, or the journal is damaged.
         """
         if self.journal is None:
-            raise InvalidUsage(f"run {self.run_id} kept no journal, so its decisions cannot be read; run it again with a runs_dir")
+            raise InvalidUsage(
+                f"run {self.run_id} kept no journal, so its decisions cannot be read; run it again with a runs_dir"
+            )
         settled = self.account.settled_at
         with Reader(self.journal) as reader:
             for path, row in reader.decisions():
@@ -79,7 +82,7 @@ class Result(RunFacts[V], Generic[V], frozen=True, kw_only=True):
                 yield decision
 
     def as_json(self) -> dict[str, Any]:
-        """The object that ``--json`` prints."""
+        """Return the object that ``--json`` prints."""
         account, settings = self.account, self.settings
         inputs = (
             {}
@@ -87,7 +90,9 @@ class Result(RunFacts[V], Generic[V], frozen=True, kw_only=True):
             else {
                 "inputs": account.inputs,
                 "inputs_done": account.inputs_done,
-                "failed_inputs": [{"input": each.input, "outcome": each.outcome, "reason": each.reason} for each in self.failed_inputs],
+                "failed_inputs": [
+                    {"input": each.input, "outcome": each.outcome, "reason": each.reason} for each in self.failed_inputs
+                ],
             }
         )
         unvoted = unvoted_success(account)
@@ -149,7 +154,7 @@ class Result(RunFacts[V], Generic[V], frozen=True, kw_only=True):
 
 
 class Results(Sequence[V]):
-    """The results of many inputs, in their order: JSON-like values that are decoded on access, None for an input without one."""
+    """Results of many inputs, in their order: JSON-like values that are decoded on access, None for an input without one."""
 
     def __init__(self, encoded: Sequence[str]) -> None:
         self._encoded = encoded
@@ -183,12 +188,16 @@ class Results(Sequence[V]):
 
 
 def results_of(endings: Iterable[InputEnding], inputs: int) -> tuple[Results, tuple[FailedInput, ...]]:
-    """The results of many inputs, and those that did not complete, from endings in the order of inputs."""
+    """Return the results of many inputs, and those that did not complete, from endings in the order of inputs."""
     results, failed = Spool(), []
     for ending in endings:
         results.extend("null" for _ in range(ending.input - len(results)))
         results.append("null" if ending.result is None else ending.result.decode())
         if ending.outcome != "completed":
-            failed.append(FailedInput(input=ending.input, outcome=ending.outcome, reason=ending.reason, traceback=ending.traceback))
+            failed.append(
+                FailedInput(
+                    input=ending.input, outcome=ending.outcome, reason=ending.reason, traceback=ending.traceback
+                )
+            )
     results.extend("null" for _ in range(inputs - len(results)))
     return Results(results), tuple(failed)

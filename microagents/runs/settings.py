@@ -39,7 +39,7 @@ Models = OneModel | Sequence[OneModel] | Mapping[str, OneModel | Sequence[OneMod
 
 
 def plain_type(annotation: Any) -> Any:
-    """The type of a setting without its bounds, which `Settings` checks: ``int | None`` of ``Annotated[int, ...] | None``."""
+    """Return the type of a setting without its bounds, which `Settings` checks: ``int | None`` of ``Annotated[int, ...] | None``."""
     if get_origin(annotation) is Annotated:
         return plain_type(get_args(annotation)[0])
     if get_origin(annotation) in (Union, UnionType):
@@ -68,7 +68,7 @@ class Flag(NamedTuple):
 
 
 class Settings(BaseModel):
-    """The settings of a run, except its task and its strategy.
+    """Settings of a run, except its task and its strategy.
 
     They are keywords of `microagents.run`, typed as `SettingKeywords`. Those with a `Flag` are also options of every command that begins
     or resumes a run, and their docstrings are the help texts.
@@ -189,7 +189,7 @@ tokens. They go before those that are known. [default: no file]"""
 
     @property
     def solver_pool(self) -> tuple[str, ...]:
-        """The models that samples are drawn from where no role has a pool of its own."""
+        """Models that samples are drawn from where no role has a pool of its own."""
         return self.models.get("solver") or self.models[""]
 
     @property
@@ -200,7 +200,7 @@ tokens. They go before those that are known. [default: no file]"""
 
 
 class SettingKeywords(TypedDict, total=False):
-    """The fields of `Settings` as keywords, for type checkers. The pools of models and the name of the run are given in other forms."""
+    """Fields of `Settings` as keywords, for type checkers. The pools of models and the name of the run are given in other forms."""
 
     seed: int
     runtime: str
@@ -269,8 +269,12 @@ def check_name(name: str, model: type[BaseModel] = Settings) -> None:
 
 
 def _as_flag(model: type[BaseModel], name: str) -> str:
-    """The command-line option of a setting in parentheses, where it has another name than the setting."""
-    flags = [each.name for each in model.model_fields[name].metadata if isinstance(each, Flag)] if name in model.model_fields else []
+    """Return the command-line option of a setting in parentheses, where it has another name than the setting."""
+    flags = (
+        [each.name for each in model.model_fields[name].metadata if isinstance(each, Flag)]
+        if name in model.model_fields
+        else []
+    )
     return f" ({flags[0]})" if flags and flags[0] else ""
 
 
@@ -281,13 +285,15 @@ _JSON_TYPES = ("list_type", "tuple_type", "set_type", "frozen_set_type", "dict_t
 def _value_in_json(error: ErrorDetails) -> Iterator[tuple[str, object]]:
     if error["type"] in _JSON_TYPES and len(error["loc"]) == 1 and isinstance(error["input"], str):
         with suppress(ValueError, RecursionError):
-            value = json.loads(error["input"], parse_float=Decimal)  # a decimal keeps every digit, and a float can be made of it
+            value = json.loads(
+                error["input"], parse_float=Decimal
+            )  # a decimal keeps every digit, and a float can be made of it
             if isinstance(value, list | dict):
                 yield str(error["loc"][0]), value
 
 
 class ModelPools(NamedTuple):
-    """The models of a run."""
+    """Models of a run."""
 
     pools: dict[str, tuple[str, ...]]
     """Pools of specs by role."""
@@ -296,7 +302,7 @@ class ModelPools(NamedTuple):
 
 
 def model_pools(models: Models, strategies: Sequence[Strategy]) -> ModelPools:
-    """The pools by role, from any of the forms that `run` accepts.
+    """Return the pools by role, from any of the forms that `run` accepts.
 
     Raises:
         InvalidUsage: a pool is empty, a pool's role asks no model, a role of a strategy has no pool, or two objects have one spec.
@@ -338,12 +344,17 @@ def _spec(model: OneModel, objects: dict[str, ModelObject]) -> str:
         return model
     spec = spec_of(model)
     if objects.setdefault(spec, model) is not model:
-        raise InvalidUsage(f"two models have the spec {spec!r}; give each object another `spec`: the journal names them by it")
+        raise InvalidUsage(
+            f"two models have the spec {spec!r}; give each object another `spec`: the journal names them by it"
+        )
     return spec
 
 
 def strategy_of(
-    strategy: str | Strategy | None, task: Task, given: Mapping[str, Any], short: Mapping[str, Any] = MappingProxyType({})
+    strategy: str | Strategy | None,
+    task: Task,
+    given: Mapping[str, Any],
+    short: Mapping[str, Any] = MappingProxyType({}),
 ) -> Strategy:
     """Build the strategy, and check that it fits the task.
 
@@ -364,13 +375,18 @@ def strategy_of(
     if not hasattr(strategy, "conductor"):
         raise InvalidUsage(f"{type(strategy).__name__} names no conductor; add one: conductor = MyConductor")
     if not isinstance(task, strategy.solves):
-        named, kinds = STRATEGIES.name_of(address_of(type(strategy))), " and ".join(map(_kind_solved, strategy.solves)) or "nothing"
+        named, kinds = (
+            STRATEGIES.name_of(address_of(type(strategy))),
+            " and ".join(map(_kind_solved, strategy.solves)) or "nothing",
+        )
         raise InvalidUsage(
             f"{named} solves {kinds}, and {TASKS.name_of(address_of(type(task)))} is {_kind_of(task)}; its own strategy is "
             f"{task.default_strategy}"
         )
     if missing := type(task).missing_methods():
-        raise InvalidUsage(f"{type(task).__name__} lacks {', '.join(f'{name}()' for name in missing)}, which every task of its kind needs")
+        raise InvalidUsage(
+            f"{type(task).__name__} lacks {', '.join(f'{name}()' for name in missing)}, which every task of its kind needs"
+        )
     return strategy
 
 
@@ -393,7 +409,9 @@ def _kind_of(task: Task) -> str:
 def check_strategy(given: object) -> None:
     """Refuse what is neither the name of a strategy nor an instance."""
     if not isinstance(given, str | Strategy):
-        raise InvalidUsage(f"strategy must be a name, or an instance such as Maker(k=3), not {given!r:.100}; nothing was started")
+        raise InvalidUsage(
+            f"strategy must be a name, or an instance such as Maker(k=3), not {given!r:.100}; nothing was started"
+        )
 
 
 WHERE_SET = "it is set on the command line, in a MICROAGENTS_ variable or in a file microagents.toml"
@@ -414,7 +432,7 @@ def check_for_ray(given: Mapping[str, Any], runtime: str) -> None:
 
 
 def read_value(text: str) -> str:
-    """The value of an option: the text itself, or for ``@FILE`` the text of a file."""
+    """Return the value of an option: the text itself, or for ``@FILE`` the text of a file."""
     if not text.startswith("@"):
         return text
     try:

@@ -58,13 +58,17 @@ class TaskList(Sequence[Task]):
 
 
 def tasks_of(given: Task | Sequence[Task]) -> Sequence[Task]:
-    """The inputs of a run as a sequence of tasks of one class."""
+    """Return the inputs of a run as a sequence of tasks of one class."""
     if isinstance(given, Task):
         return [given]
     if isinstance(given, TaskList):
         return given
     if not is_list(given):
-        written = f"write {given.__name__}(...)" if isinstance(given, type) else "give an instance of a task, or a list of them"
+        written = (
+            f"write {given.__name__}(...)"
+            if isinstance(given, type)
+            else "give an instance of a task, or a list of them"
+        )
         raise InvalidUsage(f"{given!r:.100} is no task: {written}; nothing was started")
     tasks = list(given)
     if not tasks:
@@ -99,8 +103,10 @@ def compact_options(tasks: Iterable[Task]) -> tuple[dict[str, Any], Spool]:
 
 
 def dump_options(options: Task | Strategy) -> dict[str, Any]:
-    """The options of a task or a strategy, as JSON-like values."""
+    """Return the options of a task or a strategy, as JSON-like values."""
     try:
         return options.model_dump(mode="json")
     except PydanticSerializationError as error:
-        raise InvalidDefinition(f"the options of {type(options).__qualname__} cannot be kept in a journal: {error}") from None
+        raise InvalidDefinition(
+            f"the options of {type(options).__qualname__} cannot be kept in a journal: {error}"
+        ) from None

@@ -31,7 +31,9 @@ class Fault(Struct, frozen=True, kw_only=True):
         except ValueError:
             found = cls(kind=kind, share=-1.0)
         if not (kind in KINDS or re.fullmatch("[45][0-9][0-9]", kind)) or not 0 <= found.share <= MAX_SHARE:
-            raise InvalidUsage(f"write a fault as KIND:SHARE, such as 429:0.05, not {text!r}; kinds are 400 to 599, {', '.join(KINDS)}")
+            raise InvalidUsage(
+                f"write a fault as KIND:SHARE, such as 429:0.05, not {text!r}; kinds are 400 to 599, {', '.join(KINDS)}"
+            )
         return found
 
 

@@ -43,7 +43,12 @@ class Listener:
         of_server = logging.Logger("microagents.serving")  # noqa: LOG001 - it belongs to no tree of loggers
         of_server.addHandler(_KindsOfFailures())
         runner = web.AppRunner(
-            application, access_log=None, logger=of_server, handler_cancellation=True, shutdown_timeout=SHUTDOWN_S, keepalive_timeout=IDLE_S
+            application,
+            access_log=None,
+            logger=of_server,
+            handler_cancellation=True,
+            shutdown_timeout=SHUTDOWN_S,
+            keepalive_timeout=IDLE_S,
         )
         async with AsyncExitStack() as stack:
             stack.push_async_callback(runner.cleanup)
@@ -52,7 +57,9 @@ class Listener:
             self._connections = Connections(runner.server)
             stack.callback(self._connections.close)
             try:
-                listening = await asyncio.get_running_loop().create_server(self._connections, host, port, backlog=MAX_WAITING)
+                listening = await asyncio.get_running_loop().create_server(
+                    self._connections, host, port, backlog=MAX_WAITING
+                )
             except (OSError, OverflowError) as error:
                 raise InvalidUsage(f"nothing can be served on {host} port {port}: {error}") from None
             stack.callback(listening.close)

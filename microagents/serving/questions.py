@@ -29,7 +29,7 @@ _SCRATCH = "0/http"
 
 
 class OneTask(Sequence[Task]):
-    """The same task for every input."""
+    """Same task for every input."""
 
     def __init__(self, task: Task) -> None:
         self._task = task
@@ -79,7 +79,9 @@ class Calls:
         ]
 
     def _next(self, asked: CompletionRequest, rejected: int) -> Named:
-        digest = blake2b(msgspec.json.encode((asked.model, asked.prompt.system, asked.prompt.user)), digest_size=16).digest()
+        digest = blake2b(
+            msgspec.json.encode((asked.model, asked.prompt.system, asked.prompt.user)), digest_size=16
+        ).digest()
         seq = self._drawn.pop(digest, 0)
         self._drawn[digest] = seq + asked.choices
         if len(self._drawn) > MAX_COUNTED:
@@ -97,19 +99,24 @@ class Calls:
         found = None if start < 0 else self._replies.get(prompt.system[start:])
         if found is None:
             name = type(self._task).__name__
-            raise InvalidUsage(f"the system prompt ends with no instructions for a reply that is known; a question of {name} has them")
+            raise InvalidUsage(
+                f"the system prompt ends with no instructions for a reply that is known; a question of {name} has them"
+            )
         return found
 
     @cached_property
     def _replies(self) -> Mapping[str, type[Reply]]:
-        """The classes of replies by their instructions. Of several with the same, the task's own comes first."""
+        """Classes of replies by their instructions. Of several with the same, the task's own comes first."""
         for name in STRATEGIES.addresses:  # with a strategy the replies are defined that it and its roles ask for
             with suppress(InvalidUsage):  # an installed package's may be broken
                 STRATEGIES.find(name, Strategy)
         assert self._task is not None
         own = type(self._task).reply_type()
         found: dict[str, type[Reply]] = {}
-        for reply in [*([own, trajectory_of(own)] if own else []), *_subclasses(Reply)]:  # a trajectory's class is made on demand
+        for reply in [
+            *([own, trajectory_of(own)] if own else []),
+            *_subclasses(Reply),
+        ]:  # a trajectory's class is made on demand
             try:
                 found.setdefault(instructions(reply, self._task.format), reply)
             except InvalidDefinition:  # a base class, which nothing asks for

@@ -83,7 +83,9 @@ async def serving(endpoint: Endpoint) -> AsyncIterator[Serving]:
         application.router.add_post(wire.path, handler.answering(wire))
     async with AsyncExitStack() as stack:
         stack.push_async_callback(model.close)
-        handler.served.url = await stack.enter_async_context(handler.listener.listening(application, endpoint.host, endpoint.port))
+        handler.served.url = await stack.enter_async_context(
+            handler.listener.listening(application, endpoint.host, endpoint.port)
+        )
         yield handler.served
 
 
@@ -100,7 +102,9 @@ class _Handler:
         self.served = Serving("")
 
     @web.middleware
-    async def admit(self, request: web.Request, handler: Callable[[web.Request], Awaitable[web.StreamResponse]]) -> web.StreamResponse:
+    async def admit(
+        self, request: web.Request, handler: Callable[[web.Request], Awaitable[web.StreamResponse]]
+    ) -> web.StreamResponse:
         """Refuse requests without the token, and those that a web page in a browser of this machine could send."""
         wire = next((wire for wire in WIRES if wire.path == request.path), WIRES[0])
         token = self._endpoint.token
@@ -113,7 +117,9 @@ class _Handler:
         self.listener.admit(request)
         if request.method == "POST" and request.content_type != "application/json":
             return self._error(wire, 400, "the content type must be application/json")
-        if request.headers.get("content-encoding", "identity") != "identity":  # no SDK sends one, and a small body could become a large one
+        if (
+            request.headers.get("content-encoding", "identity") != "identity"
+        ):  # no SDK sends one, and a small body could become a large one
             return self._error(wire, 415, "the body must not be compressed")
         try:
             return await handler(request)
@@ -126,7 +132,14 @@ class _Handler:
         """Answer with the list of models, in a form that all SDKs read. Requests may name any model."""
         name = self._endpoint.model
         times = {"created": 0, "created_at": "1970-01-01T00:00:00Z"}
-        model = {"id": name, "object": "model", "type": "model", "display_name": name, "owned_by": "microagents", **times}
+        model = {
+            "id": name,
+            "object": "model",
+            "type": "model",
+            "display_name": name,
+            "owned_by": "microagents",
+            **times,
+        }
         return _json({"object": "list", "data": [model], "has_more": False, "first_id": name, "last_id": name})
 
     def answering(self, wire: Wire) -> Callable[[web.Request], Awaitable[web.StreamResponse]]:
@@ -168,7 +181,9 @@ class _Handler:
         self.served.samples += 1
         return await self._model.complete(call)
 
-    async def _stream(self, request: web.Request, wire: Wire, asked: CompletionRequest, calls: Sequence[Call]) -> web.StreamResponse:
+    async def _stream(
+        self, request: web.Request, wire: Wire, asked: CompletionRequest, calls: Sequence[Call]
+    ) -> web.StreamResponse:
         """Send each choice as soon as it is drawn. After the first one, an error can only be an event."""
         number = next(self._numbers)
         response = web.StreamResponse(headers={"content-type": "text/event-stream", "cache-control": "no-cache"})

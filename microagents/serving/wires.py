@@ -53,7 +53,7 @@ Temperature = Annotated[float, Meta(ge=0, le=2)] | None
 
 
 class ChatBody(Struct):
-    """The request of OpenAI's chat completions, as far as it is read."""
+    """Request of OpenAI's chat completions, as far as it is read."""
 
     model: str
     messages: list[ChatMessage]
@@ -66,7 +66,7 @@ class ChatBody(Struct):
 
 
 class ResponsesBody(Struct):
-    """The request of OpenAI's responses, as far as it is read."""
+    """Request of OpenAI's responses, as far as it is read."""
 
     model: str
     input: str | list[ChatMessage]
@@ -77,7 +77,7 @@ class ResponsesBody(Struct):
 
 
 class MessagesBody(Struct):
-    """The request of Anthropic's messages, as far as it is read."""
+    """Request of Anthropic's messages, as far as it is read."""
 
     model: str
     messages: list[ChatMessage]
@@ -156,7 +156,9 @@ class _Chat(_OpenAI):
         deltas: list[tuple[dict[str, str], str | None]] = [({"role": "assistant", "content": ""}, None)]
         deltas += [({"content": piece}, None) for piece in _pieces(sample.text)]
         for delta, finish in [*deltas, ({}, sample.finish)]:
-            yield self._chunk(asked, number, [{"index": index, "delta": delta, "finish_reason": finish, "logprobs": None}])
+            yield self._chunk(
+                asked, number, [{"index": index, "delta": delta, "finish_reason": finish, "logprobs": None}]
+            )
 
     def closing(self, asked: CompletionRequest, samples: Sequence[Sample], number: int) -> Iterator[bytes]:
         if asked.with_usage:
@@ -312,7 +314,12 @@ class _Messages:
 
     def _usage(self, samples: Sequence[Sample]) -> dict[str, int]:
         read, written = _tokens(samples)
-        return {"input_tokens": read, "output_tokens": written, "cache_creation_input_tokens": 0, "cache_read_input_tokens": 0}
+        return {
+            "input_tokens": read,
+            "output_tokens": written,
+            "cache_creation_input_tokens": 0,
+            "cache_read_input_tokens": 0,
+        }
 
     def _named(self, name: str, **values: Any) -> bytes:
         return _event({"type": name, **values}, name)
@@ -341,7 +348,9 @@ def _prompt(messages: Sequence[ChatMessage]) -> Prompt:
     texts: dict[Literal["system", "user"], list[str]] = {"system": [], "user": []}
     for message in messages:
         if message.role not in ("system", "developer", "user"):
-            raise InvalidUsage(f"a message of the role {message.role!r:.40} is not served: ask one question, without earlier turns")
+            raise InvalidUsage(
+                f"a message of the role {message.role!r:.40} is not served: ask one question, without earlier turns"
+            )
         texts["user" if message.role == "user" else "system"].append(_text(message.content))
     if not texts["user"]:
         raise InvalidUsage("there is no message of the user")

@@ -43,7 +43,7 @@ P = TypeVar("P", bound=PersonReply)
 
 
 class Acted(Struct, frozen=True, kw_only=True):
-    """The result of an agent."""
+    """Result of an agent."""
 
     result: Any
     """What it gave at its end."""
@@ -56,7 +56,7 @@ class Acted(Struct, frozen=True, kw_only=True):
 
 
 class Acting:
-    """The actions of one input.
+    """Actions of one input.
 
     Args:
         chain: the chain of its steps.
@@ -106,10 +106,15 @@ class Acting:
         if done >= strategy.max_steps:
             raise TaskFailed(where, f"took {done} actions without an end; --max-steps {strategy.max_steps} bounds them")
         if state.errors > strategy.max_tool_errors:
-            raise TaskFailed(where, f"had {state.errors} calls that failed; --max-tool-errors {strategy.max_tool_errors} bounds them")
+            raise TaskFailed(
+                where, f"had {state.errors} calls that failed; --max-tool-errors {strategy.max_tool_errors} bounds them"
+            )
         last = [turn.calls for turn in state.turns[-strategy.max_repeats - 1 :]]
         if len(last) > strategy.max_repeats and all(calls == last[0] for calls in last):
-            raise TaskFailed(where, f"took the same action {len(last)} times in a row; --max-repeats {strategy.max_repeats} bounds that")
+            raise TaskFailed(
+                where,
+                f"took the same action {len(last)} times in a row; --max-repeats {strategy.max_repeats} bounds that",
+            )
 
     async def _compressed(self, state: AgentState, done: int) -> AgentState:
         """Take the older half of the actions into the summary where the prompt grows too long."""
@@ -120,7 +125,9 @@ class Acting:
         asked = ToCompressActions(goal=self._task.statement(), summary=state.summary, actions=state.turns[:older])
         at = f"step/{done}/summary"
         (found,) = await self._work.ask(CompressActions(at=at, asked=asked, max_draws=10, sampling=self._task.sampling))
-        return structs.replace(state, turns=state.turns[older:], summary=found.summary, summarized=state.summarized + older)
+        return structs.replace(
+            state, turns=state.turns[older:], summary=found.summary, summarized=state.summarized + older
+        )
 
     async def _follow(self, step: ChainStep, reads: _Reads) -> Verdict:
         """Hold the election; reads of the reply that leads by arrival begin at once."""
@@ -169,20 +176,25 @@ class Acting:
 
     async def _affect(self, step: ChainStep, call: ToolCall) -> Observation:
         """Make a call that changes the world, once it is approved where it has to be."""
-        at, shown = f"step/{step.number}/call/0", f"{call.key_text():.300}"
+        at, shown, why = f"step/{step.number}/call/0", f"{call.key_text():.300}", ""
         if self._strategy.needs_approval(call, self._task.toolbox.specs[call.tool].effect):
             why = f"{shown} waits for an approval"
             approval = await self._ask_person(f"{at}/approval", Approval, why)
             if not approval.approved:
                 return Observation(outcome="rejected", text=approval.text or "A person did not approve this call.")
         await self._work.flush()  # the decision is durable before the call
-        made = await self._execute(step, "call/0", call)
-        if made.outcome == "unknown":
+        said = await self._work.recorded(f"{at}/found")
+        if (
+            said is None or not said.is_decision
+        ):  # else a person has said what became of it, and it is not even looked up again
+            made = await self._execute(step, "call/0", call)
+            if made.outcome != "unknown":
+                return Observation(outcome=made.outcome, text=made.text)
             why = f"nobody can tell whether {shown} was done ({made.text})"
-            found = await self._ask_person(f"{at}/found", FoundOutcome, why)
-            if found.was_made:
-                return Observation(outcome="done", text=observation_of(found.value, self._strategy.max_observation))
-            made = await self._execute(step, "call/0/again", call)
+        found = await self._ask_person(f"{at}/found", FoundOutcome, why)
+        if found.was_made:
+            return Observation(outcome="done", text=observation_of(found.value, self._strategy.max_observation))
+        made = await self._execute(step, "call/0/again", call)
         if made.outcome == "unknown":
             raise TaskFailed(f"{call.tool} at {self._work.path_of(at)}", f"gave no outcome a second time ({made.text})")
         return Observation(outcome=made.outcome, text=made.text)
@@ -210,7 +222,9 @@ class Acting:
         nothing = Verdict(outcome="undecided", leader=None, tally=(), ballots=(), cost_usd=0.0)
         verdict = nothing if said is None else structs.replace(nothing.won_by(said), outcome="person")
         settled = None if said is None else "person"
-        self._work.role.tell(RecordDecision(id=place, verdict=verdict, correct=None, reply=address_of(reply), settled=settled))
+        self._work.role.tell(
+            RecordDecision(id=place, verdict=verdict, correct=None, reply=address_of(reply), settled=settled)
+        )
         if said is not None:
             given: P = decoder_of(reply).decode(said)
             return given
@@ -282,7 +296,9 @@ class Act(Climbing):
     @model_validator(mode="after")
     def _has_no_lookahead(self) -> Self:
         if "lookahead" in rungs_in(self.ladder):
-            raise ValueError("lookahead is no rung for agents, whose next steps depend on what tools return; take model=SPEC or judge")
+            raise ValueError(
+                "lookahead is no rung for agents, whose next steps depend on what tools return; take model=SPEC or judge"
+            )
         return self
 
     def needs_approval(self, call: ToolCall, effect: Effect) -> bool:
@@ -290,13 +306,17 @@ class Act(Climbing):
         return any(rule.holds(call, effect) for rule in approval_rules(self.approve))
 
     def deployments(self) -> list[Deployment]:
-        """The roles of an election, the executor, and the compressor."""
+        """Return the roles of an election, the executor, and the compressor."""
         return [*super().deployments(), Deployment(role=Executor), Deployment(role=Compressor)]
 
     def rule_for(self, task: Task) -> Rule:
         """A margin for each tool, and for the end."""
         assert isinstance(task, AgentTask)
-        by_effect: dict[Effect, int] = {"read_only": self.k_read, "idempotent": self.k_write, "destructive": self.k_destructive}
+        by_effect: dict[Effect, int] = {
+            "read_only": self.k_read,
+            "idempotent": self.k_write,
+            "destructive": self.k_destructive,
+        }
         margins = {name: by_effect[spec.effect] for name, spec in task.toolbox.specs.items()}
         return AheadByHarm(margins={**margins, END: self.k_end}, otherwise=self.k_destructive)
 
@@ -308,7 +328,7 @@ class Act(Climbing):
         rows: Mapping[str, Recalled],
         open_elections: Sequence[OpenElection],
     ) -> AgentRecord:
-        """The recorded actions."""
+        """Return the recorded actions."""
         assert isinstance(task, AgentTask)
         return agent_record(of_input, task, rows, open_elections)
 

@@ -63,7 +63,7 @@ class Reasoned(Direct[ToSolve | ToFollow, Trajectory], frozen=True, kw_only=True
     """Answer a problem with the reasoning that leads to the answer."""
 
     def reply_class(self, task: Task) -> type[Reply]:
-        """The class of trajectories to an answer."""
+        """Return the class of trajectories to an answer."""
         return trajectory_of(answer_type_of(task))
 
 
@@ -89,7 +89,7 @@ class Transition(Struct, frozen=True, kw_only=True):
 
     @property
     def asker(self) -> ProblemNode:
-        """The node that its turns stand with: that of the state before it, or of the branch if there are several."""
+        """Node that its turns stand with: that of the state before it, or of the branch if there are several."""
         return self.state.node if self.node.branch is None else self.node
 
 
@@ -101,7 +101,7 @@ class NextQuestion(Struct, frozen=True, kw_only=True):
 
 
 class ChainEnd(Struct, frozen=True, kw_only=True):
-    """The end of a chain."""
+    """End of a chain."""
 
     at: str
     """Place of the last state, or of the transition that led to none."""
@@ -127,7 +127,7 @@ class Reduction(Struct, frozen=True, kw_only=True):
 
 
 class ReducedSolution(Solution, frozen=True, kw_only=True):
-    """The answer to a problem, and how its chains ended."""
+    """Answer to a problem, and how its chains ended."""
 
     transitions: tuple[int, ...]
     """Number of accepted transitions of each chain."""
@@ -146,7 +146,9 @@ class AotConductor(ProblemMaker["Aot"]):
     async def conduct(self, work: AotWork) -> ReducedSolution:
         """Solve the problem by its states alone."""
         reduction = await self.reduce(work)
-        done = self.concluded(work, reduction.best.answer, problems=1 + reduction.best.transitions, argmax=reduction.argmax)
+        done = self.concluded(
+            work, reduction.best.answer, problems=1 + reduction.best.transitions, argmax=reduction.argmax
+        )
         return ReducedSolution(
             answer=done.answer,
             correct=done.correct,
@@ -157,7 +159,7 @@ class AotConductor(ProblemMaker["Aot"]):
         )
 
     async def make_problem(self, work: AotWork, root: str) -> str:
-        """The last question of the chain whose answer was picked."""
+        """Return the last question of the chain whose answer was picked."""
         return (await self.reduce(work, root)).best.question
 
     async def reduce(self, work: AotWork, root: str = ROOT) -> Reduction:
@@ -193,7 +195,10 @@ async def reduced(root: ProblemNode, strategy: Aot, turns: Turns) -> Reduction:
     trees = [root]
     if strategy.trees > 1:
         numbers = range(1, strategy.trees + 1)
-        trees = [ProblemNode(at=f"{root.at}/tree/{each}", problem=root.problem, depth=1, branch=Branch(number=each)) for each in numbers]
+        trees = [
+            ProblemNode(at=f"{root.at}/tree/{each}", problem=root.problem, depth=1, branch=Branch(number=each))
+            for each in numbers
+        ]
         root.children = tuple(trees)
     chains = _Chains(root.problem, strategy, turns)
     ended = [each for tree in await turns.all_ended([chains.tree(each) for each in trees]) for each in tree]
@@ -206,7 +211,7 @@ async def reduced(root: ProblemNode, strategy: Aot, turns: Turns) -> Reduction:
 
 
 class _Chains:
-    """The chains from one question. Where a state has several branches, they are a tree."""
+    """Chains from one question. Where a state has several branches, they are a tree."""
 
     def __init__(self, question: str, strategy: Aot, turns: Turns) -> None:
         self._question = question
@@ -220,23 +225,29 @@ class _Chains:
         self._done = 0
 
     async def tree(self, node: ProblemNode) -> list[ChainEnd]:
-        """The ends of all chains from the question itself."""
+        """Return the ends of all chains from the question itself."""
         solved = await self._solve(node, needed=True)
         assert solved is not None
         left = self._strategy.transitions
         return await self._grow(_state(node, solved, None if left == ADAPTIVE else int(left)))
 
     async def _grow(self, state: State) -> list[ChainEnd]:
-        """The ends of all chains from a state. Branches that lead to the same question go on as one; those that end vote each."""
+        """Return the ends of all chains from a state. Branches that lead to the same question go on as one; those that end vote each."""
         if state.left == 0:
             return [_leaf(state)]
         at, depth, branches = state.node.at, state.node.depth + 1, self._strategy.branches
-        nodes = [ProblemNode(at=f"{at}/{each}", depth=depth, branch=Branch(number=each)) for each in range(1, branches + 1)]
+        nodes = [
+            ProblemNode(at=f"{at}/{each}", depth=depth, branch=Branch(number=each)) for each in range(1, branches + 1)
+        ]
         if branches == 1:
             nodes[0].branch = None
         state.node.children = tuple(nodes)
         outcomes = await self._turns.all_ended([self._transition(state, node) for node in nodes])
-        ended = [each if isinstance(each, ChainEnd) else _leaf(each) for each in outcomes if isinstance(each, ChainEnd) or each.left == 0]
+        ended = [
+            each if isinstance(each, ChainEnd) else _leaf(each)
+            for each in outcomes
+            if isinstance(each, ChainEnd) or each.left == 0
+        ]
         states: dict[bytes, list[State]] = {}
         for each in outcomes:
             if isinstance(each, State) and each.left != 0:
@@ -244,23 +255,31 @@ class _Chains:
         onward = [_as_one(same) for same in states.values()]
         if self._strategy.prune and len(onward) > 1:
             questions = [Contraction(question=each.node.problem) for each in onward]
-            best = await self._turns.elect(state.node, f"{at}/{Turn.PRUNE}", ToContract(problem=self._question), questions)
+            best = await self._turns.elect(
+                state.node, f"{at}/{Turn.PRUNE}", ToContract(problem=self._question), questions
+            )
             for same, question in zip(states.values(), questions, strict=True):
                 ended += [_ended(each, each.node, each.answer, "pruned") for each in same if question is not best]
             onward = [each for each, question in zip(onward, questions, strict=True) if question is best]
-        return ended + [each for ends in await self._turns.all_ended([self._grow(each) for each in onward]) for each in ends]
+        return ended + [
+            each for ends in await self._turns.all_ended([self._grow(each) for each in onward]) for each in ends
+        ]
 
     async def _transition(self, state: State, node: ProblemNode) -> State | ChainEnd:
-        """The next state, or the end of the chain. A transition that the judge finds worse is tried again at a place of its own."""
+        """Return the next state, or the end of the chain. A transition that the judge finds worse is tried again at a place of its own."""
         ending: Ending = "worse"
         for number in range(1 + self._strategy.refine):
             tried = Transition(state=state, node=node, place=f"{node.at}/{AGAIN}/{number}" if number else node.at)
             graph: Subquestions | None = None
             if self._strategy.without != "decomposition":
                 asked = ToTrace(problem=state.node.problem, reasoning=state.reasoning)
-                graph = await self._turns.take(tried.asker, Trace(at=f"{tried.place}/{Turn.DECOMPOSE}", asked=asked, **self._draws))
+                graph = await self._turns.take(
+                    tried.asker, Trace(at=f"{tried.place}/{Turn.DECOMPOSE}", asked=asked, **self._draws)
+                )
                 if graph is None or not graph.dependent:
-                    return _ended(state, node, state.answer, "no subquestions" if graph is None else "nothing to contract")
+                    return _ended(
+                        state, node, state.answer, "no subquestions" if graph is None else "nothing to contract"
+                    )
             both: list[Coroutine[Any, Any, Any]] = [self._onward(tried, graph), self._follow(tried, graph)]
             onward, followed = await self._turns.all_ended(both)
             if isinstance(onward, NextQuestion):
@@ -270,13 +289,15 @@ class _Chains:
         return _ended(state, node, state.answer, ending)
 
     async def _onward(self, tried: Transition, graph: Subquestions | None) -> NextQuestion | Ending:
-        """The next question with its answer; or why there is none."""
+        """Return the next question with its answer; or why there is none."""
         state, node = tried.state, tried.node
         if graph is None:
             asked = ToContract(problem=state.node.problem, reasoning=state.reasoning)
         else:
             asked = to_contract(state.node.problem, graph, guided=self._strategy.without != "guidance")
-        chosen = await self._turns.take(tried.asker, Contract(at=f"{tried.place}/{Turn.CONTRACT}", asked=asked, **self._draws))
+        chosen = await self._turns.take(
+            tried.asker, Contract(at=f"{tried.place}/{Turn.CONTRACT}", asked=asked, **self._draws)
+        )
         if chosen is None:
             return "no contraction"
         node.problem = chosen.question
@@ -288,7 +309,9 @@ class _Chains:
                 return "worse"
         return NextQuestion(solved=await self._solve(node, needed=False))
 
-    async def _judge(self, tried: Transition, solved: Trajectory | None, followed: Trajectory | None, left: int) -> State | ChainEnd:
+    async def _judge(
+        self, tried: Transition, solved: Trajectory | None, followed: Trajectory | None, left: int
+    ) -> State | ChainEnd:
         """Let the judge pick the best answer to the first question. ``left`` is the number of transitions with this one."""
         # Equal answers are one candidate, and the next state's comes first: no tie goes against it.
         answers: list[Reply] = [each.answer for each in (solved, followed) if each is not None]
@@ -296,7 +319,9 @@ class _Chains:
         answers, at = [*answers, tried.state.answer], f"{tried.place}/{Turn.JUDGE}"
         if self._strategy.judge == "writes" and len(merged(answers)) > 1:
             ways = [*(each.reasoning for each in (solved, followed) if each is not None), tried.state.reasoning]
-            written = await self._turns.take(tried.asker, Ensemble(at=at, asked=self._ensemble(ways, answers), **self._draws), asked)
+            written = await self._turns.take(
+                tried.asker, Ensemble(at=at, asked=self._ensemble(ways, answers), **self._draws), asked
+            )
             assert written is not None
             chosen = written.answer
         else:
@@ -308,24 +333,28 @@ class _Chains:
         return _state(tried.node, structs.replace(solved, answer=chosen), left - 1, tried.state.transitions + 1)
 
     def _ensemble(self, ways: Sequence[str], answers: Sequence[Reply]) -> ToEnsemble:
-        """The question for a judge that writes, with the solutions in an order that does not depend on where each comes from."""
+        """Return the question for a judge that writes, with the solutions in an order that does not depend on where each comes from."""
         solutions = [
-            ReasonedAnswer(reasoning=way, answer=Raw(msgspec.json.encode(answer))) for way, answer in zip(ways, answers, strict=True)
+            ReasonedAnswer(reasoning=way, answer=Raw(msgspec.json.encode(answer)))
+            for way, answer in zip(ways, answers, strict=True)
         ]
         by_hash = sorted(solutions, key=lambda each: problem_id(msgspec.json.encode(each).decode()))
         return ToEnsemble(problem=self._question, solutions=tuple(by_hash))
 
     async def _follow(self, tried: Transition, graph: Subquestions | None) -> Trajectory | None:
-        """The elected answer to a state along its graph; None without a graph, or where no reply is valid."""
+        """Return the elected answer to a state along its graph; None without a graph, or where no reply is valid."""
         if graph is None:
             return None
         problem = tried.state.node.problem
-        asked = ToFollow(problem=problem, subquestions=tuple(Planned(question=each.question, needs=each.needs) for each in graph.nodes))
+        asked = ToFollow(
+            problem=problem,
+            subquestions=tuple(Planned(question=each.question, needs=each.needs) for each in graph.nodes),
+        )
         ask = Reasoned(at=f"{tried.place}/{Turn.GRAPH}", asked=asked, system=FOLLOW, **self._draws)
         return await self._turns.take(tried.asker, ask, ToSolve(problem=problem))
 
     async def _solve(self, node: ProblemNode, *, needed: bool) -> Trajectory | None:
-        """The elected answer to the question of a node, with its reasoning; None where no reply is valid."""
+        """Return the elected answer to the question of a node, with its reasoning; None where no reply is valid."""
         asked = ToSolve(problem=node.problem)
         ask = Reasoned(at=f"{node.at}/{Turn.ANSWER}", asked=asked, system=REASONED, needed=needed, **self._draws)
         solved = await self._turns.take(node, ask)
@@ -334,7 +363,7 @@ class _Chains:
 
 
 def to_contract(question: str, graph: Subquestions, *, guided: bool) -> ToContract:
-    """The question for a contractor. Without guidance it sees only the first subquestion that needs no other."""
+    """Return the question for a contractor. Without guidance it sees only the first subquestion that needs no other."""
     known = graph.independent if guided else graph.independent[:1]
     return ToContract(
         problem=question,
@@ -355,7 +384,7 @@ def _state(node: ProblemNode, solved: Trajectory, left: int | None, transitions:
 
 
 def _as_one(same: Sequence[State]) -> State:
-    """The state as which states with one question go on: the first one, with the most frequent answer."""
+    """Return the state as which states with one question go on: the first one, with the most frequent answer."""
     first, *others = same
     for each in others:
         assert each.node.branch is not None
@@ -371,10 +400,12 @@ def _leaf(state: State) -> ChainEnd:
 
 
 def _ended(state: State, node: ProblemNode, answer: Reply, ending: Ending) -> ChainEnd:
-    """The end of a chain after a state. ``node`` is that of the transition that ended it, or of the state itself."""
+    """Return the end of a chain after a state. ``node`` is that of the transition that ended it, or of the state itself."""
     if node.branch is not None:
         node.branch.ending, node.branch.answer = ending, Raw(msgspec.json.encode(answer))
-    return ChainEnd(at=node.at, question=state.node.problem, answer=answer, transitions=state.transitions, ending=ending)
+    return ChainEnd(
+        at=node.at, question=state.node.problem, answer=answer, transitions=state.transitions, ending=ending
+    )
 
 
 def _drawn(node: ProblemNode, chosen: str | None) -> None:
@@ -383,7 +414,9 @@ def _drawn(node: ProblemNode, chosen: str | None) -> None:
         node.branch.chosen = None if chosen is None else f"{chosen}/".startswith(f"{node.at}/")
     node.children = tuple([child for child in node.children if child.turns])
     for child in node.children:
-        if child.at.rpartition("/")[0] == node.at and child.branch is not None:  # it has the turns of its transition, too
+        if (
+            child.at.rpartition("/")[0] == node.at and child.branch is not None
+        ):  # it has the turns of its transition, too
             child.turns = tuple(sorted(child.turns, key=lambda each: each.turn in (Turn.ANSWER, Turn.JUDGE)))
         _drawn(child, chosen)
 
@@ -428,7 +461,9 @@ class Aot(MakesProblem):
     def _can_decide(self) -> Self:
         check_cap(self.k, self.max_draws)
         if self.transitions == ADAPTIVE and self.without == "decomposition":
-            raise ValueError("without decomposition there is no graph whose longest path could be taken; give the number of transitions")
+            raise ValueError(
+                "without decomposition there is no graph whose longest path could be taken; give the number of transitions"
+            )
         return self
 
     @property
@@ -437,7 +472,7 @@ class Aot(MakesProblem):
         return most_ballots(self.k)
 
     def trial_questions(self, task: Task) -> list[tuple[Prompt, type[Reply]]]:
-        """The question for a direct answer, and that for subquestions."""
+        """Return the question for a direct answer, and that for subquestions."""
         assert isinstance(task, Problem)
         direct = super().trial_questions(task)
         if self.without == "decomposition" or self.transitions == 0:
@@ -452,11 +487,11 @@ class Aot(MakesProblem):
         rows: Mapping[str, Recalled],
         open_elections: Sequence[OpenElection],
     ) -> ProblemNode:
-        """The recorded states: each has the turns of its transitions, and the next states below it."""
+        """Return the recorded states: each has the turns of its transitions, and the next states below it."""
         return self.states(RecordedTurns(of_input, task, self, rows, open_elections))
 
     def states(self, turns: RecordedTurns, root: str = ROOT) -> ProblemNode:
-        """The recorded states from a question, of which the first has this place."""
+        """Return the recorded states from a question, of which the first has this place."""
         node = ProblemNode(at=root)
         reduction = turns.replayed(reduced(node, self, turns))
         _drawn(node, None if reduction is None else reduction.best.at)
@@ -464,7 +499,7 @@ class Aot(MakesProblem):
         return node
 
     def deployments(self) -> list[Deployment]:
-        """The roles of an election, and the decomposer, the contractor and the discriminator."""
+        """Return the roles of an election, and the decomposer, the contractor and the discriminator."""
         return [*super().deployments(), *(Deployment(role=role) for role in (Decomposer, Contractor, Discriminator))]
 
 

@@ -71,7 +71,7 @@ class Rung(Protocol):
 
 
 class Chain:
-    """The chain of one input.
+    """Chain of one input.
 
     Args:
         work: the work on the input.
@@ -104,7 +104,7 @@ class Chain:
     # The task's methods. The number of a step names it in errors; it enters no question.
 
     def start(self) -> Any:
-        """The initial state."""
+        """Return the initial state."""
         return called(self.task.start, gives=self._state)
 
     def is_done(self, state: Any, number: int) -> bool:
@@ -113,11 +113,11 @@ class Chain:
         return done
 
     def next_state(self, state: Any, reply: Any, number: int) -> Any:
-        """The state that a reply leads to."""
+        """Return the state that a reply leads to."""
         return called(self.task.advance, state, reply, gives=self._state, at=number)
 
     def advance(self, step: ChainStep, reply: Any) -> Any:
-        """The state after a step.
+        """Return the state after a step.
 
         Raises:
             TaskFailed: the task changed the state that it was given. After a guess, the decided reply would lead on from another state.
@@ -132,7 +132,7 @@ class Chain:
         return state
 
     def oracle(self, state: Any, number: int) -> Any:
-        """The right reply to a step; None if code cannot know it."""
+        """Return the right reply to a step; None if code cannot know it."""
         return called(self.task.oracle, state, gives=(self.reply_type, NoneType), at=number)
 
     def correct(self, state: Any, reply: Any, number: int) -> bool | None:
@@ -141,7 +141,7 @@ class Chain:
         return right
 
     def result(self, state: Any) -> object:
-        """The result of the work."""
+        """Return the result of the work."""
         result = called(self.task.result, state)
         try:
             msgspec.json.encode(result)
@@ -158,12 +158,20 @@ class Chain:
             TaskFailed: the chain has gone on far beyond its number of steps.
         """
         if self._most_steps is not None and number >= self._most_steps:
-            failure = f"is False after {number:,} steps, where {type(self.task).__name__}.steps gives {self.total or 0:,}"
-            raise TaskFailed(f"{type(self.task).__name__}.done", f"{failure}; perhaps advance leads to the same state again")
+            failure = (
+                f"is False after {number:,} steps, where {type(self.task).__name__}.steps gives {self.total or 0:,}"
+            )
+            raise TaskFailed(
+                f"{type(self.task).__name__}.done", f"{failure}; perhaps advance leads to the same state again"
+            )
         asked = called(self.task.prompt, state, gives=Prompt, at=number)
         rule = self._strategy.rule_of(self.task, number, self.total)
-        question = self.work.question(asked, self.reply_type, rule=rule, max_draws=self.max_draws, sampling=self.sampling, state=state)
-        return ChainStep(number=number, state=state, election=self.work.election_id(f"step/{number}", question), question=question)
+        question = self.work.question(
+            asked, self.reply_type, rule=rule, max_draws=self.max_draws, sampling=self.sampling, state=state
+        )
+        return ChainStep(
+            number=number, state=state, election=self.work.election_id(f"step/{number}", question), question=question
+        )
 
     async def take_up(self) -> tuple[Any, int]:
         """Resume from the checkpoint, or begin; returns the state and the number of steps that led to it.
@@ -184,7 +192,7 @@ class Chain:
         return state, self._first
 
     async def last_step(self) -> tuple[ChainStep, Any] | None:
-        """The last step of earlier sittings and its decided reply, from the checkpoint; None before the first.
+        """Return the last step of earlier sittings and its decided reply, from the checkpoint; None before the first.
 
         Raises:
             InvalidUsage: the checkpoint names another decision than the journal has.
@@ -202,11 +210,11 @@ class Chain:
         return last, decoder_of(self.reply_type).decode(checkpoint.value)
 
     def hold(self, step: ChainStep) -> Coroutine[Any, Any, Verdict]:
-        """The recorded verdict of a step, or that of an election held now."""
+        """Return the recorded verdict of a step, or that of an election held now."""
         return self.work.hold(step.election, step.question, recalls=step.number == self._first)
 
     def follow(self, step: ChainStep) -> AsyncGenerator[Ballot | Verdict]:
-        """The same as `hold`, item by item: valid ballots as they arrive, then the verdict."""
+        """Yield the same as `hold`, item by item: valid ballots as they arrive, then the verdict."""
         return self._recall_or_follow(step) if step.number == self._first else self._follow(step)
 
     async def commit(self, step: ChainStep, verdict: Verdict, *, checkpoint: bool = True) -> Decision[Any]:
@@ -217,23 +225,35 @@ class Chain:
         work, election = self.work, step.election
         verdict = self.as_taken(verdict)
         tried: list[tuple[ElectionId, Verdict]] = []
-        resolution = Resolution(id=election, verdict=verdict) if verdict.outcome == "decided" else await self.climb(step, verdict, tried)
+        resolution = (
+            Resolution(id=election, verdict=verdict)
+            if verdict.outcome == "decided"
+            else await self.climb(step, verdict, tried)
+        )
         if resolution is None:
             resolution = await work.settle(election, step.question, verdict)
             resolution = structs.replace(resolution, verdict=self.as_taken(resolution.verdict))
         done = step.number + 1 if checkpoint else None
         decision = work.commit(
-            resolution, self.reply_type, lambda reply: self.correct(step.state, reply, step.number), done=done, state=step.question.state
+            resolution,
+            self.reply_type,
+            lambda reply: self.correct(step.state, reply, step.number),
+            done=done,
+            state=step.question.state,
         )
         if decision.decided or len(tried) <= 1:
             return decision
-        return structs.replace(decision, rungs=tuple([decision_of(place.path, each, self.reply_type) for place, each in tried[1:]]))
+        return structs.replace(
+            decision, rungs=tuple([decision_of(place.path, each, self.reply_type) for place, each in tried[1:]])
+        )
 
     def as_taken(self, verdict: Verdict) -> Verdict:
         """A verdict as the chain takes it: a plurality (``argmax``) decides no step."""
         return structs.replace(verdict, outcome="undecided") if verdict.outcome == "argmax" else verdict
 
-    async def climb(self, step: ChainStep, verdict: Verdict, tried: list[tuple[ElectionId, Verdict]]) -> Resolution | None:
+    async def climb(
+        self, step: ChainStep, verdict: Verdict, tried: list[tuple[ElectionId, Verdict]]
+    ) -> Resolution | None:
         """Try the rungs of the ladder; None where none decides the step. What decides nothing is added to ``tried``."""
         if verdict.outcome in ("leader", "person"):
             return None
@@ -251,7 +271,13 @@ class Chain:
         return None
 
     async def rollout(
-        self, at: str, asked: Prompt, horizon: int, *, first: bool = False, correct: Callable[[Rollout], bool | None] = lambda _: None
+        self,
+        at: str,
+        asked: Prompt,
+        horizon: int,
+        *,
+        first: bool = False,
+        correct: Callable[[Rollout], bool | None] = lambda _: None,
     ) -> Rollout | Flagged:
         """Draw one reply with several steps, or its red flag. ``correct`` judges it for the account of errors, where code can.
 
@@ -301,12 +327,12 @@ class Chain:
         return self.work.follow(step.election, step.question, hedge=self._strategy.extra_draws)
 
     async def _decided_at(self, step: ChainStep) -> bytes | None:
-        """The recorded decision of a step."""
+        """Return the recorded decision of a step."""
         await self.work.recorded(step.election)  # refuses another question
         return await self._value_at(f"step/{step.number}")
 
     async def _value_at(self, at: str) -> bytes | None:
-        """The recorded decision at the place of a step: that of its vote, of a rung, or of another model where it was undecided."""
+        """Return the recorded decision at the place of a step: that of its vote, of a rung, or of another model where it was undecided."""
         for place in (at, *(f"{at}/{rung.name}" for rung in self._rungs), at + ESCALATED):
             recalled = await self.work.recorded(place)
             if recalled is not None and recalled.is_decision:
@@ -318,7 +344,9 @@ class Chain:
             return msgspec.json.decode(state, type=self.state_type)
         except (msgspec.MsgspecError, TypeError, ValueError) as error:
             name = self.state_type.__qualname__
-            raise InvalidDefinition(f"a {name} cannot be read back from the journal: {error}; use field types that JSON can hold") from None
+            raise InvalidDefinition(
+                f"a {name} cannot be read back from the journal: {error}; use field types that JSON can hold"
+            ) from None
 
     def _check_readable(self, state: Struct) -> None:
         # Without this check, a state that cannot be read back would fail only when a long run is resumed.
@@ -351,12 +379,12 @@ async def step_by_step(chain: Chain) -> object:
 
 
 class ChainConductor(Conductor[ChainTask[Any, Any], G]):
-    """The base class of conductors that walk chains. `microagents step` works with every strategy that has such a conductor."""
+    """Base class of conductors that walk chains. `microagents step` works with every strategy that has such a conductor."""
 
     may_ask = (Paraphrase, Choose)
 
     def chain(self, work: Work[ChainTask[Any, Any], G]) -> Chain:
-        """The chain of one input, as the strategy describes it."""
+        """Return the chain of one input, as the strategy describes it."""
         return Chain(work)
 
     async def conduct(self, work: Work[ChainTask[Any, Any], G]) -> object:

@@ -56,14 +56,22 @@ class SelfRefineConductor(ProblemConductor["SelfRefine"]):
         (best,) = await _reasoned(work, strategy.temperature, samples=1, max_draws=strategy.max_draws)
         for number in range(1, strategy.rounds + 1):
             answer = Raw(msgspec.json.encode(best.answer))
-            criticize = prompt_about(work.task, CRITICIZE, ToCriticize(problem=problem, reasoning=best.reasoning, answer=answer))
-            found = await work.sample(f"critique/{number}", criticize, Critique, sampling=sampling, max_draws=strategy.max_draws)
+            criticize = prompt_about(
+                work.task, CRITICIZE, ToCriticize(problem=problem, reasoning=best.reasoning, answer=answer)
+            )
+            found = await work.sample(
+                f"critique/{number}", criticize, Critique, sampling=sampling, max_draws=strategy.max_draws
+            )
             if not found or not found[0].fault.strip():
                 break
             revise = prompt_about(
-                work.task, REVISE, ToRevise(problem=problem, reasoning=best.reasoning, answer=answer, fault=found[0].fault)
+                work.task,
+                REVISE,
+                ToRevise(problem=problem, reasoning=best.reasoning, answer=answer, fault=found[0].fault),
             )
-            revised = await work.sample(f"revision/{number}", revise, type(best), sampling=sampling, max_draws=strategy.max_draws)
+            revised = await work.sample(
+                f"revision/{number}", revise, type(best), sampling=sampling, max_draws=strategy.max_draws
+            )
             if not revised:
                 break
             (best,) = revised
@@ -99,7 +107,7 @@ class Cot(Strategy):
 
 
 class CotSC(Cot):
-    """The most frequent of many answers with their reasoning: chain of thought with self-consistency."""
+    """Most frequent of many answers with their reasoning: chain of thought with self-consistency."""
 
     samples: Annotated[int, Field(ge=1, le=10_000)] = 5
     """Number of answers drawn; the most frequent is taken."""

@@ -120,7 +120,7 @@ class DocumentStrategy(Strategy):
         return ()
 
     def agents(self, pool: Sequence[str]) -> list[Agent]:  # noqa: ARG002 - for subclasses to override
-        """The authors; by default one that draws from the pool."""
+        """Return the authors; by default one that draws from the pool."""
         return [Agent(model=None)]
 
     @property
@@ -129,18 +129,25 @@ class DocumentStrategy(Strategy):
         return max(0, self.window - Document.sampling.max_output_tokens) // WINDOW_SHARE if self.compress else None
 
     def rules(self, agents: int) -> WritingRules:
-        """The rules of writing with this number of agents."""
+        """Return the rules of writing with this number of agents."""
         raise NotImplementedError
 
     def solution(
-        self, of_input: int, task: Task, pool: Sequence[str], rows: Mapping[str, Recalled], open_elections: Sequence[OpenElection]
+        self,
+        of_input: int,
+        task: Task,
+        pool: Sequence[str],
+        rows: Mapping[str, Recalled],
+        open_elections: Sequence[OpenElection],
     ) -> Struct:
-        """The recorded state of a document."""
+        """Return the recorded state of a document."""
         agents = self.agents(pool)
-        return replay(RecordedWork(of_input, task, self, rows, open_elections), self.writing(task, agents), names_of(agents, pool))
+        return replay(
+            RecordedWork(of_input, task, self, rows, open_elections), self.writing(task, agents), names_of(agents, pool)
+        )
 
     def writing(self, task: Task, agents: Sequence[Agent]) -> DocumentDraft:
-        """The writing of a document, from its start."""
+        """Return the writing of a document, from its start."""
         assert isinstance(task, Document)
         return DocumentDraft(text_of(task), given_subtasks(task), self.rules(len(agents)))
 
@@ -181,13 +188,20 @@ class DocumentConductor(ProblemConductor[DocumentStrategy]):
             checks=checks,
             agents=names_of(agents, self.context.pool(self.draws_as)),
             subtasks=len(records),
-            segments=sum(draft.segment is not None for each in writing.records.values() for drafts in each.rounds for draft in drafts),
+            segments=sum(
+                draft.segment is not None
+                for each in writing.records.values()
+                for drafts in each.rounds
+                for draft in drafts
+            ),
             not_agreed=tuple(each.at for each in records if not each.agreed),
             incomplete=tuple(each.at for each in records if not each.complete),
             summarized=tuple(each.at for each in records if each.summary is not None),
         )
 
-    async def answer(self, work: Work[Problem[Any], DocumentStrategy], ask: SegmentQuestion, agents: Sequence[Agent]) -> Answer:
+    async def answer(
+        self, work: Work[Problem[Any], DocumentStrategy], ask: SegmentQuestion, agents: Sequence[Agent]
+    ) -> Answer:
         """Put one question to the role that answers it. A subclass adds questions of its own."""
         strategy, asked = work.strategy, ask.asked
         sampling = sampling_at(work.task, strategy.temperature)
@@ -196,7 +210,12 @@ class DocumentConductor(ProblemConductor[DocumentStrategy]):
             agent = agents[ask.agent]
             system = WRITE.format(tokens=strategy.segment_tokens, manner=agent.manner)
             written = await work.sample(
-                ask.at, prompt_about(work.task, system, asked), Segment, model=agent.model, sampling=sampling, max_draws=strategy.max_draws
+                ask.at,
+                prompt_about(work.task, system, asked),
+                Segment,
+                model=agent.model,
+                sampling=sampling,
+                max_draws=strategy.max_draws,
             )
             return written[0] if written else Missing.FLAGGED
         assert isinstance(asked, ToSummarize)
@@ -213,7 +232,11 @@ class DocumentConductor(ProblemConductor[DocumentStrategy]):
             return await asyncio.gather(*[scope.start(self.answer(work, ask, agents)) for ask in batch.asks])
 
     async def _write(
-        self, work: Work[Problem[Any], DocumentStrategy], record: SubtaskRecord, batches: Batches, agents: Sequence[Agent]
+        self,
+        work: Work[Problem[Any], DocumentStrategy],
+        record: SubtaskRecord,
+        batches: Batches,
+        agents: Sequence[Agent],
     ) -> Sequence[Part] | None:
         """Write one subtask; returns its parts if it is split."""
         try:
@@ -231,7 +254,9 @@ class DocumentConductor(ProblemConductor[DocumentStrategy]):
                 "decisions so far are kept; look at the replies, then resume with other models (--accept-change) or begin another run"
             ) from None
 
-    def _check_window(self, work: Work[Problem[Any], DocumentStrategy], record: SubtaskRecord, batch: QuestionBatch) -> None:
+    def _check_window(
+        self, work: Work[Problem[Any], DocumentStrategy], record: SubtaskRecord, batch: QuestionBatch
+    ) -> None:
         """Stop the run before a call whose prompt and reply do not fit into the window of the models."""
         window = work.strategy.window
         longest = max((len(msgspec.json.encode(ask.asked)) for ask in batch.asks), default=0)
@@ -245,18 +270,20 @@ class DocumentConductor(ProblemConductor[DocumentStrategy]):
 
 
 def names_of(agents: Sequence[Agent], pool: Sequence[str]) -> tuple[str, ...]:
-    """The names of agents: the specs of their models, numbered where several have the same."""
+    """Return the names of agents: the specs of their models, numbered where several have the same."""
     models = [agent.model or ", ".join(pool) for agent in agents]
     return tuple(
         [
-            model if models.count(model) == 1 else f"{model} ({models[: index + 1].count(model)} of {models.count(model)})"
+            model
+            if models.count(model) == 1
+            else f"{model} ({models[: index + 1].count(model)} of {models.count(model)})"
             for index, model in enumerate(models)
         ]
     )
 
 
 def given_subtasks(document: Document) -> Sequence[Part]:
-    """The subtasks that a document gives, checked."""
+    """Return the subtasks that a document gives, checked."""
     given = called(document.subtasks)
     try:
         return msgspec.convert(msgspec.to_builtins(given), list[Part])

@@ -77,7 +77,9 @@ def _oracle_reply(chain: Chain, state: Any, number: int) -> Any:
 
 
 def _unknown_inputs(task: Task, why: str) -> InvalidUsage:
-    return InvalidUsage(f"{type(task).__name__} {why}, so its inputs are not known; define oracle(state), or run it without --known-inputs")
+    return InvalidUsage(
+        f"{type(task).__name__} {why}, so its inputs are not known; define oracle(state), or run it without --known-inputs"
+    )
 
 
 def _left_after(steps: int, decided: Counter[int]) -> list[int]:

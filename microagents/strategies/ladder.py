@@ -36,22 +36,26 @@ RUNGS = ("paraphrase", "model=SPEC", "lookahead", "judge")
 
 
 class OtherWords(Struct, frozen=True, kw_only=True):
-    """The same vote on the question in other words: errors of a model depend on the words, so other words err apart."""
+    """Same vote on the question in other words: errors of a model depend on the words, so other words err apart."""
 
     name: str = "paraphrase"
 
     async def hold(self, chain: Chain, step: ChainStep, tried: Sequence[Verdict]) -> tuple[ElectionId, Verdict] | None:  # noqa: ARG002 - a rung
         """Hold the vote on a paraphrase; None where no paraphrase keeps every number and name."""
         asked: Prompt = called(chain.task.prompt, step.state, gives=Prompt, at=step.number)
-        said = await chain.work.ask(Paraphrase(at=f"step/{step.number}/{self.name}/text", prompt=asked, sampling=chain.task.sampling))
+        said = await chain.work.ask(
+            Paraphrase(at=f"step/{step.number}/{self.name}/text", prompt=asked, sampling=chain.task.sampling)
+        )
         if said is None:
             return None
-        again = chain.work.question(said, chain.reply_type, max_draws=chain.max_draws, sampling=chain.sampling, state=step.state)
+        again = chain.work.question(
+            said, chain.reply_type, max_draws=chain.max_draws, sampling=chain.sampling, state=step.state
+        )
         return await _vote(chain, step, self.name, structs.replace(step.question, prompts=again.prompts))
 
 
 class OtherModel(Struct, frozen=True, kw_only=True):
-    """The same vote by another model: hard steps differ from model to model."""
+    """Same vote by another model: hard steps differ from model to model."""
 
     name: str
     spec: str
@@ -91,7 +95,9 @@ class JudgeOfCandidates(Struct, frozen=True, kw_only=True):
         verdict = Verdict(outcome="inferred", leader=chosen, tally=tally, ballots=(), cost_usd=0.0)
         if chosen is None:
             verdict = structs.replace(verdict, outcome="undecided", tally=())
-        return ElectionId(path=f"{step.election.path}/{self.name}", question_digest=step.election.question_digest), verdict
+        return ElectionId(
+            path=f"{step.election.path}/{self.name}", question_digest=step.election.question_digest
+        ), verdict
 
 
 async def _vote(chain: Chain, step: ChainStep, name: str, question: Question) -> tuple[ElectionId, Verdict]:
@@ -100,7 +106,7 @@ async def _vote(chain: Chain, step: ChainStep, name: str, question: Question) ->
 
 
 class Climbing(Strategy):
-    """The options of a ladder, for strategies that solve chains."""
+    """Options of a ladder, for strategies that solve chains."""
 
     ladder: str = ""
     """What is tried at a step that the vote does not decide, cheapest first, separated by commas: `paraphrase`, `model=SPEC`, \
@@ -129,13 +135,17 @@ or `discard` it."""
             if rung not in RUNGS and not (rung.startswith("model=") and rung != "model="):
                 raise ValueError(unknown("rung named", rung, RUNGS))
             if not rung.startswith("model=") and rungs_in(text).count(rung) > 1:
-                raise ValueError(f"the rung {rung} stands twice in the ladder; a step would meet the same election again")
+                raise ValueError(
+                    f"the rung {rung} stands twice in the ladder; a step would meet the same election again"
+                )
         return text
 
     @model_validator(mode="after")
     def _fits_together(self) -> Self:
         if self.history > self.horizon:
-            raise ValueError(f"a rollout of horizon = {self.horizon} steps does not reach a step from history = {self.history} starts")
+            raise ValueError(
+                f"a rollout of horizon = {self.horizon} steps does not reach a step from history = {self.history} starts"
+            )
         if self.rungs and self.margin > self.draw_cap:
             raise ValueError(f"a lead of margin = {self.margin} cannot come from max_draws = {self.draw_cap} draws")
         if self.p is not None and not self.rungs:
@@ -143,7 +153,7 @@ or `discard` it."""
         return self
 
     def expected_calls(self, task: Task) -> float | None:
-        """The votes of every step, where the model is right as often as ``p`` says. A problem is one step. Climbs are left out."""
+        """Return the votes of every step, where the model is right as often as ``p`` says. A problem is one step. Climbs are left out."""
         steps = called(task.steps, gives=(int, NoneType)) if isinstance(task, ChainTask) else 1
         at_once = Tally(self.default_rule).votes_needed
         return None if steps is None else steps * expected_votes(self.p or RIGHT, max(1, at_once))
@@ -155,7 +165,7 @@ or `discard` it."""
 
     @cached_property
     def rungs(self) -> tuple[Rung, ...]:
-        """The rungs of the ladder."""
+        """Rungs of the ladder."""
         made: list[Rung] = []
         for name, rung in names_in(self.ladder).items():
             kind, _, spec = rung.partition("=")
@@ -187,11 +197,11 @@ or `discard` it."""
 
     @property
     def named_models(self) -> tuple[str, ...]:
-        """The models of the ladder."""
+        """Models of the ladder."""
         return tuple(rung.removeprefix("model=") for rung in rungs_in(self.ladder) if rung.startswith("model="))
 
     def rule_of(self, task: Task, number: int, steps: int | None) -> Rule:
-        """The rule of a step's vote: with a ladder it ends where the votes are improbable."""
+        """Return the rule of a step's vote: with a ladder it ends where the votes are improbable."""
         rule = portable(self.rule_for(task))
         if not self.rungs or isinstance(rule, (Unanimity, UntilImprobable, Weighed)):  # agreement is a test of its own
             return rule
@@ -199,9 +209,12 @@ or `discard` it."""
         return UntilImprobable(rule, p=self.p, alpha=alpha_of(number, steps, self.false_alarms), at_most=half)
 
     def deployments(self) -> list[Deployment]:
-        """The roles of an election, and those of the ladder's rungs."""
+        """Return the roles of an election, and those of the ladder's rungs."""
         roles = [("paraphrase", Paraphraser), ("judge", Judge)]
-        return [*super().deployments(), *(Deployment(role=role) for name, role in roles if name in rungs_in(self.ladder))]
+        return [
+            *super().deployments(),
+            *(Deployment(role=role) for name, role in roles if name in rungs_in(self.ladder)),
+        ]
 
 
 def check_no_ladder(task: Task, strategy: Climbing) -> None:
@@ -211,7 +224,7 @@ def check_no_ladder(task: Task, strategy: Climbing) -> None:
 
 
 def names_in(ladder: str) -> dict[str, str]:
-    """The names of the rungs of a ladder, in its order, and the part that each is made of. A second one of a kind has a number."""
+    """Return the names of the rungs of a ladder, in its order, and the part that each is made of. A second one of a kind has a number."""
     named: dict[str, str] = {}
     for rung in rungs_in(ladder):
         kind = rung.partition("=")[0]
@@ -221,7 +234,7 @@ def names_in(ladder: str) -> dict[str, str]:
 
 
 def rungs_in(ladder: str) -> list[str]:
-    """The parts of a ladder. The options of a model's spec, which have commas between them, too, stay with it."""
+    """Return the parts of a ladder. The options of a model's spec, which have commas between them, too, stay with it."""
     rungs: list[str] = []
     for part in (each.strip() for each in ladder.split(",") if each.strip()):
         is_option = "=" in part and not part.startswith("model=")

@@ -39,5 +39,5 @@ class Lead(Stepwise):
 
     @cached_property
     def default_rule(self) -> Rule:
-        """The rule of every step: all samples agree."""
+        """Rule of every step: all samples agree."""
         return Unanimity(self.samples)

@@ -48,7 +48,7 @@ class Lookahead(Struct, frozen=True, kw_only=True):
         return "lookahead"
 
     def place(self, number: int, seq: int) -> str:
-        """The place of the rollout that casts a ballot for a step. Steps that may share rollouts have the same places."""
+        """Return the place of the rollout that casts a ballot for a step. Steps that may share rollouts have the same places."""
         starts = min(self.history, number + 1)
         start = f"{number - seq % starts}/{seq // starts}"
         return f"rollout/{start}" if self.reuse else f"rollout/{number}/{start}"
@@ -76,7 +76,9 @@ class Lookahead(Struct, frozen=True, kw_only=True):
                 count.add(await self._ballot(chain, step, past[: seq % len(starts)], seq, rollout, flags=flags))
         verdict = count.verdict()
         decided = verdict.outcome == "decided" and not was_left
-        return place, structs.replace(verdict, outcome="inferred") if decided else structs.replace(verdict, outcome="undecided", ballots=())
+        return place, structs.replace(verdict, outcome="inferred") if decided else structs.replace(
+            verdict, outcome="undecided", ballots=()
+        )
 
     def _digest(self, step: ChainStep) -> bytes:
         settings = structs.astuple(self)
@@ -84,15 +86,20 @@ class Lookahead(Struct, frozen=True, kw_only=True):
             settings = settings[:-1]
         return blake2b(step.election.question_digest + msgpack.encode(settings), digest_size=16).digest()
 
-    async def _rollouts(self, chain: Chain, step: ChainStep, starts: Sequence[ChainStep | Past], seqs: range) -> list[Rollout | Flagged]:
-        """The rollouts with these seqs, drawn side by side. They take turns among the starting points."""
+    async def _rollouts(
+        self, chain: Chain, step: ChainStep, starts: Sequence[ChainStep | Past], seqs: range
+    ) -> list[Rollout | Flagged]:
+        """Return the rollouts with these seqs, drawn side by side. They take turns among the starting points."""
         async with TaskScope() as scope:
-            drawn = [scope.start(self.rollout(chain, starts[seq % len(starts)], self.place(step.number, seq))) for seq in seqs]
+            drawn = [
+                scope.start(self.rollout(chain, starts[seq % len(starts)], self.place(step.number, seq)))
+                for seq in seqs
+            ]
             await scope.join()
             return [each.result() for each in drawn]
 
     async def rollout(self, chain: Chain, start: ChainStep | Past, at: str) -> Rollout | Flagged:
-        """The rollout at a place from a starting point, drawn if no step before has drawn it."""
+        """Return the rollout at a place from a starting point, drawn if no step before has drawn it."""
         drawn = chain.rollouts.get((start.number, at))
         if drawn is None:
             asked: Prompt = called(chain.task.rollout_prompt, start.state, self.horizon, gives=Prompt, at=start.number)
@@ -131,11 +138,15 @@ class Lookahead(Struct, frozen=True, kw_only=True):
             if value not in flags:
                 flags[value] = await _own_flag(chain, step, predicted[offset])
             flag = flags[value]
-        return Flagged(seq=seq, flag=flag, cost_usd=0.0) if flag else Ballot(seq=seq, value=json.encode(predicted[offset]), cost_usd=0.0)
+        return (
+            Flagged(seq=seq, flag=flag, cost_usd=0.0)
+            if flag
+            else Ballot(seq=seq, value=json.encode(predicted[offset]), cost_usd=0.0)
+        )
 
 
 def lookahead_in(options: Mapping[str, object]) -> Lookahead:
-    """The lookahead with these options of a strategy, which has others as well."""
+    """Return the lookahead with these options of a strategy, which has others as well."""
     return convert(options, Lookahead)
 
 

@@ -29,7 +29,9 @@ class MakerConductor(StepwiseConductor["Maker"]):
 async def _answer(work: Work[Any, Maker]) -> Solution:
     task, strategy = work.task, work.strategy
     if strategy.known_inputs:
-        raise InvalidUsage(f"{type(task).__name__} has no steps, so their inputs are not known; run it without --known-inputs")
+        raise InvalidUsage(
+            f"{type(task).__name__} has no steps, so their inputs are not known; run it without --known-inputs"
+        )
     check_no_ladder(task, strategy)
     prompt = direct_prompt(task)
     decision = await work.elect("answer", prompt, answer_type_of(task), max_draws=strategy.max_draws)
@@ -58,5 +60,5 @@ class Maker(Stepwise):
 
     @cached_property
     def default_rule(self) -> Rule:
-        """The rule of every step."""
+        """Rule of every step."""
         return FirstTo(self.k) if self.rule == "first-to" else FirstToAheadBy(self.k)

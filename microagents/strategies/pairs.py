@@ -34,7 +34,7 @@ MADE = "made"
 
 
 class _PartOfWork(Work[Problem[Any], Any]):
-    """The work of one strategy of a pair, with the problem that it solves. The whole reports progress."""
+    """Work of one strategy of a pair, with the problem that it solves. The whole reports progress."""
 
     def __init__(self, whole: Work[Any, Any], role: DurableRole, task: Problem[Any]) -> None:
         super().__init__(role, whole.input, recalls=False, checkpoint=whole.checkpoint)
@@ -43,7 +43,7 @@ class _PartOfWork(Work[Problem[Any], Any]):
 
     @property
     def task(self) -> Problem[Any]:
-        """The problem."""
+        """Problem."""
         return self._task
 
     def progress(self, done: int, total: int | None = None) -> None:
@@ -88,7 +88,7 @@ class PairMember(NamedTuple):
         return [name for name in self.kind.model_fields if name not in Strategy.model_fields]
 
     def full(self, name: str) -> str:
-        """The name of an option in the pair."""
+        """Return the name of an option in the pair."""
         return f"{self.prefix}.{name}" if name in self.own else name
 
 
@@ -107,7 +107,7 @@ class Pair(Strategy):
     @model_validator(mode="before")
     @classmethod
     def _of_parts(cls, given: object) -> object:
-        """The options by their full names, checked by their strategies."""
+        """Return the options by their full names, checked by their strategies."""
         if not isinstance(given, Mapping):
             return given
         options: dict[str, Any] = {}
@@ -128,7 +128,9 @@ class Pair(Strategy):
     @cached_property
     def parts(self) -> tuple[Strategy, Strategy]:
         """Both strategies, with their options."""
-        first, second = (part.kind(**{name: getattr(self, part.full(name)) for name in part.kind.model_fields}) for part in self.of)
+        first, second = (
+            part.kind(**{name: getattr(self, part.full(name)) for name in part.kind.model_fields}) for part in self.of
+        )
         return first, second
 
     @property
@@ -143,7 +145,7 @@ class Pair(Strategy):
 
     @property
     def named_models(self) -> tuple[str, ...]:
-        """The models that the options of either name."""
+        """Models that the options of either name."""
         return tuple(dict.fromkeys([*self.parts[0].named_models, *self.parts[1].named_models]))
 
     @cached_property
@@ -161,7 +163,7 @@ class Pair(Strategy):
         return [question for part in self.parts for question in part.trial_questions(task)]
 
     def deployments(self) -> list[Deployment]:
-        """The roles of both."""
+        """Return the roles of both."""
         by_role: dict[type[Role], Deployment] = {}
         for part in self.parts:
             for each in part.deployments():
@@ -169,9 +171,14 @@ class Pair(Strategy):
         return [*by_role.values()]
 
     def solution(
-        self, of_input: int, task: Task, pool: Sequence[str], rows: Mapping[str, Recalled], open_elections: Sequence[OpenElection]
+        self,
+        of_input: int,
+        task: Task,
+        pool: Sequence[str],
+        rows: Mapping[str, Recalled],
+        open_elections: Sequence[OpenElection],
     ) -> Struct:
-        """The recorded work of both, side by side below the problem."""
+        """Return the recorded work of both, side by side below the problem."""
         assert isinstance(task, Problem)
         first, second = self.parts
         assert isinstance(first, MakesProblem)
@@ -180,7 +187,11 @@ class Pair(Strategy):
         made, final = turns.records.concluded(MADE), turns.records.concluded(ROOT)
         if made is not None:
             told = msgspec.json.decode(made, type=str)
-            after = second.solution(of_input, restated(task, told), pool, rows, open_elections) if second.draws_solution else None
+            after = (
+                second.solution(of_input, restated(task, told), pool, rows, open_elections)
+                if second.draws_solution
+                else None
+            )
             if not isinstance(after, ProblemNode):
                 after = ProblemNode(at=ROOT, problem=told, answer=final)
             children.append(after)
@@ -189,11 +200,13 @@ class Pair(Strategy):
 
 
 def pair_of(name: str) -> type[Pair]:
-    """The class of a pair, by the names of its strategies with a plus between them."""
+    """Return the class of a pair, by the names of its strategies with a plus between them."""
     first, _, second = name.partition("+")
     if not (first and second):
         raise InvalidUsage(f"{name!r} needs the name of a strategy on both sides of the plus, such as aot+recursive")
-    return _pair(name, *(PairMember(each.rpartition(":")[2], STRATEGIES.find(each, Strategy)) for each in (first, second)))
+    return _pair(
+        name, *(PairMember(each.rpartition(":")[2], STRATEGIES.find(each, Strategy)) for each in (first, second))
+    )
 
 
 @lru_cache(maxsize=256)
@@ -214,13 +227,20 @@ def _pair(name: str, first: PairMember, second: PairMember) -> type[Pair]:
     made.__doc__ = f"{first.prefix} makes a simpler problem, which {second.prefix} solves."
     made.of = (first, second)
     made.conductor = _conductor(name, first.kind.conductor, second.kind.conductor)
-    made.changes_no_decision = tuple(part.full(option) for part in (first, second) for option in part.kind.changes_no_decision)
+    made.changes_no_decision = tuple(
+        part.full(option) for part in (first, second) for option in part.kind.changes_no_decision
+    )
     return made
 
 
 def _conductor(name: str, first: type[Role], second: type[Role]) -> type[Role]:
-    """The conductor of a pair. It has the name of the second strategy's, so that ``--deploy`` finds it."""
-    namespace = {"__module__": __name__, "__qualname__": f"{name}.conductor", "__doc__": PairConductor.__doc__, "asks": asked_by(first)}
+    """Return the conductor of a pair. It has the name of the second strategy's, so that ``--deploy`` finds it."""
+    namespace = {
+        "__module__": __name__,
+        "__qualname__": f"{name}.conductor",
+        "__doc__": PairConductor.__doc__,
+        "asks": asked_by(first),
+    }
     return type(second.__name__, (PairConductor, second), namespace)
 
 

@@ -50,7 +50,9 @@ def concluded(
     """
     work.progress(problems, problems)
     value = msgspec.json.encode(answer)
-    judged: bool | None = called(work.task.correct, answer, gives=(bool, NoneType)) if isinstance(correct, UnsetType) else correct
+    judged: bool | None = (
+        called(work.task.correct, answer, gives=(bool, NoneType)) if isinstance(correct, UnsetType) else correct
+    )
     place = ElectionId(path=work.path_of(ROOT), question_digest=problem_id(text_of(work.task)))
     verdict = Verdict(outcome="sampled", leader=0, tally=((value, 1),), ballots=())
     work.role.tell(RecordDecision(id=place, verdict=verdict, correct=judged))
@@ -76,7 +78,7 @@ class ProblemMaker(ProblemConductor[G]):
     handles_no_message = ("make_problem",)
 
     async def make_problem(self, work: Work[Problem[Any], G], root: str) -> str:
-        """The text of the simpler problem. ``root`` is the place of this work."""
+        """Return the text of the simpler problem. ``root`` is the place of this work."""
         raise NotImplementedError
 
 
@@ -84,5 +86,5 @@ class MakesProblem(Strategy):
     """A strategy that can stand before another one. Its conductor is a `ProblemMaker`."""
 
     def states(self, turns: RecordedTurns, root: str = ROOT) -> ProblemNode:
-        """The recorded way from a problem to the simpler one."""
+        """Return the recorded way from a problem to the simpler one."""
         raise NotImplementedError

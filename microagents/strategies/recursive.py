@@ -19,13 +19,21 @@ from microagents.roles.composer import Compose, Composer
 from microagents.roles.decomposer import Decompose, Decomposer
 from microagents.roles.discriminator import Discriminate, Discriminator
 from microagents.strategies.problem_conductor import ProblemConductor
-from microagents.strategies.turns import AnswerDirectly, AskedTurns, RecordedTurns, Turns, check_cap, most_ballots, sampling_at
+from microagents.strategies.turns import (
+    AnswerDirectly,
+    AskedTurns,
+    RecordedTurns,
+    Turns,
+    check_cap,
+    most_ballots,
+    sampling_at,
+)
 from microagents.task import Task
 from microagents.work.durable import DurableRequest, Work
 
 
 class RecursiveSolution(Struct, frozen=True, kw_only=True):
-    """The answer to a problem, with counts of the work on it."""
+    """Answer to a problem, with counts of the work on it."""
 
     answer: bytes
     """The reply, as JSON."""
@@ -87,7 +95,11 @@ async def solved(
 
     ``node`` gets the work on the problem. ``solve`` solves a half; in a run on any replica of the conductor.
     """
-    draws: dict[str, Any] = {"samples": strategy.candidates, "at_least": strategy.min_candidates, "max_draws": strategy.max_draws}
+    draws: dict[str, Any] = {
+        "samples": strategy.candidates,
+        "at_least": strategy.min_candidates,
+        "max_draws": strategy.max_draws,
+    }
     node.problem, node.depth = problem.problem, problem.depth
     halves: Sequence[RecursiveSolution] = ()
     cut: Decomposition | None = None
@@ -95,7 +107,8 @@ async def solved(
         sampling = sampling_at(turns.task, strategy.decomposer_temperature)
         asked = ToDecompose(problem=problem.problem)
         cut = await turns.take(
-            node, Decompose(at=f"{node.at}/{Turn.DECOMPOSE}", asked=asked, above=problem.above, sampling=sampling, **draws)
+            node,
+            Decompose(at=f"{node.at}/{Turn.DECOMPOSE}", asked=asked, above=problem.above, sampling=sampling, **draws),
         )
     if cut is None or cut.is_atomic:
         sampling = sampling_at(turns.task, strategy.solver_temperature)
@@ -105,7 +118,9 @@ async def solved(
     else:
         above = (*problem.above, problem_id(problem.problem))
         # Halving the bound on the width at every cut keeps decisions independent of time. A shared count would depend on the faster half.
-        more, fewer = (None, None) if problem.width is None else (problem.width - problem.width // 2, problem.width // 2)
+        more, fewer = (
+            (None, None) if problem.width is None else (problem.width - problem.width // 2, problem.width // 2)
+        )
         parts = [
             Solve(at=f"{node.at}/{number}", problem=part, depth=problem.depth + 1, width=width, above=above)
             for number, (part, width) in enumerate([(cut.first, more), (cut.second, fewer)], 1)
@@ -178,7 +193,7 @@ class Recursive(Strategy):
         rows: Mapping[str, Recalled],
         open_elections: Sequence[OpenElection],
     ) -> ProblemNode:
-        """The recorded tree of sub-problems."""
+        """Return the recorded tree of sub-problems."""
         turns, root = RecordedTurns(of_input, task, self, rows, open_elections), ProblemNode(at=ROOT)
         problem = Solve(at=ROOT, problem=text_of(turns.task), depth=0, width=self.width)
 
@@ -191,5 +206,5 @@ class Recursive(Strategy):
         return root
 
     def deployments(self) -> list[Deployment]:
-        """The roles of an election, and the decomposer, the composer and the discriminator."""
+        """Return the roles of an election, and the decomposer, the composer and the discriminator."""
         return [*super().deployments(), *(Deployment(role=role) for role in (Decomposer, Composer, Discriminator))]

@@ -28,7 +28,7 @@ class PluralityChain(Chain):
     """
 
     def as_taken(self, verdict: Verdict) -> Verdict:
-        """The most frequent reply decides. A step without a valid reply is undecided, and so is one whose votes are improbable."""
+        """Return the most frequent reply decides. A step without a valid reply is undecided, and so is one whose votes are improbable."""
         if verdict.outcome == "undecided" and verdict.leader is not None:
             return structs.replace(verdict, outcome="decided")
         return super().as_taken(verdict)
@@ -38,7 +38,7 @@ class SelfConsistencyConductor(ChainConductor["SelfConsistency"]):
     """Draws many answers at once."""
 
     def chain(self, work: Work[ChainTask[Any, Any], SelfConsistency]) -> Chain:
-        """The chain, with the most frequent reply of each step."""
+        """Return the chain, with the most frequent reply of each step."""
         strategy = work.strategy
         return PluralityChain(work, max_draws=strategy.samples, sampling=sampling_at(work.task, strategy.temperature))
 
@@ -66,7 +66,7 @@ async def _most_frequent(work: Work[Any, SelfConsistency]) -> Solution:
 
 
 class SelfConsistency(Climbing):
-    """The most frequent of many answers, to a problem or to each step of a chain: a plurality, without a margin."""
+    """Most frequent of many answers, to a problem or to each step of a chain: a plurality, without a margin."""
 
     solves = (Problem, ChainTask)
     conductor = SelfConsistencyConductor
@@ -82,10 +82,12 @@ class SelfConsistency(Climbing):
     @model_validator(mode="after")
     def _can_climb(self) -> Self:
         if self.ladder and self.p is None:
-            raise ValueError("a plurality is always decided; give p, the share of right votes, so that a step with improbable votes climbs")
+            raise ValueError(
+                "a plurality is always decided; give p, the share of right votes, so that a step with improbable votes climbs"
+            )
         return self
 
     @cached_property
     def default_rule(self) -> Rule:
-        """The rule of every step of a chain: over once all samples are drawn."""
+        """Rule of every step of a chain: over once all samples are drawn."""
         return FirstValid(self.samples)

@@ -32,7 +32,9 @@ class SeqCVConductor(DocumentConductor):
 
     asks = (Validate, Split, Rank)
 
-    async def answer(self, work: Work[Problem[Any], DocumentStrategy], ask: SegmentQuestion, agents: Sequence[Agent]) -> Answer:
+    async def answer(
+        self, work: Work[Problem[Any], DocumentStrategy], ask: SegmentQuestion, agents: Sequence[Agent]
+    ) -> Answer:
         """Put a question to the validator, the splitter or the ranker; others as in the base class."""
         strategy = work.strategy
         assert isinstance(strategy, SeqCV)
@@ -47,7 +49,9 @@ class SeqCVConductor(DocumentConductor):
             case ToValidate() as asked:
                 request = Validate(at=ask.at, asked=asked, manners=(agent.manner,), **judged)
             case ToSplit() as asked:
-                request = Split(at=ask.at, asked=asked, max_draws=1, sampling=sampling_at(work.task, strategy.temperature))
+                request = Split(
+                    at=ask.at, asked=asked, max_draws=1, sampling=sampling_at(work.task, strategy.temperature)
+                )
             case ToRank() as asked:
                 request = Rank(at=ask.at, asked=asked, **judged)
             case _:
@@ -63,9 +67,16 @@ class SeqCVConductor(DocumentConductor):
         assert isinstance(strategy, SeqCV)
         if batch.quorum is None or strategy.absent_after is None:
             return await super().ask_batch(work, batch, agents)
-        calls = [PanelCall(ask.at, ask.agent, partial(self.answer, work, ask, agents)) for ask in batch.asks if ask.agent is not None]
+        calls = [
+            PanelCall(ask.at, ask.agent, partial(self.answer, work, ask, agents))
+            for ask in batch.asks
+            if ask.agent is not None
+        ]
         quorum = Quorum(members=batch.quorum, absent_after_s=strategy.absent_after, if_fewer=strategy.when_absent)
-        return [Missing.ABSENT if answer is None else answer for answer in await gather_present(work, batch.at, calls, quorum)]
+        return [
+            Missing.ABSENT if answer is None else answer
+            for answer in await gather_present(work, batch.at, calls, quorum)
+        ]
 
 
 class SeqCV(DocumentStrategy):
@@ -111,7 +122,7 @@ class SeqCV(DocumentStrategy):
         self.agents(pool)
 
     def agents(self, pool: Sequence[str]) -> list[Agent]:
-        """The agents: one for each model, or several with one model."""
+        """Return the agents: one for each model, or several with one model."""
         models = list(dict.fromkeys(pool))
         count = self.agent_count or (len(models) if len(models) > 1 else SAME_MODEL_AGENTS)
         if len(models) == 1 and not self.same_model:
@@ -120,22 +131,33 @@ class SeqCV(DocumentStrategy):
                 "one model play all agents with -s same_model=true"
             )
         if count < len(models):
-            raise InvalidUsage(f"agent_count={count} leaves models without an agent: there are {len(models)}; name fewer, or raise it")
+            raise InvalidUsage(
+                f"agent_count={count} leaves models without an agent: there are {len(models)}; name fewer, or raise it"
+            )
         if count > len(models) and not self.same_model:
-            raise InvalidUsage(f"agent_count={count} needs agents that share a model: there are {len(models)}; set -s same_model=true")
+            raise InvalidUsage(
+                f"agent_count={count} needs agents that share a model: there are {len(models)}; set -s same_model=true"
+            )
         if self.approval == "half" and count == 2:  # noqa: PLR2004 - of two, half is the author
-            raise InvalidUsage("with two agents approval=half would let every author pass its own segments; use majority, or a third model")
+            raise InvalidUsage(
+                "with two agents approval=half would let every author pass its own segments; use majority, or a third model"
+            )
         if (self.min_passing or 1) > count:
             raise InvalidUsage(f"min_passing={self.min_passing} can never be reached by {count} agents")
         shared = [index // len(models) for index in range(count)]
         return [
-            Agent(model=models[index % len(models)], manner=MANNERS[which] if which < len(MANNERS) else f"\nYou are author {which + 1}.")
+            Agent(
+                model=models[index % len(models)],
+                manner=MANNERS[which] if which < len(MANNERS) else f"\nYou are author {which + 1}.",
+            )
             for index, which in enumerate(shared)
         ]
 
     def rules(self, agents: int) -> WritingRules:
-        """The rules of writing with this number of agents."""
-        panel = ApprovalShare(agents, share=1.0 if self.approval == "all" else 0.5, inclusive=self.approval != "majority")
+        """Return the rules of writing with this number of agents."""
+        panel = ApprovalShare(
+            agents, share=1.0 if self.approval == "all" else 0.5, inclusive=self.approval != "majority"
+        )
         return WritingRules(
             agents=agents,
             panel=panel,
@@ -151,5 +173,5 @@ class SeqCV(DocumentStrategy):
         )
 
     def deployments(self) -> list[Deployment]:
-        """The roles of an election, and the validator, the splitter and the ranker."""
+        """Return the roles of an election, and the validator, the splitter and the ranker."""
         return [*super().deployments(), *(Deployment(role=role) for role in (Validator, Splitter, Ranker))]

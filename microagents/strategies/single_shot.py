@@ -23,7 +23,7 @@ class SingleShotConductor(ChainConductor["SingleShot"]):
     """Draws one answer."""
 
     def chain(self, work: Work[ChainTask[Any, Any], SingleShot]) -> Chain:
-        """The chain, at the temperature of the strategy."""
+        """Return the chain, at the temperature of the strategy."""
         temperature = work.strategy.temperature
         return Chain(work, max_draws=1, sampling=structs.replace(work.task.sampling, first_temperature=temperature))
 
@@ -64,5 +64,5 @@ class SingleShot(Strategy):
 
     @cached_property
     def default_rule(self) -> Rule:
-        """The rule of the answer: there is no vote."""
+        """Rule of the answer: there is no vote."""
         return FirstValid(1)

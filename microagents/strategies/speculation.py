@@ -48,7 +48,7 @@ async def guess_ahead(chain: Chain, *, ahead: int) -> object:
 
 
 class _Window:
-    """The open steps of a chain in their order.
+    """Open steps of a chain in their order.
 
     The first is asked in a decided state. Every other one is asked in the state that the guess at the step before it leads to.
     """
@@ -75,7 +75,8 @@ class _Window:
             number = first.step.number + 1
             # Another reply may still lead to the same question, and then the open steps are right.
             if self._steps and (
-                self._chain.is_done(state, number) or self._chain.step(number, state).election != self._steps[0].step.election
+                self._chain.is_done(state, number)
+                or self._chain.step(number, state).election != self._steps[0].step.election
             ):
                 self._drop(0)
         self._waste.add(calls)
@@ -159,7 +160,7 @@ class OpenStep:
 
 
 class Waste:
-    """The share of recent calls that wrong guesses wasted. `WASTE_OVER_CALLS` calls are recent."""
+    """Share of recent calls that wrong guesses wasted. `WASTE_OVER_CALLS` calls are recent."""
 
     def __init__(self) -> None:
         self._steps: deque[tuple[int, int]] = deque()

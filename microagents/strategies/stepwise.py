@@ -15,7 +15,7 @@ from microagents.work.durable import Work
 
 
 class Stepwise(Climbing):
-    """The options of a walk along a chain, and of its ladder."""
+    """Options of a walk along a chain, and of its ladder."""
 
     in_order = True
     changes_no_decision: ClassVar = ("speculate", "hedge")

@@ -25,7 +25,7 @@ from microagents.work.durable import Work
 
 
 class StudiedStep(Struct, frozen=True, kw_only=True):
-    """The valid replies of a model to one step, judged. Flagged ones are left out."""
+    """Valid replies of a model to one step, judged. Flagged ones are left out."""
 
     samples: tuple[int, ...] = ()
     """For each sample in launch order, the number of its first fields that are right; of a right reply all of them."""
@@ -85,7 +85,7 @@ class Study(Strategy):
     """Number of steps that are open at a time."""
 
     def expected_calls(self, task: Task) -> float | None:
-        """The samples and the rollouts of every step."""
+        """Return the samples and the rollouts of every step."""
         steps = called(task.steps, gives=(int, NoneType)) if isinstance(task, ChainTask) else None
         return None if steps is None else float(steps * (self.samples + self.rollouts))
 
@@ -96,7 +96,7 @@ class Study(Strategy):
 
     @cached_property
     def default_rule(self) -> Rule:
-        """The rule of every sample: there is no vote."""
+        """Rule of every sample: there is no vote."""
         return FirstValid(1)
 
 
@@ -107,7 +107,7 @@ class _Step:
         self._chain = chain
         self._number = number
         self._state = state
-        self.right = _right_reply(chain, state, number)
+        self.right = right_reply(chain, state, number)
 
     async def study(self, strategy: Study) -> StudiedStep:
         chain, work = self._chain, self._chain.work
@@ -116,25 +116,42 @@ class _Step:
         count = strategy.samples
         async with TaskScope() as scope:
             drawn = scope.start(
-                work.sample(f"{at}/sample", asked, chain.reply_type, n=count, max_draws=count, sampling=chain.sampling, state=self._state)
+                work.sample(
+                    f"{at}/sample",
+                    asked,
+                    chain.reply_type,
+                    n=count,
+                    max_draws=count,
+                    sampling=chain.sampling,
+                    state=self._state,
+                )
             )
             rollouts = []
             if strategy.rollouts:
-                several: Prompt = called(chain.task.rollout_prompt, self._state, strategy.horizon, gives=Prompt, at=self._number)
+                several: Prompt = called(
+                    chain.task.rollout_prompt, self._state, strategy.horizon, gives=Prompt, at=self._number
+                )
                 rollouts = [
-                    scope.start(chain.rollout(f"{at}/rollout/{each}", several, strategy.horizon)) for each in range(strategy.rollouts)
+                    scope.start(chain.rollout(f"{at}/rollout/{each}", several, strategy.horizon))
+                    for each in range(strategy.rollouts)
                 ]
             await scope.join()
         valid = [reply for each in rollouts if isinstance(reply := each.result(), Rollout)]
-        return structs.replace(self._judge(drawn.result()), rollouts=tuple([self._judge_rollout(each, strategy.horizon) for each in valid]))
+        return structs.replace(
+            self._judge(drawn.result()), rollouts=tuple([self._judge_rollout(each, strategy.horizon) for each in valid])
+        )
 
     def _judge(self, replies: Sequence[Reply]) -> StudiedStep:
         fields = voted_fields(self._chain.reply_type)
         votes = [vote_of(reply) for reply in replies]
         kinds = dict(zip(votes, replies, strict=True))
-        right = {vote for vote, reply in kinds.items() if _is_right(self._chain, self._state, reply, self._number, self.right)}
+        right = {
+            vote for vote, reply in kinds.items() if is_right(self._chain, self._state, reply, self._number, self.right)
+        }
         # Where several replies are right, a wrong one may begin as any of them does.
-        begun = [_beginnings(reply, fields) for reply in (self.right, *[kinds[vote] for vote in kinds if vote in right])]
+        begun = [
+            _beginnings(reply, fields) for reply in (self.right, *[kinds[vote] for vote in kinds if vote in right])
+        ]
         known = {beginning for each in begun for beginning in each}
         samples, begins = [], []
         for vote, reply in zip(votes, replies, strict=True):
@@ -156,33 +173,43 @@ class _Step:
             if chain.is_done(state, number):
                 break
             reply = rollout.steps[len(verdicts)] if len(verdicts) < len(rollout.steps) else None
-            right = _right_reply(chain, state, number)
-            verdict = None if reply is None else _is_right(chain, state, reply, number, right)
+            right = right_reply(chain, state, number)
+            verdict = None if reply is None else is_right(chain, state, reply, number, right)
             verdicts.append(verdict)
             state = chain.next_state(state, reply if verdict else right, number)
         return tuple(verdicts)
 
 
-def _right_reply(chain: Chain, state: Any, number: int) -> Any:
+def right_reply(chain: Chain, state: Any, number: int) -> Any:
+    """Ask the oracle for the reply to a step.
+
+    Raises:
+        InvalidUsage: there is none.
+    """
     reply = chain.oracle(state, number)
     if reply is None:
-        raise InvalidUsage(f"{type(chain.task).__name__} has no oracle for step {number}, so its replies cannot be judged")
+        raise InvalidUsage(
+            f"{type(chain.task).__name__} has no oracle for step {number}, so its replies cannot be judged"
+        )
     return reply
 
 
-def _is_right(chain: Chain, state: Any, reply: Reply, number: int, right: Reply) -> bool:
+def is_right(chain: Chain, state: Any, reply: Reply, number: int, right: Reply) -> bool:
+    """Tell whether a reply is right: by the task, or else by the oracle's reply."""
     verdict = chain.correct(state, reply, number)
     return vote_of(reply) == vote_of(right) if verdict is None else verdict
 
 
 def _beginnings(reply: Reply, fields: Sequence[str]) -> list[Hashable]:
-    """The values of the first field, of the first two, and so on."""
+    """Return the values of the first field, of the first two, and so on."""
     values = tuple([hashable(getattr(reply, name)) for name in fields])
     return [values[: length + 1] for length in range(len(fields))]
 
 
 def _field_majority(samples: Sequence[int], begins: Sequence[Sequence[Hashable]], field: int) -> bool | None:
-    drawn = [(beginnings[field], right > field) for right, beginnings in zip(samples, begins, strict=True) if right >= field]
+    drawn = [
+        (beginnings[field], right > field) for right, beginnings in zip(samples, begins, strict=True) if right >= field
+    ]
     if not drawn:
         return None
     values = Counter(beginning for beginning, _ in drawn)

@@ -13,8 +13,10 @@ class _Unvalidated(DocumentStrategy):
     sees: ClassVar[Literal["all", "parents"]]
 
     def rules(self, agents: int) -> WritingRules:
-        """The rules of writing: every segment passes."""
-        return WritingRules(agents=agents, rounds=self.rounds, ranked_by="ranker", sees=self.sees, context_tokens=self.context_tokens)
+        """Return the rules of writing: every segment passes."""
+        return WritingRules(
+            agents=agents, rounds=self.rounds, ranked_by="ranker", sees=self.sees, context_tokens=self.context_tokens
+        )
 
 
 class Sequential(_Unvalidated):

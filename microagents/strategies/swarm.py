@@ -57,7 +57,7 @@ contrarian: You are a contrarian: you take the view that most would not, and see
 
 
 class SwarmSolution(Solution, frozen=True, kw_only=True):
-    """The answer to a problem, and what did not pass on the way to it."""
+    """Answer to a problem, and what did not pass on the way to it."""
 
     verified: bool
     """Whether the answer passed as a whole. If it did not, it is the one of the loop with the fewest steps that did not pass."""
@@ -79,14 +79,18 @@ class SwarmConductor(ProblemConductor["Swarm"]):
         """Solve the problem."""
         loops: list[LoopRecord] = []
         await run_loops(work, loops)
-        best = loops[-1] if loops[-1].passed else min(loops, key=lambda each: (each.answer is None, len(each.unverified)))
+        best = (
+            loops[-1] if loops[-1].passed else min(loops, key=lambda each: (each.answer is None, len(each.unverified)))
+        )
         if best.answer is None:
             raise Undecided(work.path_of(best.at), len(loops), best.lesson)
         answer = msgspec.json.decode(best.answer, type=answer_type_of(work.task))
         if not best.passed:  # the run ends undecided with the best answer as its result
             value = bytes(best.answer)
             place = ElectionId(path=work.path_of(f"{ROOT}/verified"), question_digest=problem_id(text_of(work.task)))
-            verdict = Verdict(outcome="undecided", leader=0, tally=((value, 1),), ballots=(Ballot(seq=0, value=value, cost_usd=0.0),))
+            verdict = Verdict(
+                outcome="undecided", leader=0, tally=((value, 1),), ballots=(Ballot(seq=0, value=value, cost_usd=0.0),)
+            )
             work.role.tell(RecordDecision(id=place, verdict=verdict, correct=None))
         found = self.concluded(work, answer, problems=len(best.steps))
         return SwarmSolution(
@@ -152,7 +156,9 @@ class _LoopOfSwarm:
                         await summary
                     return
                 if self._strategy.compress and number + self._strategy.recent <= len(plan):
-                    compressed = ToCompress(problem=self._problem, plan=plan, done=_done(loop.steps[-1]), lessons=self._lessons)
+                    compressed = ToCompress(
+                        problem=self._problem, plan=plan, done=_done(loop.steps[-1]), lessons=self._lessons
+                    )
                     before = self._summaries[-1] if self._summaries else None
                     self._summaries.append(scope.start(self._summary(compressed, before)))
             whole = ToAssemble(
@@ -176,25 +182,31 @@ class _LoopOfSwarm:
             await self._check(turn, asked)
             if turn.passed is not False:
                 return
-            asked = structs.replace(asked, rejected=(*asked.rejected, RejectedResult(result=found.result, feedback=turn.feedback)))
+            asked = structs.replace(
+                asked, rejected=(*asked.rejected, RejectedResult(result=found.result, feedback=turn.feedback))
+            )
 
     def _recent(self) -> tuple[Done, ...]:
-        """The last finished steps, which a question behind them shows in full."""
+        """Return the last finished steps, which a question behind them shows in full."""
         return tuple(_done(step) for step in self._loop.steps[-self._strategy.recent :])
 
     async def _summary_before(self, number: int) -> str:
-        """The summary for a question behind the steps below a number; empty while all of these are shown in full."""
+        """Return the summary for a question behind the steps below a number; empty while all of these are shown in full."""
         left_out = number - 1 - self._strategy.recent
         return await self._summaries[left_out - 1] if self._summaries and left_out > 0 else ""
 
     async def _summary(self, asked: ToCompress, before: Awaitable[str] | None) -> str:
-        """The summary with a finished step, made of the one before it while the next steps are done."""
+        """Return the summary with a finished step, made of the one before it while the next steps are done."""
         asked = structs.replace(asked, summary="" if before is None else await before)
         at, max_draws = f"{self._loop.at}/summary/{asked.done.number}", self._strategy.max_draws
-        (made,) = await self._work.ask(Compress(at=at, asked=asked, max_draws=max_draws, sampling=self._work.task.sampling))
+        (made,) = await self._work.ask(
+            Compress(at=at, asked=asked, max_draws=max_draws, sampling=self._work.task.sampling)
+        )
         return made.summary
 
-    async def _turn(self, turn: SwarmTurn, asked: StepQuestion, reply: type[A], request: type[Consult[Any, Any]]) -> A | None:
+    async def _turn(
+        self, turn: SwarmTurn, asked: StepQuestion, reply: type[A], request: type[Consult[Any, Any]]
+    ) -> A | None:
         """Draw from ever more workers until all agree or the judge picks one; None where no reply is valid."""
         work, strategy = self._work, self._strategy
         replies: list[A] = []
@@ -217,12 +229,22 @@ class _LoopOfSwarm:
             is_last = size == strategy.workers[-1]
             if len(candidates) == 1 and (candidates[0].copies > 1 or size == 1 or is_last):
                 return _take(turn, candidates[0])
-            if candidates and (index := await self._picked(turn, size, asked, candidates, may_ask_for_more=not is_last)) is not None:
+            if (
+                candidates
+                and (index := await self._picked(turn, size, asked, candidates, may_ask_for_more=not is_last))
+                is not None
+            ):
                 return _take(turn, candidates[index])
         return None
 
     async def _picked(
-        self, turn: SwarmTurn, size: int, asked: StepQuestion, candidates: Sequence[Candidate[Any]], *, may_ask_for_more: bool
+        self,
+        turn: SwarmTurn,
+        size: int,
+        asked: StepQuestion,
+        candidates: Sequence[Candidate[Any]],
+        *,
+        may_ask_for_more: bool,
     ) -> int | None:
         at = f"{turn.at}/judge/{size}"
         picked = await self._work.ask(
@@ -296,7 +318,9 @@ class Swarm(Strategy):
         except ValidationError:
             if isinstance(given, str):  # the command line's text, which is read as JSON then
                 raise
-            raise ValueError(f"workers are one or more numbers from 1 to 100, such as [2,3,5], not {given!r:.100}") from None
+            raise ValueError(
+                f"workers are one or more numbers from 1 to 100, such as [2,3,5], not {given!r:.100}"
+            ) from None
 
     @field_validator("personas")
     @classmethod
@@ -321,7 +345,7 @@ class Swarm(Strategy):
         return True
 
     def trial_questions(self, task: Task) -> list[tuple[Prompt, type[Reply]]]:
-        """The question for a plan."""
+        """Return the question for a plan."""
         assert isinstance(task, Problem)
         return [(prompt_about(task, planner.SYSTEM, ToPlan(problem=text_of(task))), Plan)]
 
@@ -333,15 +357,17 @@ class Swarm(Strategy):
         rows: Mapping[str, Recalled],
         open_elections: Sequence[OpenElection],
     ) -> SwarmRecord:
-        """The recorded loops with their plans, steps, picks, checks and lessons."""
+        """Return the recorded loops with their plans, steps, picks, checks and lessons."""
         assert isinstance(task, Problem)
         work: RecordedWork[Problem[Any], Swarm] = RecordedWork(of_input, task, self, rows, open_elections)
         loops: list[LoopRecord] = []
         work.replay(run_loops(work, loops))
-        return swarm_record(work, text_of(task), loops, workers=self.workers, names=[name for name, _ in _personas(self.personas)])
+        return swarm_record(
+            work, text_of(task), loops, workers=self.workers, names=[name for name, _ in _personas(self.personas)]
+        )
 
     def deployments(self) -> list[Deployment]:
-        """The roles of an election, and those of the swarm."""
+        """Return the roles of an election, and those of the swarm."""
         roles = (Planner, Worker, Judge, Verifier, Compressor, Composer)
         return [*super().deployments(), *(Deployment(role=role) for role in roles)]
 

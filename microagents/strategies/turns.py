@@ -67,20 +67,20 @@ class Turns(ABC):
 
     @abstractmethod
     async def take(self, node: ProblemNode, ask: Consult[Any, R], asked: Votable | None = None) -> R | None:
-        """The reply that a vote chooses among those to a question; None where no reply is valid, and none is needed.
+        """Return the reply that a vote chooses among those to a question; None where no reply is valid, and none is needed.
 
         ``asked`` is what the ballots are told of the question; by default its data.
         """
 
     @abstractmethod
     async def elect(self, node: ProblemNode, at: str, asked: Votable, replies: Sequence[A]) -> A:
-        """The candidate that a vote chooses. Equal replies are one candidate; where all are equal, there is no vote.
+        """Return the candidate that a vote chooses. Equal replies are one candidate; where all are equal, there is no vote.
 
         Ties go to the candidate with most replies, then to the first.
         """
 
     async def all_ended(self, calls: Sequence[Coroutine[Any, Any, V]]) -> list[V]:
-        """The results of calls that are made side by side.
+        """Return the results of calls that are made side by side.
 
         If one is undecided, the others still run to their end: decisions must not depend on which of them is faster, and the others are
         needed once a person has decided. Any other failure of one cancels the others.
@@ -100,7 +100,9 @@ class Turns(ABC):
 class AskedTurns(Turns):
     """Turns that models take: they draw candidates, and the discriminator votes among these, first to k."""
 
-    def __init__(self, work: Work[Any, Any], *, k: int, max_draws: int, temperature: float, show_copies: bool = False) -> None:
+    def __init__(
+        self, work: Work[Any, Any], *, k: int, max_draws: int, temperature: float, show_copies: bool = False
+    ) -> None:
         super().__init__(work)
         self._work = work
         self._k = k
@@ -138,7 +140,11 @@ class AskedTurns(Turns):
             )
         )
         if chosen.index not in range(len(candidates)):
-            raise RoleFailed("Discriminator", "Discriminate", f"chose candidate {chosen.index!r} of {len(candidates)} at {at}/{Turn.VOTE}")
+            raise RoleFailed(
+                "Discriminator",
+                "Discriminate",
+                f"chose candidate {chosen.index!r} of {len(candidates)} at {at}/{Turn.VOTE}",
+            )
         if chosen.outcome == "argmax":
             self.argmax.append(self._work.path_of(f"{at}/{Turn.VOTE}"))
         return candidates[chosen.index].reply
@@ -148,14 +154,19 @@ class RecordedTurns(Turns):
     """Turns that are answered as a journal records them. A turn that has not ended there is undecided."""
 
     def __init__(
-        self, of_input: int, task: Task, strategy: Strategy, rows: Mapping[str, Recalled], open_elections: Sequence[OpenElection]
+        self,
+        of_input: int,
+        task: Task,
+        strategy: Strategy,
+        rows: Mapping[str, Recalled],
+        open_elections: Sequence[OpenElection],
     ) -> None:
         work: RecordedWork[Any, Any] = RecordedWork(of_input, task, strategy, rows, open_elections)
         super().__init__(work)
         self.records = TurnRecords(work)
 
     def replayed(self, work: Coroutine[Any, Any, V]) -> V | None:
-        """The result of work whose turns these are; None where it has not ended."""
+        """Return the result of work whose turns these are; None where it has not ended."""
         try:
             return Replayed(work).result()
         except Undecided:
@@ -180,7 +191,9 @@ class RecordedTurns(Turns):
         assert chosen is not None
         return chosen
 
-    def _taken(self, node: ProblemNode, at: str, drawn: ElectionRecord | None, candidates: Sequence[Candidate[A]]) -> A | None:
+    def _taken(
+        self, node: ProblemNode, at: str, drawn: ElectionRecord | None, candidates: Sequence[Candidate[A]]
+    ) -> A | None:
         vote = self.records.election(f"{at}/{Turn.VOTE}") if len(candidates) > 1 else None
         if drawn is None:
             raise Undecided(at, 0, "not recorded")
@@ -196,7 +209,7 @@ def _answer_in(reply: Any) -> Any:
 
 
 def sampling_at(task: Task, temperature: float) -> Sampling:
-    """The task's sampling with this temperature."""
+    """Return the task's sampling with this temperature."""
     return structs.replace(task.sampling, first_temperature=temperature, temperature=temperature)
 
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import _thread
 import asyncio
 import inspect
 from collections.abc import Callable, Mapping
 from functools import partial
-from threading import Thread
 from typing import Any, Literal, TypeVar
 
 from msgspec import Struct
@@ -49,7 +49,15 @@ class Tools:
         await self._connections.close()
 
     async def call(
-        self, toolbox: Toolbox, tool: str, arguments: Mapping[str, Any], key: EffectKey, run: RunInput, *, timeout_s: float, most_chars: int
+        self,
+        toolbox: Toolbox,
+        tool: str,
+        arguments: Mapping[str, Any],
+        key: EffectKey,
+        run: RunInput,
+        *,
+        timeout_s: float,
+        most_chars: int,
     ) -> Called:
         """Make one call.
 
@@ -83,7 +91,9 @@ class Tools:
                 outcome, text = "error", bounded(described(error), most_chars)
         return Called(outcome=outcome, text=text)
 
-    async def look_up(self, toolbox: Toolbox, tool: str, key: EffectKey, *, timeout_s: float, most_chars: int) -> LookedUp | None:
+    async def look_up(
+        self, toolbox: Toolbox, tool: str, key: EffectKey, *, timeout_s: float, most_chars: int
+    ) -> LookedUp | None:
         """Ask a tool what became of the call with this key; None where it does not answer."""
         lookup = toolbox.functions[tool].lookup
         assert lookup is not None
@@ -93,7 +103,11 @@ class Tools:
             if isinstance(error, asyncio.CancelledError) and is_cancelled():
                 raise
             return None
-        return LookedUp(was_made=False) if found is None else LookedUp(was_made=True, text=observation_of(found, most_chars))
+        return (
+            LookedUp(was_made=False)
+            if found is None
+            else LookedUp(was_made=True, text=observation_of(found, most_chars))
+        )
 
 
 async def _within(timeout_s: float, function: Callable[..., Any], *given: object, **named: object) -> Any:
@@ -134,11 +148,18 @@ def in_thread(function: Callable[[], T]) -> asyncio.Future[T]:
             ended: tuple[T | None, BaseException | None] = function(), None
         except BaseException as error:  # noqa: BLE001 - it reaches the waiter
             # A future takes no StopIteration, and one of a thread's own ends nothing here.
-            ended = None, error if isinstance(error, Exception) and not isinstance(error, StopIteration) else RuntimeError(repr(error))
+            ended = (
+                None,
+                error
+                if isinstance(error, Exception) and not isinstance(error, StopIteration)
+                else RuntimeError(repr(error)),
+            )
         try:
             loop.call_soon_threadsafe(resolve, *ended)
         except RuntimeError:  # the loop is closed, so nobody waits
             return
 
-    Thread(target=run, name="tool", daemon=True).start()
+    _thread.start_new_thread(
+        run, ()
+    )  # `Thread.start` waits until the thread runs, up to a switch interval of the interpreter: 5 ms
     return future

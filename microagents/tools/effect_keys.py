@@ -16,13 +16,13 @@ _at: ContextVar[tuple[str, str, object] | None] = ContextVar("_at", default=None
 
 
 def effect_key(run_id: str, path: str, what: str, value: object) -> EffectKey:
-    """The key of an effect: what is done, with these values, at a place of a run."""
+    """Return the key of an effect: what is done, with these values, at a place of a run."""
     asked = msgspec.json.encode([run_id, path, what, value], order="deterministic")
     return EffectKey(blake2b(asked, digest_size=16).hexdigest())
 
 
 def current_effect_key(what: str = "") -> EffectKey:
-    """The key for an effect of the code that calls this, so that it happens once.
+    """Return the key for an effect of the code that calls this, so that it happens once.
 
     It is the same whenever the code is called again for the same reply at the same place of the same run, also in another process, after a
     crash and a resume; and in ``verify``, ``advance`` and ``on_decision`` alike. A provider of your own has a key for each sample. Check it
@@ -41,7 +41,9 @@ def current_effect_key(what: str = "") -> EffectKey:
             "provider; a tool takes a parameter of the type EffectKey"
         )
     run_id, path, value = at
-    return effect_key(run_id, path, what, msgspec.json.decode(value if isinstance(value, bytes) else msgspec.json.encode(value)))
+    return effect_key(
+        run_id, path, what, msgspec.json.decode(value if isinstance(value, bytes) else msgspec.json.encode(value))
+    )
 
 
 class KeyedBy:
@@ -62,5 +64,7 @@ class KeyedBy:
     def __enter__(self) -> None:
         _at.set(self._given)
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
+    ) -> None:
         _at.set(self._around)  # not by a token: a coroutine that began with its first step goes on in another context

@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from microagents.aio import TaskScope, retrieve_exception
+from microagents.aio import CLOSE_S, TaskScope, retrieve_exception, wait_to_end
 from microagents.errors import InvalidUsage
 from microagents.packages import missing_package
 from microagents.tools.mcp_servers import McpServer
@@ -63,12 +63,18 @@ class McpConnections:
     def __init__(self) -> None:
         self._scope = TaskScope()
         self._open: dict[str, _Connection] = {}
+        self._ending: list[_Connection] = []
+        """Those that were dropped, whose clients still close."""
 
     async def close(self) -> None:
-        """Close all connections."""
+        """Close all connections, and wait until their servers have ended, at most `CLOSE_S`."""
         for each in self._open.values():
             each.close()
-        await self._scope.close()
+        ending = [each.task for each in (*self._open.values(), *self._ending) if not each.task.done()]
+        try:
+            await wait_to_end(ending, within_s=CLOSE_S)
+        finally:
+            await self._scope.close()
 
     async def call(
         self, server: McpServer, tool: str, arguments: Mapping[str, Any], meta: Mapping[str, str], timeout_s: float
@@ -80,7 +86,9 @@ class McpConnections:
             return "error", f"the server cannot be reached, so the call was not made: {described(error)}"
         try:
             async with asyncio.timeout(timeout_s):
-                result = await connection.client.result().call_tool(tool, dict(arguments), read_timeout_seconds=timeout_s, meta=dict(meta))
+                result = await connection.client.result().call_tool(
+                    tool, dict(arguments), read_timeout_seconds=timeout_s, meta=dict(meta)
+                )
         except Exception as error:  # noqa: BLE001 - as above; but it may have been made
             self._drop(server, connection)
             return "unknown", described(error)
@@ -121,6 +129,7 @@ class McpConnections:
     def _drop(self, server: McpServer, connection: _Connection) -> None:
         """Forget a connection: a client of a server that died does not connect again."""
         connection.close()
+        self._ending = [*(each for each in self._ending if not each.task.done()), connection]
         if self._open.get(server.text) is connection:
             del self._open[server.text]
 
@@ -142,8 +151,12 @@ def _client_of(server: McpServer) -> Any:
         raise InvalidUsage(f"set {', '.join(missing)} in the environment of the executor; {server.text} needs it")
     command, *arguments = server.command
     if shutil.which(command) is None:
-        raise InvalidUsage(f"{server.text} cannot be started: there is no command {command!r}; install it, or name it with its path")
-    started = StdioServerParameters(command=command, args=arguments, env={name: os.environ[name] for name in server.env})
+        raise InvalidUsage(
+            f"{server.text} cannot be started: there is no command {command!r}; install it, or name it with its path"
+        )
+    started = StdioServerParameters(
+        command=command, args=arguments, env={name: os.environ[name] for name in server.env}
+    )
     # Its own default is the sys.stderr of the moment of its import, which a notebook or a test may have replaced.
     return Client(stdio_client(started, errlog=sys.__stderr__ or sys.stderr))
 
@@ -166,5 +179,7 @@ def _text_of(result: Any) -> str:
     value = result.structured_content
     if value is None:
         return "\n".join(each.text if each.type == "text" else f"({each.type}, not shown)" for each in result.content)
-    only = value["result"] if isinstance(value, dict) and value.keys() == {"result"} else value  # servers put a bare value under this name
+    only = (
+        value["result"] if isinstance(value, dict) and value.keys() == {"result"} else value
+    )  # servers put a bare value under this name
     return only if isinstance(only, str) else msgspec.json.encode(only).decode()

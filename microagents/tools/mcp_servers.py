@@ -33,11 +33,13 @@ class McpServer(Struct, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         for name, effect in self.effects.items():
             if effect not in EFFECTS:
-                raise InvalidUsage(f"the effect of the tool {name} of {self.server} is one of {', '.join(EFFECTS)}, not {effect!r}")
+                raise InvalidUsage(
+                    f"the effect of the tool {name} of {self.server} is one of {', '.join(EFFECTS)}, not {effect!r}"
+                )
 
     @property
     def text(self) -> str:
-        """The text that names it: ``mcp:SERVER``."""
+        """Text that names it: ``mcp:SERVER``."""
         return f"{PREFIX}{self.server}"
 
     @property
@@ -47,7 +49,7 @@ class McpServer(Struct, frozen=True, kw_only=True):
 
     @property
     def command(self) -> list[str]:
-        """The command that starts it."""
+        """Command that starts it."""
         return shlex.split(self.server)
 
     @staticmethod
@@ -59,5 +61,7 @@ class McpServer(Struct, frozen=True, kw_only=True):
         """
         server, _, names = text.removeprefix(PREFIX).partition("#")
         if not text.startswith(PREFIX) or not server.strip():
-            raise InvalidUsage(f"a tool is FILE.py:function, or mcp:COMMAND or mcp:https://... for an MCP server, not {text!r}")
+            raise InvalidUsage(
+                f"a tool is FILE.py:function, or mcp:COMMAND or mcp:https://... for an MCP server, not {text!r}"
+            )
         return McpServer(server=server.strip(), tools=tuple(name for name in names.split(",") if name))

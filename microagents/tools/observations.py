@@ -22,7 +22,9 @@ def observation_of(value: object, most: int) -> str:
     try:
         return bounded(msgspec.json.encode(value).decode(), most)
     except (TypeError, ValueError, RecursionError, OverflowError) as error:
-        return bounded(f"(the call was made; it returned a {type(value).__name__}, which cannot be written as JSON: {error})", most)
+        return bounded(
+            f"(the call was made; it returned a {type(value).__name__}, which cannot be written as JSON: {error})", most
+        )
 
 
 def bounded(text: str, most: int) -> str:

@@ -34,7 +34,7 @@ MAX_DESCRIPTION_CHARS = 2_000
 
 
 class BadArguments(MicroagentsError):
-    """The arguments of a call do not fit the schema of its tool."""
+    """Arguments of a call do not fit the schema of its tool."""
 
 
 class ToolSpec(Struct, frozen=True, kw_only=True):
@@ -128,7 +128,9 @@ class FunctionTool:
             # Read as JSON, where a date is a text; and strictly, so that "5" is no number.
             return self._arguments.model_validate_json(json.dumps(arguments), strict=True)
         except ValidationError as error:
-            raise BadArguments("; ".join(f"{'.'.join(map(str, each['loc']))}: {each['msg']}" for each in error.errors()[:3])) from None
+            raise BadArguments(
+                "; ".join(f"{'.'.join(map(str, each['loc']))}: {each['msg']}" for each in error.errors()[:3])
+            ) from None
 
 
 @lru_cache(maxsize=1024)
@@ -144,7 +146,9 @@ def _arguments_of(function: Callable[..., Any]) -> tuple[dict[str, Any], type[Ba
         if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD, parameter.POSITIONAL_ONLY):
             raise InvalidDefinition(f"tool {name} must take plain parameters by name, not {parameter}")
         if parameter.name not in hints:
-            raise InvalidDefinition(f"give the parameter {parameter.name} of tool {name} a type, such as {parameter.name}: int")
+            raise InvalidDefinition(
+                f"give the parameter {parameter.name} of tool {name} a type, such as {parameter.name}: int"
+            )
         if hints[parameter.name] in (EffectKey, RunInput):
             given[parameter.name] = hints[parameter.name]
         else:

@@ -21,7 +21,7 @@ T = TypeVar("T")
 
 
 class Toolbox:
-    """The tools of one task.
+    """Tools of one task.
 
     Args:
         given: the functions and servers.
@@ -44,12 +44,16 @@ class Toolbox:
         servers = servers_in(given)
         unlisted = [server.text for server in servers if server.text not in mcp_tools]
         if unlisted:
-            raise InvalidDefinition(f"the tools of {', '.join(unlisted)} are not known yet; they are read when a run begins")
+            raise InvalidDefinition(
+                f"the tools of {', '.join(unlisted)} are not known yet; they are read when a run begins"
+            )
         listed = [(server, msgspec.convert(mcp_tools[server.text], list[ToolSpec])) for server in servers]
         self.functions = {each.spec.name: each for each in functions}
         self.server_of = {spec.name: server for server, specs in listed for spec in specs}
         """The server of each tool that is no function."""
-        self.specs = _by_name([*(each.spec for each in functions), *(spec for _, specs in listed for spec in specs)], reserved)
+        self.specs = _by_name(
+            [*(each.spec for each in functions), *(spec for _, specs in listed for spec in specs)], reserved
+        )
         self._allowed = allowed
 
     def flag_of(self, name: str, arguments: Mapping[str, Any]) -> str | None:
@@ -58,7 +62,11 @@ class Toolbox:
             return UNKNOWN_TOOL
         if not self._fit(name, arguments):
             return BAD_ARGUMENTS
-        return FORBIDDEN if any(arguments.get(each) not in values for each, values in self._allowed.get(name, {}).items()) else None
+        return (
+            FORBIDDEN
+            if any(arguments.get(each) not in values for each, values in self._allowed.get(name, {}).items())
+            else None
+        )
 
     def _fit(self, name: str, arguments: Mapping[str, Any]) -> bool:
         function = self.functions.get(name)
@@ -79,14 +87,18 @@ class Toolbox:
 
 def servers_in(given: Sequence[GivenTool]) -> list[McpServer]:
     """List the MCP servers among tools."""
-    return [McpServer.parse(each) if isinstance(each, str) else each for each in given if isinstance(each, McpServer | str)]
+    return [
+        McpServer.parse(each) if isinstance(each, str) else each for each in given if isinstance(each, McpServer | str)
+    ]
 
 
 def _by_name(specs: Sequence[ToolSpec], reserved: Collection[str]) -> dict[str, ToolSpec]:
     found: dict[str, ToolSpec] = {}
     for spec in specs:
         if spec.name in found:
-            raise InvalidDefinition(f"two tools are called {spec.name}; give one of them another name, such as @tool(..., name='other')")
+            raise InvalidDefinition(
+                f"two tools are called {spec.name}; give one of them another name, such as @tool(..., name='other')"
+            )
         if spec.name in reserved:
             raise InvalidDefinition(f"give the tool {spec.name} another name: {', '.join(reserved)} is not a tool's")
         found[spec.name] = spec

@@ -64,13 +64,17 @@ class _Pages:
         self.listener = Listener()
 
     @web.middleware
-    async def admit(self, request: web.Request, handler: Callable[[web.Request], Awaitable[web.StreamResponse]]) -> web.StreamResponse:
+    async def admit(
+        self, request: web.Request, handler: Callable[[web.Request], Awaitable[web.StreamResponse]]
+    ) -> web.StreamResponse:
         """Refuse what a page of another site could send, and keep all that is shown from acting as a page."""
         response = await self._answer(request, handler)
         response.headers.update(SAFETY)
         return response
 
-    async def _answer(self, request: web.Request, handler: Callable[[web.Request], Awaitable[web.StreamResponse]]) -> web.StreamResponse:
+    async def _answer(
+        self, request: web.Request, handler: Callable[[web.Request], Awaitable[web.StreamResponse]]
+    ) -> web.StreamResponse:
         origin = request.headers.get("origin")
         is_foreign = origin is not None and urlsplit(origin).netloc != request.host
         if not is_loopback(host_of(request)) or is_foreign:

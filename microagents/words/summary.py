@@ -25,6 +25,8 @@ from microagents.words.voting import unvoted_success
 RUNS_DIR = Path("runs")
 """Folder of journals by default."""
 MAX_RESULT_LINES = 12
+SILENT_S = 10.0
+"""Time without a reply from which on the progress of a run tells it."""
 SELECTED_SHARE = 0.01
 """Timeouts per sample above which they matter to the vote: the slow answers to a question may be those to its hard cases."""
 MAX_DIGITS = 9
@@ -54,7 +56,7 @@ class FailedInput(Struct, frozen=True, kw_only=True):
 
 
 class RunFacts(Struct, Generic[V], frozen=True, kw_only=True):
-    """The part of a result that its summary tells."""
+    """Part of a result that its summary tells."""
 
     outcome: RunOutcome
     reason: str | None
@@ -155,6 +157,10 @@ def counts_of(account: Account, unit: str, price: Price) -> Iterator[str]:
         yield f"{account.inputs_failed:,} failed"
     if account.errors:
         yield f"{account.errors} wrong"
+    if account.silent_s >= SILENT_S:
+        yield f"no reply for {account.silent_s:.0f} s"
+    if account.paused is not None:
+        yield f"paused {account.paused}"
     if account.outage is not None:
         yield f"waiting: {account.outage}"
 
@@ -163,7 +169,9 @@ def _votes_text(account: Account, unit: str) -> str:
     """Write the votes that decisions took, by the step; by the decision in work that counts no steps yet."""
     if account.votes_per_step is None:
         return f"{account.votes_per_decision or 0:.3f} votes a decision"
-    elections = "" if account.decided == account.steps else f" ({account.votes:,} in {counted(account.decided, 'election')})"
+    elections = (
+        "" if account.decided == account.steps else f" ({account.votes:,} in {counted(account.decided, 'election')})"
+    )
     return f"{account.votes_per_step:.3f} votes a {unit}{elections}"
 
 
@@ -192,11 +200,17 @@ def summary_rows(result: RunFacts[Any], *, with_text: bool = True) -> list[tuple
     taken += [counted(account.samples, "sample") + of_rungs] * bool(account.samples)
     # Flags are counted where an election has ended: "0 red-flagged" would be untrue of a run without any.
     has_counted = account.valid or account.flagged
-    replies = counted(account.calls, "call") + (f", {_by_name(account.flagged, 'red-flagged')}" if has_counted or not account.calls else "")
+    replies = counted(account.calls, "call") + (
+        f", {_by_name(account.flagged, 'red-flagged')}" if has_counted or not account.calls else ""
+    )
     rows.append(("how", f"{result.strategy}: {', '.join(taken) or 'no decision'}; {replies}"))
     rows += [
         (name, text)
-        for name, text in (("voting", _voting_text(result)), ("climbed", _climbed_text(result)), ("judge", _picks_text(result)))
+        for name, text in (
+            ("voting", _voting_text(result)),
+            ("climbed", _climbed_text(result)),
+            ("judge", _picks_text(result)),
+        )
         if text is not None
     ]
     models = result.models
@@ -210,17 +224,30 @@ def summary_rows(result: RunFacts[Any], *, with_text: bool = True) -> list[tuple
     )
     rows += [(name, text) for name, text in of_calls if text is not None]
     rate = account.steps / result.wall_s if result.wall_s else 0
-    speed = f", {rate:,.0f} {result.unit}s a second" if rate >= 1 else f", {rate * 3600:,.0f} {result.unit}s an hour" if rate else ""
+    speed = (
+        f", {rate:,.0f} {result.unit}s a second"
+        if rate >= 1
+        else f", {rate * 3600:,.0f} {result.unit}s an hour"
+        if rate
+        else ""
+    )
     rows.append(("took", f"{result.wall_s:,.1f} s{speed}; run {result.run_id}"))
     if result.failed_inputs:
-        rows += [(each.outcome, f"input {each.input}: {each.reason}") for each in result.failed_inputs[:MAX_FAILED_SHOWN]]
+        rows += [
+            (each.outcome, f"input {each.input}: {each.reason}") for each in result.failed_inputs[:MAX_FAILED_SHOWN]
+        ]
         if (more := len(result.failed_inputs) - MAX_FAILED_SHOWN) > 0:
             rows.append(("", f"and {more:,} more inputs; --json lists all of them"))
     if account.settled_at:
         rows.append(("marked", _settled_text(account)))
     if account.lost_in_flight:
         lost = counted(account.lost_in_flight, "call was", "calls were")
-        rows.append(("lost", f"at most {lost} in flight when the process ended; such calls are made again, and may be paid twice"))
+        rows.append(
+            (
+                "lost",
+                f"at most {lost} in flight when the process ended; such calls are made again, and may be paid twice",
+            )
+        )
     rows += _value_rows(result, with_text=with_text)
     if result.journal is not None:
         rows.append(("journal", str(result.journal)))
@@ -265,10 +292,15 @@ def _calls_text(account: Account, price: Price) -> str | None:
     if account.repeated:
         parts.append(_by_name(account.repeated, "repeated"))
     if account.unanswered:
-        estimated = f", for which the cost has an estimate of {price(account.estimated_usd)}" if account.estimated_usd else ""
+        estimated = (
+            f", for which the cost has an estimate of {price(account.estimated_usd)}" if account.estimated_usd else ""
+        )
         parts.append(f"{account.unanswered:,} cancelled or timed out{estimated}")
     if account.unsettled_usd > 0:
-        parts.append(f"calls without a reply may have cost up to {price(account.unsettled_usd)} more, which the limit of cost counts")
+        most = price(account.unsettled_usd)
+        parts.append(
+            f"calls without a reply may have cost up to {most} more, which limits count until `resume --forget-unsettled`"
+        )
     if account.unmeasured:
         parts.append(f"{counted(account.unmeasured, 'reply', 'replies')} of unknown length, not flagged as too_long")
     return "; ".join(parts) or None
@@ -276,7 +308,9 @@ def _calls_text(account: Account, price: Price) -> str | None:
 
 def _sampling_text(account: Account) -> str | None:
     """Name the models whose temperature cannot be set; None if there are none."""
-    names = list(dict.fromkeys(spec.partition("@")[0] for spec, refused in account.refused.items() if "temperature" in refused))
+    names = list(
+        dict.fromkeys(spec.partition("@")[0] for spec, refused in account.refused.items() if "temperature" in refused)
+    )
     if not names:
         return None
     takes = "takes" if len(names) == 1 else "take"
@@ -313,11 +347,15 @@ def _by_name(counts: Mapping[str, int], what: str) -> str:
 
 def _picks_text(result: RunFacts[Any]) -> str | None:
     """Say how often the judge of Atom of Thoughts picked the answer of the contracted question; None for other work."""
-    values = [each for each in (result.value if isinstance(result.value, list) else [result.value]) if isinstance(each, dict)]
+    values = [
+        each for each in (result.value if isinstance(result.value, list) else [result.value]) if isinstance(each, dict)
+    ]
     chains = [each for each in values if {"transitions", "endings"} <= each.keys()]
     picked = sum(sum(each["transitions"]) for each in chains)
     judged = picked + sum(each["endings"].count("not picked") for each in chains)
-    return f"picked the contracted question's answer at {picked:,} of {counted(judged, 'transition')}" if judged else None
+    return (
+        f"picked the contracted question's answer at {picked:,} of {counted(judged, 'transition')}" if judged else None
+    )
 
 
 def _voting_text(result: RunFacts[Any]) -> str | None:
@@ -325,13 +363,17 @@ def _voting_text(result: RunFacts[Any]) -> str | None:
     account = result.account
     if result.k is None or result.k == 1 or not account.decided or account.outvoted is None:
         return None
-    wrong = "wrong " if account.errors is not None and account.decided == account.steps else ""  # else it judges answers, not votes
+    wrong = (
+        "wrong " if account.errors is not None and account.decided == account.steps else ""
+    )  # else it judges answers, not votes
     samples = counted(account.outvoted, f"{wrong}sample") if account.outvoted else "no sample was"
     parts = [f"k = {result.k}", f"{samples} outvoted"]
     misled = account.outvoted + account.misled
     if account.errors and 2 * misled >= account.votes:
         share = f"at least {misled:,} of {account.votes:,} votes were for wrong replies"
-        parts.append(f"{share}: voting does not help a model that is wrong more often than right; make the steps smaller, or ask another")
+        parts.append(
+            f"{share}: voting does not help a model that is wrong more often than right; make the steps smaller, or ask another"
+        )
     unvoted = unvoted_success(account) if result.outcome == "completed" and not account.errors else None
     if unvoted is not None:
         middle, low, high = [_once_in(each) for each in (unvoted.ln_rate, unvoted.ln_high, unvoted.ln_low)]
@@ -362,7 +404,11 @@ def _once_in(ln_chance: float) -> str:
 
 def _value_rows(result: RunFacts[Any], *, with_text: bool) -> list[tuple[str, str]]:
     if result.failed_inputs is not None:
-        return [("written", f"{len(result.outputs):,} texts, the first into {result.outputs[0]}")] if result.outputs else []
+        return (
+            [("written", f"{len(result.outputs):,} texts, the first into {result.outputs[0]}")]
+            if result.outputs
+            else []
+        )
     if result.value is None:
         return []
     if result.outputs:
@@ -396,7 +442,11 @@ def _settled_text(account: Account) -> str:
 def _wrapped(head: str, text: str) -> str:
     """Write a row of the summary; on a terminal wrapped at words to its width."""
     return textwrap.fill(
-        text, columns_of_stdout(sys.maxsize), initial_indent=head, subsequent_indent=" " * len(head), break_long_words=False
+        text,
+        columns_of_stdout(sys.maxsize),
+        initial_indent=head,
+        subsequent_indent=" " * len(head),
+        break_long_words=False,
     )
 
 
@@ -409,7 +459,9 @@ def _cost_text(result: RunFacts[Any], models: Sequence[str]) -> str:
     if are_simulated(models):
         return f" (simulated: no real model was asked; at list prices the real one would have cost {money(result.account.cost_usd)})"
     expected = result.account.expected_usd
-    return f", {prices_of(models)(result.account.cost_usd)}" + ("" if expected is None else f" (expected: {money(expected)})")
+    return f", {prices_of(models)(result.account.cost_usd)}" + (
+        "" if expected is None else f" (expected: {money(expected)})"
+    )
 
 
 def counted(count: int, what: str, plural: str | None = None) -> str:
@@ -433,7 +485,11 @@ def progress_text(result: RunFacts[Any]) -> str:
     account = result.account
     total = "" if account.total_steps is None else f" of {account.total_steps:,}"
     inputs = "" if result.failed_inputs is None else f"{account.inputs_done:,} of {account.inputs:,} inputs, "
-    return f"{inputs}{account.steps:,}{total} {result.unit}s" if total else f"{inputs}{counted(account.steps, result.unit)}"
+    return (
+        f"{inputs}{account.steps:,}{total} {result.unit}s"
+        if total
+        else f"{inputs}{counted(account.steps, result.unit)}"
+    )
 
 
 def printable(text: str) -> str:

@@ -14,7 +14,7 @@ MIN_WRONG = 5
 
 
 class UnvotedSuccess(Struct, frozen=True, kw_only=True):
-    """The chance that every step is right with one sample a step, as natural logarithms: a long chain's underflows."""
+    """Chance that every step is right with one sample a step, as natural logarithms: a long chain's underflows."""
 
     ln_rate: float
     ln_low: float
@@ -36,11 +36,19 @@ def unvoted_success(account: Account) -> UnvotedSuccess | None:
         None where the votes cannot tell: in work that is no chain of one election a step, in journals of earlier versions, and with fewer
         than `MIN_WRONG` wrong votes.
     """
-    if account.outvoted is None or account.inputs != 1 or not account.decided or account.decided != account.steps or account.samples:
+    if (
+        account.outvoted is None
+        or account.inputs != 1
+        or not account.decided
+        or account.decided != account.steps
+        or account.samples
+    ):
         return None
     wrong = account.outvoted + account.misled
     if wrong < MIN_WRONG:
         return None
     low, high = wilson_interval(account.votes - wrong, account.votes)
-    ln_rate, ln_low, ln_high = [account.steps * (log(share) if share > 0 else -inf) for share in (1 - wrong / account.votes, low, high)]
+    ln_rate, ln_low, ln_high = [
+        account.steps * (log(share) if share > 0 else -inf) for share in (1 - wrong / account.votes, low, high)
+    ]
     return UnvotedSuccess(ln_rate=ln_rate, ln_low=ln_low, ln_high=ln_high)

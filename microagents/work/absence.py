@@ -29,7 +29,7 @@ class PanelCall(NamedTuple):
 
 
 class Quorum(Struct, frozen=True, kw_only=True):
-    """The members of a panel that must answer, and the wait for the others."""
+    """Members of a panel that must answer, and the wait for the others."""
 
     members: int
     """Number of members that must have answered all their calls."""
@@ -64,13 +64,17 @@ async def flush_if_slow(work: Work[Any, Any], began_s: float) -> None:
         await work.flush()
 
 
-async def _absent(work: Work[Any, Any], at: str, started: Sequence[tuple[PanelCall, asyncio.Task[Any]]], quorum: Quorum) -> list[int]:
+async def _absent(
+    work: Work[Any, Any], at: str, started: Sequence[tuple[PanelCall, asyncio.Task[Any]]], quorum: Quorum
+) -> list[int]:
     """Wait for calls as long as the quorum says; returns the members with a call that has not ended."""
     members = list(dict.fromkeys(call.member for call, _ in started))
     timeout_s: float | None = quorum.absent_after_s
     while pending := [task for _, task in started if not task.done()]:
         # The first wait is for all calls or the first failure. If it was in vain, each further call may complete the quorum.
-        await asyncio.wait(pending, timeout=timeout_s, return_when=asyncio.FIRST_EXCEPTION if timeout_s else asyncio.FIRST_COMPLETED)
+        await asyncio.wait(
+            pending, timeout=timeout_s, return_when=asyncio.FIRST_EXCEPTION if timeout_s else asyncio.FIRST_COMPLETED
+        )
         for _, task in started:
             if task.done():
                 task.result()  # raises the failure of a call
@@ -80,7 +84,12 @@ async def _absent(work: Work[Any, Any], at: str, started: Sequence[tuple[PanelCa
         recalled = any(call.member not in absent for call in waiting)
         if not recalled and len(members) - len(absent) >= quorum.members:
             return absent
-        if timeout_s is not None and absent and quorum.if_fewer == "stop" and len(members) - len(absent) < quorum.members:
+        if (
+            timeout_s is not None
+            and absent
+            and quorum.if_fewer == "stop"
+            and len(members) - len(absent) < quorum.members
+        ):
             raise Stopped(
                 f"only {len(members) - len(absent)} of {len(members)} agents answered at {work.path_of(at)} within "
                 f"{quorum.absent_after_s:g} s, and {quorum.members} are needed; all decisions so far are kept; resume once the models "

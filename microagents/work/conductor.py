@@ -14,7 +14,7 @@ from microagents.work.durable import DurableRole, Work
 
 
 class Conducted(Struct, frozen=True, kw_only=True):
-    """The result of the work on one input, as JSON."""
+    """Result of the work on one input, as JSON."""
 
     value: bytes
 

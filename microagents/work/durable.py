@@ -53,7 +53,7 @@ class DurableRole(Elector):
     asks: ClassVar[tuple[type[Message], ...]] = (RecordAnswer, RecordProgress)
 
     def work_on(self, request: DurableRequest[Any]) -> Work[Any, Any]:
-        """The work that a request is part of."""
+        """Return the work that a request is part of."""
         return Work(self, request.input, recalls=request.recalls)
 
 
@@ -65,7 +65,9 @@ class Work(Elections[T, G]):
     thousand other places lie between the two.
     """
 
-    def __init__(self, role: DurableRole, of_input: int, *, recalls: bool, checkpoint: Checkpoint | None = None) -> None:
+    def __init__(
+        self, role: DurableRole, of_input: int, *, recalls: bool, checkpoint: Checkpoint | None = None
+    ) -> None:
         super().__init__(role, of_input, recalls=recalls)
         self.checkpoint = checkpoint
         self._questions: dict[str, bytes] = {}
@@ -121,7 +123,14 @@ class Work(Elections[T, G]):
             JournalMismatch: another question was recorded there.
         """
         question = self.question(
-            prompt, reply, rule=FirstValid(n), model=model, sampling=sampling, max_draws=max_draws, choices=choices, state=state
+            prompt,
+            reply,
+            rule=FirstValid(n),
+            model=model,
+            sampling=sampling,
+            max_draws=max_draws,
+            choices=choices,
+            state=state,
         )
         place = self._only_question(at, self.election_id(at, question))
         verdict = await self.hold(place, question)
@@ -131,7 +140,13 @@ class Work(Elections[T, G]):
         return _decoded(settled or verdict, reply)
 
     async def draw(
-        self, at: str, prompt: Prompt, reply: type[A], *, sampling: Sampling, correct: Callable[[A], bool | None] = lambda _: None
+        self,
+        at: str,
+        prompt: Prompt,
+        reply: type[A],
+        *,
+        sampling: Sampling,
+        correct: Callable[[A], bool | None] = lambda _: None,
     ) -> A | Flagged:
         """Draw one sample; returns the reply, or its red flag. ``correct`` judges a reply for the account of errors, where code can.
 
@@ -178,16 +193,26 @@ class Work(Elections[T, G]):
         kept = list(keep(_decoded(verdict, reply)))
         missing = min(at_least, n) - len(kept)
         if kept and missing > 0 and max_draws > n:
-            kept += keep(await self.sample(f"{at}/{REDRAW}", prompt, reply, n=missing, max_draws=max_draws - n, sampling=sampling))
+            kept += keep(
+                await self.sample(
+                    f"{at}/{REDRAW}", prompt, reply, n=missing, max_draws=max_draws - n, sampling=sampling
+                )
+            )
         self.record_sample(place, verdict, mark=SINGLE if len(kept) == 1 < n else None)
         return kept
 
-    def record_sample(self, place: ElectionId, verdict: Verdict, *, correct: bool | None = None, mark: str | None = None) -> None:
+    def record_sample(
+        self, place: ElectionId, verdict: Verdict, *, correct: bool | None = None, mark: str | None = None
+    ) -> None:
         """Record replies that decide nothing by themselves."""
-        self.role.tell(RecordDecision(id=place, verdict=structs.replace(verdict, outcome="sampled"), correct=correct, settled=mark))
+        self.role.tell(
+            RecordDecision(id=place, verdict=structs.replace(verdict, outcome="sampled"), correct=correct, settled=mark)
+        )
 
-    async def _settled_sample(self, place: ElectionId, question: Question, verdict: Verdict, reply: type[A]) -> Verdict | None:
-        """The verdict of a needed sample that a person, the leader or another model gave, recorded; None if a reply is valid."""
+    async def _settled_sample(
+        self, place: ElectionId, question: Question, verdict: Verdict, reply: type[A]
+    ) -> Verdict | None:
+        """Return the verdict of a needed sample that a person, the leader or another model gave, recorded; None if a reply is valid."""
         if verdict.winner is not None and verdict.outcome != "person":
             return None
         undecided = verdict if verdict.outcome == "person" else structs.replace(verdict, outcome="undecided")
@@ -229,7 +254,7 @@ class Work(Elections[T, G]):
         correct: Callable[[A], bool | None] | None = None,
         **options: Unpack[ElectionOptions],
     ) -> AsyncIterator[A | Decision[A]]:
-        """The same as `elect`, item by item: valid replies as they arrive, then the `Decision`.
+        """Yield the same as `elect`, item by item: valid replies as they arrive, then the `Decision`.
 
         Replies that arrive early may serve as guesses; only the decision counts.
         """
@@ -263,7 +288,7 @@ class Work(Elections[T, G]):
         await self.role.ask(Recall(path=self.path_of("flush")))
 
     def _only_question(self, at: str, place: ElectionId) -> ElectionId:
-        """The place, where it has this question alone. Of two the journal keeps the first, and the run could never be resumed."""
+        """Return the place, where it has this question alone. Of two the journal keeps the first, and the run could never be resumed."""
         if self._questions.setdefault(at, place.question_digest) != place.question_digest:
             raise InvalidDefinition(f"the path {at!r} names two questions; make it unique, such as {at}/3")
         if len(self._questions) > PLACES_CHECKED:
@@ -285,7 +310,7 @@ class Work(Elections[T, G]):
 
 
 def _decoded(verdict: Verdict, reply: type[A]) -> list[A]:
-    """The valid replies in launch order, or the one that a person gave instead."""
+    """Return the valid replies in launch order, or the one that a person gave instead."""
     drawn = [ballot.value for ballot in verdict.ballots if isinstance(ballot, Ballot)]
     return [decoder_of(reply).decode(value) for value in drawn or [value for value, _ in verdict.tally]]
 

@@ -17,7 +17,16 @@ from microagents.journal.messages import HasRecords, Recall, Recalled, RecordDec
 from microagents.messages import Message, address_of, resolve
 from microagents.models.weighing import at_least, options_of, rule_for
 from microagents.registry import unknown
-from microagents.replies.chat import A, Prompt, Reply, Sampling, decoder_of, fingerprint, has_prose, system_with_instructions
+from microagents.replies.chat import (
+    A,
+    Prompt,
+    Reply,
+    Sampling,
+    decoder_of,
+    fingerprint,
+    has_prose,
+    system_with_instructions,
+)
 from microagents.replies.tool_calls import tool_lines, with_tools
 from microagents.user_code import shown
 
@@ -43,7 +52,7 @@ _SAMPLING_LIMITS = ("max_output_tokens", "flag_above_tokens")
 
 
 class Resolution(Struct, frozen=True, kw_only=True):
-    """The result of an election after the ladder was climbed, and ``--on-undecided`` was applied to it."""
+    """Result of an election after the ladder was climbed, and ``--on-undecided`` was applied to it."""
 
     id: ElectionId
     verdict: Verdict
@@ -86,7 +95,7 @@ class Elector(Role):
 
 
 class Elections(Generic[T, G]):
-    """The parts of elections on behalf of one input, for strategies that combine them in another way than `Work` does."""
+    """Parts of elections on behalf of one input, for strategies that combine them in another way than `Work` does."""
 
     def __init__(self, role: Elector, of_input: int, *, recalls: bool) -> None:
         self.role = role
@@ -101,12 +110,12 @@ class Elections(Generic[T, G]):
 
     @property
     def task(self) -> T:
-        """The task of this input."""
+        """Task of this input."""
         return cast("T", self.role.context.tasks[self.input])
 
     @property
     def strategy(self) -> G:
-        """The run's strategy."""
+        """Run's strategy."""
         return cast("G", self.role.context.strategy)
 
     @property
@@ -115,7 +124,7 @@ class Elections(Generic[T, G]):
         return at_least(self.pool) is not None
 
     def path_of(self, at: str) -> str:
-        """The path of a place: ``input/at``.
+        """Return the path of a place: ``input/at``.
 
         Raises:
             InvalidUsage: the place is empty, or contains control characters.
@@ -125,13 +134,18 @@ class Elections(Generic[T, G]):
         return f"{self.input}/{at}"
 
     def election_id(self, at: str, question: Question) -> ElectionId:
-        """The id of a question's election at a place."""
+        """Return the id of a question's election at a place."""
         return question.id_at(self.path_of(at))
 
     def question(
-        self, prompt: Prompt | Sequence[Prompt], reply: type[A], *, state: Struct | None = None, **options: Unpack[ElectionOptions]
+        self,
+        prompt: Prompt | Sequence[Prompt],
+        reply: type[A],
+        *,
+        state: Struct | None = None,
+        **options: Unpack[ElectionOptions],
     ) -> Question:
-        """The question of an election, with the format instructions in its prompts.
+        """Return the question of an election, with the format instructions in its prompts.
 
         Raises:
             InvalidUsage: there is no prompt, or no draw is allowed.
@@ -143,11 +157,22 @@ class Elections(Generic[T, G]):
             raise InvalidUsage(unknown("option of an election named", others[0], sorted(_ELECTION_OPTIONS)))
         max_draws = options.get("max_draws", 100)
         if not prompts or max_draws < 1:
-            raise InvalidUsage(f"an election needs a prompt and at least one draw, not {len(prompts)} prompts and max_draws={max_draws}")
+            raise InvalidUsage(
+                f"an election needs a prompt and at least one draw, not {len(prompts)} prompts and max_draws={max_draws}"
+            )
         for each in prompts:
             if not isinstance(each, Prompt):
-                raise TaskFailed(f"the prompt of an election of {type(self.task).__name__}", f"must be a Prompt, not {shown(each)}")
-        given = (reply, options.get("rule"), options.get("sampling"), options.get("model"), max_draws, options.get("choices", ()))
+                raise TaskFailed(
+                    f"the prompt of an election of {type(self.task).__name__}", f"must be a Prompt, not {shown(each)}"
+                )
+        given = (
+            reply,
+            options.get("rule"),
+            options.get("sampling"),
+            options.get("model"),
+            max_draws,
+            options.get("choices", ()),
+        )
         if self._form is None or self._form[1] != given:
             self._form = self._form_of(reply, options, max_draws), given, self._system_of(reply)
         system_of = self._form[2]
@@ -164,13 +189,19 @@ class Elections(Generic[T, G]):
         if not task.looks_up or self.weighs:
             return lambda system: system_with_instructions(system, reply, task.format)
         specs = task.toolbox.specs.values()
-        lines = tool_lines({"tool": each.name, "description": each.description, "parameters": each.parameters} for each in specs)
-        return lambda system: with_tools(system_with_instructions(system, reply, task.format), lines, task.tool_rounds, task.format)
+        lines = tool_lines(
+            {"tool": each.name, "description": each.description, "parameters": each.parameters} for each in specs
+        )
+        return lambda system: with_tools(
+            system_with_instructions(system, reply, task.format), lines, task.tool_rounds, task.format
+        )
 
     def _form_of(self, reply: type[A], options: ElectionOptions, max_draws: int) -> Question:
         address = address_of(reply)
         if resolve(address, Reply) is not reply:
-            raise InvalidDefinition(f"rename one of the two reply classes at {address}; an election names its reply by this address")
+            raise InvalidDefinition(
+                f"rename one of the two reply classes at {address}; an election names its reply by this address"
+            )
         context, task, model = self.role.context, self.task, options.get("model")
         limits = {name: limit for name in _SAMPLING_LIMITS if (limit := context.settings.get(name)) is not None}
         return Question(
@@ -197,7 +228,7 @@ class Elections(Generic[T, G]):
         return self._recalls
 
     async def recorded(self, place: ElectionId | str) -> Recalled | None:
-        """The record at a place, or that of one question there; None if there is none.
+        """Return the record at a place, or that of one question there; None if there is none.
 
         Raises:
             JournalMismatch: another question was recorded there.
@@ -208,14 +239,18 @@ class Elections(Generic[T, G]):
             return await self.role.ask(Recall(path=self.path_of(place)))
         recalled = await self.role.ask(Recall(path=place.path))
         # After --accept-change, recorded decisions hold although their questions have changed.
-        if recalled is None or recalled.question_digest == place.question_digest or (recalled.changed and recalled.value is not None):
+        if (
+            recalled is None
+            or recalled.question_digest == place.question_digest
+            or (recalled.changed and recalled.value is not None)
+        ):
             return recalled
         if recalled.value is None:  # an undecided election of another question: the new question may be asked there
             return None
         raise JournalMismatch("question", f"the recorded one at {place.path}", "another one")
 
     async def recall(self, election: ElectionId, question: Question) -> Verdict | None:
-        """The recorded verdict of an election; None where the election must be held."""
+        """Return the recorded verdict of an election; None where the election must be held."""
         recalled = await self.recorded(election)
         if recalled is None:
             return None
@@ -223,7 +258,9 @@ class Elections(Generic[T, G]):
         for ballot in recalled.ballots:
             count.add(ballot)
         verdict = structs.replace(count.verdict(), cost_usd=recalled.cost_usd)
-        if recalled.outcome == "contested":  # its value is only its leading reply; and its row stays, whatever another rule makes of it
+        if (
+            recalled.outcome == "contested"
+        ):  # its value is only its leading reply; and its row stays, whatever another rule makes of it
             return structs.replace(verdict, outcome="undecided")
         if recalled.value is None:
             return verdict
@@ -231,7 +268,7 @@ class Elections(Generic[T, G]):
         return outcome.won_by(recalled.value) if verdict.winner != recalled.value else outcome
 
     async def hold(self, election: ElectionId, question: Question, *, recalls: bool = True) -> Verdict:
-        """The recorded verdict of an election, or that of an election held now. Only `commit` records it.
+        """Return the recorded verdict of an election, or that of an election held now. Only `commit` records it.
 
         Without ``recalls`` it is held in any case: the caller knows that the journal has no verdict.
         """
@@ -261,7 +298,14 @@ class Elections(Generic[T, G]):
             return Resolution(id=election, verdict=structs.replace(verdict, outcome="leader"), settled="leader")
         # The undecided election keeps its own row; the election of the other model has another path.
         self.role.tell(
-            RecordDecision(id=election, verdict=verdict, correct=None, state=question.state, reply=question.reply, choices=question.choices)
+            RecordDecision(
+                id=election,
+                verdict=verdict,
+                correct=None,
+                state=question.state,
+                reply=question.reply,
+                choices=question.choices,
+            )
         )
         again = put_to(question, (on_undecided,))
         if isinstance(again.rule, UntilImprobable):
@@ -285,9 +329,13 @@ class Elections(Generic[T, G]):
         In work that can resume after a step, ``done`` steps of the input are done with it, and ``state`` is that before the step, as JSON.
         """
         decision = decision_of(resolution.id.path, resolution.verdict, reply)
-        right = correct(decision.value) if correct is not None and decision.decided and decision.value is not None else None
+        right = (
+            correct(decision.value) if correct is not None and decision.decided and decision.value is not None else None
+        )
         if right is not None and not isinstance(right, bool):
-            raise TaskFailed(f"correct() of {type(self.task).__name__}", f"must give True, False or None, not {shown(right)}")
+            raise TaskFailed(
+                f"correct() of {type(self.task).__name__}", f"must give True, False or None, not {shown(right)}"
+            )
         self.role.tell(
             RecordDecision(
                 id=resolution.id,
@@ -309,15 +357,17 @@ class Elections(Generic[T, G]):
 
 
 def put_to(question: Question, pool: tuple[str, ...]) -> Question:
-    """The same question to other models, with the rule by which they decide: they vote, or they weigh options."""
+    """Return the same question to other models, with the rule by which they decide: they vote, or they weigh options."""
     options = options_of(resolve(question.reply, Reply), question.choices)
     rule, max_draws = rule_for(question.rule, question.max_draws, pool, options)
     return structs.replace(question, models=pool, rule=rule, max_draws=max_draws)
 
 
 def no_verdict(election: ElectionId) -> InvalidDefinition:
-    """The error of a user's voter that ends an election's stream without a verdict."""
-    return InvalidDefinition(f"the election at {election.path} ended without a verdict: the handler of Follow must yield one")
+    """Return the error of a user's voter that ends an election's stream without a verdict."""
+    return InvalidDefinition(
+        f"the election at {election.path} ended without a verdict: the handler of Follow must yield one"
+    )
 
 
 encode_state = msgspec.json.Encoder(order="deterministic").encode
@@ -325,9 +375,11 @@ encode_state = msgspec.json.Encoder(order="deterministic").encode
 
 
 def decision_of(path: str, verdict: Verdict, reply: type[A]) -> Decision[A]:
-    """The decision of a verdict, with decoded replies."""
+    """Return the decision of a verdict, with decoded replies."""
     decode = decoder_of(reply).decode
     tally = tuple((decode(value), votes) for value, votes in verdict.tally)
     value = None if verdict.leader is None or verdict.outcome == "undecided" else tally[verdict.leader][0]
     flagged = len(verdict.ballots) - sum(votes for _, votes in tally)
-    return Decision(path=path, value=value, outcome=verdict.outcome, tally=tally, flagged=flagged, probability=verdict.probability)
+    return Decision(
+        path=path, value=value, outcome=verdict.outcome, tally=tally, flagged=flagged, probability=verdict.probability
+    )

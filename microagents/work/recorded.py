@@ -18,7 +18,7 @@ V = TypeVar("V")
 
 
 class NotRecorded(Exception):
-    """The work comes to a call that is not recorded yet."""
+    """Work comes to a call that is not recorded yet."""
 
 
 class RecordedRequest(DurableRequest[R], Generic[R], frozen=True, kw_only=True):
@@ -27,14 +27,16 @@ class RecordedRequest(DurableRequest[R], Generic[R], frozen=True, kw_only=True):
     as_json = True
 
     def recorded(self, work: RecordedWork[Any, Any]) -> R:
-        """The reply that its role gave."""
+        """Return the reply that its role gave."""
         raise NotImplementedError
 
 
 class RecordedWork(Generic[T, G]):
-    """The calls of `Work` that a system may make, answered from a journal. Nothing is asked, recorded or waited for."""
+    """Calls of `Work` that a system may make, answered from a journal. Nothing is asked, recorded or waited for."""
 
-    def __init__(self, of_input: int, task: T, strategy: G, rows: Mapping[str, Recalled], open_elections: Iterable[OpenElection]) -> None:
+    def __init__(
+        self, of_input: int, task: T, strategy: G, rows: Mapping[str, Recalled], open_elections: Iterable[OpenElection]
+    ) -> None:
         self.input, self.task, self.strategy = of_input, task, strategy
         self.rows = rows
         """Decisions, answers and undecided elections by path."""
@@ -56,7 +58,7 @@ class RecordedWork(Generic[T, G]):
             Replayed(work).result()
 
     async def ask(self, request: RecordedRequest[R]) -> R:
-        """The recorded reply to a request."""
+        """Return the recorded reply to a request."""
         return request.recorded(self)
 
     def scope(self) -> RecordedScope:
@@ -64,14 +66,14 @@ class RecordedWork(Generic[T, G]):
         return RecordedScope()
 
     def path_of(self, at: str) -> str:
-        """The path of a place."""
+        """Return the path of a place."""
         return f"{self.input}/{at}"
 
     def progress(self, done: int, total: int | None = None) -> None:
         """Do nothing."""
 
     def row(self, at: str) -> Recalled:
-        """The record at a place: that of another model, where one was asked after an undecided election."""
+        """Return the record at a place: that of another model, where one was asked after an undecided election."""
         path = self.path_of(at)
         row = self.rows.get(path + ESCALATED) or self.rows.get(path)
         if row is None:
@@ -79,7 +81,7 @@ class RecordedWork(Generic[T, G]):
         return row
 
     def value(self, at: str, reply: type[A]) -> A:
-        """The decided reply at a place."""
+        """Return the decided reply at a place."""
         row = self.row(at)
         if row.value is None or row.outcome == "contested":
             raise NotRecorded(self.path_of(at))
@@ -87,13 +89,13 @@ class RecordedWork(Generic[T, G]):
         return found
 
     def replies(self, at: str, reply: type[A]) -> list[A]:
-        """The valid replies at a place in launch order, or the one that a person gave."""
+        """Return the valid replies at a place in launch order, or the one that a person gave."""
         row = self.row(at)
         drawn = [ballot.value for ballot in row.ballots if isinstance(ballot, Ballot)]
         return [decoder_of(reply).decode(value) for value in drawn or ([] if row.value is None else [row.value])]
 
     def ballots(self, at: str) -> Sequence[Ballot | Flagged]:
-        """The samples at a place so far."""
+        """Return the samples at a place so far."""
         path = self.path_of(at)
         return self.rows[path].ballots if path in self.rows else self.bought.get(path, ())
 
@@ -125,7 +127,7 @@ class RecordedScope:
 
 
 class Replayed(Generic[V]):
-    """The end of a coroutine that waits for nothing but recorded calls."""
+    """End of a coroutine that waits for nothing but recorded calls."""
 
     def __init__(self, coroutine: Coroutine[Any, Any, V]) -> None:
         self._error: BaseException | None = None
@@ -140,7 +142,7 @@ class Replayed(Generic[V]):
             self._error = RuntimeError("work that is replayed waited for something that is not recorded")
 
     def result(self) -> V:
-        """The result, or the error that it ended with."""
+        """Return the result, or the error that it ended with."""
         if self._error is not None:
             raise self._error
         return self._result

@@ -30,7 +30,7 @@ FLUSH_BEFORE_STOP_S = 1.0
 
 
 class ActorGroup:
-    """The actors of one attempt to start a run.
+    """Actors of one attempt to start a run.
 
     Args:
         context: the context of the roles.
@@ -130,13 +130,17 @@ class ActorGroup:
         await self._starter.wait_ready(slot)
         # One successor at a time, so that each is built with the current process of every other slot and is made known to all of them.
         async with self._connecting:
-            if slot.incarnation != incarnation:  # it died while it waited for the lock, and its own successor starts already
+            if (
+                slot.incarnation != incarnation
+            ):  # it died while it waited for the lock, and its own successor starts already
                 return
             await self._starter.build(slot, self.slots)
             for name, failed in self._lost.items():
                 await future_of(actor.lose.remote(name, failed))
             others = [each for each in self.slots.values() if each is not slot and each.is_ready]
-            await try_calls([each.actor.connect.remote(slot.name, actor, incarnation) for each in others], watching.SILENT_S)
+            await try_calls(
+                [each.actor.connect.remote(slot.name, actor, incarnation) for each in others], watching.SILENT_S
+            )
             self._dispatcher.connect(slot.name, RayLink(DRIVER, 0, actor), incarnation)
         self.scope.start(self._ping(slot, actor))
         try:
@@ -145,7 +149,9 @@ class ActorGroup:
                     await call_role(actor.start.remote(replica))
                 await call_role(actor.open.remote())
         except TimeoutError:
-            raise PeerLost(slot.name, f"it took the place of one that died, but did not start within {starting.READY_S:g} s") from None
+            raise PeerLost(
+                slot.name, f"it took the place of one that died, but did not start within {starting.READY_S:g} s"
+            ) from None
 
     # -- deaths -----------------------------------------------------------------------------------------------------------------------
 
@@ -184,7 +190,9 @@ class ActorGroup:
         deaths = slot.count_death(asyncio.get_running_loop().time(), WITHIN_S)
         try:
             if deaths > MAX_DEATHS:
-                raise PeerLost(slot.name, f"it died {deaths} times within {WITHIN_S / 60:g} minutes, last because {cause}")
+                raise PeerLost(
+                    slot.name, f"it died {deaths} times within {WITHIN_S / 60:g} minutes, last because {cause}"
+                )
             slot.begin_incarnation()
             await self._starter.find_nodes_again()
             await self._start_process(slot)
@@ -221,7 +229,9 @@ class ActorGroup:
             steps.callback(self._kill_actors)
             steps.callback(self._dispatcher.disconnect)
             steps.push_async_callback(self.scope.close)
-            steps.push_async_callback(_wait_for, "ping", actors)  # what they have logged comes before the answer to a later call
+            steps.push_async_callback(
+                _wait_for, "ping", actors
+            )  # what they have logged comes before the answer to a later call
             for deployment in self._deployments:
                 for replica in replica_names(deployment):
                     if deployment.in_driver:

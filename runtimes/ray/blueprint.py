@@ -20,7 +20,7 @@ on its machine."""
 
 
 class Blueprint:
-    """The parts of a run that its actors build roles from, pickled.
+    """Parts of a run that its actors build roles from, pickled.
 
     Raises:
         InvalidDefinition: a class is defined in the main program, or a part cannot be pickled.
@@ -47,12 +47,14 @@ def _pickled(part: object) -> bytes:
     try:
         pickled: bytes = ray.cloudpickle.dumps(part)
     except (TypeError, AttributeError, ValueError, RecursionError) as error:
-        raise InvalidDefinition(f"the task, the strategy or an option of a deployment cannot be sent to other processes: {error}") from None
+        raise InvalidDefinition(
+            f"the task, the strategy or an option of a deployment cannot be sent to other processes: {error}"
+        ) from None
     return pickled
 
 
 def import_folders() -> list[str]:
-    """The folders of the import path that hold the user's modules."""
+    """Return the folders of the import path that hold the user's modules."""
     installed = (sys.prefix, sys.base_prefix)
     return [each for each in map(abspath, sys.path) if Path(each).is_dir() and not each.startswith(installed)]
 

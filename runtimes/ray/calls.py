@@ -30,7 +30,7 @@ class ActorDied(Exception):
 
 
 def future_of(reference: Any) -> asyncio.Future[Any]:
-    """The result of a call as a future of this event loop."""
+    """Return the result of a call as a future of this event loop."""
     return asyncio.wrap_future(reference.future())
 
 
@@ -61,7 +61,7 @@ async def unless_dead(name: str, work: Awaitable[None]) -> None:
 
 
 def cause_of(error: RayError) -> str:
-    """The cause of a death in Ray's words, without Ray's advice."""
+    """Return the cause of a death in Ray's words, without Ray's advice."""
     lines = [" ".join(line.split()) for line in _ESCAPES.sub("", str(error)).splitlines() if line.strip()]
     if isinstance(error, RayActorError) and error.actor_init_failed:  # its lines are a traceback, with the error last
         return f"{NOT_CREATED}: {lines[-1]}"

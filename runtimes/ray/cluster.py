@@ -29,12 +29,13 @@ T = TypeVar("T")
 PROBE_S = 10.0
 """Seconds in which a cluster must answer before Ray is asked to connect, since Ray itself waits for minutes."""
 HOW_TO_AUTHENTICATE = (
-    "set RAY_AUTH_MODE=token, and RAY_AUTH_TOKEN to the output of `ray get-auth-token` on its head, or write that into ~/.ray/auth_token"
+    "set RAY_AUTH_MODE=token, and RAY_AUTH_TOKEN to the output of `ray get-auth-token` on its head, or write that into "
+    "~/.ray/auth_token"
 )
 
 
 class Cluster(Struct, frozen=True, kw_only=True):
-    """The cluster that a run uses."""
+    """Cluster that a run uses."""
 
     address: str | None = None
     """``HOST:PORT`` or ``auto``; None: $RAY_ADDRESS, else a new Ray on this machine, which ends with the run."""
@@ -141,7 +142,11 @@ def _init(address: str) -> None:
         ray.init(address, log_to_driver=False, logging_level=logging.ERROR, include_dashboard=dashboard)
     except Exception as error:  # noqa: BLE001 - Ray also raises plain exceptions
         text = " ".join(str(error).split())
-        token = f"; if its token is a different one, {HOW_TO_AUTHENTICATE}" if address != "local" and is_token_auth_enabled() else ""
+        token = (
+            f"; if its token is a different one, {HOW_TO_AUTHENTICATE}"
+            if address != "local" and is_token_auth_enabled()
+            else ""
+        )
         where = "on this machine" if address == "local" else f"on the Ray cluster at {address!r}"
         raise InvalidUsage(f"no run can be started {where}: {text[:300]}{token}") from None
     finally:
@@ -194,7 +199,9 @@ def probe(address: str, *, insecure: bool) -> None:
     """
     host, _, port = address.rpartition(":")
     if not (host and port.isdigit()):
-        raise InvalidUsage(f"the address of a Ray cluster must be HOST:PORT (6379 on the head node), or auto, not {address!r}")
+        raise InvalidUsage(
+            f"the address of a Ray cluster must be HOST:PORT (6379 on the head node), or auto, not {address!r}"
+        )
     with grpc.insecure_channel(address) as channel:
         try:
             channel.unary_unary("/ray.rpc.NodeInfoGcsService/CheckAlive")(b"", timeout=PROBE_S)

@@ -40,7 +40,7 @@ YOUNG_OBJECTS = 50_000
 
 
 class Delivery(Struct, frozen=True, array_like=True):
-    """The argument of one `Host.deliver` call.
+    """Argument of one `Host.deliver` call.
 
     It travels as one argument of bytes, which Ray hands on unchanged; with three arguments a step took a tenth longer (measured).
     """
@@ -55,7 +55,7 @@ _decode = msgspec.msgpack.Decoder(Delivery).decode
 
 
 class Host:
-    """The actor: one dispatcher with its roles.
+    """Actor: one dispatcher with its roles.
 
     Methods that run code of roles return an encoded error, or None, since Ray would wrap an exception.
 
@@ -86,7 +86,9 @@ class Host:
         """Wait until there are frames or lines of the log for the driver, and return all of them."""
         return await self._up.take()
 
-    async def build(self, folders: Sequence[str], context: bytes, deployments: bytes, peers: Mapping[str, tuple[Any, int]]) -> bytes | None:
+    async def build(
+        self, folders: Sequence[str], context: bytes, deployments: bytes, peers: Mapping[str, tuple[Any, int]]
+    ) -> bytes | None:
         """Build the roles of this actor.
 
         Args:
@@ -100,7 +102,9 @@ class Host:
         """
         return await _error_of(self._name, "building it", self._build(folders, (context, deployments), peers))
 
-    async def _build(self, folders: Sequence[str], pickled: tuple[bytes, bytes], peers: Mapping[str, tuple[Any, int]]) -> None:
+    async def _build(
+        self, folders: Sequence[str], pickled: tuple[bytes, bytes], peers: Mapping[str, tuple[Any, int]]
+    ) -> None:
         _extend_import_path(folders)
         context, deployments = map(ray.cloudpickle.loads, pickled)
         slots = slots_of(deployments)
@@ -154,7 +158,7 @@ class Host:
 
 
 class UpLink:
-    """The link from an actor to the driver: actors cannot call the driver, so frames wait until the driver collects them."""
+    """Link from an actor to the driver: actors cannot call the driver, so frames wait until the driver collects them."""
 
     resend_s = RESEND_S
     acknowledge_s = ACKNOWLEDGE_S
@@ -195,7 +199,7 @@ class UpLink:
 
 
 class RayLink:
-    """The link from the driver or an actor to an actor.
+    """Link from the driver or an actor to an actor.
 
     Args:
         sender: name of the dispatcher that sends.
@@ -277,7 +281,9 @@ def _log_through(keep: Callable[[dict[str, Any]], None], level: int, **bound: st
     """Send the log of this process to the driver, as structured lines; ``bound`` is added to each."""
 
     def forward(_: Any, name: str, event: Any) -> Any:
-        fields = {key: value if isinstance(value, str | int | float | None) else repr(value) for key, value in event.items()}
+        fields = {
+            key: value if isinstance(value, str | int | float | None) else repr(value) for key, value in event.items()
+        }
         keep({"level": name, "event": fields.pop("event", None), "fields": {**bound, **fields}})
         raise structlog.DropEvent
 

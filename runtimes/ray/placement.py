@@ -116,7 +116,9 @@ def _check_colocation(deployments: Sequence[Deployment]) -> None:
         replicas = {each.role.__name__: each.num_replicas for each in deployments if each.colocate == label}
         if len(set(replicas.values())) > 1:
             shown = ", ".join(f"{role} {number}" for role, number in replicas.items())
-            raise InvalidDefinition(f"roles that share actors (colocate={label!r}) need equal numbers of replicas; there are: {shown}")
+            raise InvalidDefinition(
+                f"roles that share actors (colocate={label!r}) need equal numbers of replicas; there are: {shown}"
+            )
 
 
 def place_replicas(deployments: Sequence[Deployment], slots: Sequence[ActorSlot]) -> dict[str, str]:

@@ -48,7 +48,9 @@ class RayRuntime:
 
     def __init__(self, context: Context, deployments: Sequence[Deployment]) -> None:
         check_graph(deployments)
-        self._cluster = Cluster(address=context.settings.get("address"), insecure=context.settings.get("insecure", False))
+        self._cluster = Cluster(
+            address=context.settings.get("address"), insecure=context.settings.get("insecure", False)
+        )
         self._context = context
         self._given = deployments
         """The deployments without lanes."""
@@ -89,7 +91,9 @@ class RayRuntime:
             self._actors.scope.start(self._grow(goal, WAIT_FOR_NODES_S))
         return self
 
-    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         await finish(self._stop)
 
     async def flush(self) -> None:
@@ -129,7 +133,9 @@ class RayRuntime:
                 if died.cause.startswith(NOT_CREATED):
                     raise PeerLost(died.replica, died.cause) from None
                 if attempt > actor_group.MAX_DEATHS:
-                    raise PeerLost(died.replica, f"it died while it was started, {attempt} times, last because {died.cause}") from None
+                    raise PeerLost(
+                        died.replica, f"it died while it was started, {attempt} times, last because {died.cause}"
+                    ) from None
                 fields = {"replica": died.replica, "cause": died.cause}
                 watching.log("warning", "an actor died while it was started; all actors start anew", fields)
                 await self._actors.stop()
@@ -138,7 +144,7 @@ class RayRuntime:
                 return
 
     def _with_lanes(self, lanes: int) -> Sequence[Deployment]:
-        """The deployments with so many lanes, also for actors that start from now on."""
+        """Return the deployments with so many lanes, also for actors that start from now on."""
         self._lanes = lanes
         has_many = len(self._context.tasks) > 1
         if lanes == 1 and not has_many:

@@ -68,7 +68,9 @@ class ActorStarter:
                 ray.remote(Host)
                 .options(
                     num_cpus=slot.num_cpus,
-                    resources={name: amount for name, amount in slot.resources.items() if name not in ("GPU", "memory")},
+                    resources={
+                        name: amount for name, amount in slot.resources.items() if name not in ("GPU", "memory")
+                    },
                     **{name: amount for name, amount in named.items() if amount},
                     # The driver itself creates the next process, so that each has its own handle and incarnation.
                     max_restarts=0,
@@ -79,7 +81,9 @@ class ActorStarter:
                 .remote(self._run_id, slot.name, slot.incarnation, level)
             )
         except ValueError as error:
-            raise InvalidDefinition(f"{slot.name} cannot be deployed like this: {' '.join(str(error).split())}") from None
+            raise InvalidDefinition(
+                f"{slot.name} cannot be deployed like this: {' '.join(str(error).split())}"
+            ) from None
         slot.occupy(actor)
 
     def _strategy_of(self, slot: ActorSlot) -> Any:
@@ -89,7 +93,9 @@ class ActorStarter:
             return "SPREAD"
         lane = int(slot.name.rpartition("/")[2])
         # Ray takes a soft affinity for nothing where an actor needs nothing (measured), and a hard one must not keep it from a GPU.
-        return NodeAffinitySchedulingStrategy(node_id=nodes[lane % len(nodes)], soft=bool(slot.num_cpus or slot.resources))
+        return NodeAffinitySchedulingStrategy(
+            node_id=nodes[lane % len(nodes)], soft=bool(slot.num_cpus or slot.resources)
+        )
 
     async def wait_ready(self, slot: ActorSlot) -> None:
         """Wait until the process answers.
@@ -104,7 +110,9 @@ class ActorStarter:
                 if lacking is not None:
                     raise PeerLost(slot.name, f"there was no room for it within {PLACE_S:g} s: {lacking}")
                 if not await ends_within(ready, READY_S - PLACE_S):
-                    raise PeerLost(slot.name, f"its process did not start within {READY_S:g} s; Ray's logs say why (`ray logs`)")
+                    raise PeerLost(
+                        slot.name, f"its process did not start within {READY_S:g} s; Ray's logs say why (`ray logs`)"
+                    )
             slot.mark_ready(ready.result())
         finally:
             ready.cancel()
@@ -112,4 +120,6 @@ class ActorStarter:
     async def build(self, slot: ActorSlot, slots: Mapping[str, ActorSlot]) -> None:
         """Build the roles of a slot, connected to the processes of the others."""
         peers = {each.name: (each.actor, each.incarnation) for each in slots.values() if each is not slot}
-        await call_role(slot.actor.build.remote(import_folders(), self._blueprint.context, self._blueprint.deployments, peers))
+        await call_role(
+            slot.actor.build.remote(import_folders(), self._blueprint.context, self._blueprint.deployments, peers)
+        )

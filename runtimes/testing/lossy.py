@@ -21,7 +21,7 @@ from microagents.runtimes.local import LinkedRuntime, LoopLink
 
 
 class Faults(Struct, frozen=True, kw_only=True):
-    """The faults of a run, and their rates."""
+    """Faults of a run, and their rates."""
 
     seed: int
     """Seed of all random draws."""

@@ -28,9 +28,33 @@ T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
 
 VIRTUAL = frozenset(
-    {"call_at", "call_exception_handler", "call_later", "call_soon", "call_soon_threadsafe", "close", "create_future", "create_task"}
-    | {"default_exception_handler", "get_debug", "get_exception_handler", "get_task_factory", "is_closed", "is_running", "run_forever"}
-    | {"run_until_complete", "set_debug", "set_exception_handler", "set_task_factory", "shutdown_asyncgens", "shutdown_default_executor"}
+    {
+        "call_at",
+        "call_exception_handler",
+        "call_later",
+        "call_soon",
+        "call_soon_threadsafe",
+        "close",
+        "create_future",
+        "create_task",
+    }
+    | {
+        "default_exception_handler",
+        "get_debug",
+        "get_exception_handler",
+        "get_task_factory",
+        "is_closed",
+        "is_running",
+        "run_forever",
+    }
+    | {
+        "run_until_complete",
+        "set_debug",
+        "set_exception_handler",
+        "set_task_factory",
+        "shutdown_asyncgens",
+        "shutdown_default_executor",
+    }
     | {"stop", "time"}
 )
 """The methods of an event loop that need nothing outside the process; all other methods of asyncio's loops are refused."""
@@ -49,7 +73,9 @@ class Deadlocked(MicroagentsError):
 
     def __str__(self) -> str:
         time_s, waiting = self.args
-        return "\n  ".join([f"nothing is ready and no timer is set at virtual time {time_s!r} s, and these tasks wait:", *waiting])
+        return "\n  ".join(
+            [f"nothing is ready and no timer is set at virtual time {time_s!r} s, and these tasks wait:", *waiting]
+        )
 
 
 class VirtualLoop(asyncio.BaseEventLoop):
@@ -93,21 +119,25 @@ class VirtualLoop(asyncio.BaseEventLoop):
 
     @property
     def pending(self) -> list[asyncio.Task[Any]]:
-        """The tasks that are not done, in the order of their creation."""
+        """Tasks that are not done, in the order of their creation."""
         return [task for task in self._tasks if not task.done()]
 
     def time(self) -> float:
         """Return the virtual seconds since the loop was created."""
         return self._now
 
-    def call_at(self, when: float, callback: Callable[[*Ts], object], *args: *Ts, context: Context | None = None) -> asyncio.TimerHandle:
+    def call_at(
+        self, when: float, callback: Callable[[*Ts], object], *args: *Ts, context: Context | None = None
+    ) -> asyncio.TimerHandle:
         """Call back at a virtual time, in seconds; callbacks with equal times run in the order of these calls."""
         self._check_closed()
         timer = asyncio.TimerHandle(when, callback, args, self, context)
         heappush(self._scheduled, (when, next(self._timer_numbers), timer))
         return timer
 
-    def call_soon_threadsafe(self, callback: Callable[[*Ts], object], *args: *Ts, context: Context | None = None) -> asyncio.Handle:
+    def call_soon_threadsafe(
+        self, callback: Callable[[*Ts], object], *args: *Ts, context: Context | None = None
+    ) -> asyncio.Handle:
         """Call back in the next iteration; refused for other threads, since their timing is real."""
         if threading.get_ident() != self._thread:
             raise NotVirtual("call_soon_threadsafe() from another thread")
@@ -206,7 +236,9 @@ def run_virtual(coroutine: Coroutine[Any, Any, T], *, seed: int | None = None) -
     """
     if asyncio._get_running_loop() is not None:  # noqa: SLF001 - as asyncio.run does
         coroutine.close()
-        raise InvalidUsage("run_virtual() cannot be called while an event loop runs; await the coroutine, or call this from plain code")
+        raise InvalidUsage(
+            "run_virtual() cannot be called while an event loop runs; await the coroutine, or call this from plain code"
+        )
     with closing(VirtualLoop(seed)) as loop:
         try:
             return loop.run_until_complete(coroutine)
@@ -220,7 +252,9 @@ async def _shut_down(loop: VirtualLoop, left: list[asyncio.Task[Any]]) -> None:
     await asyncio.gather(*left, return_exceptions=True)
     for task in left:
         if not task.cancelled() and (error := task.exception()) is not None:
-            loop.call_exception_handler({"message": "a task failed while it was cancelled", "exception": error, "task": task})
+            loop.call_exception_handler(
+                {"message": "a task failed while it was cancelled", "exception": error, "task": task}
+            )
     await loop.shutdown_asyncgens()
 
 

@@ -148,7 +148,10 @@ def test_digests_do_not_depend_on_the_order_of_events() -> None:
 @pytest.mark.parametrize("runtime", ["linked", pytest.param("ray", marks=pytest.mark.slow)])
 def test_digests_are_the_same_on_every_runtime(runtime: str) -> None:
     model = "sim:perfect@error=0.2,flag=0.05,alternatives=3"
-    here, there = (run_sync(Sum(), models=model, strategy="maker", runs_dir=None, seed=3, runtime=each) for each in ("local", runtime))
+    here, there = (
+        run_sync(Sum(), models=model, strategy="maker", runs_dir=None, seed=3, runtime=each)
+        for each in ("local", runtime)
+    )
     assert digests(here) == digests(there)
 
 
@@ -181,7 +184,9 @@ class Insatiable(Sum):
         ([ToolCall("price_of", {"item": 1})] * 17, "too_many_calls"),
     ],
 )
-def test_a_sample_that_asks_too_often_or_for_what_it_cannot_have_is_flagged(calls: list[ToolCall] | None, flag: str) -> None:
+def test_a_sample_that_asks_too_often_or_for_what_it_cannot_have_is_flagged(
+    calls: list[ToolCall] | None, flag: str
+) -> None:
     class Asking(Insatiable):
         def expert(self, prompt: Prompt, reply: type[Reply]) -> Reply:
             return super().expert(prompt, reply) if calls is None else LookUp(look_up=calls)
@@ -225,7 +230,9 @@ class Servers(Sum):
         (Sum(), "openai:gpt-x@json_schema=true", InvalidUsage, "leave json_schema out"),
     ],
 )
-def test_what_cannot_be_looked_up_is_refused_before_the_start(task: Task, models: str, error: type[MicroagentsError], said: str) -> None:
+def test_what_cannot_be_looked_up_is_refused_before_the_start(
+    task: Task, models: str, error: type[MicroagentsError], said: str
+) -> None:
     with pytest.raises(error, match=said):
         run_sync(task, models=models, strategy="maker", run_id="r")
     assert not list(Path().glob("runs/r*"))

@@ -29,7 +29,9 @@ def call(function: Callable[..., Any], timeout_s: float = 5.0, most_chars: int =
         tools, toolbox = Tools(), Toolbox([function], {}, {})
         try:
             name = next(iter(toolbox.specs))
-            return await tools.call(toolbox, name, arguments, EffectKey("k"), RunInput("r/0"), timeout_s=timeout_s, most_chars=most_chars)
+            return await tools.call(
+                toolbox, name, arguments, EffectKey("k"), RunInput("r/0"), timeout_s=timeout_s, most_chars=most_chars
+            )
         finally:
             await tools.close()
 
@@ -104,7 +106,9 @@ def test_a_hundred_megabytes_are_cut_with_a_note() -> None:
     assert (len(text) < 1_100, "99,999,000 of 100,000,000 characters are left out" in text) == (True, True)
 
 
-@pytest.mark.parametrize("error", [ValueError("no such order"), SystemExit(3), StopIteration(), asyncio.CancelledError()])
+@pytest.mark.parametrize(
+    "error", [ValueError("no such order"), SystemExit(3), StopIteration(), asyncio.CancelledError()]
+)
 def test_an_error_of_a_tool_is_an_observation(error: BaseException) -> None:
     def fail() -> None:
         raise error

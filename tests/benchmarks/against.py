@@ -103,7 +103,9 @@ BENCHMARKS: Mapping[str, Benchmark] = {
     ),
     "scale": Benchmark(
         words="--turns 1 --towers 60",
-        more={f"{side}, steps a second": rf"^{side} +{NUMBER} steps/s" for side in ("one process", "1 lane", "2 lanes")},
+        more={
+            f"{side}, steps a second": rf"^{side} +{NUMBER} steps/s" for side in ("one process", "1 lane", "2 lanes")
+        },
         less={f"{side}, driver's us a step": rf"^{side} .*driver {NUMBER} us" for side in ("1 lane", "2 lanes")},
     ),
     "providers": Benchmark(
@@ -125,7 +127,9 @@ def _install(tree: Path, side: Path) -> Path:
     """Put a tree's packages into an environment of their own, and its tests beside it; gives its interpreter."""
     venv.create(side / "env", symlinks=True)
     (packages,) = (side / "env").glob("lib/python*/site-packages")
-    (packages / "dependencies.pth").write_text("\n".join(path for path in sys.path if path.endswith(("site-packages", "dist-packages"))))
+    (packages / "dependencies.pth").write_text(
+        "\n".join(path for path in sys.path if path.endswith(("site-packages", "dist-packages")))
+    )
     ignored = shutil.ignore_patterns("__pycache__")
     for folder, place in (
         ("microagents", packages / "microagents"),
@@ -203,7 +207,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--only", choices=BENCHMARKS, action="append", help="repeatable (default: all)")
     parser.add_argument("--turns", type=int, default=5, help="turns of each side (default: %(default)s)")
     parser.add_argument("--json", action="store_true", help="print figures of each turn as JSON")
-    parser.add_argument("--check", action="store_true", help=f"exit with 1 where a figure is worse by more than {WORSE - 1:.0%}")
+    parser.add_argument(
+        "--check", action="store_true", help=f"exit with 1 where a figure is worse by more than {WORSE - 1:.0%}"
+    )
     options = parser.parse_args(arguments)
     with tempfile.TemporaryDirectory() as folder:
         tree = _extract(options.commit, Path(folder, "archive"))

@@ -14,7 +14,17 @@ import msgspec
 from msgspec import Raw
 
 from microagents import Reply
-from microagents.problems.questions import Asked, Choice, Decomposition, Labelled, ToChoose, ToCompose, ToDecompose, ToSolve, prompt_of
+from microagents.problems.questions import (
+    Asked,
+    Choice,
+    Decomposition,
+    Labelled,
+    ToChoose,
+    ToCompose,
+    ToDecompose,
+    ToSolve,
+    prompt_of,
+)
 from microagents.replies.chat import A
 from microagents.tasks.multiplication import Multiplication, Product
 
@@ -39,7 +49,11 @@ class MonteCarlo:
     def _solve(self, problem: str, above: tuple[str, ...]) -> int:
         if len(above) < self._depth:
             path = (*above, problem)
-            cut = self._elected(ToDecompose(problem=problem), Decomposition, lambda cut: cut.first not in path and cut.second not in path)
+            cut = self._elected(
+                ToDecompose(problem=problem),
+                Decomposition,
+                lambda cut: cut.first not in path and cut.second not in path,
+            )
             if cut is not None and not cut.is_atomic:
                 answers = [self._solve(part, path) for part in (cut.first, cut.second)]
                 first, second = (Raw(msgspec.json.encode(Product(product=each))) for each in answers)
@@ -60,7 +74,9 @@ class MonteCarlo:
         assert elected is not None
         return elected.product
 
-    def _elected(self, asked: ToSolve | ToDecompose | ToCompose, kind: type[A], is_valid: Callable[[A], bool] = lambda _: True) -> A | None:
+    def _elected(
+        self, asked: ToSolve | ToDecompose | ToCompose, kind: type[A], is_valid: Callable[[A], bool] = lambda _: True
+    ) -> A | None:
         """The elected candidate; None if no valid one is drawn. A cut that leads back to a problem above is not valid.
 
         A single valid one of several is not taken before one more is drawn.
@@ -76,7 +92,8 @@ class MonteCarlo:
         candidates = list(copies)
         votes: Counter[bytes] = Counter()
         question = ToChoose(
-            question=asked, candidates=tuple(Labelled(label=str(place), reply=Raw(each)) for place, each in enumerate(candidates))
+            question=asked,
+            candidates=tuple(Labelled(label=str(place), reply=Raw(each)) for place, each in enumerate(candidates)),
         )
         for _ in range(2 * self._k - 1):
             named = candidates[int(self._draw(question, Choice).choice)]

@@ -73,7 +73,9 @@ async def solved(tasks: Sequence[Any], strategy: str | Strategy, seed: int, mode
     result = await run(list(tasks), models=model, strategy=strategy, seed=seed, runs_dir=None)
     account, n = result.account, len(tasks)
     right = sum(value is not None and value["correct"] for value in result.value)
-    return Row(right=right, problems=n, calls=result.calls / n, tokens=(account.input_tokens + account.output_tokens) / n)
+    return Row(
+        right=right, problems=n, calls=result.calls / n, tokens=(account.input_tokens + account.output_tokens) / n
+    )
 
 
 def told(name: str, row: Row, chance: Callable[[MonteCarlo], bool] | None = None, rates: Rates = RATES) -> str:
@@ -105,8 +107,11 @@ async def table(problems: int, seed: int) -> None:
             if without == "nothing" and transitions:
                 samples = ceil(row.tokens / cot.tokens)
                 same = await solved(tasks, CotSC(samples=samples), seed)
-                print(told(f"  cot-sc, {samples} samples", same, lambda each, n=samples: each.most_frequent(n)), flush=True)  # type: ignore[misc]
-    print(told("self-refine, 3 rounds", await solved(tasks, SelfRefine(), seed), lambda each: each.refined(3)), flush=True)
+                chance = partial(MonteCarlo.most_frequent, samples=samples)
+                print(told(f"  cot-sc, {samples} samples", same, chance), flush=True)
+    print(
+        told("self-refine, 3 rounds", await solved(tasks, SelfRefine(), seed), lambda each: each.refined(3)), flush=True
+    )
     others: Mapping[str, Strategy] = {
         "aot, adaptive": Aot(transitions="adaptive"),
         **{f"aot, k = 2, {transitions} transitions": Aot(k=2, transitions=transitions) for transitions in range(4)},
@@ -171,7 +176,9 @@ def walk_of(task: WordProblem, node: ProblemNode, transitions: int, *, correct: 
         questions.append(here.problem)
         tokens.append((here.turns[0].cost_usd or 0) * 1e6)
         here = here.children[0] if here.children else None
-    return Walk(questions=questions, tokens=tokens, depth=graph.longest_path, subquestions=len(graph.nodes), correct=correct)
+    return Walk(
+        questions=questions, tokens=tokens, depth=graph.longest_path, subquestions=len(graph.nodes), correct=correct
+    )
 
 
 async def walks(problems: int, seed: int, transitions: int) -> list[Walk]:
@@ -179,7 +186,9 @@ async def walks(problems: int, seed: int, transitions: int) -> list[Walk]:
     tasks = [WordProblem(instance=instance) for instance in range(problems)]
     found = []
     with TemporaryDirectory() as folder:
-        result = await run(tasks, models=MODEL, strategy=Aot(transitions=transitions), seed=seed, runs_dir=folder, run_id="states")
+        result = await run(
+            tasks, models=MODEL, strategy=Aot(transitions=transitions), seed=seed, runs_dir=folder, run_id="states"
+        )
         with Reader(Path(folder, "states.sqlite")) as reader:
             for number, (task, value) in enumerate(zip(tasks, result.value, strict=True)):
                 node = solution_of(reader, number)
@@ -193,14 +202,18 @@ async def states(problems: int, seed: int, svg: Path | None) -> None:
     found = await walks(problems, seed, 3)
     tasks = [WordProblem(instance=instance) for instance in range(problems)]
     kept = [
-        [task.correct(task.expert_answer(question)) for question in walk.questions[1:]] for task, walk in zip(tasks, found, strict=True)
+        [task.correct(task.expert_answer(question)) for question in walk.questions[1:]]
+        for task, walk in zip(tasks, found, strict=True)
     ]
     accepted, right = sum(map(len, kept)), sum(map(sum, kept))
     low, high = wilson_interval(right, accepted, 0.95)
     monte_carlo = MonteCarlo(RATES, "states")
     trials = [monte_carlo.chain(3, "nothing") for _ in range(TRIALS)]
     expected = 1 - sum(each[2] for each in trials) / sum(each[1] for each in trials)
-    print(f"accepted transitions that keep the answer: {right} of {accepted}, {right / accepted:.4f} ({low:.4f} to {high:.4f}); ", end="")
+    print(
+        f"accepted transitions that keep the answer: {right} of {accepted}, {right / accepted:.4f} ({low:.4f} to {high:.4f}); ",
+        end="",
+    )
     print(f"Monte Carlo {expected:.4f}")
     simpler = sum(
         task.steps_of(after) < task.steps_of(before)
@@ -221,7 +234,9 @@ def _shares(title: str, found: Sequence[tuple[int, Walk]]) -> None:
     for value in sorted({size for size, _ in found}):
         these = [walk for size, walk in found if size == value]
         solved_share, last = mean(walk.correct for walk in these), mean(walk.tokens[-1] for walk in these)
-        print(f"{title} {value}: {len(these):>3} problems, solved {solved_share:.3f}, tokens of the last answer {last:.1f}")
+        print(
+            f"{title} {value}: {len(these):>3} problems, solved {solved_share:.3f}, tokens of the last answer {last:.1f}"
+        )
 
 
 def _draw(found: Sequence[Walk], file: Path) -> None:
@@ -248,7 +263,15 @@ def _draw(found: Sequence[Walk], file: Path) -> None:
                 low, high = wilson_interval(right, count, 0.95)
                 share = right / count
                 shade = 0.3 + 0.7 * count / max(counts.values())
-                below.errorbar([value], [share], yerr=[[share - low], [high - share]], color=ORANGE, marker="o", capsize=2, alpha=shade)
+                below.errorbar(
+                    [value],
+                    [share],
+                    yerr=[[share - low], [high - share]],
+                    color=ORANGE,
+                    marker="o",
+                    capsize=2,
+                    alpha=shade,
+                )
             below.set_title(f"figure {number[1]}: share solved, 95 %")
             below.set_xlabel(title)
             below.set_ylim(0, 1.05)
@@ -302,7 +325,11 @@ class CriticalPath:
         while f"{at}/1/decompose" in self._rows:
             at = f"{at}/1"
             onward_s = self._turn(f"{at}/contract") + self._turn(f"{at}/answer")
-            passed_s += self._turn(f"{at}/decompose") + max(onward_s, self._turn(f"{at}/graph")) + self._turn(f"{at}/judge/vote")
+            passed_s += (
+                self._turn(f"{at}/decompose")
+                + max(onward_s, self._turn(f"{at}/graph"))
+                + self._turn(f"{at}/judge/vote")
+            )
         return passed_s
 
     def _turn(self, path: str) -> float:
@@ -314,7 +341,9 @@ async def timed(task: WordProblem, seed: int) -> tuple[float, float]:
     """The virtual duration of a run, and its critical path, in seconds."""
     TimedSolver.took_s.clear()
     with TemporaryDirectory() as folder:
-        await run(task, models=f"{MODEL},latency=1.0,sigma=0.5", strategy=Timed(), seed=seed, runs_dir=folder, run_id="timed")
+        await run(
+            task, models=f"{MODEL},latency=1.0,sigma=0.5", strategy=Timed(), seed=seed, runs_dir=folder, run_id="timed"
+        )
         took_s = asyncio.get_running_loop().time()
         with Reader(Path(folder, "timed.sqlite")) as reader:
             return took_s, CriticalPath(dict(reader.decisions()), TimedSolver.took_s).of("0/solve")
@@ -326,7 +355,10 @@ def durations(problems: int, seed: int) -> None:
     for instance in range(problems):
         took_s, ideal_s = run_virtual(timed(WordProblem(instance=instance), seed))
         ratios.append(took_s / ideal_s)
-    print(f"{problems} problems: virtual duration / critical path median {median(ratios):.4f}, most {max(ratios):.4f}", flush=True)
+    print(
+        f"{problems} problems: virtual duration / critical path median {median(ratios):.4f}, most {max(ratios):.4f}",
+        flush=True,
+    )
 
 
 FORMS: Mapping[str, Strategy | str] = {
@@ -345,13 +377,16 @@ def digests(seeds: int, kills: int, seed: int) -> None:
         right = _digests(asyncio.run(run(task, **how)))
         slow = {**how, "models": f"{model},latency=1,sigma=1"}
         found = {
-            _digests(run_virtual(run(task, **slow, runtime=runtime), seed=each)) for each in range(seeds) for runtime in ("local", "linked")
+            _digests(run_virtual(run(task, **slow, runtime=runtime), seed=each))
+            for each in range(seeds)
+            for runtime in ("local", "linked")
         }
         slow_right = _digests(run_virtual(run(task, **slow), seed=0))
         assert found == {slow_right}, name
         assert _digests(asyncio.run(run(task, **how, runtime="ray"))) == right, name
         print(
-            f"{name}: one digest over {seeds} seeds of the virtual loop, on one dispatcher and on two; the same on Ray as here", flush=True
+            f"{name}: one digest over {seeds} seeds of the virtual loop, on one dispatcher and on two; the same on Ray as here",
+            flush=True,
         )
     kill(kills, seed, ("aot", "aot+recursive"))
 

@@ -61,11 +61,19 @@ class MonteCarlo:
                 break
             candidates = [self._answer(sum(following), next_truth), answer]
             if without != "decomposition":
-                candidates.append(truth if self._random.random() < (1 - self._rates.followed) ** steps else next(self._wrong))
+                candidates.append(
+                    truth if self._random.random() < (1 - self._rates.followed) ** steps else next(self._wrong)
+                )
             chosen = self._written(candidates, steps_at_first) if writes else self._judged(candidates)
             if chosen != candidates[0]:
                 return chosen == 0, accepted, strayed
-            layers, truth, answer, accepted, strayed = following, next_truth, chosen, accepted + 1, strayed + (next_truth != 0)
+            layers, truth, answer, accepted, strayed = (
+                following,
+                next_truth,
+                chosen,
+                accepted + 1,
+                strayed + (next_truth != 0),
+            )
         return answer == 0, accepted, strayed
 
     def tree(self, branches: int, transitions: int, *, prune: bool = False) -> bool:

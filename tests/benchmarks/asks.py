@@ -67,7 +67,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     ]
     for name, runtime, in_flight in sides:
         rates = [asyncio.run(asks_per_second(runtime, 30_000, in_flight)) for _ in range(options.turns)]
-        print(f"{name:<32} median {median(rates):>9,.0f}  min {min(rates):>9,.0f}  max {max(rates):>9,.0f} asks a second")
+        print(
+            f"{name:<32} median {median(rates):>9,.0f}  min {min(rates):>9,.0f}  max {max(rates):>9,.0f} asks a second"
+        )
 
 
 if __name__ == "__main__":

@@ -85,7 +85,11 @@ class Seller(Model):
         number = (int(call.prompt.user.removeprefix("Number: ")) * 17 + 5) % 1009
         wrong = chance.random() < 0.1
         text = f"number = {number + wrong}"
-        told = Usage() if way == "no usage" else Usage(input_tokens=usage.input_tokens, output_tokens=written, cost_usd=cost_usd)
+        told = (
+            Usage()
+            if way == "no usage"
+            else Usage(input_tokens=usage.input_tokens, output_tokens=written, cost_usd=cost_usd)
+        )
         return Sample(text=text, finish=known_finish("stop"), usage=told, model="seller")
 
 
@@ -131,7 +135,9 @@ def sit(folder: Path, seller: dict[str, Any], task: dict[str, Any], settings: di
                 ),
                 seed=seller["seed"],
             )
-            told.write_bytes(msgspec.json.encode(Sitting(outcome=result.outcome, reason=result.reason, account=result.account)))
+            told.write_bytes(
+                msgspec.json.encode(Sitting(outcome=result.outcome, reason=result.reason, account=result.account))
+            )
         finally:
             os._exit(0)
     _, status = os.waitpid(child, 0)
@@ -187,7 +193,9 @@ def try_run(seed: int, folder: Path, found: Found) -> None:
         while True:
             dies_at = random.randint(1, 40) if kills else None
             kills -= dies_at is not None
-            amount = {} if limit is None else {"max_tokens": int(limit * 50_000)} if by_tokens else {"max_cost_usd": limit}
+            amount = (
+                {} if limit is None else {"max_tokens": int(limit * 50_000)} if by_tokens else {"max_cost_usd": limit}
+            )
             lifted = {"max_tokens": None, "max_cost_usd": None} | amount
             seller = {"seed": random.randrange(1 << 30), "has_faults": has_faults, "dies_at": dies_at}
             ended = sit(folder, seller, task, {**common, **lifted})

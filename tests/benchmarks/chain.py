@@ -51,7 +51,9 @@ async def bare_loop(task: FirstSteps, model: Model) -> Towers:
         first: dict[Hashable, Step] = {}
         seq, needed = 0, K
         while needed:
-            samples = await asyncio.gather(*(model.complete(_call(task, election, seq + ahead, prompt)) for ahead in range(needed)))
+            samples = await asyncio.gather(
+                *(model.complete(_call(task, election, seq + ahead, prompt)) for ahead in range(needed))
+            )
             seq += needed
             for sample in samples:
                 if flag_unread(sample, task.sampling.flag_above_tokens) is not None:

@@ -89,7 +89,9 @@ def lefts(folder: Path) -> Iterator[Left]:
             states.append(_files(folder / name))
         before, stopped, finished = states
         decisions = {each.path: each.value for each in whole.decisions()}
-        left = partial(Left, task=task, options=options, digests=_digests(whole), value=whole.value, decisions=decisions)
+        left = partial(
+            Left, task=task, options=options, digests=_digests(whole), value=whole.value, decisions=decisions
+        )
         yield left(name=f"{name}, finished", files=finished, before=stopped)
         yield left(name=f"{name}, stopped", files=stopped, before=before)
         yield left(name=f"{name}, killed", files=_killed(folder / name, before, stopped), before=before)
@@ -291,7 +293,9 @@ def main() -> None:
                 wrong += 1
                 print(f"try {number}: {left.name}, {name}, {use.__name__.strip('_')}: {found.wrong}", flush=True)
     for name in sorted({name for name, _ in counts}):
-        print(f"{name:<24} {counts[name, True]:>5} refused  {counts[name, False]:>5} as without the damage, or a beginning of it")
+        print(
+            f"{name:<24} {counts[name, True]:>5} refused  {counts[name, False]:>5} as without the damage, or a beginning of it"
+        )
     print(f"{options.tries:,} damages: {sum(counts[each] for each in counts if each[1]):,} refused, {wrong} wrong")
     raise SystemExit(wrong > 0)
 

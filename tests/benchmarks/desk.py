@@ -78,7 +78,11 @@ def _mean(values: Sequence[float]) -> tuple[float, float]:
 
 def by_engine(strategy: Act, tickets: int, trials: int, seed: int, folder: Path) -> Measured:
     """Do tickets with the engine. Its calls are known for all trials together, so their error is that of the Monte Carlo's."""
-    inputs = [Desk(ticket=number, world=str(folder / "desk.sqlite")) for number in range(1, tickets + 1) for _ in range(trials)]
+    inputs = [
+        Desk(ticket=number, world=str(folder / "desk.sqlite"))
+        for number in range(1, tickets + 1)
+        for _ in range(trials)
+    ]
     result = run_sync(inputs, models=MODEL, strategy=strategy, seed=seed, runs_dir=None)
     done = [bool(value and value["correct"]) for value in result.value]
     calls = result.calls / len(inputs)
@@ -90,15 +94,25 @@ def by_engine(strategy: Act, tickets: int, trials: int, seed: int, folder: Path)
 def by_monte_carlo(strategy: Act, tickets: int, seed: int, trials: int = MONTE_CARLO) -> Measured:
     """Do the same tickets without the engine, each more often."""
     random = Random(seed)
-    margins = Margins(read=strategy.k_read, write=strategy.k_write, destructive=strategy.k_destructive, end=strategy.k_end)
+    margins = Margins(
+        read=strategy.k_read, write=strategy.k_write, destructive=strategy.k_destructive, end=strategy.k_end
+    )
     return measured(
-        [[ticket(ERROR, margins, random, is_due=case_of(number).is_due) for _ in range(trials)] for number in range(1, tickets + 1)]
+        [
+            [ticket(ERROR, margins, random, is_due=case_of(number).is_due) for _ in range(trials)]
+            for number in range(1, tickets + 1)
+        ]
     )
 
 
 def law(strategy: Act, tickets: int) -> str:
     """The worst case, as text."""
-    margins = {"read": strategy.k_read, "write": strategy.k_write, "destructive": strategy.k_destructive, "end": strategy.k_end}
+    margins = {
+        "read": strategy.k_read,
+        "write": strategy.k_write,
+        "destructive": strategy.k_destructive,
+        "end": strategy.k_end,
+    }
     found = [
         estimate_agent(1 - ERROR, {"read": 5, "write": 1, "destructive": 1 + case_of(number).is_due, "end": 1}, margins)
         for number in range(1, tickets + 1)

@@ -7,7 +7,11 @@ from random import Random
 
 from msgspec import Struct
 
-READS, DUE, DECLINED = ("customer", "orders", "order", "payment", "policy"), ("refund", "status", "mail", "end"), ("status", "mail", "end")
+READS, DUE, DECLINED = (
+    ("customer", "orders", "order", "payment", "policy"),
+    ("refund", "status", "mail", "end"),
+    ("status", "mail", "end"),
+)
 NAMES_ORDER = ("order", "payment", "refund", "status")
 ALTERNATIVES = 9
 WEIGHTS = {"unread refund": 4, "early end": 4, "wrong order": 2, "wrong amount": 2, "again": 1, "unknown tool": 1}
@@ -23,7 +27,9 @@ class Margins(Struct, frozen=True, kw_only=True):
 
     def of(self, tool: str) -> int:
         """That of an action with this tool."""
-        return {"status": self.write, "refund": self.destructive, "mail": self.destructive, "end": self.end}.get(tool, self.read)
+        return {"status": self.write, "refund": self.destructive, "mail": self.destructive, "end": self.end}.get(
+            tool, self.read
+        )
 
 
 class Action(Struct, frozen=True):
@@ -42,7 +48,11 @@ def ticket(error: float, margins: Margins, random: Random, *, is_due: bool) -> t
     world: Counter[Action] = Counter()
     calls, last = 0, None
     while True:
-        right = next(each for each in way if not world[each] and not (each.tool == "refund" and world[Action("refund", "amount")]))
+        right = next(
+            each
+            for each in way
+            if not world[each] and not (each.tool == "refund" and world[Action("refund", "amount")])
+        )
         wrong = [_mistake(right, last, random) for _ in range(ALTERNATIVES)]
         votes: Counter[Action] = Counter()
         while not (leader := _decided(votes, margins)):
@@ -53,7 +63,11 @@ def ticket(error: float, margins: Margins, random: Random, *, is_due: bool) -> t
         if leader.tool == "end":
             break
         # The order counts as paid back, whatever the amount.
-        done = Action("refund", "amount") if leader.tool == "refund" and "order" not in leader.wrong and leader.wrong else leader
+        done = (
+            Action("refund", "amount")
+            if leader.tool == "refund" and "order" not in leader.wrong and leader.wrong
+            else leader
+        )
         world[done] += 1
         last = leader
     effects = {each: times for each, times in world.items() if each.tool not in READS}
@@ -68,7 +82,9 @@ def _decided(votes: Counter[Action], margins: Margins) -> Action | None:
 def _mistake(right: Action, last: Action | None, random: Random) -> Action:
     possible = {
         "unread refund": Action("refund", str(random.randrange(290))),
-        "early end": Action("end", random.choice(("early, paid back", "early, declined"))) if right.tool != "end" else None,
+        "early end": Action("end", random.choice(("early, paid back", "early, declined")))
+        if right.tool != "end"
+        else None,
         "wrong order": Action(right.tool, random.choice(("first other order", "second other order")))
         if right.tool in NAMES_ORDER
         else None,

@@ -55,7 +55,12 @@ CALLS_OF_SEGMENT = 12
 async def written(name: str, documents: int, error: float, seed: int) -> list[int]:
     """The number of faults of each document."""
     first = Consistency(
-        sections=SHAPE.sections, fixes=SHAPE.fixes, uses=SHAPE.uses, undeclared=SHAPE.undeclared, error=error, accuracy=None
+        sections=SHAPE.sections,
+        fixes=SHAPE.fixes,
+        uses=SHAPE.uses,
+        undeclared=SHAPE.undeclared,
+        error=error,
+        accuracy=None,
     )
     tasks = [first.variant(number) for number in range(documents)]
     models = MODELS if isinstance(STRATEGIES[name], SeqCV) else MODELS[:1]
@@ -82,8 +87,13 @@ def table(documents: int, seed: int) -> bool:
     Of eight intervals of 95 % one misses in every third run. So the rows are shown with these, and compared with wider ones, which hold all
     eight estimates in 95 of 100 runs.
     """
-    print(f"{documents} documents: {SHAPE.sections} sections, each fixes {SHAPE.fixes} terms and uses {SHAPE.uses}; ", end="")
-    print(f"a use is of an undeclared section with chance {SHAPE.undeclared}; 95 % Wilson intervals; Monte Carlo of {EXPECTED} documents")
+    print(
+        f"{documents} documents: {SHAPE.sections} sections, each fixes {SHAPE.fixes} terms and uses {SHAPE.uses}; ",
+        end="",
+    )
+    print(
+        f"a use is of an undeclared section with chance {SHAPE.undeclared}; 95 % Wilson intervals; Monte Carlo of {EXPECTED} documents"
+    )
     print(f"error rates: validators {JUDGES}, splits {SPLIT_ERROR}, rankings {RANK_ERROR}")
     agree = True
     for error in ERRORS:
@@ -101,12 +111,18 @@ def table(documents: int, seed: int) -> bool:
                 f"error {error} a term, {name:<14}  {right / documents:.3f} ({low:.3f} to {high:.3f})  Monte Carlo {rate:.3f}, {inside} ",
                 end="",
             )
-            print(f"({least:.3f} to {most:.3f} for all rows together); contradictions a document {mean(found):.3f}, ", end="")
+            print(
+                f"({least:.3f} to {most:.3f} for all rows together); contradictions a document {mean(found):.3f}, ",
+                end="",
+            )
             print(f"Monte Carlo {mean(other):.3f}", flush=True)
         names = list(STRATEGIES)
         for by, before, after in zip(("conditioning", "validation", "splitting"), names, names[1:], strict=False):
             if faults[before]:
-                print(f"error {error} a term: {by} stops {1 - faults[after] / faults[before]:.1%} ({before} to {after})", flush=True)
+                print(
+                    f"error {error} a term: {by} stops {1 - faults[after] / faults[before]:.1%} ({before} to {after})",
+                    flush=True,
+                )
     return agree
 
 
@@ -129,7 +145,9 @@ def duration(seed: int, sections: int = 40) -> bool:
     print(f"latencies {LATENCIES_S} s; one draft and one validation by the slowest model take {ideal_s:.1f} s")
     ratios = []
     for error, accuracy in ((0.0, 1.0), *((error, None) for error in ERRORS)):
-        took_s, segments, others = run_virtual(_virtual_s(Consistency(sections=sections, error=error, accuracy=accuracy), seed))
+        took_s, segments, others = run_virtual(
+            _virtual_s(Consistency(sections=sections, error=error, accuracy=accuracy), seed)
+        )
         ratios.append(took_s / segments / ideal_s)
         print(
             f"error {error} a term: {took_s / segments:.3f} s a segment, ratio {ratios[-1]:.4f} ({segments} segments one after "
@@ -158,7 +176,9 @@ async def _side_by_side(documents: int, concurrency: int, latency_s: float) -> l
 
     models = [f"{model},latency={latency_s},sigma=0" for model in MODELS]
     tasks = [Consistency(error=0, accuracy=1, instance=instance) for instance in range(documents)]
-    result = await run(tasks, models=models, strategy=SeqCV(), runtime="ray", runs_dir=None, concurrency=concurrency, on_progress=watch)
+    result = await run(
+        tasks, models=models, strategy=SeqCV(), runtime="ray", runs_dir=None, concurrency=concurrency, on_progress=watch
+    )
     assert result.outcome == "completed", result.reason
     return seen
 
@@ -168,9 +188,13 @@ def on_ray(documents: int, concurrency: int, latency_s: float, sections: int = 1
     places: list[dict[str, Any]] = [{}, {"runtime": "ray"}, {"runtime": "ray", "deploy": ONE_ACTOR}]
     local_s, ray_s, one_actor_s = (asyncio.run(_segment_s(sections, **where)) for where in places)
     print(
-        f"one document, models without latency, {CALLS_OF_SEGMENT} calls a segment: {1000 * ray_s:.1f} ms a segment with each role ", end=""
+        f"one document, models without latency, {CALLS_OF_SEGMENT} calls a segment: {1000 * ray_s:.1f} ms a segment with each role ",
+        end="",
     )
-    print(f"in its own Ray actor, {1000 * one_actor_s:.1f} ms with all in one actor, {1000 * local_s:.1f} ms in one process", flush=True)
+    print(
+        f"in its own Ray actor, {1000 * one_actor_s:.1f} ms with all in one actor, {1000 * local_s:.1f} ms in one process",
+        flush=True,
+    )
     seen = asyncio.run(_side_by_side(documents, concurrency, latency_s))
     allowed = concurrency / latency_s
     enough = 2 * concurrency / CALLS_OF_SEGMENT  # of two turns, one is 3 calls and one is 9
@@ -193,10 +217,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--part", choices=("table", "time", "ray"), help="(default: all)")
     parser.add_argument("--documents", type=int, default=200, help="of each row of the table (default: %(default)s)")
-    parser.add_argument("--seed", type=int, default=0, help="of the simulated models and of the Monte Carlo (default: %(default)s)")
+    parser.add_argument(
+        "--seed", type=int, default=0, help="of the simulated models and of the Monte Carlo (default: %(default)s)"
+    )
     parser.add_argument("--side-by-side", type=int, default=40, help="documents on Ray (default: %(default)s)")
     parser.add_argument("--concurrency", type=int, default=60, help="calls in flight on Ray (default: %(default)s)")
-    parser.add_argument("--latency", type=float, default=0.5, help="of the models on Ray, in seconds (default: %(default)s)")
+    parser.add_argument(
+        "--latency", type=float, default=0.5, help="of the models on Ray, in seconds (default: %(default)s)"
+    )
     options = parser.parse_args()
     parts = {
         "table": lambda: table(options.documents, options.seed),

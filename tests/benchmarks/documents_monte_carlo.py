@@ -149,7 +149,9 @@ class Document:
         labels = {agent: self._rng.random() for agent in versions.values()}
         points, firsts = dict.fromkeys(labels, 0), dict.fromkeys(labels, 0)
         for ranker in range(AGENTS):
-            ranked = sorted((agent for agent in labels if agent != ranker), key=lambda agent: (complete[agent][1], labels[agent]))
+            ranked = sorted(
+                (agent for agent in labels if agent != ranker), key=lambda agent: (complete[agent][1], labels[agent])
+            )
             if len(ranked) > 1 and len(labels) > 1:
                 best, second = ranked[:2]
                 if self._rng.random() < self._rates.rank:

@@ -41,7 +41,11 @@ def one_run(folder: str, steps: int) -> None:
 
     started = time.perf_counter()
     result = run_sync(
-        FirstSteps(disks=20, length=steps), models="sim:gpt-4.1-mini", runs_dir=folder or None, run_id="bench", on_progress=watch
+        FirstSteps(disks=20, length=steps),
+        models="sim:gpt-4.1-mini",
+        runs_dir=folder or None,
+        run_id="bench",
+        on_progress=watch,
     )
     took = time.perf_counter() - started
     assert (result.outcome, result.account.errors) == ("completed", 0)
@@ -73,8 +77,13 @@ def compare(steps: int, turns: int) -> None:
             ratios.append(kept["took_s"] / without["took_s"])
             journal = Path(runs, "bench.sqlite")
             size = journal.stat().st_size + log_bytes(journal)
-            print(f"turn {turn}: without a journal {without['took_s']:.1f} s, with one {kept['took_s']:.1f} s, ratio {ratios[-1]:.3f}")
-            print(f"  on disk {size / steps:.1f} bytes a step; memory {kept['early_mb']:.1f} MB after {EARLY_STEPS:,} steps, ", end="")
+            print(
+                f"turn {turn}: without a journal {without['took_s']:.1f} s, with one {kept['took_s']:.1f} s, ratio {ratios[-1]:.3f}"
+            )
+            print(
+                f"  on disk {size / steps:.1f} bytes a step; memory {kept['early_mb']:.1f} MB after {EARLY_STEPS:,} steps, ",
+                end="",
+            )
             print(f"{kept['end_mb']:.1f} MB at the end")
             resumed, shown = [timed(word, "bench", "--runs-dir", runs, "--json") for word in ("resume", "show")]
             print(f"  resuming the finished run {resumed:.2f} s, show {shown:.2f} s, ", end="")

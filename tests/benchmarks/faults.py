@@ -28,10 +28,17 @@ from microagents.tasks.drift import Drift
 from microagents.tasks.multiplication import Multiplication
 from tests.documents.lines import Lines
 
-TASKS = (Drift(length=25), [Drift(length=length) for length in (6, 1, 9, 3, 6)], Multiplication(digits=4), Lines(n=3, sections=2))
+TASKS = (
+    Drift(length=25),
+    [Drift(length=length) for length in (6, 1, 9, 3, 6)],
+    Multiplication(digits=4),
+    Lines(n=3, sections=2),
+)
 """One walk, five side by side, a problem that is cut up, or a document that is split."""
 MODEL = "sim:perfect@error=0.4,flag=0.1,latency=1.0,sigma=0.7"
-AGENTS = tuple(f"sim:{name}@error=0.25,flag=0.1,latency=1.0,sigma=0.7" for name in ("perfect", "gpt-4.1-mini", "o3-mini"))
+AGENTS = tuple(
+    f"sim:{name}@error=0.25,flag=0.1,latency=1.0,sigma=0.7" for name in ("perfect", "gpt-4.1-mini", "o3-mini")
+)
 COMMIT_S = 0.2
 """Slow enough that a kill finds records which are not durable."""
 RIGHT = 10
@@ -41,7 +48,9 @@ RIGHT = 10
 def carried_out(seed: int, runs: Path | None) -> Result:
     """A sitting of the run, to its end."""
     task = TASKS[seed % RIGHT % len(TASKS)]
-    how: dict[str, Any] = {"models": AGENTS, "strategy": "seqcv"} if isinstance(task, Lines) else {"models": MODEL, "k": 2}
+    how: dict[str, Any] = (
+        {"models": AGENTS, "strategy": "seqcv"} if isinstance(task, Lines) else {"models": MODEL, "k": 2}
+    )
     running = run(task, seed=seed % RIGHT, runs_dir=runs, run_id="faults", runtime="linked", **how)
     return run_virtual(running, seed=seed)
 
@@ -56,7 +65,9 @@ def sitting(seed: int, runs: Path, faults: Faults) -> bool:
     """A sitting in a process of its own; whether it came to the end. It raises nothing: its promises are checked in its journal."""
     child = os.fork()
     if not child:
-        vars(driving).update(runtime_of=lambda _, context, deployments: LossyRuntime(context, deployments, faults=faults))
+        vars(driving).update(
+            runtime_of=lambda _, context, deployments: LossyRuntime(context, deployments, faults=faults)
+        )
         deploying.VIRTUAL_COMMIT_S = COMMIT_S
         try:
             os._exit(0 if carried_out(seed, runs).outcome == "completed" else 1)
@@ -110,8 +121,20 @@ def check(seed: int) -> int:
     os.environ.pop("MICROAGENTS_PURCHASES")
     right = undisturbed(seed % RIGHT)
     assert problems == []
-    for name in ("decisions_sha256", "ballots_sha256", "decided", "valid", "flagged", "votes", "errors", "steps", "undecided_at"):
-        assert getattr(account, name) == getattr(right, name), f"{name} is {getattr(account, name)!r}, undisturbed {getattr(right, name)!r}"
+    for name in (
+        "decisions_sha256",
+        "ballots_sha256",
+        "decided",
+        "valid",
+        "flagged",
+        "votes",
+        "errors",
+        "steps",
+        "undecided_at",
+    ):
+        assert getattr(account, name) == getattr(right, name), (
+            f"{name} is {getattr(account, name)!r}, undisturbed {getattr(right, name)!r}"
+        )
     assert sent == account.calls + not_durable, (
         f"{sent} calls were bought, {account.calls} are accounted for, {not_durable} were not durable"
     )
@@ -136,7 +159,9 @@ def main() -> None:
         except AssertionError as error:
             failed.append(seed)
             print(f"seed {seed} fails: {error}", flush=True)
-    print(f"{len(seeds)} seeds, {kills} kills, {len(failed)} failed {failed or ''}, {time.perf_counter() - started:.0f} s")
+    print(
+        f"{len(seeds)} seeds, {kills} kills, {len(failed)} failed {failed or ''}, {time.perf_counter() - started:.0f} s"
+    )
     sys.exit(bool(failed))
 
 

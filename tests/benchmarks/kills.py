@@ -24,14 +24,52 @@ _HARD = "sim:perfect@error=0.05,flag=0.05,hard=0.1,hard_error=0.7,latency=0.003,
 _AGENTS = [f"sim:{name}@error=0.1,flag=0.05,latency=0.05,sigma=1" for name in ("perfect", "gpt-4.1-mini", "o3-mini")]
 _REASONING = "sim:perfect@alternatives=1,tokens=1,flag=0.05,latency=0.1,sigma=1"
 TASKS = {
-    "drift": ("drift", "-o", "length=400", "--model", "sim:perfect@error=0.4,flag=0.1,latency=0.003,sigma=1", "-k", "2"),
+    "drift": (
+        "drift",
+        "-o",
+        "length=400",
+        "--model",
+        "sim:perfect@error=0.4,flag=0.1,latency=0.003,sigma=1",
+        "-k",
+        "2",
+    ),
     "lead": ("drift", "-o", "length=200", "--model", _HARD, "--strategy", "lead", "-s", "history=4"),
-    "ladder": ("drift", "-o", "length=200", "--model", _HARD, "-k", "5", "-s", "ladder=paraphrase,lookahead,judge", "-s", "p=0.95"),
+    "ladder": (
+        "drift",
+        "-o",
+        "length=200",
+        "--model",
+        _HARD,
+        "-k",
+        "5",
+        "-s",
+        "ladder=paraphrase,lookahead,judge",
+        "-s",
+        "p=0.95",
+    ),
     "hanoi": ("hanoi", "-o", "disks=8", "--model", "sim:gpt-4.1-mini@error=0.02,flag=0.05,latency=0.003,sigma=1"),
-    "multiplication": ("multiplication", "-o", "digits=5", "--model", "sim:gpt-4.1-mini@flag=0.05,latency=0.1,sigma=1", "-k", "2"),
+    "multiplication": (
+        "multiplication",
+        "-o",
+        "digits=5",
+        "--model",
+        "sim:gpt-4.1-mini@flag=0.05,latency=0.1,sigma=1",
+        "-k",
+        "2",
+    ),
     "relay": ("relay", "-o", "length=10", "-o", "reach=9", "--model", "sim:perfect@flag=0.05,latency=0.05,sigma=1"),
     "aot": ("word-problems", "-o", "depth=5", "--model", _REASONING, "-s", "k=2", "-s", "refine=1"),
-    "aot+recursive": ("word-problems", "-o", "depth=5", "--model", _REASONING, "--strategy", "aot+recursive", "-s", "aot.branches=2"),
+    "aot+recursive": (
+        "word-problems",
+        "-o",
+        "depth=5",
+        "--model",
+        _REASONING,
+        "--strategy",
+        "aot+recursive",
+        "-s",
+        "aot.branches=2",
+    ),
     "consistency": ("consistency", "-o", "sections=5", *[word for agent in _AGENTS for word in ("--model", agent)]),
 }
 """Runs with latency: a kill finds calls in flight. They take two to five seconds undisturbed."""
@@ -65,9 +103,22 @@ def kill_and_resume(task: str, *, seed: int, random: Random, most: int) -> Kille
     with tempfile.TemporaryDirectory() as folder:
         runs, purchases = Path(folder, "runs"), Path(folder, "purchases")
         environment = {**os.environ, "MICROAGENTS_PURCHASES": str(purchases), "MICROAGENTS_RUNS_DIR": str(runs)}
-        words = [sys.executable, "-m", "microagents", "run", *TASKS[task], "--run-id", "killed", "--seed", str(seed), "--json"]
+        words = [
+            sys.executable,
+            "-m",
+            "microagents",
+            "run",
+            *TASKS[task],
+            "--run-id",
+            "killed",
+            "--seed",
+            str(seed),
+            "--json",
+        ]
         kills = not_durable = 0
-        while (out := _sitting(words, environment, purchases, random.uniform(0, 1.3) if kills < most else None)) is None:
+        while (
+            out := _sitting(words, environment, purchases, random.uniform(0, 1.3) if kills < most else None)
+        ) is None:
             kills += 1
             calls, lost = _booked(runs)
             sent = _sent(purchases)
@@ -94,7 +145,9 @@ def kill(kills: int, seed: int, tasks: Sequence[str]) -> None:
         for task in tasks:
             right = undisturbed(task, seed=done)
             found = kill_and_resume(task, seed=done, random=random, most=min(5, kills - done) or 1)
-            assert (found.decisions_sha256, found.ballots_sha256) == (right.decisions_sha256, right.ballots_sha256), found
+            assert (found.decisions_sha256, found.ballots_sha256) == (right.decisions_sha256, right.ballots_sha256), (
+                found
+            )
             assert found.sent <= found.calls + found.lost, found
             done += found.kills
             print(

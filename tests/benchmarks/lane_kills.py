@@ -1,7 +1,9 @@
 """Runs on lanes whose actors, nodes and driver are killed at random: ``python -m tests.benchmarks.lane_kills [--kills 200]``.
 
 The cluster has three nodes, raylets on this machine. A run has many inputs on three lanes: every other one with an actor for each lane, the
-rest with its solvers in actors of their own. Each ends with the digests of an undisturbed run, and leaves no actor.
+rest with its solvers in actors of their own. Each ends with the digests of an undisturbed run, and leaves no actor; the seller sent no more
+calls than the journal counts, those that it counts as lost included. With ``--only driver`` the driver alone is killed, and resumed at once
+while its lanes still live.
 """
 
 from __future__ import annotations
@@ -22,6 +24,8 @@ from uuid import uuid4
 
 from ray.cluster_utils import Cluster
 
+from microagents.models.simulation.simulated import Purchases
+
 LENGTHS = (30, 1, 12, 45, 3, 18, 25, 9, 40, 22, 35, 16)
 MODEL = "sim:perfect@error=0.4,flag=0.1,latency=0.05"
 """It errs so often that one wrong count would lead a walk elsewhere."""
@@ -32,13 +36,25 @@ MOST_OF_A_RUN = 4
 PAUSE_S = (0.3, 2.5)
 WAIT_S = 120.0
 MARK = "MARK_OF_LANE_KILLS"
-SOON_MISSED = {"RAY_health_check_period_ms": "1000", "RAY_health_check_timeout_ms": "1000", "RAY_health_check_failure_threshold": "4"}
+SOON_MISSED = {
+    "RAY_health_check_period_ms": "1000",
+    "RAY_health_check_timeout_ms": "1000",
+    "RAY_health_check_failure_threshold": "4",
+}
 
 
 class Hunt:
-    """A cluster of three nodes, and what is killed on it."""
+    """A cluster of three nodes, and what is killed on it.
 
-    def __init__(self, seed: int) -> None:
+    Args:
+        seed: seed of what is killed, and when.
+        purchases: where the seller notes its calls.
+        only: the kind that is killed; None for all.
+    """
+
+    def __init__(self, seed: int, purchases: Path, only: str | None) -> None:
+        self._kinds = KINDS if only is None else {only: 1.0}
+        os.environ[Purchases.VARIABLE] = str(purchases)
         self._mark = f"{MARK}={uuid4()}"
         os.environ[MARK] = self._mark.partition("=")[2]  # all processes of the cluster inherit it
         self._random = Random(seed)
@@ -52,7 +68,16 @@ class Hunt:
 
     def run(self, folder: str, number: int, most: int) -> dict[str, Any]:
         """Run once, with so many kills at most; what its last driver prints."""
-        words = [sys.executable, "-m", "microagents", *_words(folder, number), "--runtime", "ray", "--address", self._cluster.address]
+        words = [
+            sys.executable,
+            "-m",
+            "microagents",
+            *_words(folder, number),
+            "--runtime",
+            "ray",
+            "--address",
+            self._cluster.address,
+        ]
         words += ["--insecure", "--lanes", "3", *(OWN_SOLVERS if number % 2 else ())]
         driver, left = _started(words, folder), most
         code: int | None = None
@@ -63,7 +88,7 @@ class Hunt:
                     continue
                 except subprocess.TimeoutExpired:
                     assert left, "the run does not end"
-                kind = self._random.choices(list(KINDS), list(KINDS.values()))[0]
+                kind = self._random.choices(list(self._kinds), list(self._kinds.values()))[0]
                 if not (there := self._actors()):  # the run has not begun
                     continue
                 if kind == "driver":
@@ -89,14 +114,29 @@ class Hunt:
         self._nodes[lost] = self._cluster.add_node(num_cpus=1)
 
     def _actors(self) -> list[int]:
-        named = [each for each in Path("/proc").iterdir() if each.name.isdigit() and _read(each / "cmdline").startswith(b"ray::Host")]
+        named = [
+            each
+            for each in Path("/proc").iterdir()
+            if each.name.isdigit() and _read(each / "cmdline").startswith(b"ray::Host")
+        ]
         return sorted(int(each.name) for each in named if self._mark.encode() in _read(each / "environ").split(b"\0"))
 
 
 def _words(folder: str, number: int) -> list[str]:
     """A run: its number is its seed."""
     model = ["--model", MODEL, "-k", "2", "--seed", str(number)]
-    return ["run", "drift", "--inputs", f"{folder}/walks.jsonl", *model, "--runs-dir", folder, "--run-id", f"r{number}", "--json"]
+    return [
+        "run",
+        "drift",
+        "--inputs",
+        f"{folder}/walks.jsonl",
+        *model,
+        "--runs-dir",
+        folder,
+        "--run-id",
+        f"r{number}",
+        "--json",
+    ]
 
 
 def _started(words: list[str], folder: str) -> subprocess.Popen[bytes]:
@@ -125,26 +165,42 @@ def _until(condition: Any) -> None:
         time.sleep(0.1)
 
 
-def hunt(kills: int, seed: int) -> Counter[str]:
+def hunt(kills: int, seed: int, only: str | None) -> Counter[str]:
     """Run until so many kills hit; what was killed."""
     os.environ.update(SOON_MISSED)
-    hunting = Hunt(seed)
-    try:
-        number = seed
-        while (left := kills - hunting.kills.total()) > 0:
-            with tempfile.TemporaryDirectory() as folder:
-                Path(folder, "walks.jsonl").write_text("".join(f'{{"length": {length}}}\n' for length in LENGTHS))
-                words = [sys.executable, "-m", "microagents", *_words(folder, number), "--no-journal"]
-                right = json.loads(subprocess.run(words, check=True, capture_output=True, text=True).stdout)
-                found = hunting.run(folder, number, min(left, MOST_OF_A_RUN))
-                for field in ("outcome", "decisions_sha256", "ballots_sha256", "result"):
-                    assert found[field] == right[field], (number, field, found[field], right[field])
-                assert not [each.name for each in Path(folder).iterdir() if each.suffix not in ("", ".jsonl", ".sqlite")]
-            print(f"run {number}: {dict(hunting.kills)} so far; digests as undisturbed", flush=True)
-            number += 1
-        return hunting.kills
-    finally:
-        hunting.close()
+    with tempfile.TemporaryDirectory() as shop:
+        purchases = Path(shop, "purchases")
+        hunting = Hunt(seed, purchases, only)
+        try:
+            number = seed
+            while (left := kills - hunting.kills.total()) > 0:
+                purchases.write_bytes(b"")
+                _check(hunting, number, min(left, MOST_OF_A_RUN), purchases)
+                number += 1
+            return hunting.kills
+        finally:
+            hunting.close()
+
+
+def _check(hunting: Hunt, number: int, most: int, purchases: Path) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder, "walks.jsonl").write_text("".join(f'{{"length": {length}}}\n' for length in LENGTHS))
+        words = [sys.executable, "-m", "microagents", *_words(folder, number), "--no-journal"]
+        unsold = {name: value for name, value in os.environ.items() if name != Purchases.VARIABLE}
+        right = json.loads(subprocess.run(words, check=True, capture_output=True, text=True, env=unsold).stdout)
+        found = hunting.run(folder, number, most)
+        for field in ("outcome", "decisions_sha256", "ballots_sha256", "result"):
+            assert found[field] == right[field], (number, field, found[field], right[field])
+        assert not [each.name for each in Path(folder).iterdir() if each.suffix not in ("", ".jsonl", ".sqlite")]
+    sent, counted, lost = purchases.read_text().count("sent "), found["calls"], found["lost_in_flight"]
+    assert sent <= counted + lost, (
+        f"run {number}: the seller sent {sent}, the journal counts {counted}, and {lost} as lost"
+    )
+    print(
+        f"run {number}: {dict(hunting.kills)} so far; digests as undisturbed; the seller sent {sent:,}, the journal counts {counted:,} and "
+        f"{lost:,} as lost",
+        flush=True,
+    )
 
 
 def main() -> None:
@@ -152,11 +208,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--kills", type=int, default=200)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--only", choices=list(KINDS))
     options = parser.parse_args()
     began_s = time.monotonic()
-    kills = hunt(options.kills, options.seed)
+    kills = hunt(options.kills, options.seed, options.only)
     killed = ", ".join(f"{number} {kind}s" for kind, number in sorted(kills.items()))
-    print(f"{kills.total()} kills ({killed}) in {time.monotonic() - began_s:.0f} s: every run decided what an undisturbed one decides")
+    print(
+        f"{kills.total()} kills ({killed}) in {time.monotonic() - began_s:.0f} s: every run decided what an undisturbed one decides"
+    )
 
 
 if __name__ == "__main__":

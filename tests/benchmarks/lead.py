@@ -70,7 +70,9 @@ def hard_steps(task: ChainTask[Any, Any], model: str, seed: int) -> tuple[int, .
 
 def _as_asked(task: ChainTask[Any, Any], state: Any) -> Prompt:
     asked = task.prompt(state)
-    return Prompt(system=system_with_instructions(asked.system, chain_types(type(task))[1], task.format), user=asked.user)
+    return Prompt(
+        system=system_with_instructions(asked.system, chain_types(type(task))[1], task.format), user=asked.user
+    )
 
 
 def chance_of(strategy: Strategy, coins: monte_carlo.Coins, random: Random) -> float:
@@ -88,7 +90,9 @@ def chance_of(strategy: Strategy, coins: monte_carlo.Coins, random: Random) -> f
     return sum(trial() for _ in range(TRIALS)) / TRIALS
 
 
-async def solved(task: ChainTask[Any, Any], strategy: Strategy, model: str, *, repeat: int, seed: int) -> tuple[int, Result]:
+async def solved(
+    task: ChainTask[Any, Any], strategy: Strategy, model: str, *, repeat: int, seed: int
+) -> tuple[int, Result]:
     """The number of inputs that were solved."""
     result = await run([task] * repeat, models=model, strategy=strategy, seed=seed, runs_dir=None)
     return sum(isinstance(each, dict) and each["solved"] is True for each in result.value), result
@@ -97,7 +101,9 @@ async def solved(task: ChainTask[Any, Any], strategy: Strategy, model: str, *, r
 async def table(sizes: list[int], repeat: int, seed: int) -> None:
     """Print table 1 in our form."""
     model = spec(TABLE)
-    print(f"{model}, seed {seed}, {repeat} inputs a row; interval: 99 % of the Monte Carlo's chance at that number of inputs")
+    print(
+        f"{model}, seed {seed}, {repeat} inputs a row; interval: 99 % of the Monte Carlo's chance at that number of inputs"
+    )
     for n in sizes:
         task = Checkers(n=n)
         coins = monte_carlo.Coins(
@@ -129,7 +135,9 @@ async def reuse(steps: int, seed: int) -> None:
             # From the oracle's states: both sides then come to the same steps, whatever they decide.
             strategy = Lead(history=4, reuse=kept, known_inputs=True)
             model = f"sim:perfect@error=0.002,hard={hard},hard_error=0.6"
-            account = (await run(Drift(length=steps), models=model, strategy=strategy, seed=seed, runs_dir=None)).account
+            account = (
+                await run(Drift(length=steps), models=model, strategy=strategy, seed=seed, runs_dir=None)
+            ).account
             drawn[kept], errors[kept] = account.samples, account.errors
         saved = 1 - drawn[True] / drawn[False]
         print(
@@ -154,7 +162,13 @@ async def ladder(steps: int, seed: int, k: int) -> None:
     """
     task = FirstSteps(disks=20, length=steps)
     strategy = Maker(
-        k=k, ladder="lookahead", p=1 - LADDER["error"], false_alarms=ceil(0.005 * steps), history=6, margin=4, known_inputs=True
+        k=k,
+        ladder="lookahead",
+        p=1 - LADDER["error"],
+        false_alarms=ceil(0.005 * steps),
+        history=6,
+        margin=4,
+        known_inputs=True,
     )
     calls = []
     for name, rates in (("no hard steps", {**LADDER, "hard": 0}), ("2 % hard steps", LADDER)):
@@ -198,7 +212,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--part", choices=("table", "reuse", "ladder"), action="append", help="(default: all)")
     parser.add_argument("--n", type=int, action="append", help="sizes of the table (default: 11, 12, 13)")
-    parser.add_argument("--repeat", type=int, default=100, help="inputs of each row of the table (default: %(default)s)")
+    parser.add_argument(
+        "--repeat", type=int, default=100, help="inputs of each row of the table (default: %(default)s)"
+    )
     parser.add_argument("--steps", type=int, default=10_000, help="steps of the ladder's chain (default: %(default)s)")
     parser.add_argument("-k", type=int, default=14, help="margin of the ladder's vote (default: %(default)s)")
     parser.add_argument("--seed", type=int, default=0, help="(default: %(default)s)")

@@ -51,7 +51,9 @@ class SlowServer(asyncio.Protocol):
         text = f"number = {Drift().oracle(Place(number=number)).number}"
         choice = {"index": 0, "message": {"role": "assistant", "content": text}, "finish_reason": "stop"}
         body = json.dumps({"choices": [choice], "usage": {"prompt_tokens": 50, "completion_tokens": 5}}).encode()
-        self._transport.write(b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s" % (len(body), body))
+        self._transport.write(
+            b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s" % (len(body), body)
+        )
 
 
 def serve(pipe: Connection, latency_s: float) -> None:
@@ -87,10 +89,14 @@ def main() -> None:
     server.join()
     connections = connections_allowed()
     most = connections / options.latency
-    print(f"{options.inputs:,} inputs x {options.steps} steps, a reply takes {options.latency:g} s: {result.outcome} in {took_s:.1f} s")
+    print(
+        f"{options.inputs:,} inputs x {options.steps} steps, a reply takes {options.latency:g} s: {result.outcome} in {took_s:.1f} s"
+    )
     counted = f"calls booked {result.calls:,}, received {received:,}, wasted {result.account.wasted_calls:,}"
     print(f"  {counted}, repeated {result.account.repeated}")
-    print(f"  rate {received / took_s:.1f} a second, {received / took_s / most:.2f} of what {connections} connections allow")
+    print(
+        f"  rate {received / took_s:.1f} a second, {received / took_s / most:.2f} of what {connections} connections allow"
+    )
 
 
 if __name__ == "__main__":

@@ -33,10 +33,25 @@ def peak_of(inputs: int, runtime: str) -> Peak:
         file = Path(folder, "walks.jsonl")
         with file.open("w") as lines:
             lines.writelines(f'{{"length": {1 + number % 2}}}\n' for number in range(inputs))
-        words = ["run", "drift", "--inputs", str(file), "--model", "sim:perfect", "-k", "1", "--runs-dir", folder, "--runtime", runtime]
+        words = [
+            "run",
+            "drift",
+            "--inputs",
+            str(file),
+            "--model",
+            "sim:perfect",
+            "-k",
+            "1",
+            "--runs-dir",
+            folder,
+            "--runtime",
+            runtime,
+        ]
         began_s, found = time.monotonic(), 0
         with Path(folder, "results.jsonl").open("wb") as results:
-            driver = subprocess.Popen([sys.executable, "-m", "microagents", *words], stdout=results, stderr=subprocess.DEVNULL)
+            driver = subprocess.Popen(
+                [sys.executable, "-m", "microagents", *words], stdout=results, stderr=subprocess.DEVNULL
+            )
             while driver.poll() is None:
                 found = max(found, _most_kb(driver.pid))
                 time.sleep(LOOK_EVERY_S)
@@ -64,7 +79,9 @@ def main() -> None:
     options = parser.parse_args()
     few, many = peak_of(FEW, options.runtime), peak_of(options.inputs, options.runtime)
     more_mb = many.most_mb - few.most_mb
-    print(f"{FEW} inputs: {few.most_mb:.0f} MB; {options.inputs:,} inputs: {many.most_mb:.0f} MB in {many.wall_s:.0f} s")
+    print(
+        f"{FEW} inputs: {few.most_mb:.0f} MB; {options.inputs:,} inputs: {many.most_mb:.0f} MB in {many.wall_s:.0f} s"
+    )
     print(f"  {more_mb:.0f} MB more, {more_mb * 1024**2 / options.inputs:.0f} bytes an input")
 
 

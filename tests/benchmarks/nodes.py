@@ -57,7 +57,9 @@ async def timed(towers: int, lanes: int, lose: Any) -> Ran:
 
     losing = asyncio.create_task(in_the_middle())
     with tempfile.TemporaryDirectory() as folder:
-        result = await run([Hanoi(disks=DISKS)] * towers, models=MODEL, runs_dir=folder, on_progress=note, runtime="ray", lanes=lanes)
+        result = await run(
+            [Hanoi(disks=DISKS)] * towers, models=MODEL, runs_dir=folder, on_progress=note, runtime="ray", lanes=lanes
+        )
     await losing
     assert result.outcome == "completed", result.reason
     (first_s, first), (last_s, last) = seen[0], seen[-1]
@@ -92,7 +94,12 @@ def ran(nodes: int, towers: int, *, kills: bool = False) -> Ran:
     with tempfile.TemporaryDirectory() as folder:
         file = str(Path(folder, "ran.json"))
         words = ["--nodes", str(nodes), "--towers", str(towers), "--write", file, *["--kill"] * kills]
-        subprocess.run([sys.executable, "-m", "tests.benchmarks.nodes", *words], check=True, stdout=subprocess.DEVNULL, env=os.environ)
+        subprocess.run(
+            [sys.executable, "-m", "tests.benchmarks.nodes", *words],
+            check=True,
+            stdout=subprocess.DEVNULL,
+            env=os.environ,
+        )
         return encoding.decode(Path(file).read_bytes(), type=Ran)
 
 
@@ -113,17 +120,24 @@ def main() -> None:
         pairs = []
         for _ in range(options.turns):
             pairs.append((ran(nodes, towers), ran(nodes, towers, kills=True)))
-            print(f"{pairs[-1][0].work_s:.1f} s undisturbed, {pairs[-1][1].work_s:.1f} s with a node killed", flush=True)
+            print(
+                f"{pairs[-1][0].work_s:.1f} s undisturbed, {pairs[-1][1].work_s:.1f} s with a node killed", flush=True
+            )
         assert len({each.digest for pair in pairs for each in pair}) == 1
         more = [killed.work_s - whole.work_s for whole, killed in pairs]
         whole_s = median(whole.work_s for whole, _ in pairs)
-        print(f"undisturbed {whole_s:.1f} s; one of {nodes} nodes killed in the middle, whose share is {whole_s / 2 / nodes:.1f} s, costs")
+        print(
+            f"undisturbed {whole_s:.1f} s; one of {nodes} nodes killed in the middle, whose share is {whole_s / 2 / nodes:.1f} s, costs"
+        )
         print(f"  {median(more):.1f} s more ({min(more):.1f} to {max(more):.1f}); same digests")
         return
     turns = []
     for _ in range(options.turns):
         turns.append((ran(1, towers), ran(nodes, towers)))
-        print(f"{turns[-1][0].steps_per_s:,.0f} steps/s on one node, {turns[-1][1].steps_per_s:,.0f} on {nodes}", flush=True)
+        print(
+            f"{turns[-1][0].steps_per_s:,.0f} steps/s on one node, {turns[-1][1].steps_per_s:,.0f} on {nodes}",
+            flush=True,
+        )
     ratios = [many.steps_per_s / one.steps_per_s / nodes for one, many in turns]
     alone, together = (median(turn[number].steps_per_s for turn in turns) for number in (0, 1))
     print(f"one node {alone:,.0f} steps/s, {nodes} nodes {together:,.0f} steps/s")

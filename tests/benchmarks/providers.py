@@ -11,7 +11,11 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 
 from tests.benchmarks.provider_parts import budget, chain, rate
 
-PARTS: Mapping[str, Callable[[], Awaitable[None]]] = {"rate": rate.measure, "chain": chain.measure, "budget": budget.measure}
+PARTS: Mapping[str, Callable[[], Awaitable[None]]] = {
+    "rate": rate.measure,
+    "chain": chain.measure,
+    "budget": budget.measure,
+}
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

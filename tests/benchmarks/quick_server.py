@@ -28,14 +28,18 @@ def reply_to(head: bytes, body: bytes) -> bytes:
     """The HTTP reply to a request."""
     if head.startswith(b"POST /v1/messages"):
         usage = {"input_tokens": 50, "output_tokens": 10}
-        data = msgspec.json.encode({"content": [{"type": "text", "text": TEXT}], "stop_reason": "end_turn", "usage": usage})
+        data = msgspec.json.encode(
+            {"content": [{"type": "text", "text": TEXT}], "stop_reason": "end_turn", "usage": usage}
+        )
     else:
         found = _CHOICES.search(body)
         choices = [
             {"index": index, "message": {"role": "assistant", "content": TEXT}, "finish_reason": "stop"}
             for index in range(int(found[1]) if found else 1)
         ]
-        data = msgspec.json.encode({"choices": choices, "usage": {"prompt_tokens": 50, "completion_tokens": 10 * len(choices)}})
+        data = msgspec.json.encode(
+            {"choices": choices, "usage": {"prompt_tokens": 50, "completion_tokens": 10 * len(choices)}}
+        )
     return b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n%s" % (len(data), data)
 
 

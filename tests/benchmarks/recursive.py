@@ -57,20 +57,33 @@ def expected_range(trials: int, rate: float) -> tuple[int, int]:
 
 async def rates(problems: int, seed: int) -> None:
     """The picture of figure 12."""
-    print(f"{problems} problems each; Monte Carlo of {EXPECTED} / k problems, and the range of {SURE:.0%} of samples at its rate")
+    print(
+        f"{problems} problems each; Monte Carlo of {EXPECTED} / k problems, and the range of {SURE:.0%} of samples at its rate"
+    )
     for digits in (5, 6):
         tasks = [Multiplication(digits=digits, instance=instance) for instance in range(problems)]
         for k in (0, *KS):
             right, result = await solved(tasks, Recursive(k=k) if k else "single-shot", seed)
             low, high = wilson_interval(right, problems, 0.95)
-            print(f"{digits}x{digits} {f'k = {k}' if k else 'single':<6}  {right / problems:.3f} ({low:.3f} to {high:.3f})", end="")
+            print(
+                f"{digits}x{digits} {f'k = {k}' if k else 'single':<6}  {right / problems:.3f} ({low:.3f} to {high:.3f})",
+                end="",
+            )
             print(f"  {result.calls / problems:>6.1f} calls a problem", end="")
             if k:
-                chances = [MonteCarlo(Multiplication(digits=digits, instance=problems + each), k, 5, seed) for each in range(EXPECTED // k)]
+                chances = [
+                    MonteCarlo(Multiplication(digits=digits, instance=problems + each), k, 5, seed)
+                    for each in range(EXPECTED // k)
+                ]
                 rate = mean(each.solves() for each in chances)
-                least, most = expected_range(problems, (rate * len(chances) + 1) / (len(chances) + 2))  # Laplace's rule: never 0 or 1
+                least, most = expected_range(
+                    problems, (rate * len(chances) + 1) / (len(chances) + 2)
+                )  # Laplace's rule: never 0 or 1
                 inside = "inside" if least <= right <= most else "OUTSIDE"
-                print(f"  Monte Carlo {rate:.3f}, {mean(each.calls for each in chances):>6.1f} calls: {least / problems:.3f} to ", end="")
+                print(
+                    f"  Monte Carlo {rate:.3f}, {mean(each.calls for each in chances):>6.1f} calls: {least / problems:.3f} to ",
+                    end="",
+                )
                 print(f"{most / problems:.3f}, {inside}", end="")
             print(flush=True)
 
@@ -82,7 +95,8 @@ async def calls(problems: int, seed: int) -> None:
         each = [(await solved([task], Recursive(k=2, depth=5), seed))[1] for task in tasks]
         counted, turns = [result.calls for result in each], [result.account.steps for result in each]
         print(
-            f"{digits}x{digits} digits, k = 2, depth 5: {median(turns):.0f} problems in the tree (63 in a full one), calls median ", end=""
+            f"{digits}x{digits} digits, k = 2, depth 5: {median(turns):.0f} problems in the tree (63 in a full one), calls median ",
+            end="",
         )
         print(
             f"{median(counted):.0f}, least {min(counted)}, most {max(counted)}; the algorithm takes {FULL_TREE[0]} to {FULL_TREE[1]}",
@@ -137,7 +151,14 @@ async def timed(task: Multiplication, k: int, seed: int) -> tuple[float, float]:
     """The virtual duration of a run, and its critical path, in seconds."""
     TimedSolver.took_s.clear()
     with TemporaryDirectory() as folder:
-        await run(task, models=f"{MODEL}@latency=1.0,sigma=0.5", strategy=Timed(k=k), seed=seed, runs_dir=folder, run_id="timed")
+        await run(
+            task,
+            models=f"{MODEL}@latency=1.0,sigma=0.5",
+            strategy=Timed(k=k),
+            seed=seed,
+            runs_dir=folder,
+            run_id="timed",
+        )
         took_s = asyncio.get_running_loop().time()
         with Reader(Path(folder, "timed.sqlite")) as reader:
             return took_s, CriticalPath(dict(reader.decisions()), TimedSolver.took_s, k).of("0/solve")
@@ -168,12 +189,18 @@ def _digests(result: Result) -> tuple[str, str]:
 def orders(seeds: int, seed: int) -> None:
     """Digests over orders of events."""
     found = {
-        _digests(run_virtual(run(Multiplication(digits=5), models=MODEL, k=2, seed=seed, runs_dir=None, runtime=runtime), seed=each))
+        _digests(
+            run_virtual(
+                run(Multiplication(digits=5), models=MODEL, k=2, seed=seed, runs_dir=None, runtime=runtime), seed=each
+            )
+        )
         for each in range(seeds)
         for runtime in ("local", "linked")
     }
     assert found == {_undisturbed(seed)}, json.dumps(msgspec.to_builtins(found))
-    print(f"{seeds} seeds of the virtual loop, on one dispatcher and on two: digests as on the ordinary loop", flush=True)
+    print(
+        f"{seeds} seeds of the virtual loop, on one dispatcher and on two: digests as on the ordinary loop", flush=True
+    )
     on_ray = asyncio.run(run(Multiplication(digits=5), models=MODEL, k=2, seed=seed, runs_dir=None, runtime="ray"))
     assert _digests(on_ray) == _undisturbed(seed)
     print("the same on Ray, a process for each role", flush=True)
@@ -186,7 +213,10 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=200, help="of the virtual loop (default: %(default)s)")
     parser.add_argument("--kills", type=int, default=30, help="(default: %(default)s)")
     parser.add_argument(
-        "--seed", type=int, default=0, help="of the simulated model, of the Monte Carlo and of the kills (default: %(default)s)"
+        "--seed",
+        type=int,
+        default=0,
+        help="of the simulated model, of the Monte Carlo and of the kills (default: %(default)s)",
     )
     options = parser.parse_args()
     asyncio.run(rates(options.problems, options.seed))

@@ -44,7 +44,14 @@ async def turn(lanes: int | None, towers: int, disks: int, latency: float, concu
     where: dict[str, Any] = {} if lanes is None else {"runtime": "ray", "lanes": lanes}
     with TemporaryDirectory() as folder:
         before_s = _processor_s()
-        result = await run([Hanoi(disks=disks)] * towers, models=model, runs_dir=folder, on_progress=note, concurrency=concurrency, **where)
+        result = await run(
+            [Hanoi(disks=disks)] * towers,
+            models=model,
+            runs_dir=folder,
+            on_progress=note,
+            concurrency=concurrency,
+            **where,
+        )
         used_s = _processor_s() - before_s
     assert result.outcome == "completed", result.reason
     (first_s, first), (last_s, last) = seen[0], seen[-1]
@@ -64,7 +71,9 @@ def _print_model(lane_steps_per_s: float, driver_us: float) -> None:
     """
     most = 1e6 / driver_us
     rates = [f"{lanes:,}: {min(lanes * lane_steps_per_s, most):,.0f}" for lanes in MODELLED]
-    print(f"by the model min(lanes x {lane_steps_per_s:,.0f}, 1 s / {driver_us:.0f} us) steps/s with a core a lane: {'; '.join(rates)}")
+    print(
+        f"by the model min(lanes x {lane_steps_per_s:,.0f}, 1 s / {driver_us:.0f} us) steps/s with a core a lane: {'; '.join(rates)}"
+    )
     print(f"  the driver is the limit from {most / lane_steps_per_s:,.0f} lanes on")
 
 
@@ -73,9 +82,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--lanes", type=int, action="append", help="numbers of lanes (default: 1 and 2)")
     parser.add_argument("--towers", type=int, default=200, help="inputs of each run (default: %(default)s)")
-    parser.add_argument("--latency", type=float, default=0.0, help="median time of a reply, in seconds (default: %(default)s)")
+    parser.add_argument(
+        "--latency", type=float, default=0.0, help="median time of a reply, in seconds (default: %(default)s)"
+    )
     parser.add_argument("--disks", type=int, default=8, help="size of each tower (default: %(default)s)")
-    parser.add_argument("--concurrency", type=int, help="calls in flight a lane; then --towers are for each lane, too (default: no bound)")
+    parser.add_argument(
+        "--concurrency",
+        type=int,
+        help="calls in flight a lane; then --towers are for each lane, too (default: no bound)",
+    )
     parser.add_argument("--turns", type=int, default=5, help="(default: %(default)s)")
     parser.add_argument("--no-local", action="store_true", help="leave the one process out")
     options = parser.parse_args()
@@ -91,7 +106,9 @@ def main() -> None:
     for side in sides:
         name = "one process" if side is None else f"{side} lanes" if side > 1 else "1 lane"
         rates, driver = [each.steps_per_s for each in turns[side]], [each.driver_us for each in turns[side]]
-        print(f"{name:<12} {median(rates):8,.0f} steps/s ({min(rates):,.0f} to {max(rates):,.0f}); driver {median(driver):.0f} us a step")
+        print(
+            f"{name:<12} {median(rates):8,.0f} steps/s ({min(rates):,.0f} to {max(rates):,.0f}); driver {median(driver):.0f} us a step"
+        )
     for side in sides:
         for other in (None, 1):
             if side != other and other in sides and side is not None:

@@ -102,7 +102,10 @@ async def measured(repeat: int, seed: int, error: float | None) -> tuple[list[bo
     async def match(call: Call) -> str:
         of_input = call.id.election.input
         matches[of_input] = matches.get(of_input, 0) + 1
-        one, other = (msgspec.json.decode(each, type=Said).answer for each in msgspec.json.decode(call.prompt.user, type=ToMatch).replies)
+        one, other = (
+            msgspec.json.decode(each, type=Said).answer
+            for each in msgspec.json.decode(call.prompt.user, type=ToMatch).replies
+        )
         errs = Random(f"{seed} {call.id.election.path}").random() < (error or 0.0)
         return write(Match(same=(one[:2] == other[:2]) != errs), "json")
 

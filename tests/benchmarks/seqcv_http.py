@@ -20,7 +20,17 @@ from typing import ClassVar
 from urllib.request import Request, urlopen
 
 from microagents import Result, Sampling, run
-from microagents.documents import Ranking, Segment, Summary, ToRank, ToSplit, ToSummarize, ToValidate, ToWrite, Validation
+from microagents.documents import (
+    Ranking,
+    Segment,
+    Summary,
+    ToRank,
+    ToSplit,
+    ToSummarize,
+    ToValidate,
+    ToWrite,
+    Validation,
+)
 from microagents.documents.questions import REPLIES, Asked
 from microagents.documents.recording import DocumentRecord
 from microagents.journal.reading import reader_of
@@ -73,7 +83,9 @@ class Knowing:
     def __call__(self, asked: Asked) -> Given:
         match asked:
             case ToWrite():
-                place = len(asked.written) and next(n for n in range(len(PAGE) + 1) if "\n".join(self.segments[:n]) == asked.written)
+                place = len(asked.written) and next(
+                    n for n in range(len(PAGE) + 1) if "\n".join(self.segments[:n]) == asked.written
+                )
                 is_last = place == len(PAGE) - 1
                 return Segment(
                     justify=f"part {place + 1}",
@@ -105,7 +117,9 @@ class Constrained:
         kind = REPLIES[type(asked)]
         texts = {name: {"type": "string", "maxLength": MAX_TEXT_CHARS} for name in kind.__struct_fields__}
         form = schema(kind)["$defs"][kind.__name__]
-        form["properties"] |= {name: text for name, text in texts.items() if form["properties"][name].get("type") == "string"}
+        form["properties"] |= {
+            name: text for name, text in texts.items() if form["properties"][name].get("type") == "string"
+        }
         wanted = {"type": "json_schema", "json_schema": {"name": kind.__name__, "schema": form}}
         request = Request(
             f"{self.llama}/chat/completions",
@@ -131,13 +145,19 @@ async def write_page(llama: str, rounds: int, folder: Path, *, constrained: bool
             third = behavior.served.spec
         task = Page(brief=BRIEF, output=str(folder / "page.html"))
         return await run(
-            task, models=[first.spec, second.spec, third], strategy=SeqCV(rounds=rounds, max_draws=2), run_id="page", runs_dir=folder
+            task,
+            models=[first.spec, second.spec, third],
+            strategy=SeqCV(rounds=rounds, max_draws=2),
+            run_id="page",
+            runs_dir=folder,
         )
 
 
 def report(result: Result, record: DocumentRecord) -> None:
     """Print what came of each author's replies."""
-    print(f"{result.outcome} {result.reason or ''}; {result.calls} calls in {result.wall_s:.0f} s; flagged {result.account.flagged}")
+    print(
+        f"{result.outcome} {result.reason or ''}; {result.calls} calls in {result.wall_s:.0f} s; flagged {result.account.flagged}"
+    )
     drafts = [draft for subtask in record.subtasks for round_ in subtask.rounds for draft in round_]
     for agent, name in enumerate(record.agents):
         outcomes = Counter(draft.outcome for draft in drafts if draft.agent == agent)

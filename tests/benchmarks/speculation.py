@@ -32,7 +32,9 @@ def timed(steps: int, model: str, strategy: Maker, seed: int, *, resend: bool = 
     """The virtual duration of a run in seconds, and its result."""
 
     async def running() -> tuple[float, Result]:
-        result = await run(Drift(length=steps), models=model, strategy=strategy, seed=seed, runs_dir=None, resend_stragglers=resend)
+        result = await run(
+            Drift(length=steps), models=model, strategy=strategy, seed=seed, runs_dir=None, resend_stragglers=resend
+        )
         return asyncio.get_running_loop().time(), result
 
     return run_virtual(running())
@@ -71,7 +73,11 @@ def hedges(steps: int, seed: int) -> Figures:
 def hangs(steps: int, seed: int) -> Figures:
     """What replacing stragglers saves."""
     model = MODEL.format(error=0.0022)
-    for name, strategy in (("guessing ahead", Maker()), ("step by step", Maker(speculate=False)), ("unvoted", Maker(k=1, speculate=False))):
+    for name, strategy in (
+        ("guessing ahead", Maker()),
+        ("step by step", Maker(speculate=False)),
+        ("unvoted", Maker(k=1, speculate=False)),
+    ):
         without_s, _ = timed(steps, model, strategy, seed)
         with_s, with_ = timed(steps, f"{model},hang=0.005", strategy, seed)
         patient_s, patient = timed(steps, f"{model},hang=0.005", strategy, seed, resend=False)
@@ -90,7 +96,9 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=20_000)
     parser.add_argument("--seeds", type=int, default=20)
     options = parser.parse_args()
-    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.ERROR))  # a hang is logged each time
+    structlog.configure(
+        wrapper_class=structlog.make_filtering_bound_logger(logging.ERROR)
+    )  # a hang is logged each time
     figures: dict[str, list[float]] = defaultdict(list)
     for seed in range(options.seeds):
         for name, value in PARTS[options.part](options.steps, seed):

@@ -84,7 +84,11 @@ def needs(task: Relay) -> list[tuple[int, int | None]]:
 def expected(tasks: list[Relay], options: dict[str, Any], trials: int, rates: Rates) -> Row:
     """The Monte Carlo's row."""
     random, settings = Random(f"{options}"), Settings(**options | ({"personas": 1} if "personas" in options else {}))
-    done = [(task, swarmed(needs(task), rates, settings, random)) for task in tasks for _ in range(max(1, trials // len(tasks)))]
+    done = [
+        (task, swarmed(needs(task), rates, settings, random))
+        for task in tasks
+        for _ in range(max(1, trials // len(tasks)))
+    ]
     return Row(
         carried=[trial.carried / task.length for task, trial in done],
         correct=[float(trial.correct) for _, trial in done],
@@ -105,8 +109,14 @@ async def measured(tasks: list[Relay], options: dict[str, Any], seed: int, rates
     return Row(
         carried=[_carried(task, each) for task, each in zip(tasks, steps, strict=True)],
         correct=[float(value is not None and value["correct"]) for value in result.value],
-        workers=[sum(turn.workers for step in each for turn in step.turns) / task.length for task, each in zip(tasks, steps, strict=True)],
-        judged=[sum(turn.judged for step in each for turn in step.turns) / task.length for task, each in zip(tasks, steps, strict=True)],
+        workers=[
+            sum(turn.workers for step in each for turn in step.turns) / task.length
+            for task, each in zip(tasks, steps, strict=True)
+        ],
+        judged=[
+            sum(turn.judged for step in each for turn in step.turns) / task.length
+            for task, each in zip(tasks, steps, strict=True)
+        ],
     )
 
 
@@ -114,7 +124,9 @@ def _carried(task: Relay, steps: Sequence[StepRecord]) -> float:
     right = 0
     for step, result in zip(steps, task.right_results(), strict=False):
         picked = next((turn.picked for turn in reversed(step.turns) if turn.picked is not None), None)
-        right += picked is not None and msgspec.json.decode(picked, type=StepResult).result == f"r{step.number} = {result}"
+        right += (
+            picked is not None and msgspec.json.decode(picked, type=StepResult).result == f"r{step.number} = {result}"
+        )
     return right / task.length
 
 
@@ -128,7 +140,9 @@ def compare(name: str, found: Row, law: Row) -> bool:
         half = SIGMAS_99 * sigma * sqrt(1 / len(ours) + 1 / len(theirs)) + 1e-9
         is_inside = abs(fmean(ours) - mean) <= half
         inside = inside and is_inside
-        print(f"  {field:<8} {fmean(ours):7.3f}   Monte Carlo {mean:7.3f} +- {half:.3f}   {'inside' if is_inside else 'OUTSIDE'}")
+        print(
+            f"  {field:<8} {fmean(ours):7.3f}   Monte Carlo {mean:7.3f} +- {half:.3f}   {'inside' if is_inside else 'OUTSIDE'}"
+        )
     return inside
 
 
@@ -144,7 +158,9 @@ def main() -> None:
     inside = True
     for rates, rows in ((RATES, ROWS), (HARD, EXPERIMENTS)):
         for name, own in rows.items():
-            inside &= compare(name, asyncio.run(measured(tasks, own, options.seed, rates)), expected(tasks, own, TRIALS, rates))
+            inside &= compare(
+                name, asyncio.run(measured(tasks, own, options.seed, rates)), expected(tasks, own, TRIALS, rates)
+            )
     raise SystemExit(not inside)
 
 

@@ -76,7 +76,13 @@ def swarmed(steps: Sequence[tuple[int, int | None]], rates: Rates, settings: Set
 
 
 def _loop(
-    steps: Sequence[tuple[int, int | None]], rates: Rates, settings: Settings, random: Random, trial: Trial, *, is_first: bool
+    steps: Sequence[tuple[int, int | None]],
+    rates: Rates,
+    settings: Settings,
+    random: Random,
+    trial: Trial,
+    *,
+    is_first: bool,
 ) -> tuple[bool | None, bool, int]:
     """Whether the answer is right (None: there is none), whether it passed, and the number of steps that did not pass."""
     plan, _, _ = _turn(settings, rates, random, rate=rates.plan, is_given=True, personas=[False])
@@ -97,7 +103,9 @@ def _loop(
         passed = False
         hard = _hard(settings, rates, random)
         for _ in range(1 + settings.retries):
-            picked, workers, judged = _turn(settings, rates, random, rate=rates.worker, is_given=is_given, personas=hard)
+            picked, workers, judged = _turn(
+                settings, rates, random, rate=rates.worker, is_given=is_given, personas=hard
+            )
             if is_first:
                 trial.workers += workers
                 trial.judged += judged
@@ -107,14 +115,18 @@ def _loop(
             passed = not settings.verify or (picked == 0 and is_given) != (random.random() < rates.verifier)
             if passed:
                 break
-            hard = _hard(settings, rates, random)  # with the rejected result it is another question; without a result it is the same
+            hard = _hard(
+                settings, rates, random
+            )  # with the rejected result it is another question; without a result it is the same
         if last is None:  # no worker gave a valid result: the loop ends
             return None, False, unverified
         unverified += not passed
         truths[number] = last == 0 and is_given and (needs is None or truths[needs])
         if is_first:
             trial.carried += truths[number]
-    whole, _, _ = _turn(settings, rates, random, rate=rates.assembly, is_given=True, personas=[False] * settings.personas)
+    whole, _, _ = _turn(
+        settings, rates, random, rate=rates.assembly, is_given=True, personas=[False] * settings.personas
+    )
     right = plan == 0 and whole == 0 and truths[count]
     return right, not settings.verify or right != (random.random() < rates.verifier), unverified
 

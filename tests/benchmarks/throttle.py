@@ -61,7 +61,9 @@ class LimitedServer(asyncio.Protocol):
         server.in_flight += 1
         number = _NUMBER.search(body)
         assert number is not None
-        asyncio.get_running_loop().call_later(server.latency_s * server.random.lognormvariate(0, 0.3), self._reply, int(number[1]))
+        asyncio.get_running_loop().call_later(
+            server.latency_s * server.random.lognormvariate(0, 0.3), self._reply, int(number[1])
+        )
 
     def _reply(self, number: int) -> None:
         LimitedServer.in_flight -= 1
@@ -111,12 +113,16 @@ async def follow(url: str, inputs: int, pipe: Connection) -> None:
             now_s, now_used_s = time.monotonic(), time.process_time()
             cores = (now_used_s - used_s) / (now_s - before_s)
             before_s, used_s = now_s, now_used_s
-            counted = f"in flight {mean:6.1f} ({mean / limit:.2f} of it, at least {least}); refused {refused} ({share:.2%})"
+            counted = (
+                f"in flight {mean:6.1f} ({mean / limit:.2f} of it, at least {least}); refused {refused} ({share:.2%})"
+            )
             print(f"limit {limit:4}: {counted}; the run used {cores:.2f} of a core", flush=True)
         print(f"refused of all replies: {said:.2%}")
 
     hearing = asyncio.create_task(hear())
-    working = asyncio.create_task(run([Drift(length=10_000)] * inputs, models=f"openai:m@base_url={url}/v1", runs_dir=None))
+    working = asyncio.create_task(
+        run([Drift(length=10_000)] * inputs, models=f"openai:m@base_url={url}/v1", runs_dir=None)
+    )
     await asyncio.wait([hearing, working], return_when=asyncio.FIRST_COMPLETED)
     working.cancel()
     await asyncio.wait([working])
@@ -126,9 +132,13 @@ async def follow(url: str, inputs: int, pipe: Connection) -> None:
 def main() -> None:
     """Print the figures of one run."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--limit", type=int, action="append", help="limits, one after the other (default: 300, 50, 500, 120)")
+    parser.add_argument(
+        "--limit", type=int, action="append", help="limits, one after the other (default: 300, 50, 500, 120)"
+    )
     parser.add_argument("--minute", type=float, default=60.0, help="seconds of each limit (default: %(default)s)")
-    parser.add_argument("--latency", type=float, default=1.0, help="median time of a reply, in seconds (default: %(default)s)")
+    parser.add_argument(
+        "--latency", type=float, default=1.0, help="median time of a reply, in seconds (default: %(default)s)"
+    )
     parser.add_argument("--inputs", type=int, default=400, help="(default: %(default)s)")
     options = parser.parse_args()
     if options.minute <= SETTLE_S:

@@ -50,7 +50,9 @@ def main() -> None:
             f"{account.votes_per_step:.5f} votes a step, {account.calls:,} calls, {result.wall_s:.1f} s, "
             f"{result.wall_s / account.steps * 1e6:.0f} us a step"
         )
-    print(f"runs without a wrong decision: {right} of {options.seeds}; the law for a race of two says {predicted:.5f} each")
+    print(
+        f"runs without a wrong decision: {right} of {options.seeds}; the law for a race of two says {predicted:.5f} each"
+    )
     law = expected_votes(P, options.k) - options.k
     excess = votes / elections - options.k
     print(f"votes a step beyond k = {options.k}: {excess:.5f}; the law says {law:.5f}; ratio {excess / law:.3f}")

@@ -88,7 +88,10 @@ async def chains(turns: int, alone_s: float) -> None:
     apart = [await step_s("ray", 1000) for _ in range(turns)]
     together = [await step_s("ray", 5000, deploy=CORE) for _ in range(turns)]
     over = median(apart) - median(local)
-    print(f"one chain, a step: {1e6 * median(local):.0f} us in one process; {1000 * median(apart):.2f} ms across actors: ", end="")
+    print(
+        f"one chain, a step: {1e6 * median(local):.0f} us in one process; {1000 * median(apart):.2f} ms across actors: ",
+        end="",
+    )
     print(f"overhead {over / alone_s:.2f} times one ask; {1000 * median(together):.3f} ms colocated")
 
 

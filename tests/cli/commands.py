@@ -70,7 +70,9 @@ def microagents(*words: str, env: Mapping[str, str] | None = None, stdin: str | 
 def installed(*words: str, cwd: Path | None = None, env: Mapping[str, str] | None = None) -> Ran:
     """The command as a process of its own."""
     environment = {**os.environ, **(env or {})}
-    ran = subprocess.run([COMMAND, *words], cwd=cwd, env=environment, capture_output=True, text=True, check=False, timeout=WAIT_S)
+    ran = subprocess.run(
+        [COMMAND, *words], cwd=cwd, env=environment, capture_output=True, text=True, check=False, timeout=WAIT_S
+    )
     return Ran(ran.returncode, ran.stdout, ran.stderr)
 
 
@@ -127,7 +129,9 @@ class Sitting(Bought):
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self.process.kill()
         self._list.close()
         with self.process:

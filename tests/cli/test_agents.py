@@ -183,9 +183,16 @@ def test_showing_an_action_calls_no_tool(monkeypatch: pytest.MonkeyPatch) -> Non
 
     monkeypatch.setattr(Executor, "execute", refuse)
     shown = microagents("show", "r", "step/2", "--json").json
-    assert 'Action 2: {"arguments":{"order":7,"text":"refund"},"tool":"label"}\n<observation>\nlabelled' in shown["user"]
+    assert (
+        'Action 2: {"arguments":{"order":7,"text":"refund"},"tool":"label"}\n<observation>\nlabelled' in shown["user"]
+    )
     (call,) = shown["action"]["calls"]
-    assert (call["tool"], call["effect"], call["outcome"], call["observation"]) == ("refund", "destructive", "waits", None)
+    assert (call["tool"], call["effect"], call["outcome"], call["observation"]) == (
+        "refund",
+        "destructive",
+        "waits",
+        None,
+    )
     assert call["key"] == effect_key("r", "0/step/2", "refund", {"order": 7, "cents": 700})
     assert effects() == ["label"]
 
@@ -211,7 +218,9 @@ def test_a_run_without_an_agent_has_no_actions() -> None:
 
 @pytest.mark.parametrize("option", [(), ("-o", "server=true")])
 def test_the_first_question_of_an_agent_is_shown(option: tuple[str, ...]) -> None:
-    ran = subprocess.run([COMMAND, "step", "desk", *option, "--json"], capture_output=True, text=True, check=True, timeout=WAIT_S)
+    ran = subprocess.run(
+        [COMMAND, "step", "desk", *option, "--json"], capture_output=True, text=True, check=True, timeout=WAIT_S
+    )
     shown = json.loads(ran.stdout)
     assert (shown["outcome"], shown["path"]) == ("decided", "0/step/0")
     assert "get_customer" in shown["system"]

@@ -40,8 +40,32 @@ from tests.cli.commands import (
 
 ROOT = Path(__file__).parents[2]
 CONTRACT = {
-    *("run_id", "outcome", "task", "strategy", "models", "seed", "runtime", "steps", "decided", "errors", "calls", "valid", "flagged"),
-    *("wasted_calls", "votes_per_step", "undecided_at", "input_tokens", "output_tokens", "cost_usd", "wall_s", "result", "journal"),
+    *(
+        "run_id",
+        "outcome",
+        "task",
+        "strategy",
+        "models",
+        "seed",
+        "runtime",
+        "steps",
+        "decided",
+        "errors",
+        "calls",
+        "valid",
+        "flagged",
+    ),
+    *(
+        "wasted_calls",
+        "votes_per_step",
+        "undecided_at",
+        "input_tokens",
+        "output_tokens",
+        "cost_usd",
+        "wall_s",
+        "result",
+        "journal",
+    ),
     *("decisions_sha256", "ballots_sha256"),
 }
 """The keys of ``run --json`` that scripts rely on."""
@@ -61,7 +85,9 @@ STALEMATE = ("run", "drift", "--model", "sim:perfect@error=0.5,alternatives=1,fl
 
 def python(code: str, *options: str) -> Ran:
     """A process of this Python."""
-    ran = subprocess.run([sys.executable, *options, "-c", dedent(code)], capture_output=True, text=True, check=False, timeout=WAIT_S)
+    ran = subprocess.run(
+        [sys.executable, *options, "-c", dedent(code)], capture_output=True, text=True, check=False, timeout=WAIT_S
+    )
     return Ran(ran.returncode, ran.stdout, ran.stderr)
 
 
@@ -107,7 +133,12 @@ def test_a_tower_of_ten_disks_is_solved_without_an_error_and_stdout_is_one_json_
     assert CONTRACT <= shown.keys() <= CONTRACT | BEYOND
     assert (shown["outcome"], shown["steps"], shown["decided"], shown["errors"]) == ("completed", 1023, 1023, 0)
     assert shown["result"] == {"solved": True, "moves": 1023, "pegs": [[], [], list(range(10, 0, -1))]}
-    assert (shown["task"], shown["runtime"], shown["seed"], shown["models"]) == ("hanoi", "local", 0, ["sim:gpt-4.1-mini"])
+    assert (shown["task"], shown["runtime"], shown["seed"], shown["models"]) == (
+        "hanoi",
+        "local",
+        0,
+        ["sim:gpt-4.1-mini"],
+    )
     assert shown["undecided_at"] == []
     assert shown["calls"] == shown["valid"] + sum(shown["flagged"].values()) + shown["wasted_calls"]
     assert shown["valid"] == pytest.approx(shown["votes_per_step"] * 1023)
@@ -131,7 +162,17 @@ def test_a_linked_runtime_takes_the_same_ballots_to_the_same_decisions() -> None
     words = ("run", "drift", "--model", "sim:perfect@error=0.4,flag=0.1", "-k", "2", "--json")
     local, linked = microagents(*words).json, microagents(*words, "--runtime", "linked").json
     assert linked["runtime"] == "linked"
-    timing = ("run_id", "journal", "runtime", "wall_s", "calls", "wasted_calls", "input_tokens", "output_tokens", "cost_usd")
+    timing = (
+        "run_id",
+        "journal",
+        "runtime",
+        "wall_s",
+        "calls",
+        "wasted_calls",
+        "input_tokens",
+        "output_tokens",
+        "cost_usd",
+    )
     assert {key: local[key] for key in CONTRACT - {*timing}} == {key: linked[key] for key in CONTRACT - {*timing}}
 
 
@@ -148,7 +189,9 @@ def test_a_run_bears_the_name_it_is_given(run_id: str) -> None:
     assert microagents("run", "drift", "-o", "length=1", "--run-id", run_id, "--json").json["run_id"] == run_id
 
 
-@pytest.mark.parametrize("words", [["-o", "length=1"], ["-o", "length=1", "--known-inputs"], STALEMATE[2:]], ids=" ".join)
+@pytest.mark.parametrize(
+    "words", [["-o", "length=1"], ["-o", "length=1", "--known-inputs"], STALEMATE[2:]], ids=" ".join
+)
 def test_every_end_of_a_run_prints_every_key_of_the_contract(words: list[str]) -> None:
     assert CONTRACT <= microagents("run", "drift", *words, "--json").json.keys() <= CONTRACT | BEYOND
 
@@ -236,7 +279,11 @@ def test_ctrl_c_ends_a_run_in_order_with_130_and_shows_what_was_done() -> None:
 async def test_calls_in_flight_when_a_run_is_terminated_are_counted(runtime: str) -> None:
     terminate = asyncio.Event()
     result = await run(
-        Drift(length=3), models="sim:perfect@latency=50", runtime=runtime, terminate=terminate, on_progress=lambda _: terminate.set()
+        Drift(length=3),
+        models="sim:perfect@latency=50",
+        runtime=runtime,
+        terminate=terminate,
+        on_progress=lambda _: terminate.set(),
     )
     assert (result.outcome, result.calls, result.account.wasted_calls) == ("interrupted", 3, 3)
 
@@ -272,7 +319,17 @@ def test_a_second_ctrl_c_leaves_at_once() -> None:
                 return [*super().deployments(), Deployment(role=Stuck)]
         """,
     )
-    words = [COMMAND, "run", "stuck.py:Long", "-o", "disks=18", "--strategy", "stuck.py:Clinging", "--no-speculate", "--json"]
+    words = [
+        COMMAND,
+        "run",
+        "stuck.py:Long",
+        "-o",
+        "disks=18",
+        "--strategy",
+        "stuck.py:Clinging",
+        "--no-speculate",
+        "--json",
+    ]
     with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         try:
             assert process.stderr is not None
@@ -291,7 +348,16 @@ def test_a_second_ctrl_c_leaves_at_once() -> None:
 
 
 def test_known_inputs_show_both_curves_of_how_elections_came_to_an_end() -> None:
-    words = ("run", "drift", "-o", "length=150", "--model", "sim:gpt-4.1-nano@flag=0.3,alternatives=1", "--known-inputs", "--json")
+    words = (
+        "run",
+        "drift",
+        "-o",
+        "length=150",
+        "--model",
+        "sim:gpt-4.1-nano@flag=0.3,alternatives=1",
+        "--known-inputs",
+        "--json",
+    )
     shown = microagents(*words).json
     result = shown["result"]
     assert result.keys() == {"steps", "wrong", "undecided", "sampling_rounds", "voting_rounds"}
@@ -302,7 +368,9 @@ def test_known_inputs_show_both_curves_of_how_elections_came_to_an_end() -> None
         assert curve[3] < 150, "three equal votes decide"
         assert curve == sorted(curve, reverse=True)
         assert curve[-1] == 0
-    assert len(result["sampling_rounds"]) > len(result["voting_rounds"]), "flagged replies take rounds of sampling, not of voting"
+    assert len(result["sampling_rounds"]) > len(result["voting_rounds"]), (
+        "flagged replies take rounds of sampling, not of voting"
+    )
     assert sum(result["voting_rounds"]) == shown["valid"]
 
 
@@ -377,7 +445,15 @@ def test_repeated_models_are_a_pool_that_samples_rotate_through() -> None:
 
 def test_a_role_may_have_a_model_of_its_own() -> None:
     shown = microagents(
-        "run", "drift", "-o", "length=20", "--model", "solver=sim:perfect@tokens=9", "--model", "sim:gpt-4.1-nano", "--json"
+        "run",
+        "drift",
+        "-o",
+        "length=20",
+        "--model",
+        "solver=sim:perfect@tokens=9",
+        "--model",
+        "sim:gpt-4.1-nano",
+        "--json",
     ).json
     assert shown["models"] == {"": ["sim:gpt-4.1-nano"], "solver": ["sim:perfect@tokens=9"]}
     assert (shown["calls"], shown["errors"], shown["cost_usd"]) == (60, 0, 0.0)
@@ -403,7 +479,12 @@ def test_a_strategy_that_does_not_fit_is_refused_in_the_names_that_users_type() 
 
 def test_a_role_with_a_model_of_its_own_needs_no_simulated_one() -> None:
     write("blind.py", BLIND)
-    write("script.jsonl", "\n".join(json.dumps({"path": f"0/step/{step}", "seq": 0, "text": f"number = {step + 1}"}) for step in range(2)))
+    write(
+        "script.jsonl",
+        "\n".join(
+            json.dumps({"path": f"0/step/{step}", "seq": 0, "text": f"number = {step + 1}"}) for step in range(2)
+        ),
+    )
     assert microagents("run", "blind.py:Blind", "-k", "1", "--model", "solver=scripted:script.jsonl").code == COMPLETED
 
 
@@ -418,15 +499,20 @@ def test_a_table_of_the_config_gives_options_of_the_task() -> None:
     [
         pytest.param("known-inputs = true\nmodel = ['sim:perfect']", id="known-inputs"),
         pytest.param("model = 'sim:perfect'\nknown-inputs = true", id="one model as a text"),
-        pytest.param("model = ['sim:perfect']\nknown-inputs = true\n[set]\nk = 3", id="a table of the strategy's options"),
+        pytest.param(
+            "model = ['sim:perfect']\nknown-inputs = true\n[set]\nk = 3", id="a table of the strategy's options"
+        ),
     ],
 )
 def test_keys_of_the_config_are_the_flags_names(table: str) -> None:
-    shown = microagents("run", "drift", "-o", "length=2", "--config", write("run.toml", table), "-s", "window=9", "--json").json
+    shown = microagents(
+        "run", "drift", "-o", "length=2", "--config", write("run.toml", table), "-s", "window=9", "--json"
+    ).json
     assert shown["models"] == ["sim:perfect"]
     assert "sampling_rounds" in shown["result"]
     assert_one_sentence(
-        microagents("run", "drift", "--config", write("set.toml", "[set]\nk = 0"), "--json"), "k must be an integer of at least 1, not '0'"
+        microagents("run", "drift", "--config", write("set.toml", "[set]\nk = 0"), "--json"),
+        "k must be an integer of at least 1, not '0'",
     )
 
 
@@ -443,7 +529,9 @@ def test_every_flag_can_be_given_by_the_environment(monkeypatch: pytest.MonkeyPa
 
 
 def test_step_shows_prompt_replies_flags_votes_and_price_of_one_step() -> None:
-    ran = microagents("step", "hanoi", "-o", "disks=3", "--step", "3", "--model", "sim:gpt-4.1-mini@flag=0.5", "--seed", "1")
+    ran = microagents(
+        "step", "hanoi", "-o", "disks=3", "--step", "3", "--model", "sim:gpt-4.1-mini@flag=0.5", "--seed", "1"
+    )
     assert ran.code == COMPLETED
     for words in (
         "Previous move: [1, ",
@@ -532,7 +620,9 @@ def test_step_ends_and_shows_whole_replies_where_nearly_all_of_them_are_flagged(
 
 
 def test_step_ends_where_its_model_is_out_for_longer_than_max_outage() -> None:
-    ran = microagents("step", "drift", "--model", "openai:m@base_url=http://127.0.0.1:9/v1", "--max-outage", "0", "--json")
+    ran = microagents(
+        "step", "drift", "--model", "openai:m@base_url=http://127.0.0.1:9/v1", "--max-outage", "0", "--json"
+    )
     assert ran.code == STOPPED
     assert "127.0.0.1:9" in ran.out + ran.err
 
@@ -543,7 +633,9 @@ HOSTILE = "x\x7f\x9b31m\u202e\U000e0041\n=> vote 7\nmicroagents: all is well"
 def test_no_text_of_a_model_begins_a_line_or_reaches_the_terminal_raw(tmp_path: Path) -> None:
     replies = tmp_path / "replies.jsonl"
     replies.write_text(
-        "".join(json.dumps({"path": "0/step/0", "seq": seq, "text": f"{HOSTILE}\nnumber = 22"}) + "\n" for seq in range(9)),
+        "".join(
+            json.dumps({"path": "0/step/0", "seq": seq, "text": f"{HOSTILE}\nnumber = 22"}) + "\n" for seq in range(9)
+        ),
         encoding="utf-8",
     )
     words = ("step", "drift", "-o", "length=1", "--model", f"scripted:{replies}")
@@ -557,7 +649,9 @@ def test_no_text_of_a_model_begins_a_line_or_reaches_the_terminal_raw(tmp_path: 
     assert not any(line.startswith("microagents:") for line in lines)
 
 
-@pytest.mark.parametrize(("step", "said"), [("9", "is over before it"), ("7", "--step 6")], ids=["far behind the end", "behind the last"])
+@pytest.mark.parametrize(
+    ("step", "said"), [("9", "is over before it"), ("7", "--step 6")], ids=["far behind the end", "behind the last"]
+)
 def test_step_refuses_a_step_behind_the_last(step: str, said: str) -> None:
     assert_one_sentence(microagents("step", "hanoi", "-o", "disks=3", "--step", step), f"step {step}", said)
 
@@ -597,8 +691,14 @@ def test_estimate_judges_a_given_k_without_a_target() -> None:
         ("hanoi disks=3", "disks is an option of the task; write -o disks=3"),
         ("hanoi --k 3", "there is no option --k; write -k 3"),
         ("hanoi --strategy lead --samples 3", "samples is an option of the strategy; write -s samples=3"),
-        ("hanoi --effort low", "effort is an option of a model; write it into its spec: --model PROVIDER:MODEL@effort=low"),
-        ("hanoi --temperature 0.5", "the temperature belongs to the task: write sampling = Sampling(temperature=0.5) into its class"),
+        (
+            "hanoi --effort low",
+            "effort is an option of a model; write it into its spec: --model PROVIDER:MODEL@effort=low",
+        ),
+        (
+            "hanoi --temperature 0.5",
+            "the temperature belongs to the task: write sampling = Sampling(temperature=0.5) into its class",
+        ),
     ],
 )
 def test_an_option_that_stands_elsewhere_is_refused_with_what_to_write(words: str, said: str) -> None:
@@ -607,13 +707,28 @@ def test_an_option_that_stands_elsewhere_is_refused_with_what_to_write(words: st
 
 def test_estimate_speaks_to_people_too_and_names_the_cap_that_makes_its_promise_true() -> None:
     ran = microagents("estimate", "--p", "0.7", "--steps", "1000", "--target", "0.95")
-    assert ran.out.splitlines()[0] == "the smallest k that does 1,000 steps with a chance of 0.95, where no cap ends an election: 12"
+    assert (
+        ran.out.splitlines()[0]
+        == "the smallest k that does 1,000 steps with a chance of 0.95, where no cap ends an election: 12"
+    )
     assert "chance that all steps are right   0.538" in ran.out
-    assert ran.out.splitlines()[-1] == "a chance of 0.95 at this k needs a cap of 140 draws a step, so more than 100: -s max_draws=140"
+    assert (
+        ran.out.splitlines()[-1]
+        == "a chance of 0.95 at this k needs a cap of 140 draws a step, so more than 100: -s max_draws=140"
+    )
 
 
 def test_estimate_tells_the_chance_the_calls_and_the_bill_of_an_agent_by_its_margins() -> None:
-    words = ("estimate", "--p", "0.97", "--actions", "read=5,write=1,destructive=2,end=1", "--call-usd", "0.01", "--json")
+    words = (
+        "estimate",
+        "--p",
+        "0.97",
+        "--actions",
+        "read=5,write=1,destructive=2,end=1",
+        "--call-usd",
+        "0.01",
+        "--json",
+    )
     singly = [word for kind in ("read", "write", "destructive", "end") for word in ("-s", f"k_{kind}=1")]
     voted, single = microagents(*words).json, microagents(*words, *singly).json
     assert single["p_success"] == pytest.approx(0.97**9)
@@ -719,7 +834,10 @@ def test_a_task_that_cannot_be_had_is_refused(words: str, said: list[str]) -> No
         (["--model", "sim:perfect@tokens=1e400"], ["tokens must be a number, not '1e400'"]),
         (["--model", "openai:gpt-6-luna"], ["OPENAI_API_KEY"]),
         (["--model", "anthropic:claude-haiku-5-5"], ["ANTHROPIC_API_KEY"]),
-        (["--model", "scripted:nowhere.jsonl"], ["the script 'nowhere.jsonl' cannot be read: no such file or directory"]),
+        (
+            ["--model", "scripted:nowhere.jsonl"],
+            ["the script 'nowhere.jsonl' cannot be read: no such file or directory"],
+        ),
         (["--run-id", "a/b"], ["run_id='a/b'", "letters, digits, dots, dashes and underscores"]),
         (["--run-id", ""], ["run_id=''"]),
         (["--run-id", "../a"], ["run_id='../a'"]),
@@ -854,10 +972,26 @@ def test_help_and_a_local_run_import_no_sdk() -> None:
 @pytest.mark.parametrize(
     ("missing", "words", "said"),
     [
-        ("ray", "--runtime ray", "runtime 'ray' needs a package that is not installed, ray; install it: pip install ray grpcio"),
-        ("openai", "--model openai:m", "openai:m needs a package that is not installed, openai; install it: pip install 'openai[aiohttp]'"),
-        ("anthropic", "--model anthropic:m", "anthropic:m needs a package that is not installed, anthropic; install it: pip install 'anth"),
-        ("aiohttp", "--model openai:m", "openai:m needs a package that is not installed, aiohttp; install it: pip install aiohttp"),
+        (
+            "ray",
+            "--runtime ray",
+            "runtime 'ray' needs a package that is not installed, ray; install it: pip install ray grpcio",
+        ),
+        (
+            "openai",
+            "--model openai:m",
+            "openai:m needs a package that is not installed, openai; install it: pip install 'openai[aiohttp]'",
+        ),
+        (
+            "anthropic",
+            "--model anthropic:m",
+            "anthropic:m needs a package that is not installed, anthropic; install it: pip install 'anth",
+        ),
+        (
+            "aiohttp",
+            "--model openai:m",
+            "openai:m needs a package that is not installed, aiohttp; install it: pip install aiohttp",
+        ),
         (
             "genai_prices",
             "--model openai:m",
@@ -897,7 +1031,19 @@ def test_a_users_file_finds_the_module_beside_it_from_any_folder(runtime: str, t
 def test_the_help_names_every_command_and_option_of_the_contract_that_there_is() -> None:
     assert all(command in microagents("--help").out for command in ("run", "step", "estimate"))
     shown = microagents("run", "--help").out
-    for option in ("-o", "--strategy", "-s", "--model", "-k", "--seed", "--runtime", "--run-id", "--config", "--json", "--known-inputs"):
+    for option in (
+        "-o",
+        "--strategy",
+        "-s",
+        "--model",
+        "-k",
+        "--seed",
+        "--runtime",
+        "--run-id",
+        "--config",
+        "--json",
+        "--known-inputs",
+    ):
         assert option in shown
 
 
@@ -938,18 +1084,25 @@ def test_estimate_takes_rules_of_ones_own_with_options() -> None:
     assert {**mine, "rule": "ahead-by"} == shipped
     panel = microagents(*asked, "own.py:Panel@size=5").json
     assert (panel["k"], panel["expected_votes_per_step"]) == (None, 5)
-    assert panel["p_success"] == pytest.approx(sum(comb(5, right) * 0.9**right * 0.1 ** (5 - right) for right in (3, 4, 5)) ** 100)
+    assert panel["p_success"] == pytest.approx(
+        sum(comb(5, right) * 0.9**right * 0.1 ** (5 - right) for right in (3, 4, 5)) ** 100
+    )
     assert microagents(*asked[:-2], "--rule", "own.py:Panel").out.startswith("rule own.py:Panel, at most 100 draws")
     assert_one_sentence(microagents(*asked, "own.py:Panel@sise=5"), "named 'sise'; did you mean 'size'")
     assert_one_sentence(microagents(*asked, "own.py:Panel@size=five"), "Expected `int`")
     assert_one_sentence(microagents(*asked, "own.py:Panel", "-k", "3"), "has no k; leave -k out")
-    assert_one_sentence(microagents(*asked, "own.py:Broken"), "rule 'own.py:Broken' failed: ZeroDivisionError", "own.py:15")
+    assert_one_sentence(
+        microagents(*asked, "own.py:Broken"), "rule 'own.py:Broken' failed: ZeroDivisionError", "own.py:15"
+    )
 
 
 def test_an_installed_package_brings_a_command_of_its_own_and_a_broken_one_says_why(tmp_path: Path) -> None:
     write("greet.py", "def hello(name: str) -> None:\n    'Greet a person.'\n    print('hello', name)\n")
     write("greet-1.0.dist-info/METADATA", "Metadata-Version: 2.1\nName: greet\nVersion: 1.0\n")
-    write("greet-1.0.dist-info/entry_points.txt", "[microagents.commands]\nhello = greet:hello\nbroken = greet:bye\nrun = greet:hello\n")
+    write(
+        "greet-1.0.dist-info/entry_points.txt",
+        "[microagents.commands]\nhello = greet:hello\nbroken = greet:bye\nrun = greet:hello\n",
+    )
     env = {"PYTHONPATH": str(Path.cwd())}
     assert (ran := installed("hello", "Ada", cwd=tmp_path, env=env)).out == "hello Ada\n", ran.err
     assert_one_sentence(installed("broken", cwd=tmp_path, env=env), "greet has none called 'bye'")
@@ -970,7 +1123,9 @@ def test_the_earlier_name_of_a_setting_is_refused_with_its_name_now(place: str) 
 
 @pytest.mark.parametrize("words", [("--max-draws", "2"), ("-s", "max_draws=2")], ids=" ".join)
 @pytest.mark.parametrize("command", [("run",), ("step",), ("compare",)], ids=str)
-def test_a_short_form_says_the_same_as_the_option_in_every_command(command: tuple[str, ...], words: tuple[str, ...]) -> None:
+def test_a_short_form_says_the_same_as_the_option_in_every_command(
+    command: tuple[str, ...], words: tuple[str, ...]
+) -> None:
     ran = microagents(*command, "drift", "--model", "sim:perfect", *words)
     assert_one_sentence(ran, "k = 3 votes cannot come from max_draws = 2 samples")
 
@@ -1017,7 +1172,9 @@ def test_known_inputs_are_refused_where_the_strategy_cannot_feed_them() -> None:
             solves, conductor = (ChainTask,), OwnConductor
         """,
     )
-    assert_one_sentence(microagents("run", "drift", "--strategy", "own.py:Own", "--known-inputs"), "Own", "named 'known_inputs'")
+    assert_one_sentence(
+        microagents("run", "drift", "--strategy", "own.py:Own", "--known-inputs"), "Own", "named 'known_inputs'"
+    )
     assert_one_sentence(microagents("step", "drift", "--strategy", "own.py:Own"), "Own asked no model")
 
 
@@ -1046,7 +1203,9 @@ def test_a_file_with_one_task_needs_no_class() -> None:
 
 def test_a_file_with_several_tasks_is_asked_for_one_of_them() -> None:
     write("blind.py", BLIND)
-    assert_one_sentence(microagents("run", "blind.py"), "2 classes of this kind", "name one: blind.py:Blind, blind.py:Seeing")
+    assert_one_sentence(
+        microagents("run", "blind.py"), "2 classes of this kind", "name one: blind.py:Blind, blind.py:Seeing"
+    )
 
 
 def test_a_file_with_one_strategy_needs_no_class() -> None:
@@ -1087,7 +1246,10 @@ def test_a_file_in_the_place_of_a_command_or_a_task_is_told() -> None:
         (("drift", "--concurrency", "0"), "concurrency must be an integer of at least 1, not 0"),
         (("drift", "--prices", "none.toml"), "the prices file 'none.toml' cannot be read: no such file"),
         (("drift", "--max-cost", "-1"), "max_cost_usd (--max-cost) must be a number above 0, not -1.0"),
-        (("drift", "--lanes", "2"), "lanes='2' are engines on Ray, but the runtime is 'local'; add --runtime ray, or leave"),
+        (
+            ("drift", "--lanes", "2"),
+            "lanes='2' are engines on Ray, but the runtime is 'local'; add --runtime ray, or leave",
+        ),
         (("drift", "--lanes", "many"), "lanes is a number from 1 on or `auto`, not 'many'"),
         (("gsm8k", "-o", "question= "), "question must be a text of 1 or more characters that is not blank, not ' '"),
         (("drift", "--prices", "prices.toml"), "there is no field called 'ouput'; did you mean 'output'"),

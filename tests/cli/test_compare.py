@@ -24,7 +24,20 @@ from tests.cli.commands import (
     write,
 )
 
-SMALL = ("compare", "multiplication", "-o", "digits=3", "--strategy", "single-shot", "--strategy", "recursive", "-k", "1", "-k", "2")
+SMALL = (
+    "compare",
+    "multiplication",
+    "-o",
+    "digits=3",
+    "--strategy",
+    "single-shot",
+    "--strategy",
+    "recursive",
+    "-k",
+    "1",
+    "-k",
+    "2",
+)
 ROW = {
     *(
         "strategy",
@@ -44,7 +57,17 @@ ROW = {
         "failed",
         "argmax",
     ),
-    *("calls", "calls_per_input", "tokens", "tokens_per_input", "cost_usd", "cost_per_input", "wall_s", "outcome", "reason"),
+    *(
+        "calls",
+        "calls_per_input",
+        "tokens",
+        "tokens_per_input",
+        "cost_usd",
+        "cost_per_input",
+        "wall_s",
+        "outcome",
+        "reason",
+    ),
 }
 """The keys of a row that scripts rely on."""
 
@@ -57,7 +80,10 @@ def table(ran: Ran) -> list[list[str]]:
 
 def figures(shown: dict[str, Any]) -> list[tuple[Any, ...]]:
     """What does not depend on when it was done."""
-    return [tuple(row[key] for key in ("strategy", "k", "solved", "rate", "undecided", "failed", "argmax")) for row in shown["rows"]]
+    return [
+        tuple(row[key] for key in ("strategy", "k", "solved", "rate", "undecided", "failed", "argmax"))
+        for row in shown["rows"]
+    ]
 
 
 def test_a_comparison_is_a_table_with_a_row_for_each_strategy_and_k() -> None:
@@ -81,7 +107,11 @@ def test_a_comparison_is_a_table_with_a_row_for_each_strategy_and_k() -> None:
     assert [row[:2] for row in rows] == [["single-shot", "-"], ["recursive", "1"], ["recursive", "2"]]
     shown = microagents(*SMALL, "--repeat", "10", "--json").json
     for row, told in zip(rows, shown["rows"], strict=True):
-        assert row[2:5] == [f"{told['solved']} of 10", f"{told['rate']:.1%}", f"{told['low']:.1%} to {told['high']:.1%}"]
+        assert row[2:5] == [
+            f"{told['solved']} of 10",
+            f"{told['rate']:.1%}",
+            f"{told['low']:.1%} to {told['high']:.1%}",
+        ]
         assert row[5:] == [
             *(str(told[key]) for key in ("undecided", "failed", "argmax")),
             f"{told['calls_per_input']:,.1f}",
@@ -95,7 +125,18 @@ def test_a_comparison_is_a_table_with_a_row_for_each_strategy_and_k() -> None:
 
 def test_the_table_is_aligned_and_fits_120_columns() -> None:
     ran = microagents(
-        *("compare", "multiplication", "-o", "digits=1", "--strategy", "self-consistency", "--strategy", "recursive", "--repeat", "100")
+        *(
+            "compare",
+            "multiplication",
+            "-o",
+            "digits=1",
+            "--strategy",
+            "self-consistency",
+            "--strategy",
+            "recursive",
+            "--repeat",
+            "100",
+        )
     )
     lines = ran.out.split("\n\n")[1].splitlines()
     assert len({len(line) for line in lines}) == 1
@@ -107,7 +148,12 @@ def test_as_json_a_comparison_is_one_object() -> None:
     assert (ran.code, ran.err) == (COMPLETED, "")
     shown = ran.json
     assert shown.keys() == {"outcome", "reason", "task", "options", "models", "seed", "repeat", "rows", "recorded_at"}
-    assert (shown["task"], shown["models"], shown["seed"], shown["repeat"]) == ("multiplication", ["sim:gpt-4.1-mini"], 7, 4)
+    assert (shown["task"], shown["models"], shown["seed"], shown["repeat"]) == (
+        "multiplication",
+        ["sim:gpt-4.1-mini"],
+        7,
+        4,
+    )
     assert shown["options"] == {"digits": 3, "by": None, "instance": 0}
     assert [row.keys() for row in shown["rows"]] == [ROW] * 3
     assert [microagents("show", row["run_id"], "--json").json["inputs_done"] for row in shown["rows"]] == [4, 4, 4]
@@ -121,7 +167,9 @@ def test_the_same_command_again_answers_at_once_and_buys_nothing() -> None:
     assert (again.code, bought.sent) == (first.code, [])
     (line,) = [line for line in again.out.splitlines() if line not in first.out]
     assert re.fullmatch(r"answered from runs of [-0-9]{10} [:0-9]{5}; --run-id NAME begins another", line)
-    assert microagents(*words, "--strategy", "single-shot", "--strategy", "maker", "--json").json["recorded_at"] is None, "maker is new"
+    assert (
+        microagents(*words, "--strategy", "single-shot", "--strategy", "maker", "--json").json["recorded_at"] is None
+    ), "maker is new"
 
 
 def test_where_code_cannot_tell_the_table_says_so_and_shows_what_is_completed() -> None:
@@ -147,7 +195,9 @@ def test_inputs_that_fail_are_counted_and_the_first_is_named() -> None:
                 return super().statement()
         """,
     )
-    ran = microagents("compare", "brittle.py:Brittle", "-o", "digits=1", "--strategy", "single-shot", "--repeat", "4", "--run-id", "b")
+    ran = microagents(
+        "compare", "brittle.py:Brittle", "-o", "digits=1", "--strategy", "single-shot", "--repeat", "4", "--run-id", "b"
+    )
     assert ran.code == COMPLETED
     assert table(ran)[1][6] == "1"
     assert "b-single-shot: of 4 inputs 1 failed, the others are completed; input 2: " in ran.out
@@ -155,7 +205,9 @@ def test_inputs_that_fail_are_counted_and_the_first_is_named() -> None:
     assert "or repeat with another --run-id to do all inputs anew\n" in ran.out
 
 
-@pytest.mark.parametrize("words", [("study", "worded.py", "errors"), ("compare", "worded.py", "--repeat", "2")], ids=["study", "compare"])
+@pytest.mark.parametrize(
+    "words", [("study", "worded.py", "errors"), ("compare", "worded.py", "--repeat", "2")], ids=["study", "compare"]
+)
 def test_another_prompt_is_refused_with_the_remedies_that_the_command_has(words: tuple[str, ...]) -> None:
     worded = """
         from microagents import Prompt
@@ -198,7 +250,10 @@ def test_a_failure_of_the_whole_comparison_ends_with_1_and_one_sentence() -> Non
     ("words", "said"),
     [
         (["-k", "0"], ["strategy 'recursive': k must be"]),
-        (["--strategy", "seqcv"], ["seqcv solves documents, and multiplication is a problem; its own strategy is recursive"]),
+        (
+            ["--strategy", "seqcv"],
+            ["seqcv solves documents, and multiplication is a problem; its own strategy is recursive"],
+        ),
         (["-s", "depth"], ["-s 'depth' is not of the form NAME=VALUE"]),
         (["-o", "digit=3"], ["'digit'; did you mean 'digits'"]),
         (["--max-cost", "0"], ["max_cost_usd (--max-cost) must be a number above 0, not 0.0"]),
@@ -236,7 +291,10 @@ def test_ctrl_c_saves_with_130_and_the_same_command_goes_on_to_the_same_figures(
     assert ran.code == INTERRUPTED
     assert [row[:2] for row in table(ran)[1:]] == [["single-shot", "-"], ["recursive", "1"], ["recursive", "2"]]
     assert table(ran)[3][3:5] == ["-", "-"]
-    assert "interrupted in recursive k=2 (row 3 of 3); all decisions so far are kept; the same command continues" in ran.out
+    assert (
+        "interrupted in recursive k=2 (row 3 of 3); all decisions so far are kept; the same command continues"
+        in ran.out
+    )
     again, bought = shopping(*words, "--json")
     assert (again.code, figures(again.json)) == (COMPLETED, figures(whole))
     assert 0 < len(bought.sent) < third
@@ -248,7 +306,11 @@ def test_progress_names_the_row_that_goes_on(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr("microagents.runs.driver.conducting.PROGRESS_EVERY_S", 0.001)
     ran = microagents(*SMALL, "--repeat", "5", "--model", "sim:gpt-4.1-mini@latency=0.05", "--json")
     named = [line.partition(": ")[0] for line in ran.err.splitlines()]
-    assert list(dict.fromkeys(named)) == ["single-shot (row 1 of 3)", "recursive k=1 (row 2 of 3)", "recursive k=2 (row 3 of 3)"]
+    assert list(dict.fromkeys(named)) == [
+        "single-shot (row 1 of 3)",
+        "recursive k=1 (row 2 of 3)",
+        "recursive k=2 (row 3 of 3)",
+    ]
 
 
 def test_a_config_and_the_environment_name_what_is_compared() -> None:
@@ -268,7 +330,9 @@ def test_a_config_and_the_environment_name_what_is_compared() -> None:
 def test_with_a_file_of_inputs_every_row_does_these_and_the_same_command_finds_them() -> None:
     write("items.jsonl", '{"a": 123, "b": 45}\n\n{"a": 7, "b": 8}\n{"digits": 3}\n')
     words = ("compare", "multiplication", "--inputs", "items.jsonl", "-k", "2", "--model", "sim:perfect", "--json")
-    strategies = [word for name in ("maker", "recursive", "self-consistency", "single-shot") for word in ("--strategy", name)]
+    strategies = [
+        word for name in ("maker", "recursive", "self-consistency", "single-shot") for word in ("--strategy", name)
+    ]
     ran, bought = shopping(*words, *strategies)
     assert ran.code == COMPLETED
     assert (ran.json["repeat"], ran.json["options"]) == (3, {"by": None, "instance": 0})
@@ -301,7 +365,11 @@ def test_a_chain_is_compared_with_its_baselines_in_one_table() -> None:
 # -- options of one row, and pictures --------------------------------------------------------------------------------------------------
 
 STORIES = ("compare", "word-problems", "--model", "sim:perfect@alternatives=1", "--repeat", "3")
-CHAINS = [word for each in ("aot@transitions=0", "aot@transitions=1", "cot", "aot+cot@transitions=1") for word in ("--strategy", each)]
+CHAINS = [
+    word
+    for each in ("aot@transitions=0", "aot@transitions=1", "cot", "aot+cot@transitions=1")
+    for word in ("--strategy", each)
+]
 
 
 def test_a_row_may_have_options_of_its_own() -> None:
@@ -349,6 +417,8 @@ def test_a_picture_that_cannot_be_written_is_refused_before_anything_is_asked() 
 def test_the_mean_f1_of_questions_with_words_is_told_below_the_table() -> None:
     write("said.jsonl", '{"path": "0/answer", "seq": 0, "text": "{\\"answer\\": \\"the old water mill\\"}"}')
     write("lines.jsonl", '{"question": "Where?", "context": "Mills are old.", "answer": "the old mill"}')
-    ran = microagents("compare", "multi-hop", "--inputs", "lines.jsonl", "--model", "scripted:said.jsonl", "--strategy", "single-shot")
+    ran = microagents(
+        "compare", "multi-hop", "--inputs", "lines.jsonl", "--model", "scripted:said.jsonl", "--strategy", "single-shot"
+    )
     assert ran.code == COMPLETED
     assert "mean F1 of the answers: single-shot 0.800" in ran.out

@@ -33,7 +33,16 @@ LARGE = Account(
     errors=12,
     outage="the model's provider answered 'busy': " + "too many requests " * 20 + "\x1b[2J\n",
 )
-MANY = Account(steps=15_000, inputs=100_000, inputs_done=999, inputs_failed=1, decided=15_000, votes=45_000, valid=45_000, calls=45_100)
+MANY = Account(
+    steps=15_000,
+    inputs=100_000,
+    inputs_done=999,
+    inputs_failed=1,
+    decided=15_000,
+    votes=45_000,
+    valid=45_000,
+    calls=45_100,
+)
 DOCUMENT = Account(steps=3, total_steps=9, samples=88, valid=88, calls=90)
 
 
@@ -64,7 +73,9 @@ def displayed(monkeypatch: pytest.MonkeyPatch) -> Displayed:
 
 @pytest.mark.parametrize("title", ["hanoi", "a/very/long/path/to/a/file/of/tasks/dates.py:Dates"])
 @pytest.mark.parametrize("account", [SMALL, LARGE, MANY, DOCUMENT], ids=["small", "large", "many", "document"])
-def test_no_line_of_the_live_display_is_wider_than_80_columns(displayed: Displayed, account: Account, title: str) -> None:
+def test_no_line_of_the_live_display_is_wider_than_80_columns(
+    displayed: Displayed, account: Account, title: str
+) -> None:
     lines = displayed(account, title)
     assert max(map(cell_len, lines)) <= 80
     assert all(line.isprintable() for line in lines)
@@ -102,7 +113,15 @@ def test_a_price_says_how_much_of_it_is_simulated(specs: list[str], shown: str) 
 
 
 @pytest.mark.parametrize(
-    "words", [("step", "drift"), ("list",), ("show", "r"), ("show", "r", "0/step/0"), ("show", "tree"), ("run", "drift", "-o", "length=1")]
+    "words",
+    [
+        ("step", "drift"),
+        ("list",),
+        ("show", "r"),
+        ("show", "r", "0/step/0"),
+        ("show", "tree"),
+        ("run", "drift", "-o", "length=1"),
+    ],
 )
 def test_every_command_that_prints_a_price_calls_a_simulated_one_simulated(words: tuple[str, ...]) -> None:
     microagents("run", "drift", "-o", "length=2", "--run-id", "r")
@@ -114,7 +133,16 @@ def test_every_command_that_prints_a_price_calls_a_simulated_one_simulated(words
 
 def result(account: Account, **fields: object) -> Result:
     settings = Settings(models={"": ("openai:x",)}, run_id="r")
-    given = {"outcome": "completed", "reason": None, "value": None, "run_id": "r", "task": "t", "strategy": "maker", "k": 3, **fields}
+    given = {
+        "outcome": "completed",
+        "reason": None,
+        "value": None,
+        "run_id": "r",
+        "task": "t",
+        "strategy": "maker",
+        "k": 3,
+        **fields,
+    }
     return Result(settings=settings, account=account, journal=None, **{"wall_s": 1.0, **given})  # type: ignore[arg-type]
 
 
@@ -127,7 +155,9 @@ def voting(account: Account, **fields: object) -> str | None:
 
 
 def test_the_summary_tells_of_calls_that_did_not_go_as_they_should() -> None:
-    account = Account(steps=1, calls=20, repeated={"straggler": 1, "busy": 12}, unanswered=5, estimated_usd=0.25, unmeasured=1)
+    account = Account(
+        steps=1, calls=20, repeated={"straggler": 1, "busy": 12}, unanswered=5, estimated_usd=0.25, unmeasured=1
+    )
     assert rows_of(account)["calls"] == (
         "13 repeated (busy 12, straggler 1); 5 cancelled or timed out, for which the cost has an estimate of $0.25; "
         "1 reply of unknown length, not flagged as too_long"
@@ -137,15 +167,21 @@ def test_the_summary_tells_of_calls_that_did_not_go_as_they_should() -> None:
 
 def test_the_summary_warns_of_timeouts_above_one_percent_of_the_samples() -> None:
     many = Account(steps=1, calls=250, valid=180, flagged={"malformed": 20}, repeated={"timeout": 3, "busy": 50})
-    assert rows_of(many)["timeouts"].startswith("3 calls timed out for 200 samples: slow answers are being selected out")
-    assert "timeouts" not in rows_of(Account(steps=1, calls=250, valid=180, flagged={"malformed": 20}, repeated={"timeout": 2, "busy": 50}))
+    assert rows_of(many)["timeouts"].startswith(
+        "3 calls timed out for 200 samples: slow answers are being selected out"
+    )
+    assert "timeouts" not in rows_of(
+        Account(steps=1, calls=250, valid=180, flagged={"malformed": 20}, repeated={"timeout": 2, "busy": 50})
+    )
 
 
 def test_a_result_has_a_short_repr_and_a_table_for_notebooks() -> None:
     shown = result(Account(steps=7, total_steps=7, decided=7, calls=9), task="<b>", value={"a": "<i>"})
     assert repr(shown) == "<Result of run r: completed, <b>, 7 of 7 steps, 9 calls>"
     cells = re.findall(r"<tr><th>(.*?)</th><td[^>]*>(.*?)</td></tr>", shown._repr_html_())
-    assert [tuple(map(html.unescape, row)) for row in cells] == [tuple(line.split(maxsplit=1)) for line in str(shown).splitlines()]
+    assert [tuple(map(html.unescape, row)) for row in cells] == [
+        tuple(line.split(maxsplit=1)) for line in str(shown).splitlines()
+    ]
     assert "<i>" not in shown._repr_html_()
 
 
@@ -157,12 +193,36 @@ def test_a_slow_run_tells_its_steps_by_the_hour() -> None:
 @pytest.mark.parametrize(
     ("unit", "account", "said"),
     [
-        ("step", Account(steps=7, decided=7, checked=7, errors=0), "7 decisions, all checked by the task's own oracle: none wrong"),
-        ("step", Account(steps=7, decided=7, checked=3, errors=2), "7 decisions, 3 of them checked by the task's own oracle: 2 WRONG"),
-        ("problem", Account(steps=7, checked=1, errors=1), "only the final answer checked by the task's own check: 1 WRONG"),
-        ("problem", Account(steps=7, inputs=4, checked=4, errors=0), "only 4 final answers checked by the task's own check: none wrong"),
-        ("subtask", Account(steps=3, checked=1, errors=1), "only the final text checked by the checks of the brief: 1 FAILED"),
-        ("step", Account(steps=7, decided=7, errors=0), "7 decisions, some checked by the task's own oracle: none wrong"),
+        (
+            "step",
+            Account(steps=7, decided=7, checked=7, errors=0),
+            "7 decisions, all checked by the task's own oracle: none wrong",
+        ),
+        (
+            "step",
+            Account(steps=7, decided=7, checked=3, errors=2),
+            "7 decisions, 3 of them checked by the task's own oracle: 2 WRONG",
+        ),
+        (
+            "problem",
+            Account(steps=7, checked=1, errors=1),
+            "only the final answer checked by the task's own check: 1 WRONG",
+        ),
+        (
+            "problem",
+            Account(steps=7, inputs=4, checked=4, errors=0),
+            "only 4 final answers checked by the task's own check: none wrong",
+        ),
+        (
+            "subtask",
+            Account(steps=3, checked=1, errors=1),
+            "only the final text checked by the checks of the brief: 1 FAILED",
+        ),
+        (
+            "step",
+            Account(steps=7, decided=7, errors=0),
+            "7 decisions, some checked by the task's own oracle: none wrong",
+        ),
     ],
 )
 def test_the_summary_says_how_much_was_checked_and_by_what(unit: str, account: Account, said: str) -> None:
@@ -171,7 +231,9 @@ def test_the_summary_says_how_much_was_checked_and_by_what(unit: str, account: A
 
 def test_the_summary_tells_the_share_of_cached_input() -> None:
     account = Account(steps=1, calls=20, input_tokens=2000, cached_tokens=1500, cache_write_tokens=100)
-    assert rows_of(account)["cached"] == "75.0% of 2,000 input tokens read from the provider's cache, 5.0% written into it"
+    assert (
+        rows_of(account)["cached"] == "75.0% of 2,000 input tokens read from the provider's cache, 5.0% written into it"
+    )
     assert "cached" not in rows_of(Account(steps=1, calls=20, input_tokens=2000))
 
 
@@ -217,5 +279,7 @@ def test_a_great_number_of_tries_is_a_power_of_ten() -> None:
 
 def test_a_tree_in_which_all_agreed_counts_its_problems_and_samples() -> None:
     rows = microagents("run", "multiplication", "-o", "digits=2", "-k", "1", "--run-id", "r").rows
-    assert re.search(r": (\d+) of \1 problems, only the final answer checked by the task's own check: none wrong$", rows["completed"])
+    assert re.search(
+        r": (\d+) of \1 problems, only the final answer checked by the task's own check: none wrong$", rows["completed"]
+    )
     assert re.match(r"recursive: \d+ samples; \d+ calls, 0 red-flagged$", rows["how"])

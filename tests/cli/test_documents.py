@@ -86,10 +86,17 @@ def segment(text: str = "a line", mode: str = "continue") -> Segment:
     return Segment(justify="", text=text, status="ongoing", mode="override" if mode == "override" else "continue")
 
 
-def draft(agent: int, outcome: SegmentOutcome, votes: str, *, reason: str = "it is wrong", mode: str = "continue") -> SegmentRecord:
+def draft(
+    agent: int, outcome: SegmentOutcome, votes: str, *, reason: str = "it is wrong", mode: str = "continue"
+) -> SegmentRecord:
     """A segment with a vote of each agent: + for, - against, ? without a valid judgement."""
     validations = [
-        ValidationRecord(agent=number, passes=None if each == "?" else each == "+", reason=reason, missing="flagged" if each == "?" else "")
+        ValidationRecord(
+            agent=number,
+            passes=None if each == "?" else each == "+",
+            reason=reason,
+            missing="flagged" if each == "?" else "",
+        )
         for number, each in enumerate(votes)
     ]
     return SegmentRecord(agent=agent, outcome=outcome, segment=segment(mode=mode), validations=validations)
@@ -167,13 +174,27 @@ def test_of_many_objections_the_last_to_discarded_segments_are_kept() -> None:
     rounds = [[draft(0, "failed", "---"), draft(1, "passed", "++-")] for _ in range(20)]
     lines = drawn(subtask(state="writing", rounds=rounds))
     assert sum("it is wrong" in line for line in lines) == MAX_OBJECTIONS
-    assert [line.split(":")[0].strip() for line in lines if "approve" in line] == ["round 17", "round 18", "round 19", "round 20"]
+    assert [line.split(":")[0].strip() for line in lines if "approve" in line] == [
+        "round 17",
+        "round 18",
+        "round 19",
+        "round 20",
+    ]
     assert lines[-1].strip() == "and 36 more segments with objections; --json has them all"
 
 
 def test_refused_splits_and_rankings_are_shown() -> None:
-    rankings = [RankRecord(agent=0, best=1), RankRecord(agent=2, best=1), RankRecord(agent=1, best=None), RankRecord(agent=None, best=0)]
-    lines = drawn(subtask(state="done", refused_splits=["the subtasks are 1", "the subtasks are 1", "the\nend"], rankings=rankings))
+    rankings = [
+        RankRecord(agent=0, best=1),
+        RankRecord(agent=2, best=1),
+        RankRecord(agent=1, best=None),
+        RankRecord(agent=None, best=0),
+    ]
+    lines = drawn(
+        subtask(
+            state="done", refused_splits=["the subtasks are 1", "the subtasks are 1", "the\nend"], rankings=rankings
+        )
+    )
     assert [line.strip() for line in lines[2:]] == [
         "split refused 2 times: the subtasks are 1",
         "split refused: the end",
@@ -185,7 +206,12 @@ def test_refused_splits_and_rankings_are_shown() -> None:
 def test_a_document_has_samples_and_subtasks_and_no_votes_or_steps() -> None:
     ran = wrote()
     shown = microagents("show", "r", "--json").json
-    assert (shown["unit"], shown["decided"], shown["votes_per_step"], shown["samples"]) == ("subtask", 0, None, shown["valid"])
+    assert (shown["unit"], shown["decided"], shown["votes_per_step"], shown["samples"]) == (
+        "subtask",
+        0,
+        None,
+        shown["valid"],
+    )
     assert ran.rows["how"].startswith(f"seqcv: {shown['samples']} samples; {shown['calls']} calls, ")
     assert ": 1 of 1 subtasks, " in ran.rows["completed"]
     for word in ("decision", "step", "vote"):
@@ -193,9 +219,15 @@ def test_a_document_has_samples_and_subtasks_and_no_votes_or_steps() -> None:
 
 
 def test_parts_below_a_depth_are_counted() -> None:
-    parts = [subtask(f"write/part/{number}", state=state) for number, state in ((1, "done"), (2, "done"), (3, "waiting"))]
+    parts = [
+        subtask(f"write/part/{number}", state=state) for number, state in ((1, "done"), (2, "done"), (3, "waiting"))
+    ]
     lines = drawn(subtask(state="split"), *parts, depth=0)
-    assert [line.strip() for line in lines] == ["split    whole  the objective of write", "depth 0", "+3 parts: 2 done, 1 waiting"]
+    assert [line.strip() for line in lines] == [
+        "split    whole  the objective of write",
+        "depth 0",
+        "+3 parts: 2 done, 1 waiting",
+    ]
 
 
 def test_what_models_write_reaches_the_terminal_neither_raw_nor_at_full_length() -> None:
@@ -218,7 +250,10 @@ def test_names_of_agents_are_short_where_that_tells_them_apart() -> None:
 def test_show_draws_a_document_and_gives_all_of_it_as_json() -> None:
     assert wrote().code == COMPLETED
     lines = microagents("show", "r").out.partition("\n\n")[2].splitlines()
-    assert lines == ["done     whole  Write 3 lines.", "         depth 0; 3 rounds; by perfect, approved by 2, 2, 2 of 2"]
+    assert lines == [
+        "done     whole  Write 3 lines.",
+        "         depth 0; 3 rounds; by perfect, approved by 2, 2, 2 of 2",
+    ]
     assert microagents("show", "r").rows["result"].startswith("a text of 21 characters, 6 words; checks FAILED: short;")
     (record,) = microagents("show", "r", "--json").json["solution"]["subtasks"]
     assert (record["state"], len(record["rounds"])) == ("done", 3)
@@ -298,7 +333,9 @@ async def test_the_text_grows_in_the_part_file_and_callbacks_get_the_same_record
 async def test_another_process_that_closes_the_journal_takes_nothing_from_the_writer() -> None:
     """The reads during a run must not release the writer's locks."""
     enough, walls = asyncio.Event(), []
-    close = "import sqlite3; db = sqlite3.connect('runs/r.sqlite'); db.execute('SELECT * FROM run').fetchall(); db.close()"
+    close = (
+        "import sqlite3; db = sqlite3.connect('runs/r.sqlite'); db.execute('SELECT * FROM run').fetchall(); db.close()"
+    )
 
     def look(_: Struct) -> bool:
         walls.append(is_there("runs/r.sqlite-wal"))
@@ -341,7 +378,10 @@ def test_the_text_is_written_into_the_output_and_the_summary_says_so(journal: tu
     assert ran.code == COMPLETED
     assert contents("lines.txt") == TEXT
     assert not list(Path.cwd().glob("lines.txt.*"))
-    assert ran.rows["result"] == f"{Path.cwd() / 'lines.txt'}, 21 characters, 6 words; checks FAILED: short; checks not made: links"
+    assert (
+        ran.rows["result"]
+        == f"{Path.cwd() / 'lines.txt'}, 21 characters, 6 words; checks FAILED: short; checks not made: links"
+    )
 
 
 def test_the_output_has_the_mode_of_any_new_file() -> None:
@@ -366,7 +406,10 @@ def test_an_output_that_exists_is_kept_and_nothing_is_started() -> None:
     ran = wrote()
     assert (ran.code, ran.out) == (WRONG_USAGE, "")
     (sentence,) = ran.err.splitlines()
-    assert f"the output '{Path.cwd() / 'lines.txt'}' exists; it was kept, and nothing was started; move it away" in sentence
+    assert (
+        f"the output '{Path.cwd() / 'lines.txt'}' exists; it was kept, and nothing was started; move it away"
+        in sentence
+    )
     assert contents("lines.txt") == "mine"
     assert not list(Path.cwd().glob("runs/*"))
 
@@ -379,7 +422,9 @@ def test_a_folder_that_cannot_be_written_is_refused_before_the_start(folder: str
     assert not list(Path.cwd().glob("runs/*"))
 
 
-@pytest.mark.parametrize("how", [("run", "lines.py:Lines", "--model", TWO[0], "--model", TWO[1], "--run-id", "r"), ("resume", "r")])
+@pytest.mark.parametrize(
+    "how", [("run", "lines.py:Lines", "--model", TWO[0], "--model", TWO[1], "--run-id", "r"), ("resume", "r")]
+)
 def test_a_completed_run_writes_its_output_again_only_if_it_is_missing(how: tuple[str, ...]) -> None:
     wrote()
     Path("lines.txt").write_text("corrected by hand", encoding="utf-8")
@@ -448,7 +493,9 @@ def test_two_inputs_with_one_output_are_refused() -> None:
 
 def test_a_comparison_writes_no_output() -> None:
     models = [word for each in TWO for word in ("--model", each)]
-    ran = microagents("compare", "lines.py:Lines", *models, "--strategy", "seqcv", "--strategy", "single-shot", "--run-id", "c")
+    ran = microagents(
+        "compare", "lines.py:Lines", *models, "--strategy", "seqcv", "--strategy", "single-shot", "--run-id", "c"
+    )
     assert ran.code == COMPLETED, ran.err
     assert not Path("lines.txt").exists()
 
@@ -458,7 +505,9 @@ async def test_in_python_the_result_names_the_output() -> None:
     result = await run(task, models=TWO, run_id="r")
     assert result.outputs == (Path.cwd() / "lines.txt",)
     assert (await resume("r")).outputs == result.outputs
-    assert structs.replace(result, outputs=()).as_json() == {key: value for key, value in result.as_json().items() if key != "outputs"}
+    assert structs.replace(result, outputs=()).as_json() == {
+        key: value for key, value in result.as_json().items() if key != "outputs"
+    }
     with pytest.raises(InvalidUsage, match="exists; it was kept"):
         await run(task, models=TWO, run_id="another")
 

@@ -35,7 +35,18 @@ def test_a_line_gives_a_variable(line: str, variables: dict[str, str]) -> None:
 
 @pytest.mark.parametrize(
     "line",
-    ["secret", "=secret", "1A=secret", 'A="secret', "A='secret' b", "A=se'cret", "A=${secret}", 'A="$secret"', 'A="secret\\n"', "A=s\0e"],
+    [
+        "secret",
+        "=secret",
+        "1A=secret",
+        'A="secret',
+        "A='secret' b",
+        "A=se'cret",
+        "A=${secret}",
+        'A="$secret"',
+        'A="secret\\n"',
+        "A=s\0e",
+    ],
 )
 def test_a_line_of_another_form_is_refused_by_its_number_and_never_shown(line: str) -> None:
     Path(".env").write_text(f"\n{line}\n", encoding="utf-8")

@@ -14,7 +14,17 @@ import pytest
 
 from tests.cli.commands import COMPLETED, WRONG_USAGE, Ran, microagents, write
 
-NOISY = ("drift", "-o", "length=12", "--model", "sim:perfect@error=0.4,flag=0.3,price_out=1", "-k", "2", "--run-id", "r")
+NOISY = (
+    "drift",
+    "-o",
+    "length=12",
+    "--model",
+    "sim:perfect@error=0.4,flag=0.3,price_out=1",
+    "-k",
+    "2",
+    "--run-id",
+    "r",
+)
 STALEMATE = ("drift", "--model", "sim:perfect@error=0.02,alternatives=1", "-s", "max_draws=3", "--run-id", "r")
 
 
@@ -66,7 +76,9 @@ def test_parquet_holds_the_same_rows() -> None:
 
 
 @pytest.mark.parametrize("form", [("--format", "parquet"), ()])
-def test_without_pyarrow_parquet_is_refused_with_what_to_install(form: tuple[str, ...], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_pyarrow_parquet_is_refused_with_what_to_install(
+    form: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("microagents.cli.commands.export.find_spec", lambda _: None)
     microagents("run", *NOISY)
     assert_refused(microagents("export", "r", *form, "--output", "r.parquet"), "pip install pyarrow")
@@ -76,7 +88,13 @@ def test_without_pyarrow_parquet_is_refused_with_what_to_install(form: tuple[str
 def test_what_was_undecided_says_by_whom_and_when_it_was_settled() -> None:
     (path,) = microagents("run", *STALEMATE, "--json").json["undecided_at"]
     last = exported()[-1]
-    assert (last["path"], last["outcome"], last["value"], last["votes"], last["other_votes"]) == (path, "undecided", None, 3, None)
+    assert (last["path"], last["outcome"], last["value"], last["votes"], last["other_votes"]) == (
+        path,
+        "undecided",
+        None,
+        3,
+        None,
+    )
     microagents("decide", "r", path, '{"number": 5}')
     microagents("resume", "r", "--on-undecided", "leader")
     rows = {row["path"]: row for row in exported()}
@@ -99,7 +117,9 @@ def test_of_many_inputs_each_row_names_its_input() -> None:
 def test_an_existing_file_is_kept_and_a_folder_that_is_not_there_is_named() -> None:
     microagents("run", *NOISY)
     Path("mine.csv").write_text("mine", encoding="utf-8")
-    assert_refused(microagents("export", "r", "--format", "csv", "--output", "mine.csv"), "'mine.csv' exists; it was kept")
+    assert_refused(
+        microagents("export", "r", "--format", "csv", "--output", "mine.csv"), "'mine.csv' exists; it was kept"
+    )
     assert Path("mine.csv").read_text(encoding="utf-8") == "mine"
     assert_refused(microagents("export", "r", "--output", "nowhere/r.jsonl"), "'nowhere/r.jsonl' cannot be written")
     assert_refused(microagents("export", "nobody"), "there is no run 'nobody'")

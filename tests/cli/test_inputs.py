@@ -147,7 +147,16 @@ def test_an_option_from_a_file_holds_for_every_line_and_is_kept_once() -> None:
     write("quoted.py", "from microagents.tasks.drift import Drift\n\nclass Quoted(Drift):\n    text: str\n")
     write("text.txt", "a word " * 500)
     ran = microagents(
-        "run", "quoted.py:Quoted", *PERFECT, "-o", "text=@text.txt", "--inputs", walks([2, 3, 4]), "--run-id", "quoted", "--json"
+        "run",
+        "quoted.py:Quoted",
+        *PERFECT,
+        "-o",
+        "text=@text.txt",
+        "--inputs",
+        walks([2, 3, 4]),
+        "--run-id",
+        "quoted",
+        "--json",
     )
     assert ran.code == COMPLETED
     with closing(sqlite3.connect("runs/quoted.sqlite")) as db:
@@ -203,7 +212,9 @@ def test_a_failed_input_is_done_again_alone_and_from_where_it_failed(which: tupl
     ran, bought = shopping("resume", "stones", *which, "--json")
     assert (ran.code, ran.json["failed_inputs"]) == (COMPLETED, [])
     assert {sample.split("/step/")[0] for sample in bought.sent} == {"1"}
-    assert min(int(sample.split()[0].rpartition("/")[2]) for sample in bought.sent) >= 3, "three steps were decided before"
+    assert min(int(sample.split()[0].rpartition("/")[2]) for sample in bought.sent) >= 3, (
+        "three steps were decided before"
+    )
     whole = microagents("run", "brittle.py:Brittle", "--inputs", "items.jsonl", *PERFECT, "--json").json
     assert (ran.json["result"], digests(ran.json)) == (whole["result"], digests(whole))
     assert microagents("show", "stones", "--verify").code == COMPLETED
@@ -243,7 +254,17 @@ def test_where_one_is_undecided_that_decides_the_exit_code() -> None:
     """,
     )
     given = items([{"length": 5}, {"length": 6, "brittle": True}, {"length": 9}])
-    words = ("--model", "sim:perfect@alternatives=1,flag=0", "-s", "max_draws=3", "--inputs", given, "--run-id", "both", "--json")
+    words = (
+        "--model",
+        "sim:perfect@alternatives=1,flag=0",
+        "-s",
+        "max_draws=3",
+        "--inputs",
+        given,
+        "--run-id",
+        "both",
+        "--json",
+    )
     ran = microagents("run", "both.py:Brittle", *words)
     assert (ran.code, ran.json["outcome"]) == (UNDECIDED, "undecided")
     assert [(each["input"], each["outcome"]) for each in ran.json["failed_inputs"]] == [(1, "failed"), (2, "undecided")]
@@ -310,7 +331,9 @@ def test_a_run_that_is_killed_comes_to_the_end_that_it_comes_to_undisturbed() ->
     assert len(done) == shown["inputs_done"]
     ran, bought = shopping("resume", "killed", "--json")
     assert (ran.code, ran.json["result"], digests(ran.json)) == (COMPLETED, right["result"], digests(right))
-    assert not done.intersection(int(sample.partition("/")[0]) for sample in bought.sent), "what was completed is not done again"
+    assert not done.intersection(int(sample.partition("/")[0]) for sample in bought.sent), (
+        "what was completed is not done again"
+    )
     assert microagents("show", "killed", "--verify").code == COMPLETED
 
 
@@ -321,7 +344,9 @@ def test_streamed_results_are_printed_as_their_inputs_end_and_not_again() -> Non
     assert ran.code == COMPLETED
     assert [line["result"] for line in sorted(lines, key=lambda line: line["input"])] == right["result"]
     assert {(line["outcome"], line["reason"]) for line in lines} == {("completed", None)}
-    assert [line["input"] for line in lines].index(1) < [line["input"] for line in lines].index(3), "a walk of one step ends before thirty"
+    assert [line["input"] for line in lines].index(1) < [line["input"] for line in lines].index(3), (
+        "a walk of one step ends before thirty"
+    )
     assert "12 of 12 inputs" in ran.err
 
 
@@ -353,7 +378,12 @@ def test_a_failed_or_undecided_input_is_streamed_with_its_reason() -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "said"), [(("--inputs", "items.jsonl", "--json"), "give one of them"), ((), "and this is one task"), (("--json",), "--json")]
+    ("words", "said"),
+    [
+        (("--inputs", "items.jsonl", "--json"), "give one of them"),
+        ((), "and this is one task"),
+        (("--json",), "--json"),
+    ],
 )
 def test_streaming_is_refused_where_nothing_can_be_streamed(words: tuple[str, ...], said: str) -> None:
     walks()
@@ -363,8 +393,21 @@ def test_streaming_is_refused_where_nothing_can_be_streamed(words: tuple[str, ..
 
 
 def test_a_reader_that_leaves_ends_the_run_in_order() -> None:
-    words = [COMMAND, "run", "drift", "--model", "sim:perfect@latency=0.01", "--concurrency", "1", "--inputs", walks([1] * 9), "--stream"]
-    with subprocess.Popen([*words, "--run-id", "r"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+    words = [
+        COMMAND,
+        "run",
+        "drift",
+        "--model",
+        "sim:perfect@latency=0.01",
+        "--concurrency",
+        "1",
+        "--inputs",
+        walks([1] * 9),
+        "--stream",
+    ]
+    with subprocess.Popen(
+        [*words, "--run-id", "r"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
         assert process.stdout is not None
         process.stdout.readline()
         process.stdout.close()
@@ -404,7 +447,9 @@ def test_a_completed_run_answers_from_its_journal() -> None:
 
 def test_decisions_are_read_in_the_order_of_inputs() -> None:
     result = run_sync([Drift(length=2) for _ in range(12)], models="sim:perfect")
-    assert [path for path, _ in result.decisions()] == [f"{number}/step/{step}" for number in range(12) for step in range(2)]
+    assert [path for path, _ in result.decisions()] == [
+        f"{number}/step/{step}" for number in range(12) for step in range(2)
+    ]
 
 
 # -- the same experiment -----------------------------------------------------------------------------------------------------------------
@@ -413,15 +458,23 @@ def test_decisions_are_read_in_the_order_of_inputs() -> None:
 @pytest.mark.parametrize(
     ("changed", "said"),
     [
-        ([5, 4, 7], ['input 1 of this run was started as {"length":3}, now it is {"length":4}', "line 2 of 'items.jsonl'"]),
-        ([5, 3, 7, 8], ['input 3 of this run was started as nothing, now it is {"length":8}', "line 4 of 'items.jsonl'"]),
+        (
+            [5, 4, 7],
+            ['input 1 of this run was started as {"length":3}, now it is {"length":4}', "line 2 of 'items.jsonl'"],
+        ),
+        (
+            [5, 3, 7, 8],
+            ['input 3 of this run was started as nothing, now it is {"length":8}', "line 4 of 'items.jsonl'"],
+        ),
         ([5, 3], ['input 2 of this run was started as {"length":7}, now it is nothing']),
         ([5], ['input 1 of this run was started as {"length":3}, now it is nothing']),
         ([5, 5, 5], ['input 1 of this run was started as {"length":3}, now it is {"length":5}']),
     ],
     ids=["another", "one more", "one less", "one alone", "all alike"],
 )
-def test_other_inputs_under_the_same_name_are_refused_by_the_first_that_differs(changed: list[int], said: list[str]) -> None:
+def test_other_inputs_under_the_same_name_are_refused_by_the_first_that_differs(
+    changed: list[int], said: list[str]
+) -> None:
     words = ("run", "drift", *PERFECT, "--run-id", "r", "--inputs")
     microagents(*words, walks([5, 3, 7]))
     before = Path("runs/r.sqlite").read_bytes()
@@ -432,7 +485,9 @@ def test_other_inputs_under_the_same_name_are_refused_by_the_first_that_differs(
 def test_blank_lines_are_counted_where_a_line_is_named() -> None:
     microagents("run", "drift", *PERFECT, "--run-id", "r", "--inputs", walks([5, 3]))
     Path("items.jsonl").write_text('{"length": 5}\n\n\n{"length": 4}\n', encoding="utf-8")
-    assert_one_sentence(microagents("run", "drift", *PERFECT, "--run-id", "r", "--inputs", "items.jsonl"), "input 1 ", "line 4 of")
+    assert_one_sentence(
+        microagents("run", "drift", *PERFECT, "--run-id", "r", "--inputs", "items.jsonl"), "input 1 ", "line 4 of"
+    )
 
 
 def test_inputs_may_be_changed_and_added_on_purpose_but_not_taken_away() -> None:
@@ -443,7 +498,9 @@ def test_inputs_may_be_changed_and_added_on_purpose_but_not_taken_away() -> None
     assert {sample.split()[0] for sample in bought.sent} == {"1/step/3", "2/step/0", "2/step/1"}
     assert microagents("resume", "r", "--json").json["result"] == ran.json["result"]
     assert microagents("show", "r", "--verify").code == COMPLETED
-    assert_one_sentence(microagents(*words, walks([5, 4])), "was started with 3 inputs, now there are 2; nothing was changed")
+    assert_one_sentence(
+        microagents(*words, walks([5, 4])), "was started with 3 inputs, now there are 2; nothing was changed"
+    )
 
 
 def test_what_an_input_gave_before_it_was_changed_is_not_taken_for_what_it_gives() -> None:
@@ -464,7 +521,9 @@ def test_a_list_of_inputs_is_another_run_than_one_task() -> None:
         ((*listed[:-1], "alone"), "one task, now it is a list of"),
         ((*alone[:-1], "listed"), "a list of inputs, now it is one"),
     ):
-        assert_one_sentence(microagents("run", "drift", *PERFECT, *words), f"this run was started with {said}", "nothing was changed")
+        assert_one_sentence(
+            microagents("run", "drift", *PERFECT, *words), f"this run was started with {said}", "nothing was changed"
+        )
 
 
 # -- what is no input ----------------------------------------------------------------------------------------------------------------------
@@ -481,7 +540,10 @@ def test_a_list_of_inputs_is_another_run_than_one_task() -> None:
         (b'{"length": 2}\n\xff{}\n', ["line 2 of 'items.jsonl' is no JSON:"]),
         (b"[" * 100_000, ["line 1 of 'items.jsonl' is no JSON:"]),
         (b'{"length": 2}\n{"lenght": 2}\n', ["line 2 of 'items.jsonl'", "'lenght'; did you mean 'length'?"]),
-        (b'{"length": 2}\n\n{"length": 0}\n', ["line 3 of 'items.jsonl': length must be an integer of at least 1, not 0"]),
+        (
+            b'{"length": 2}\n\n{"length": 0}\n',
+            ["line 3 of 'items.jsonl': length must be an integer of at least 1, not 0"],
+        ),
         (b'{"length": "many"}\n', ["line 1 of 'items.jsonl': length must be an integer of at least 1, not 'many'"]),
     ],
 )
@@ -499,14 +561,17 @@ def test_a_file_that_cannot_be_read_is_refused(file: str) -> None:
 def test_an_option_that_a_line_lacks_is_named() -> None:
     write("needy.py", "from microagents.tasks.drift import Drift\n\nclass Needy(Drift):\n    text: str\n")
     listed = items([{"text": "a"}, {}])
-    assert_one_sentence(microagents("run", "needy.py:Needy", *PERFECT, "--inputs", listed), "line 2 of 'items.jsonl' needs text")
+    assert_one_sentence(
+        microagents("run", "needy.py:Needy", *PERFECT, "--inputs", listed), "line 2 of 'items.jsonl' needs text"
+    )
 
 
 @pytest.mark.parametrize("number", ["3", "-1", "100"])
 def test_an_input_that_is_not_there_is_refused(number: str) -> None:
     brittle()
     assert_one_sentence(
-        microagents("resume", "stones", "--input", number), f"there is no input {number} in run stones: it has inputs 0 to 2"
+        microagents("resume", "stones", "--input", number),
+        f"there is no input {number} in run stones: it has inputs 0 to 2",
     )
 
 

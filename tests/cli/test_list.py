@@ -2,27 +2,57 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from microagents.cli.commands.list import _lines
 from tests.cli.commands import microagents
 
 RUNS = [
-    ["r", "completed", "2026-11-22 08:47", "drift: 3 of 3 steps", "sim:perfect", "9 calls", "$0.00 simulated", "none wrong"],
-    ["multiplication-20261122-085924-c3764d2c", "cut off", "", "mine: 0 steps", "openai:x +2", "1 calls", "cost unknown", "not checked"],
+    [
+        "r",
+        "completed",
+        "2026-11-22 08:47",
+        "drift: 3 of 3 steps",
+        "sim:perfect",
+        "9 calls",
+        "$0.00 simulated",
+        "none wrong",
+    ],
+    [
+        "multiplication-20261122-085924-c3764d2c",
+        "cut off",
+        "",
+        "mine: 0 steps",
+        "openai:x +2",
+        "1 calls",
+        "cost unknown",
+        "not checked",
+    ],
     ["broken", "'runs/broken.sqlite' is not a journal, or it is damaged (file is not a database)"],
 ]
 """Cells of two runs, and of one that cannot be read."""
 
 
 def test_a_run_is_listed_with_its_date_model_price_and_wrong_decisions() -> None:
-    run = microagents("run", "hanoi", "-o", "disks=5", "--model", "sim:gpt-4.1-nano@hard=0.1", "--run-id", "r", "--json").json
+    run = microagents(
+        "run", "hanoi", "-o", "disks=5", "--model", "sim:gpt-4.1-nano@hard=0.1", "--run-id", "r", "--json"
+    ).json
     line = microagents("list").out
-    for said in ("r  completed  20", "hanoi: 31 of 31 steps", "sim:gpt-4.1-nano  ", " simulated  ", f"{run['errors']} WRONG"):
+    for said in (
+        "r  completed  20",
+        "hanoi: 31 of 31 steps",
+        "sim:gpt-4.1-nano  ",
+        " simulated  ",
+        f"{run['errors']} WRONG",
+    ):
         assert said in line
     assert run["errors"] > 0
 
 
 def test_of_a_pool_the_first_model_and_the_number_of_others_is_listed() -> None:
-    microagents("run", "drift", "-o", "length=2", "--model", "sim:perfect@tokens=9", "--model", "sim:o3-mini", "--run-id", "r")
+    microagents(
+        "run", "drift", "-o", "length=2", "--model", "sim:perfect@tokens=9", "--model", "sim:o3-mini", "--run-id", "r"
+    )
     assert "  sim:perfect +1  " in microagents("list").out
 
 
@@ -42,3 +72,19 @@ def test_at_80_columns_no_line_is_wider_and_nothing_is_left_out() -> None:
 def test_only_runs_that_cannot_be_read_are_listed_too() -> None:
     assert list(_lines(RUNS[2:], 200)) == ["  ".join(RUNS[2])]
     assert list(_lines([], 80)) == []
+
+
+def test_a_folder_whose_name_is_too_long_gets_one_sentence() -> None:
+    folder = "x" * 300
+    for words in (("list",), ("run", "hanoi", "-o", "disks=2", "--model", "sim:perfect"), ("show", "a")):
+        ran = microagents(*words, "--runs-dir", folder)
+        assert (ran.code in (2, 3), ran.err.count("\n"), "Traceback" in ran.err) == (True, 1, False), ran
+
+
+def test_a_journal_that_a_full_disk_left_empty_says_how_to_begin_its_run() -> None:
+    Path("runs").mkdir()
+    Path("runs/r.sqlite").touch()
+    for command in ("show", "resume", "export"):
+        ran = microagents(command, "r")
+        assert (ran.code, "`microagents run TASK ... --run-id r` begins the run in it" in ran.err) == (2, True), ran
+    assert microagents("run", "hanoi", "-o", "disks=2", "--model", "sim:perfect", "--run-id", "r").code == 0

@@ -51,7 +51,16 @@ NOISY = ("--model", "sim:perfect@error=0.4,flag=0.1,latency=0.002,sigma=1,price_
 STEPWISE = ("drift", "-o", "length=30", *NOISY, "--no-speculate")
 SLOW = ("drift", "-o", "length=1", "--model", "sim:perfect@latency=0.7,sigma=0", "-k", "2")
 """Two calls that are in flight for so long that much can happen meanwhile."""
-QUICK = ("drift", "-o", "length=30", "--model", "sim:perfect@error=0.4,flag=0.1,price_out=1", "-k", "2", "--no-speculate")
+QUICK = (
+    "drift",
+    "-o",
+    "length=30",
+    "--model",
+    "sim:perfect@error=0.4,flag=0.1,price_out=1",
+    "-k",
+    "2",
+    "--no-speculate",
+)
 STALEMATE = ("drift", "-o", "length=60", "--model", "sim:perfect@error=0.02,alternatives=1", "-s", "max_draws=3")
 """Undecided wherever one of three replies is wrong."""
 EXPERT = "sim:perfect@tokens=9"
@@ -197,7 +206,9 @@ def test_a_run_that_is_over_answers_again_without_a_call_and_to_the_letter(more:
         *(pytest.param(case, "run", 2, marks=pytest.mark.slow) for case in CASES if case != "own strategy"),
     ],
 )
-def test_a_killed_run_comes_to_the_same_end_and_buys_nothing_that_was_recorded_again(case: str, again: str, kills: int) -> None:
+def test_a_killed_run_comes_to_the_same_end_and_buys_nothing_that_was_recorded_again(
+    case: str, again: str, kills: int
+) -> None:
     words, random = CASES[case], Random(f"{case} {again}")
     begin = ("run", *words, "--run-id", "killed", "--json")
     go_on = begin if again == "run" else ("resume", "killed", "--json")
@@ -212,7 +223,11 @@ def test_a_killed_run_comes_to_the_same_end_and_buys_nothing_that_was_recorded_a
         shown = show("killed")
         assert shown["outcome"] == "cut off"
         assert sent + len(sitting.sent) <= shown["calls"] + shown["lost_in_flight"]
-        sent, lost, calls = sent + len(sitting.sent), lost + len(sitting.sent) - (shown["calls"] - calls), shown["calls"]
+        sent, lost, calls = (
+            sent + len(sitting.sent),
+            lost + len(sitting.sent) - (shown["calls"] - calls),
+            shown["calls"],
+        )
         decided = {path for (path,) in rows_of("killed", "SELECT path FROM decisions WHERE outcome <> 'undecided'")}
         samples = kept("killed")
         command = go_on
@@ -243,7 +258,9 @@ def test_so_can_one_that_was_killed_before_its_first_page_was_whole() -> None:
     # What SQLite leaves beside the file until then: a file without pages is to be gone back to.
     magic, no_records, salt, no_pages = bytes.fromhex("d9d505f920a163d7"), bytes(4), bytes(4), bytes(4)
     sector, page = (512).to_bytes(4), (4096).to_bytes(4)
-    Path("runs/early.sqlite-journal").write_bytes((magic + no_records + salt + no_pages + sector + page).ljust(512, b"\0"))
+    Path("runs/early.sqlite-journal").write_bytes(
+        (magic + no_records + salt + no_pages + sector + page).ljust(512, b"\0")
+    )
     assert microagents("run", *STEPWISE, "--run-id", "early").code == COMPLETED
 
 
@@ -260,7 +277,11 @@ def cut_off(db: sqlite3.Connection, *statements: str) -> None:
 
 @pytest.mark.parametrize(
     "words",
-    [("show", "cut"), ("resume", "cut", "--max-calls", "999"), ("run", *STEPWISE, "--run-id", "cut", "--max-calls", "999")],
+    [
+        ("show", "cut"),
+        ("resume", "cut", "--max-calls", "999"),
+        ("run", *STEPWISE, "--run-id", "cut", "--max-calls", "999"),
+    ],
     ids=lambda words: words[0],
 )
 def test_a_transaction_that_was_cut_off_without_a_write_ahead_log_is_rolled_back(words: tuple[str, ...]) -> None:
@@ -286,7 +307,9 @@ DRAINED = {
 """Runs that drop no guess, so that every call that was sent is needed."""
 
 
-@pytest.mark.parametrize("case", [name if name == "step by step" else pytest.param(name, marks=pytest.mark.slow) for name in DRAINED])
+@pytest.mark.parametrize(
+    "case", [name if name == "step by step" else pytest.param(name, marks=pytest.mark.slow) for name in DRAINED]
+)
 def test_ctrl_c_waits_for_the_calls_in_flight_and_none_is_bought_twice(case: str) -> None:
     words = DRAINED[case]
     with Sitting("run", *words, "--run-id", "stopped") as sitting:
@@ -320,7 +343,18 @@ def test_ctrl_c_ends_a_run_that_guesses_wrong_with_every_call_accounted_for() ->
 
 
 def test_ctrl_c_buys_no_call_that_only_waited_for_its_turn() -> None:
-    words = ("drift", "-o", "length=60", "--model", "sim:perfect@latency=0.01,sigma=0", "-k", "2", "--known-inputs", "--concurrency", "2")
+    words = (
+        "drift",
+        "-o",
+        "length=60",
+        "--model",
+        "sim:perfect@latency=0.01,sigma=0",
+        "-k",
+        "2",
+        "--known-inputs",
+        "--concurrency",
+        "2",
+    )
     with Sitting("run", *words, "--run-id", "stopped", "--json") as sitting:
         sitting.until_sent(10)
         ran = sitting.end(signal.SIGINT)
@@ -363,7 +397,9 @@ def test_a_second_ctrl_c_leaves_at_once_and_the_run_goes_on_later() -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "work"), [(("compare", "drift"), "comparison"), (("study", "drift", "errors"), "study")], ids=["compare", "study"]
+    ("words", "work"),
+    [(("compare", "drift"), "comparison"), (("study", "drift", "errors"), "study")],
+    ids=["compare", "study"],
 )
 def test_a_second_ctrl_c_names_the_same_command_where_it_has_many_runs(words: tuple[str, ...], work: str) -> None:
     said = left_at_once(*words, "-o", "length=1", "--model", "sim:perfect@latency=60")
@@ -384,7 +420,9 @@ def test_ctrl_c_while_modules_are_imported_ends_the_command_without_a_word(comma
         sys.meta_path.insert(0, Interrupting())
         """)
     )
-    ran = subprocess.run([*command, "list"], env={**os.environ, "PYTHONPATH": str(tmp_path)}, capture_output=True, check=False)
+    ran = subprocess.run(
+        [*command, "list"], env={**os.environ, "PYTHONPATH": str(tmp_path)}, capture_output=True, check=False
+    )
     assert (ran.returncode, ran.stdout, ran.stderr) == (INTERRUPTED, b"", b"")
 
 
@@ -401,11 +439,15 @@ def test_sigterm_saves_at_once_and_the_run_goes_on_later() -> None:
 
 
 @pytest.mark.parametrize(
-    "words", [("-k", "5"), ("--model", "sim:perfect"), ("-o", "length=9"), ("-s", "max_draws=9")], ids=lambda words: words[0]
+    "words",
+    [("-k", "5"), ("--model", "sim:perfect"), ("-o", "length=9"), ("-s", "max_draws=9")],
+    ids=lambda words: words[0],
 )
 def test_an_option_of_the_experiment_is_refused_with_the_command_that_changes_it(words: tuple[str, ...]) -> None:
     microagents("run", *QUICK, "--max-calls", "9", "--run-id", "kept")
-    assert_one_sentence(microagents("resume", "kept", *words), "microagents run TASK ... --run-id kept --accept-change FIELD")
+    assert_one_sentence(
+        microagents("resume", "kept", *words), "microagents run TASK ... --run-id kept --accept-change FIELD"
+    )
     assert "--model" not in microagents("resume", "--help").out
 
 
@@ -423,13 +465,19 @@ def test_an_option_of_the_experiment_is_refused_with_the_command_that_changes_it
     ],
     ids=["calls", "cost", "tokens", "time", "own strategy"],
 )
-def test_a_limit_stops_a_run_and_a_higher_one_takes_it_on(case: str, limit: tuple[str, str], higher: tuple[str, str]) -> None:
+def test_a_limit_stops_a_run_and_a_higher_one_takes_it_on(
+    case: str, limit: tuple[str, str], higher: tuple[str, str]
+) -> None:
     words = CASES[case]
     ran, first = shopping("run", *words, "--run-id", "limited", *limit)
     assert (ran.code, ran.err) == (STOPPED, "")
     assert ran.rows["why"].startswith(f"{' '.join(limit)} is reached")
     assert "; all decisions so far are kept; resume " in ran.rows["why"]
-    doubled = {"--max-calls": " --max-calls 80", "--max-cost": " --max-cost 0.04", "--max-tokens": " --max-tokens 18000"}
+    doubled = {
+        "--max-calls": " --max-calls 80",
+        "--max-cost": " --max-cost 0.04",
+        "--max-tokens": " --max-tokens 18000",
+    }
     assert ran.rows["go on"] == f"microagents resume limited{doubled.get(limit[0], '')}"
     shown = show("limited")
     assert (shown["outcome"], shown["calls"]) == ("stopped", len(first.sent))
@@ -450,7 +498,8 @@ def test_a_limit_that_is_reached_still_holds_and_buys_nothing(again: tuple[str, 
 
 def test_the_limit_of_calls_is_that_of_all_sittings() -> None:
     calls = [
-        microagents("run", *STEPWISE, "--run-id", "limited", "--max-calls", limit, "--json").json["calls"] for limit in ("20", "40", "60")
+        microagents("run", *STEPWISE, "--run-id", "limited", "--max-calls", limit, "--json").json["calls"]
+        for limit in ("20", "40", "60")
     ]
     assert calls == [20, 40, 60]
 
@@ -489,10 +538,17 @@ def test_a_limit_of_cost_without_a_price_says_what_to_do_and_is_lifted() -> None
     )
     words = ("drift", "-o", "length=3", "--model", "unpriced.py:count", "--run-id", "free")
     ran = microagents("run", *words, "--max-cost", "1", "--json")
-    assert_one_sentence(ran, "the price of 'unpriced.py:count' is unknown, so --max-cost 1 cannot be kept", "@price_in=", "--prices FILE")
+    assert_one_sentence(
+        ran,
+        "the price of 'unpriced.py:count' is unknown, so --max-cost 1 cannot be kept",
+        "@price_in=",
+        "--prices FILE",
+    )
     assert not [*Path("runs").glob("*.sqlite")]
     assert microagents("run", *words, "--max-calls", "3").code == STOPPED
-    assert_one_sentence(microagents("resume", "free", "--max-cost", "1"), "so --max-cost 1 cannot be kept; lift the limit")
+    assert_one_sentence(
+        microagents("resume", "free", "--max-cost", "1"), "so --max-cost 1 cannot be kept; lift the limit"
+    )
     assert microagents("resume", "free", "--max-calls", "inf").code == COMPLETED
 
 
@@ -636,7 +692,9 @@ def test_a_persons_decision_takes_the_run_on_and_is_marked_as_a_persons() -> Non
     assert shown["outcome"] == "completed"
     assert shown["settled_at"][path] == "person"
     assert shown["errors"] == 1, "5 is wrong by the task's own oracle"
-    assert rows_of("stuck", f"SELECT outcome, value FROM decisions WHERE path = '{path}'") == [("person", '{"number":5}')]
+    assert rows_of("stuck", f"SELECT outcome, value FROM decisions WHERE path = '{path}'") == [
+        ("person", '{"number":5}')
+    ]
     assert f"{path} by person" in microagents("show", "stuck").rows["marked"]
     assert microagents("show", "stuck", "--verify").code == COMPLETED
 
@@ -655,15 +713,21 @@ def test_a_person_may_think_again_until_the_run_goes_on() -> None:
         assert microagents("decide", "stuck", path, f'{{"number": {number}}}').code == COMPLETED
     microagents("resume", "stuck", "--on-undecided", "leader")
     assert rows_of("stuck", f"SELECT value FROM decisions WHERE path = '{path}'") == [('{"number":6}',)]
-    assert_one_sentence(microagents("decide", "stuck", path, '{"number": 7}'), f"'{path}' is not undecided", "no election is undecided")
+    assert_one_sentence(
+        microagents("decide", "stuck", path, '{"number": 7}'), f"'{path}' is not undecided", "no election is undecided"
+    )
 
 
-@pytest.mark.parametrize("path", ["0/step/0", "0/step/59", "1/step/0", "0/step", "step", "", "%s/", " %s", "%s/undecided"])
+@pytest.mark.parametrize(
+    "path", ["0/step/0", "0/step/59", "1/step/0", "0/step", "step", "", "%s/", " %s", "%s/undecided"]
+)
 def test_only_what_is_undecided_can_be_decided(path: str) -> None:
     undecided = stalemate()
     path = path.replace("%s", undecided)
     before = contents()
-    assert_one_sentence(microagents("decide", "stuck", path, '{"number": 5}'), f"{path!r} is not undecided", f"undecided is {undecided}")
+    assert_one_sentence(
+        microagents("decide", "stuck", path, '{"number": 5}'), f"{path!r} is not undecided", f"undecided is {undecided}"
+    )
     assert contents() == before
 
 
@@ -692,7 +756,9 @@ def test_a_person_decides_by_a_reply_that_a_model_could_have_given(value: str, s
 
 
 def test_a_run_that_there_is_not_cannot_be_decided() -> None:
-    assert_one_sentence(microagents("decide", "nowhere", "0/step/0", '{"number": 5}'), "there is no run 'nowhere'", "microagents list")
+    assert_one_sentence(
+        microagents("decide", "nowhere", "0/step/0", '{"number": 5}'), "there is no run 'nowhere'", "microagents list"
+    )
 
 
 @pytest.mark.parametrize("word", ["", "wait", "leadr", "openai", "sim:perfct"])
@@ -703,7 +769,9 @@ def test_a_word_for_the_undecided_that_says_nothing_is_refused(command: tuple[st
     assert_one_sentence(microagents(*command, "--on-undecided", word), repr(word.removeprefix("sim:")))
 
 
-@pytest.mark.parametrize("words", [("--on-undecided", "sim:perfct"), ("--on-undecided", "openai:x")], ids=lambda words: words[1])
+@pytest.mark.parametrize(
+    "words", [("--on-undecided", "sim:perfct"), ("--on-undecided", "openai:x")], ids=lambda words: words[1]
+)
 def test_a_resume_that_is_refused_leaves_the_run_as_it_was(words: tuple[str, ...]) -> None:
     path = stalemate()
     before = show("stuck")
@@ -714,7 +782,9 @@ def test_a_resume_that_is_refused_leaves_the_run_as_it_was(words: tuple[str, ...
 
 
 def test_a_run_that_ended_in_order_has_lost_no_call() -> None:
-    microagents("run", "drift", "--model", "sim:perfect@error=0.5,alternatives=1,flag=0.9", "-k", "9", "--run-id", "stuck")
+    microagents(
+        "run", "drift", "--model", "sim:perfect@error=0.5,alternatives=1,flag=0.9", "-k", "9", "--run-id", "stuck"
+    )
     assert microagents("resume", "stuck", "--json").json["lost_in_flight"] == 0
 
 
@@ -744,7 +814,9 @@ def test_list_shows_every_run_of_a_folder() -> None:
     ran = microagents("list")
     assert (ran.code, ran.err) == (COMPLETED, "")
     over, stuck, killed = ran.out.splitlines()
-    assert re.match(rf"over    completed  \S+ \S+  drift: 30 of 30 steps +sim:perfect  {show('over')['calls']:,} calls", over)
+    assert re.match(
+        rf"over    completed  \S+ \S+  drift: 30 of 30 steps +sim:perfect  {show('over')['calls']:,} calls", over
+    )
     assert re.match(r"stuck   undecided  \S+ \S+  drift: ", stuck)
     assert re.match(r"killed  cut off    \S+ \S+  drift: 0 ", killed)
 
@@ -852,8 +924,14 @@ def test_a_run_that_goes_on_is_not_called_damaged(monkeypatch: pytest.MonkeyPatc
 @pytest.mark.parametrize(
     ("statement", "said"),
     [
-        ("""UPDATE decision SET value = '{"number":1}' WHERE key = (SELECT max(key) FROM decision)""", "decisions_sha256 is recorded as"),
-        ("DELETE FROM decision WHERE key = (SELECT max(key) FROM decision)", "decided is recorded as 30, its rows make 29"),
+        (
+            """UPDATE decision SET value = '{"number":1}' WHERE key = (SELECT max(key) FROM decision)""",
+            "decisions_sha256 is recorded as",
+        ),
+        (
+            "DELETE FROM decision WHERE key = (SELECT max(key) FROM decision)",
+            "decided is recorded as 30, its rows make 29",
+        ),
     ],
 )
 def test_verify_finds_a_row_that_was_changed(statement: str, said: str) -> None:
@@ -1003,7 +1081,13 @@ def test_what_a_run_bought_before_its_users_code_failed_is_not_bought_again_once
 def test_another_margin_is_refused_unless_it_is_meant() -> None:
     stalemate()
     words, before = ("run", *STALEMATE, "--run-id", "stuck"), show("stuck")
-    assert_one_sentence(microagents(*words, "-k", "1"), "strategy.k=3", "now it is 1", "--accept-change strategy.k", "nothing was changed")
+    assert_one_sentence(
+        microagents(*words, "-k", "1"),
+        "strategy.k=3",
+        "now it is 1",
+        "--accept-change strategy.k",
+        "nothing was changed",
+    )
     assert show("stuck") == before
     ran = microagents(*words, "-k", "1", "--accept-change", "strategy.k", "--json")
     assert (ran.code, ran.json["steps"], ran.json["settled_at"]) == (COMPLETED, 60, {})
@@ -1060,7 +1144,15 @@ def test_what_is_done_where_nothing_is_decided_can_be_given_by_the_environment(m
     assert_one_sentence(microagents("run", *STALEMATE), "nobody")
 
 
-TORN = ("drift", "-o", "length=30", "-k", "6", "--model", "sim:perfect@error=0.02,hard=0.2,hard_error=0.5,alternatives=1,price_out=1")
+TORN = (
+    "drift",
+    "-o",
+    "length=30",
+    "-k",
+    "6",
+    "--model",
+    "sim:perfect@error=0.02,hard=0.2,hard_error=0.5,alternatives=1,price_out=1",
+)
 LADDER = ("-s", "p=.95", "-s", "false_alarms=1", "-s", "max_draws=14", "--run-id", "climbed")
 
 
@@ -1080,3 +1172,30 @@ def test_with_a_higher_cap_the_vote_of_a_step_is_held_again_and_its_failed_rungs
     rows = dict(rows_of("climbed", "SELECT path, outcome FROM decisions"))
     assert rows[f"{path}/lookahead"] == "contested"
     assert microagents("show", "climbed", "--verify").code == COMPLETED
+
+
+def test_a_kill_in_the_first_moments_leaves_a_small_limit_to_go_on_with() -> None:
+    """What was allotted and may have been sent counts at its most, but never at more than the limit."""
+    words = (
+        "run",
+        "hanoi",
+        "-o",
+        "disks=3",
+        "--model",
+        "sim:gpt-4.1-mini@latency=0.5,sigma=0",
+        "--run-id",
+        "a",
+        "--max-cost",
+        "0.05",
+    )
+    for _ in range(3):
+        with Sitting(*words) as sitting:
+            sitting.until_sent(1)
+            sitting.end(signal.SIGKILL)
+    left = json.loads(microagents("show", "a", "--json").out)
+    assert 0 < left["unsettled_usd"] <= 0.05
+    assert left["calls"] == 0
+    ran = microagents("resume", "a", "--forget-unsettled")
+    assert (ran.code, "no longer counted: " in ran.err) == (COMPLETED, True), ran
+    shown = microagents("show", "a", "--verify")
+    assert (shown.code, "unsettled calls from" in shown.out) == (0, True)

@@ -52,7 +52,9 @@ def test_on_a_terminal_it_asks(answer: str, is_removed: bool) -> None:  # noqa: 
     person, terminal = pty.openpty()
     try:
         os.write(person, f"{answer}\n".encode())
-        ran = subprocess.run([COMMAND, "rm", "r"], stdin=terminal, capture_output=True, text=True, check=False, timeout=WAIT_S)
+        ran = subprocess.run(
+            [COMMAND, "rm", "r"], stdin=terminal, capture_output=True, text=True, check=False, timeout=WAIT_S
+        )
     finally:
         os.close(person)
         os.close(terminal)

@@ -23,7 +23,9 @@ def test_it_prints_its_addresses_serves_a_run_and_ends_cleanly_with_ctrl_c() -> 
         assert process.stdout is not None
         line = json.loads(process.stdout.readline())
         spec = f"openai:m@base_url={line['openai']},price_in=1,price_out=1"
-        result = microagents("run", "drift", "-o", "length=5", "--model", spec, "-k", "1", "--no-speculate", "--json").json
+        result = microagents(
+            "run", "drift", "-o", "length=5", "--model", spec, "-k", "1", "--no-speculate", "--json"
+        ).json
         process.send_signal(signal.SIGINT)
         out, err = process.communicate(timeout=WAIT_S)
     assert (result["outcome"], result["errors"]) == ("completed", 0)
@@ -35,7 +37,9 @@ def test_it_prints_its_addresses_serves_a_run_and_ends_cleanly_with_ctrl_c() -> 
 
 def test_a_printed_request_is_understood_by_a_server_in_each_of_its_three_forms() -> None:
     task = ("hanoi", "-o", "disks=3")
-    shown = microagents("step", *task, "--step", "1", "--model", "openai:gpt-6-luna", "--request", "--json", env={"OPENAI_API_KEY": ""})
+    shown = microagents(
+        "step", *task, "--step", "1", "--model", "openai:gpt-6-luna", "--request", "--json", env={"OPENAI_API_KEY": ""}
+    )
     command = [COMMAND, "serve", *task, "--model", "sim:perfect", "--port", "0", "--json"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
         assert process.stdout is not None
@@ -43,7 +47,10 @@ def test_a_printed_request_is_understood_by_a_server_in_each_of_its_three_forms(
         programs = {"curl": ["bash", "-c"], "openai": [sys.executable, "-c"], "anthropic": [sys.executable, "-c"]}
         sent = {
             name: subprocess.run(
-                [*programs[name], text.replace(f"http://127.0.0.1:{SERVE_PORT}", url)], check=True, capture_output=True, timeout=WAIT_S
+                [*programs[name], text.replace(f"http://127.0.0.1:{SERVE_PORT}", url)],
+                check=True,
+                capture_output=True,
+                timeout=WAIT_S,
             ).stdout.decode()
             for name, text in shown.json.items()
         }
@@ -65,7 +72,9 @@ def test_a_process_of_its_own_answers_the_questions_of_every_strategy_for_proble
             except ModelUnavailable as error:
                 ended[name] = str(error)
         process.send_signal(signal.SIGINT)
-    assert "no instructions" not in ended.pop("swarm"), "the reply is known, though the expert of the task does not know the question"
+    assert "no instructions" not in ended.pop("swarm"), (
+        "the reply is known, though the expert of the task does not know the question"
+    )
     assert ended == dict.fromkeys(ended, "completed")
 
 

@@ -17,7 +17,17 @@ from microagents.runs.inspection.decision import NOTHING_ASKED, inspect_decision
 from tests.cli.commands import COMPLETED, WRONG_USAGE, microagents, write
 from tests.cli.test_resuming import ASIDE
 
-NOISY = ("drift", "-o", "length=12", "--model", "sim:perfect@error=0.4,flag=0.3,price_out=1", "-k", "2", "--run-id", "r")
+NOISY = (
+    "drift",
+    "-o",
+    "length=12",
+    "--model",
+    "sim:perfect@error=0.4,flag=0.3,price_out=1",
+    "-k",
+    "2",
+    "--run-id",
+    "r",
+)
 STALEMATE = ("drift", "--model", "sim:perfect@error=0.02,alternatives=1", "-s", "max_draws=3", "--run-id", "r")
 EVEN = ("drift", "--model", "sim:perfect@error=0.4,alternatives=1", "-k", "9", "--max-draws", "13", "--run-id", "r")
 EXPERT = "sim:perfect@tokens=9"
@@ -52,10 +62,22 @@ def test_every_step_is_shown_with_the_prompt_it_was_asked_and_all_its_samples_an
 
 def test_a_person_sees_prompt_replies_flags_votes_and_a_simulated_price() -> None:
     microagents("run", *NOISY)
-    path = next(f"0/step/{at}" for at in range(12) if {None, "malformed"} <= {each["flag"] for each in shown(f"0/step/{at}")["replies"]})
+    path = next(
+        f"0/step/{at}"
+        for at in range(12)
+        if {None, "malformed"} <= {each["flag"] for each in shown(f"0/step/{at}")["replies"]}
+    )
     ran = microagents("show", "r", path)
     assert (ran.code, ran.err) == (COMPLETED, "")
-    for said in (f"{path}: system prompt", "user prompt", "Number: ", "RED FLAG malformed: ", "=> vote {", "(text not kept)", " simulated"):
+    for said in (
+        f"{path}: system prompt",
+        "user prompt",
+        "Number: ",
+        "RED FLAG malformed: ",
+        "=> vote {",
+        "(text not kept)",
+        " simulated",
+    ):
         assert said in ran.out
 
 
@@ -82,7 +104,9 @@ def test_the_journal_keeps_the_texts_that_the_user_wants(keep: str, kept: set[bo
         assert not {each["agrees"] for each in replies if each["text"] is None} & kept
 
 
-@pytest.mark.parametrize("words", [("--known-inputs",), ("--no-speculate",), ("--inputs", "items.jsonl")], ids=lambda words: words[0])
+@pytest.mark.parametrize(
+    "words", [("--known-inputs",), ("--no-speculate",), ("--inputs", "items.jsonl")], ids=lambda words: words[0]
+)
 def test_the_prompt_is_rebuilt_in_every_mode(words: tuple[str, ...]) -> None:
     write("items.jsonl", '{"length": 3}\n{"length": 9}\n')
     microagents("run", *NOISY, *words)
@@ -98,9 +122,16 @@ def test_the_step_that_another_model_decided_is_shown_with_its_model() -> None:
 
 
 def test_an_election_that_is_open_is_shown_with_the_samples_and_their_prices_so_far() -> None:
-    microagents("run", "drift", "--model", "sim:perfect@price_out=1", "--max-calls", "4", "--no-speculate", "--run-id", "r")
+    microagents(
+        "run", "drift", "--model", "sim:perfect@price_out=1", "--max-calls", "4", "--no-speculate", "--run-id", "r"
+    )
     found = shown("0/step/1")
-    assert (found["outcome"], found["value"], found["user"], found["ended_at"] is None) == ("open", None, "Number: 22", False)
+    assert (found["outcome"], found["value"], found["user"], found["ended_at"] is None) == (
+        "open",
+        None,
+        "Number: 22",
+        False,
+    )
     (reply,) = found["replies"]
     assert (reply["agrees"], reply["text"], reply["cost_usd"]) == (None, None, found["cost_usd"])
     assert " simulated" in microagents("show", "r", "0/step/1").out
@@ -130,8 +161,14 @@ TASK = """
 @pytest.mark.parametrize(
     ("code", "said"),
     [
-        (TASK.replace("super().prompt(state)", "type(super().prompt(state))(user='another')"), "asks another question here"),
-        (TASK.replace("return super()", "1 / 0  # "), "Mine.prompt raised ZeroDivisionError('division by zero') at step 3"),
+        (
+            TASK.replace("super().prompt(state)", "type(super().prompt(state))(user='another')"),
+            "asks another question here",
+        ),
+        (
+            TASK.replace("return super()", "1 / 0  # "),
+            "Mine.prompt raised ZeroDivisionError('division by zero') at step 3",
+        ),
         (None, "is not there"),
     ],
 )
@@ -155,7 +192,17 @@ TWO_MODELS = ("--model", "sim:perfect@flag=0.1", "--model", "sim:o3-mini@error=0
 @pytest.mark.parametrize(
     "words",
     [
-        ("multiplication", "-o", "digits=3", "-k", "2", "--model", "sim:perfect@error=0.3", "--model", "solver=sim:perfect@error=0.2"),
+        (
+            "multiplication",
+            "-o",
+            "digits=3",
+            "-k",
+            "2",
+            "--model",
+            "sim:perfect@error=0.3",
+            "--model",
+            "solver=sim:perfect@error=0.2",
+        ),
         ("multiplication", "-o", "digits=3", "--strategy", "self-consistency"),
         ("consistency", "-o", "sections=3", *TWO_MODELS),
         ("word-problems", "-o", "depth=3", "-s", "k=2", "-s", "refine=1", "-s", "branches=2"),
@@ -178,7 +225,16 @@ def test_every_question_of_any_strategy_is_rebuilt_by_a_replay_that_asks_nothing
 
 TORN = "sim:perfect@error=0.02,hard=0.2,hard_error=0.5,alternatives=1,price_out=1"
 CLIMB = ("drift", "-o", "length=30", "-k", "6", "--model", TORN, "-s", "p=.95", "-s", "false_alarms=1", "--run-id", "r")
-ALL_RUNGS = ("-s", f"ladder=model={TORN},lookahead,paraphrase,judge", "-s", "margin=6", "-s", "max_draws=14", "--seed", "1")
+ALL_RUNGS = (
+    "-s",
+    f"ladder=model={TORN},lookahead,paraphrase,judge",
+    "-s",
+    "margin=6",
+    "-s",
+    "max_draws=14",
+    "--seed",
+    "1",
+)
 
 
 @pytest.mark.parametrize(
@@ -186,7 +242,19 @@ ALL_RUNGS = ("-s", f"ladder=model={TORN},lookahead,paraphrase,judge", "-s", "mar
     [
         (*CLIMB, *ALL_RUNGS),
         (*CLIMB, *ALL_RUNGS, "--known-inputs"),
-        (*CLIMB, "--seed", "1", "-s", "ladder=judge", "-s", "max_draws=14", "-s", "margin=9", "--on-undecided", "leader"),
+        (
+            *CLIMB,
+            "--seed",
+            "1",
+            "-s",
+            "ladder=judge",
+            "-s",
+            "max_draws=14",
+            "-s",
+            "margin=9",
+            "--on-undecided",
+            "leader",
+        ),
         ("drift", "-o", "length=30", "--strategy", "lead", "--model", TORN, "--run-id", "r"),
         ("drift", "-o", "length=30", "--strategy", "lead", "-s", "reuse=false", "--model", TORN, "--run-id", "r"),
     ],
@@ -201,15 +269,21 @@ def test_every_question_on_a_ladder_is_rebuilt(words: tuple[str, ...]) -> None:
     assert inferred != []
     for each in inferred:
         assert each.note is not None
-        assert ("predictions of rollouts" if "lookahead" in each.path else f"the vote is at {each.path}/vote") in each.note
-    of_steps = [each for each in found if each.value is not None and each.path.count("/") in (2, 3) and "/step/" in each.path]
+        assert (
+            "predictions of rollouts" if "lookahead" in each.path else f"the vote is at {each.path}/vote"
+        ) in each.note
+    of_steps = [
+        each for each in found if each.value is not None and each.path.count("/") in (2, 3) and "/step/" in each.path
+    ]
     assert [each.path for each in of_steps if each.correct is None] == []
 
 
 def test_a_person_sees_what_became_of_a_step_that_climbed() -> None:
     microagents("run", *CLIMB, *ALL_RUNGS)
     climbs = microagents("show", "r", "--json").json["climbs"]
-    step, rung = next((each["path"], each["decided_by"]) for each in climbs if each["rungs"][0]["outcome"] == "contested")
+    step, rung = next(
+        (each["path"], each["decided_by"]) for each in climbs if each["rungs"][0]["outcome"] == "contested"
+    )
     for path in (step, f"{step}/model"):
         said = " ".join(microagents("show", "r", path).out.split())
         assert re.search(rf"left to the next rung; \{{.*\}} leads; decided at {step}/{rung}", said)
@@ -266,17 +340,26 @@ def test_a_question_of_which_an_earlier_answer_is_missing_is_shown_without_its_p
         db.execute("DELETE FROM decision WHERE key = (SELECT id << 40 FROM place WHERE path = '0/solve/decompose')")
     found = shown("0/solve/1/decompose")
     assert found["user"] is None
-    assert found["note"].endswith("cannot be rebuilt: the work stops before it, since nothing is decided at 0/solve/decompose")
+    assert found["note"].endswith(
+        "cannot be rebuilt: the work stops before it, since nothing is decided at 0/solve/decompose"
+    )
 
 
 def test_ballots_that_see_candidates_in_several_orders_say_so() -> None:
-    microagents("run", "multiplication", "-o", "digits=3", "-k", "3", "--model", "sim:perfect@error=0.3", "--run-id", "r")
+    microagents(
+        "run", "multiplication", "-o", "digits=3", "-k", "3", "--model", "sim:perfect@error=0.3", "--run-id", "r"
+    )
     path = next(row["path"] for row in exported() if row["path"].endswith("/vote"))
     assert shown(path)["prompts"] > 1
-    assert f"user prompt, the first of {shown(path)['prompts']} through which samples cycle" in microagents("show", "r", path).out
+    assert (
+        f"user prompt, the first of {shown(path)['prompts']} through which samples cycle"
+        in microagents("show", "r", path).out
+    )
 
 
-@pytest.mark.parametrize("words", [("0/step/99",), ("step",), ("0/step/1", "--verify"), ("0/step/1", "--depth", "1"), ("\x1b[2J",)])
+@pytest.mark.parametrize(
+    "words", [("0/step/99",), ("step",), ("0/step/1", "--verify"), ("0/step/1", "--depth", "1"), ("\x1b[2J",)]
+)
 def test_what_cannot_be_shown_is_refused_in_one_sentence(words: tuple[str, ...]) -> None:
     microagents("run", *NOISY)
     ran = microagents("show", "r", *words)

@@ -74,14 +74,21 @@ def test_as_json_a_study_is_one_object(kind: str) -> None:
         "distances",
         "recorded_at",
     }
-    assert (found["kind"], found["task"], found["options"], found["outcome"]) == (kind, "drift", {"length": 30}, "completed")
+    assert (found["kind"], found["task"], found["options"], found["outcome"]) == (
+        kind,
+        "drift",
+        {"length": 30},
+        "completed",
+    )
     findings = found if kind == "distance" else found["models"][0]
     assert findings[KINDS[kind]]
 
 
 def test_a_study_that_asks_nothing_says_when_its_samples_were_drawn() -> None:
     assert "answered from" not in study("errors").out
-    assert re.search(r"^answered from runs of [-0-9]{10} [:0-9]{5}; --run-id NAME begins another$", study("parts").out, re.MULTILINE)
+    assert re.search(
+        r"^answered from runs of [-0-9]{10} [:0-9]{5}; --run-id NAME begins another$", study("parts").out, re.MULTILINE
+    )
     assert study("parts", "--json").json["recorded_at"]
     assert study("parts", "--json", "--run-id", "other").json["recorded_at"] is None
 
@@ -99,7 +106,18 @@ def test_a_study_that_meets_a_limit_says_how_to_continue() -> None:
     ("kind", "labels"),
     [
         ("errors", ["Error rates of single steps", "steps (log scale)", "error rate of a step", "above one half"]),
-        ("lookahead", ["steps by accuracy", "accuracy of a step", "position in the rollout", "alone", "+1", "+4", "first step right"]),
+        (
+            "lookahead",
+            [
+                "steps by accuracy",
+                "accuracy of a step",
+                "position in the rollout",
+                "alone",
+                "+1",
+                "+4",
+                "first step right",
+            ],
+        ),
         ("parts", ["whole reply", "single", "majority", "share right", "first wrong field", "number"]),
         ("distance", ["total variation distance", "1: sim:gpt-4.1-mini", "2: sim:o3-mini", "two halves"]),
     ],
@@ -115,7 +133,8 @@ def test_a_picture_is_svg_with_labels_and_the_same_study_gives_the_same_bytes(ki
 
 
 @pytest.mark.parametrize(
-    ("file", "said"), [("nowhere/a.svg", "cannot be written"), (".", "cannot be written"), ("a.png", "must end in .svg")]
+    ("file", "said"),
+    [("nowhere/a.svg", "cannot be written"), (".", "cannot be written"), ("a.png", "must end in .svg")],
 )
 def test_a_picture_that_cannot_be_written_is_refused_before_anything_is_asked(file: str, said: str) -> None:
     pytest.importorskip("matplotlib")
@@ -139,7 +158,9 @@ def test_a_study_that_cannot_be_is_refused_in_one_sentence(words: tuple[str, ...
 
 
 def test_one_of_a_thing_is_not_several() -> None:
-    ran = microagents("study", "drift", "errors", "-o", "length=1", "--samples", "1", "--model", "sim:perfect@error=0.99,flag=0")
+    ran = microagents(
+        "study", "drift", "errors", "-o", "length=1", "--samples", "1", "--model", "sim:perfect@error=0.99,flag=0"
+    )
     assert "1 sample of each step" in ran.out
     assert "1 step, 1 call, " in ran.out
     assert "\n1 step errs in more than half" in ran.out
@@ -149,7 +170,9 @@ def test_a_picture_without_matplotlib_names_the_package(monkeypatch: pytest.Monk
     monkeypatch.setitem(sys.modules, "matplotlib", None)  # as Python marks a module that cannot be imported
     ran = study("errors", "--svg", "a.svg")
     assert ran.code == WRONG_USAGE
-    assert ran.err == ("microagents: --svg needs a package that is not installed, matplotlib; install it: pip install matplotlib\n")
+    assert ran.err == (
+        "microagents: --svg needs a package that is not installed, matplotlib; install it: pip install matplotlib\n"
+    )
     assert study("errors").code == COMPLETED, "no other part needs it"
 
 

@@ -61,7 +61,9 @@ def completed(*words: str) -> Ran:
 def test_the_first_line_is_the_problem_its_answer_and_how_it_came_to_it() -> None:
     answer = completed(*FIVE, "--json").json["result"]["answer"]["product"]
     first = shown()[0]
-    assert re.fullmatch(rf"What is \d+ \* \d+\? -> {answer}  decompose agreed 3 of 3, compose \S+.*  \$0\.\d{{4}}", first), first
+    assert re.fullmatch(
+        rf"What is \d+ \* \d+\? -> {answer}  decompose agreed 3 of 3, compose \S+.*  \$0\.\d{{4}}", first
+    ), first
 
 
 def test_deeper_problems_are_added_up() -> None:
@@ -76,7 +78,9 @@ def test_deeper_problems_are_added_up() -> None:
 def test_each_problem_down_to_a_depth_has_a_line(depth: int) -> None:
     completed(*FIVE)
     problems = [each["problem"] for each in nodes(whole()) if each["depth"] <= depth]
-    assert [line[line.index("What") :].partition("?")[0] + "?" for line in shown("--depth", str(depth)) if "What" in line] == problems
+    assert [
+        line[line.index("What") :].partition("?")[0] + "?" for line in shown("--depth", str(depth)) if "What" in line
+    ] == problems
 
 
 def test_the_default_depth_is_two() -> None:
@@ -93,9 +97,9 @@ def test_no_line_is_longer_than_a_hundred_columns() -> None:
 
 def test_an_argmax_is_marked() -> None:
     write("wavering.py", WAVERING)
-    result = completed("run", "wavering.py:Wavering", "-o", "digits=6", "-s", "depth=1", "-k", "3", "--run-id", "r", "--json").json[
-        "result"
-    ]
+    result = completed(
+        "run", "wavering.py:Wavering", "-o", "digits=6", "-s", "depth=1", "-k", "3", "--run-id", "r", "--json"
+    ).json["result"]
     assert result["argmax"] == ["0/solve/1/answer/vote"]
     assert [" argmax" in line for line in shown() if "answer" in line] == [True, False]
 
@@ -168,7 +172,10 @@ def test_what_problems_and_answers_hold_does_not_reach_the_terminal_raw() -> Non
 
 def test_a_very_long_problem_is_cut() -> None:
     leaf = ProblemNode(at="", problem="x" * 1_000_000, depth=0, turns=(), answer=None, calls=0, cost_usd=None)
-    assert draw_tree(leaf) == f"{'x' * (100 - 3 - len('  nothing recorded  cost unknown'))}...  nothing recorded  cost unknown"
+    assert (
+        draw_tree(leaf)
+        == f"{'x' * (100 - 3 - len('  nothing recorded  cost unknown'))}...  nothing recorded  cost unknown"
+    )
 
 
 # -- as JSON -----------------------------------------------------------------------------------------------------------
@@ -187,7 +194,9 @@ def test_json_has_the_whole_tree_or_what_is_asked_for() -> None:
 
 
 def test_json_keeps_long_numbers() -> None:
-    answer = completed("run", "multiplication", "-o", "digits=30", "-o", "by=1", "--run-id", "r", "--json").json["result"]["answer"]
+    answer = completed("run", "multiplication", "-o", "digits=30", "-o", "by=1", "--run-id", "r", "--json").json[
+        "result"
+    ]["answer"]
     assert whole("--depth", "0")["answer"] == answer
     assert f'"product":{answer["product"]}' in microagents("show", "r", "--json").out
 
@@ -206,7 +215,10 @@ def test_what_the_tasks_code_prints_does_not_get_into_the_json() -> None:
 
 def test_of_many_inputs_one_is_named() -> None:
     Path("items.jsonl").write_text(THREE_INPUTS, encoding="utf-8")
-    results = [json.loads(line) for line in completed("run", "multiplication", "--inputs", "items.jsonl", "--run-id", "r").out.splitlines()]
+    results = [
+        json.loads(line)
+        for line in completed("run", "multiplication", "--inputs", "items.jsonl", "--run-id", "r").out.splitlines()
+    ]
     ran = microagents("show", "r")
     assert ran.code == COMPLETED
     assert ran.out.splitlines()[-1] == "it has 3 inputs; name one to see the work on it: show r --input N"
@@ -243,7 +255,9 @@ def test_what_is_undecided_is_counted_where_it_is_folded() -> None:
     undecided = TurnResult(turn=Turn.ANSWER, outcome="undecided")
     leaf = ProblemNode(at="", problem="p", depth=2, turns=(undecided,), answer=None, calls=3, cost_usd=0.0)
     half = ProblemNode(at="", problem="p", depth=1, turns=(), answer=None, calls=3, cost_usd=0.0, children=(leaf, leaf))
-    whole = ProblemNode(at="", problem="p", depth=0, turns=(), answer=None, calls=3, cost_usd=0.0, children=(half, leaf))
+    whole = ProblemNode(
+        at="", problem="p", depth=0, turns=(), answer=None, calls=3, cost_usd=0.0, children=(half, leaf)
+    )
     assert "+4 problems, 3 of them undecided" in draw_tree(fold(whole, 0))
     assert "+2 problems, 2 of them undecided" in draw_tree(fold(whole, 1))
 
@@ -272,7 +286,11 @@ def test_each_branch_of_a_state_stands_on_lines_of_its_own_and_the_chosen_one_is
     completed(*STORY, "--strategy", "aot+tree")
     first, *lines = shown()
     assert first.endswith("  answer agreed 1 of 1  $0.00")
-    assert [line[3:].partition("]")[0] for line in lines if line[3] == "["] == ["[1, chosen", "[2, same as 1", "[3, same as 1"]
+    assert [line[3:].partition("]")[0] for line in lines if line[3] == "["] == [
+        "[1, chosen",
+        "[2, same as 1",
+        "[3, same as 1",
+    ]
     assert [line[6:] for line in lines if line[6:7] == "["] == [
         f"[{note}]  decompose agreed 1 of 1  $0.00"
         for note in ("1, nothing to contract, chosen", "2, nothing to contract", "3, nothing to contract")
@@ -280,7 +298,11 @@ def test_each_branch_of_a_state_stands_on_lines_of_its_own_and_the_chosen_one_is
     assert sum(BRANCH in line for line in lines) == 3
     tree = whole()
     assert tree["branch"] is None
-    assert [(child["branch"]["number"], child["branch"]["same_as"]) for child in tree["children"]] == [(1, None), (2, 1), (3, 1)]
+    assert [(child["branch"]["number"], child["branch"]["same_as"]) for child in tree["children"]] == [
+        (1, None),
+        (2, 1),
+        (3, 1),
+    ]
     chosen = tree["children"][0]
     assert chosen["branch"] == {"number": 1, "same_as": None, "ending": None, "answer": None, "chosen": True}
     assert [(chosen["at"], turn["turn"]) for turn in chosen["turns"]] == [
@@ -293,13 +315,21 @@ def test_each_branch_of_a_state_stands_on_lines_of_its_own_and_the_chosen_one_is
     [
         (Branch(number=2), "[2] p -> 3"),
         (Branch(number=2, ending="transitions", answer=Raw(b'{"total":3}'), chosen=False), "[2] p -> 3"),
-        (Branch(number=2, ending="not picked", answer=Raw(b'{"total":4}'), chosen=True), "[2, judge picked 4, chosen] p -> 3"),
-        (Branch(number=2, ending="not picked", answer=Raw(b'{"text":"%s"}' % (b"x" * 90))), f'[2, judge picked "{"x" * 16}...] p -> 3'),
+        (
+            Branch(number=2, ending="not picked", answer=Raw(b'{"total":4}'), chosen=True),
+            "[2, judge picked 4, chosen] p -> 3",
+        ),
+        (
+            Branch(number=2, ending="not picked", answer=Raw(b'{"text":"%s"}' % (b"x" * 90))),
+            f'[2, judge picked "{"x" * 16}...] p -> 3',
+        ),
         (Branch(number=2, ending="worse", answer=Raw(b'{"total":4}')), "[2, worse] p -> 3"),
     ],
 )
 def test_a_branch_says_what_became_of_it(branch: Branch, text: str) -> None:
-    leaf = ProblemNode(at="", problem="p", depth=0, turns=(), answer=Raw(b'{"total":3}'), calls=0, cost_usd=0.0, branch=branch)
+    leaf = ProblemNode(
+        at="", problem="p", depth=0, turns=(), answer=Raw(b'{"total":3}'), calls=0, cost_usd=0.0, branch=branch
+    )
     assert draw_tree(leaf) == f"{text}  nothing recorded  $0.00"
 
 

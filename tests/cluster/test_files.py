@@ -92,7 +92,12 @@ def understand(command: str) -> None:
 
 def test_every_file_of_the_folder_is_checked_here() -> None:
     on_disk = {path.relative_to(CLUSTER).as_posix() for path in CLUSTER.rglob("*") if path.is_file()}
-    assert on_disk == {"Dockerfile", "README.md", *[f"kuberay/{name}" for name in MANIFESTS], *[f"ray-up/{name}" for name in LAUNCHED]}
+    assert on_disk == {
+        "Dockerfile",
+        "README.md",
+        *[f"kuberay/{name}" for name in MANIFESTS],
+        *[f"ray-up/{name}" for name in LAUNCHED],
+    }
 
 
 def secrets_in(text: str) -> list[str]:
@@ -129,12 +134,19 @@ def test_no_service_is_open_to_the_outside() -> None:
     assert cluster().spec.head_group_spec.service_type == "ClusterIP"
     assert not cluster().spec.head_group_spec.enable_ingress
     for path in CLUSTER.rglob("*.yaml"):
-        assert re.search(r"LoadBalancer|NodePort|hostPort|hostNetwork|kind: (Service|Ingress)\b", text_of(path)) is None, path.name
+        assert (
+            re.search(r"LoadBalancer|NodePort|hostPort|hostNetwork|kind: (Service|Ingress)\b", text_of(path)) is None
+        ), path.name
 
 
 def test_every_file_names_one_version_of_ray_which_the_project_supports() -> None:
     (image,) = re.findall(r"^ARG RAY_VERSION=(\S+)$", text_of(CLUSTER / "Dockerfile"), re.MULTILINE)
-    named = {found for path in CLUSTER.rglob("*") if path.is_file() for found in re.findall(r"ray\[default\]==(\d[\w.]*)", text_of(path))}
+    named = {
+        found
+        for path in CLUSTER.rglob("*")
+        if path.is_file()
+        for found in re.findall(r"ray\[default\]==(\d[\w.]*)", text_of(path))
+    }
     assert named | {cluster().spec.ray_version} == {image}
     assert f"the same Ray ({image} " in text_of(CLUSTER / "README.md")
     (needed,) = [requirement for requirement in map(Requirement, PROJECT["dependencies"]) if requirement.name == "ray"]
@@ -159,7 +171,9 @@ def test_the_image_has_a_pinned_base_and_a_user_that_is_not_root() -> None:
     (user,) = [rest for name, rest in instructions() if name == "USER"]
     assert {int(user)} == {pod.security_context.run_as_user for pod in pods()}
     assert int(user) > 0
-    assert [name for name, _ in instructions()].index("USER") > max(at for at, (name, _) in enumerate(instructions()) if name == "RUN")
+    assert [name for name, _ in instructions()].index("USER") > max(
+        at for at, (name, _) in enumerate(instructions()) if name == "RUN"
+    )
 
 
 def test_the_image_installs_what_the_project_is_built_from() -> None:
@@ -171,7 +185,9 @@ def test_the_image_installs_what_the_project_is_built_from() -> None:
 
 
 def test_every_pod_runs_the_image_of_this_version() -> None:
-    assert {container.image for pod in pods() for container in pod.containers} == {f"registry.example.com/microagents:{PROJECT['version']}"}
+    assert {container.image for pod in pods() for container in pod.containers} == {
+        f"registry.example.com/microagents:{PROJECT['version']}"
+    }
     assert f"registry.example.com/microagents:{PROJECT['version']} ." in text_of(CLUSTER / "Dockerfile")
 
 
@@ -222,7 +238,11 @@ def test_the_driver_runs_on_the_head_and_its_journal_is_on_the_volume_there() ->
 
     head = cluster().spec.head_group_spec.template.spec
     claim = read_as(PersistentVolumeClaim, KUBERAY / "pvc.yaml")
-    claims = {volume.persistent_volume_claim.claim_name: volume for volume in head.volumes if volume.persistent_volume_claim is not None}
+    claims = {
+        volume.persistent_volume_claim.claim_name: volume
+        for volume in head.volumes
+        if volume.persistent_volume_claim is not None
+    }
     volume = claims[claim.metadata.name]
     (mount,) = [mount for mount in head_container().volume_mounts if mount.name == volume.name]
     assert Path(option(spec.entrypoint, "--runs-dir")).is_relative_to(mount.mount_path)
@@ -243,7 +263,9 @@ def test_a_retry_goes_on_with_the_same_run_and_no_cluster_stays() -> None:
 def test_keys_come_from_the_secret_to_the_nodes_of_ray_and_to_nobody_else() -> None:
     secret = read_as(Secret, KUBERAY / "secret.example.yaml").metadata.name
     given = {
-        container.name: [variables.secret_ref.name for variables in container.env_from] for pod in pods() for container in pod.containers
+        container.name: [variables.secret_ref.name for variables in container.env_from]
+        for pod in pods()
+        for container in pod.containers
     }
     assert given == {"ray-head": [secret], "ray-worker": [secret], "ray-job-submitter": [], "look": []}
     assert job().spec.runtime_env_yaml == ""
@@ -279,10 +301,16 @@ def test_workers_join_for_waiting_lanes_and_only_the_autoscaler_may_speak_to_kub
     assert (mount.mount_path, mount.read_only) == (folder, True)
     (volume,) = [volume for volume in spec.head_group_spec.template.spec.volumes if volume.name == mount.name]
     assert volume.projected is not None
-    files = [each.service_account_token.path for each in volume.projected.sources if each.service_account_token is not None]
-    files += [item.path for each in volume.projected.sources if each.config_map is not None for item in each.config_map.items]
+    files = [
+        each.service_account_token.path for each in volume.projected.sources if each.service_account_token is not None
+    ]
+    files += [
+        item.path for each in volume.projected.sources if each.config_map is not None for item in each.config_map.items
+    ]
     assert {str(Path(folder, name)) for name in files} == {IN_CLUSTER_TOKEN_PATH, IN_CLUSTER_CA_CERT_PATH}
-    assert mount.name not in {other.name for pod in pods() for container in pod.containers for other in container.volume_mounts}
+    assert mount.name not in {
+        other.name for pod in pods() for container in pod.containers for other in container.volume_mounts
+    }
 
 
 def test_every_pod_says_what_it_needs() -> None:

@@ -62,7 +62,9 @@ class Clerk:
         text = f'account = "other"\nbalance = "{Decimal(balance) + Decimal(amount)}"\nremark = ""'
         message = {"role": "assistant", "content": text, "refusal": None}
         usage = {"prompt_tokens": 50, "completion_tokens": 10}
-        await reply({"choices": [{"index": 0, "message": message, "finish_reason": "stop"}], "usage": usage})(connection)
+        await reply({"choices": [{"index": 0, "message": message, "finish_reason": "stop"}], "usage": usage})(
+            connection
+        )
 
 
 class Command:
@@ -120,7 +122,10 @@ class Shell:
         for given, own in self._replaced.items():
             line = line.replace(given, own)
         name, *words = shlex.split(line)
-        program = {"ray": [str(PYTHON), "-m", "ray.scripts.scripts"], "microagents": [str(PYTHON.with_name("microagents"))]}[name]
+        program = {
+            "ray": [str(PYTHON), "-m", "ray.scripts.scripts"],
+            "microagents": [str(PYTHON.with_name("microagents"))],
+        }[name]
         process = await asyncio.create_subprocess_exec(
             *program,
             *words,
@@ -176,7 +181,11 @@ def free_ports(number: int) -> list[int]:
 def small() -> list[str]:
     """What lets a node of Ray live beside others on a machine."""
     agent, client, metrics, runtime_env = free_ports(4)
-    ports = [f"--dashboard-agent-listen-port={agent}", f"--metrics-export-port={metrics}", f"--runtime-env-agent-port={runtime_env}"]
+    ports = [
+        f"--dashboard-agent-listen-port={agent}",
+        f"--metrics-export-port={metrics}",
+        f"--runtime-env-agent-port={runtime_env}",
+    ]
     workers = ["--min-worker-port=0", "--max-worker-port=0", f"--ray-client-server-port={client}"]
     return [*ports, *workers, "--num-cpus=1", "--object-store-memory=100000000"]
 
@@ -184,7 +193,9 @@ def small() -> list[str]:
 def walk() -> list[str]:
     """The commands of the README's section, in order."""
     (section,) = re.findall(
-        r"^## Without a cloud$(.*?)^## ", (ROOT / "cluster" / "README.md").read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL
+        r"^## Without a cloud$(.*?)^## ",
+        (ROOT / "cluster" / "README.md").read_text(encoding="utf-8"),
+        re.MULTILINE | re.DOTALL,
     )
     return [line.strip() for line in section.splitlines() if line.startswith("    ")]
 
@@ -208,8 +219,17 @@ async def test_a_job_that_is_stopped_goes_on_when_it_is_submitted_again(tmp_path
         ray_folder = tempfile.mkdtemp(prefix="walk-", dir="/tmp")
         stack.callback(shutil.rmtree, ray_folder, ignore_errors=True)
         clerk.server = await stack.enter_async_context(serving(clerk))
-        plain = {name: value for name, value in os.environ.items() if not name.startswith(("RAY_", "MICROAGENTS_", "OPENAI_"))}
-        own = {MARK: mark, "HOME": str(tmp_path), "PATH": f"{PYTHON.parent}:{os.environ['PATH']}", "RAY_USAGE_STATS_ENABLED": "0"}
+        plain = {
+            name: value
+            for name, value in os.environ.items()
+            if not name.startswith(("RAY_", "MICROAGENTS_", "OPENAI_"))
+        }
+        own = {
+            MARK: mark,
+            "HOME": str(tmp_path),
+            "PATH": f"{PYTHON.parent}:{os.environ['PATH']}",
+            "RAY_USAGE_STATS_ENABLED": "0",
+        }
         shell = Shell(
             {**plain, **own},
             {
@@ -230,7 +250,9 @@ async def test_a_job_that_is_stopped_goes_on_when_it_is_submitted_again(tmp_path
         shell.export(use_tokens)
         await shell.run(make_token)
         shell.export(time_to_save)
-        await stack.enter_async_context(shell.node(head, f"--dashboard-port={dashboard}", f"--temp-dir={ray_folder}", *small()))
+        await stack.enter_async_context(
+            shell.node(head, f"--dashboard-port={dashboard}", f"--temp-dir={ray_folder}", *small())
+        )
         await stack.enter_async_context(shell.node(node, *small()))
         assert await asyncio.to_thread(refusal, f"http://127.0.0.1:{dashboard}/api/jobs/") == 401
 

@@ -5,7 +5,19 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
-from microagents.documents import Part, Parts, Ranking, Segment, Summary, ToRank, ToSplit, ToSummarize, ToValidate, ToWrite, Validation
+from microagents.documents import (
+    Part,
+    Parts,
+    Ranking,
+    Segment,
+    Summary,
+    ToRank,
+    ToSplit,
+    ToSummarize,
+    ToValidate,
+    ToWrite,
+    Validation,
+)
 from microagents.documents.writing import Answer, DocumentDraft, QuestionBatch, SegmentQuestion, WritingRules
 from microagents.elections.panels import ApprovalShare
 
@@ -30,7 +42,9 @@ def rules(agents: int = 3, **changed: Any) -> WritingRules:
     return WritingRules(agents=agents, **(options | changed))
 
 
-def segment(text: str, status: Literal["ongoing", "complete"] = "complete", mode: Literal["continue", "override"] = "continue") -> Segment:
+def segment(
+    text: str, status: Literal["ongoing", "complete"] = "complete", mode: Literal["continue", "override"] = "continue"
+) -> Segment:
     return Segment(justify="", text=text, status=status, mode=mode)
 
 
@@ -44,7 +58,9 @@ NO = yes(passes=False)
 def parts(*objectives: str, depends_on: Sequence[Sequence[int]] = ()) -> Parts:
     """Parts with these objectives; without dependencies they are independent."""
     needs = [tuple(each) for each in depends_on] or [()] * len(objectives)
-    return Parts(subtasks=tuple(Part(id=place, objective=each, depends_on=needs[place]) for place, each in enumerate(objectives)))
+    return Parts(
+        subtasks=tuple(Part(id=place, objective=each, depends_on=needs[place]) for place, each in enumerate(objectives))
+    )
 
 
 class Authors:
@@ -76,15 +92,25 @@ class Authors:
             case ToValidate():
                 return self._validate(ask, ask.asked) if self._validate else yes()
             case ToSplit():
-                return self._split(ask, ask.asked) if self._split else parts(f"{ask.asked.subtask}, a", f"{ask.asked.subtask}, b")
+                return (
+                    self._split(ask, ask.asked)
+                    if self._split
+                    else parts(f"{ask.asked.subtask}, a", f"{ask.asked.subtask}, b")
+                )
             case ToRank():
                 best, second, *_ = ask.asked.versions
-                return self._rank(ask, ask.asked) if self._rank else Ranking(reason="", best=best.label, second=second.label)
+                return (
+                    self._rank(ask, ask.asked)
+                    if self._rank
+                    else Ranking(reason="", best=best.label, second=second.label)
+                )
             case ToSummarize():
                 return Summary(summary="shorter")
 
 
-def write_whole(authors: Authors, how: WritingRules, given: Sequence[Part] = (), objective: str = "whole") -> DocumentDraft:
+def write_whole(
+    authors: Authors, how: WritingRules, given: Sequence[Part] = (), objective: str = "whole"
+) -> DocumentDraft:
     """Write a document to its end, one subtask after the other."""
     writing = DocumentDraft(objective, given, how)
     while any(record.state not in ("split", "done") for record in writing.records.values()):

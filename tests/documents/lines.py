@@ -27,7 +27,12 @@ class Lines(WorkedDocument):
     def expert_segment(self, asked: ToWrite) -> Segment:
         first, last = _span(asked.subtask)
         next_line = first + len(asked.written.splitlines())
-        return Segment(justify="the next", text=f"line {next_line}", status="complete" if next_line >= last else "ongoing", mode="continue")
+        return Segment(
+            justify="the next",
+            text=f"line {next_line}",
+            status="complete" if next_line >= last else "ongoing",
+            mode="continue",
+        )
 
     def mistaken_segment(self, asked: ToWrite, right: Segment, rng: Random) -> Segment:  # noqa: ARG002 - of one kind
         return Segment(justify="", text=f"{right.text} WRONG {rng.randrange(3)}", status=right.status, mode="continue")

@@ -45,7 +45,10 @@ def test_parents_of_a_split_subtask_point_to_each_part_and_each_part_to_each_chi
 @given(st.data())
 def test_a_split_changes_neither_what_is_done_before_it_nor_the_order_of_the_others(data: st.DataObject) -> None:
     count = data.draw(st.integers(1, 7))
-    nodes = [part(number, *sorted(data.draw(st.sets(st.integers(0, number - 1), max_size=3)) if number else ())) for number in range(count)]
+    nodes = [
+        part(number, *sorted(data.draw(st.sets(st.integers(0, number - 1), max_size=3)) if number else ()))
+        for number in range(count)
+    ]
     nodes = data.draw(st.permutations(nodes))
     graph = Graph.of("whole", nodes)
     before = order(graph)
@@ -71,7 +74,10 @@ def test_a_split_changes_neither_what_is_done_before_it_nor_the_order_of_the_oth
         ([part(1), part(2, objective=" ")], "have no objective at id 2"),
         ([part(1), part(2, objective="The   whole")], "repeat a subtask that is being split: 'The   whole'"),
         ([part(1), part(2, objective="the part above")], "repeat a subtask that is being split: 'the part above'"),
-        ([part(1, objective="Plan the structure of the lecture"), part(2)], "plan instead of writing: 'Plan the structure of the lecture'"),
+        (
+            [part(1, objective="Plan the structure of the lecture"), part(2)],
+            "plan instead of writing: 'Plan the structure of the lecture'",
+        ),
         ([part(1, objective="Outline all sections"), part(2)], "plan instead of writing: 'Outline all sections'"),
     ],
 )
@@ -79,7 +85,9 @@ def test_a_proposal_that_cannot_take_the_place_of_its_subtask_has_a_fault(propos
     assert fault_of(proposed, ["The whole", "the part above"], 8) == fault
 
 
-@pytest.mark.parametrize("objective", ["Plan the first day in Rome", "Define the step size", "Write the section on structure"])
+@pytest.mark.parametrize(
+    "objective", ["Plan the first day in Rome", "Define the step size", "Write the section on structure"]
+)
 def test_text_about_plans_is_no_planning(objective: str) -> None:
     assert fault_of([part(1, objective=objective), part(2, 1)], ["The whole"], 8) is None
 

@@ -57,13 +57,19 @@ def test_a_segment_passes_with_the_approvals_that_its_rule_asks_for(
 def test_the_author_judges_as_well_and_everybody_judges_every_segment() -> None:
     authors = Authors()
     write_whole(authors, rules(3))
-    assert [ask.at for ask in authors.asked_at("/check/")] == [f"write/round/1/check/{a}/{b}" for a in range(3) for b in range(3)]
+    assert [ask.at for ask in authors.asked_at("/check/")] == [
+        f"write/round/1/check/{a}/{b}" for a in range(3) for b in range(3)
+    ]
 
 
 def test_a_segment_is_judged_in_the_context_of_its_author() -> None:
     authors = Authors(write=lambda ask, asked: segment(own(ask, asked), "complete" if asked.round == 2 else "ongoing"))
     write_whole(authors, rules(2))
-    seen = {author_of(ask): ask.asked.written for ask in authors.asked_at("round/2/check") if isinstance(ask.asked, ToValidate)}
+    seen = {
+        author_of(ask): ask.asked.written
+        for ask in authors.asked_at("round/2/check")
+        if isinstance(ask.asked, ToValidate)
+    }
     assert seen == {0: "whole by 0 in 1", 1: "whole by 1 in 1"}
 
 
@@ -71,14 +77,20 @@ def test_a_judgement_without_a_valid_reply_counts_as_no_and_one_of_an_absent_age
     replies: dict[int, Answer] = {0: yes(), 1: Missing.FLAGGED, 2: Missing.ABSENT}
     writing = write_whole(Authors(validate=lambda ask, _: replies[ask.agent or 0]), rules(3, depth=0, rounds=1))
     first = writing.records["write"].rounds[0][0]
-    assert (first.approvals, first.objections, [each.missing for each in first.validations]) == (1, 1, ["", "flagged", "absent"])
+    assert (first.approvals, first.objections, [each.missing for each in first.validations]) == (
+        1,
+        1,
+        ["", "flagged", "absent"],
+    )
 
 
 # -- rounds --------------------------------------------------------------------------------------------------------------------------
 
 
 def test_rounds_go_on_until_every_agent_is_complete_and_each_writes_on_top_of_its_own_text() -> None:
-    authors = Authors(write=lambda ask, asked: segment(own(ask, asked), "complete" if asked.round > (ask.agent or 0) else "ongoing"))
+    authors = Authors(
+        write=lambda ask, asked: segment(own(ask, asked), "complete" if asked.round > (ask.agent or 0) else "ongoing")
+    )
     writing = write_whole(authors, rules(3))
     assert [len(drafts) for drafts in writing.records["write"].rounds] == [3, 2, 1]
     last = authors.asked_at("round/3/draft")[0].asked
@@ -130,7 +142,9 @@ def test_override_also_takes_back_what_was_not_agreed() -> None:
 
 def test_a_discarded_segment_is_written_again_on_top_of_the_same_text() -> None:
     authors = Authors(
-        write=lambda ask, asked: segment(own(ask, asked), "complete" if asked.round > 1 or ask.agent != 1 else "ongoing"),
+        write=lambda ask, asked: segment(
+            own(ask, asked), "complete" if asked.round > 1 or ask.agent != 1 else "ongoing"
+        ),
         validate=lambda ask, _: yes(author_of(ask) != 1 or "round/1" not in ask.at),
     )
     writing = write_whole(authors, rules(3))
@@ -149,7 +163,8 @@ def passing(*agents: int) -> Authors:
 
 
 @pytest.mark.parametrize(
-    ("authors", "min_passing", "is_split"), [(passing(0), 2, True), (passing(0, 1), 2, False), (passing(0), 1, False), (passing(), 1, True)]
+    ("authors", "min_passing", "is_split"),
+    [(passing(0), 2, True), (passing(0, 1), 2, False), (passing(0), 1, False), (passing(), 1, True)],
 )
 def test_a_subtask_is_split_when_too_few_segments_pass(authors: Authors, min_passing: int, *, is_split: bool) -> None:
     writing = write_whole(authors, rules(3, min_passing=min_passing, rounds=1))
@@ -191,7 +206,9 @@ def test_at_the_depth_limit_the_segment_with_most_approvals_is_taken_and_marked(
 
 
 def test_at_the_depth_limit_ties_go_to_fewer_objections() -> None:
-    authors = Authors(validate=lambda ask, _: yes(ask.agent == 0) if author_of(ask) != 2 or ask.agent == 0 else Missing.ABSENT)
+    authors = Authors(
+        validate=lambda ask, _: yes(ask.agent == 0) if author_of(ask) != 2 or ask.agent == 0 else Missing.ABSENT
+    )
     writing = write_whole(authors, rules(3, depth=0, rounds=1))
     assert outcomes(writing) == [["failed", "failed", "forced"]]
 
@@ -258,7 +275,11 @@ def test_a_neutral_call_can_rank_those_of_more_agents() -> None:
 def test_versions_are_shown_in_another_order_to_each_ranker() -> None:
     authors = different({0: (3, 2), 1: (3, 2), 2: (3, 1), 3: (2, 1)})
     write_whole(authors, rules(4))
-    orders = {tuple(each.label for each in ask.asked.versions) for ask in authors.asked_at("rank") if isinstance(ask.asked, ToRank)}
+    orders = {
+        tuple(each.label for each in ask.asked.versions)
+        for ask in authors.asked_at("rank")
+        if isinstance(ask.asked, ToRank)
+    }
     assert len(orders) == 4
     assert any(list(each) != sorted(each) for each in orders)
 
@@ -368,7 +389,11 @@ def test_absent_agents_rank_nothing_and_without_another_ranker_a_neutral_call_ra
 def test_nobody_ranks_a_version_that_equals_its_own() -> None:
     authors = Authors(write=lambda ask, asked: segment(own(ask, asked) if ask.agent in (1, 3) else "the same"))
     write_whole(authors, rules(4))
-    seen = {ask.agent: [each.text for each in ask.asked.versions] for ask in authors.asked_at("rank") if isinstance(ask.asked, ToRank)}
+    seen = {
+        ask.agent: [each.text for each in ask.asked.versions]
+        for ask in authors.asked_at("rank")
+        if isinstance(ask.asked, ToRank)
+    }
     assert set(seen) == {0, 1, 2, 3}
     assert all("the same" not in seen[agent] for agent in (0, 2))
 
@@ -383,7 +408,9 @@ def test_a_text_that_is_complete_although_nothing_is_written_does_not_pass() -> 
 
 def test_no_segment_is_forced_in_place_of_verified_text() -> None:
     authors = Authors(
-        write=lambda _, asked: segment("first", "ongoing") if asked.round == 1 else segment("worse", "complete", "override"),
+        write=lambda _, asked: (
+            segment("first", "ongoing") if asked.round == 1 else segment("worse", "complete", "override")
+        ),
         validate=lambda ask, _: yes("round/1" in ask.at),
     )
     writing = write_whole(authors, rules(3, depth=0, rounds=2))

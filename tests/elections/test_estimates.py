@@ -61,7 +61,9 @@ def test_first_to_k_is_the_majority_of_2k_minus_1_and_takes_no_more_ballots(k: i
 
 
 @pytest.mark.parametrize(("rule", "rivals"), [("first-to", 1), ("first-to", 3), ("best-of", 1), ("ahead-by", 3)])
-def test_the_smallest_margin_of_every_rule_reaches_the_target_and_the_one_below_does_not(rule: str, rivals: int) -> None:
+def test_the_smallest_margin_of_every_rule_reaches_the_target_and_the_one_below_does_not(
+    rule: str, rivals: int
+) -> None:
     found = estimate(0.9, 100, 0.95, rule=rule, rivals=rivals)
     assert found.k_min is not None
     below = found.k_min - (2 if rule == "best-of" else 1)
@@ -97,7 +99,9 @@ def test_a_margin_beyond_the_cap_is_never_reached() -> None:
 
 def test_an_estimate_as_json_has_the_keys_of_the_command() -> None:
     written = msgspec.json.decode(msgspec.json.encode(estimate(0.99, 10**6, 0.95)))
-    assert {"k_min", "max_draws_min", "p_success", "p_undecided", "expected_votes_per_step", "expected_calls"} <= set(written)
+    assert {"k_min", "max_draws_min", "p_success", "p_undecided", "expected_votes_per_step", "expected_calls"} <= set(
+        written
+    )
 
 
 @pytest.mark.parametrize(
@@ -113,7 +117,10 @@ def test_an_estimate_as_json_has_the_keys_of_the_command() -> None:
         ({"valid": 0.0}, "valid must be above 0"),
         ({"target": 1.0}, "the target must be above 0 and below 1"),
         ({"rule": "unanimity"}, "no law is known for the rule 'unanimity'.*ahead-by, first-to, best-of"),
-        ({"p": 0.51, "steps": 1000, "rule": "first-to"}, "the smallest k of the rule 'first-to' is too large to be computed"),
+        (
+            {"p": 0.51, "steps": 1000, "rule": "first-to"},
+            "the smallest k of the rule 'first-to' is too large to be computed",
+        ),
     ],
 )
 def test_an_estimate_of_what_cannot_be_is_refused(arguments: dict[str, float], said: str) -> None:
@@ -122,7 +129,9 @@ def test_an_estimate_of_what_cannot_be_is_refused(arguments: dict[str, float], s
 
 
 @settings(max_examples=10, deadline=None)
-@given(st.floats(0.5, 1.0, exclude_min=True), st.integers(1, 10**30), st.floats(0, 1, exclude_min=True, exclude_max=True))
+@given(
+    st.floats(0.5, 1.0, exclude_min=True), st.integers(1, 10**30), st.floats(0, 1, exclude_min=True, exclude_max=True)
+)
 @example(0.5 + 2**-53, 10**30, 1 - 2**-53)
 def test_no_task_is_too_long_for_a_finite_estimate(p: float, steps: int, target: float) -> None:
     found = estimate(p, steps, target)

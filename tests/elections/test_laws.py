@@ -114,7 +114,9 @@ def test_voting_amplifies_the_majority_right_or_wrong() -> None:
 def test_the_cost_of_the_million_step_run_is_that_of_the_short_form() -> None:
     steps = 2**20 - 1
     assert cost_full(1e-3, 0.9978, 3, steps) == pytest.approx(1e-3 * steps * 3 / (2 * 0.9978 - 1), rel=1e-6)
-    assert cost_full(1e-3, 0.9978, 3, steps, valid=0.9) == pytest.approx(1e-3 * steps * 3 / (0.9 * (2 * 0.9978 - 1)), rel=1e-6)
+    assert cost_full(1e-3, 0.9978, 3, steps, valid=0.9) == pytest.approx(
+        1e-3 * steps * 3 / (0.9 * (2 * 0.9978 - 1)), rel=1e-6
+    )
 
 
 # -- against exact arithmetic ------------------------------------------------------------------------------------------
@@ -175,7 +177,9 @@ def test_success_of_the_whole_agrees_with_long_arithmetic(p: float, k: int, step
 def test_the_smallest_margin_agrees_with_long_arithmetic(p: float, steps: int, target: float, at_once: int) -> None:
     m = min(at_once, steps)
     found, exact = k_min(p, steps, target, steps_per_call=m), k_min_exactly(p, steps, target, m)
-    if found != exact:  # allowed only where rounding decides: the two lie on either side of a target reached to 15 digits
+    if (
+        found != exact
+    ):  # allowed only where rounding decides: the two lie on either side of a target reached to 15 digits
         assert abs(found - exact) == 1
         at_border = ln_p_full_exactly(p, min(found, exact), steps, m)
         assert float(at_border) == pytest.approx(math.log(target), rel=0, abs=1e-14)
@@ -191,7 +195,9 @@ def test_races_with_two_margins_agree_with_the_gamblers_ruin_in_fractions(p: flo
     r = 1 / Fraction(p) - 1
     lost = 1 - (1 - r**rival_k) / (1 - r ** (k + rival_k))
     assert uneven_race_lost(p, k, rival_k) == pytest.approx(float(lost), rel=1e-10)
-    assert uneven_race_votes(p, k, rival_k) == pytest.approx(float((k * (1 - lost) - rival_k * lost) / (2 * Fraction(p) - 1)), rel=1e-10)
+    assert uneven_race_votes(p, k, rival_k) == pytest.approx(
+        float((k * (1 - lost) - rival_k * lost) / (2 * Fraction(p) - 1)), rel=1e-10
+    )
 
 
 @given(USUAL, MARGINS)
@@ -206,7 +212,9 @@ def test_pass_k_is_without_bias_and_refuses_more_trials_than_there_were(trials: 
         with pytest.raises(InvalidUsage, match="do each task more often"):
             pass_k(trials, trials, k)
         return
-    mean = sum(float(math.comb(trials, c) * p**c * (1 - p) ** (trials - c)) * pass_k(c, trials, k) for c in range(trials + 1))
+    mean = sum(
+        float(math.comb(trials, c) * p**c * (1 - p) ** (trials - c)) * pass_k(c, trials, k) for c in range(trials + 1)
+    )
     assert mean == pytest.approx(float(p) ** k, abs=1e-12)
 
 
@@ -338,7 +346,9 @@ def test_the_ends_of_a_wilson_interval_are_the_chances_that_lie_just_so_many_dev
 
 
 @given(st.integers(1, 10**6), st.floats(0, 1, exclude_min=True, exclude_max=True))
-def test_where_no_trial_or_every_one_succeeded_the_interval_begins_or_ends_there(trials: int, confidence: float) -> None:
+def test_where_no_trial_or_every_one_succeeded_the_interval_begins_or_ends_there(
+    trials: int, confidence: float
+) -> None:
     none, every = wilson_interval(0, trials, confidence), wilson_interval(trials, trials, confidence)
     assert none[0] == 0.0
     assert every[1] == 1.0
@@ -347,7 +357,11 @@ def test_where_no_trial_or_every_one_succeeded_the_interval_begins_or_ends_there
 
 @pytest.mark.parametrize(
     ("successes", "trials", "confidence", "said"),
-    [(0, 0, 0.95, "trials must be"), (-1, 5, 0.95, "successes must be from 0 to trials=5"), (6, 5, 0.95, "successes must be")]
+    [
+        (0, 0, 0.95, "trials must be"),
+        (-1, 5, 0.95, "successes must be from 0 to trials=5"),
+        (6, 5, 0.95, "successes must be"),
+    ]
     + [(1, 5, confidence, "the confidence must be") for confidence in (0.0, 1.0, 95.0, math.nan)],
 )
 def test_an_interval_of_nothing_is_refused(successes: int, trials: int, confidence: float, said: str) -> None:

@@ -45,9 +45,15 @@ RULES = [
 ]
 
 
-def enumerated(p: Fraction, valid: Fraction, rivals: int, rule: Rule, max_draws: int) -> tuple[dict[str, Fraction], Fraction]:
+def enumerated(
+    p: Fraction, valid: Fraction, rivals: int, rule: Rule, max_draws: int
+) -> tuple[dict[str, Fraction], Fraction]:
     """The probability of each ending and the expected draws, over all sequences of replies."""
-    chances: dict[int | None, Fraction] = {None: 1 - valid, 0: valid * p, **dict.fromkeys(range(1, rivals + 1), valid * (1 - p) / rivals)}
+    chances: dict[int | None, Fraction] = {
+        None: 1 - valid,
+        0: valid * p,
+        **dict.fromkeys(range(1, rivals + 1), valid * (1 - p) / rivals),
+    }
     ends = dict.fromkeys(("right", "wrong", "undecided"), Fraction(0))
     draws = Fraction(0)
     for replies in product(chances, repeat=max_draws):
@@ -63,11 +69,17 @@ def enumerated(p: Fraction, valid: Fraction, rivals: int, rule: Rule, max_draws:
 
 
 @pytest.mark.parametrize("rule", RULES, ids=repr)
-@pytest.mark.parametrize(("rivals", "valid", "max_draws"), [(1, Fraction(3, 4), 6), (1, Fraction(1), 7), (3, Fraction(4, 5), 5)])
-def test_a_course_agrees_with_all_sequences_of_replies(rule: Rule, rivals: int, valid: Fraction, max_draws: int) -> None:
+@pytest.mark.parametrize(
+    ("rivals", "valid", "max_draws"), [(1, Fraction(3, 4), 6), (1, Fraction(1), 7), (3, Fraction(4, 5), 5)]
+)
+def test_a_course_agrees_with_all_sequences_of_replies(
+    rule: Rule, rivals: int, valid: Fraction, max_draws: int
+) -> None:
     ends, draws = enumerated(Fraction(3, 5), valid, rivals, rule, max_draws)
     found = Course(Race(p=0.6, rule=rule, rivals=rivals)).ending(max_draws, float(valid))
-    assert (found.right, found.wrong, found.undecided) == pytest.approx([float(chance) for chance in ends.values()], abs=1e-12)
+    assert (found.right, found.wrong, found.undecided) == pytest.approx(
+        [float(chance) for chance in ends.values()], abs=1e-12
+    )
     assert found.draws == pytest.approx(float(draws), abs=1e-12)
 
 

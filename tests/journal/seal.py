@@ -36,13 +36,17 @@ def sealed(journal: Path) -> None:
 
 def _seal_rows(db: sqlite3.Connection, table: str) -> int:
     sums = []
-    columns = list(TABLES[table].columns)[: -1 if table == "decision" and db.execute("PRAGMA user_version").fetchone() < (4,) else None]
+    columns = list(TABLES[table].columns)[
+        : -1 if table == "decision" and db.execute("PRAGMA user_version").fetchone() < (4,) else None
+    ]
     for row in db.execute(f"SELECT * FROM {table}").fetchall():
         values, before = row[:-1], row[-1]
         now = checksum(table, values)
         sums.append(now or 0)
         if now != before:
-            where = " AND ".join(f"{name} IS ?" for name in columns if not isinstance(values[columns.index(name)], float))
+            where = " AND ".join(
+                f"{name} IS ?" for name in columns if not isinstance(values[columns.index(name)], float)
+            )
             given: list[Any] = [value for value in values if not isinstance(value, float)]
             db.execute(f"UPDATE {table} SET checksum = ? WHERE {where}", (now, *given))
     return sum(sums)

@@ -45,7 +45,9 @@ def test_another_thing_in_the_place_of_a_table_is_refused_before_it_is_read(who:
 def test_a_trigger_is_refused(who: str) -> None:
     put(walked(40, most=60))
     with closing(sqlite3.connect(JOURNAL)) as db:
-        db.execute(f"CREATE TRIGGER slow AFTER UPDATE ON lease BEGIN INSERT INTO change {ENDLESS} SELECT i, i, i, i, i FROM n; END")
+        db.execute(
+            f"CREATE TRIGGER slow AFTER UPDATE ON lease BEGIN INSERT INTO change {ENDLESS} SELECT i, i, i, i, i FROM n; END"
+        )
     assert_refused(who, "it has a trigger called 'slow'")
 
 
@@ -93,7 +95,10 @@ def test_a_run_that_has_no_problems_and_says_that_it_cuts_some_is_shown_without_
     sql("UPDATE run SET experiment = replace(experiment, '\"cuts_problems\":false', '\"cuts_problems\":true')")
     shown = microagents("show", "r")
     assert (shown.code, shown.err) == (COMPLETED, "")
-    assert "cannot be drawn: its journal says that it can, but its strategy microagents.strategies.maker:Maker does not" in shown.out
+    assert (
+        "cannot be drawn: its journal says that it can, but its strategy microagents.strategies.maker:Maker does not"
+        in shown.out
+    )
 
 
 def test_pages_that_lead_back_to_each_other_are_refused() -> None:

@@ -15,7 +15,20 @@ from microagents.journal.reading import Reader
 from microagents.journal.tables import VERSION
 from tests.benchmarks.damage import USES, Left, damaged, journals, used
 from tests.journal.test_earlier_versions import restored
-from tests.journal.walks import JOURNAL, decisions, digests, go_on, on_disk, problems, put, sentence, sql, undisturbed, walk, walked
+from tests.journal.walks import (
+    JOURNAL,
+    decisions,
+    digests,
+    go_on,
+    on_disk,
+    problems,
+    put,
+    sentence,
+    sql,
+    undisturbed,
+    walk,
+    walked,
+)
 
 
 @pytest.fixture(scope="module")
@@ -24,7 +37,9 @@ def left() -> Iterator[tuple[Sequence[Left], Path]]:
         yield found
 
 
-@pytest.mark.parametrize("tries", [range(40), pytest.param(range(40, 640), marks=pytest.mark.slow)], ids=["few", "many"])
+@pytest.mark.parametrize(
+    "tries", [range(40), pytest.param(range(40, 640), marks=pytest.mark.slow)], ids=["few", "many"]
+)
 def test_no_damage_gives_other_results_and_what_is_refused_is_left_as_it_is_to_the_byte(
     left: tuple[Sequence[Left], Path], tries: Sequence[int]
 ) -> None:

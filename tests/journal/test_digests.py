@@ -65,7 +65,13 @@ class Shuffled(Maker):
 
 async def drift(strategy: Maker, *, runtime: str = "local", seed: int = 0, known_inputs: bool = False) -> Result:
     result = await run(
-        Drift(length=STEPS), models=ERRING, strategy=strategy, runtime=runtime, seed=seed, known_inputs=known_inputs, speculate=False
+        Drift(length=STEPS),
+        models=ERRING,
+        strategy=strategy,
+        runtime=runtime,
+        seed=seed,
+        known_inputs=known_inputs,
+        speculate=False,
     )
     assert result.account.decided == STEPS
     return result
@@ -91,7 +97,9 @@ def digests(result: Result) -> tuple[str, str]:
     ],
 )
 @pytest.mark.parametrize("known_inputs", [False, True])
-async def test_digests_do_not_depend_on_runtime_or_latency(k: int, runtime: str, strategy: type[Maker], *, known_inputs: bool) -> None:
+async def test_digests_do_not_depend_on_runtime_or_latency(
+    k: int, runtime: str, strategy: type[Maker], *, known_inputs: bool
+) -> None:
     first = await drift(Maker(k=k), known_inputs=known_inputs)
     again = await drift(strategy(k=k), runtime=runtime, known_inputs=known_inputs)
     assert digests(again) == digests(first)
@@ -135,7 +143,9 @@ def launch_too_many(election: RunningElection) -> None:
 
 
 @in_one_process
-async def test_a_voter_that_counts_arrivals_is_seen_by_its_ballots(runtime: str, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_voter_that_counts_arrivals_is_seen_by_its_ballots(
+    runtime: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     true = await drift(Maker(k=2))
     monkeypatch.setattr(RunningElection, "_count_arrived", count_as_they_arrive)
     mutant = await drift(Shuffled(k=2), runtime=runtime)
@@ -200,7 +210,9 @@ decisions = st.dictionaries(paths, st.sampled_from(["x", "y"]), max_size=8).map(
 
 
 @given(decisions, st.data())
-def test_a_tree_does_not_depend_on_the_order_in_which_decisions_are_added(decided: Decided, data: st.DataObject) -> None:
+def test_a_tree_does_not_depend_on_the_order_in_which_decisions_are_added(
+    decided: Decided, data: st.DataObject
+) -> None:
     assert tree(data.draw(st.permutations(decided))) == tree(decided)
 
 
@@ -235,7 +247,9 @@ def test_a_chain_is_the_hash_of_all_before_and_the_next() -> None:
 @pytest.mark.parametrize(
     "other", [("0/b", "decided", b"1"), ("0/a", "undecided", b"1"), ("0/a", "decided", b"2"), ("0/a", "decided", None)]
 )
-def test_path_outcome_and_winner_each_count(kind: Callable[[], ChainDigests | TreeDigests], other: tuple[str, str, bytes | None]) -> None:
+def test_path_outcome_and_winner_each_count(
+    kind: Callable[[], ChainDigests | TreeDigests], other: tuple[str, str, bytes | None]
+) -> None:
     one, another = kind(), kind()
     one.add(0, "0/a", "decided", b"1")
     another.add(0, *other)

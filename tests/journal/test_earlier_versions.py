@@ -63,7 +63,9 @@ async def test_a_journal_of_before_is_resumed_to_the_end_that_its_own_version_ca
 async def test_another_setting_that_decisions_depend_on_is_refused_in_a_journal_of_before() -> None:
     restored("chain")
     with pytest.raises(JournalMismatch, match=r"strategy\.known_inputs=false"):
-        await run(Drift(length=30), models="sim:perfect@error=0.3,flag=0.1", k=2, seed=5, run_id="chain", known_inputs=True)
+        await run(
+            Drift(length=30), models="sim:perfect@error=0.3,flag=0.1", k=2, seed=5, run_id="chain", known_inputs=True
+        )
 
 
 async def test_a_journal_of_before_draws_no_candidates_again_and_says_so_to_a_run_that_would() -> None:
@@ -74,8 +76,18 @@ async def test_a_journal_of_before_draws_no_candidates_again_and_says_so_to_a_ru
     assert (before.strategy.min_candidates, before.strategy.show_copies) == (1, False)
     for at_least, refused in ((2, True), (1, False)):
         strategy = before.strategy.model_copy(update={"min_candidates": at_least})
-        with pytest.raises(JournalMismatch, match=r"strategy\.min_candidates=1, now it is 2") if refused else nullcontext():
-            await run(before.tasks[0], models=dict(before.settings.models), strategy=strategy, seed=before.settings.seed, run_id="problem")
+        with (
+            pytest.raises(JournalMismatch, match=r"strategy\.min_candidates=1, now it is 2")
+            if refused
+            else nullcontext()
+        ):
+            await run(
+                before.tasks[0],
+                models=dict(before.settings.models),
+                strategy=strategy,
+                seed=before.settings.seed,
+                run_id="problem",
+            )
 
 
 async def test_what_a_journal_of_before_left_undecided_is_decided_by_a_person() -> None:
@@ -88,17 +100,44 @@ async def test_what_a_journal_of_before_left_undecided_is_decided_by_a_person() 
     ("task", "options", "decisions", "ballots"),
     [
         (Drift(length=50), {"models": NOISY, "k": 2, "seed": 3}, "9047709cd0cd8347", "823160e4a3855785"),
-        (Drift(length=50), {"models": NOISY, "strategy": Maker(k=2, rule="first-to"), "seed": 3}, "3f13959bf2ef9a1b", "4016f99df7e4bade"),
-        (Drift(length=50), {"models": [NOISY, "sim:perfect@error=0.2"], "k": 2, "seed": 3}, "e313f9e7aee7bcea", "33b8da191b9912c7"),
+        (
+            Drift(length=50),
+            {"models": NOISY, "strategy": Maker(k=2, rule="first-to"), "seed": 3},
+            "3f13959bf2ef9a1b",
+            "4016f99df7e4bade",
+        ),
+        (
+            Drift(length=50),
+            {"models": [NOISY, "sim:perfect@error=0.2"], "k": 2, "seed": 3},
+            "e313f9e7aee7bcea",
+            "33b8da191b9912c7",
+        ),
         (Hanoi(disks=5), {"models": "sim:gpt-4.1-mini", "k": 3}, "beac5d98861f2aa0", "a6f0f0ce59f6079e"),
         ([Drift(length=5), Drift(length=9)], {"models": NOISY, "k": 2}, "cdc6a692dd54dfa8", "0ae72cd1a84a41c1"),
-        (Multiplication(digits=4), {"models": "sim:perfect@error=0.2,alternatives=3", "k": 3}, "b8b91931a52080bc", "dc0aa9d6f6ae881d"),
+        (
+            Multiplication(digits=4),
+            {"models": "sim:perfect@error=0.2,alternatives=3", "k": 3},
+            "b8b91931a52080bc",
+            "dc0aa9d6f6ae881d",
+        ),
         (Sorting(), {"models": "sim:gpt-4.1-mini", "k": 2}, "e6645d37eea154e9", "72f05ae31253341d"),
-        (Multiplication(digits=4), {"models": "sim:gpt-4.1-mini", "strategy": "self-consistency"}, "33830b5d5092ff23", "ac171e700422448b"),
-        (Multiplication(digits=3), {"models": "sim:gpt-4.1-mini", "strategy": "single-shot"}, "55ce4ac632c7549f", "b622c74a3359c99f"),
+        (
+            Multiplication(digits=4),
+            {"models": "sim:gpt-4.1-mini", "strategy": "self-consistency"},
+            "33830b5d5092ff23",
+            "ac171e700422448b",
+        ),
+        (
+            Multiplication(digits=3),
+            {"models": "sim:gpt-4.1-mini", "strategy": "single-shot"},
+            "55ce4ac632c7549f",
+            "b622c74a3359c99f",
+        ),
     ],
     ids=["ahead-by", "first-to", "pool", "hanoi", "many", "recursive", "sorting", "self-consistency", "single-shot"],
 )
-def test_a_new_run_decides_as_version_0_1_0_did(task: Any, options: dict[str, Any], decisions: str, ballots: str) -> None:
+def test_a_new_run_decides_as_version_0_1_0_did(
+    task: Any, options: dict[str, Any], decisions: str, ballots: str
+) -> None:
     account = run_sync(task, **options, runs_dir=None).account
     assert (account.decisions_sha256[:16], account.ballots_sha256[:16]) == (decisions, ballots)

@@ -48,7 +48,9 @@ def disk(tmp_path: Path) -> Iterator[Path]:
     found = tmp_path / "disk"
     found.mkdir()
     try:
-        mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=20m", "none", found], capture_output=True, text=True, check=False)
+        mounted = subprocess.run(
+            ["mount", "-t", "tmpfs", "-o", "size=20m", "none", found], capture_output=True, text=True, check=False
+        )
     except FileNotFoundError:
         pytest.skip("a disk cannot be mounted here: there is no mount")
     if mounted.returncode:

@@ -103,7 +103,12 @@ def test_a_second_process_is_refused_with_one_sentence_and_the_first_goes_on() -
         for attempt in (walk, go_on):
             with pytest.raises(InvalidUsage) as raised:
                 attempt()
-            for words in (f"run r is being run by process {first.pid} on ", " s ago", "nothing was changed", "microagents show r"):
+            for words in (
+                f"run r is being run by process {first.pid} on ",
+                " s ago",
+                "nothing was changed",
+                "microagents show r",
+            ):
                 assert words in sentence(raised.value)
         for command in (PATIENTLY, ("resume", "r")):
             ran = microagents(*command)
@@ -216,7 +221,10 @@ def test_a_lease_may_be_taken_from(who: str) -> None:
         assert on_disk() == before
 
 
-@pytest.mark.xfail(strict=True, reason="a lease that could not be given back is held by the process for as long as it lives, up to 10 s")
+@pytest.mark.xfail(
+    strict=True,
+    reason="a lease that could not be given back is held by the process for as long as it lives, up to 10 s",
+)
 def test_a_process_that_could_not_give_its_lease_back_may_go_on() -> None:
     there = opened()
     there._db.execute("PRAGMA query_only = 1")  # a full disk, as SQLite says it
@@ -224,7 +232,9 @@ def test_a_process_that_could_not_give_its_lease_back_may_go_on() -> None:
     opened().close()
 
 
-def test_a_system_that_does_not_tell_its_processes_apart_waits_until_the_lease_is_old(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_system_that_does_not_tell_its_processes_apart_waits_until_the_lease_is_old(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     gone = holder(pid=2**22 + 7, boot="")
     monkeypatch.setattr(Holder, "here", classmethod(lambda _: gone))
     assert not Lease(epoch=1, holder=gone, renewed_at=time.time()).may_be_taken

@@ -51,7 +51,9 @@ def is_open() -> bool:
 
 
 def test_a_person_decides_an_open_election_of_a_live_run_which_goes_on_from_it() -> None:
-    with Sitting("run", "drift", "-o", "length=1", "--model", STUCK, "-k", "20", "-s", "max_draws=100000", "--run-id", "r") as sitting:
+    with Sitting(
+        "run", "drift", "-o", "length=1", "--model", STUCK, "-k", "20", "-s", "max_draws=100000", "--run-id", "r"
+    ) as sitting:
         until(is_open)
         wrong = microagents("decide", "r", "0/step/0", '{"nonsense": 1}')
         assert (wrong.code, REQUESTS.exists()) == (WRONG_USAGE, False)
@@ -66,7 +68,9 @@ def test_a_person_decides_an_open_election_of_a_live_run_which_goes_on_from_it()
 
 
 def test_a_request_that_a_killed_run_did_not_read_takes_effect_once_it_is_resumed() -> None:
-    with Sitting("run", "drift", "-o", "length=1", "--model", STUCK, "-k", "20", "-s", "max_draws=100000", "--run-id", "r") as sitting:
+    with Sitting(
+        "run", "drift", "-o", "length=1", "--model", STUCK, "-k", "20", "-s", "max_draws=100000", "--run-id", "r"
+    ) as sitting:
         until(is_open)
         os.kill(sitting.process.pid, signal.SIGSTOP)  # so that it cannot read the request before it is killed
         request = request_of(Decide(path="0/step/0", value='{"number":5}'))
@@ -83,7 +87,20 @@ def test_a_request_that_a_killed_run_did_not_read_takes_effect_once_it_is_resume
 def test_an_input_that_ended_undecided_is_taken_up_again_while_the_others_are_done() -> None:
     Path("inputs.jsonl").write_text('{"length": 1}\n{"length": 40}\n')
     slow = STUCK.replace("latency=0.2", "latency=2")  # the second input is still at work when the request comes
-    words = ("--inputs", "inputs.jsonl", "--model", slow, "--concurrency", "1", "-k", "2", "-s", "max_draws=2", "--run-id", "r")
+    words = (
+        "--inputs",
+        "inputs.jsonl",
+        "--model",
+        slow,
+        "--concurrency",
+        "1",
+        "-k",
+        "2",
+        "-s",
+        "max_draws=2",
+        "--run-id",
+        "r",
+    )
 
     def is_undecided() -> bool:
         if not JOURNAL.exists():
@@ -101,14 +118,19 @@ def test_an_input_that_ended_undecided_is_taken_up_again_while_the_others_are_do
 
 
 def lines() -> list[bytes]:
-    good = json.loads(json.dumps({"id": "0" * 32, "who": "me", "at": "now", "ask": {"type": "decide", "path": "0/step/0", "value": "{}"}}))
+    good = json.loads(
+        json.dumps(
+            {"id": "0" * 32, "who": "me", "at": "now", "ask": {"type": "decide", "path": "0/step/0", "value": "{}"}}
+        )
+    )
     return [
         b"\0\xff\n" * 3,
         b"[" * 100_000 + b"\n",
         json.dumps({**good, "id": "../x"}).encode() + b"\n",
         json.dumps({**good, "ask": {"type": "rm"}}).encode() + b"\n",
         json.dumps({**good, "why": "\ud800"}).encode() + b"\n",
-        json.dumps({**good, "id": "1" * 32}).encode() + b"\n",  # a reply of another kind: recorded, and no election takes it
+        json.dumps({**good, "id": "1" * 32}).encode()
+        + b"\n",  # a reply of another kind: recorded, and no election takes it
         json.dumps(good).encode(),  # no end of the line: it may still be written
     ]
 
@@ -127,7 +149,10 @@ def test_a_damaged_file_of_requests_harms_no_run(damaged: bytes) -> None:
 def test_only_a_plain_file_of_this_user_is_read(kind: str, tmp_path: Path) -> None:
     RUNS.mkdir()
     other = tmp_path / "other"
-    other.write_text(json.dumps({"id": "1" * 32, "who": "me", "at": "now", "ask": {"type": "decide", "path": "9/x", "value": "1"}}) + "\n")
+    other.write_text(
+        json.dumps({"id": "1" * 32, "who": "me", "at": "now", "ask": {"type": "decide", "path": "9/x", "value": "1"}})
+        + "\n"
+    )
     make: dict[str, Callable[[], object]] = {
         "folder": REQUESTS.mkdir,
         "pipe": lambda: os.mkfifo(REQUESTS),
@@ -145,7 +170,9 @@ def test_each_decision_has_the_time_of_its_commit() -> None:
     assert times == sorted(each for each in times if each is not None)
     assert result.created_at is not None
     assert all(result.created_at[:16] <= str(each) for each in times)
-    assert [str(each)[:23] for each in times] == [str(at)[:23] for (at,) in recorded("SELECT at FROM decisions ORDER BY path")]
+    assert [str(each)[:23] for each in times] == [
+        str(at)[:23] for (at,) in recorded("SELECT at FROM decisions ORDER BY path")
+    ]
 
 
 def test_a_request_is_one_line_of_checked_fields() -> None:

@@ -54,7 +54,9 @@ def test_decisions_keep_their_order_and_of_the_progress_of_an_input_the_last_cou
     assert batch.progress == (last, RecordProgress(input=1, done=5, total=None))
 
 
-def calls(source: str = "Solver/0", cost_usd: float | None = 0.5, sent: int = 0, ended: int = 0, billed: int = 0) -> RecordCalls:
+def calls(
+    source: str = "Solver/0", cost_usd: float | None = 0.5, sent: int = 0, ended: int = 0, billed: int = 0
+) -> RecordCalls:
     usage = Usage(input_tokens=9, output_tokens=2, cost_usd=cost_usd, cached_tokens=3, cache_write_tokens=4)
     return RecordCalls(source=source, usage=usage, repeated={"busy": 1}, sent=sent, ended=ended, billed=billed)
 

@@ -113,7 +113,9 @@ def ballot(seq: int, number: int) -> Ballot:
 
 def counted(numbers: Sequence[int | None]) -> tuple[Ballot | Flagged, ...]:
     """Ballots for these numbers in order of launch; None is a reply that was flagged."""
-    return tuple([Flagged(seq=seq, flag="rude") if number is None else ballot(seq, number) for seq, number in enumerate(numbers)])
+    return tuple(
+        [Flagged(seq=seq, flag="rude") if number is None else ballot(seq, number) for seq, number in enumerate(numbers)]
+    )
 
 
 def sampled(of: ElectionId, each: Ballot | Flagged) -> RecordSample:
@@ -170,7 +172,9 @@ def test_a_decision_carries_its_ballots_and_drops_its_sample_rows(in_order: bool
 
 def priced(numbers: Sequence[int | None], *costs: float | None) -> tuple[Ballot | Flagged, ...]:
     """The same ballots, with what each cost."""
-    return tuple([structs.replace(each, cost_usd=cost_usd) for each, cost_usd in zip(counted(numbers), costs, strict=True)])
+    return tuple(
+        [structs.replace(each, cost_usd=cost_usd) for each, cost_usd in zip(counted(numbers), costs, strict=True)]
+    )
 
 
 def with_cost(decision: RecordDecision, cost_usd: float | None, *ballots: Ballot | Flagged) -> RecordDecision:
@@ -204,7 +208,10 @@ def test_samples_of_an_open_election_come_back_with_what_they_cost() -> None:
 
 def test_the_decisions_and_open_elections_of_one_input_are_its_own() -> None:
     mine = [
-        (ElectionId(path=f"{number}/rate", question_digest=b"a"), ElectionId(path=f"{number}/next", question_digest=b"b"))
+        (
+            ElectionId(path=f"{number}/rate", question_digest=b"a"),
+            ElectionId(path=f"{number}/next", question_digest=b"b"),
+        )
         for number in range(12)
     ]
     with store(in_order=False, inputs=12) as there:
@@ -333,12 +340,21 @@ def test_calls_are_paid_for_when_they_end_whether_a_sample_came_of_them_or_not()
         there.commit([called(ended=2), sampled(election(), ballot(0, 7))])
         there.commit([RecordCalls(source="Solver/0", ended=2, billed=1, usage=Usage(cost_usd=0.0))])
         account = there.books.account()
-    assert (account.calls, account.in_flight, account.cost_usd, account.input_tokens, account.cached_tokens) == (3, 1, 1.0, 20, 6)
+    assert (account.calls, account.in_flight, account.cost_usd, account.input_tokens, account.cached_tokens) == (
+        3,
+        1,
+        1.0,
+        20,
+        6,
+    )
 
 
 @either_order
 def test_an_undecided_row_is_replaced_by_a_decision(in_order: bool) -> None:  # noqa: FBT001 - a parameter
-    in_vain, at_last = decided(election(), [7, 8, None], "undecided"), decided(election(), [7, 8, None, 7], "leader", settled="leader")
+    in_vain, at_last = (
+        decided(election(), [7, 8, None], "undecided"),
+        decided(election(), [7, 8, None, 7], "leader", settled="leader"),
+    )
     with store(in_order=in_order) as there:
         there.commit([in_vain])
         there.commit([in_vain])
@@ -359,9 +375,16 @@ def test_an_undecided_row_is_replaced_by_a_decision(in_order: bool) -> None:  # 
 def test_the_account_and_the_digests_after_reopening_are_those_before(in_order: bool) -> None:  # noqa: FBT001 - a parameter
     with store(in_order=in_order) as there:
         there.commit([called(sent=3), *[sampled(election(), each) for each in counted([7, None, 7])]])
-        there.commit([decided(election(), [7, None, 7], done=1, state=b'{"a":1}'), RecordProgress(input=0, done=1, total=4)])
+        there.commit(
+            [decided(election(), [7, None, 7], done=1, state=b'{"a":1}'), RecordProgress(input=0, done=1, total=4)]
+        )
         there.commit([decided(election("step/1"), [1, 2], "undecided"), called(ended=3)])
-        there.commit([decided(election("step/1/undecided"), [2], settled="sim:perfect"), RecordAnswer(id=election("rate"), value=b"1")])
+        there.commit(
+            [
+                decided(election("step/1/undecided"), [2], settled="sim:perfect"),
+                RecordAnswer(id=election("rate"), value=b"1"),
+            ]
+        )
         before, reached = there.account_with_digests(), there.books.reached.get(0)
     with store(in_order=in_order) as again:
         assert again.account_with_digests() == before
@@ -391,7 +414,9 @@ def a_record(path: str, kind: str, number: int) -> Record:
         case "completed" | "failed":
             return InputEnding(input=of.input, outcome=kind, reason=None, result=b"%d" % number)
         case "calls":
-            return RecordCalls(source=source, sent=2, ended=2, billed=number, usage=Usage(input_tokens=number, cost_usd=0.25))
+            return RecordCalls(
+                source=source, sent=2, ended=2, billed=number, usage=Usage(input_tokens=number, cost_usd=0.25)
+            )
         case "in flight":
             return called(sent=number, source=source)
         case _:
@@ -427,7 +452,9 @@ class Reference:
         if isinstance(record, RecordAnswer) or record.verdict.outcome == "sampled":
             return False
         path = record.id.path
-        return path in self._told or all(in_order_of(path) > in_order_of(each) for each in self._told if input_of(each) == input_of(path))
+        return path in self._told or all(
+            in_order_of(path) > in_order_of(each) for each in self._told if input_of(each) == input_of(path)
+        )
 
     def add(self, record: Record) -> None:
         if isinstance(record, RecordDecision | RecordAnswer):
@@ -450,7 +477,9 @@ class Reference:
         for _, record in sorted(self._decided.items(), key=lambda item: in_order_of(item[0])):
             again.add(record)
         found = again.account_with_digests()
-        return structs.replace(self.books.account(), decisions_sha256=found.decisions_sha256, ballots_sha256=found.ballots_sha256)
+        return structs.replace(
+            self.books.account(), decisions_sha256=found.decisions_sha256, ballots_sha256=found.ballots_sha256
+        )
 
 
 @either_order
@@ -496,7 +525,12 @@ def test_however_records_are_cut_into_commits_and_sittings_they_add_up_to_the_sa
 
 def test_the_last_ending_of_an_input_is_the_one_that_is_kept() -> None:
     with store(inputs=3) as there:
-        there.commit([InputEnding(input=1, outcome="failed", reason="a stone"), InputEnding(input=2, outcome="undecided", reason="a tie")])
+        there.commit(
+            [
+                InputEnding(input=1, outcome="failed", reason="a stone"),
+                InputEnding(input=2, outcome="undecided", reason="a tie"),
+            ]
+        )
         account = there.commit([InputEnding(input=1, outcome="completed", result=b'{"number":7}')])
         assert (account.inputs, account.inputs_done, account.inputs_failed) == (3, 1, 1)
     with Reader(JOURNAL) as reader:
@@ -524,7 +558,9 @@ def test_a_late_decision_of_one_input_leaves_the_order_of_the_others_as_it_is() 
     assert problems() == []
 
 
-@pytest.mark.parametrize(("text", "kept"), [("a reply \N{SNOWMAN} \0", 13), ("é" * 40_000, MAX_TEXT_BYTES), ("x" * 65_537, MAX_TEXT_BYTES)])
+@pytest.mark.parametrize(
+    ("text", "kept"), [("a reply \N{SNOWMAN} \0", 13), ("é" * 40_000, MAX_TEXT_BYTES), ("x" * 65_537, MAX_TEXT_BYTES)]
+)
 def test_the_text_of_a_reply_is_deflated_and_cut_at_64_kib(text: str, kept: int) -> None:
     with store() as there:
         there.commit([RecordReply(id=SampleId(election=election(), seq=3), text=text)])
@@ -606,7 +642,9 @@ def test_a_new_journal_in_which_nothing_began_is_forgotten_an_older_one_is_not()
 @pytest.mark.parametrize("k", [1, 2])
 @pytest.mark.parametrize("speculate", [True, False])
 def test_a_run_decides_the_same_whether_it_is_journaled_or_not(k: int, speculate: bool) -> None:  # noqa: FBT001 - a parameter
-    kept, unkept = [walk(k=k, speculate=speculate, runs_dir=runs_dir, durability="full").account for runs_dir in (RUNS, None)]
+    kept, unkept = [
+        walk(k=k, speculate=speculate, runs_dir=runs_dir, durability="full").account for runs_dir in (RUNS, None)
+    ]
     names = set(Account.__struct_fields__)
     if speculate:  # how many guesses are wasted depends on the moment
         names -= {"calls", "input_tokens", "output_tokens", "cost_usd"}
@@ -657,7 +695,9 @@ def test_known_inputs_leave_a_good_journal_too() -> None:
     [({"on_undecided": "leader"}, "leader"), ({"on_undecided": "sim:perfect"}, "decided"), ({}, "person")],
     ids=["leader", "another model", "person"],
 )
-def test_an_undecided_step_is_decided_later_and_the_walk_goes_on_from_there(going_on: dict[str, Any], outcome: str) -> None:
+def test_an_undecided_step_is_decided_later_and_the_walk_goes_on_from_there(
+    going_on: dict[str, Any], outcome: str
+) -> None:
     stuck = walk(length=3, **STALEMATE)
     (path,) = stuck.account.undecided_at
     assert (stuck.outcome, problems()) == ("undecided", [])
@@ -813,13 +853,19 @@ class AddsUp(Strategy):
 
 
 async def test_integers_over_64_bits_and_all_of_unicode_survive(tmp_path: Path) -> None:
-    lines = [ScriptLine(path="0/split", seq=seq, text=write(each)) for seq, each in enumerate([GREAT, SMALL, GREAT, GREAT, GREAT])]
+    lines = [
+        ScriptLine(path="0/split", seq=seq, text=write(each))
+        for seq, each in enumerate([GREAT, SMALL, GREAT, GREAT, GREAT])
+    ]
     lines += [ScriptLine(path="0/a/9", seq=seq, text=write(GREAT)) for seq in range(3)]
     script = tmp_path / "script"
     script.write_bytes(b"\n".join(map(msgspec.json.encode, lines)))
     result = await run(Adding(), models=f"scripted:{script}", strategy=AddsUp(), run_id="r")
     great = {"total": GREAT.total, "word": GREAT.word}
-    assert (result.value, {each.path: each.value for each in result.decisions()}) == ([great, great], {"0/a/9": great, "0/split": great})
+    assert (result.value, {each.path: each.value for each in result.decisions()}) == (
+        [great, great],
+        {"0/a/9": great, "0/split": great},
+    )
     small = decisions()["0/split"].ballots[1]
     assert isinstance(small, Ballot)
     assert msgspec.json.decode(small.value, type=Sum) == SMALL
@@ -840,21 +886,36 @@ UNANIMOUS, SPLIT = ONE.format("IS"), ONE.format("IS NOT")
 @pytest.mark.parametrize(
     ("edit", "shown"),
     [
-        (f"UPDATE decision SET value = '{{\"number\":1}}' WHERE key = {UNANIMOUS}", {"decisions_sha256", "ballots_sha256"}),
+        (
+            f"UPDATE decision SET value = '{{\"number\":1}}' WHERE key = {UNANIMOUS}",
+            {"decisions_sha256", "ballots_sha256"},
+        ),
         (f"UPDATE decision SET value = '{{\"number\":1}}' WHERE key = {SPLIT}", {"decisions_sha256", "ballots_sha256"}),
         (f"UPDATE decision SET counted = counted + 1 WHERE key = {UNANIMOUS}", {"valid", "votes", "ballots_sha256"}),
         (f"UPDATE decision SET counted = counted + 1 WHERE key = {SPLIT}", {"counted"}),
-        (f"UPDATE decision SET ballots = replace(ballots, 'true', '\"rude\"') WHERE key = {SPLIT}", {"flagged", "ballots_sha256"}),
+        (
+            f"UPDATE decision SET ballots = replace(ballots, 'true', '\"rude\"') WHERE key = {SPLIT}",
+            {"flagged", "ballots_sha256"},
+        ),
         (f"UPDATE decision SET ballots = NULL WHERE key = {SPLIT}", {"ballots_sha256"}),
         (f"UPDATE decision SET outcome = 2 WHERE key = {SPLIT}", {"decisions_sha256"}),
         (f"UPDATE decision SET outcome = 6 WHERE key = {SPLIT}", {"decided", "votes", "decisions_sha256"}),
-        (f"DELETE FROM decision WHERE key = {SPLIT}", {"decided", "valid", "votes", "decisions_sha256", "ballots_sha256"}),
-        ("DELETE FROM decision WHERE key = (SELECT max(key) FROM decision)", {"decided", "decisions_sha256", "ballots_sha256"}),
+        (
+            f"DELETE FROM decision WHERE key = {SPLIT}",
+            {"decided", "valid", "votes", "decisions_sha256", "ballots_sha256"},
+        ),
+        (
+            "DELETE FROM decision WHERE key = (SELECT max(key) FROM decision)",
+            {"decided", "decisions_sha256", "ballots_sha256"},
+        ),
         (
             "INSERT INTO decision SELECT max(key) + 1, fork, outcome, counted, value, ballots, cost_usd, after_ms, checksum FROM decision",
             {"decided", "decisions_sha256"},
         ),
-        ("UPDATE decision SET key = key + 1000 WHERE key = (SELECT max(key) FROM decision)", {"decisions_sha256", "ballots_sha256"}),
+        (
+            "UPDATE decision SET key = key + 1000 WHERE key = (SELECT max(key) FROM decision)",
+            {"decisions_sha256", "ballots_sha256"},
+        ),
         ("UPDATE place SET path = '0/stop'", {"decisions_sha256", "ballots_sha256"}),
         ("DELETE FROM place", {"decided", "decisions_sha256"}),
         ("UPDATE account SET totals = replace(totals, '\"decided\":300', '\"decided\":299')", {"decided"}),
@@ -921,7 +982,9 @@ def looks(journal: Path, look: Callable[[Reader], object]) -> object:
 
 
 @pytest.mark.parametrize(
-    "look", [Reader.account, Reader.lease, Reader.ending, Reader.changes, Reader.verify, Reader.undecided], ids=lambda look: look.__name__
+    "look",
+    [Reader.account, Reader.lease, Reader.ending, Reader.changes, Reader.verify, Reader.undecided],
+    ids=lambda look: look.__name__,
 )
 def test_who_looks_on_changes_nothing(look: Callable[[Reader], object]) -> None:
     walk(max_calls=200)
@@ -941,7 +1004,9 @@ def test_who_looks_on_while_a_commit_is_under_way_sees_the_one_before() -> None:
 
 
 @pytest.mark.parametrize("bytes_a_step", [64, 10**9])
-def test_a_journal_of_any_size_is_read_with_the_largest_bound_that_sqlite_takes(bytes_a_step: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_journal_of_any_size_is_read_with_the_largest_bound_that_sqlite_takes(
+    bytes_a_step: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """From 33 MB on, 64 steps a byte are more than a C int holds."""
     monkeypatch.setattr(opening, "STEPS_PER_BYTE", bytes_a_step)
     put(walked())

@@ -39,7 +39,9 @@ WAIT_S = 60
 
 WALK = ("run", "drift", "-o", f"length={LENGTH}", "--model", MODEL, "-k", f"{K}", "--run-id", "r")
 """The words of the command that does the same as `walk`."""
-HASTILY = "from microagents.journal import commits; commits.COMMIT_EVERY_S = 0; from microagents.cli import main; main()"
+HASTILY = (
+    "from microagents.journal import commits; commits.COMMIT_EVERY_S = 0; from microagents.cli import main; main()"
+)
 """The command without a pause between commits: what is kept would else depend on the time that a walk takes, which is nearly none."""
 PATIENTLY = (*WALK, "--no-speculate", "--durability", "normal")
 """The same step by step, where the journal is never far behind."""
@@ -47,7 +49,14 @@ PATIENTLY = (*WALK, "--no-speculate", "--durability", "normal")
 
 def walk(*, length: int = LENGTH, **options: Any) -> Result:
     """A run; it waits for no disk, which what the process survives does not need. A recorded limit is lifted."""
-    usual: dict[str, Any] = {"models": MODEL, "k": K, "run_id": "r", "runs_dir": RUNS, "durability": "normal", "max_calls": None}
+    usual: dict[str, Any] = {
+        "models": MODEL,
+        "k": K,
+        "run_id": "r",
+        "runs_dir": RUNS,
+        "durability": "normal",
+        "max_calls": None,
+    }
     return run_sync(Drift(length=length), **{**usual, **options})
 
 
@@ -181,7 +190,12 @@ def microagents(*words: str) -> Ran:
 def installed(*words: str, before: Sequence[str] = (), cwd: Path | None = None) -> Ran:
     """The command in a process of its own, with another command before it."""
     ran = subprocess.run(
-        [*before, sys.executable, "-m", "microagents", *words], capture_output=True, text=True, check=False, timeout=WAIT_S, cwd=cwd
+        [*before, sys.executable, "-m", "microagents", *words],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=WAIT_S,
+        cwd=cwd,
     )
     return Ran(ran.returncode, ran.stdout, ran.stderr)
 
@@ -213,7 +227,9 @@ class Sitting:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self._process.kill()
         self._sold.close()
         with self._process:

@@ -75,7 +75,11 @@ async def counted(provider: Provider, task: Counting) -> tuple[Result, list[Rece
                 body |= {"content": [], "stop_reason": None, "usage": {**body["usage"], "output_tokens": 0}}
         else:
             cached = "cache_write_tokens" if is_first else "cached_tokens"
-            body["usage"] = {provider.input_tokens: 2000, f"{provider.input_tokens}_details": {cached: 1900}, provider.output_tokens: 7}
+            body["usage"] = {
+                provider.input_tokens: 2000,
+                f"{provider.input_tokens}_details": {cached: 1900},
+                provider.output_tokens: 7,
+            }
         return scripted.reply(body)(connection)
 
     async with serving(told) as server:
@@ -98,7 +102,9 @@ async def test_no_byte_of_the_constant_part_changes_between_the_calls_of_a_run(p
         mark = '"cache_control":' if provider is ANTHROPIC else '"prompt_cache_breakpoint":'
         assert text.count(mark) == 1
         rest = text.replace(json.dumps(changing_text(provider, sent)), "")
-        rest = re.sub(r',"n":2|,"stream":true,"stream_options":{[^}]*}', "", rest)  # how many samples, and how they come
+        rest = re.sub(
+            r',"n":2|,"stream":true,"stream_options":{[^}]*}', "", rest
+        )  # how many samples, and how they come
         kept.add(rest.replace('"max_tokens":0', f'"max_tokens":{Sampling().max_output_tokens}'))
     assert len(received) >= 8
     assert len(kept) == 1, "the requests differ in the user's changing text alone"
@@ -145,7 +151,9 @@ async def test_a_short_constant_part_is_not_marked(provider: Provider) -> None:
 @pytest.mark.parametrize("wire", [OPENAI, RESPONSES], ids=lambda wire: wire.name)
 async def test_a_server_that_does_not_know_the_parameters_is_asked_without_marks(wire: Provider) -> None:
     def refusing(name: str) -> scripted.Answer:
-        return scripted.reply({"error": {"message": f"Unrecognized request argument supplied: {name}", "param": None}}, 400)
+        return scripted.reply(
+            {"error": {"message": f"Unrecognized request argument supplied: {name}", "param": None}}, 400
+        )
 
     answers = (refusing("prompt_cache_options"), refusing("prompt_cache_key"), scripted.reply(wire.good()))
     async with asking(wire, *answers, name="gpt-6-luna") as (model, server):
@@ -186,9 +194,8 @@ async def test_the_first_draw_of_openai_goes_alone(wire: Provider) -> None:
 async def test_the_summary_tells_the_cached_share(provider: Provider) -> None:
     result, received = await counted(provider, Counting())
     share = 0.95 * (len(received) - 1) / len(received)
-    said = (
-        f"{share:.1%} of {2000 * len(received):,} input tokens read from the provider's cache, {0.95 / len(received):.1%} written into it"
-    )
+    tokens, written = 2000 * len(received), 0.95 / len(received)
+    said = f"{share:.1%} of {tokens:,} input tokens read from the provider's cache, {written:.1%} written into it"
     assert said in summary(result)
 
 
@@ -226,7 +233,9 @@ def test_the_constant_part_of_a_prompt_changes_no_digest() -> None:
     assert msgspec.json.encode(plain) == b'{"user":"book question","system":"s"}'
     assert marked.user_parts == ("book", " question")
     ids = {
-        Question(prompts=(each,), reply="r", form=b"", rule=FirstTo(k=3), sampling=Sampling(), models=("m",), max_draws=9).id_at("0/q")
+        Question(
+            prompts=(each,), reply="r", form=b"", rule=FirstTo(k=3), sampling=Sampling(), models=("m",), max_draws=9
+        ).id_at("0/q")
         for each in (plain, marked)
     }
     assert len(ids) == 1
@@ -234,7 +243,9 @@ def test_the_constant_part_of_a_prompt_changes_no_digest() -> None:
 
 @pytest.mark.parametrize("given", [-1, 4, True, "2"])
 def test_a_constant_part_is_a_part_of_the_users_text(given: Any) -> None:
-    with pytest.raises(TypeError, match="static_chars of a Prompt must be a number of characters of its user part, from 0 to 3"):
+    with pytest.raises(
+        TypeError, match="static_chars of a Prompt must be a number of characters of its user part, from 0 to 3"
+    ):
         Prompt(user="abc", static_chars=given)
 
 

@@ -37,7 +37,11 @@ async def sent_by(provider: Provider, name: str, **options: str) -> dict[str, An
     async with asking(provider, scripted.reply(provider.good()), name=name, **options) as (model, server):
         await model.complete(a_call())
     body: dict[str, Any] = server.received[0].json
-    return {name: value for name, value in body.items() if name not in ("model", "messages", "input", "instructions", "system")}
+    return {
+        name: value
+        for name, value in body.items()
+        if name not in ("model", "messages", "input", "instructions", "system")
+    }
 
 
 def effort_in(provider: Provider, sent: dict[str, Any]) -> object:
@@ -87,7 +91,9 @@ async def test_without_effort_it_takes_a_temperature(wire: Provider) -> None:
     assert (effort_in(wire, sent), sent["temperature"]) == ("none", 0.1)
 
 
-@pytest.mark.parametrize(("provider", "name"), [(OPENAI, "gpt-4.1"), (RESPONSES, "m-1"), (ANTHROPIC, "claude-haiku-4-5")])
+@pytest.mark.parametrize(
+    ("provider", "name"), [(OPENAI, "gpt-4.1"), (RESPONSES, "m-1"), (ANTHROPIC, "claude-haiku-4-5")]
+)
 async def test_a_model_that_does_not_think_is_sent_a_temperature_and_no_effort(provider: Provider, name: str) -> None:
     sent = await sent_by(provider, name)
     assert (effort_in(provider, sent), sent["temperature"]) == (None, 0.1)
@@ -98,7 +104,9 @@ async def test_an_effort_and_a_tier_are_sent_as_they_are_asked_for(provider: Pro
     assert (effort_in(provider, sent), sent["service_tier"]) == ("xhigh", "flex")
 
 
-@pytest.mark.parametrize(("served", "cost_usd"), [("flex", 0.00015), ("default", 0.0003), (None, 0.00015), (["x"], 0.00015), (3, 0.00015)])
+@pytest.mark.parametrize(
+    ("served", "cost_usd"), [("flex", 0.00015), ("default", 0.0003), (None, 0.00015), (["x"], 0.00015), (3, 0.00015)]
+)
 async def test_a_call_costs_the_tier_that_served_it(provider: Provider, served: object, cost_usd: float) -> None:
     body = provider.good(usage={provider.input_tokens: 100, provider.output_tokens: 100})
     (body["usage"] if provider is ANTHROPIC else body)["service_tier"] = served
@@ -108,7 +116,11 @@ async def test_a_call_costs_the_tier_that_served_it(provider: Provider, served: 
 
 @pytest.mark.parametrize(
     ("given", "sent"),
-    [("adaptive", {"type": "adaptive"}), ("disabled", {"type": "disabled"}), ("2000", {"type": "enabled", "budget_tokens": 2000})],
+    [
+        ("adaptive", {"type": "adaptive"}),
+        ("disabled", {"type": "disabled"}),
+        ("2000", {"type": "enabled", "budget_tokens": 2000}),
+    ],
 )
 async def test_thinking_is_an_option_of_anthropic(given: str, sent: dict[str, Any]) -> None:
     found = await sent_by(ANTHROPIC, "claude-haiku-4-5", thinking=given)
@@ -119,16 +131,28 @@ async def test_thinking_is_an_option_of_anthropic(given: str, sent: dict[str, An
 @pytest.mark.parametrize(
     ("provider", "name", "options", "said"),
     [
-        (OPENAI, "gpt-6.1-sol", {"effort": "none"}, "gpt-6.1-sol takes effort=low, medium, high, xhigh or max, not 'none'"),
+        (
+            OPENAI,
+            "gpt-6.1-sol",
+            {"effort": "none"},
+            "gpt-6.1-sol takes effort=low, medium, high, xhigh or max, not 'none'",
+        ),
         (OPENAI, "gpt-4.1", {"effort": "low"}, "gpt-4.1 has no effort, not 'low'"),
         (ANTHROPIC, "claude-haiku-5-5", {"effort": "none"}, "takes effort=low, medium, high, xhigh or max"),
-        (ANTHROPIC, "m", {"thinking": "much"}, "thinking must be adaptive, disabled or a budget of at least 1024 tokens, not 'much'"),
+        (
+            ANTHROPIC,
+            "m",
+            {"thinking": "much"},
+            "thinking must be adaptive, disabled or a budget of at least 1024 tokens, not 'much'",
+        ),
         (ANTHROPIC, "m", {"thinking": "1023"}, "1024"),
         (OPENAI, "m", {"thinking": "adaptive"}, "openai has no option 'thinking'"),
         (OPENAI, "m", {"json_schema": "yes"}, "json_schema='yes' is neither true nor false"),
     ],
 )
-def test_what_a_model_cannot_take_is_said_before_the_first_call(provider: Provider, name: str, options: dict[str, str], said: str) -> None:
+def test_what_a_model_cannot_take_is_said_before_the_first_call(
+    provider: Provider, name: str, options: dict[str, str], said: str
+) -> None:
     with pytest.raises(InvalidUsage) as caught:
         provider.open("http://localhost:1", name, **options)
     assert said in str(caught.value)
@@ -145,7 +169,11 @@ async def test_a_schema_is_sent_where_the_spec_asks_for_it(provider: Provider) -
     async with asking(provider, scripted.reply(provider.good()), json_schema="true") as (model, server):
         await model.complete(call)
     sent = server.received[0].json
-    found = {"openai": ("response_format", "json_schema"), "openai-responses": ("text", "format"), "anthropic": ("output_config", "format")}
+    found = {
+        "openai": ("response_format", "json_schema"),
+        "openai-responses": ("text", "format"),
+        "anthropic": ("output_config", "format"),
+    }
     outer, inner = found[provider.name]
     assert sent[outer][inner]["schema"] == strict_schema(Found)
     assert provider is ANTHROPIC or sent[outer][inner]["name"] == "Found"
@@ -203,14 +231,18 @@ async def test_a_model_that_its_provider_does_not_know_is_told_with_the_nearest(
         with pytest.raises(ModelUnavailable) as caught:
             await model.complete(a_call())
         await model.close()
-    assert f"there is no model '{THINKING[provider]}-pro'; today's nearest is {provider.name}:{THINKING[provider]}" in str(caught.value)
+    assert (
+        f"there is no model '{THINKING[provider]}-pro'; today's nearest is {provider.name}:{THINKING[provider]}"
+        in str(caught.value)
+    )
 
 
 async def test_a_prompt_that_cannot_fit_is_refused_and_not_sent(provider: Provider) -> None:
     name = "claude-haiku-4-5" if provider is ANTHROPIC else "o3"
     async with asking(provider, scripted.reply(provider.good()), name=name) as (model, server):
         with pytest.raises(
-            ModelUnavailable, match=f"at least 199,991 tokens and --max-output-tokens 64 exceed the 200,000 tokens of .*{name}"
+            ModelUnavailable,
+            match=f"at least 199,991 tokens and --max-output-tokens 64 exceed the 200,000 tokens of .*{name}",
         ):
             await model.complete(a_call(user="word " * 239_988))
     assert server.received == []
@@ -222,7 +254,10 @@ async def test_a_prompt_that_cannot_fit_is_refused_and_not_sent(provider: Provid
 def refusing(provider: Provider, name: str, message: str = "") -> Answer:
     told = message or f"Unsupported parameter: '{name}' is not supported with this model."
     error = {"message": told, "type": "invalid_request_error", "param": name, "code": "unsupported_parameter"}
-    return scripted.reply({"type": "error", "error": error if provider is not ANTHROPIC else {"type": error["type"], "message": told}}, 400)
+    return scripted.reply(
+        {"type": "error", "error": error if provider is not ANTHROPIC else {"type": error["type"], "message": told}},
+        400,
+    )
 
 
 async def test_an_effort_of_ours_that_a_model_refuses_is_left_out(provider: Provider) -> None:
@@ -249,7 +284,9 @@ async def test_an_effort_of_the_users_is_not_left_out_but_explained(provider: Pr
     assert len(server.received) == 1
 
 
-async def test_a_resumed_run_does_not_learn_again_and_the_summary_says_what_was_learned(provider: Provider, tmp_path: Path) -> None:
+async def test_a_resumed_run_does_not_learn_again_and_the_summary_says_what_was_learned(
+    provider: Provider, tmp_path: Path
+) -> None:
     def told(connection: scripted.Connection) -> Any:
         request = server.received[-1].json
         if "temperature" in request:

@@ -29,7 +29,11 @@ ROBUST_S, TINY_S = "10", "0.3"
 
 
 def client_of(provider: Provider, url: str) -> Any:
-    return AsyncAnthropic(api_key=KEY, base_url=url) if provider.name == "anthropic" else AsyncOpenAI(api_key=KEY, base_url=url)
+    return (
+        AsyncAnthropic(api_key=KEY, base_url=url)
+        if provider.name == "anthropic"
+        else AsyncOpenAI(api_key=KEY, base_url=url)
+    )
 
 
 @asynccontextmanager
@@ -73,7 +77,9 @@ async def test_a_call_has_the_clients_address_and_key_and_our_body(provider: Pro
         (scripted.raw(b"SSH-2.0-OpenSSH_9.6\r\n"), "broken"),
     ],
 )
-async def test_a_failure_is_named_and_its_request_is_not_repeated(provider: Provider, answer: Answer, kind: str) -> None:
+async def test_a_failure_is_named_and_its_request_is_not_repeated(
+    provider: Provider, answer: Answer, kind: str
+) -> None:
     async with asking(provider, answer) as (model, server):
         with pytest.raises(ModelUnavailable) as caught:
             await model.complete(a_call())
@@ -124,14 +130,18 @@ async def test_a_body_of_100_mb_is_not_read_to_its_end(provider: Provider, statu
 
 
 @pytest.mark.parametrize("status", [200, 401, 429])
-async def test_a_key_is_in_no_error_and_no_log(provider: Provider, status: int, caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_key_is_in_no_error_and_no_log(
+    provider: Provider, status: int, caplog: pytest.LogCaptureFixture
+) -> None:
     caplog.set_level(logging.DEBUG)
     headers = dict.fromkeys(("x-request-id", "request-id", "retry-after"), KEY)
     answer = scripted.reply({"error": {"message": f"{KEY} is wrong", "type": KEY}}, status, headers)
     with capture_logs() as logs:
         await failure_of(provider, answer)
     # Below the SDKs, the client's own transport may log what it reads, as it does for its other users.
-    records = [record for record in caplog.records if record.name.partition(".")[0] in ("openai", "anthropic", "microagents")]
+    records = [
+        record for record in caplog.records if record.name.partition(".")[0] in ("openai", "anthropic", "microagents")
+    ]
     assert records
     assert KEY not in " ".join(logging.Formatter().format(record) for record in records)
     assert KEY not in repr(logs)
@@ -152,12 +162,15 @@ async def test_an_empty_name_is_refused() -> None:
 async def test_a_limit_of_cost_without_a_price_says_how_python_gives_one() -> None:
     async with AsyncOpenAI(api_key=KEY, base_url="http://127.0.0.1:1") as client:
         with pytest.raises(
-            InvalidUsage, match=r"max_cost_usd=1 cannot be kept; give .* client_model\(\.\.\., price_in='1', price_out='6'\)"
+            InvalidUsage,
+            match=r"max_cost_usd=1 cannot be kept; give .* client_model\(\.\.\., price_in='1', price_out='6'\)",
         ):
             await run(Drift(length=1), models=client_model(client, "m"), runs_dir=None, max_cost_usd=1)
 
 
-@pytest.mark.parametrize(("own", "cost_usd"), [({}, 53e-6), ({"price_in": "0", "price_out": "1"}, 7e-6)], ids=["run", "own"])
+@pytest.mark.parametrize(
+    ("own", "cost_usd"), [({}, 53e-6), ({"price_in": "0", "price_out": "1"}, 7e-6)], ids=["run", "own"]
+)
 async def test_a_run_prices_a_clients_model_by_its_name_unless_the_model_has_a_price(
     provider: Provider, own: dict[str, str], cost_usd: float
 ) -> None:
@@ -193,5 +206,7 @@ async def test_the_clients_own_address_and_key_cannot_be_changed(name: str) -> N
 @pytest.mark.slow
 async def test_a_client_is_not_sent_to_ray(ray_here: None) -> None:  # noqa: ARG001 - a cluster
     async with AsyncOpenAI(api_key=KEY) as client:
-        with pytest.raises(InvalidUsage, match="a client cannot be sent to Ray's actors: name the model in a spec, such as openai:m"):
+        with pytest.raises(
+            InvalidUsage, match="a client cannot be sent to Ray's actors: name the model in a spec, such as openai:m"
+        ):
             await run(Drift(length=1), models=client_model(client, "m"), runtime="ray", runs_dir=None)

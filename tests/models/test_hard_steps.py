@@ -130,8 +130,12 @@ ALWAYS = "sim:perfect@hard=0.25,hard_error=1,hard_ahead=1"
 
 def test_a_rollout_errs_at_the_steps_that_are_hard_alone_in_the_same_way_and_continues_from_there() -> None:
     asked = model(ALWAYS)
-    said = [parse(sample.text, Onward).number for sample in replies(asked, [step_call(number) for number in range(RING)])]
-    assert [reached != onward(number) for number, reached in enumerate(said)] == [asked.is_hard(alone(number)) for number in range(RING)]
+    said = [
+        parse(sample.text, Onward).number for sample in replies(asked, [step_call(number) for number in range(RING)])
+    ]
+    assert [reached != onward(number) for number, reached in enumerate(said)] == [
+        asked.is_hard(alone(number)) for number in range(RING)
+    ]
     for walk in walks(asked, range(0, RING, 9)):
         assert [reached for _, reached in walk] == [said[number] for number, _ in walk]
 
@@ -161,7 +165,10 @@ def test_a_model_with_other_options_finds_the_same_questions_hard() -> None:
 
 def test_a_paraphrase_is_a_question_of_its_own() -> None:
     asked = model("sim:perfect@hard=0.2")
-    both = sum(asked.is_hard(Prompt(user=f"Number: {n}")) and asked.is_hard(Prompt(user=f"The number is {n}.")) for n in range(20_000))
+    both = sum(
+        asked.is_hard(Prompt(user=f"Number: {n}")) and asked.is_hard(Prompt(user=f"The number is {n}."))
+        for n in range(20_000)
+    )
     assert is_within(both, 20_000, 0.04)
 
 
@@ -200,7 +207,9 @@ def test_of_bad_rollouts_half_exceed_the_length_of_all_their_steps_and_none_of_t
 
 
 def test_a_rollout_about_very_many_steps_rambles_beyond_every_limit_and_not_for_ever() -> None:
-    bad = replies(model("sim:perfect@flag=1"), [rollout_call(number, rollout=rollout_of(Onward, 2_000)) for number in range(8)])
+    bad = replies(
+        model("sim:perfect@flag=1"), [rollout_call(number, rollout=rollout_of(Onward, 2_000)) for number in range(8)]
+    )
     assert MAX_OUTPUT_TOKENS < max(sample.usage.output_tokens or 0 for sample in bad) <= 2 * MAX_OUTPUT_TOKENS
 
 
@@ -271,7 +280,9 @@ def test_a_task_that_cannot_read_its_state_back_is_told_which_method_to_define()
 
 
 @pytest.mark.parametrize(
-    "strategy", [Lead(), SingleShot(), IterativeRestart(), Maker(ladder="lookahead")], ids=lambda each: type(each).__name__
+    "strategy",
+    [Lead(), SingleShot(), IterativeRestart(), Maker(ladder="lookahead")],
+    ids=lambda each: type(each).__name__,
 )
 async def test_a_strategy_with_rollouts_is_refused_before_the_first_call_where_they_cannot_be_simulated(
     strategy: Strategy, tmp_path: Path

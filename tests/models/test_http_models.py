@@ -51,7 +51,9 @@ async def sample_of(provider: Provider, body: object, **options: str) -> Sample:
         return await model.complete(a_call())
 
 
-async def failure_of(provider: Provider, *answers: Answer, call: Call | None = None, **options: str) -> ModelUnavailable:
+async def failure_of(
+    provider: Provider, *answers: Answer, call: Call | None = None, **options: str
+) -> ModelUnavailable:
     async with asking(provider, *answers, **options) as (model, _):
         with pytest.raises(ModelUnavailable) as caught:
             await model.complete(call or a_call())
@@ -260,7 +262,9 @@ async def test_a_response_that_is_not_completed_is_flagged(status: str) -> None:
 
 
 async def test_a_response_as_long_as_allowed_is_cut_off_though_a_server_calls_it_completed() -> None:
-    assert (await sample_of(RESPONSES, RESPONSES.good(usage={"input_tokens": 11, "output_tokens": 64}))).finish == "length"
+    assert (
+        await sample_of(RESPONSES, RESPONSES.good(usage={"input_tokens": 11, "output_tokens": 64}))
+    ).finish == "length"
 
 
 @pytest.mark.parametrize(("code", "kind"), [("server_error", "server"), ("rate_limit_exceeded", "busy")])
@@ -347,12 +351,18 @@ async def test_tokens_of_reasoning_are_told_from_those_of_the_text_where_usage_t
     assert (usage.output_tokens, usage.visible_tokens) == (900, visible)
 
 
-@pytest.mark.parametrize(("cached", "written", "read"), [(700, 100, (1000, 700, 100)), (0, None, (1000, 0, 0)), ("many", -1, (1000, 0, 0))])
+@pytest.mark.parametrize(
+    ("cached", "written", "read"), [(700, 100, (1000, 700, 100)), (0, None, (1000, 0, 0)), ("many", -1, (1000, 0, 0))]
+)
 async def test_cached_tokens_are_a_part_of_the_input(
     provider: Provider, cached: object, written: object, read: tuple[int, int, int]
 ) -> None:
     if provider is ANTHROPIC:  # which counts them apart
-        usage = {"input_tokens": 1000 - read[1] - read[2], "cache_read_input_tokens": cached, "cache_creation_input_tokens": written}
+        usage = {
+            "input_tokens": 1000 - read[1] - read[2],
+            "cache_read_input_tokens": cached,
+            "cache_creation_input_tokens": written,
+        }
     else:
         details = f"{provider.input_tokens}_details"
         usage = {provider.input_tokens: 1000, details: {"cached_tokens": cached, "cache_write_tokens": written}}
@@ -530,6 +540,14 @@ ANTHROPIC_BODIES: list[object] = [
     {"content": [{"type": "text", "text": "x"}], "stop_reason": 3},
     {"type": "error", "error": {"type": "overloaded_error", "message": "Overloaded"}},
 ]
+
+
+async def test_the_beginning_of_a_reply_that_cannot_be_read_is_shown() -> None:
+    shown = str(
+        await failure_of(OPENAI, scripted.reply(b"<html>\x1b[2J<b>Login</b> with " + KEY.encode() + b"x" * 5000))
+    )
+    assert "it begins '<html>\\x1b[2J<b>Login</b> with" in shown
+    assert len(shown) < 400
 
 
 @pytest.mark.parametrize(
@@ -742,7 +760,9 @@ def echo(status: int) -> Answer:
     ],
     ids=["200", "400", "401", "429", "500", "status line", "bytes", "reset", "text"],
 )
-async def test_a_key_is_in_no_error_and_no_log(provider: Provider, answer: Answer, caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_key_is_in_no_error_and_no_log(
+    provider: Provider, answer: Answer, caplog: pytest.LogCaptureFixture
+) -> None:
     caplog.set_level(logging.DEBUG)
     with capture_logs() as logs:
         await failure_of(provider, answer)
@@ -780,7 +800,9 @@ async def test_what_looks_like_a_key_is_masked_though_it_is_not_ours(provider: P
 
 async def test_an_error_does_not_repeat_the_prompt(provider: Provider) -> None:
     user = "The patient, Ada Lovelace,\nwas seen on Tuesday."
-    body = {"error": {"type": "invalid_prompt", "message": f"cannot process {user!r}; Ada Lovelace, was seen on Tuesday."}}
+    body = {
+        "error": {"type": "invalid_prompt", "message": f"cannot process {user!r}; Ada Lovelace, was seen on Tuesday."}
+    }
     error = await failure_of(provider, scripted.reply(body, 400), call=a_call(user=user))
     assert "Ada" not in str(error)
     assert "invalid_prompt" in str(error)
@@ -839,7 +861,9 @@ async def test_a_refused_temperature_is_dropped_once_and_remembered(provider: Pr
     assert ["temperature" in request.json for request in server.received] == [True, False, False]
     kept = {name: value for name, value in server.received[0].json.items() if name != "temperature"}
     assert server.received[1].json == kept
-    assert [(entry["log_level"], entry["parameter"], entry["model"]) for entry in logs] == [("warning", "temperature", model.name)]
+    assert [(entry["log_level"], entry["parameter"], entry["model"]) for entry in logs] == [
+        ("warning", "temperature", model.name)
+    ]
 
 
 async def test_calls_in_flight_together_are_all_asked_again_and_said_once(provider: Provider) -> None:
@@ -940,7 +964,9 @@ async def test_a_local_server_needs_no_key(provider: Provider, monkeypatch: pyte
 
 
 @pytest.mark.parametrize("key", ["two\nlines", "schlüssel", "bell\x07"])
-def test_what_cannot_be_a_key_is_said_and_not_shown(provider: Provider, key: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_cannot_be_a_key_is_said_and_not_shown(
+    provider: Provider, key: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv(provider.key_env, key)
     with pytest.raises(InvalidUsage, match=provider.key_env) as caught:
         opened(provider)
@@ -956,7 +982,10 @@ def test_an_unknown_option_names_the_near_one_and_all(provider: Provider) -> Non
     ("name", "value"),
     [("timeout_s", value) for value in ("0", "-1", "nan", "inf", "soon", "")]
     + [("price_in", value) for value in ("-1", "nan", "inf", "free")]
-    + [("base_url", value) for value in ("", "localhost:8000", "ftp://host", "http://", "http://host:99999", "http://u:p@h")],
+    + [
+        ("base_url", value)
+        for value in ("", "localhost:8000", "ftp://host", "http://", "http://host:99999", "http://u:p@h")
+    ],
 )
 def test_an_option_out_of_range_is_refused(provider: Provider, name: str, value: str) -> None:
     both = {"price_in": "1", "price_out": "1"} if name == "price_in" else {}
@@ -969,7 +998,9 @@ def test_half_a_price_is_refused(provider: Provider) -> None:
         opened(provider, price_in="1")
 
 
-async def test_the_address_may_stand_where_the_sdk_looks_for_it(provider: Provider, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_address_may_stand_where_the_sdk_looks_for_it(
+    provider: Provider, monkeypatch: pytest.MonkeyPatch
+) -> None:
     async with serving(scripted.reply(provider.good())) as server:
         monkeypatch.setenv(provider.model.url_env, server.url)
         model = opened(provider)
@@ -1011,7 +1042,9 @@ def test_models_with_one_name_address_and_key_share_a_throttle_that_does_not_sho
 
 
 async def test_what_a_provider_allows_each_minute_is_read_from_its_first_reply() -> None:
-    first = scripted.reply(OPENAI.good(), headers={"x-ratelimit-limit-requests": "500", "x-ratelimit-remaining-requests": "499"})
+    first = scripted.reply(
+        OPENAI.good(), headers={"x-ratelimit-limit-requests": "500", "x-ratelimit-remaining-requests": "499"}
+    )
     async with asking(OPENAI, first) as (model, _):
         assert model.rates == {}
         await model.complete(a_call())

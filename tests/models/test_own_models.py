@@ -47,7 +47,13 @@ def test_options_that_a_class_does_not_take_are_refused_in_one_sentence(options:
 
 @pytest.mark.parametrize(
     "given",
-    ["text", None, Sample(text=5), Sample(text="", usage=Usage(cost_usd=float("nan"))), Sample(text="", usage=Usage(output_tokens=-1))],  # type: ignore[arg-type]
+    [
+        "text",
+        None,
+        Sample(text=5),  # type: ignore[arg-type]
+        Sample(text="", usage=Usage(cost_usd=float("nan"))),
+        Sample(text="", usage=Usage(output_tokens=-1)),
+    ],
     ids=["no sample", "nothing", "no text", "no cost", "negative"],
 )
 async def test_a_sample_of_no_use_ends_the_run_with_the_name_of_its_provider(given: object) -> None:
@@ -92,7 +98,9 @@ async def test_such_an_object_may_return_a_text_and_stand_in_a_pool() -> None:
     assert (result.outcome, result.account.errors, result.cost_usd) == ("completed", 0, None)
 
 
-@pytest.mark.parametrize(("given", "said"), [(Blocking(), "with an `async def complete"), (Duck, "give an instance of a model")])
+@pytest.mark.parametrize(
+    ("given", "said"), [(Blocking(), "with an `async def complete"), (Duck, "give an instance of a model")]
+)
 async def test_an_object_that_cannot_be_awaited_is_no_model(given: Any, said: str) -> None:
     with pytest.raises(InvalidUsage, match=said):
         await run(Drift(length=1), models=given, runs_dir=None)

@@ -30,19 +30,27 @@ def listed(name: str, base_url: str, **options: Any) -> Tariff:
 
 
 def used(input_tokens: int, output_tokens: int = 0, cached: int = 0, written: int = 0) -> Usage:
-    return Usage(input_tokens=input_tokens, output_tokens=output_tokens, cached_tokens=cached, cache_write_tokens=written)
+    return Usage(
+        input_tokens=input_tokens, output_tokens=output_tokens, cached_tokens=cached, cache_write_tokens=written
+    )
 
 
 usages = st.builds(
-    lambda read, written, cached, stored: used(read, written, int(cached * read), int(stored * (read - int(cached * read)))),
+    lambda read, written, cached, stored: used(
+        read, written, int(cached * read), int(stored * (read - int(cached * read)))
+    ),
     *[st.integers(0, 600_000)] * 2,
     *[st.floats(0, 1)] * 2,
 )
 
 
-@pytest.mark.parametrize("model", [LUNA, HAIKU, ("openai:gpt-6.1-sol", OPENAI), ("anthropic:claude-opus-5-5", ANTHROPIC)])
+@pytest.mark.parametrize(
+    "model", [LUNA, HAIKU, ("openai:gpt-6.1-sol", OPENAI), ("anthropic:claude-opus-5-5", ANTHROPIC)]
+)
 @given(usage=usages, service_tier=st.sampled_from([None, "default"]))
-def test_a_call_costs_what_the_package_of_prices_computes(model: tuple[str, str], usage: Usage, service_tier: str | None) -> None:
+def test_a_call_costs_what_the_package_of_prices_computes(
+    model: tuple[str, str], usage: Usage, service_tier: str | None
+) -> None:
     name, base_url = model
     counts = ListedUsage(
         input_tokens=usage.input_tokens,
@@ -55,7 +63,9 @@ def test_a_call_costs_what_the_package_of_prices_computes(model: tuple[str, str]
 
 
 @pytest.mark.parametrize(("model", "longest", "times"), [(LUNA, 272_000, 2), (HAIKU, 100_000, 5)])
-def test_one_token_above_the_tier_makes_the_whole_prompt_dearer(model: tuple[str, str], longest: int, times: int) -> None:
+def test_one_token_above_the_tier_makes_the_whole_prompt_dearer(
+    model: tuple[str, str], longest: int, times: int
+) -> None:
     tariff = listed(*model)
     costs = [tariff.cost_usd(used(tokens)) for tokens in (longest, longest + 1)]
     assert costs == pytest.approx([longest * 0.1e-6, (longest + 1) * times * 0.1e-6])
@@ -96,7 +106,11 @@ def test_no_call_costs_more_than_its_most(usage: Usage, asked: str | None, serve
 
 @pytest.mark.parametrize(
     ("name", "base_url"),
-    [("openai:gpt-6-luna", "http://localhost:8000/v1"), ("openai:my-model", OPENAI), ("anthropic:gpt-6-luna", ANTHROPIC)],
+    [
+        ("openai:gpt-6-luna", "http://localhost:8000/v1"),
+        ("openai:my-model", OPENAI),
+        ("anthropic:gpt-6-luna", ANTHROPIC),
+    ],
 )
 def test_a_model_elsewhere_or_without_a_listed_price_has_none(name: str, base_url: str) -> None:
     assert tariff_of([name], base_url, {}) is None
@@ -107,7 +121,9 @@ def test_of_prices_that_change_with_the_hour_the_dearest_holds() -> None:
 
 
 def test_the_users_own_price_goes_first_with_its_tiers() -> None:
-    own = read_prices({LUNA[0]: {**OWN, "cached": 0.5, "above": [{"tokens": 1000, "input": 3, "output": 4, "cache_write": 5}]}})
+    own = read_prices(
+        {LUNA[0]: {**OWN, "cached": 0.5, "above": [{"tokens": 1000, "input": 3, "output": 4, "cache_write": 5}]}}
+    )
     tariff = tariff_of([LUNA[0]], OPENAI, own)
     assert tariff is not None
     short, long = [tariff.cost_usd(used(tokens, 100, 200, 300)) or 0 for tokens in (1000, 1001)]
@@ -134,14 +150,19 @@ def test_prices_are_read_from_a_file(tmp_path: Path) -> None:
         ('["a:b"]\ninput = 1\noutput = 1\ncachde = 1\n', ["no field called 'cachde'", "did you mean 'cached'"]),
         ('["a:b"]\ninput = -1\noutput = 1\n', ["input must be greater than or equal to 0, not -1"]),
         ('["a:b"]\ninput = nan\noutput = 1\n', ["input must be a finite number, not nan"]),
-        ('["a:b"]\ninput = 1\noutput = 1\nabove = [{tokens = 5, input = 1, output = 1, price = 1}]\n', ["no field called 'above.0.price'"]),
+        (
+            '["a:b"]\ninput = 1\noutput = 1\nabove = [{tokens = 5, input = 1, output = 1, price = 1}]\n',
+            ["no field called 'above.0.price'"],
+        ),
         (
             '["a:b"]\ninput = 1\noutput = 1\nabove = [{tokens = 0, input = 1, output = 1}]\n',
             ["above.0.tokens must be greater than or equal to 1, not 0"],
         ),
     ],
 )
-def test_bad_prices_get_one_sentence(text: str | None, parts: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_bad_prices_get_one_sentence(
+    text: str | None, parts: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     if text is not None:
         Path("prices.toml").write_text(text)

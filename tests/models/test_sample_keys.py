@@ -37,12 +37,16 @@ async def test_a_request_names_the_sample_that_it_draws_and_no_part_of_its_promp
 @given(at=st.text(), digest=st.binary(), seq=st.integers(0), rejected=st.integers(0), attempt=st.integers(0))
 def test_a_key_is_read_as_it_was_made(at: str, digest: bytes, seq: int, rejected: int, attempt: int) -> None:
     sample = SampleId(election=ElectionId(path=f"3/{at}", question_digest=digest), seq=seq)
-    key = key_of("a run", structs.replace(a_call(), id=sample, rejected=rejected, attempt=attempt), {"temperature": 0.1})
+    key = key_of(
+        "a run", structs.replace(a_call(), id=sample, rejected=rejected, attempt=attempt), {"temperature": 0.1}
+    )
     assert key.isascii()
     assert key.isprintable()
     assert read_key(key) == (sample, rejected, attempt)
 
 
-@pytest.mark.parametrize("key", ["", "x", "r/0/step/xyz/0/0/0/ab", "r/step/66/0/0/0/ab", "r/0/66/0/0/ab", "a/b/c/d/e/f/g"])
+@pytest.mark.parametrize(
+    "key", ["", "x", "r/0/step/xyz/0/0/0/ab", "r/step/66/0/0/0/ab", "r/0/66/0/0/ab", "a/b/c/d/e/f/g"]
+)
 def test_a_foreign_key_names_nothing(key: str) -> None:
     assert read_key(key) is None

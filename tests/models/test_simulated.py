@@ -162,7 +162,11 @@ def test_a_task_without_an_expert_is_refused_with_the_way_out() -> None:
 
 # -- content follows from seed and sample id ---------------------------------------------------------------------------
 
-MIXED = [call(seq, prompt=DRIFT.prompt(Place(number=number)), path=f"0/step/{number}") for number in range(40) for seq in range(5)]
+MIXED = [
+    call(seq, prompt=DRIFT.prompt(Place(number=number)), path=f"0/step/{number}")
+    for number in range(40)
+    for seq in range(5)
+]
 ERRING = "sim:gpt-4.1-nano@flag=0.2"
 
 
@@ -236,13 +240,17 @@ def test_gpt_4_1_mini_errs_as_the_paper_measured_at_each_temperature(temperature
 
 
 def test_the_default_temperature_counts_as_1_and_all_up_to_a_tenth_are_alike() -> None:
-    warm, one, tenth, zero = (error_count("sim:perfect@error=0.3,cool_error=0.1", 500, temperature=t) for t in (None, 1.0, 0.1, 0.0))
+    warm, one, tenth, zero = (
+        error_count("sim:perfect@error=0.3,cool_error=0.1", 500, temperature=t) for t in (None, 1.0, 0.1, 0.0)
+    )
     assert warm == one
     assert tenth == zero
     assert tenth < warm
 
 
-@pytest.mark.parametrize(("spec", "rate"), [("sim:gpt-4.1-nano", 0.3583), ("sim:o3-mini", 0.0017), ("sim:perfect", 0.0)])
+@pytest.mark.parametrize(
+    ("spec", "rate"), [("sim:gpt-4.1-nano", 0.3583), ("sim:o3-mini", 0.0017), ("sim:perfect", 0.0)]
+)
 def test_every_profile_errs_at_its_rate(spec: str, rate: float) -> None:
     wrong, valid = error_count(spec, N // 4, temperature=0.1)
     assert is_rate(wrong, valid, rate)
@@ -261,7 +269,10 @@ def test_a_task_may_say_how_hard_a_question_is() -> None:
 
     graded = model("sim:perfect@error=0.1", Graded())
     hard = [read(sample) for sample in replies(graded, one_prompt(20_000))]
-    plain = [read(sample) for sample in replies(graded, [call(seq, prompt=DRIFT.prompt(Place(number=6))) for seq in range(20_000)])]
+    plain = [
+        read(sample)
+        for sample in replies(graded, [call(seq, prompt=DRIFT.prompt(Place(number=6))) for seq in range(20_000)])
+    ]
     assert is_rate(sum(reply != RIGHT for reply in hard), len(hard), 0.4)
     assert is_rate(sum(reply != DRIFT.oracle(Place(number=6)) for reply in plain), len(plain), 0.1)
 
@@ -272,7 +283,9 @@ def test_a_task_may_say_how_hard_a_question_is() -> None:
     ids=["drift", "hanoi"],
 )
 def test_the_flag_share_is_what_the_real_screen_discards(task: Task, prompt: Prompt, reply: type[Reply]) -> None:
-    samples = replies(model("sim:perfect@flag=0.2", task), [call(seq, prompt=prompt, reply=reply) for seq in range(20_000)])
+    samples = replies(
+        model("sim:perfect@flag=0.2", task), [call(seq, prompt=prompt, reply=reply) for seq in range(20_000)]
+    )
     flags = [read(sample, reply, task) is None for sample in samples]
     long = [sample.usage.output_tokens for sample in samples if (sample.usage.output_tokens or 0) > FLAG_ABOVE_TOKENS]
     assert is_rate(sum(flags), len(flags), 0.2)
@@ -280,7 +293,11 @@ def test_the_flag_share_is_what_the_real_screen_discards(task: Task, prompt: Pro
 
 
 def test_one_in_ten_replies_that_ramble_is_wrong_however_good_the_model() -> None:
-    samples = [sample for sample in replies(model("sim:perfect@flag=1"), one_prompt(40_000)) if (sample.usage.output_tokens or 0) > 750]
+    samples = [
+        sample
+        for sample in replies(model("sim:perfect@flag=1"), one_prompt(40_000))
+        if (sample.usage.output_tokens or 0) > 750
+    ]
     wrong = [parse(sample.text, Onward) != RIGHT for sample in samples]
     assert is_rate(len(samples), 40_000, 0.5)
     assert is_rate(sum(wrong), len(wrong), 0.1)
@@ -395,10 +412,19 @@ def test_every_broken_reply_to_a_walk_is_flagged() -> None:
 
 
 numbers = st.integers(-(10**20), 10**20)
-sums = st.builds(Sums, total=numbers, parts=st.lists(st.lists(numbers, max_size=3), max_size=3), share=st.none() | st.floats(-1e6, 1e6))
+sums = st.builds(
+    Sums,
+    total=numbers,
+    parts=st.lists(st.lists(numbers, max_size=3), max_size=3),
+    share=st.none() | st.floats(-1e6, 1e6),
+)
 words = st.text("abc xyz,.:'", max_size=12)
 entries = st.builds(
-    Entry, account=words, balance=st.decimals(-(10**4), 10**4, places=2), paid=st.booleans(), parts=st.lists(words, max_size=3)
+    Entry,
+    account=words,
+    balance=st.decimals(-(10**4), 10**4, places=2),
+    paid=st.booleans(),
+    parts=st.lists(words, max_size=3),
 )
 
 
@@ -449,14 +475,18 @@ def test_the_prices_of_a_profile_are_those_of_the_model_that_it_stands_for() -> 
 
 @pytest.mark.parametrize("tokens", [50, 400])
 def test_plain_replies_have_the_length_asked_for_in_the_middle(tokens: int) -> None:
-    lengths = [sample.usage.output_tokens or 0 for sample in replies(model(f"sim:perfect@tokens={tokens}"), one_prompt(2_000))]
+    lengths = [
+        sample.usage.output_tokens or 0 for sample in replies(model(f"sim:perfect@tokens={tokens}"), one_prompt(2_000))
+    ]
     assert median(lengths) == pytest.approx(tokens, rel=0.05)  # 7 standard deviations of the median
     assert stdev(map(log, lengths)) == pytest.approx(0.2, rel=0.15)
 
 
 def test_a_reply_longer_than_the_cap_is_cut_off_there_and_says_so() -> None:
     whole = replies(model("sim:perfect"), one_prompt(50))
-    for before, after in zip(whole, replies(model("sim:perfect"), [call(seq, cap=300) for seq in range(50)]), strict=True):
+    for before, after in zip(
+        whole, replies(model("sim:perfect"), [call(seq, cap=300) for seq in range(50)]), strict=True
+    ):
         if (before.usage.output_tokens or 0) <= 300:
             assert after == before
         else:
@@ -465,7 +495,9 @@ def test_a_reply_longer_than_the_cap_is_cut_off_there_and_says_so() -> None:
 
 
 def test_it_is_called_simulated_in_every_sample() -> None:
-    assert {sample.model for sample in replies(model("sim:gpt-4.1-mini@flag=0.5"), one_prompt(20))} == {"sim:gpt-4.1-mini"}
+    assert {sample.model for sample in replies(model("sim:gpt-4.1-mini@flag=0.5"), one_prompt(20))} == {
+        "sim:gpt-4.1-mini"
+    }
 
 
 # -- options -----------------------------------------------------------------------------------------------------------
@@ -524,7 +556,12 @@ def line(step: int, seq: int, number: int, **more: object) -> dict[str, object]:
 def test_a_script_is_replayed_by_place_and_sample_whatever_the_order_of_its_lines(tmp_path: Path) -> None:
     spec = scripted(tmp_path, line(1, 0, 7), line(0, 1, 6, finish="length", output_tokens=9), line(0, 0, 5))
     first, cut, other = replies(open_model(spec, CONTEXT), [call(0), call(1), call(0, path="0/step/1")])
-    assert (first.text, first.finish, first.usage.output_tokens, first.usage.cost_usd) == ("number = 5", "stop", None, None)
+    assert (first.text, first.finish, first.usage.output_tokens, first.usage.cost_usd) == (
+        "number = 5",
+        "stop",
+        None,
+        None,
+    )
     assert (cut.text, cut.finish, cut.usage.output_tokens) == ("number = 6", "length", 9)
     assert other.text == "number = 7"
     assert first.model == spec
@@ -589,7 +626,16 @@ def test_a_script_that_is_not_there_is_refused(tmp_path: Path) -> None:
         (Sorting(), "aot+recursive"),
         *(
             (Consistency(), name)
-            for name in ("recursive", "cot", "cot-sc", "analogical", "self-refine", "single-shot", "self-consistency", "maker")
+            for name in (
+                "recursive",
+                "cot",
+                "cot-sc",
+                "analogical",
+                "self-refine",
+                "single-shot",
+                "self-consistency",
+                "maker",
+            )
         ),
         (Consistency(), Aot(transitions=0)),
     ],
@@ -605,7 +651,9 @@ def test_a_strategy_whose_questions_the_expert_does_not_know_is_refused_before_t
 
 
 def test_an_endpoint_whose_strategy_is_not_known_has_any_task() -> None:
-    assert isinstance(open_model("sim:perfect", structs.replace(CONTEXT, tasks=[Consistency()], strategy=Strategy())), Model)
+    assert isinstance(
+        open_model("sim:perfect", structs.replace(CONTEXT, tasks=[Consistency()], strategy=Strategy())), Model
+    )
 
 
 async def test_an_expert_may_answer_for_one_role_only() -> None:

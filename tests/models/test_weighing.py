@@ -45,7 +45,10 @@ def decisions(probabilities: Mapping[str, float], kind: str = "choice") -> Answe
 
 
 def logprobs(probabilities: Mapping[str, float], content: str = "A", finish: str = "length") -> Answer:
-    top = [{"token": token, "logprob": math.log(share) if share else -9999.0, "bytes": None} for token, share in probabilities.items()]
+    top = [
+        {"token": token, "logprob": math.log(share) if share else -9999.0, "bytes": None}
+        for token, share in probabilities.items()
+    ]
     choice = {
         "index": 0,
         "message": {"role": "assistant", "content": content},
@@ -63,7 +66,8 @@ async def weighing(wire: Literal["decisions", "logprobs"], weigh: Weigh) -> Asyn
         number, body = len(server.received) - 1, server.received[-1].json
         if wire == "decisions":
             listed = [
-                each["value"] if isinstance(each["value"], str) else json.dumps(each["value"]) for each in body["questions"][0]["choices"]
+                each["value"] if isinstance(each["value"], str) else json.dumps(each["value"])
+                for each in body["questions"][0]["choices"]
             ]
         else:
             lines = body["messages"][-1]["content"].splitlines()
@@ -99,7 +103,9 @@ async def shown(run_id: str, path: str) -> InspectedDecision:
 
 
 @pytest.mark.parametrize("wire", ["decisions", "logprobs"])
-async def test_two_calls_in_opposite_orders_decide_by_their_mean_probability(wire: Literal["decisions", "logprobs"]) -> None:
+async def test_two_calls_in_opposite_orders_decide_by_their_mean_probability(
+    wire: Literal["decisions", "logprobs"],
+) -> None:
     """The model prefers the option that it reads first, and A beyond that."""
     a, b = label_of("A"), label_of("B")
 
@@ -128,7 +134,9 @@ async def test_what_was_weighed_counts_as_calls_and_never_as_votes() -> None:
 
 
 @pytest.mark.parametrize(("share", "outcome"), [(0.9, "decided"), (0.89, "argmax")])
-async def test_below_the_bar_a_discriminator_takes_the_likelier_candidate_and_marks_it(share: float, outcome: str) -> None:
+async def test_below_the_bar_a_discriminator_takes_the_likelier_candidate_and_marks_it(
+    share: float, outcome: str
+) -> None:
     """B has more copies, which breaks a tie of votes and counts for nothing here."""
     shares = {label_of("A"): share, label_of("B"): 1 - share}
     async with weighing("decisions", lambda *_: shares) as (spec, _):
@@ -140,7 +148,10 @@ async def test_below_the_bar_a_discriminator_takes_the_likelier_candidate_and_ma
 
 async def test_where_the_orders_disagree_the_mean_leads_and_not_the_number_of_copies() -> None:
     a, b = label_of("A"), label_of("B")
-    async with weighing("decisions", lambda listed, _: {a: 0.7, b: 0.3} if listed[0] == a else {a: 0.45, b: 0.55}) as (spec, _):
+    async with weighing("decisions", lambda listed, _: {a: 0.7, b: 0.3} if listed[0] == a else {a: 0.45, b: 0.55}) as (
+        spec,
+        _,
+    ):
         result = await chosen(spec)
     assert (result.value["answer"], result.value["argmax"]) == ({"answer": "A"}, ["0/solve/answer/vote"])
 
@@ -158,7 +169,9 @@ def test_two_samples_of_one_order_are_not_two_orders() -> None:
     count = Count(elected)
     yes, no = b'{"even":true}', b'{"even":false}'
     for seq, value, share in ((0, yes, 1.0), (1, None, 0.0), (2, yes, 0.9)):
-        count.add(Flagged(seq=seq, flag="refusal") if value is None else Ballot(seq=seq, value=value, shares={"true": share}))
+        count.add(
+            Flagged(seq=seq, flag="refusal") if value is None else Ballot(seq=seq, value=value, shares={"true": share})
+        )
     assert count.tally.votes_needed == 1
     count.add(Ballot(seq=3, value=no, shares={"true": 0.4, "false": 0.6}))
     verdict = count.verdict()
@@ -185,7 +198,9 @@ UNREADABLE = [
     ("logprobs", reply({"choices": [{"message": {"content": "A"}, "finish_reason": "length", "logprobs": None}]}), "unweighed"),
     ("logprobs", reply({"choices": [{"message": {"content": "A"}, "finish_reason": "length", "logprobs": {"content": "A"}}]}), "unweighed"),
 ])  # fmt: skip
-async def test_an_order_whose_answer_is_flagged_is_weighed_again(wire: Literal["decisions", "logprobs"], answer: Answer, flag: str) -> None:
+async def test_an_order_whose_answer_is_flagged_is_weighed_again(
+    wire: Literal["decisions", "logprobs"], answer: Answer, flag: str
+) -> None:
     shares = {label_of("A"): 0.0, label_of("B"): 1.0}
     async with weighing(wire, lambda _, number: answer if number == 0 else shares) as (spec, server):
         result = await chosen(spec)
@@ -205,7 +220,10 @@ async def test_a_model_that_only_refuses_leaves_the_vote_undecided_after_three_t
 async def test_a_resumed_run_asks_only_for_the_order_that_is_missing() -> None:
     """The probabilities of an open election are in the journal."""
     shares = {label_of("A"): 0.25, label_of("B"): 0.75}
-    async with weighing("decisions", lambda _, number: shares if number == 0 else reply({}, status=400)) as (spec, server):
+    async with weighing("decisions", lambda _, number: shares if number == 0 else reply({}, status=400)) as (
+        spec,
+        server,
+    ):
         with pytest.raises(Exception, match="400"):
             await chosen(spec, resend_stragglers=False)
         server.answers[:] = [decisions(shares)]
@@ -368,7 +386,9 @@ def test_a_model_that_cannot_tell_them_is_refused(spec: str, message: str, monke
 
 
 async def test_a_question_without_options_is_refused_before_a_call() -> None:
-    with pytest.raises(InvalidUsage, match="weighs given options, and this question has none; give the model to a role that chooses"):
+    with pytest.raises(
+        InvalidUsage, match="weighs given options, and this question has none; give the model to a role that chooses"
+    ):
         await chosen_everywhere("openai-decisions:m@base_url=http://127.0.0.1:9")
 
 

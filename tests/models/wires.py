@@ -46,14 +46,20 @@ class Provider(Struct, frozen=True):
             message = {"role": "assistant", "content": text, "refusal": None}
             return {"choices": [{"index": 0, "message": message, "finish_reason": finish or "stop"}], "usage": usage}
         if self.name == "openai-responses":
-            status = {"status": "completed"} if finish is None else {"status": "incomplete", "incomplete_details": {"reason": finish}}
+            status = (
+                {"status": "completed"}
+                if finish is None
+                else {"status": "incomplete", "incomplete_details": {"reason": finish}}
+            )
             part = {"type": "output_text", "text": text, "annotations": []}
             return {"output": [{"type": "message", "role": "assistant", "content": [part]}], "usage": usage, **status}
         return {"content": [{"type": "text", "text": text}], "stop_reason": finish or "end_turn", "usage": usage}
 
     def open(self, url: str, name: str = "m-1", **options: str) -> HttpModel:
         """A model that asks a server of the test."""
-        return self.model(ModelSpec(provider=self.name, name=name, options={"base_url": url, "timeout_s": ROBUST_S, **options}))
+        return self.model(
+            ModelSpec(provider=self.name, name=name, options={"base_url": url, "timeout_s": ROBUST_S, **options})
+        )
 
 
 OPENAI = Provider(
@@ -108,7 +114,9 @@ def a_call(user: str = "What is x?", system: str = "Be brief.", temperature: flo
 
 
 @asynccontextmanager
-async def asking(provider: Provider, *answers: Answer, name: str = "m-1", **options: str) -> AsyncIterator[tuple[HttpModel, Server]]:
+async def asking(
+    provider: Provider, *answers: Answer, name: str = "m-1", **options: str
+) -> AsyncIterator[tuple[HttpModel, Server]]:
     async with serving(*answers) as server:
         model = provider.open(server.url, name, **options)
         try:

@@ -24,7 +24,11 @@ def products(*numbers: int) -> list[Reply]:
 
 def test_equal_replies_are_one_candidate_with_so_many_copies_in_order_of_launch() -> None:
     candidates = merged(products(7, 5, 7, 7, 5, 1))
-    assert [(each.reply, each.copies) for each in candidates] == [(Product(product=7), 3), (Product(product=5), 2), (Product(product=1), 1)]
+    assert [(each.reply, each.copies) for each in candidates] == [
+        (Product(product=7), 3),
+        (Product(product=5), 2),
+        (Product(product=1), 1),
+    ]
 
 
 def test_products_of_ten_digits_that_are_seven_apart_are_two_candidates() -> None:
@@ -34,8 +38,21 @@ def test_products_of_ten_digits_that_are_seven_apart_are_two_candidates() -> Non
 
 
 def test_decompositions_that_differ_in_blanks_are_one_and_so_are_all_ways_to_say_do_not_decompose() -> None:
-    assert len(merged([Decomposition(first="a  b", second="c", compose="d"), Decomposition(first="a b", second="c\n", compose="d")])) == 1
-    blanks = [Decomposition(first=first, second=second, compose=compose) for first, second, compose in permutations(["", "x", " \n"])]
+    assert (
+        len(
+            merged(
+                [
+                    Decomposition(first="a  b", second="c", compose="d"),
+                    Decomposition(first="a b", second="c\n", compose="d"),
+                ]
+            )
+        )
+        == 1
+    )
+    blanks = [
+        Decomposition(first=first, second=second, compose=compose)
+        for first, second, compose in permutations(["", "x", " \n"])
+    ]
     assert len(merged(blanks)) == 1
 
 

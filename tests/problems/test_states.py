@@ -72,9 +72,13 @@ async def test_the_turns_of_each_branch_stand_with_it_in_the_order_of_the_branch
 async def test_the_branch_whose_chain_gave_the_answer_is_chosen_though_its_own_question_was_not_picked() -> None:
     script: dict[str, Any] = {
         "solve/answer": [way("5")],
-        **transition("solve/1", NEXT, followed="4", solved="7", judged=label(four("4"), four("7"), four("4"), four("5"))),
+        **transition(
+            "solve/1", NEXT, followed="4", solved="7", judged=label(four("4"), four("7"), four("4"), four("5"))
+        ),
         **transition("solve/2", LAST, followed="5", solved="5"),
-        **transition("solve/3", "Of 4, how many?", followed="4", solved="4", judged=label(four("4"), four("4"), four("5"))),
+        **transition(
+            "solve/3", "Of 4, how many?", followed="4", solved="4", judged=label(four("4"), four("4"), four("5"))
+        ),
     }
     result = await searched(script)
     assert (result.value["answer"]["answer"], result.value["question"]) == ("4", QUESTION)
@@ -110,7 +114,9 @@ async def test_a_branch_to_the_question_of_an_earlier_one_says_so() -> None:
                 "decompose": [GRAPH],
                 "graph": [way("4")],
                 "contract": [Contraction(question=NEXT)],
-                "reflect/vote": [label(Contraction(question=QUESTION), Contraction(question=QUESTION), Contraction(question=NEXT))],
+                "reflect/vote": [
+                    label(Contraction(question=QUESTION), Contraction(question=QUESTION), Contraction(question=NEXT))
+                ],
             },
             "worse",
         ),
@@ -120,7 +126,9 @@ async def test_a_branch_that_led_to_no_question_says_why(replies: dict[str, Any]
     places = ["solve/1", "solve/2"]
     if ending in ("no contraction", "worse"):
         places += [f"{place}/again/1" for place in places]
-    script = {"solve/answer": [way("4")]} | {f"{place}/{turn}": each for place in places for turn, each in replies.items()}
+    script = {"solve/answer": [way("4")]} | {
+        f"{place}/{turn}": each for place in places for turn, each in replies.items()
+    }
     result = await searched(script, branches=2, refine=1, max_draws=2)
     assert result.value["endings"] == [ending] * 2
     assert calls(drawn()) == result.calls
@@ -141,7 +149,10 @@ async def test_of_an_undecided_run_no_branch_is_chosen() -> None:
     }
     result = await searched(script, branches=2, max_draws=3)
     assert result.outcome == "undecided"
-    assert [(node.branch.ending, node.branch.chosen) for node in drawn().children if node.branch] == [(None, None), ("transitions", None)]
+    assert [(node.branch.ending, node.branch.chosen) for node in drawn().children if node.branch] == [
+        (None, None),
+        ("transitions", None),
+    ]
 
 
 async def test_a_branch_whose_transition_is_about_to_be_tried_again_has_not_ended() -> None:
@@ -149,7 +160,9 @@ async def test_a_branch_whose_transition_is_about_to_be_tried_again_has_not_ende
     script: dict[str, Any] = {"solve/answer": [way("4")]}
     script |= {f"solve/{number}/{turn}": replies for number in (1, 2) for turn, replies in first_try.items()}
     strategy = Aot(transitions=1, branches=2, refine=1)
-    result = await run(Ask(text=QUESTION), models=scripted("script.jsonl", script), strategy=strategy, run_id="r", max_calls=7)
+    result = await run(
+        Ask(text=QUESTION), models=scripted("script.jsonl", script), strategy=strategy, run_id="r", max_calls=7
+    )
     assert result.outcome == "stopped"
     assert [node.branch for node in drawn().children] == [Branch(number=1), Branch(number=2)]
 
@@ -191,7 +204,9 @@ def test_what_is_drawn_does_not_depend_on_time() -> None:
     found = set()
     for seed in range(4):
         strategy = Aot(branches=3, trees=2)
-        run_virtual(run(WordProblem(depth=3), models=f"{MODEL},latency=1", strategy=strategy, run_id=f"r{seed}"), seed=seed)
+        run_virtual(
+            run(WordProblem(depth=3), models=f"{MODEL},latency=1", strategy=strategy, run_id=f"r{seed}"), seed=seed
+        )
         found.add(msgspec.json.encode(drawn(f"r{seed}")))
     assert len(found) == 1
 

@@ -256,7 +256,8 @@ def test_what_is_undecided_and_asked_again_is_open_and_all_that_was_bought_for_i
     flagged = tuple(Flagged(seq=seq, flag="empty") for seq in range(3))
     row = Recalled(question_digest=b"a", outcome="undecided", value=None, ballots=flagged, cost_usd=0.5)
     again = OpenElection(
-        id=ElectionId(path=path, question_digest=b"b"), ballots=(Ballot(seq=0, value=b'{"product":6}', cost_usd=0.25), *flagged[1:2])
+        id=ElectionId(path=path, question_digest=b"b"),
+        ballots=(Ballot(seq=0, value=b'{"product":6}', cost_usd=0.25), *flagged[1:2]),
     )
     (turn,) = recorded({path: row}, again, depth=0).turns
     assert (turn.outcome, turn.calls, turn.flagged, turn.cost_usd) == ("open", 5, 4, None)

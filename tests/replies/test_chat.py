@@ -84,7 +84,9 @@ BLANKS = {
 
 
 @both_forms
-@pytest.mark.parametrize("reply", [Whole, Exact, Real, Text, Anything, Grid, Pair, Choice, HanoiMove, Everything, Renamed, Argued])
+@pytest.mark.parametrize(
+    "reply", [Whole, Exact, Real, Text, Anything, Grid, Pair, Choice, HanoiMove, Everything, Renamed, Argued]
+)
 def test_the_instructions_with_their_blanks_filled_in_are_a_reply(reply: type[Reply], form: Format) -> None:
     body = instructions(reply, form).split("\n\n")[1]
     for blank, filling in BLANKS.items():
@@ -185,7 +187,9 @@ def test_equal_replies_cast_equal_votes_that_have_a_hash(reply: Reply) -> None:
 
 
 def test_the_order_of_keys_is_no_part_of_a_vote() -> None:
-    one, other = (parse(answer(value, "json"), Anything, "json") for value in ('{"a": [1], "b": 2}', '{"b": 2, "a": [1]}'))
+    one, other = (
+        parse(answer(value, "json"), Anything, "json") for value in ('{"a": [1], "b": 2}', '{"b": 2, "a": [1]}')
+    )
     assert one.vote() == other.vote()
     assert hash(one.vote()) == hash(other.vote())
 
@@ -266,7 +270,11 @@ def test_a_count_keeps_such_votes_apart() -> None:
     count = Count(question)
     for seq, value in enumerate([b"1", b"true", b"1.0", b"true"]):
         count.add(Ballot(seq=seq, value=b'{"x":%s}' % value))
-    assert [(value, votes) for value, votes in count.verdict().tally] == [(b'{"x":1}', 1), (b'{"x":true}', 2), (b'{"x":1.0}', 1)]
+    assert [(value, votes) for value, votes in count.verdict().tally] == [
+        (b'{"x":1}', 1),
+        (b'{"x":true}', 2),
+        (b'{"x":1.0}', 1),
+    ]
 
 
 def test_a_reply_that_is_a_list_is_refused_when_it_is_defined() -> None:

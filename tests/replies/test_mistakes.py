@@ -175,12 +175,16 @@ class Nested(Reply, frozen=True):
     part: Part
 
 
-@pytest.mark.parametrize("right", [Narrow(bit=0), Remarked(answer=1), Chosen(size=1)], ids=lambda right: type(right).__name__)
+@pytest.mark.parametrize(
+    "right", [Narrow(bit=0), Remarked(answer=1), Chosen(size=1)], ids=lambda right: type(right).__name__
+)
 def test_no_seed_is_left_without_a_mistake(right: Reply) -> None:
     for seed in SEEDS:
         assert one_field_altered(right, Random(seed)).vote() != right.vote()
 
 
-@pytest.mark.parametrize("right", [Listed(words=["yes"]), Nested(part=Part(amount=1))], ids=lambda right: type(right).__name__)
+@pytest.mark.parametrize(
+    "right", [Listed(words=["yes"]), Nested(part=Part(amount=1))], ids=lambda right: type(right).__name__
+)
 def test_a_choice_in_a_list_and_a_part_with_fields_can_be_mistaken(right: Reply) -> None:
     assert one_field_altered(right, Random(0)).vote() != right.vote()

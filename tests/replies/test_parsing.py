@@ -14,7 +14,20 @@ from msgspec import Meta
 
 from microagents.replies.chat import Format, Reading, Reply, write
 from microagents.replies.parsing import MAX_REPLY_CHARS, Malformed, parse
-from tests.replies.classes import Anything, Choice, Exact, Grid, HanoiMove, Pair, Real, Text, Whole, answer, both_forms, refused
+from tests.replies.classes import (
+    Anything,
+    Choice,
+    Exact,
+    Grid,
+    HanoiMove,
+    Pair,
+    Real,
+    Text,
+    Whole,
+    answer,
+    both_forms,
+    refused,
+)
 
 # -- lines -------------------------------------------------------------------------------------------------------------
 
@@ -119,7 +132,9 @@ def test_a_line_that_is_not_as_asked_is_malformed(text: str) -> None:
     assert refused(text, Whole, "lines")
 
 
-@pytest.mark.parametrize("tail", [".", ",", ";", " # five", " (sure)", "**", "`", "\x00", "\u200b", "\ud800", " 6", "\\", "\x1b[0m", "]"])
+@pytest.mark.parametrize(
+    "tail", [".", ",", ";", " # five", " (sure)", "**", "`", "\x00", "\u200b", "\ud800", " 6", "\\", "\x1b[0m", "]"]
+)
 def test_nothing_may_stand_behind_a_value(tail: str) -> None:
     assert refused(f"x = 5{tail}", Whole, "lines")
     assert refused(f'{{"x": 5}}{tail}', Whole, "json")
@@ -304,7 +319,9 @@ def test_what_is_none_of_the_choices_is_malformed(value: str, form: Format) -> N
 
 
 @both_forms
-@pytest.mark.parametrize("value", ["NaN", "Infinity", "1e400", "-1e400", '"1"', "true", "1,5", "½", ".5", "5.", "9" * 5_000])
+@pytest.mark.parametrize(
+    "value", ["NaN", "Infinity", "1e400", "-1e400", '"1"', "true", "1,5", "½", ".5", "5.", "9" * 5_000]
+)
 def test_what_is_no_finite_number_is_malformed(value: str, form: Format) -> None:
     assert refused(answer(value, form), Real, form)
 
@@ -421,7 +438,24 @@ def test_a_value_that_is_python_and_not_json_is_never_mended(value: str) -> None
 
 
 @pytest.mark.parametrize(
-    "tail", ["", ".", ",", "; y = 6", ", y = 6", "\n6", "**", "** is it", "`", " (sure)", " apples", "$", "</b>", "!", " - so it is"]
+    "tail",
+    [
+        "",
+        ".",
+        ",",
+        "; y = 6",
+        ", y = 6",
+        "\n6",
+        "**",
+        "** is it",
+        "`",
+        " (sure)",
+        " apples",
+        "$",
+        "</b>",
+        "!",
+        " - so it is",
+    ],
 )
 def test_text_behind_a_number_does_not_matter_to_the_last_reading(tail: str) -> None:
     assert parse(f"The x = 4 was wrong, so x = 5{tail}", Whole, reading="last") == Whole(x=5)
@@ -429,7 +463,27 @@ def test_text_behind_a_number_does_not_matter_to_the_last_reading(tail: str) -> 
 
 @pytest.mark.parametrize(
     "tail",
-    [",000", ".5", "e3", "kg", "_000", " 000", "*3", " * 3", "**3", " + 3", "+3", " - 3", "-3", "/2", " / 2", "^2", "%", ":30", " = 5"],
+    [
+        ",000",
+        ".5",
+        "e3",
+        "kg",
+        "_000",
+        " 000",
+        "*3",
+        " * 3",
+        "**3",
+        " + 3",
+        "+3",
+        " - 3",
+        "-3",
+        "/2",
+        " / 2",
+        "^2",
+        "%",
+        ":30",
+        " = 5",
+    ],
 )
 def test_a_number_that_goes_on_is_not_cut_off(tail: str) -> None:
     with pytest.raises(Malformed):

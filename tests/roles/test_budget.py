@@ -26,11 +26,20 @@ CALL_TOKENS = 1000
 
 
 class Shop(Model):
-    """A model with a price, that counts what it has sold. Some calls time out, and are billed all the same."""
+    """A model with a price, that counts what it has sold. Some calls time out, and are billed all the same. With ``tells`` None its usage
+    is all zeros."""
 
     spec = "shop"
 
-    def __init__(self, *, tells: bool = True, fails: bool = False, errs: bool = False, share: float = 0.1, is_known: bool = True) -> None:
+    def __init__(
+        self,
+        *,
+        tells: bool | None = True,
+        fails: bool = False,
+        errs: bool = False,
+        share: float = 0.1,
+        is_known: bool = True,
+    ) -> None:
         self.sold = self.sold_usd = self.running = self.most_running = 0.0
         self._tells, self._fails, self._errs, self._share, self._is_known = tells, fails, errs, share, is_known
 
@@ -53,22 +62,36 @@ class Shop(Model):
         if self._fails and call.id.seq % 2:
             raise ModelUnavailable("timeout", "no reply")
         number = (int(call.prompt.user.removeprefix("Number: ")) * 17 + 5) % 1009
-        usage = Usage(input_tokens=int(CALL_TOKENS * self._share), output_tokens=0, cost_usd=CALL_USD * self._share)
+        usage = Usage(input_tokens=int(CALL_TOKENS * self._share) - 1, output_tokens=1, cost_usd=CALL_USD * self._share)
         wrong = self._errs and not call.id.seq
-        return Sample(text=f"number = {number + wrong}", usage=usage if self._tells else Usage())
+        if self._tells is None:
+            usage = Usage(input_tokens=0, output_tokens=0, cost_usd=0.0)
+        return Sample(text=f"number = {number + wrong}", usage=Usage() if self._tells is False else usage)
 
 
 def sell(shop: Model, *, inputs: int = 30, k: int = 3, seed: int = 0, **settings: Any) -> Result:
     options = {"max_outage_s": 30.0, **settings}
-    return run_virtual(run([Drift(length=5)] * inputs, models=shop, strategy=Maker(k=k), runs_dir=None, **options), seed=seed)
+    return run_virtual(
+        run([Drift(length=5)] * inputs, models=shop, strategy=Maker(k=k), runs_dir=None, **options), seed=seed
+    )
 
 
 @pytest.mark.parametrize("seed", range(4))
 @pytest.mark.parametrize("replicas", [1, 3])
 @pytest.mark.parametrize(
-    ("share", "settings"), [(0.1, {}), (1.0, {}), (0.1, {"fails": True}), (1.0, {"fails": True}), (0.3, {"tells": False})]
+    ("share", "settings"),
+    [
+        (0.1, {}),
+        (1.0, {}),
+        (0.1, {"fails": True}),
+        (1.0, {"fails": True}),
+        (0.3, {"tells": False}),
+        (1.0, {"tells": None}),
+    ],
 )
-def test_what_is_sold_never_passes_the_limit_of_cost(share: float, settings: dict[str, bool], replicas: int, seed: int) -> None:
+def test_what_is_sold_never_passes_the_limit_of_cost(
+    share: float, settings: dict[str, Any], replicas: int, seed: int
+) -> None:
     shop = Shop(share=share, **settings)
     result = sell(shop, max_cost_usd=0.2, seed=seed, runtime="linked", deploy={"solver": {"num_replicas": replicas}})
     assert (result.outcome, shop.sold_usd <= 0.2 + 1e-9) == ("stopped", True)
@@ -95,8 +118,8 @@ def test_a_limit_is_used_up_to_the_most_of_one_call() -> None:
     assert str(result.reason).startswith("--max-cost 0.2 is reached: $0.00")
 
 
-@pytest.mark.parametrize("settings", [{}, {"fails": True}, {"tells": False}])
-def test_a_limit_of_tokens_is_kept_like_one_of_cost(settings: dict[str, bool]) -> None:
+@pytest.mark.parametrize("settings", [{}, {"fails": True}, {"tells": False}, {"tells": None}])
+def test_a_limit_of_tokens_is_kept_like_one_of_cost(settings: dict[str, Any]) -> None:
     shop = Shop(**settings)
     result = sell(shop, max_tokens=20_000)
     assert (result.outcome, shop.sold * 100 <= result.account.tokens_at_most <= 20_000) == ("stopped", True)
@@ -104,7 +127,10 @@ def test_a_limit_of_tokens_is_kept_like_one_of_cost(settings: dict[str, bool]) -
 
 
 def test_a_run_that_a_limit_has_room_for_is_completed() -> None:
-    assert sell(Shop(), inputs=2, max_cost_usd=1.0, max_tokens=100_000, max_calls=1000, concurrency=3).outcome == "completed"
+    assert (
+        sell(Shop(), inputs=2, max_cost_usd=1.0, max_tokens=100_000, max_calls=1000, concurrency=3).outcome
+        == "completed"
+    )
 
 
 def test_a_call_without_a_reply_is_charged_its_estimate_and_the_limit_counts_the_most() -> None:
@@ -131,11 +157,15 @@ def test_a_limit_that_has_no_room_for_a_call_says_so() -> None:
     shop = Shop()
     result = sell(shop, max_cost_usd=0.004)
     assert shop.sold == 0
-    assert str(result.reason).startswith("--max-cost 0.004 is reached: $0.004000 left, and the next call may use up to $0.010000;")
+    assert str(result.reason).startswith(
+        "--max-cost 0.004 is reached: $0.004000 left, and the next call may use up to $0.010000;"
+    )
 
 
 @pytest.mark.parametrize("raised", [{"max_cost_usd": 0.4}, {"max_cost_usd": None}, {"max_cost_usd": inf}])
-async def test_a_limit_counts_earlier_sittings_and_can_be_raised_and_lifted(raised: dict[str, Any], tmp_path: Path) -> None:
+async def test_a_limit_counts_earlier_sittings_and_can_be_raised_and_lifted(
+    raised: dict[str, Any], tmp_path: Path
+) -> None:
     options: dict[str, Any] = {
         "models": "sim:perfect@price_in=0,price_out=10",
         "run_id": "r",
@@ -144,7 +174,12 @@ async def test_a_limit_counts_earlier_sittings_and_can_be_raised_and_lifted(rais
     }
     first = await run(Drift(length=20), **options, max_cost_usd=0.05)
     again = await run(Drift(length=20), **options)
-    assert (first.outcome, again.outcome, again.calls, again.settings.max_cost_usd) == ("stopped", "stopped", first.calls, 0.05)
+    assert (first.outcome, again.outcome, again.calls, again.settings.max_cost_usd) == (
+        "stopped",
+        "stopped",
+        first.calls,
+        0.05,
+    )
     assert (await resume("r", runs_dir=tmp_path, **raised)).outcome == "completed"
 
 
@@ -152,14 +187,18 @@ async def test_a_run_whose_earlier_cost_is_unknown_takes_no_limit_of_cost(tmp_pa
     shop = Shop(tells=False)
     options: dict[str, Any] = {"models": shop, "run_id": "r", "runs_dir": tmp_path, "k": 1}
     await run(Drift(length=3), **options, max_calls=1)
-    with pytest.raises(InvalidUsage, match="the cost of earlier calls of this run is unknown, so --max-cost 1 cannot be kept"):
+    with pytest.raises(
+        InvalidUsage, match="the cost of earlier calls of this run is unknown, so --max-cost 1 cannot be kept"
+    ):
         await run(Drift(length=3), **options, max_cost_usd=1.0)
 
 
 def test_calls_that_are_lost_with_their_process_count_at_the_most_that_they_can_cost() -> None:
     books = Books(1, in_order=True)
     books.add(AllotCalls(source="s", calls=4, call_tokens=100, call_usd=0.5))
-    books.add(RecordCalls(source="s", sent=2, ended=1, billed=1, usage=Usage(input_tokens=7, output_tokens=3, cost_usd=0.25)))
+    books.add(
+        RecordCalls(source="s", sent=2, ended=1, billed=1, usage=Usage(input_tokens=7, output_tokens=3, cost_usd=0.25))
+    )
     books.lose_all()
     account: Account = books.account()
     assert (account.lost_in_flight, account.cost_at_most_usd, account.tokens_at_most) == (3, 0.25 + 3 * 0.5, 10 + 300)

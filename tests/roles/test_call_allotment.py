@@ -31,13 +31,13 @@ class Journal:
         self.granted = 0
         self._answer = answer
 
-    async def ask(self, request: AllotCalls) -> bool:
+    async def ask(self, request: AllotCalls) -> int | None:
         self.asked.append(request.calls)
         if self._answer is None:
             await asyncio.sleep(COMMIT_S)
         needed = self._answer is None or await self._answer()
         self.granted += request.calls
-        return needed
+        return request.calls if needed else None
 
 
 def allotment_of(journal: Journal, first: int = LEAST) -> CallAllotment:
@@ -80,7 +80,9 @@ def test_no_call_is_sent_before_it_is_allotted() -> None:
 
 
 @pytest.mark.parametrize("every_s", [0.0005, 0.005, 0.05, 1.0])
-def test_a_steady_rate_soon_waits_for_no_allotment_and_leaves_at_most_the_calls_of_a_tenth_of_a_second_unsent(every_s: float) -> None:
+def test_a_steady_rate_soon_waits_for_no_allotment_and_leaves_at_most_the_calls_of_a_tenth_of_a_second_unsent(
+    every_s: float,
+) -> None:
     async def measured() -> tuple[float, float]:
         journal = Journal()
         allotment = allotment_of(journal)
@@ -180,7 +182,9 @@ def leased() -> dict[str, int]:
 
 def test_a_killed_process_leaves_its_calls_in_flight_and_its_allotment_as_lost() -> None:
     there = opened()
-    there.commit([AllotCalls(source="Solver/0", calls=10), called(sent=7, ended=4), AllotCalls(source="Solver/1", calls=5)])
+    there.commit(
+        [AllotCalls(source="Solver/0", calls=10), called(sent=7, ended=4), AllotCalls(source="Solver/1", calls=5)]
+    )
     there._db.close()
     sql("UPDATE lease SET holder = NULL")
     with Reader(JOURNAL) as reader:

@@ -11,11 +11,17 @@ from microagents import resume
 from microagents.runs.inspection.runs import decide
 from tests.strategies.scripted import CUT, QUESTION, Script, four, noted_draws, solved
 
-HALVES: Script = {"solve/decompose": [CUT] * 3, "solve/1/answer": [four("two")] * 3, "solve/2/answer": [four("three")] * 3}
+HALVES: Script = {
+    "solve/decompose": [CUT] * 3,
+    "solve/1/answer": [four("two")] * 3,
+    "solve/2/answer": [four("three")] * 3,
+}
 AT = "0/solve/compose"
 
 
-async def test_it_sees_the_problem_both_halves_their_answers_and_how_to_compose_them(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_it_sees_the_problem_both_halves_their_answers_and_how_to_compose_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     drawn = noted_draws(monkeypatch)
     await solved({**HALVES, "solve/compose": [four()] * 3}, strategy={"composer_temperature": 0.7})
     asked = [draw for draw in drawn if draw.id.election.path == AT]

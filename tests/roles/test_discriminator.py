@@ -20,7 +20,11 @@ from tests.strategies.scripted import CUT, Script, four, label, noted_draws, row
 async def test_equal_candidates_do_not_split_the_vote() -> None:
     """Two say A, one says B: two candidates, and first to 2 among them."""
     result = await solved(
-        {"solve/answer": [four("A"), four("B"), four("A")], "solve/answer/vote": [label(four("B"), four("A"), four("B"))] * 2}, depth=0
+        {
+            "solve/answer": [four("A"), four("B"), four("A")],
+            "solve/answer/vote": [label(four("B"), four("A"), four("B"))] * 2,
+        },
+        depth=0,
     )
     assert result.value["answer"] == {"answer": "B"}
     assert result.calls == 5
@@ -28,7 +32,9 @@ async def test_equal_candidates_do_not_split_the_vote() -> None:
 
 async def test_a_vote_ends_with_the_kth_ballot_for_one_candidate() -> None:
     a, b = four("A"), four("B")
-    result = await solved({"solve/answer": [a, b, b], "solve/answer/vote": [label(a, a, b), label(b, a, b), label(a, a, b)]}, depth=0)
+    result = await solved(
+        {"solve/answer": [a, b, b], "solve/answer/vote": [label(a, a, b), label(b, a, b), label(a, a, b)]}, depth=0
+    )
     assert (result.value["answer"], result.value["argmax"]) == ({"answer": "A"}, [])
     assert rows()["solve/answer/vote"][0] == "decided"
 
@@ -44,7 +50,10 @@ async def test_where_nobody_comes_to_k_votes_the_one_with_most_is_taken_and_mark
 
 async def test_a_tie_goes_to_the_candidate_with_more_copies_then_to_the_first_launched() -> None:
     a, b, c = four("A"), four("B"), four("C")
-    script: Script = {"solve/answer": [a, b, c, b, c], "solve/answer/vote": [label(each, a, b, c) for each in (a, c, b, c, b)]}
+    script: Script = {
+        "solve/answer": [a, b, c, b, c],
+        "solve/answer/vote": [label(each, a, b, c) for each in (a, c, b, c, b)],
+    }
     result = await solved(script, depth=0, k=3)
     assert result.value["answer"] == {"answer": "B"}  # C was named first, B was launched first
     assert rows()["solve/answer/vote"] == ("argmax", {"choice": label(b, a, b, c).choice})
@@ -71,23 +80,33 @@ async def test_a_tie_is_broken_in_the_same_way_when_the_run_is_taken_up_again() 
 @pytest.mark.parametrize("ballot", ["2.", "**2**", '{"choice": "ZZZZ"}', '{"choice": 2}', "", '{"label": "A"}'])
 async def test_a_malformed_ballot_or_one_for_nobody_is_flagged_and_drawn_again(ballot: str) -> None:
     a, b = four("A"), four("B")
-    result = await solved({"solve/answer": [a, b, b], "solve/answer/vote": [ballot, label(a, a, b), ballot, label(a, a, b)]}, depth=0)
+    result = await solved(
+        {"solve/answer": [a, b, b], "solve/answer/vote": [ballot, label(a, a, b), ballot, label(a, a, b)]}, depth=0
+    )
     assert result.value["answer"] == {"answer": "A"}
     assert sum(result.account.flagged.values()) == 2
 
 
 async def test_a_vote_of_which_every_ballot_is_flagged_is_undecided_at_its_cap() -> None:
     result = await solved(
-        {"solve/answer": [four("A"), four("B"), four("B")], "solve/answer/vote": ["?"] * 7}, depth=0, strategy={"max_draws": 7}
+        {"solve/answer": [four("A"), four("B"), four("B")], "solve/answer/vote": ["?"] * 7},
+        depth=0,
+        strategy={"max_draws": 7},
     )
     assert result.outcome == "undecided"
     assert result.account.undecided_at == ("0/solve/answer/vote",)
 
 
-async def test_ballots_see_the_candidates_in_different_orders_under_the_same_labels(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_ballots_see_the_candidates_in_different_orders_under_the_same_labels(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     drawn = noted_draws(monkeypatch)
     candidates = [four(letter) for letter in "ABCDE"]
-    await solved({"solve/answer": candidates, "solve/answer/vote": [label(each, *candidates) for each in candidates]}, depth=0, k=3)
+    await solved(
+        {"solve/answer": candidates, "solve/answer/vote": [label(each, *candidates) for each in candidates]},
+        depth=0,
+        k=3,
+    )
     votes = [asked for draw in drawn if isinstance(asked := asked_in(draw.prompt), ToChoose)]
     seen = [tuple(each.label for each in asked.candidates) for asked in votes]
     assert len(seen) == 5
@@ -115,7 +134,9 @@ async def test_ballots_see_how_many_samples_gave_a_candidate_only_where_asked_fo
 async def test_a_person_can_only_decide_for_a_candidate() -> None:
     a, b = four("A"), four("B")
     await solved({"solve/answer": [a, b, b], "solve/answer/vote": ["?"] * 7}, depth=0, strategy={"max_draws": 7})
-    with pytest.raises(InvalidUsage, match=r"names none of the candidates at '0/solve/answer/vote'; they are [A-Z2-7]{4}, [A-Z2-7]{4}"):
+    with pytest.raises(
+        InvalidUsage, match=r"names none of the candidates at '0/solve/answer/vote'; they are [A-Z2-7]{4}, [A-Z2-7]{4}"
+    ):
         decide(Path("runs"), "solved", "0/solve/answer/vote", '{"choice": "ZZZZ"}')
     decide(Path("runs"), "solved", "0/solve/answer/vote", write(label(b, a, b), "json"))
     result = await resume("solved")
@@ -135,9 +156,17 @@ async def test_votes_on_cuts_and_on_answers_may_have_models_of_their_own(
     given: list[str], cuts: str, answers: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     drawn = noted_draws(monkeypatch)
-    spec = {role: f"sim:perfect@error=0.3,latency={number}e-9" for number, role in enumerate(["", "discriminator", "cuts", "answers"], 1)}
+    spec = {
+        role: f"sim:perfect@error=0.3,latency={number}e-9"
+        for number, role in enumerate(["", "discriminator", "cuts", "answers"], 1)
+    }
     models = {role: spec[role] for role in ["", *given]}
-    await run([Multiplication(digits=4, instance=number) for number in range(8)], models=models, strategy="recursive", runs_dir=None)
+    await run(
+        [Multiplication(digits=4, instance=number) for number in range(8)],
+        models=models,
+        strategy="recursive",
+        runs_dir=None,
+    )
     asked: dict[str, set[str]] = {}
     for each in drawn:
         path = each.id.election.path

@@ -65,7 +65,9 @@ def between(from_s: float, to_s: float, error: ModelUnavailable) -> Fails:
 
 async def drifting(model: Any, *, steps: int = 30, fallback: Any = (FALLBACK,), **options: Any) -> Result:
     strategy = Maker(k=1, speculate=False)
-    return await run(Drift(length=steps), models=model, strategy=strategy, fallback=fallback, **{"runs_dir": None, **options})
+    return await run(
+        Drift(length=steps), models=model, strategy=strategy, fallback=fallback, **{"runs_dir": None, **options}
+    )
 
 
 @pytest.mark.parametrize("resend", [True, False])
@@ -74,7 +76,9 @@ def test_what_waits_for_a_model_that_is_out_goes_to_the_fallback_at_once(*, rese
 
     async def drifts() -> tuple[Result, float]:
         fast = "sim:perfect@latency=0.1,sigma=0"
-        result = await run(Drift(length=15), models=model, strategy=Maker(k=3), fallback=fast, runs_dir=None, resend_stragglers=resend)
+        result = await run(
+            Drift(length=15), models=model, strategy=Maker(k=3), fallback=fast, runs_dir=None, resend_stragglers=resend
+        )
         return result, asyncio.get_running_loop().time()
 
     result, took_s = run_virtual(drifts())
@@ -86,19 +90,25 @@ class Replicated(Maker):
     """MAKER with several solvers."""
 
     def deployments(self) -> list[Deployment]:
-        return [Deployment(role=Solver, num_replicas=5) if each.role is Solver else each for each in super().deployments()]
+        return [
+            Deployment(role=Solver, num_replicas=5) if each.role is Solver else each for each in super().deployments()
+        ]
 
 
 def test_a_call_that_tries_a_model_which_is_out_does_not_wait_in_its_queue() -> None:
     async def drifts() -> tuple[Result, float]:
         inputs = [Drift(length=100)] * 10
         strategy = Replicated(k=1, speculate=False)
-        result = await run(inputs, models=Throttled(between(0.0, 1e9, DOWN)), strategy=strategy, fallback=FALLBACK, runs_dir=None)
+        result = await run(
+            inputs, models=Throttled(between(0.0, 1e9, DOWN)), strategy=strategy, fallback=FALLBACK, runs_dir=None
+        )
         return result, asyncio.get_running_loop().time()
 
     result, took_s = run_virtual(drifts())
     assert result.outcome == "completed"
-    assert took_s < 100 + OUT_AFTER_S + 3 * TRIAL_S  # trials, and the first second; also of solvers none of whose own calls has failed
+    assert (
+        took_s < 100 + OUT_AFTER_S + 3 * TRIAL_S
+    )  # trials, and the first second; also of solvers none of whose own calls has failed
 
 
 def test_a_call_that_takes_long_after_a_failure_is_waited_for() -> None:
@@ -120,7 +130,9 @@ def drifted(fails: Fails, **options: Any) -> tuple[Result, First]:
 
 
 @pytest.mark.parametrize("error", [REVOKED, NO_CREDIT, ModelUnavailable("refused", "pay first", 402)])
-def test_where_the_account_is_refused_the_same_samples_are_drawn_from_the_fallback_at_once(error: ModelUnavailable) -> None:
+def test_where_the_account_is_refused_the_same_samples_are_drawn_from_the_fallback_at_once(
+    error: ModelUnavailable,
+) -> None:
     result, model = drifted(between(5.0, 1e9, error))
     assert (result.outcome, result.account.errors) == ("completed", 0)
     assert result.account.fallbacks == {FALLBACK: 25}
@@ -205,5 +217,37 @@ def test_a_fallback_that_is_no_model_is_refused(fallback: object) -> None:
     (TOO_LONG, False),
     (ModelUnavailable("server", "no", 500), False),
 ])  # fmt: skip
-def test_a_refusal_of_the_account_is_known_by_its_status_or_its_words(error: ModelUnavailable, *, is_refusal: bool) -> None:
+def test_a_refusal_of_the_account_is_known_by_its_status_or_its_words(
+    error: ModelUnavailable, *, is_refusal: bool
+) -> None:
     assert refuses_account(error) is is_refusal
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        NO_CREDIT,
+        ModelUnavailable("refused", "Your credit balance is too low", 400),
+        ModelUnavailable("refused", "pay first", 402),
+    ],
+)
+@pytest.mark.parametrize("inputs", [1, 3])
+def test_a_used_up_account_stops_the_run_at_once(error: ModelUnavailable, inputs: int) -> None:
+    model = First(between(5, 10**6, error))
+    given: Any = {"models": model, "strategy": Maker(k=1, speculate=False), "runs_dir": None}
+    result = run_virtual(run([Drift(length=30)] * inputs, **given))
+    assert (result.outcome, max(model.asked_s) < 7) == ("stopped", True)
+    assert "resume once the account has credit" in str(result.reason)
+
+
+def test_the_progress_tells_for_how_long_no_reply_has_come() -> None:
+    seen: list[float] = []
+
+    class Hangs(First):
+        async def complete(self, call: Call) -> Sample:
+            await asyncio.sleep(25)
+            return await super().complete(call)
+
+    given: Any = {"models": Hangs(between(0, 0, DOWN)), "strategy": Maker(k=1), "runs_dir": None}
+    run_virtual(run(Drift(length=1), on_progress=lambda account: seen.append(account.silent_s), **given))
+    assert max(seen) == pytest.approx(26, abs=1)

@@ -20,7 +20,11 @@ def verdict_of(flags: str) -> str | None:
     first = FirstReplies()
     for seq, flag in enumerate(flags):
         place = SampleId(election=ElectionId(path="0/step/0", question_digest=b""), seq=seq)
-        first.add(RecordSample(id=place, ballot=Ballot(seq=seq, value=b"{}") if flag == "." else Flagged(seq=seq, flag="malformed")))
+        first.add(
+            RecordSample(
+                id=place, ballot=Ballot(seq=seq, value=b"{}") if flag == "." else Flagged(seq=seq, flag="malformed")
+            )
+        )
         first.add(RecordReply(id=place, text=f"reply {seq}"))
         if (hopeless := first.hopeless()) is not None:
             return f"{seq + 1}: {hopeless[0]}"

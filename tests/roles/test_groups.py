@@ -49,7 +49,14 @@ def test_votes_and_digests_are_those_of_single_draws(seed: int, runtime: str, *,
     strategy = Maker(k=4, speculate=speculate)
     single, joined, pairs = [
         run_virtual(
-            drifting(f"{ERRING},votes_per_request={number}", steps=8, strategy=strategy, seed=seed, runtime=runtime, runs_dir=None),
+            drifting(
+                f"{ERRING},votes_per_request={number}",
+                steps=8,
+                strategy=strategy,
+                seed=seed,
+                runtime=runtime,
+                runs_dir=None,
+            ),
             seed=seed,
         ).account
         for number in (1, "auto", 2)
@@ -92,7 +99,9 @@ def test_seq_0_goes_alone_unless_its_temperature_is_that_of_the_others() -> None
 
 
 async def _run(task: Drift) -> Result:
-    return await run(task, models="sim:perfect@votes_per_request=auto,latency=1", strategy=Maker(speculate=False), runs_dir=None)
+    return await run(
+        task, models="sim:perfect@votes_per_request=auto,latency=1", strategy=Maker(speculate=False), runs_dir=None
+    )
 
 
 # -- a model in Python: cancelled and late requests -------------------------------------------------------------------------------------
@@ -106,7 +115,9 @@ class Choosing(Model):
     joins_guesses = True
     spec = "choosing"
 
-    def __init__(self, late_s: Callable[[Call], float] = lambda _: 1.0, wrong: Callable[[Call], bool] = lambda _: False) -> None:
+    def __init__(
+        self, late_s: Callable[[Call], float] = lambda _: 1.0, wrong: Callable[[Call], bool] = lambda _: False
+    ) -> None:
         self.requests: list[list[int]] = []
         self.cancelled = 0
         self._late_s = late_s
@@ -199,7 +210,9 @@ class Metered(Choosing):
 def metered(model: Metered, seed: int, replicas: int = 1, **limits: Any) -> Result:
     strategy, tasks = Maker(k=5, speculate=bool(seed % 2)), [Drift(length=3)] * 3
     deploy = {"solver": {"num_replicas": replicas}}
-    return run_virtual(run(tasks, models=model, strategy=strategy, seed=seed, runs_dir=None, deploy=deploy, **limits), seed=seed)
+    return run_virtual(
+        run(tasks, models=model, strategy=strategy, seed=seed, runs_dir=None, deploy=deploy, **limits), seed=seed
+    )
 
 
 @pytest.mark.parametrize("replicas", [1, 3])
@@ -216,14 +229,19 @@ def test_a_request_is_cut_to_what_the_limits_leave_and_the_run_ends_once_not_one
     for seed in range(4):
         model = Metered()
         result = metered(model, seed, replicas, **limits)
-        tokens_left, usd_left = max_tokens - result.account.tokens_at_most, max_usd - (result.account.cost_at_most_usd or 0.0)
+        tokens_left, usd_left = (
+            max_tokens - result.account.tokens_at_most,
+            max_usd - (result.account.cost_at_most_usd or 0.0),
+        )
         assert (result.outcome, result.account.in_flight) == ("stopped", 0)
         assert 0 <= tokens_left < 20 or 0 <= usd_left < 2, "a single call fits"
         assert model.most_tokens <= max_tokens
         assert model.most_usd <= max_usd
 
 
-@pytest.mark.parametrize("limits", [{"max_tokens": 285}, {"max_cost_usd": 47.0}, {"max_tokens": 288, "max_cost_usd": 48.0}], ids=str)
+@pytest.mark.parametrize(
+    "limits", [{"max_tokens": 285}, {"max_cost_usd": 47.0}, {"max_tokens": 288, "max_cost_usd": 48.0}], ids=str
+)
 def test_decisions_of_cut_requests_are_those_of_whole_ones(limits: dict[str, Any]) -> None:
     whole, cut = Metered(), Metered()
     free, limited = metered(whole, 0), metered(cut, 0, **limits)
@@ -237,7 +255,9 @@ def test_decisions_of_cut_requests_are_those_of_whole_ones(limits: dict[str, Any
 
 def test_a_limit_with_room_for_single_calls_alone_does_not_end_a_run_of_large_requests() -> None:
     model = "sim:gpt-4.1-nano@votes_per_request=auto"
-    result = run_virtual(run(WordProblem(depth=3), models=model, strategy=SelfConsistency(), runs_dir=None, max_tokens=60_000))
+    result = run_virtual(
+        run(WordProblem(depth=3), models=model, strategy=SelfConsistency(), runs_dir=None, max_tokens=60_000)
+    )
     assert (result.outcome, result.calls, result.account.samples) == ("completed", 2, 20)
 
 
@@ -247,7 +267,11 @@ def test_a_limit_with_room_for_single_calls_alone_does_not_end_a_run_of_large_re
 def choices(*texts: str, usage: dict[str, int] | None = None, finishes: Sequence[str] = ()) -> dict[str, Any]:
     return {
         "choices": [
-            {"index": index, "message": {"role": "assistant", "content": text}, "finish_reason": finishes[index] if finishes else "stop"}
+            {
+                "index": index,
+                "message": {"role": "assistant", "content": text},
+                "finish_reason": finishes[index] if finishes else "stop",
+            }
             for index, text in enumerate(texts)
         ],
         "usage": usage or {"prompt_tokens": 90, "completion_tokens": 10 * len(texts)},
@@ -259,7 +283,12 @@ def onward(body: dict[str, Any], *, wrong: bool = False) -> str:
 
 
 async def served(
-    give: Callable[[dict[str, Any], int], Any], *, steps: int = 2, several: str = "auto", keeps: bool = False, k: int = 3
+    give: Callable[[dict[str, Any], int], Any],
+    *,
+    steps: int = 2,
+    several: str = "auto",
+    keeps: bool = False,
+    k: int = 3,
 ) -> tuple[Result, Server]:
     """The run of a chain against a server that is asked for several choices."""
 
@@ -331,7 +360,9 @@ async def test_a_server_that_refuses_several_choices_is_asked_singly(message: st
 
 async def test_a_busy_server_is_asked_for_several_again() -> None:
     busy = iter([reply({}, status=429), reply({}, status=503)])
-    result, server = await served(lambda body, n: next(busy, choices(*[onward(body)] * n)) if n > 1 else choices(onward(body)), steps=1)
+    result, server = await served(
+        lambda body, n: next(busy, choices(*[onward(body)] * n)) if n > 1 else choices(onward(body)), steps=1
+    )
     assert (result.outcome, asked(server)) == ("completed", [1, 2, 2, 2])
     assert (result.calls, result.account.repeated) == (2, {"busy": 1, "server": 1})
 
@@ -366,7 +397,9 @@ async def test_a_resumed_run_does_not_ask_again_for_what_was_not_given() -> None
     async def answer(connection: Connection) -> None:
         nonlocal count
         count += 1
-        await reply(choices(onward(server.received[-1].json)) if count != 6 else {}, status=200 if count != 6 else 401)(connection)
+        await reply(choices(onward(server.received[-1].json)) if count != 6 else {}, status=200 if count != 6 else 401)(
+            connection
+        )
 
     async with serving(answer) as server:
         spec = f"openai:m@base_url={server.url},votes_per_request=auto"
@@ -407,7 +440,9 @@ def streamed(*parts: bytes | asyncio.Event) -> Answer:
     return answer
 
 
-async def guessing(stream: Callable[[dict[str, Any], str], Answer], *, steps: int = 2, k: int = 3) -> tuple[Result, Server]:
+async def guessing(
+    stream: Callable[[dict[str, Any], str], Answer], *, steps: int = 2, k: int = 3
+) -> tuple[Result, Server]:
     """The run of a chain that guesses ahead, against a server that streams requests for several choices."""
 
     async def answer(connection: Connection) -> None:
@@ -441,7 +476,9 @@ async def test_a_chain_guesses_on_the_first_choice_of_a_stream() -> None:
 
 
 async def test_a_finished_choice_of_a_stream_keeps_its_own_finish() -> None:
-    result, _ = await guessing(lambda _, text: streamed(piece(0, text, "length"), piece(1, text, "stop"), DONE), steps=1)
+    result, _ = await guessing(
+        lambda _, text: streamed(piece(0, text, "length"), piece(1, text, "stop"), DONE), steps=1
+    )
     assert (result.outcome, result.account.flagged["cut_off"] >= 1) == ("completed", True)
 
 
@@ -454,10 +491,15 @@ async def test_a_finished_choice_of_a_stream_keeps_its_own_finish() -> None:
     lambda _: streamed(b"data: " + b"[" * 100_000 + b"\n\n"),
     lambda _: reply(b"<html>"),
 ])  # fmt: skip
-async def test_a_stream_that_breaks_off_keeps_what_was_finished_and_the_rest_is_asked_again(broken: Callable[[str], Answer]) -> None:
+async def test_a_stream_that_breaks_off_keeps_what_was_finished_and_the_rest_is_asked_again(
+    broken: Callable[[str], Answer],
+) -> None:
     given = iter([True])
     result, _ = await guessing(
-        lambda _, text: broken(text) if next(given, False) else streamed(piece(0, text, "stop"), piece(1, text, "stop"), DONE), steps=1
+        lambda _, text: (
+            broken(text) if next(given, False) else streamed(piece(0, text, "stop"), piece(1, text, "stop"), DONE)
+        ),
+        steps=1,
     )
     assert (result.outcome, result.account.valid, result.account.refused) == ("completed", 3, {})
     assert sum(result.account.repeated.values()) <= 1
@@ -482,11 +524,17 @@ async def test_a_stream_of_fewer_choices_leaves_the_others_to_single_draws() -> 
     ("openai:gpt-6-luna@base_url=http://127.0.0.1:9,votes_per_request=3", 3),
     ("openai:m@base_url=http://127.0.0.1:9,ballots=logprobs,votes_per_request=3", 1),
 ])  # fmt: skip
-def test_several_are_asked_for_where_the_model_is_known_to_give_them_or_the_spec_says_so(spec: str, several: int) -> None:
+def test_several_are_asked_for_where_the_model_is_known_to_give_them_or_the_spec_says_so(
+    spec: str, several: int
+) -> None:
     assert OpenAIModel(ModelSpec.parse(spec)).max_samples == several
 
 
 @pytest.mark.parametrize("text", ["0", "129", "two", "1.5", "", "-1"])
 def test_a_number_of_votes_that_no_request_can_ask_for_is_refused(text: str) -> None:
     with pytest.raises(InvalidUsage, match="must be auto or a number from 1 to 128, not "):
-        OpenAIModel(ModelSpec(provider="openai", name="m", options={"base_url": "http://127.0.0.1:9", "votes_per_request": text}))
+        OpenAIModel(
+            ModelSpec(
+                provider="openai", name="m", options={"base_url": "http://127.0.0.1:9", "votes_per_request": text}
+            )
+        )

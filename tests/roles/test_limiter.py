@@ -83,7 +83,7 @@ class TurnedAwaySolver(GaugedSolver):
 
     def __init__(self, context: Context, messenger: Messenger) -> None:
         super().__init__(context, messenger)
-        self._backends = BusyBackends(context, self._report_unpriced)
+        self._backends = BusyBackends(context, self._accounts.report_unpriced)
 
 
 class Gauged(Maker):
@@ -94,14 +94,21 @@ class Gauged(Maker):
 
     def deployments(self) -> list[Deployment]:
         role = TurnedAwaySolver if self.is_busy else GaugedSolver
-        return [Deployment(role=role, num_replicas=self.replicas) if each.role is Solver else each for each in super().deployments()]
+        return [
+            Deployment(role=role, num_replicas=self.replicas) if each.role is Solver else each
+            for each in super().deployments()
+        ]
 
 
-def gauged(runtime: str, seed: int = 0, *, is_busy: bool = False, replicas: int = 3, length: int = 40, **options: Any) -> Result:
+def gauged(
+    runtime: str, seed: int = 0, *, is_busy: bool = False, replicas: int = 3, length: int = 40, **options: Any
+) -> Result:
     """A run in virtual time, and what its solvers saw."""
     GaugedSolver.sent, GaugedSolver.replicas, GaugedSolver.open, GaugedSolver.most = [], set(), 0, 0
     strategy = Gauged(k=2, is_busy=is_busy, replicas=replicas)
-    running = run(Drift(length=length), models=SLOW, strategy=strategy, seed=seed, runtime=runtime, runs_dir=None, **options)
+    running = run(
+        Drift(length=length), models=SLOW, strategy=strategy, seed=seed, runtime=runtime, runs_dir=None, **options
+    )
     return run_virtual(running, seed=seed)
 
 
@@ -123,7 +130,9 @@ def test_decisions_do_not_depend_on_how_many_calls_are_open_at_a_time(runtime: s
 @both_runtimes
 @pytest.mark.parametrize("seed", range(6))
 @pytest.mark.parametrize("more", [{}, {"concurrency": 3}, {"is_busy": True}], ids=str)
-def test_a_limit_of_calls_is_kept_exactly_however_many_replicas_send_them(runtime: str, seed: int, more: dict[str, Any]) -> None:
+def test_a_limit_of_calls_is_kept_exactly_however_many_replicas_send_them(
+    runtime: str, seed: int, more: dict[str, Any]
+) -> None:
     result = gauged(runtime, seed, max_calls=50, **more)
     assert (result.outcome, result.calls, result.account.in_flight) == ("stopped", 50, 0)
     assert result.reason == "--max-calls 50 is reached; all decisions so far are kept; resume with a higher limit"
@@ -160,7 +169,9 @@ def test_without_a_limit_nobody_asks_for_a_share(monkeypatch: pytest.MonkeyPatch
 
 @both_runtimes
 @pytest.mark.parametrize("turns_later", range(1, 9))
-def test_a_draw_that_is_cancelled_before_it_is_sent_uses_up_no_call(runtime: str, turns_later: int, tmp_path: Path) -> None:
+def test_a_draw_that_is_cancelled_before_it_is_sent_uses_up_no_call(
+    runtime: str, turns_later: int, tmp_path: Path
+) -> None:
     script = tmp_path / "script"
     script.write_bytes(b'{"path": "0/q", "seq": 0, "text": "a", "after_s": 1}\n')
     draw = Draw(
@@ -175,7 +186,9 @@ def test_a_draw_that_is_cancelled_before_it_is_sent_uses_up_no_call(runtime: str
     async def drawn() -> str:
         settings = {"max_calls": 1, "max_outage_s": 0.0}
         context = Context(run_id="a", seed=0, tasks=[Drift(length=1)], strategy=Maker(), settings=settings)
-        async with runtime_of(runtime, context, [Deployment(role=role) for role in (Recorder, Limiter, GaugedSolver)]) as opened:
+        async with runtime_of(
+            runtime, context, [Deployment(role=role) for role in (Recorder, Limiter, GaugedSolver)]
+        ) as opened:
             first = asyncio.create_task(opened.messenger.ask(draw))
             for _ in range(turns_later):
                 await asyncio.sleep(0)

@@ -40,7 +40,9 @@ def meaning(text: str) -> str:
     return "Paris" if "Paris" in text else text
 
 
-def models(replies: Sequence[str], same: Callable[[str, str], bool] | None = None, asked: list[ToMatch] | None = None) -> dict[str, Any]:
+def models(
+    replies: Sequence[str], same: Callable[[str, str], bool] | None = None, asked: list[ToMatch] | None = None
+) -> dict[str, Any]:
     async def answer(call: Call) -> str:
         await asyncio.sleep(0.001 * (7 * call.id.seq % 5))  # replies arrive in another order than they are launched
         return write(Capital(sentence=replies[call.id.seq % len(replies)]), "json")
@@ -60,7 +62,9 @@ async def voted(replies: Sequence[str], *, k: int = 2, votes: Any = "semantic", 
     pools = models(replies, **given)
     if votes == "exact":
         del pools["matcher"]
-    return await run(Question(), models=pools, strategy=Maker(k=k, votes=votes, speculate=False), **{"runs_dir": None} | options)
+    return await run(
+        Question(), models=pools, strategy=Maker(k=k, votes=votes, speculate=False), **{"runs_dir": None} | options
+    )
 
 
 async def test_replies_that_mean_the_same_decide_together() -> None:
@@ -71,7 +75,9 @@ async def test_replies_that_mean_the_same_decide_together() -> None:
     assert exact.outcome == "undecided"
 
 
-async def test_replies_are_compared_with_the_background_of_their_question_shown_once(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_replies_are_compared_with_the_background_of_their_question_shown_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(Question, "background", lambda _: "Towns of France")
     drawn = noted_draws(monkeypatch)
     await voted(["Paris.", "Lyon.", "It is Paris.", "The capital is Paris."])

@@ -36,7 +36,11 @@ async def stir(world: World, random: Random, *, calls: int, deaths: int) -> None
     for number in range(calls):
         replica = random.choice(replicas[: random.choice([1, len(replicas)])])
         path = f"{random.randint(0, 3)}/step/{number}"
-        sent.append(replica.call(path, lasts_s=random.choice([0.0, 0.01, random.expovariate(1)]), is_billed=random.random() < 0.8))
+        sent.append(
+            replica.call(
+                path, lasts_s=random.choice([0.0, 0.01, random.expovariate(1)]), is_billed=random.random() < 0.8
+            )
+        )
         if random.random() < 0.1:
             asyncio.get_running_loop().call_later(random.expovariate(1), random.choice(sent).cancel)
         if random.random() < 0.3:
@@ -97,8 +101,22 @@ def test_a_holder_that_gives_parts_back_gets_an_amount_whole_once_it_has_told_of
 
 # -- who is next -------------------------------------------------------------------------------------------------------
 
-ASKED = [("1/step/0", 0), ("0/step/10", 0), ("0/step/9", 2), ("0/step/9", 0), ("0/step/9/undecided", 0), ("0/line/7/rate", 0)]
-IN_ORDER = [("0/line/7/rate", 0), ("0/step/9", 0), ("0/step/9", 2), ("0/step/9/undecided", 0), ("0/step/10", 0), ("1/step/0", 0)]
+ASKED = [
+    ("1/step/0", 0),
+    ("0/step/10", 0),
+    ("0/step/9", 2),
+    ("0/step/9", 0),
+    ("0/step/9/undecided", 0),
+    ("0/line/7/rate", 0),
+]
+IN_ORDER = [
+    ("0/line/7/rate", 0),
+    ("0/step/9", 0),
+    ("0/step/9", 2),
+    ("0/step/9/undecided", 0),
+    ("0/step/10", 0),
+    ("1/step/0", 0),
+]
 
 
 @pytest.mark.parametrize("replicas", [1, 2, 6])
@@ -123,7 +141,9 @@ def test_where_all_replicas_want_more_than_there_is_each_gets_as_much_and_hardly
             lanes = [Replica(world, f"Solver/{number}") for number in range(4)]
             calls = [lanes[0].call(f"0/step/{number}") for number in range(400)]
             await asyncio.sleep(0.5)
-            assert [lane.open for lane in lanes] == [40, 0, 0, 0], "one that wants all gets all while no other wants anything"
+            assert [lane.open for lane in lanes] == [40, 0, 0, 0], (
+                "one that wants all gets all while no other wants anything"
+            )
             calls += [lanes[number % 4].call(f"{number}/step/0") for number in range(1600)]
             await asyncio.sleep(3)
             assert [lane.open for lane in lanes] == [10, 10, 10, 10]

@@ -96,7 +96,9 @@ async def test_a_run_whose_recorder_fails_ends_with_its_error(handler: str, monk
 
 @pytest.mark.parametrize("journal", [True, False])
 async def test_a_limit_of_calls_ends_the_run_after_those_in_flight(*, journal: bool) -> None:
-    result = await run(Drift(length=500), models="sim:perfect@latency=0.001", max_calls=30, runs_dir=Path("runs") if journal else None)
+    result = await run(
+        Drift(length=500), models="sim:perfect@latency=0.001", max_calls=30, runs_dir=Path("runs") if journal else None
+    )
     assert result.outcome == "stopped"
     assert result.reason is not None
     assert "--max-calls 30" in result.reason
@@ -106,8 +108,12 @@ async def test_a_limit_of_calls_ends_the_run_after_those_in_flight(*, journal: b
 
 async def test_a_limit_of_cost_cannot_be_kept_where_the_price_is_unknown(tmp_path: Path) -> None:
     script = tmp_path / "script"
-    script.write_bytes(b"".join(b'{"path": "0/step/0", "seq": %d, "text": "number = 22", "after_s": 0.2}\n' % seq for seq in range(3)))
-    with pytest.raises(InvalidUsage, match=r"the price of 'scripted:.*' is unknown, so --max-cost 1 cannot be kept; give the price"):
+    script.write_bytes(
+        b"".join(b'{"path": "0/step/0", "seq": %d, "text": "number = 22", "after_s": 0.2}\n' % seq for seq in range(3))
+    )
+    with pytest.raises(
+        InvalidUsage, match=r"the price of 'scripted:.*' is unknown, so --max-cost 1 cannot be kept; give the price"
+    ):
         await run(Drift(length=1), models=f"scripted:{script}", max_cost_usd=1.0, runs_dir=tmp_path / "runs")
     assert not [*(tmp_path / "runs").glob("*.sqlite*")]
 

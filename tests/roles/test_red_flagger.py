@@ -29,11 +29,15 @@ class Judged(Task):
         return found
 
 
-async def screened(text: str, *, task: Task | None = None, finish: str = "stop", tokens: int = 10, choices: str = "") -> Ballot | Flagged:
+async def screened(
+    text: str, *, task: Task | None = None, finish: str = "stop", tokens: int = 10, choices: str = ""
+) -> Ballot | Flagged:
     """What a red-flagger makes of a sample; ``choices`` are the votes that count, a letter each."""
     sample = Sample(text=text, finish=finish, usage=Usage(output_tokens=tokens))
     of = SampleId(election=ElectionId(path="0/q", question_digest=b""), seq=7)
-    asked = Screen(id=of, sample=sample, reply=address_of(Say), flag_above_tokens=FLAG_ABOVE_TOKENS, choices=tuple(choices))
+    asked = Screen(
+        id=of, sample=sample, reply=address_of(Say), flag_above_tokens=FLAG_ABOVE_TOKENS, choices=tuple(choices)
+    )
     context = Context(run_id="a", seed=0, tasks=[task or Quiz()], strategy=Maker())
     async with LocalRuntime(context, [Deployment(role=RedFlagger)]) as roles:
         return await roles.messenger.ask(asked)
@@ -94,7 +98,15 @@ async def test_equal_replies_to_one_question_are_judged_once_and_each_under_its_
         for state in (b"1", b"2"):
             for seq, text in enumerate((RIGHT, f"Well.\n{RIGHT}", RUDE, RUDE, RIGHT)):
                 of = SampleId(election=ElectionId(path="0/q", question_digest=b""), seq=seq)
-                screen = Screen(id=of, sample=Sample(text=text), reply=address_of(Say), flag_above_tokens=None, state=state)
+                screen = Screen(
+                    id=of, sample=Sample(text=text), reply=address_of(Say), flag_above_tokens=None, state=state
+                )
                 found.append(await roles.messenger.ask(screen))
     assert task.asked == ["a", "damn", "a", "damn"]
-    assert [(each.seq, isinstance(each, Flagged)) for each in found] == 2 * [(0, False), (1, False), (2, True), (3, True), (4, False)]
+    assert [(each.seq, isinstance(each, Flagged)) for each in found] == 2 * [
+        (0, False),
+        (1, False),
+        (2, True),
+        (3, True),
+        (4, False),
+    ]

@@ -56,11 +56,15 @@ async def test_a_transport_error_is_tried_again_under_its_seq_and_is_neither_fla
     assert [ballot.seq for ballot in verdict.ballots] == [0, 1, 2]
     assert account.repeated == {"server": 4}
     assert [log["tries"] for log in logs if log["log_level"] == "debug"] == [1, 1, 2, 3]
-    assert [log["log_level"] for log in logs if log["log_level"] != "debug"] == ["warning"], "an outage is said once, not once a call"
+    assert [log["log_level"] for log in logs if log["log_level"] != "debug"] == ["warning"], (
+        "an outage is said once, not once a call"
+    )
     assert account.calls == 3  # a provider does not bill a 503
 
 
-def test_waits_between_tries_double_up_to_a_bound_and_are_spread_by_the_sample(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_waits_between_tries_double_up_to_a_bound_and_are_spread_by_the_sample(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(outages, "BACKOFF_S", (0.125, 1.0))
     nominal_s = [0.125, 0.25, 0.5, 1.0, 1.0, 1.0]
 
@@ -133,7 +137,13 @@ async def late_at_first(call: Call) -> Sample:
 @pytest.mark.parametrize("resend", [True, False])
 def test_a_model_may_set_a_timeout_since_its_call_has_a_task_of_its_own(*, resend: bool) -> None:
     result = run_virtual(
-        run(Drift(length=3), models=late_at_first, runs_dir=None, resend_stragglers=resend, strategy=Maker(speculate=False))
+        run(
+            Drift(length=3),
+            models=late_at_first,
+            runs_dir=None,
+            resend_stragglers=resend,
+            strategy=Maker(speculate=False),
+        )
     )
     assert (result.outcome, result.account.repeated) == ("completed", {"timeout": 9})
 
@@ -190,7 +200,9 @@ class Counted(Maker):
 async def test_calls_that_a_termination_cancels_are_in_the_result(runtime: str, tmp_path: Path) -> None:
     CountingSolver.sent = 0
     model, terminate = scripted(tmp_path / "script", steps([1, 1, 1], after_s=3600.0)), asyncio.Event()
-    running = asyncio.create_task(run(STEP, models=model, strategy=Counted(), runtime=runtime, runs_dir=None, terminate=terminate))
+    running = asyncio.create_task(
+        run(STEP, models=model, strategy=Counted(), runtime=runtime, runs_dir=None, terminate=terminate)
+    )
     while CountingSolver.sent < 3:  # noqa: ASYNC110 - iterations of the loop are what passes here
         await asyncio.sleep(0)
     terminate.set()
@@ -227,7 +239,9 @@ class Unhurried(Maker):
     """MAKER with such a red-flagger."""
 
     def deployments(self) -> list[Deployment]:
-        return [Deployment(role=UnhurriedRedFlagger) if each.role is RedFlagger else each for each in super().deployments()]
+        return [
+            Deployment(role=UnhurriedRedFlagger) if each.role is RedFlagger else each for each in super().deployments()
+        ]
 
 
 @both_runtimes
@@ -236,7 +250,9 @@ def test_an_interrupt_waits_until_what_was_bought_is_read(runtime: str, tmp_path
         interrupt = asyncio.Event()
         asyncio.get_running_loop().call_later(0.5, interrupt.set)
         model = scripted(tmp_path / "script", steps([1, 2, 1, 2], after_s=1.0))
-        return await run(STEP, models=model, strategy=Unhurried(), runtime=runtime, runs_dir=tmp_path, interrupt=interrupt)
+        return await run(
+            STEP, models=model, strategy=Unhurried(), runtime=runtime, runs_dir=tmp_path, interrupt=interrupt
+        )
 
     result = run_virtual(interrupted())
     assert (result.outcome, result.calls, result.journal is None) == ("interrupted", 3, False)
@@ -246,14 +262,18 @@ def test_an_interrupt_waits_until_what_was_bought_is_read(runtime: str, tmp_path
 
 @both_runtimes
 @pytest.mark.parametrize("by", ["interrupt", "terminate"])
-async def test_whenever_a_run_is_ended_early_every_call_is_accounted_for_once(runtime: str, by: str, tmp_path: Path) -> None:
+async def test_whenever_a_run_is_ended_early_every_call_is_accounted_for_once(
+    runtime: str, by: str, tmp_path: Path
+) -> None:
     model = scripted(tmp_path / "script", steps([1, 2, None, 2, 2, 1, 1, 1, 1, 1]))
     missed: dict[int, tuple[int, int]] = {}
     for turn in range(60):
         CountingSolver.sent = 0
         event = asyncio.Event()
         ending: dict[str, Any] = {by: event}
-        running = asyncio.create_task(run(STEP, models=model, strategy=Counted(), runtime=runtime, runs_dir=None, **ending))
+        running = asyncio.create_task(
+            run(STEP, models=model, strategy=Counted(), runtime=runtime, runs_dir=None, **ending)
+        )
         for _ in range(turn):
             await asyncio.sleep(0)
         event.set()

@@ -54,7 +54,10 @@ class Numbered(Model):
         place = f"{call.id.election.path} {call.id.seq} {call.attempt}"
         self.log.append(f"{self.spec} {place}")
         await asyncio.sleep(self._hanging.get(place, 1.0))
-        return Sample(text=write(Onward(number=int(call.prompt.user.rpartition(" ")[2]) + 1)), usage=Usage(output_tokens=5, cost_usd=2.0))
+        return Sample(
+            text=write(Onward(number=int(call.prompt.user.rpartition(" ")[2]) + 1)),
+            usage=Usage(output_tokens=5, cost_usd=2.0),
+        )
 
 
 def drifting(model: object, **options: object) -> tuple[float, Result]:
@@ -102,7 +105,9 @@ def test_where_most_calls_are_slow_few_are_sent_again() -> None:
 
 
 def test_a_call_whose_both_attempts_hang_is_sent_once_more_after_its_timeout() -> None:
-    took_s, result = run_virtual(timed("sim:perfect@latency=1.0,sigma=0,hang=0.3", strategy=Maker(k=1, speculate=False), steps=60))
+    took_s, result = run_virtual(
+        timed("sim:perfect@latency=1.0,sigma=0,hang=0.3", strategy=Maker(k=1, speculate=False), steps=60)
+    )
     assert result.outcome == "completed"
     assert took_s < 60 * HANG_S
     assert result.account.calls == 60 + sum(result.account.repeated.values())

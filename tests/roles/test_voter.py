@@ -134,7 +134,12 @@ class AskOnceConductor(Conductor[Quiz, "AskOnce"]):
     async def conduct(self, work: Work[Quiz, AskOnce]) -> object:
         decision = await work.elect("line/7", Prompt(user="?"), Say, max_draws=work.strategy.max_draws)
         if work.strategy.goes_on:
-            return {"value": decision.value, "outcome": decision.outcome, "decided": decision.decided, "flagged": decision.flagged}
+            return {
+                "value": decision.value,
+                "outcome": decision.outcome,
+                "decided": decision.decided,
+                "flagged": decision.flagged,
+            }
         return decision.require()
 
 
@@ -155,7 +160,9 @@ def follow(question: Question, path: str = "0/q") -> Follow:
     return Follow(id=question.id_at(path), question=question)
 
 
-async def verdict_of(question: Question, replies: Sequence[Reply | None], order: Sequence[int], runtime: str = "local") -> Verdict:
+async def verdict_of(
+    question: Question, replies: Sequence[Reply | None], order: Sequence[int], runtime: str = "local"
+) -> Verdict:
     """The verdict where replies arrive in this order of preference."""
     held = Resolution()
     async with voting(holding(held), runtime=runtime) as messenger:
@@ -178,11 +185,15 @@ async def test_ballots_are_counted_in_order_of_launch_whatever_the_order_of_arri
     assert all(verdict == verdicts[0] for verdict in verdicts)
     assert verdicts[0].outcome == "decided"
     assert msgspec.json.decode(verdicts[0].winner or b"", type=Say) == replies[0]
-    assert [(ballot.seq, type(ballot)) for ballot in verdicts[0].ballots] == [(seq, Flagged if seq == 2 else Ballot) for seq in range(5)]
+    assert [(ballot.seq, type(ballot)) for ballot in verdicts[0].ballots] == [
+        (seq, Flagged if seq == 2 else Ballot) for seq in range(5)
+    ]
 
 
 @both_runtimes
-@pytest.mark.parametrize(("costs_usd", "together"), [((0.25, 0.5, 0.125, 8.0), 0.875), ((0.25, None, 0.125, 8.0), None)])
+@pytest.mark.parametrize(
+    ("costs_usd", "together"), [((0.25, 0.5, 0.125, 8.0), 0.875), ((0.25, None, 0.125, 8.0), None)]
+)
 async def test_a_verdict_has_what_the_counted_samples_cost_flagged_ones_too(
     runtime: str, costs_usd: Sequence[float | None], together: float | None
 ) -> None:
@@ -208,7 +219,9 @@ def counted_prefix(replies: Sequence[Reply | None], arrived: set[int], rule: Por
 
 
 samples = st.text("aaabb.", min_size=30, max_size=30).map(says)
-rules = st.builds(FirstToAheadBy, k=st.integers(1, 4)) | st.builds(FirstTo, k=st.integers(1, 4), at_most=st.none() | st.integers(1, 6))
+rules = st.builds(FirstToAheadBy, k=st.integers(1, 4)) | st.builds(
+    FirstTo, k=st.integers(1, 4), at_most=st.none() | st.integers(1, 6)
+)
 
 
 @settings(deadline=None, max_examples=300)
@@ -301,16 +314,22 @@ async def test_several_prompts_are_cycled_by_seq() -> None:
 
 async def test_each_sample_takes_its_model_of_a_pool_by_its_id() -> None:
     question = a_question(FirstToAheadBy(k=40), models=["m:one", "m:two", "m:three"])
-    first, again, elsewhere = [[draw.model for draw in await all_drawn(question, "a" * 40, path)] for path in ("0/q", "0/q", "0/r")]
+    first, again, elsewhere = [
+        [draw.model for draw in await all_drawn(question, "a" * 40, path)] for path in ("0/q", "0/q", "0/r")
+    ]
     assert first == again != elsewhere
-    assert min(first.count(model) for model in question.models) >= 5  # of 40; a fair draw has fewer for one of the three once in 180
+    assert (
+        min(first.count(model) for model in question.models) >= 5
+    )  # of 40; a fair draw has fewer for one of the three once in 180
 
 
 # -- how it ends -------------------------------------------------------------------------------------------------------
 
 
 async def test_at_its_cap_an_election_is_undecided_and_its_leader_no_decision(tmp_path: Path) -> None:
-    model = scripted(tmp_path / "script", [a_line(seq, word, path="0/line/7") for seq, word in enumerate(says("ab.aa"))])
+    model = scripted(
+        tmp_path / "script", [a_line(seq, word, path="0/line/7") for seq, word in enumerate(says("ab.aa"))]
+    )
     async with voting(Deployment(role=Solver), model=model, strategy=AskOnce(max_draws=5, goes_on=True)) as messenger:
         conducted = await messenger.ask(Conduct(input=0))
         account = await messenger.ask(Report(final=True))
@@ -320,7 +339,9 @@ async def test_at_its_cap_an_election_is_undecided_and_its_leader_no_decision(tm
 
 
 async def test_to_require_a_decision_of_an_undecided_election_names_its_path_and_tally(tmp_path: Path) -> None:
-    model = scripted(tmp_path / "script", [a_line(seq, word, path="0/line/7") for seq, word in enumerate(says("ab.aa"))])
+    model = scripted(
+        tmp_path / "script", [a_line(seq, word, path="0/line/7") for seq, word in enumerate(says("ab.aa"))]
+    )
     async with voting(Deployment(role=Solver), model=model, strategy=AskOnce(max_draws=5)) as messenger:
         with pytest.raises(
             Undecided, match=r"^the election at 0/line/7 is undecided after 5 draws \(3 x Say.*1 x Say.*; 1 flagged\)"
@@ -333,7 +354,13 @@ async def test_an_election_without_a_valid_reply_has_no_leader(tmp_path: Path) -
     model = scripted(tmp_path / "script", [a_line(seq, None) for seq in range(4)])
     async with voting(Deployment(role=Solver), model=model) as messenger:
         verdict = await messenger.ask(elect(a_question(models=[model], max_draws=4)))
-    assert (verdict.outcome, verdict.leader, verdict.winner, verdict.tally, len(verdict.ballots)) == ("undecided", None, None, (), 4)
+    assert (verdict.outcome, verdict.leader, verdict.winner, verdict.tally, len(verdict.ballots)) == (
+        "undecided",
+        None,
+        None,
+        (),
+        4,
+    )
 
 
 @pytest.mark.parametrize("outcome", ["argmax", "undecided"])
@@ -362,14 +389,18 @@ async def test_a_refusal_ends_the_election_once_and_for_all_who_follow_it(runtim
         ended = await asyncio.gather(*asking, return_exceptions=True)
         await turns()
     assert [type(each) for each in ended] == [ModelUnavailable] * 3
-    assert [each.args for each in ended if isinstance(each, ModelUnavailable)] == [("refused", "no such model", 404, None, None)] * 3
+    assert [each.args for each in ended if isinstance(each, ModelUnavailable)] == [
+        ("refused", "no such model", 404, None, None)
+    ] * 3
     assert held.seqs == [0, 1, 2]
     assert held.cancelled == [0, 2]
 
 
 @both_runtimes
 @pytest.mark.parametrize("reply", [Touchy, Unhashed])
-async def test_a_vote_that_raises_gives_one_typed_error_and_no_other_noise(runtime: str, reply: type[Touchy | Unhashed]) -> None:
+async def test_a_vote_that_raises_gives_one_typed_error_and_no_other_noise(
+    runtime: str, reply: type[Touchy | Unhashed]
+) -> None:
     noise: list[dict[str, Any]] = []
     asyncio.get_running_loop().set_exception_handler(lambda _, context: noise.append(context))
     held, question = Resolution(), a_question(reply=reply)
@@ -537,7 +568,11 @@ def test_the_fork_of_an_equal_question_is_the_same_wherever_it_is_asked(variant:
 
 
 def test_the_fork_is_the_same_in_every_process() -> None:
-    fork = a_question(FirstTo(k=3), prompts=[Prompt(user="?", system="s")], reply=Onward).id_at("0/q").question_digest.hex()
+    fork = (
+        a_question(FirstTo(k=3), prompts=[Prompt(user="?", system="s")], reply=Onward)
+        .id_at("0/q")
+        .question_digest.hex()
+    )
     assert fork == "d2f55c74a0635d4d5288d9452a000769"  # a change of it would orphan every journal
 
 

@@ -43,7 +43,9 @@ class Narrow(Model):
 
 @pytest.mark.parametrize("runtime", ["local", "linked"])
 @pytest.mark.parametrize("concurrency", [None, 30])
-def test_a_run_that_is_interrupted_at_two_thirds_has_two_thirds_of_its_results(runtime: str, concurrency: int | None) -> None:
+def test_a_run_that_is_interrupted_at_two_thirds_has_two_thirds_of_its_results(
+    runtime: str, concurrency: int | None
+) -> None:
     inputs, steps = 60, 10
     model = Narrow(30 if concurrency is None else 10**6)
 
@@ -51,7 +53,9 @@ def test_a_run_that_is_interrupted_at_two_thirds_has_two_thirds_of_its_results(r
         interrupt = asyncio.Event()
         asyncio.get_running_loop().call_later(inputs * steps * 3 / 30 * 2 / 3, interrupt.set)
         tasks = [Drift(length=steps)] * inputs
-        return await run(tasks, models=model, runtime=runtime, runs_dir=None, interrupt=interrupt, concurrency=concurrency)
+        return await run(
+            tasks, models=model, runtime=runtime, runs_dir=None, interrupt=interrupt, concurrency=concurrency
+        )
 
     result = run_virtual(interrupted())
     assert result.outcome == "interrupted"

@@ -10,7 +10,19 @@ from typing import Annotated
 
 import msgspec
 
-from microagents import Context, Deployment, Elect, FirstToAheadBy, Prompt, Reply, Role, Sampling, Strategy, Task, Unvoted
+from microagents import (
+    Context,
+    Deployment,
+    Elect,
+    FirstToAheadBy,
+    Prompt,
+    Reply,
+    Role,
+    Sampling,
+    Strategy,
+    Task,
+    Unvoted,
+)
 from microagents.elections.election import Question, Verdict
 from microagents.elections.rules import PortableRule
 from microagents.messages import address_of
@@ -62,10 +74,24 @@ async def voting(
     """The roles of an election around a solver; with a strategy, its conductor too."""
     settings = {"concurrency": concurrency, "max_outage_s": max_outage_s}
     context = Context(
-        run_id="a", seed=0, tasks=[Quiz()], strategy=strategy or Maker(), models={"": (model,)} if model else {}, settings=settings
+        run_id="a",
+        seed=0,
+        tasks=[Quiz()],
+        strategy=strategy or Maker(),
+        models={"": (model,)} if model else {},
+        settings=settings,
     )
-    roles: list[type[Role]] = [Recorder, Limiter, Voter, RedFlagger, *([] if strategy is None else [strategy.conductor])]
-    async with asyncio.timeout(ROBUST_S), runtime_of(runtime, context, [*[Deployment(role=role) for role in roles], solver]) as opened:
+    roles: list[type[Role]] = [
+        Recorder,
+        Limiter,
+        Voter,
+        RedFlagger,
+        *([] if strategy is None else [strategy.conductor]),
+    ]
+    async with (
+        asyncio.timeout(ROBUST_S),
+        runtime_of(runtime, context, [*[Deployment(role=role) for role in roles], solver]) as opened,
+    ):
         yield opened.messenger
 
 

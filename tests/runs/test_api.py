@@ -30,7 +30,9 @@ MODELS = "sim:perfect@error=0.2,flag=0.1,alternatives=1"
 @pytest.mark.parametrize("runtime", ["local", "linked", pytest.param("ray", marks=pytest.mark.slow)])
 async def test_every_decision_is_told_in_its_order_and_equals_the_recorded_one(runtime: str, tmp_path: Path) -> None:
     told: list[RecordedDecision] = []
-    result = await run(Drift(length=30), models=MODELS, k=2, on_decision=told.append, runtime=runtime, runs_dir=tmp_path)
+    result = await run(
+        Drift(length=30), models=MODELS, k=2, on_decision=told.append, runtime=runtime, runs_dir=tmp_path
+    )
     assert told == list(result.decisions())
     assert [each.path for each in told] == [f"0/step/{step}" for step in range(30)]
     assert sum(number for each in told for _, number in each.votes) == result.account.valid
@@ -53,7 +55,12 @@ async def test_an_async_callback_is_awaited_one_decision_after_the_other_and_to_
 
 async def test_a_decision_tells_how_it_was_settled_and_a_resumed_run_tells_only_new_ones(tmp_path: Path) -> None:
     told: list[RecordedDecision] = []
-    options: dict[str, Any] = {"models": "sim:perfect@error=0.5,alternatives=1", "k": 20, "run_id": "a", "runs_dir": tmp_path}
+    options: dict[str, Any] = {
+        "models": "sim:perfect@error=0.5,alternatives=1",
+        "k": 20,
+        "run_id": "a",
+        "runs_dir": tmp_path,
+    }
     stuck = await run(Drift(length=3), **options, on_decision=told.append)
     assert (stuck.outcome, told) == ("undecided", [])
     led = await run(Drift(length=3), **options, on_undecided="leader", on_decision=told.append)
@@ -69,6 +76,65 @@ async def test_what_the_callback_raises_ends_the_run(length: int, runs_dir: str 
 
     with pytest.raises(TaskFailed, match=r"on_decision\(\) raised KeyError\('0/step/0'\)"):
         await run(Drift(length=length), models="sim:perfect", on_decision=tell, runs_dir=runs_dir)
+
+
+class Odd(BaseException):
+    """No `Exception`, as what test frameworks raise to end a test."""
+
+
+class Breaks:
+    """Code of a user that raises one the first time it is called."""
+
+    is_mended = False
+
+    def decided(self, _: RecordedDecision) -> None:
+        """Fail as a callback."""
+        self.fail()
+
+    async def model(self, _: Call) -> str:
+        """Fail as a model."""
+        await asyncio.sleep(0)
+        self.fail()
+        return "number: 1"
+
+    def fail(self) -> None:
+        """Fail as any code."""
+        if not self.is_mended:
+            self.is_mended = True
+            raise Odd("seventeen")
+
+
+@pytest.mark.parametrize("inputs", [1, 3])
+@pytest.mark.parametrize("where", ["on_decision", "models", "prompt"])
+async def test_what_is_no_exception_ends_a_run_that_can_go_on_at_once(
+    where: str, inputs: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    breaks = Breaks()
+    if where == "prompt":
+        prompt = Drift.prompt
+
+        def breaking(task: Drift, state: Any) -> Any:
+            breaks.fail()
+            return prompt(task, state)
+
+        monkeypatch.setattr(Drift, "prompt", breaking)
+    options = (
+        {"on_decision": breaks.decided}
+        if where == "on_decision"
+        else {"models": breaks.model}
+        if where == "models"
+        else {}
+    )
+    given: dict[str, Any] = {"models": "sim:perfect", "run_id": "a", "runs_dir": tmp_path, **options}
+    async with asyncio.timeout(20):
+        with pytest.raises(Odd, match="seventeen") as caught:
+            await run([Drift(length=20)] * inputs, **given)
+        assert where == "prompt" or "resume run a" in "".join(
+            caught.value.__notes__
+        )  # before the first step there is nothing to keep
+        if where != "models":
+            assert (await run([Drift(length=20)] * inputs, **given)).outcome == "completed"
+    assert asyncio.all_tasks() == {asyncio.current_task()}
 
 
 @pytest.mark.parametrize(
@@ -110,7 +176,9 @@ async def test_an_argument_of_a_wrong_type_is_refused_in_one_sentence(
         ({"run_id": "a", "inputs": [True]}, "inputs must be .*, not .True."),
     ],
 )
-async def test_an_argument_of_a_resume_of_a_wrong_type_is_refused_in_one_sentence(options: dict[str, Any], said: str) -> None:
+async def test_an_argument_of_a_resume_of_a_wrong_type_is_refused_in_one_sentence(
+    options: dict[str, Any], said: str
+) -> None:
     with pytest.raises(InvalidUsage, match=said):
         await resume(**options)
 
@@ -150,7 +218,9 @@ def test_an_interrupted_script_is_told_which_run_to_resume(tmp_path: Path) -> No
     interrupted(tmp_path)
 
 
-async def test_a_result_prints_as_the_summary_of_the_command_line_does(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+async def test_a_result_prints_as_the_summary_of_the_command_line_does(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     await run(Drift(length=4), models="sim:perfect", run_id="a", runs_dir=tmp_path)
     with suppress(SystemExit):
         app(["show", "a", "--runs-dir", str(tmp_path)])
@@ -185,9 +255,17 @@ async def test_a_program_resumes_a_run_of_its_own_task_and_model_and_another_pro
         monkeypatch.setattr(sys.modules["__main__"], each.__name__, each, raising=False)
     stopped = await run(Own(length=9), models=count_on, k=1, max_calls=3, run_id="a", runs_dir=tmp_path)
     assert stopped.outcome == "stopped"
-    assert str(stopped).splitlines()[-1] == f"go on    start the program again with run_id='a', runs_dir='{tmp_path}', max_calls=6"
-    assert microagents("show", "a", "--runs-dir", str(tmp_path)).rows["go on"] == str(stopped).splitlines()[-1].removeprefix("go on    ")
-    for name, said in (("Own", "the task of run a, __main__:Own, cannot be imported"), ("count_on", "was given as an object")):
+    assert (
+        str(stopped).splitlines()[-1]
+        == f"go on    start the program again with run_id='a', runs_dir='{tmp_path}', max_calls=6"
+    )
+    assert microagents("show", "a", "--runs-dir", str(tmp_path)).rows["go on"] == str(stopped).splitlines()[
+        -1
+    ].removeprefix("go on    ")
+    for name, said in (
+        ("Own", "the task of run a, __main__:Own, cannot be imported"),
+        ("count_on", "was given as an object"),
+    ):
         with monkeypatch.context() as elsewhere:
             elsewhere.delattr(sys.modules["__main__"], name)
             with pytest.raises(InvalidUsage, match=said):
@@ -198,7 +276,10 @@ async def test_a_program_resumes_a_run_of_its_own_task_and_model_and_another_pro
 
 async def test_a_run_that_goes_on_keeps_its_limits_until_others_are_given(tmp_path: Path) -> None:
     options: dict[str, Any] = {"models": "sim:perfect", "run_id": "a", "runs_dir": tmp_path}
-    calls = [(await run(Drift(length=9), **options, **given)).calls for given in ({"max_calls": 3}, {}, {"max_cost_usd": 1.0}, {"k": 3})]
+    calls = [
+        (await run(Drift(length=9), **options, **given)).calls
+        for given in ({"max_calls": 3}, {}, {"max_cost_usd": 1.0}, {"k": 3})
+    ]
     assert calls == [3, 3, 3, 3]
     assert (await run(Drift(length=9), **options, max_calls=6)).calls == 6
     assert (await resume("a", runs_dir=tmp_path)).calls == 6
@@ -218,7 +299,9 @@ class Line:
 
 
 @pytest.mark.parametrize("kernel", [object(), None], ids=["notebook", "IPython in a terminal"])
-async def test_a_notebook_shows_the_progress_and_no_other_place_does(kernel: object, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_notebook_shows_the_progress_and_no_other_place_does(
+    kernel: object, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A stand-in for IPython, which is no dependency; docs/design.md names what was tried with a real kernel."""
     shown: list[str] = []
 
@@ -269,13 +352,19 @@ async def test_the_garbage_collector_runs_rarely_while_runs_are_open_and_as_befo
 
     seen: list[int] = []
     before = gc.get_threshold()
-    await asyncio.gather(*[run(Drift(length=length), models=threshold, k=1, runs_dir=None, run_id=f"r{length}") for length in (2, 20)])
+    await asyncio.gather(
+        *[run(Drift(length=length), models=threshold, k=1, runs_dir=None, run_id=f"r{length}") for length in (2, 20)]
+    )
     assert set(seen) == {50_000}
     assert gc.get_threshold() == before
 
 
 def test_the_keywords_of_settings_are_typed_as_settings_take_them() -> None:
-    taken = {name: plain_type(info.annotation) for name, info in Settings.model_fields.items() if name not in ("models", "run_id")}
+    taken = {
+        name: plain_type(info.annotation)
+        for name, info in Settings.model_fields.items()
+        if name not in ("models", "run_id")
+    }
     for validator in Settings.__pydantic_decorators__.field_validators.values():
         given = getattr(validator.info, "json_schema_input_type", PydanticUndefined)
         taken |= {} if given is PydanticUndefined else dict.fromkeys(validator.info.fields, given)

@@ -83,14 +83,20 @@ def empty() -> None:
 
 
 def visits(numbers: Sequence[int], **options: Any) -> Any:
-    return run_sync([Item(number=number) for number in numbers], **{"models": MODEL, "strategy": Visit(), "run_id": "r", **options})
+    return run_sync(
+        [Item(number=number) for number in numbers], **{"models": MODEL, "strategy": Visit(), "run_id": "r", **options}
+    )
 
 
 @pytest.mark.parametrize("runtime", ["local", "linked"])
 @pytest.mark.parametrize("runs_dir", [None, "runs"])
 def test_a_list_of_tasks_gives_a_list_of_results(runtime: str, runs_dir: str | None) -> None:
     result = visits(range(7), runtime=runtime, runs_dir=runs_dir)
-    assert (result.outcome, result.value, result.failed_inputs) == ("completed", [number * 10 for number in range(7)], ())
+    assert (result.outcome, result.value, result.failed_inputs) == (
+        "completed",
+        [number * 10 for number in range(7)],
+        (),
+    )
     assert (result.account.inputs, result.account.inputs_done, result.account.inputs_failed) == (7, 7, 0)
 
 
@@ -107,7 +113,10 @@ def test_so_many_inputs_are_open_at_a_time_and_the_first_come_first(
     ("given", "said"),
     [
         ([], "there are no inputs"),
-        ([Drift(length=1), Hanoi(disks=3)], "input 1 is a Hanoi, input 0 a Drift; the inputs of a run are of one class"),
+        (
+            [Drift(length=1), Hanoi(disks=3)],
+            "input 1 is a Hanoi, input 0 a Drift; the inputs of a run are of one class",
+        ),
         ([Drift(length=1), "drift"], "input 1 is no task: 'drift'"),
         ("drift", "'drift' is no task: give an instance of a task, or a list of them"),
     ],
@@ -160,7 +169,11 @@ def test_what_every_input_would_fail_with_ends_the_run(error: MicroagentsError) 
 def test_a_stop_stops_all_inputs() -> None:
     raised[2] = Stopped("no answer for two hours")
     result = visits(range(5), concurrency=1)
-    assert (result.outcome, result.reason, result.value) == ("stopped", "no answer for two hours", [0, 10, None, None, None])
+    assert (result.outcome, result.reason, result.value) == (
+        "stopped",
+        "no answer for two hours",
+        [0, 10, None, None, None],
+    )
 
 
 def test_an_interrupted_run_goes_on_with_what_is_left() -> None:

@@ -60,7 +60,12 @@ class RunOnLoop:
     """
 
     def __init__(
-        self, work: Coroutine[Any, Any, Result], loop: type[CountedTurns], turns: list[int] | None = None, *, what: str = "the run"
+        self,
+        work: Coroutine[Any, Any, Result],
+        loop: type[CountedTurns],
+        turns: list[int] | None = None,
+        *,
+        what: str = "the run",
     ) -> None:
         own: Any = loop()
 
@@ -75,7 +80,10 @@ class RunOnLoop:
             with suppress(asyncio.CancelledError):
                 self.result = own.run_until_complete(running)
             self.turns: int = own.turn
-            self.left = [*map(str, asyncio.all_tasks(own)), *(each.name for each in threading.enumerate() if each.name == "journal")]
+            self.left = [
+                *map(str, asyncio.all_tasks(own)),
+                *(each.name for each in threading.enumerate() if each.name == "journal"),
+            ]
             own.callbacks.clear()
             own.run_until_complete(own.shutdown_asyncgens())
 
@@ -107,7 +115,9 @@ def moments(turns: int, number: int) -> Iterator[list[int]]:
 
 
 SLOW = [
-    pytest.param(loop, runtime, 3 * (number if what == "the run" else max(1, number // 2)), what, marks=pytest.mark.slow)
+    pytest.param(
+        loop, runtime, 3 * (number if what == "the run" else max(1, number // 2)), what, marks=pytest.mark.slow
+    )
     for loop, runtime, number in [
         (VirtualTurns, "local", 100),
         (VirtualTurns, "linked", 100),

@@ -16,7 +16,20 @@ from tests.cli.commands import COMPLETED, microagents, write
 
 TORN = "sim:perfect@error=0.02,hard=0.2,hard_error=0.5,alternatives=1,price_out=1"
 LADDER = ("-k", "6", "-s", "p=.95", "-s", "false_alarms=1", "--run-id", "r")
-JUDGED = ("drift", "-o", "length=30", "--model", TORN, *LADDER, "-s", "ladder=judge", "-s", "margin=9", "-s", "max_draws=14")
+JUDGED = (
+    "drift",
+    "-o",
+    "length=30",
+    "--model",
+    TORN,
+    *LADDER,
+    "-s",
+    "ladder=judge",
+    "-s",
+    "margin=9",
+    "-s",
+    "max_draws=14",
+)
 NEVER_AGREED = (*JUDGED, "--model", "judge=sim:perfect@error=0.45,price_out=1")
 
 
@@ -49,7 +62,9 @@ def test_what_the_climbs_have_drawn_and_what_the_steps_have_is_all_that_was_coun
         account["flagged"].values()
     )
     assert all(each.samples == sum(rung.samples for rung in each.rungs) > 0 for each in found)
-    costs = [cost for cost in (*(each.cost_usd for each in found), *(row.cost_usd for row in steps)) if cost is not None]
+    costs = [
+        cost for cost in (*(each.cost_usd for each in found), *(row.cost_usd for row in steps)) if cost is not None
+    ]
     assert len(costs) == len(found) + len(steps)
     assert 0 < sum(costs) <= account["cost_usd"] + 1e-9
 
@@ -133,8 +148,22 @@ OWN = """
 def test_rungs_of_a_strategy_of_ones_own_are_listed_too() -> None:
     write("with_rungs.py", OWN.replace("WEAK", repr(TORN)))
     account = ran(
-        "drift", "-o", "length=30", "--model", TORN, "--strategy", "with_rungs.py:Own", "-k", "6", "-s", "max_draws=12", "--run-id", "r"
+        "drift",
+        "-o",
+        "length=30",
+        "--model",
+        TORN,
+        "--strategy",
+        "with_rungs.py:Own",
+        "-k",
+        "6",
+        "-s",
+        "max_draws=12",
+        "--run-id",
+        "r",
     )
     assert {rung.name for each in climbs() for rung in each.rungs} == {"weak", "expert"}
-    assert len(climbs()) == sum(account["climbed"].values()) == len(microagents("show", "r", "--json").json["climbs"]) > 0
+    assert (
+        len(climbs()) == sum(account["climbed"].values()) == len(microagents("show", "r", "--json").json["climbs"]) > 0
+    )
     assert all(each.rungs[-1].name == each.decided_by for each in climbs())

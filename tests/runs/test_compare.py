@@ -118,7 +118,12 @@ def test_all_rows_solve_the_same_problems() -> None:
 
 def test_a_row_is_what_a_run_of_these_inputs_gives() -> None:
     (row,) = compared(strategies=[SelfConsistency(samples=3)], repeat=20).rows
-    alone = run_sync([SMALL.variant(number) for number in range(20)], models=MODEL, strategy=SelfConsistency(samples=3), runs_dir=None)
+    alone = run_sync(
+        [SMALL.variant(number) for number in range(20)],
+        models=MODEL,
+        strategy=SelfConsistency(samples=3),
+        runs_dir=None,
+    )
     solved = sum(each["correct"] for each in alone.value)
     assert 0 < solved < 20
     assert (row.solved, row.rate, (row.low, row.high)) == (solved, solved / 20, wilson_interval(solved, 20))
@@ -130,14 +135,22 @@ def test_a_row_is_what_a_run_of_these_inputs_gives() -> None:
 
 def test_an_option_goes_to_all_strategies_that_have_it_and_to_no_other() -> None:
     rows = compared(options={"temperature": "0.4", "depth": "1"}, repeat=1).rows
-    assert [(row.options.get("temperature"), row.options.get("depth")) for row in rows] == [(0.4, None), (0.4, None), (None, 1)]
+    assert [(row.options.get("temperature"), row.options.get("depth")) for row in rows] == [
+        (0.4, None),
+        (0.4, None),
+        (None, 1),
+    ]
 
 
 def test_a_model_or_a_deployment_of_a_role_goes_to_the_rows_that_have_it() -> None:
     models = {"": [MODEL], "discriminator": ["sim:perfect"]}
-    comparison = compared(models=models, deploy={"composer": {"num_replicas": 2}}, strategies=["single-shot", "recursive"], repeat=1)
+    comparison = compared(
+        models=models, deploy={"composer": {"num_replicas": 2}}, strategies=["single-shot", "recursive"], repeat=1
+    )
     assert comparison.outcome == "completed"
-    with pytest.raises(InvalidUsage, match="there is no role with a model called 'discriminater'; did you mean 'discriminator'"):
+    with pytest.raises(
+        InvalidUsage, match="there is no role with a model called 'discriminater'; did you mean 'discriminator'"
+    ):
         compared(models={"": [MODEL], "discriminater": [MODEL]}, strategies=["recursive"])
 
 
@@ -146,9 +159,16 @@ def test_a_model_or_a_deployment_of_a_role_goes_to_the_rows_that_have_it() -> No
 
 def test_an_input_that_is_undecided_is_unsolved_and_stops_nothing() -> None:
     """A single reply that is flagged leaves nothing to take; all others are right."""
-    comparison = compared(Easy(digits=1), models="sim:perfect@flag=0.3", strategies=["single-shot", "recursive"], repeat=20)
+    comparison = compared(
+        Easy(digits=1), models="sim:perfect@flag=0.3", strategies=["single-shot", "recursive"], repeat=20
+    )
     first, second = comparison.rows
-    assert (comparison.outcome, first.outcome, second.outcome, second.solved) == ("completed", "undecided", "completed", 20)
+    assert (comparison.outcome, first.outcome, second.outcome, second.solved) == (
+        "completed",
+        "undecided",
+        "completed",
+        20,
+    )
     assert first.solved == first.completed == 20 - first.undecided
     assert 0 < first.undecided < 20
     assert first.rate == first.completed / 20
@@ -173,7 +193,9 @@ def test_a_chain_is_solved_if_its_result_says_so() -> None:
 
 
 def test_a_chain_whose_result_does_not_tell_is_solved_where_no_decision_of_the_row_is_wrong() -> None:
-    right, wrong = compared(Drift(length=9), strategies=["maker"], k=[5, 1], models="sim:perfect@error=0.1,alternatives=9").rows
+    right, wrong = compared(
+        Drift(length=9), strategies=["maker"], k=[5, 1], models="sim:perfect@error=0.1,alternatives=9"
+    ).rows
     assert (right.solved, right.completed) == (8, 8)
     assert (wrong.solved, wrong.completed) == (None, 8)
 
@@ -215,7 +237,13 @@ def test_rows_can_be_added_and_put_in_another_order_without_doing_the_others_aga
 
 @pytest.mark.parametrize(
     "changed",
-    [{"seed": 1}, {"repeat": 4}, {"models": "sim:perfect"}, {"task": Multiplication(digits=2)}, {"on_undecided": "leader"}],
+    [
+        {"seed": 1},
+        {"repeat": 4},
+        {"models": "sim:perfect"},
+        {"task": Multiplication(digits=2)},
+        {"on_undecided": "leader"},
+    ],
     ids=lambda each: next(iter(each)),
 )
 def test_whatever_would_change_the_results_makes_another_comparison(changed: dict[str, Any]) -> None:
@@ -241,7 +269,12 @@ def test_a_name_that_another_comparison_has_is_refused_before_anything_is_done()
 
 
 async def test_an_interrupted_comparison_goes_on_to_what_it_comes_to_undisturbed() -> None:
-    options: dict[str, Any] = {"models": f"{MODEL}@latency=0.01", "strategies": ["single-shot", "recursive"], "k": [1, 2], "repeat": 6}
+    options: dict[str, Any] = {
+        "models": f"{MODEL}@latency=0.01",
+        "strategies": ["single-shot", "recursive"],
+        "k": [1, 2],
+        "repeat": 6,
+    }
     whole = await compare(SMALL, **options, runs_dir="whole")
     interrupt = asyncio.Event()
     rows: list[str] = []
@@ -252,7 +285,11 @@ async def test_an_interrupted_comparison_goes_on_to_what_it_comes_to_undisturbed
 
     part = await compare(SMALL, **options, on_row=rows.append, on_progress=on_progress, interrupt=interrupt)
     assert rows == ["single-shot (row 1 of 3)", "recursive k=1 (row 2 of 3)", "recursive k=2 (row 3 of 3)"]
-    assert (part.outcome, part.reason, len(part.rows)) == ("interrupted", "interrupted in recursive k=2 (row 3 of 3)", 3)
+    assert (part.outcome, part.reason, len(part.rows)) == (
+        "interrupted",
+        "interrupted in recursive k=2 (row 3 of 3)",
+        3,
+    )
     assert part.rows[2].rate is None
     again: list[str] = []
     rest = await compare(SMALL, **options, on_row=again.append)
@@ -296,7 +333,10 @@ def test_a_limit_of_calls_holds_for_all_rows_together() -> None:
 
 def test_a_row_is_not_begun_where_the_others_have_used_up_the_limit() -> None:
     comparison = limited(max_calls=10)
-    assert (comparison.outcome, comparison.reason) == ("stopped", "--max-calls 10 is reached before self-consistency (row 2 of 2)")
+    assert (comparison.outcome, comparison.reason) == (
+        "stopped",
+        "--max-calls 10 is reached before self-consistency (row 2 of 2)",
+    )
     assert len(comparison.rows) == 1
 
 
@@ -316,7 +356,10 @@ def test_a_limit_of_cost_holds_for_all_rows_together() -> None:
 
 def test_a_limit_of_time_holds_for_all_rows_together() -> None:
     comparison = limited(max_time_s=1e-9)
-    assert (comparison.outcome, comparison.reason) == ("stopped", "--max-time 1e-09 is reached before single-shot (row 1 of 2)")
+    assert (comparison.outcome, comparison.reason) == (
+        "stopped",
+        "--max-time 1e-09 is reached before single-shot (row 1 of 2)",
+    )
 
 
 # -- what is refused ---------------------------------------------------------------------------------------------------------------------
@@ -328,7 +371,10 @@ def test_a_limit_of_time_holds_for_all_rows_together() -> None:
         ({"repeat": 0}, "repeat must be at least 1, not 0"),
         ({"repeat": -3}, "repeat must be at least 1, not -3"),
         ({"k": [0]}, "strategy 'recursive': k must be .*, not 0"),
-        ({"strategies": ["single-shot"], "k": [2]}, "there is no option of the compared strategies named 'k'; known: votes, temperature"),
+        (
+            {"strategies": ["single-shot"], "k": [2]},
+            "there is no option of the compared strategies named 'k'; known: votes, temperature",
+        ),
         ({"strategies": ["recursiv"]}, "there is no strategy 'recursiv'; did you mean 'recursive'"),
         ({"strategies": ["single-shot", "seqcv"]}, "seqcv solves documents, and multiplication is a problem"),
         ({"strategies": [SingleShot(), SeqCV()]}, "seqcv solves documents"),
@@ -356,7 +402,9 @@ def test_what_ends_a_run_names_the_row_that_it_ended() -> None:
     strategies: Sequence[Strategy] = [SingleShot(), Unprepared()]
     with pytest.raises(MicroagentsError) as ended:
         compared(strategies=strategies, repeat=2)
-    assert "this happened in Unprepared (row 2 of 2); the results of the runs before it are kept" in ended.value.__notes__
+    assert (
+        "this happened in Unprepared (row 2 of 2); the results of the runs before it are kept" in ended.value.__notes__
+    )
     assert len(compared(strategies=strategies[:1], repeat=2).rows) == 1
 
 
@@ -373,7 +421,10 @@ def test_a_row_has_the_mean_f1_where_the_task_has_one_and_an_input_without_an_an
     async def says(call: Call) -> str:
         return "?" if call.id.election.input == 2 else write(ShortAnswer(answer="the old water mill"), "json")
 
-    tasks = [MultiHop(question="Where?", answers=(right,), least_f1=0.5) for right in ("the old mill", "the old water mill", "a mill")]
+    tasks = [
+        MultiHop(question="Where?", answers=(right,), least_f1=0.5)
+        for right in ("the old mill", "the old water mill", "a mill")
+    ]
     comparison = compared(tasks, models=says, strategies=["single-shot"], repeat=None)
     (row,) = comparison.rows
     assert row.solved == 2
@@ -386,7 +437,12 @@ def test_a_row_has_the_mean_f1_where_the_task_has_one_and_an_input_without_an_an
 
 def test_inputs_that_are_done_several_times_tell_the_chance_that_all_of_k_trials_succeed() -> None:
     (row,) = compared(strategies=["single-shot"], repeat=6, trials=4).rows
-    alone = run_sync([SMALL.variant(number) for number in range(6) for _ in range(4)], models=MODEL, strategy="single-shot", runs_dir=None)
+    alone = run_sync(
+        [SMALL.variant(number) for number in range(6) for _ in range(4)],
+        models=MODEL,
+        strategy="single-shot",
+        runs_dir=None,
+    )
     right = [sum(each["correct"] for each in alone.value[at : at + 4]) for at in range(0, 24, 4)]
     assert 0 < sum(right) < 24
     twice, four_times = row.pass_k
@@ -407,7 +463,9 @@ def test_a_task_without_variants_is_one_that_is_repeated_and_inputs_done_once_ha
 
 
 def test_other_trials_are_another_comparison_and_fewer_than_one_are_refused() -> None:
-    alike = [compared(Alike(digits=3), strategies=["single-shot"], repeat=each, trials=4 // each).rows[0] for each in (2, 4)]
+    alike = [
+        compared(Alike(digits=3), strategies=["single-shot"], repeat=each, trials=4 // each).rows[0] for each in (2, 4)
+    ]
     assert alike[0].run_id != alike[1].run_id
     with pytest.raises(InvalidUsage, match="trials must be at least 1, not 0"):
         compared(trials=0)

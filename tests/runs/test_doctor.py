@@ -77,7 +77,11 @@ async def test_a_key_that_is_refused_and_a_model_that_is_unknown_are_said() -> N
     assert any(each.state == "missing" and "refuses the key (HTTP 401)" in each.said for each in refused)
     unknown = await findings_of(scripted.reply(MODELS), "gpt-6-lunar")
     state, said = found(unknown, "model")
-    assert (state, "is not among the 2 models" in said, "today's nearest is gpt-6-luna" in said) == ("optional", True, True)
+    assert (state, "is not among the 2 models" in said, "today's nearest is gpt-6-luna" in said) == (
+        "optional",
+        True,
+        True,
+    )
 
 
 async def test_a_model_with_an_announced_end_names_its_day_and_what_takes_its_place() -> None:

@@ -62,7 +62,9 @@ def test_the_values_of_an_option_are_put_into_words(annotation: Any, words: str 
 
 
 def test_a_type_that_json_does_not_have_has_no_words() -> None:
-    model = create_model("Calling", __config__=ConfigDict(arbitrary_types_allowed=True), option=(Callable[[], None], ...))
+    model = create_model(
+        "Calling", __config__=ConfigDict(arbitrary_types_allowed=True), option=(Callable[[], None], ...)
+    )
     assert allowed_values(model, "option") is None
 
 
@@ -73,7 +75,9 @@ def test_a_value_without_words_is_refused_with_the_reason() -> None:
 
 def test_a_field_is_shown_with_its_default_and_its_docstring() -> None:
     assert fields_in_words(Parcel) == [
-        FieldInWords(name="weight", values="a number", default=None, required=True, meaning="Weight in kilograms, with wrapping."),
+        FieldInWords(
+            name="weight", values="a number", default=None, required=True, meaning="Weight in kilograms, with wrapping."
+        ),
         FieldInWords(name="sent", values="a date such as 2026-01-31", default="2026-01-31", required=False, meaning=""),
         FieldInWords(name="notes", values="a text", default=None, required=False, meaning=""),
     ]

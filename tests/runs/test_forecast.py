@@ -24,7 +24,9 @@ PRICED = f"openai:m@{UNREACHABLE},price_in=1000,price_out=2000"
 DRIFT = Drift(length=100)
 
 
-def plan(task: Task = DRIFT, models: Any = PRICED, strategy: str | None = None, inputs: int | None = None, **options: Any) -> RunPlan:
+def plan(
+    task: Task = DRIFT, models: Any = PRICED, strategy: str | None = None, inputs: int | None = None, **options: Any
+) -> RunPlan:
     settings = {name: options.pop(name) for name in ("prices", "max_output_tokens") if name in options}
     chosen = strategy_of(strategy, task, options)
     pools = model_pools(models, [chosen]).pools
@@ -70,12 +72,16 @@ class LongDrift(Drift):
         ("recursive", {}, Multiplication(), None),
     ],
 )
-def test_strategies_tell_the_calls_that_they_expect(strategy: str, options: dict[str, Any], task: Task, calls: float | None) -> None:
+def test_strategies_tell_the_calls_that_they_expect(
+    strategy: str, options: dict[str, Any], task: Task, calls: float | None
+) -> None:
     assert forecast(task, strategy=strategy, **options).calls == (None if calls is None else pytest.approx(calls))
 
 
 @pytest.mark.parametrize(("several", "k", "calls_a_step"), [("1", 3, 3), ("auto", 3, 2), ("auto", 1, 1), ("2", 6, 4)])
-def test_votes_that_go_in_one_request_are_one_call_whose_prompt_is_paid_once(several: str, k: int, calls_a_step: int) -> None:
+def test_votes_that_go_in_one_request_are_one_call_whose_prompt_is_paid_once(
+    several: str, k: int, calls_a_step: int
+) -> None:
     single, joined = forecast(k=k), forecast(k=k, models=f"{PRICED},votes_per_request={several}")
     assert single.calls is not None
     assert joined.calls == pytest.approx(single.calls * calls_a_step / k)
@@ -98,7 +104,9 @@ def test_a_chain_of_unknown_length_has_a_price_for_a_thousand_calls() -> None:
     assert str(found).startswith("expected cost: not known beforehand; $0.60 for each 1,000 calls to openai:m, about ")
 
 
-@pytest.mark.parametrize("models", ["sim:gpt-4.1-mini", f"openai:m@{UNREACHABLE}", f"anthropic:gpt-6-luna@{UNREACHABLE}"])
+@pytest.mark.parametrize(
+    "models", ["sim:gpt-4.1-mini", f"openai:m@{UNREACHABLE}", f"anthropic:gpt-6-luna@{UNREACHABLE}"]
+)
 def test_simulated_models_and_unknown_prices_have_no_forecast(models: str) -> None:
     assert forecast_of(plan(models=models), None) is None
 
@@ -130,7 +138,9 @@ class Declined(Exception):
 
 
 @pytest.mark.parametrize("start", [run, compare, study], ids=lambda start: start.__name__)
-async def test_who_is_told_the_expected_cost_can_refuse_it_and_nothing_is_left_behind(start: Any, tmp_path: Path) -> None:
+async def test_who_is_told_the_expected_cost_can_refuse_it_and_nothing_is_left_behind(
+    start: Any, tmp_path: Path
+) -> None:
     told: list[Forecast] = []
     runs_dir = tmp_path / "runs"
 

@@ -64,7 +64,12 @@ def hostile(provider: Provider) -> Iterator[tuple[str, Answer]]:
             yield "garbled", scripted.reply({name: wrong})
     yield "empty", scripted.reply(provider.good(""))
     reasons = {
-        OPENAI: {"length": "cut_off", "content_filter": "content_filter", "tool_calls": "tool_calls", "\x1b[2J": "other"},
+        OPENAI: {
+            "length": "cut_off",
+            "content_filter": "content_filter",
+            "tool_calls": "tool_calls",
+            "\x1b[2J": "other",
+        },
         RESPONSES: {"max_output_tokens": "cut_off", "content_filter": "content_filter", "\x1b[2J": "other"},
         ANTHROPIC: {
             "max_tokens": "cut_off",
@@ -77,7 +82,12 @@ def hostile(provider: Provider) -> Iterator[tuple[str, Answer]]:
     }
     for reason, flag in reasons[provider].items():
         yield flag, scripted.reply(provider.good("number = 22", finish=reason))
-    usages: list[object] = [{}, [], {provider.output_tokens: -5}, {provider.output_tokens: 10**30, provider.input_tokens: "x"}]
+    usages: list[object] = [
+        {},
+        [],
+        {provider.output_tokens: -5},
+        {provider.output_tokens: 10**30, provider.input_tokens: "x"},
+    ]
     for usage in usages:
         yield "valid", scripted.reply(provider.good("number = 1", usage=usage))
 

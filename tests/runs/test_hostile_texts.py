@@ -117,7 +117,9 @@ async def test_a_hostile_text_is_the_same_behind_parser_and_journal_and_does_not
 
 @pytest.mark.parametrize("task", [Listening(), ListeningToJson()], ids=lambda task: task.format)
 @pytest.mark.parametrize("name", NOT_TEXT)
-async def test_half_a_surrogate_pair_is_malformed_and_kept_out_of_all_that_is_written(name: str, task: Listening, tmp_path: Path) -> None:
+async def test_half_a_surrogate_pair_is_malformed_and_kept_out_of_all_that_is_written(
+    name: str, task: Listening, tmp_path: Path
+) -> None:
     result = await heard(NOT_TEXT[name], task, tmp_path)
     assert (result.outcome, result.account.flagged) == ("undecided", {"malformed": 4})
     shown = microagents("show", result.run_id, "--runs-dir", str(tmp_path), "0/step/0")
@@ -125,7 +127,9 @@ async def test_half_a_surrogate_pair_is_malformed_and_kept_out_of_all_that_is_wr
     assert_harmless(shown.out)
 
 
-@pytest.mark.parametrize("written", ["True", "\u0661", "\uff11", "1\u200b", "\u202e1", "1.0", "1e0", "0x1", "+1", "1_0"])
+@pytest.mark.parametrize(
+    "written", ["True", "\u0661", "\uff11", "1\u200b", "\u202e1", "1.0", "1e0", "0x1", "+1", "1_0"]
+)
 @pytest.mark.parametrize("task", [Listening(), ListeningToJson()], ids=lambda task: task.format)
 async def test_what_only_looks_like_a_number_casts_no_vote(written: str, task: Listening, tmp_path: Path) -> None:
     async def looking(call: Call) -> str:

@@ -47,7 +47,12 @@ def test_results_compare_like_a_list_and_show_the_first() -> None:
     endings = [InputEnding(input=number, outcome="completed", result=b"%d" % number) for number in (0, 1, 3)]
     results, _ = results_of(iter(endings), 15)
     right = [0, 1, None, 3, *[None] * 11]
-    assert (results == right, right == results, results == right[:-1], results[1:4]) == (True, True, False, [1, None, 3])
+    assert (results == right, right == results, results == right[:-1], results[1:4]) == (
+        True,
+        True,
+        False,
+        [1, None, 3],
+    )
     assert repr(results).endswith("] and 5 more")
     assert isinstance(results, Results)
 

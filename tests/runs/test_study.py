@@ -120,7 +120,9 @@ def test_a_limit_holds_for_all_models_together_and_the_same_study_continues() ->
     assert stopped.reason == f"--max-calls {whole - 100} is reached in {OTHER}"
     continued = studied("distance", HARD, OTHER, task=short)
     assert (continued.outcome, sum(each.calls for each in continued.models)) == ("completed", whole)
-    assert continued.distances == studied("distance", HARD, OTHER, task=short, run_id="another").distances, "the same as in one sitting"
+    assert continued.distances == studied("distance", HARD, OTHER, task=short, run_id="another").distances, (
+        "the same as in one sitting"
+    )
 
 
 def test_the_name_of_another_study_is_refused() -> None:

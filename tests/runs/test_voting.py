@@ -65,7 +65,11 @@ def test_the_interval_holds_the_true_chance() -> None:
 
 def test_votes_that_lost_are_counted_by_the_vote_and_not_by_the_letter() -> None:
     result = run_sync(Drift(length=80), models="sim:perfect@error=0.45,alternatives=1", k=1, runs_dir=None)
-    assert (result.account.outvoted, result.account.errors, result.account.misled) == (0, result.account.errors, result.account.errors)
+    assert (result.account.outvoted, result.account.errors, result.account.misled) == (
+        0,
+        result.account.errors,
+        result.account.errors,
+    )
     result = run_sync(Drift(length=80), models="sim:perfect@error=0.3,alternatives=1", k=2, runs_dir=None)
     account = result.account
     assert account.errors

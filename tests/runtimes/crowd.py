@@ -103,7 +103,8 @@ class Summer(Role):
         if not request.depth:
             return 1
         halves = [
-            Sum(key=request.width * request.key + each, depth=request.depth - 1, width=request.width) for each in range(request.width)
+            Sum(key=request.width * request.key + each, depth=request.depth - 1, width=request.width)
+            for each in range(request.width)
         ]
         return sum(await asyncio.gather(*(self.ask(each) for each in halves)))
 

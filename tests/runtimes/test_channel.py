@@ -22,10 +22,16 @@ class Ends:
         self.arrived: dict[str, list[bytes]] = {"left": [], "right": []}
         self.frames = 0
         self.left = Channel(
-            lambda data: self._carry(self.right, data), self.arrived["left"].append, resend_s=RESEND_S, acknowledge_s=ACKNOWLEDGE_S
+            lambda data: self._carry(self.right, data),
+            self.arrived["left"].append,
+            resend_s=RESEND_S,
+            acknowledge_s=ACKNOWLEDGE_S,
         )
         self.right = Channel(
-            lambda data: self._carry(self.left, data), self.arrived["right"].append, resend_s=RESEND_S, acknowledge_s=ACKNOWLEDGE_S
+            lambda data: self._carry(self.left, data),
+            self.arrived["right"].append,
+            resend_s=RESEND_S,
+            acknowledge_s=ACKNOWLEDGE_S,
         )
 
     def _carry(self, to: Channel, data: bytes) -> None:

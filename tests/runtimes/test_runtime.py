@@ -63,9 +63,13 @@ def opened(runtime: str) -> Opened:
 
 quick_on_ray = pytest.mark.parametrize("runtime", RUNTIMES.shipped, indirect=True)
 """For a first look at Ray, where every replica is a process that has to start."""
-also_on_ray = pytest.mark.parametrize("runtime", ["local", "linked", pytest.param("ray", marks=pytest.mark.slow)], indirect=True)
+also_on_ray = pytest.mark.parametrize(
+    "runtime", ["local", "linked", pytest.param("ray", marks=pytest.mark.slow)], indirect=True
+)
 """For what a link or a process has a part in. The dispatcher decides the rest, and its code is that of the runtime ``linked``."""
-needs_encoding = pytest.mark.parametrize("runtime", [name for name in RUNTIMES.shipped if name != "local"], indirect=True)
+needs_encoding = pytest.mark.parametrize(
+    "runtime", [name for name in RUNTIMES.shipped if name != "local"], indirect=True
+)
 """For what holds only where messages are encoded; within one dispatcher they are handed over as they are."""
 
 
@@ -229,7 +233,9 @@ async def test_a_handler_that_overrides_an_eager_one_is_not_eager(role: type[Rol
 
 
 @pytest.mark.parametrize(("role", "at_once"), [(Notes, True), (OneAtATime, False)])
-async def test_a_plain_handler_takes_a_one_way_message_in_the_turn_in_which_it_is_sent(role: type[Role], *, at_once: bool) -> None:
+async def test_a_plain_handler_takes_a_one_way_message_in_the_turn_in_which_it_is_sent(
+    role: type[Role], *, at_once: bool
+) -> None:
     told, context = list[str](), Context(run_id="suite", seed=0, tasks=[], strategy=Maker())
     async with runtime_of("local", context, [Deployment(role=role, options={"told": told})]) as roles:
         roles.messenger.tell(Mark(name="a"))
@@ -238,7 +244,9 @@ async def test_a_plain_handler_takes_a_one_way_message_in_the_turn_in_which_it_i
 
 
 @pytest.mark.parametrize("role", [BothWays, OneAtATime])
-async def test_one_way_messages_keep_their_order_whether_their_handlers_wait_or_not(opened: Opened, role: type[Role]) -> None:
+async def test_one_way_messages_keep_their_order_whether_their_handlers_wait_or_not(
+    opened: Opened, role: type[Role]
+) -> None:
     async with opened(role) as messenger:
         messenger.tell(Mark(name="a"))
         messenger.tell(Lingering(name="b"))
@@ -252,7 +260,9 @@ async def test_one_way_messages_keep_their_order_whether_their_handlers_wait_or_
 
 @pytest.mark.parametrize("role", [Notes, BothWays])
 @pytest.mark.parametrize("name", ["fail", "cancel", "tell and fail"])
-async def test_the_error_of_a_plain_handler_reaches_the_next_ask_and_not_the_sender(opened: Opened, role: type[Role], name: str) -> None:
+async def test_the_error_of_a_plain_handler_reaches_the_next_ask_and_not_the_sender(
+    opened: Opened, role: type[Role], name: str
+) -> None:
     async with opened(role) as messenger:
         messenger.tell(Mark(name=name))
         with pytest.raises(RoleFailed, match="told to" if "fail" in name else "CancelledError"):
@@ -407,7 +417,11 @@ async def test_a_message_that_nobody_handles_is_refused_by_name(opened: Opened) 
         assert await messenger.ask(Double(number=1)) == 2
 
 
-SNEAKED: Sequence[tuple[Literal["ask", "stream", "tell"], str]] = [("ask", "Double"), ("stream", "Counting"), ("tell", "Mark")]
+SNEAKED: Sequence[tuple[Literal["ask", "stream", "tell"], str]] = [
+    ("ask", "Double"),
+    ("stream", "Counting"),
+    ("tell", "Mark"),
+]
 
 
 async def test_what_a_role_does_not_list_it_may_not_send(opened: Opened) -> None:
@@ -604,7 +618,9 @@ async def test_a_timeout_of_the_handlers_own_is_no_deadline(opened: Opened) -> N
             await read(messenger.stream(SlowItems(), timeout_s=ROBUST_S))
 
 
-async def test_a_handler_that_awaits_what_another_cancelled_fails_and_its_asker_is_not_cancelled(opened: Opened) -> None:
+async def test_a_handler_that_awaits_what_another_cancelled_fails_and_its_asker_is_not_cancelled(
+    opened: Opened,
+) -> None:
     async with opened(Unlucky) as messenger:
         asking = asyncio.create_task(messenger.ask(HalfCancelled()))
         await asyncio.wait([asking], timeout=SOON_S)
@@ -878,7 +894,9 @@ async def test_what_a_handler_raises_names_the_role_the_message_and_the_cause(op
 @also_on_ray
 async def test_the_role_that_failed_is_named_through_those_that_asked_it(opened: Opened) -> None:
     async with opened(FailRelay, Failing) as messenger:
-        with pytest.raises(RoleFailed, match=r"^role Failing\S* failed on Fail: ValueError: seven is no colour in Failing\.fail \("):
+        with pytest.raises(
+            RoleFailed, match=r"^role Failing\S* failed on Fail: ValueError: seven is no colour in Failing\.fail \("
+        ):
             await messenger.ask(RelayedFail())
 
 
@@ -991,7 +1009,9 @@ async def test_what_is_told_is_handled_without_anybody_asking(opened: Opened) ->
         await messenger.ask(Mark(name="go"))
         await messenger.ask(Marked(name="last begun"))
         await settled(messenger)
-        assert [text for text in await messenger.ask(Written()) if text != "last"] == [f"{number}" for number in range(50)]
+        assert [text for text in await messenger.ask(Written()) if text != "last"] == [
+            f"{number}" for number in range(50)
+        ]
 
 
 async def test_a_told_message_that_is_being_handled_is_done_before_the_ask_after_it(opened: Opened) -> None:
@@ -1033,7 +1053,10 @@ async def test_cancelling_an_asker_loses_nothing_of_what_was_told(opened: Opened
 async def test_a_told_message_that_fails_shows_to_whoever_asks_next(opened: Opened) -> None:
     async with opened(Diary, Stage) as messenger:
         messenger.tell(Spill())
-        with pytest.raises(RoleFailed, match=r"^role Diary\S* failed on Spill: ValueError: no ink in Diary\.\w+ \(test_runtime\.py:\d+\)$"):
+        with pytest.raises(
+            RoleFailed,
+            match=r"^role Diary\S* failed on Spill: ValueError: no ink in Diary\.\w+ \(test_runtime\.py:\d+\)$",
+        ):
             await messenger.ask(Written())
 
 
@@ -1046,7 +1069,9 @@ async def test_a_told_message_that_failed_a_while_ago_shows_to_whoever_asks_next
             await messenger.ask(Written())
 
 
-async def test_a_told_message_that_failed_a_while_ago_shows_to_whoever_tells_next_or_to_their_next_ask(opened: Opened) -> None:
+async def test_a_told_message_that_failed_a_while_ago_shows_to_whoever_tells_next_or_to_their_next_ask(
+    opened: Opened,
+) -> None:
     async with opened(Diary, Stage) as messenger:
         messenger.tell(Spill())
         await messenger.ask(Marked(name="spilt"))
@@ -1122,7 +1147,9 @@ class OpenRoom(Room):
 
 
 @pytest.mark.parametrize(("room", "most"), [(Room, 1), (WiderRoom, 3), (OpenRoom, 20)])
-async def test_a_role_handles_as_many_messages_at_a_time_as_it_says(opened: Opened, room: type[Role], most: int) -> None:
+async def test_a_role_handles_as_many_messages_at_a_time_as_it_says(
+    opened: Opened, room: type[Role], most: int
+) -> None:
     async with opened(room, Stage) as messenger:
         await asyncio.gather(*(messenger.ask(Enter()) for _ in range(20)))
         assert await messenger.ask(MostInside()) == most
@@ -1141,7 +1168,9 @@ async def test_who_is_cancelled_while_waiting_for_a_turn_leaves_it_to_others(ope
 
 async def test_streams_count_for_the_bound(opened: Opened) -> None:
     async with opened(Room, Stage) as messenger:
-        await asyncio.gather(*(read(messenger.stream(EnterItems())) for _ in range(5)), *(messenger.ask(Enter()) for _ in range(5)))
+        await asyncio.gather(
+            *(read(messenger.stream(EnterItems())) for _ in range(5)), *(messenger.ask(Enter()) for _ in range(5))
+        )
         assert await messenger.ask(MostInside()) == 1
 
 
@@ -1239,7 +1268,9 @@ async def test_equal_keys_reach_one_replica_whoever_asks_and_however(opened: Ope
             assert await messenger.ask(Where(key=key)) == f"{home} told"
 
 
-@pytest.mark.parametrize("role", [Replica, ARoleWhoseNameIsSoLongThatNothingOfTheReplicasNumberIsLeftInAKeyOfSixtyFourBytes])
+@pytest.mark.parametrize(
+    "role", [Replica, ARoleWhoseNameIsSoLongThatNothingOfTheReplicasNumberIsLeftInAKeyOfSixtyFourBytes]
+)
 async def test_different_keys_spread_over_the_replicas(opened: Opened, role: type[Role]) -> None:
     async with opened(Deployment(role=role, num_replicas=4)) as messenger:
         homes = Counter([await messenger.ask(Where(key=key)) for key in KEYS])
@@ -1266,14 +1297,18 @@ async def test_without_a_key_every_replica_gets_its_share(opened: Opened) -> Non
 
 @also_on_ray
 async def test_the_messages_of_a_lane_stay_in_it(opened: Opened) -> None:
-    async with opened(Deployment(role=AskingWhere, num_replicas=2), Deployment(role=Replica, num_replicas=4)) as messenger:
+    async with opened(
+        Deployment(role=AskingWhere, num_replicas=2), Deployment(role=Replica, num_replicas=4)
+    ) as messenger:
         homes = [{await messenger.ask_replica(lane, WhereThere(key=key)) for key in KEYS[:40]} for lane in (0, 1)]
     assert [len(each) for each in homes] == [2, 2], "each lane has two of the four"
     assert not homes[0] & homes[1]
 
 
 async def test_lanes_share_replicas_of_which_there_are_fewer(opened: Opened) -> None:
-    async with opened(Deployment(role=AskingWhere, num_replicas=3), Deployment(role=Replica, num_replicas=2)) as messenger:
+    async with opened(
+        Deployment(role=AskingWhere, num_replicas=3), Deployment(role=Replica, num_replicas=2)
+    ) as messenger:
         homes = [{await messenger.ask_replica(lane, WhereThere(key=key)) for key in KEYS[:20]} for lane in range(3)]
         assert messenger.replicas(WhereThere) == 3
     assert homes[0] == homes[2] != homes[1]
@@ -1382,7 +1417,9 @@ def chronicled(file: Path, *roles: type[Role]) -> list[Deployment]:
 
 
 @also_on_ray
-async def test_roles_start_in_the_order_of_their_deployments_and_stop_in_reverse(opened: Opened, chronicle: Path) -> None:
+async def test_roles_start_in_the_order_of_their_deployments_and_stop_in_reverse(
+    opened: Opened, chronicle: Path
+) -> None:
     async with opened(*chronicled(chronicle, First, Second, Third)):
         assert lines(chronicle) == ["First starts", "Second starts", "Third starts"]
     assert lines(chronicle)[3:] == ["Third stops", "Second stops", "First stops"]
@@ -1444,7 +1481,9 @@ async def test_a_role_that_does_not_stop_keeps_no_other_from_stopping(
 
 @also_on_ray
 @pytest.mark.parametrize("told_before", [0, 3])
-async def test_a_role_may_tell_others_something_while_it_stops(opened: Opened, chronicle: Path, told_before: int) -> None:
+async def test_a_role_may_tell_others_something_while_it_stops(
+    opened: Opened, chronicle: Path, told_before: int
+) -> None:
     noise: list[dict[str, Any]] = []
     asyncio.get_running_loop().set_exception_handler(lambda _, context: noise.append(context))
     with capture_logs() as logs:

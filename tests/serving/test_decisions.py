@@ -60,7 +60,13 @@ def spec_of(wire: str, url: str) -> str:
 
 
 def digests(result: Result) -> tuple[object, ...]:
-    return result.outcome, result.account.decisions_sha256, result.account.ballots_sha256, result.account.flagged, result.account.errors
+    return (
+        result.outcome,
+        result.account.decisions_sha256,
+        result.account.ballots_sha256,
+        result.account.flagged,
+        result.account.errors,
+    )
 
 
 async def walked(models: Any, task: Task, **options: Any) -> Result:
@@ -78,7 +84,9 @@ async def test_with_each_sdk_every_ballot_is_that_of_the_simulated_model_in_proc
 
 
 @pytest.mark.parametrize("wire", WIRES)
-async def test_with_a_spec_the_votes_decide_as_in_process_in_spite_of_faults(wire: str, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_with_a_spec_the_votes_decide_as_in_process_in_spite_of_faults(
+    wire: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     # Its samples are others, since the spec is a part of every question. At this p and k one run in 50,000 decides a step wrong.
     monkeypatch.setattr("microagents.roles.solver.outages.BACKOFF_S", (0.001, 0.001))
     task, model = Drift(length=STEPS), "sim:perfect@error=0.05,flag=0.1"

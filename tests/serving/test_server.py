@@ -62,7 +62,10 @@ async def test_chat_gives_as_many_choices_as_asked_for_and_bills_the_prompt_once
 
 async def test_equal_requests_draw_one_sample_after_the_other_with_choices_or_without() -> None:
     async def drawn(*choices: int) -> list[str | None]:
-        async with serving(Endpoint(model=WRONG, task=TASK)) as served, AsyncOpenAI(api_key="none", base_url=f"{served.url}/v1") as client:
+        async with (
+            serving(Endpoint(model=WRONG, task=TASK)) as served,
+            AsyncOpenAI(api_key="none", base_url=f"{served.url}/v1") as client,
+        ):
             replies = [await client.chat.completions.create(model="m", messages=CHAT, n=n) for n in choices]
         return [each.message.content for reply in replies for each in reply.choices]
 
@@ -75,7 +78,9 @@ async def test_a_streamed_chat_has_every_choice_and_usage_if_asked_for(chat: Asy
     whole = await chat.chat.completions.create(model="m", messages=CHAT, n=2)
     texts, finishes, usages = {0: "", 1: ""}, {}, []
     options: Any = {"include_usage": True}
-    async for chunk in await chat.chat.completions.create(model="m", messages=CHAT, n=2, stream=True, stream_options=options):
+    async for chunk in await chat.chat.completions.create(
+        model="m", messages=CHAT, n=2, stream=True, stream_options=options
+    ):
         usages += [chunk.usage] * (chunk.usage is not None)
         for each in chunk.choices:
             texts[each.index] += each.delta.content or ""
@@ -89,8 +94,13 @@ async def test_a_cut_off_reply_says_so_on_each_wire(chat: AsyncOpenAI, messages:
     asked: Any = {"model": "m", "max_tokens": 20}
     chosen = await chat.chat.completions.create(**asked, messages=CHAT)
     assert (chosen.choices[0].finish_reason, chosen.usage and chosen.usage.completion_tokens) == ("length", 20)
-    response = await chat.responses.create(model="m", input=PROMPT.user, instructions=PROMPT.system, max_output_tokens=20)
-    assert (response.status, response.incomplete_details and response.incomplete_details.reason) == ("incomplete", "max_output_tokens")
+    response = await chat.responses.create(
+        model="m", input=PROMPT.user, instructions=PROMPT.system, max_output_tokens=20
+    )
+    assert (response.status, response.incomplete_details and response.incomplete_details.reason) == (
+        "incomplete",
+        "max_output_tokens",
+    )
     message = await messages.messages.create(**asked, messages=TURNS, system=PROMPT.system)
     assert (message.stop_reason, message.usage.output_tokens) == ("max_tokens", 20)
 
@@ -108,7 +118,12 @@ async def test_responses_are_whole_or_streamed(chat: AsyncOpenAI) -> None:
 
 
 async def test_messages_are_whole_or_streamed(messages: AsyncAnthropic) -> None:
-    asked: Any = {"model": "m", "max_tokens": 1000, "messages": TURNS, "system": [{"type": "text", "text": PROMPT.system}]}
+    asked: Any = {
+        "model": "m",
+        "max_tokens": 1000,
+        "messages": TURNS,
+        "system": [{"type": "text", "text": PROMPT.system}],
+    }
     whole = await messages.messages.create(**asked)
     async with messages.messages.stream(**asked) as stream:
         streamed = await stream.get_final_message()
@@ -140,7 +155,9 @@ async def test_both_sdks_list_the_model(chat: AsyncOpenAI, messages: AsyncAnthro
         ({"messages": [{"role": "user", "content": "What is x?"}]}, "a question of Drift has them"),
     ],
 )
-async def test_what_is_not_served_is_refused_in_one_sentence(chat: AsyncOpenAI, changed: dict[str, Any], said: str) -> None:
+async def test_what_is_not_served_is_refused_in_one_sentence(
+    chat: AsyncOpenAI, changed: dict[str, Any], said: str
+) -> None:
     with pytest.raises(openai.BadRequestError, match=said):
         await chat.chat.completions.create(**{"model": "m", "messages": CHAT, **changed})
 
@@ -148,7 +165,9 @@ async def test_what_is_not_served_is_refused_in_one_sentence(chat: AsyncOpenAI, 
 async def test_what_is_no_json_is_refused(served: Serving) -> None:
     async with aiohttp.ClientSession() as session:
         for body, status in ((b"[" * 100_000, 400), (b"", 400)):
-            async with session.post(f"{served.url}/v1/chat/completions", data=body, headers={"content-type": "application/json"}) as got:
+            async with session.post(
+                f"{served.url}/v1/chat/completions", data=body, headers={"content-type": "application/json"}
+            ) as got:
                 assert (got.status, (await got.json())["error"]["type"]) == (status, "invalid_request_error")
         async with session.get(f"{served.url}/v1/nothing") as got:
             assert (got.status, (await got.json())["error"]["type"]) == (404, "not_found_error")
@@ -177,7 +196,9 @@ async def test_a_request_that_hangs_ends_with_its_client_or_the_server() -> None
         assert dict(served.faults) == {"hang": 1}
 
 
-@pytest.mark.parametrize("text", ["429", "429:", ":0.5", "429:x", "429:-0.1", "429:1.1", "429:nan", "200:0.5", "explode:0.5", "4299:0.1"])
+@pytest.mark.parametrize(
+    "text", ["429", "429:", ":0.5", "429:x", "429:-0.1", "429:1.1", "429:nan", "200:0.5", "explode:0.5", "4299:0.1"]
+)
 def test_a_fault_of_another_form_is_refused(text: str) -> None:
     with pytest.raises(InvalidUsage, match="write a fault as KIND:SHARE"):
         Fault.parse(text)
@@ -186,7 +207,9 @@ def test_a_fault_of_another_form_is_refused(text: str) -> None:
 def test_faults_meet_their_shares_and_are_the_same_for_a_seed() -> None:
     # By a binomial law, one seed in 10^9 is further off; this one is not.
     faults = [Fault.parse("429:0.1"), Fault.parse("reset:0.02")]
-    drawn, again = ([source.next() for _ in range(10_000)] for source in (FaultInjector(faults, 1), FaultInjector(faults, 1)))
+    drawn, again = (
+        [source.next() for _ in range(10_000)] for source in (FaultInjector(faults, 1), FaultInjector(faults, 1))
+    )
     assert drawn == again
     assert abs(drawn.count("429") - 1000) < 200
     assert abs(drawn.count("reset") - 200) < 90
@@ -201,18 +224,28 @@ async def test_a_token_is_needed_where_one_is_set() -> None:
     async with serving(Endpoint(model="sim:perfect", task=TASK, host="0.0.0.0", token="let me in")) as served:
         url = served.url.replace("0.0.0.0", "127.0.0.1")
         for key in ("", "let me", "let me in!", "l\u00e9t"):
-            async with aiohttp.ClientSession() as session, session.get(f"{url}/v1/models", headers={"x-api-key": key}) as got:
+            async with (
+                aiohttp.ClientSession() as session,
+                session.get(f"{url}/v1/models", headers={"x-api-key": key}) as got,
+            ):
                 assert got.status == 401
         async with (
             AsyncOpenAI(api_key="let me in", base_url=f"{url}/v1") as chat,
             AsyncAnthropic(api_key="let me in", base_url=url) as other,
         ):
-            assert [each.id async for each in chat.models.list()] == [each.id async for each in other.models.list()] == ["sim:perfect"]
+            assert (
+                [each.id async for each in chat.models.list()]
+                == [each.id async for each in other.models.list()]
+                == ["sim:perfect"]
+            )
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.168.1.5", "example.org"])
 async def test_without_a_token_no_other_machine_is_served(host: str) -> None:
-    with pytest.raises(InvalidUsage, match="lets other machines use the model: name the environment variable of a token with --token-env"):
+    with pytest.raises(
+        InvalidUsage,
+        match="lets other machines use the model: name the environment variable of a token with --token-env",
+    ):
         async with serving(Endpoint(model="sim:perfect", task=TASK, host=host)):
             pass
 
@@ -221,10 +254,15 @@ async def test_without_a_token_no_other_machine_is_served(host: str) -> None:
     ("headers", "status"),
     [({"host": "evil.example"}, 403), ({"content-type": "text/plain"}, 400), ({"content-encoding": "gzip"}, 415)],
 )
-async def test_a_web_page_in_a_browser_of_this_machine_cannot_ask(served: Serving, headers: dict[str, str], status: int) -> None:
+async def test_a_web_page_in_a_browser_of_this_machine_cannot_ask(
+    served: Serving, headers: dict[str, str], status: int
+) -> None:
     # A page may send text/plain to any address without asking, and its name may lead to 127.0.0.1.
     sent = {"content-type": "application/json", **headers}
-    async with aiohttp.ClientSession() as session, session.post(f"{served.url}/v1/chat/completions", data=b"{}", headers=sent) as got:
+    async with (
+        aiohttp.ClientSession() as session,
+        session.post(f"{served.url}/v1/chat/completions", data=b"{}", headers=sent) as got,
+    ):
         assert got.status == status
     assert served.requests == 0
 
@@ -267,7 +305,11 @@ async def raw(served: Serving, sent: bytes, *, within_s: float = 10.0) -> bytes:
 @pytest.mark.parametrize("host", ["127.0.0.1:abc", "::1", "evil.example", "127.0.0.1:99999999", ""])
 async def test_a_host_that_is_not_this_machine_or_no_host_is_refused(served: Serving, host: str) -> None:
     answer = await raw(served, f"GET /v1/models HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n".encode())
-    assert answer.split(b"\r\n")[0] in {b"HTTP/1.1 403 Forbidden", b"HTTP/1.1 400 Bad Request", b"HTTP/1.0 400 Bad Request"}, answer
+    assert answer.split(b"\r\n")[0] in {
+        b"HTTP/1.1 403 Forbidden",
+        b"HTTP/1.1 400 Bad Request",
+        b"HTTP/1.0 400 Bad Request",
+    }, answer
 
 
 async def test_malformed_headers_are_refused_and_no_token_of_them_is_printed(capfd: pytest.CaptureFixture[str]) -> None:
@@ -285,7 +327,9 @@ async def test_connections_that_send_no_admitted_request_are_few_and_short(monke
         monkeypatch.setattr(connections, "HEADERS_S", 60.0)
         opened = [await asyncio.open_connection(host, int(port)) for _ in range(connections.MAX_UNADMITTED + 20)]
         async with AsyncOpenAI(api_key="let me in", base_url=f"{served.url}/v1", max_retries=0) as client:
-            assert (await client.chat.completions.create(model="m", messages=CHAT)).choices, "who has the token is served beside them"
+            assert (await client.chat.completions.create(model="m", messages=CHAT)).choices, (
+                "who has the token is served beside them"
+            )
             closed = [reader for reader, _ in opened[:20]]
             assert await asyncio.wait_for(asyncio.gather(*[reader.read() for reader in closed]), 10) == [b""] * 20
             assert (await client.chat.completions.create(model="m", messages=CHAT)).choices

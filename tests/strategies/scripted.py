@@ -66,7 +66,9 @@ async def solved(script: Script, *, problem: str = QUESTION, depth: int = 1, k: 
 def rows() -> dict[str, tuple[str, Any]]:
     """What was decided, by path: how, and what."""
     with Reader(Path("runs/solved.sqlite")) as reader:
-        return {path.removeprefix("0/"): (row.outcome, json.loads(row.value or b"null")) for path, row in reader.decisions()}
+        return {
+            path.removeprefix("0/"): (row.outcome, json.loads(row.value or b"null")) for path, row in reader.decisions()
+        }
 
 
 def noted_draws(monkeypatch: pytest.MonkeyPatch) -> list[Draw]:

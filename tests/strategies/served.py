@@ -100,7 +100,9 @@ class Counting:
                 return Validation(reason="counted again", passes=self.is_right(asked))
             case ToSplit():
                 halves = (1, self.last // 2), (self.last // 2 + 1, self.last)
-                parts = [Part(id=number, objective=f"Count {a}-{b}", depends_on=()) for number, (a, b) in enumerate(halves)]
+                parts = [
+                    Part(id=number, objective=f"Count {a}-{b}", depends_on=()) for number, (a, b) in enumerate(halves)
+                ]
                 return Parts(subtasks=tuple(parts))
             case ToRank():
                 best, second, *_ = sorted(asked.versions, key=lambda each: (-len(each.text), each.label))
@@ -117,4 +119,9 @@ class Counting:
         """The next line of a subtask ``Count 3-4``, or of the whole."""
         first, last = map(int, asked.subtask.removeprefix("Count ").split("-"))
         number = first + len(asked.written.splitlines())
-        return Segment(justify="the next", text=f"line {number}", status="complete" if number == last else "ongoing", mode="continue")
+        return Segment(
+            justify="the next",
+            text=f"line {number}",
+            status="complete" if number == last else "ongoing",
+            mode="continue",
+        )

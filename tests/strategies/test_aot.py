@@ -95,7 +95,9 @@ async def test_a_state_leads_to_the_next_one_until_the_greatest_number_of_transi
 
 async def test_the_chain_ends_with_the_best_answer_where_the_next_state_is_not_picked() -> None:
     ballot = label(four("4"), four("7"), four("4"), four("5"))
-    result = await reduced({"solve/answer": [way("5")], **transition("solve/1", NEXT, followed="4", solved="7", judged=ballot)})
+    result = await reduced(
+        {"solve/answer": [way("5")], **transition("solve/1", NEXT, followed="4", solved="7", judged=ballot)}
+    )
     assert answer_of(result) == ("4", [0], ["not picked"])
     assert result.value["question"] == QUESTION
 
@@ -105,7 +107,8 @@ async def test_an_answer_that_equals_the_next_states_is_the_next_states(direct: 
     """The released code breaks ties toward the direct answer."""
     judged = None if direct == "4" else label(four("4"), four("4"), four("5"))
     result = await reduced(
-        {"solve/answer": [way(direct)], **transition("solve/1", NEXT, followed=direct, solved="4", judged=judged)}, transitions=1
+        {"solve/answer": [way(direct)], **transition("solve/1", NEXT, followed=direct, solved="4", judged=judged)},
+        transitions=1,
     )
     assert answer_of(result) == ("4", [1], ["transitions"])
 
@@ -131,7 +134,9 @@ async def test_no_transition_is_chain_of_thought() -> None:
 
 
 @pytest.mark.parametrize(("length", "transitions"), [(1, 2), (2, 3)])
-async def test_adaptive_takes_as_many_transitions_as_the_longest_path_of_the_first_graph(length: int, transitions: int) -> None:
+async def test_adaptive_takes_as_many_transitions_as_the_longest_path_of_the_first_graph(
+    length: int, transitions: int
+) -> None:
     """The released code takes the shortest path."""
     wide = Subquestions(nodes=(*chain(length).nodes, node(), node(length - 1, length)))
     questions = [f"Given {number}, how many limbs?" for number in range(transitions)]
@@ -160,7 +165,9 @@ async def test_a_graph_of_which_nothing_builds_on_anything_ends_the_chain() -> N
         ((node(question=" "),), "empty_question"),
     ],
 )
-async def test_a_graph_that_is_none_is_flagged_by_name_and_drawn_again(nodes: tuple[Subquestion, ...], flag: str) -> None:
+async def test_a_graph_that_is_none_is_flagged_by_name_and_drawn_again(
+    nodes: tuple[Subquestion, ...], flag: str
+) -> None:
     broken = Subquestions(nodes=nodes)
     result = await reduced({"solve/answer": [way("4")], "solve/1/decompose": [broken, chain(1)]})
     assert result.account.flagged == {flag: 1}
@@ -178,7 +185,12 @@ async def test_where_no_graph_is_valid_the_chain_ends() -> None:
 
 async def test_a_contraction_that_repeats_its_question_ends_the_chain() -> None:
     again = [Contraction(question=f"  {QUESTION} ")]
-    script: Script = {"solve/answer": [way("4")], "solve/1/decompose": [GRAPH], "solve/1/contract": again, "solve/1/graph": [way("4")]}
+    script: Script = {
+        "solve/answer": [way("4")],
+        "solve/1/decompose": [GRAPH],
+        "solve/1/contract": again,
+        "solve/1/graph": [way("4")],
+    }
     result = await reduced(script)
     assert answer_of(result) == ("4", [0], ["no contraction"])
 
@@ -203,7 +215,11 @@ async def test_a_question_without_a_valid_answer_is_undecided() -> None:
 
 async def test_a_judge_that_names_nobody_is_asked_again_and_leaves_the_vote_undecided_at_the_cap() -> None:
     nobody = ['{"choice": "nobody"}'] * 3
-    script = {"solve/answer": [way("5")], **transition("solve/1", NEXT, followed="4", solved="4"), "solve/1/judge/vote": nobody}
+    script = {
+        "solve/answer": [way("5")],
+        **transition("solve/1", NEXT, followed="4", solved="4"),
+        "solve/1/judge/vote": nobody,
+    }
     result = await reduced(script, max_draws=3)
     assert (result.outcome, result.account.undecided_at) == ("undecided", ("0/solve/1/judge/vote",))
     assert result.account.flagged == {"no_such_choice": 3}
@@ -233,7 +249,11 @@ async def test_texts_of_questions_are_data_and_reach_every_turn_whole(text: str)
         "solve/1/decompose": [hostile],
     }
     result = await reduced(script, question=text, transitions=1)
-    assert (result.outcome, result.value["answer"]["answer"], result.value["question"]) == ("completed", text, f"{text} So?")
+    assert (result.outcome, result.value["answer"]["answer"], result.value["question"]) == (
+        "completed",
+        text,
+        f"{text} So?",
+    )
     assert states() == [text, f"{text} So?"]
     assert not was_evaluated()
 
@@ -294,7 +314,9 @@ async def test_a_transition_that_stays_worse_ends_the_chain(refine: int) -> None
     assert (answer_of(result), result.calls) == (("4", [0], ["worse"]), 1 + 4 * (1 + refine))
 
 
-async def test_a_judge_that_writes_sees_the_reasoning_and_may_give_an_answer_that_nobody_gave(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_judge_that_writes_sees_the_reasoning_and_may_give_an_answer_that_nobody_gave(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     drawn = noted_draws(monkeypatch)
     first: dict[str, Any] = {"solve/answer": [way("5")], "solve/1/judge": [way("4")]}
     script = first | {**transition("solve/1", NEXT, followed="6", solved="7")}
@@ -303,14 +325,21 @@ async def test_a_judge_that_writes_sees_the_reasoning_and_may_give_an_answer_tha
     (asked,) = [asked_in(each.prompt) for each in drawn if each.id.election.path == "0/solve/1/judge"]
     assert isinstance(asked, ToEnsemble)
     assert asked.problem == QUESTION
-    given = [msgspec.json.encode({"reasoning": f"It is {each}.", "answer": {"answer": each}}).decode() for each in "567"]
+    given = [
+        msgspec.json.encode({"reasoning": f"It is {each}.", "answer": {"answer": each}}).decode() for each in "567"
+    ]
     by_hash = [json.loads(each)["reasoning"] for each in sorted(given, key=problem_id)]
-    assert [each.reasoning for each in asked.solutions] == by_hash, "an order that tells nothing, and the same each time"
+    assert [each.reasoning for each in asked.solutions] == by_hash, (
+        "an order that tells nothing, and the same each time"
+    )
 
 
 async def test_a_judge_that_writes_the_next_states_answer_goes_on_and_is_not_asked_where_all_agree() -> None:
     first: dict[str, Any] = {"solve/answer": [way("5")], "solve/1/judge": [way("4")]}
-    script = first | {**transition("solve/1", NEXT, followed="4", solved="4"), **transition("solve/1/1", LAST, followed="4", solved="4")}
+    script = first | {
+        **transition("solve/1", NEXT, followed="4", solved="4"),
+        **transition("solve/1/1", LAST, followed="4", solved="4"),
+    }
     result = await reduced(script, transitions=2, judge="writes")
     assert (answer_of(result), states()) == (("4", [2], ["transitions"]), [QUESTION, NEXT, LAST])
 
@@ -376,11 +405,18 @@ async def test_without_decomposition_the_reasoning_itself_is_contracted() -> Non
 
 async def test_without_guidance_the_contractor_sees_the_first_independent_subquestion_alone() -> None:
     graph = Subquestions(nodes=(node(), node(question="How many arms?"), node(0, 1, question="How many in all?")))
-    script = {"solve/answer": [way("4")], **transition("solve/1", NEXT, followed="4", solved="4"), "solve/1/decompose": [graph]}
+    script = {
+        "solve/answer": [way("4")],
+        **transition("solve/1", NEXT, followed="4", solved="4"),
+        "solve/1/decompose": [graph],
+    }
     assert answer_of(await reduced(script, transitions=1, without="guidance")) == ("4", [1], ["transitions"])
     legs, arms, whole = (each.question for each in graph.nodes)
     seen = [to_contract(QUESTION, graph, guided=guided) for guided in (True, False)]
-    assert [([each.question for each in asked.known], [*asked.open]) for asked in seen] == [([legs, arms], [whole]), ([legs], [])]
+    assert [([each.question for each in asked.known], [*asked.open]) for asked in seen] == [
+        ([legs, arms], [whole]),
+        ([legs], []),
+    ]
 
 
 # -- the simulated model ---------------------------------------------------------------------------------------------------------------
@@ -420,7 +456,14 @@ def test_decisions_do_not_depend_on_time_nor_on_where_roles_run(options: dict[st
     found = {
         digests(
             run_virtual(
-                run(WordProblem(depth=3), models=f"{MODEL},latency=1", strategy=Aot(**options), runs_dir=None, runtime=runtime), seed=seed
+                run(
+                    WordProblem(depth=3),
+                    models=f"{MODEL},latency=1",
+                    strategy=Aot(**options),
+                    runs_dir=None,
+                    runtime=runtime,
+                ),
+                seed=seed,
             )
         )
         for seed in range(5)
@@ -457,5 +500,7 @@ class Long(Problem[Answer]):
 
 
 async def test_a_question_of_a_megabyte_is_refused_in_one_sentence() -> None:
-    with pytest.raises(InvalidUsage, match=f"the question has 1,000,000 characters, and aot takes at most {MAX_QUESTION_CHARS:,}"):
+    with pytest.raises(
+        InvalidUsage, match=f"the question has 1,000,000 characters, and aot takes at most {MAX_QUESTION_CHARS:,}"
+    ):
         await run(Long(), models=scripted("script.jsonl", {}), strategy="aot", runs_dir=None)

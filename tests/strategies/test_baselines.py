@@ -68,7 +68,8 @@ async def test_a_single_shot_is_one_call_and_a_reply_that_cannot_be_read_is_unde
 
 
 @pytest.mark.parametrize(
-    ("strategy", "said"), [("cot", "every intermediate result"), ("chain-of-draft", "five words"), ("analogical", "three problems")]
+    ("strategy", "said"),
+    [("cot", "every intermediate result"), ("chain-of-draft", "five words"), ("analogical", "three problems")],
 )
 async def test_baselines_with_reasoning_differ_by_their_instruction_alone(strategy: str, said: str) -> None:
     systems = []
@@ -91,13 +92,16 @@ class EvenlyHard(Multiplication):
 
 
 @pytest.mark.parametrize("kind", [ChainOfDraft, Analogical])
-def test_drafts_and_analogies_are_right_as_often_as_most_of_their_samples_and_do_not_depend_on_time(kind: type[Cot]) -> None:
+def test_drafts_and_analogies_are_right_as_often_as_most_of_their_samples_and_do_not_depend_on_time(
+    kind: type[Cot],
+) -> None:
     """The share lies outside of four standard deviations once in 16,000 seeds; the seed is fixed."""
     samples = 5
     tasks = [EvenlyHard(instance=number) for number in range(200)]
     options: dict[str, Any] = {"models": "sim:perfect@alternatives=1,latency=1", "strategy": kind(samples=samples)}
     local, linked = (
-        run_virtual(run(tasks, **options, runtime=runtime, runs_dir=None), seed=seed) for seed, runtime in enumerate(["local", "linked"])
+        run_virtual(run(tasks, **options, runtime=runtime, runs_dir=None), seed=seed)
+        for seed, runtime in enumerate(["local", "linked"])
     )
     assert (local.account.decisions_sha256, local.account.ballots_sha256) == (
         linked.account.decisions_sha256,
@@ -158,7 +162,11 @@ async def test_a_step_of_which_no_reply_can_be_read_is_undecided() -> None:
 
 async def test_a_chain_without_a_margin_is_resumed_after_its_last_step(tmp_path: Path) -> None:
     task = Drift(length=20)
-    options: dict[str, Any] = {"models": "sim:perfect@error=0.3", "strategy": SelfConsistency(samples=5), "speculate": False}
+    options: dict[str, Any] = {
+        "models": "sim:perfect@error=0.3",
+        "strategy": SelfConsistency(samples=5),
+        "speculate": False,
+    }
     undisturbed = await run(task, **options, runs_dir=None)
     stopped = await run(task, **options, concurrency=1, max_calls=undisturbed.calls // 2, run_id="a", runs_dir=tmp_path)
     resumed = await run(task, **options, run_id="a", runs_dir=tmp_path, max_calls=None)

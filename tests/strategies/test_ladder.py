@@ -40,7 +40,9 @@ class Asked:
 
     spec = "asked"
 
-    def __init__(self, said: Mapping[str, Callable[[Call], str]] = MappingProxyType({}), **more: Callable[[Call], str]) -> None:
+    def __init__(
+        self, said: Mapping[str, Callable[[Call], str]] = MappingProxyType({}), **more: Callable[[Call], str]
+    ) -> None:
         self.said = {**said, **more}
         self.calls: Counter[str] = Counter()
 
@@ -196,7 +198,9 @@ async def test_a_rung_of_ones_own_is_climbed_by_calibration_and_its_mistakes_are
     model = Asked(vote=torn, slowly=lambda _: number(RIGHT[HARD + 1]))
     result = await run(Drift(length=LENGTH), models=model, strategy=Own(k=4, p=0.99))
     assert (result.account.errors, result.account.climbed) == (0, {"slowly": 1})
-    with pytest.raises(TaskFailed, match=r"Broken\.hold must give the id of its election and the verdict, or None, not 'no idea'"):
+    with pytest.raises(
+        TaskFailed, match=r"Broken\.hold must give the id of its election and the verdict, or None, not 'no idea'"
+    ):
         await run(Drift(length=LENGTH), models=model, strategy=Own(k=4, p=0.99, broken=True))
 
 
@@ -204,7 +208,11 @@ async def test_a_rung_of_ones_own_is_climbed_by_calibration_and_its_mistakes_are
     ("strategy", "options", "said"),
     [
         ("maker", {"p": "0.9"}, "p is for a ladder, which this run has not"),
-        ("maker", {"ladder": "judge", "margin": "30", "max_draws": "20"}, "a lead of margin = 30 cannot come from max_draws = 20 draws"),
+        (
+            "maker",
+            {"ladder": "judge", "margin": "30", "max_draws": "20"},
+            "a lead of margin = 30 cannot come from max_draws = 20 draws",
+        ),
         ("maker", {"ladder": "judge,judge"}, "the rung judge stands twice in the ladder"),
         ("lead", {"samples": "1"}, "an integer from 2 to"),
     ],
@@ -234,14 +242,19 @@ async def test_a_step_that_nothing_decided_stays_undecided_however_often_it_is_r
             *_, start, _ = call.id.election.path.split("/")
             at = HARD - int(start)
             steps = [
-                Onward(number=both(int(start), right) if place == at else right) for place, right in enumerate(RIGHT[int(start) + 1 :])
+                Onward(number=both(int(start), right) if place == at else right)
+                for place, right in enumerate(RIGHT[int(start) + 1 :])
             ]
             return write(call.reply(steps=tuple(steps[: call.reply.horizon])))
 
     said = {"vote": torn, "judge": unsure, "undecided": torn}
     for ladder in ("lookahead,judge", "judge"):
         strategy = Maker(k=4, max_draws=12, ladder=ladder, p=0.9, history=2)
-        options: dict[str, Any] = {"strategy": strategy, "on_undecided": on_undecided, "run_id": ladder.replace(",", "-")}
+        options: dict[str, Any] = {
+            "strategy": strategy,
+            "on_undecided": on_undecided,
+            "run_id": ladder.replace(",", "-"),
+        }
         found = [await run(Drift(length=LENGTH), models=Torn(said), **options) for _ in range(3)]
         assert {each.outcome for each in found} == {"undecided"}
         assert {each.account.steps for each in found} == {HARD}
@@ -249,10 +262,15 @@ async def test_a_step_that_nothing_decided_stays_undecided_however_often_it_is_r
 
 
 async def test_replies_that_differ_only_where_there_is_no_vote_are_one_candidate() -> None:
-    model = Asked(vote=torn, paraphrase=lambda call: paraphrase(call) if call.reply is Paraphrased else torn(call), judge=judge)
+    model = Asked(
+        vote=torn, paraphrase=lambda call: paraphrase(call) if call.reply is Paraphrased else torn(call), judge=judge
+    )
     result = await climbed("paraphrase,judge", model)
     assert result.account.climbed == {"judge": 1}
-    assert [path for path in model.calls if "/judge/reason/" in path] == [f"{HARD}/judge/reason/0", f"{HARD}/judge/reason/1"]
+    assert [path for path in model.calls if "/judge/reason/" in path] == [
+        f"{HARD}/judge/reason/0",
+        f"{HARD}/judge/reason/1",
+    ]
 
 
 async def test_a_flagged_reply_takes_no_decision_from_the_rung_of_a_plurality() -> None:
@@ -290,7 +308,10 @@ async def test_a_plurality_climbs_as_well() -> None:
         ("", []),
         ("paraphrase, judge", ["paraphrase", "judge"]),
         ("model=sim:o3-mini@error=0.1,latency=2,judge", ["model=sim:o3-mini@error=0.1,latency=2", "judge"]),
-        ("model=openai:a,model=openai:b@base_url=http://x/v1,n=2", ["model=openai:a", "model=openai:b@base_url=http://x/v1,n=2"]),
+        (
+            "model=openai:a,model=openai:b@base_url=http://x/v1,n=2",
+            ["model=openai:a", "model=openai:b@base_url=http://x/v1,n=2"],
+        ),
     ],
 )
 def test_the_options_of_a_models_spec_stay_with_it(ladder: str, rungs: list[str]) -> None:
@@ -333,7 +354,8 @@ def test_a_simulated_judge_reads_the_question_and_errs_by_another_label() -> Non
     task = Drift()
     asked = task.prompt(task.start())
     candidates = [
-        JudgedCandidate(label=label, reply=Raw(b'{"number": %d}' % value), reason="") for label, value in (("AAAA", 3), ("BBBB", 22))
+        JudgedCandidate(label=label, reply=Raw(b'{"number": %d}' % value), reason="")
+        for label, value in (("AAAA", 3), ("BBBB", 22))
     ]
     prompt = prompt_of("", Dispute(system=asked.system, user=asked.user, candidates=tuple(candidates)))
     right = Ruling.expert(task, prompt)

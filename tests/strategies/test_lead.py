@@ -51,18 +51,26 @@ class Puzzler:
         match path.split("/")[1:]:
             case ["step", number, *_]:
                 right = RIGHT[int(number) + 1]
-                return write(Onward(number=self.wrong[int(number)](call.id.seq) if int(number) in self.wrong else right))
+                return write(
+                    Onward(number=self.wrong[int(number)](call.id.seq) if int(number) in self.wrong else right)
+                )
             case [*_, start, number]:
                 assert issubclass(call.reply, Rollout)
                 first = int(start) + 1
                 said = self.rollouts(int(start), int(number), RIGHT[first : first + call.reply.horizon])
-                return said if isinstance(said, str) else write(call.reply(steps=tuple(Onward(number=each) for each in said)))
+                return (
+                    said
+                    if isinstance(said, str)
+                    else write(call.reply(steps=tuple(Onward(number=each) for each in said)))
+                )
         raise AssertionError(path)
 
     @property
     def drawn(self) -> list[tuple[int, int]]:
         """The rollouts that were drawn: start and number."""
-        return sorted((int(path.split("/")[-2]), int(path.split("/")[-1])) for path in self.asked if "/rollout/" in path)
+        return sorted(
+            (int(path.split("/")[-2]), int(path.split("/")[-1])) for path in self.asked if "/rollout/" in path
+        )
 
 
 def torn(seq: int) -> int:
@@ -71,7 +79,9 @@ def torn(seq: int) -> int:
 
 
 async def led(model: Puzzler, *, task: Drift | None = None, on_undecided: str = "stop", **options: Any) -> Result:
-    return await run(task or Drift(length=LENGTH), models=model, strategy=Lead(**options), run_id="r", on_undecided=on_undecided)
+    return await run(
+        task or Drift(length=LENGTH), models=model, strategy=Lead(**options), run_id="r", on_undecided=on_undecided
+    )
 
 
 def rollout_flags(path: str = f"0/step/{HARD}/lookahead") -> list[str | None]:
@@ -140,7 +150,9 @@ async def test_a_horizon_reaches_past_the_end() -> None:
 async def test_a_rollout_that_cannot_count_is_flagged_by_name_and_others_take_its_place(
     said: Callable[[list[int]], Steps], flag: str
 ) -> None:
-    model = Puzzler({HARD: torn}, lambda start, number, right: said(right) if (start, number) == (HARD - 2, 0) else right)
+    model = Puzzler(
+        {HARD: torn}, lambda start, number, right: said(right) if (start, number) == (HARD - 2, 0) else right
+    )
     result = await led(model, history=3)
     assert (result.outcome, result.account.errors) == ("completed", 0)
     assert rollout_flags() == [None, None, flag, None]
@@ -159,7 +171,10 @@ async def test_a_rollout_that_contradicts_a_decided_step_votes_where_it_is_to_co
 async def test_rollouts_are_reused_for_later_steps_and_drawn_anew_without() -> None:
     hard = {HARD: torn, HARD + 1: lambda seq: RIGHT[HARD + 2] if seq == 0 else WRONG}
     reusing, anew = Puzzler(hard), Puzzler(hard)
-    first, second = [await run(Drift(length=LENGTH), models=model, strategy=Lead(reuse=model is reusing)) for model in (reusing, anew)]
+    first, second = [
+        await run(Drift(length=LENGTH), models=model, strategy=Lead(reuse=model is reusing))
+        for model in (reusing, anew)
+    ]
     assert reusing.drawn == [(HARD - 2, 0), (HARD - 1, 0), (HARD, 0), (HARD + 1, 0)]
     assert len(anew.drawn) == 6
     assert first.value == second.value
@@ -176,7 +191,9 @@ async def test_a_tie_for_ever_ends_at_the_cap_and_the_step_is_undecided_after_th
     assert f"; then lookahead: 5 x Onward(number={RIGHT[HARD + 1]}), 5 x Onward(number={WRONG})" in str(result.reason)
     decide(result.journal.parent, "r", f"0/step/{HARD}", f'{{"number": {RIGHT[HARD + 1]}}}') if result.journal else None
     again = await led(Puzzler({HARD + 1: lambda seq: RIGHT[HARD + 2] if seq else WRONG}), history=2, max_draws=10)
-    assert (again.outcome, again.account.errors) == ("completed", 0), "the step after it looks back at what a person decided"
+    assert (again.outcome, again.account.errors) == ("completed", 0), (
+        "the step after it looks back at what a person decided"
+    )
     assert again.account.climbed == {"lookahead": 1}
 
 
@@ -223,20 +240,27 @@ async def test_the_tasks_own_flag_holds_for_predictions_as_well() -> None:
 
 @pytest.mark.parametrize("runtime", ["linked"])
 @pytest.mark.parametrize("speculate", [True, False])
-async def test_decisions_are_the_same_on_every_runtime_with_guesses_and_without(runtime: str, *, speculate: bool) -> None:
+async def test_decisions_are_the_same_on_every_runtime_with_guesses_and_without(
+    runtime: str, *, speculate: bool
+) -> None:
     task = Drift(length=120)
     options: dict[str, Any] = {"models": HARD_STEPS, "strategy": "lead", "seed": 2}
     usual = await run(task, **options)
     other = await run(task, **options, runtime=runtime, speculate=speculate)
     assert usual.account.climbed["lookahead"] >= 5
-    assert (other.account.decisions_sha256, other.account.ballots_sha256) == (usual.account.decisions_sha256, usual.account.ballots_sha256)
+    assert (other.account.decisions_sha256, other.account.ballots_sha256) == (
+        usual.account.decisions_sha256,
+        usual.account.ballots_sha256,
+    )
 
 
 @pytest.mark.parametrize("seeds", [range(10), pytest.param(range(10, 60), marks=pytest.mark.slow)], ids=["few", "many"])
 def test_decisions_do_not_depend_on_the_order_of_tasks(seeds: range) -> None:
     model = f"{HARD_STEPS},latency=0.5,sigma=1"
     found = {
-        run_virtual(run(Drift(length=25), models=model, strategy="lead", seed=2, runs_dir=None), seed=seed).account.decisions_sha256
+        run_virtual(
+            run(Drift(length=25), models=model, strategy="lead", seed=2, runs_dir=None), seed=seed
+        ).account.decisions_sha256
         for seed in seeds
     }
     assert len(found) == 1

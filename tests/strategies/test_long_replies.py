@@ -48,7 +48,9 @@ async def test_a_single_shot_gives_all_steps_of_a_chain_in_one_reply() -> None:
 
 
 @pytest.mark.parametrize(
-    ("steps", "why"), [(12, "it has 12 of 30 steps"), (None, "the last could not be read")], ids=["too few steps", "no step"]
+    ("steps", "why"),
+    [(12, "it has 12 of 30 steps"), (None, "the last could not be read")],
+    ids=["too few steps", "no step"],
 )
 async def test_a_single_shot_that_ends_early_has_no_result(steps: int | None, why: str) -> None:
     result = await walked(lambda _: steps, "single-shot")
@@ -81,7 +83,12 @@ async def test_a_wrong_step_in_a_long_reply_is_found_by_the_oracle_and_leads_on(
 
 
 async def test_replies_are_kept_and_a_resumed_run_does_not_buy_them_again(tmp_path: Path) -> None:
-    options: dict[str, Any] = {"models": "sim:perfect", "strategy": IterativeRestart(horizon=5), "run_id": "r", "runs_dir": tmp_path}
+    options: dict[str, Any] = {
+        "models": "sim:perfect",
+        "strategy": IterativeRestart(horizon=5),
+        "run_id": "r",
+        "runs_dir": tmp_path,
+    }
     stopped = await run(Drift(length=LENGTH), **options, max_calls=2)
     resumed = await run(Drift(length=LENGTH), **options, max_calls=None)
     assert (stopped.outcome, resumed.outcome, resumed.calls) == ("stopped", "completed", 6)

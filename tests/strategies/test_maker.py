@@ -101,7 +101,9 @@ async def test_a_step_takes_one_turn_of_the_loop_and_no_task_where_the_model_ans
 
     ticking = asyncio.create_task(count_turns())
     loop.set_task_factory(counted)
-    result = await run(Drift(length=steps), models="sim:perfect@error=0", strategy=Maker(speculate=False), runs_dir=None)
+    result = await run(
+        Drift(length=steps), models="sim:perfect@error=0", strategy=Maker(speculate=False), runs_dir=None
+    )
     ticking.cancel()
     assert (result.outcome, result.calls) == ("completed", 3 * steps)
     assert steps <= turns < 1.2 * steps
@@ -112,10 +114,13 @@ async def test_a_step_takes_one_turn_of_the_loop_and_no_task_where_the_model_ans
 
 
 @pytest.mark.parametrize(
-    ("disks", "runtime"), [*((disks, "local") for disks in range(1, 7)), (5, "linked"), pytest.param(4, "ray", marks=pytest.mark.slow)]
+    ("disks", "runtime"),
+    [*((disks, "local") for disks in range(1, 7)), (5, "linked"), pytest.param(4, "ray", marks=pytest.mark.slow)],
 )
 async def test_a_tower_of_hanoi_is_solved_without_an_error(disks: int, runtime: str) -> None:
-    result = await run(Hanoi(disks=disks), models="sim:gpt-4.1-mini@error=0.02,flag=0.1", runtime=runtime, speculate=False)
+    result = await run(
+        Hanoi(disks=disks), models="sim:gpt-4.1-mini@error=0.02,flag=0.1", runtime=runtime, speculate=False
+    )
     steps = 2**disks - 1
     assert (result.outcome, result.reason) == ("completed", None)
     assert result.value == {"solved": True, "moves": steps, "pegs": [[], [], list(range(disks, 0, -1))]}
@@ -137,7 +142,12 @@ async def test_without_an_oracle_nobody_knows_the_errors() -> None:
 
 
 async def test_a_chain_ends_undecided_at_a_step_that_is_undecided() -> None:
-    result = await run(Drift(length=50), models="sim:perfect@error=0.4,alternatives=1", strategy=Maker(k=3, max_draws=12), run_id="mine")
+    result = await run(
+        Drift(length=50),
+        models="sim:perfect@error=0.4,alternatives=1",
+        strategy=Maker(k=3, max_draws=12),
+        run_id="mine",
+    )
     at = result.account.steps
     assert at < 50
     assert (result.outcome, result.value) == ("undecided", None)
@@ -148,8 +158,12 @@ async def test_a_chain_ends_undecided_at_a_step_that_is_undecided() -> None:
 
 
 async def test_inputs_that_are_all_undecided_are_counted_without_any_others() -> None:
-    result = await run([Drift(length=3), Drift(length=4)], models="sim:perfect@flag=1", strategy=Maker(k=1, max_draws=1), run_id="two")
-    assert (result.reason or "").startswith("of 2 inputs 2 undecided; input 0: the election at 0/step/0 is undecided after 1 draw (")
+    result = await run(
+        [Drift(length=3), Drift(length=4)], models="sim:perfect@flag=1", strategy=Maker(k=1, max_draws=1), run_id="two"
+    )
+    assert (result.reason or "").startswith(
+        "of 2 inputs 2 undecided; input 0: the election at 0/step/0 is undecided after 1 draw ("
+    )
     assert "`microagents decide two 0/step/0 'REPLY'`" in (result.reason or "")
 
 
@@ -170,7 +184,9 @@ async def test_first_to_k_takes_the_first_reply_with_k_votes() -> None:
         await run(Drift(length=200), models="sim:perfect@error=0.4,alternatives=1", strategy=Maker(k=3, rule=rule))
         for rule in ("first-to", "ahead-by")
     ]
-    assert 3 < (first_to.account.votes_per_step or 0) <= 5  # of two replies one has three votes after five at the latest
+    assert (
+        3 < (first_to.account.votes_per_step or 0) <= 5
+    )  # of two replies one has three votes after five at the latest
     assert (ahead_by.account.votes_per_step or 0) > 5
 
 
@@ -207,7 +223,9 @@ async def test_known_inputs_ask_every_step_from_the_right_state_however_wrong_th
 
 async def test_how_many_steps_are_open_at_a_time_changes_nothing_that_is_decided() -> None:
     wide, narrow = [
-        await run(Drift(length=100), models="sim:perfect@error=0.4", strategy=Maker(k=1, window=window), known_inputs=True)
+        await run(
+            Drift(length=100), models="sim:perfect@error=0.4", strategy=Maker(k=1, window=window), known_inputs=True
+        )
         for window in (256, 1)
     ]
     assert wide.account == narrow.account
@@ -216,7 +234,9 @@ async def test_how_many_steps_are_open_at_a_time_changes_nothing_that_is_decided
 
 async def test_undecided_steps_are_counted_apart_with_known_inputs() -> None:
     strategy = Maker(k=3, max_draws=8)
-    result = await run(Drift(length=100), models="sim:perfect@error=0.5,alternatives=1", strategy=strategy, known_inputs=True)
+    result = await run(
+        Drift(length=100), models="sim:perfect@error=0.5,alternatives=1", strategy=strategy, known_inputs=True
+    )
     undecided = result.account.undecided_at
     assert 0 < len(undecided) < 100
     assert (result.outcome, result.value["undecided"]) == ("undecided", len(undecided))
@@ -226,7 +246,9 @@ async def test_undecided_steps_are_counted_apart_with_known_inputs() -> None:
 
 
 async def test_known_inputs_need_an_oracle_before_a_journal_is_made() -> None:
-    with pytest.raises(InvalidUsage, match=r"Walk has no oracle, so its inputs are not known; define oracle\(state\), or run"):
+    with pytest.raises(
+        InvalidUsage, match=r"Walk has no oracle, so its inputs are not known; define oracle\(state\), or run"
+    ):
         await run(Walk(), models="sim:perfect", known_inputs=True, run_id="a")
     with pytest.raises(InvalidUsage, match="there is no run 'a'"):
         await resume("a")
@@ -239,7 +261,9 @@ async def test_known_inputs_need_an_oracle_before_a_journal_is_made() -> None:
 def held(p: float, k: int = 3) -> Result:
     """Elections between the right reply and one rival, as the laws have it."""
     error = round(1 - p, 6)
-    return run_sync(Drift(length=ELECTIONS), models=f"sim:perfect@error={error},alternatives=1", k=k, seed=1, known_inputs=True)
+    return run_sync(
+        Drift(length=ELECTIONS), models=f"sim:perfect@error={error},alternatives=1", k=k, seed=1, known_inputs=True
+    )
 
 
 def right_decisions(result: Result) -> int:
@@ -252,8 +276,12 @@ def share_agrees(successes: int, trials: int, share: float) -> bool:
     """Whether so many successes are no rarer than `FALSE_ALARMS` at this share: an exact binomial test, two-sided."""
 
     def chance(least: int, most: int) -> float:
-        ways = (math.lgamma(trials + 1) - math.lgamma(n + 1) - math.lgamma(trials - n + 1) for n in range(least, most + 1))
-        return math.fsum(math.exp(way + n * math.log(share) + (trials - n) * math.log1p(-share)) for n, way in enumerate(ways, least))
+        ways = (
+            math.lgamma(trials + 1) - math.lgamma(n + 1) - math.lgamma(trials - n + 1) for n in range(least, most + 1)
+        )
+        return math.fsum(
+            math.exp(way + n * math.log(share) + (trials - n) * math.log1p(-share)) for n, way in enumerate(ways, least)
+        )
 
     return 2 * min(chance(0, successes), chance(successes, trials)) >= FALSE_ALARMS
 
@@ -314,8 +342,20 @@ def test_a_model_that_is_wrong_more_often_than_right_is_wrong_almost_always() ->
 
 def test_the_checks_themselves_raise_false_alarms_as_rarely_as_they_say() -> None:
     """A check that accepts all, or a bound that is too tight, would show here: the exact bounds at 4,000 trials of 0.5 are 2,000 +- 123."""
-    assert [share_agrees(2000 + off, 4000, 0.5) for off in (-124, -122, 0, 122, 124)] == [False, True, True, True, False]
-    assert [votes_agree(4000 + off, 1000, 4.0, 1.0) for off in (-124, -122, 0, 122, 124)] == [False, True, True, True, False]
+    assert [share_agrees(2000 + off, 4000, 0.5) for off in (-124, -122, 0, 122, 124)] == [
+        False,
+        True,
+        True,
+        True,
+        False,
+    ]
+    assert [votes_agree(4000 + off, 1000, 4.0, 1.0) for off in (-124, -122, 0, 122, 124)] == [
+        False,
+        True,
+        True,
+        True,
+        False,
+    ]
 
 
 class Bag(Struct, frozen=True):

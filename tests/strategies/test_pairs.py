@@ -65,7 +65,9 @@ async def test_any_strategy_for_problems_may_stand_behind_the_plus(second: str) 
 def test_decisions_of_a_pair_do_not_depend_on_time() -> None:
     found = set()
     for seed, runtime in enumerate(["local", "linked"] * 3):
-        result = run_virtual(run(TASK, models=f"{MODEL},latency=1", strategy="aot+recursive", runs_dir=None, runtime=runtime), seed=seed)
+        result = run_virtual(
+            run(TASK, models=f"{MODEL},latency=1", strategy="aot+recursive", runs_dir=None, runtime=runtime), seed=seed
+        )
         found.add((result.account.decisions_sha256, result.account.ballots_sha256, result.calls))
     assert len(found) == 1
 
@@ -78,7 +80,10 @@ def test_a_pair_is_found_again_by_its_name() -> None:
 def test_options_without_a_name_before_them_go_to_the_one_strategy_that_has_them() -> None:
     pair = strategy_of("aot+recursive", TASK, {"transitions": "adaptive", "width": "4", "recursive.k": "3"})
     assert isinstance(pair, Pair)
-    assert [part.model_dump(exclude_defaults=True) for part in pair.parts] == [{"transitions": "adaptive"}, {"width": 4, "k": 3}]
+    assert [part.model_dump(exclude_defaults=True) for part in pair.parts] == [
+        {"transitions": "adaptive"},
+        {"width": 4, "k": 3},
+    ]
 
 
 def test_an_option_of_all_strategies_is_one_of_the_pair_and_goes_to_both() -> None:
@@ -102,7 +107,9 @@ def test_an_option_of_all_strategies_is_one_of_the_pair_and_goes_to_both() -> No
         ("+aot", {}, r"'\+aot' needs the name of a strategy on both sides of the plus, such as aot\+recursive"),
     ],
 )
-def test_pairs_and_options_that_will_not_do_are_refused_in_one_sentence(strategy: str, options: dict[str, Any], sentence: str) -> None:
+def test_pairs_and_options_that_will_not_do_are_refused_in_one_sentence(
+    strategy: str, options: dict[str, Any], sentence: str
+) -> None:
     with pytest.raises(InvalidUsage, match=sentence):
         strategy_of(strategy, TASK, options)
 

@@ -70,17 +70,22 @@ async def test_where_one_answer_alone_is_valid_another_is_drawn() -> None:
 
 async def test_the_answer_that_is_drawn_may_be_another_and_is_voted_on() -> None:
     a, b = four("A"), four("B")
-    result = await solved({"solve/answer": ["?", a, "?"], "solve/answer/redraw": [b], "solve/answer/vote": [label(b, a, b)] * 2}, depth=0)
+    result = await solved(
+        {"solve/answer": ["?", a, "?"], "solve/answer/redraw": [b], "solve/answer/vote": [label(b, a, b)] * 2}, depth=0
+    )
     assert (result.value["answer"], result.account.settled_at) == ({"answer": "B"}, {})
 
 
 @pytest.mark.parametrize(
-    ("options", "redrawn"), [({"max_draws": 5}, ["?"] * 2), ({"min_candidates": 1}, []), ({"max_draws": 3, "min_candidates": 3}, [])]
+    ("options", "redrawn"),
+    [({"max_draws": 5}, ["?"] * 2), ({"min_candidates": 1}, []), ({"max_draws": 3, "min_candidates": 3}, [])],
 )
 async def test_one_that_stays_the_only_valid_one_is_taken_and_marked_in_result_tree_and_journal(
     options: dict[str, int], redrawn: list[str]
 ) -> None:
-    result = await solved({"solve/answer": ["?", four(), "?"], "solve/answer/redraw": redrawn}, depth=0, strategy=options)
+    result = await solved(
+        {"solve/answer": ["?", four(), "?"], "solve/answer/redraw": redrawn}, depth=0, strategy=options
+    )
     assert (result.outcome, result.value["answer"]) == ("completed", {"answer": "4"})
     assert result.account.settled_at == {"0/solve/answer": "single"}
     with Reader(Path("runs/solved.sqlite")) as reader:
@@ -92,7 +97,9 @@ async def test_one_that_stays_the_only_valid_one_is_taken_and_marked_in_result_t
 
 async def test_a_composition_without_a_rival_is_drawn_again_as_well() -> None:
     halves = {"solve/1/answer": [four("2")] * 3, "solve/2/answer": [four("2")] * 3}
-    result = await solved({"solve/decompose": [CUT] * 3, **halves, "solve/compose": [four(), "?", "?"], "solve/compose/redraw": [four()]})
+    result = await solved(
+        {"solve/decompose": [CUT] * 3, **halves, "solve/compose": [four(), "?", "?"], "solve/compose/redraw": [four()]}
+    )
     assert (result.value["answer"], result.account.settled_at) == ({"answer": "4"}, {})
 
 
@@ -106,7 +113,12 @@ async def test_a_turn_with_as_many_valid_candidates_as_wanted_draws_no_more(k: i
 
 async def test_a_run_in_which_no_candidate_stays_alone_decides_the_same_with_and_without_redraws() -> None:
     found = [
-        await run(Multiplication(digits=4), models="sim:perfect", strategy=Recursive(k=3, min_candidates=at_least), runs_dir=None)
+        await run(
+            Multiplication(digits=4),
+            models="sim:perfect",
+            strategy=Recursive(k=3, min_candidates=at_least),
+            runs_dir=None,
+        )
         for at_least in (1, 2)
     ]
     assert digests(found[0]) == digests(found[1])
@@ -117,7 +129,9 @@ async def test_a_run_in_which_no_candidate_stays_alone_decides_the_same_with_and
 
 @pytest.mark.parametrize(("width", "problems"), [(1, 1), (2, 3), (3, 5), (4, 7), (None, 7)])
 async def test_width_bounds_how_many_problems_are_answered_directly(width: int | None, problems: int) -> None:
-    result = await run(Multiplication(digits=8), models="sim:perfect", strategy=Recursive(depth=2, width=width), runs_dir=None)
+    result = await run(
+        Multiplication(digits=8), models="sim:perfect", strategy=Recursive(depth=2, width=width), runs_dir=None
+    )
     assert result.account.steps == problems
 
 
@@ -168,9 +182,19 @@ async def test_each_role_may_have_a_model_of_its_own(monkeypatch: pytest.MonkeyP
         return complete(model, call)
 
     monkeypatch.setattr(SimulatedModel, "complete", noted)
-    models = {"": "sim:perfect@error=0.4", "decomposer": "sim:o3-mini", "composer": "sim:gpt-4.1-mini", "discriminator": "sim:gpt-4.1-nano"}
+    models = {
+        "": "sim:perfect@error=0.4",
+        "decomposer": "sim:o3-mini",
+        "composer": "sim:gpt-4.1-mini",
+        "discriminator": "sim:gpt-4.1-nano",
+    }
     await run(Multiplication(digits=3), models=models, strategy="recursive", runs_dir=None)
-    kinds = {"ToSolve": "sim:perfect", "ToDecompose": "sim:o3-mini", "ToCompose": "sim:gpt-4.1-mini", "ToChoose": "sim:gpt-4.1-nano"}
+    kinds = {
+        "ToSolve": "sim:perfect",
+        "ToDecompose": "sim:o3-mini",
+        "ToCompose": "sim:gpt-4.1-mini",
+        "ToChoose": "sim:gpt-4.1-nano",
+    }
     assert set(asked) == {(model, kind) for kind, model in kinds.items()}
 
 
@@ -212,7 +236,11 @@ def test_both_halves_are_solved_at_once_and_all_candidates_are_drawn_at_once() -
 
     async def timed() -> tuple[float, Result]:
         result = await run(
-            Sorting(n=16), models="sim:perfect@latency=1.0,sigma=0.0", strategy=Recursive(k=2, depth=3), seed=2, runs_dir=None
+            Sorting(n=16),
+            models="sim:perfect@latency=1.0,sigma=0.0",
+            strategy=Recursive(k=2, depth=3),
+            seed=2,
+            runs_dir=None,
         )
         return asyncio.get_running_loop().time(), result
 
@@ -230,7 +258,8 @@ PROBLEM = Multiplication(digits=4, instance=3)
 
 
 @pytest.mark.parametrize(
-    ("runtime", "replicas"), [("local", 3), ("linked", 1), ("linked", 3), pytest.param("ray", 3, marks=pytest.mark.slow)]
+    ("runtime", "replicas"),
+    [("local", 3), ("linked", 1), ("linked", 3), pytest.param("ray", 3, marks=pytest.mark.slow)],
 )
 async def test_digests_are_the_same_on_every_runtime_at_any_number_of_conductors(runtime: str, replicas: int) -> None:
     first = await run(PROBLEM, models="sim:gpt-4.1-nano", k=2, runs_dir=None)
@@ -239,10 +268,16 @@ async def test_digests_are_the_same_on_every_runtime_at_any_number_of_conductors
     assert again.outcome == "completed"
     assert digests(again) == digests(first)
     assert again.value == first.value
-    assert (again.calls, again.account.valid, again.account.steps) == (first.calls, first.account.valid, first.account.steps)
+    assert (again.calls, again.account.valid, again.account.steps) == (
+        first.calls,
+        first.account.valid,
+        first.account.steps,
+    )
 
 
-@pytest.mark.parametrize("seeds", [range(5), pytest.param(range(5, 25), marks=pytest.mark.slow)], ids=["few seeds", "many seeds"])
+@pytest.mark.parametrize(
+    "seeds", [range(5), pytest.param(range(5, 25), marks=pytest.mark.slow)], ids=["few seeds", "many seeds"]
+)
 def test_digests_are_the_same_whatever_the_order_of_events(seeds: range) -> None:
     results = [
         run_virtual(run(PROBLEM, models=ERRING, k=2, runs_dir=None, runtime=runtime), seed=seed)
@@ -253,7 +288,9 @@ def test_digests_are_the_same_whatever_the_order_of_events(seeds: range) -> None
     assert {result.calls for result in results} == {results[0].calls}
 
 
-async def test_a_run_that_is_taken_up_again_holds_no_election_twice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_run_that_is_taken_up_again_holds_no_election_twice(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("MICROAGENTS_PURCHASES", str(tmp_path / "purchases"))
     whole = await run(PROBLEM, models="sim:gpt-4.1-mini", k=2, runs_dir=None)
     (tmp_path / "purchases").unlink()
@@ -270,7 +307,9 @@ async def test_a_run_that_is_taken_up_again_holds_no_election_twice(tmp_path: Pa
 
 async def test_a_chain_of_sixty_four_cuts_over_four_conductors_ends() -> None:
     cuts = {
-        f"solve{'/1' * depth}/decompose": [Decomposition(first=f"part {depth + 1}", second=f"rest {depth + 1}", compose="Join them.")]
+        f"solve{'/1' * depth}/decompose": [
+            Decomposition(first=f"part {depth + 1}", second=f"rest {depth + 1}", compose="Join them.")
+        ]
         for depth in range(64)
     }
     rests = {f"solve{'/1' * depth}/2/decompose": [ATOMIC] for depth in range(63)}
@@ -306,7 +345,8 @@ async def test_one_valid_answer_of_another_model_is_enough_where_the_first_gave_
 
 async def test_a_role_without_a_model_is_named_before_anything_starts() -> None:
     with pytest.raises(
-        InvalidUsage, match="there is a model for composer, but none for solver, decomposer, discriminator; name one for all"
+        InvalidUsage,
+        match="there is a model for composer, but none for solver, decomposer, discriminator; name one for all",
     ):
         await run(Multiplication(), models={"composer": "sim:perfect"}, runs_dir=None)
 
@@ -322,9 +362,16 @@ async def test_what_is_asked_again_after_a_death_answers_from_the_journal_though
     with pytest.MonkeyPatch.context() as environment:
         environment.setenv(Purchases.VARIABLE, str(purchases))
         strategy = Recursive()
-        plan = RunPlan(tasks=[PROBLEM], listed=False, strategy=strategy, settings=Settings(models={"": ("sim:perfect",)}, run_id="again"))
+        plan = RunPlan(
+            tasks=[PROBLEM],
+            listed=False,
+            strategy=strategy,
+            settings=Settings(models={"": ("sim:perfect",)}, run_id="again"),
+        )
         experiment, own = experiment_of(plan)
-        journaling = JournalConfig(path=tmp_path / "again.sqlite", experiment=experiment, own=own, accepted=(), full=False, inline_s=None)
+        journaling = JournalConfig(
+            path=tmp_path / "again.sqlite", experiment=experiment, own=own, accepted=(), full=False, inline_s=None
+        )
         context = Context(
             run_id="again",
             seed=0,
@@ -361,7 +408,9 @@ async def test_what_is_asked_again_after_a_death_answers_from_the_journal_though
 async def test_a_half_that_fails_ends_the_other_at_once(failing: str) -> None:
     other = "2" if failing == "1" else "1"
     spec = scripted(
-        "script.jsonl", {"solve/decompose": [CUT] * 3, f"solve/{other}/answer": [four()] * 3}, after_s={f"solve/{other}/answer": 3600.0}
+        "script.jsonl",
+        {"solve/decompose": [CUT] * 3, f"solve/{other}/answer": [four()] * 3},
+        after_s={f"solve/{other}/answer": 3600.0},
     )
     with pytest.raises(ModelUnavailable, match=f"has no reply for sample 0 of 0/solve/{failing}/answer"):
         async with asyncio.timeout(20):

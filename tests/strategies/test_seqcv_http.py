@@ -108,7 +108,12 @@ async def test_a_complete_reply_that_ran_into_the_limit_is_not_taken() -> None:
 
 
 async def test_failures_of_servers_are_neither_flags_nor_objections() -> None:
-    failures = (scripted.reply({"error": {}}, 503), scripted.reply({}, 429, {"retry-after": "0"}), raw(b"\x00 no HTTP"), scripted.reset())
+    failures = (
+        scripted.reply({"error": {}}, 503),
+        scripted.reply({}, 429, {"retry-after": "0"}),
+        raw(b"\x00 no HTTP"),
+        scripted.reset(),
+    )
     async with authors(Scripted(*failures), Scripted(scripted.reply(b"<html>")), Counting(LAST)) as served:
         result = await written(served)
     assert (result.outcome, result.account.flagged) == ("completed", {})
@@ -139,7 +144,12 @@ async def test_authors_who_disagree_split_the_subtask_and_bad_splits_are_refused
     order = Segment(justify="", text=ORDER, status="complete", mode="continue")
     bad: list[Given] = [
         "no JSON at all",
-        Parts(subtasks=(Part(id=1, objective="Count 1-4", depends_on=()), Part(id=2, objective="Count 5-6", depends_on=()))),
+        Parts(
+            subtasks=(
+                Part(id=1, objective="Count 1-4", depends_on=()),
+                Part(id=2, objective="Count 5-6", depends_on=()),
+            )
+        ),
     ]
 
     class Splitting(Scripted):
@@ -163,7 +173,9 @@ async def test_one_who_never_answers_is_absent_and_the_others_go_on() -> None:
 
 async def test_a_run_without_one_readable_segment_ends_with_a_sentence() -> None:
     cut = Ended('{"justify": "the ', "length")
-    async with authors(lambda _: cut, lambda _: Ended("I cannot help with that.", "refusal"), lambda _: "Sure! Here it is:") as served:
+    async with authors(
+        lambda _: cut, lambda _: Ended("I cannot help with that.", "refusal"), lambda _: "Sure! Here it is:"
+    ) as served:
         result = await written(served, rounds=2, max_draws=2, depth=0)
     assert result.outcome == "stopped"
     assert "no agent wrote a valid segment of 0/write in 2 rounds" in str(result.reason)

@@ -25,7 +25,13 @@ def ballot(number: int, seq: int = 0) -> Ballot:
 
 def opened() -> OpenStep:
     question = Question(
-        prompts=(Prompt(user="?"),), reply="", form=b"", rule=FirstToAheadBy(3), sampling=Sampling(), models=("sim:perfect",), max_draws=9
+        prompts=(Prompt(user="?"),),
+        reply="",
+        form=b"",
+        rule=FirstToAheadBy(3),
+        sampling=Sampling(),
+        models=("sim:perfect",),
+        max_draws=9,
     )
     return OpenStep(ChainStep(number=0, state=Place(), election=question.id_at("0/step/0"), question=question), Onward)
 
@@ -34,7 +40,8 @@ def opened() -> OpenStep:
 @pytest.mark.parametrize("k", [1, 2, 3])
 async def test_decisions_and_ballots_are_the_same_with_guesses_and_without(k: int, runtime: str) -> None:
     ahead, step_by_step = [
-        await run(Drift(length=150), models=ERRING, k=k, seed=5, runtime=runtime, speculate=speculate) for speculate in (True, False)
+        await run(Drift(length=150), models=ERRING, k=k, seed=5, runtime=runtime, speculate=speculate)
+        for speculate in (True, False)
     ]
     assert ahead.account.decisions_sha256 == step_by_step.account.decisions_sha256
     assert ahead.account.ballots_sha256 == step_by_step.account.ballots_sha256
@@ -43,7 +50,9 @@ async def test_decisions_and_ballots_are_the_same_with_guesses_and_without(k: in
 
 
 async def test_what_wrong_guesses_cost_is_counted_as_wasted_calls() -> None:
-    ahead, step_by_step = [await run(Drift(length=150), models=ERRING, k=2, speculate=speculate) for speculate in (True, False)]
+    ahead, step_by_step = [
+        await run(Drift(length=150), models=ERRING, k=2, speculate=speculate) for speculate in (True, False)
+    ]
     assert step_by_step.account.wasted_calls == 0
     assert ahead.account.wasted_calls > 0
     assert ahead.calls == step_by_step.calls + ahead.account.wasted_calls
@@ -96,7 +105,8 @@ async def scripted(tmp_path: Path, replies: dict[tuple[int, int], int], length: 
     for step in range(length):
         right = task.oracle(state)
         lines += [
-            {"path": f"0/step/{step}", "seq": seq, "text": write(Onward(number=replies.get((step, seq), right.number)))} for seq in range(9)
+            {"path": f"0/step/{step}", "seq": seq, "text": write(Onward(number=replies.get((step, seq), right.number)))}
+            for seq in range(9)
         ]
         state = task.advance(state, right)
     script = tmp_path / "script.jsonl"
@@ -104,7 +114,9 @@ async def scripted(tmp_path: Path, replies: dict[tuple[int, int], int], length: 
     return await run(task, models=f"scripted:{script}", strategy=strategy)
 
 
-async def test_a_guess_that_the_vote_overrules_is_dropped_and_the_chain_goes_on_from_the_decision(tmp_path: Path) -> None:
+async def test_a_guess_that_the_vote_overrules_is_dropped_and_the_chain_goes_on_from_the_decision(
+    tmp_path: Path,
+) -> None:
     result = await scripted(tmp_path, {(3, 0): 700, (3, 1): 700}, length=8, strategy=Maker(k=3))
     assert (result.outcome, result.account.errors) == ("completed", 0)
     assert result.account.wasted_calls > 0

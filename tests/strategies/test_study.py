@@ -74,7 +74,9 @@ Said = Callable[[int, int], Reply]
 class Walks:
     """A model that says something else at one step."""
 
-    def __init__(self, at: int = 0, said: Said = lambda place, _: stride(place), rollout: tuple[Stride, ...] | None = None) -> None:
+    def __init__(
+        self, at: int = 0, said: Said = lambda place, _: stride(place), rollout: tuple[Stride, ...] | None = None
+    ) -> None:
         self._at = at
         self._said = said
         self._rollout = rollout
@@ -102,7 +104,9 @@ async def studied(model: Walks, **options: Any) -> list[StudiedStep]:
 async def test_each_step_is_asked_as_often_as_wanted_and_in_the_oracles_state_whatever_is_said_before() -> None:
     model = Walks(0, lambda _, __: Stride(by=7, to=70))
     steps = await studied(model, samples=3, window=2)
-    assert sorted(model.asked) == [(f"0/step/{number}/sample", f"{number} {number}") for number in range(LENGTH) for _ in range(3)]
+    assert sorted(model.asked) == [
+        (f"0/step/{number}/sample", f"{number} {number}") for number in range(LENGTH) for _ in range(3)
+    ]
     assert [each.samples for each in steps] == [(0, 0, 0), *[(2, 2, 2)] * (LENGTH - 1)]
 
 

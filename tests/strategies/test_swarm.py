@@ -93,7 +93,9 @@ def right(asked: AskedInSteps) -> Reply:
             return Check(passed=True, feedback="")
 
 
-async def swarm(said: Said = lambda _, __: None, *, task: Problem[Any] | None = None, folder: Path | None = None, **options: Any) -> Result:
+async def swarm(
+    said: Said = lambda _, __: None, *, task: Problem[Any] | None = None, folder: Path | None = None, **options: Any
+) -> Result:
     settings = {name: options.pop(name) for name in ("run_id", "max_calls") if name in options}
     return await run(task or Letters(), models=model(said), strategy=Swarm(**options), runs_dir=folder, **settings)
 
@@ -152,7 +154,8 @@ async def test_a_judge_who_always_wants_more_gets_five_workers_and_no_more(tmp_p
             return StepResult(result="abcde"[sum(map(ord, call.prompt.system)) % 5] + str(call.id.seq), confidence=9)
         if isinstance(question, ToPick):
             return Pick(
-                choice=MORE if question.may_ask_for_more else min(each.label for each in question.candidates), reason="None will do."
+                choice=MORE if question.may_ask_for_more else min(each.label for each in question.candidates),
+                reason="None will do.",
             )
         return None
 
@@ -164,7 +167,9 @@ async def test_a_judge_who_always_wants_more_gets_five_workers_and_no_more(tmp_p
     assert turn.picked is not None
 
 
-async def test_a_reply_that_a_further_worker_repeats_is_drawn_as_picked_though_the_judge_wanted_more(tmp_path: Path) -> None:
+async def test_a_reply_that_a_further_worker_repeats_is_drawn_as_picked_though_the_judge_wanted_more(
+    tmp_path: Path,
+) -> None:
     def said(call: Call, question: AskedInSteps) -> Reply | str | None:
         if isinstance(question, ToPick):
             return Pick(choice=MORE, reason="One is too few.")
@@ -177,7 +182,9 @@ async def test_a_reply_that_a_further_worker_repeats_is_drawn_as_picked_though_t
 
 
 async def test_what_is_under_way_is_drawn_without_a_choice_and_with_its_cost(tmp_path: Path) -> None:
-    await swarm(folder=tmp_path, run_id="cut", max_calls=4)  # the plan by two, the first step by two, and no check of it
+    await swarm(
+        folder=tmp_path, run_id="cut", max_calls=4
+    )  # the plan by two, the first step by two, and no check of it
     (loop,) = record(tmp_path, "cut").loops
     (step,) = loop.steps
     assert (step.turns[0].workers, step.turns[0].copies, step.turns[0].passed) == (2, 2, None)
@@ -248,7 +255,9 @@ async def test_a_step_that_does_not_pass_is_done_again_with_the_feedback_and_che
 
 async def test_a_verifier_that_never_passes_ends_undecided_with_the_best_answer(tmp_path: Path) -> None:
     result = await swarm(
-        lambda _, question: Check(passed=False, feedback="No.") if isinstance(question, ToCheck) else None, folder=tmp_path, run_id="never"
+        lambda _, question: Check(passed=False, feedback="No.") if isinstance(question, ToCheck) else None,
+        folder=tmp_path,
+        run_id="never",
     )
     assert result.outcome == "undecided"
     assert result.value["answer"] == {"text": "abc"}
@@ -263,7 +272,11 @@ async def test_what_went_wrong_goes_into_the_next_loop() -> None:
 
     def said(_: Call, question: AskedInSteps) -> Reply | None:
         asked.append(question)
-        if isinstance(question, ToCheck) and isinstance(question.question, ToAssemble) and not question.question.lessons:
+        if (
+            isinstance(question, ToCheck)
+            and isinstance(question.question, ToAssemble)
+            and not question.question.lessons
+        ):
             return Check(passed=False, feedback="A letter is missing.")
         return None
 
@@ -281,7 +294,9 @@ async def test_a_step_without_a_valid_result_ends_the_loop_and_a_run_of_such_loo
 async def test_older_steps_are_in_the_summary_and_the_last_ones_in_full() -> None:
     asked: list[AskedInSteps] = []
     await run(Letters(steps=8), models=model(asked=asked), strategy=Swarm(recent=5), runs_dir=None)
-    seen = {each.number: (each.summary, [done.number for done in each.recent]) for each in asked if isinstance(each, ToWork)}
+    seen = {
+        each.number: (each.summary, [done.number for done in each.recent]) for each in asked if isinstance(each, ToWork)
+    }
     assert seen[6] == ("", [1, 2, 3, 4, 5])
     assert seen[8] == ("ab", [3, 4, 5, 6, 7])
     assert next((each.summary, len(each.recent)) for each in asked if isinstance(each, ToAssemble)) == ("abc", 5)
@@ -294,16 +309,28 @@ async def test_a_summary_that_loses_a_fact_is_found_by_verification() -> None:
             found = super().expert(prompt, reply)
             return structs.replace(found, summary="nothing") if isinstance(found, Summary) else found
 
-    task = next(each for number in range(100) if "step 1." in (each := Forgetful(length=8, reach=7, instance=number)).steps[7])
+    task = next(
+        each for number in range(100) if "step 1." in (each := Forgetful(length=8, reach=7, instance=number)).steps[7]
+    )
     result = await run(task, models="sim:perfect@flag=0", strategy=Swarm(loops=1), runs_dir=None, seed=3)
     assert not (result.outcome == "completed" and result.value["correct"] is False)
 
 
 async def test_a_resumed_run_keeps_its_plan_and_pays_for_nothing_twice(tmp_path: Path) -> None:
-    whole = await run(Relay(length=10), models="sim:perfect", strategy=Swarm(), runs_dir=tmp_path, run_id="whole", seed=4)
+    whole = await run(
+        Relay(length=10), models="sim:perfect", strategy=Swarm(), runs_dir=tmp_path, run_id="whole", seed=4
+    )
     for calls in (2, 3, 11, 20):
         run_id = f"cut-{calls}"
-        cut = await run(Relay(length=10), models="sim:perfect", strategy=Swarm(), runs_dir=tmp_path, run_id=run_id, seed=4, max_calls=calls)
+        cut = await run(
+            Relay(length=10),
+            models="sim:perfect",
+            strategy=Swarm(),
+            runs_dir=tmp_path,
+            run_id=run_id,
+            seed=4,
+            max_calls=calls,
+        )
         assert cut.outcome == "stopped"
         resumed = await resume(run_id, runs_dir=tmp_path, max_calls=None)
         assert (resumed.account.decisions_sha256, resumed.calls) == (whole.account.decisions_sha256, whole.calls)
@@ -312,7 +339,10 @@ async def test_a_resumed_run_keeps_its_plan_and_pays_for_nothing_twice(tmp_path:
 def test_strategies_that_cannot_work_are_refused() -> None:
     for options, said in (
         ({"personas": "# nobody\n"}, "there is no persona"),
-        ({"personas": "one: You count.\nYou never guess.\n"}, "line 2 of the personas is not NAME: TEXT, but 'You never guess.'"),
+        (
+            {"personas": "one: You count.\nYou never guess.\n"},
+            "line 2 of the personas is not NAME: TEXT, but 'You never guess.'",
+        ),
         ({"personas": "one: You count.\n\none: You never guess."}, "two personas are called 'one'"),
         ({"workers": (3, 2)}, "workers must rise"),
         ({"workers": []}, r"workers are one or more numbers from 1 to 100, such as \[2,3,5\], not \[\]"),
@@ -353,9 +383,14 @@ async def test_digests_are_the_same_on_every_runtime(runtime: str) -> None:
     assert again.calls == first.calls
 
 
-@pytest.mark.parametrize("seeds", [range(10), pytest.param(range(10, 200), marks=pytest.mark.slow)], ids=["few seeds", "many seeds"])
+@pytest.mark.parametrize(
+    "seeds", [range(10), pytest.param(range(10, 200), marks=pytest.mark.slow)], ids=["few seeds", "many seeds"]
+)
 def test_digests_are_the_same_whatever_the_order_of_events(seeds: range) -> None:
-    found = {digests_text(run_virtual(run(Relay(length=9), models=ERRING, runs_dir=None, seed=6), seed=seed)) for seed in seeds}
+    found = {
+        digests_text(run_virtual(run(Relay(length=9), models=ERRING, runs_dir=None, seed=6), seed=seed))
+        for seed in seeds
+    }
     assert len(found) == 1
 
 

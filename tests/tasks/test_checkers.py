@@ -96,19 +96,25 @@ def colours() -> tuple[Colour, Colour]:
 
 @pytest.mark.parametrize("n", SMALL)
 @pytest.mark.parametrize("options", OPTIONS)
-def test_a_reply_is_right_if_and_only_if_its_move_is_allowed_and_the_goal_stays_in_reach(n: int, options: tuple[bool, bool, bool]) -> None:
+def test_a_reply_is_right_if_and_only_if_its_move_is_allowed_and_the_goal_stays_in_reach(
+    n: int, options: tuple[bool, bool, bool]
+) -> None:
     task, distance = task_of(n, options), winning(n)
     for state in right_states(task):
         allowed = successors(row_of(state.cells))
         for reply in replies(task, state):
-            assert task.correct(state, reply) == (allowed.get(reply.move) == row_of(reply.board) and row_of(reply.board) in distance)
+            assert task.correct(state, reply) == (
+                allowed.get(reply.move) == row_of(reply.board) and row_of(reply.board) in distance
+            )
 
 
 @pytest.mark.parametrize("n", SMALL)
 def test_after_a_valid_move_the_patterns_stand_on_the_board_if_and_only_if_the_goal_is_out_of_reach(n: int) -> None:
     for state in right_states(task_of(n)):
         for row in successors(row_of(state.cells)).values():
-            assert _lost(row) == (row not in winning(n))  # the task itself takes any valid move where all are lost, which hides a pattern
+            assert _lost(row) == (
+                row not in winning(n)
+            )  # the task itself takes any valid move where all are lost, which hides a pattern
 
 
 @pytest.mark.parametrize("n", SMALL)
@@ -120,7 +126,9 @@ def test_every_right_way_has_the_same_number_of_moves(n: int) -> None:
 
 @pytest.mark.parametrize("n", SMALL)
 @pytest.mark.parametrize("options", OPTIONS)
-def test_on_every_right_way_the_prompt_shows_the_state_and_the_expert_is_right(n: int, options: tuple[bool, bool, bool]) -> None:
+def test_on_every_right_way_the_prompt_shows_the_state_and_the_expert_is_right(
+    n: int, options: tuple[bool, bool, bool]
+) -> None:
     task = task_of(n, options)
     for state in right_states(task):
         assert task.state_in(task.prompt(state)) == state
@@ -131,7 +139,9 @@ def test_on_every_right_way_the_prompt_shows_the_state_and_the_expert_is_right(n
 @pytest.mark.parametrize("n", [2, 5, 6])
 def test_more_than_one_move_is_right_only_at_the_opening(n: int) -> None:
     task = task_of(n)
-    choices = {state.moves: sum(task.correct(state, reply) for reply in replies(task, state)) for state in right_states(task)}
+    choices = {
+        state.moves: sum(task.correct(state, reply) for reply in replies(task, state)) for state in right_states(task)
+    }
     assert choices.pop(0) == 2
     assert {*choices.values()} == {1}
 
@@ -162,7 +172,8 @@ def test_the_board_is_written_in_the_chosen_notation(options: tuple[bool, bool, 
 def test_the_prompt_states_the_losing_patterns_and_the_procedure() -> None:
     system = task_of(4).prompt(task_of(4).start()).system
     assert all(
-        fact in system for fact in ("4 red and 4 blue", "9 cells", "numbered 0 to 8", "P1:", "P2:", "P3:", "is home if", "Procedure:")
+        fact in system
+        for fact in ("4 red and 4 blue", "9 cells", "numbered 0 to 8", "P1:", "P2:", "P3:", "is home if", "Procedure:")
     )
 
 
@@ -191,11 +202,18 @@ def test_the_board_of_the_reply_leads_on_even_if_it_is_wrong() -> None:
     assert task.oracle(state) == Step(move=("B", 3, 1), board=("R", "B", "R", "_", "B", "B"))
 
 
-cells = st.lists(st.sampled_from(["R", "B", "_", "R", "B", "R2", "B17", "0:R", "3:B", "7:_", "1:B1"]), min_size=1, max_size=12).map(tuple)
+cells = st.lists(
+    st.sampled_from(["R", "B", "_", "R", "B", "R2", "B17", "0:R", "3:B", "7:_", "1:B1"]), min_size=1, max_size=12
+).map(tuple)
 
 
 @given(st.integers(1, 6), st.booleans(), cells, st.integers(0, 10**6))
-def test_every_board_has_a_next_prompt_a_reply_and_a_mistake(n: int, positions: bool, board: tuple[str, ...], seed: int) -> None:  # noqa: FBT001
+def test_every_board_has_a_next_prompt_a_reply_and_a_mistake(
+    n: int,
+    positions: bool,  # noqa: FBT001
+    board: tuple[str, ...],
+    seed: int,
+) -> None:
     task = Checkers(n=n, positions=positions)
     state = Board(cells=board)
     reply = task.expert(task.prompt(state), Step)
@@ -212,7 +230,9 @@ def test_every_board_has_a_next_prompt_a_reply_and_a_mistake(n: int, positions: 
 
 
 @pytest.mark.parametrize("options", OPTIONS)
-def test_nine_of_ten_mistakes_are_of_the_board_and_the_others_are_moves_with_their_board(options: tuple[bool, bool, bool]) -> None:
+def test_nine_of_ten_mistakes_are_of_the_board_and_the_others_are_moves_with_their_board(
+    options: tuple[bool, bool, bool],
+) -> None:
     task = task_of(6, options)
     state = task.start()
     for _ in range(10):
@@ -238,7 +258,8 @@ def test_the_longest_block_is_the_one_that_loses_or_gains_a_checker() -> None:
 
 
 @pytest.mark.parametrize(
-    "board", [("R", "_", "R", "B"), ("R", "_", "R", "B", "B", "B"), ("R", "_", "R", "R", "B"), ("R", "_", "_", "B", "B")]
+    "board",
+    [("R", "_", "R", "B"), ("R", "_", "R", "B", "B", "B"), ("R", "_", "R", "R", "B"), ("R", "_", "_", "B", "B")],
 )
 def test_check_counts_flags_a_board_with_a_checker_too_many_or_too_few(board: tuple[str, ...]) -> None:
     reply = Step(move=("R", 1, 2), board=board)

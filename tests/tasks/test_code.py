@@ -58,7 +58,10 @@ def test_what_would_leave_the_process_is_refused(attempt: str, tmp_path: Path) -
     [
         ("import os; os._exit(0)", Ending.FAILED),
         ("raise SystemExit(0)", Ending.FAILED),
-        ("import os\nfor each in range(3, 20):\n    try: os.write(each, b'x' * 99)\n    except OSError: pass", Ending.FAILED),
+        (
+            "import os\nfor each in range(3, 20):\n    try: os.write(each, b'x' * 99)\n    except OSError: pass",
+            Ending.FAILED,
+        ),
         ("text = 'x' * (1 << 30)", Ending.FAILED),
         ("while True: pass", Ending.TIMED_OUT),
         ("import time; time.sleep(60)", Ending.TIMED_OUT),
@@ -121,7 +124,9 @@ def test_texts_that_are_no_programs_are_flagged() -> None:
     assert TASK.flag(Program(code="1")) is None
 
 
-@pytest.mark.parametrize("code", [f"def f(): return {'+'.join(['1'] * 3000)}", f"x = {'-' * 3000}1"], ids=["sum", "signs"])
+@pytest.mark.parametrize(
+    "code", [f"def f(): return {'+'.join(['1'] * 3000)}", f"x = {'-' * 3000}1"], ids=["sum", "signs"]
+)
 def test_a_program_that_python_reads_but_cannot_write_is_flagged(code: str) -> None:
     assert TASK.flag(Program(code=code)) == "no_python"
     assert Program(code=code).vote() == code
@@ -149,11 +154,28 @@ TIMERS = {
 @pytest.mark.parametrize("then", ["time.sleep(60)", "while True: pass"], ids=["asleep", "busy"])
 def test_a_program_cannot_ignore_the_end_of_its_time(program: str, then: str) -> None:
     started = time.monotonic()
-    assert run_confined(f"import signal, time\ntry:\n    {program}\nexcept OSError:\n    pass\n{then}", timeout_s=0.5) is Ending.TIMED_OUT
+    assert (
+        run_confined(f"import signal, time\ntry:\n    {program}\nexcept OSError:\n    pass\n{then}", timeout_s=0.5)
+        is Ending.TIMED_OUT
+    )
     assert time.monotonic() - started < 8
 
 
-FCNTL = {0: True, 1: True, 2: True, 3: True, 4: False, 5: False, 6: False, 7: False, 8: False, 10: False, 15: False, 36: False, 37: False}
+FCNTL = {
+    0: True,
+    1: True,
+    2: True,
+    3: True,
+    4: False,
+    5: False,
+    6: False,
+    7: False,
+    8: False,
+    10: False,
+    15: False,
+    36: False,
+    37: False,
+}
 FCNTL |= {1024: False, 1025: False, 1026: False, 1030: True, 1031: False, 1033: False, 1036: False}
 """The commands of fcntl on Linux, and whether a program may give them."""
 

@@ -43,8 +43,12 @@ def to_write(finished: str = FIXED, subtask: str = SUBTASK, written: str = "") -
     return ToWrite(objective="", finished=finished, subtask=subtask, written=written, round=1, rounds=10)
 
 
-def to_validate(segment: str, finished: str = FIXED, written: str = "", status: str = "complete", mode: str = "continue") -> ToValidate:
-    return ToValidate(objective="", finished=finished, subtask=SUBTASK, written=written, segment=segment, status=status, mode=mode)
+def to_validate(
+    segment: str, finished: str = FIXED, written: str = "", status: str = "complete", mode: str = "continue"
+) -> ToValidate:
+    return ToValidate(
+        objective="", finished=finished, subtask=SUBTASK, written=written, segment=segment, status=status, mode=mode
+    )
 
 
 def lines(text: str) -> list[str]:
@@ -71,7 +75,9 @@ async def written(task: Consistency, strategy: Strategy) -> str:
 
 
 @given(st.integers(1, 12), st.integers(1, 4), st.integers(0, 6), st.floats(0, 1), st.integers(0, 50))
-def test_who_sees_everything_writes_a_consistent_document(sections: int, fixes: int, uses: int, undeclared: float, instance: int) -> None:
+def test_who_sees_everything_writes_a_consistent_document(
+    sections: int, fixes: int, uses: int, undeclared: float, instance: int
+) -> None:
     task = Consistency(sections=sections, fixes=fixes, uses=uses, undeclared=undeclared, instance=instance)
     assert task.contradictions(sequentially(task)) == 0
 
@@ -89,7 +95,9 @@ def test_every_use_is_of_a_parent_or_of_a_section_that_no_dependency_leads_to(se
 def test_with_none_undeclared_all_uses_are_of_parents_and_with_all_undeclared_few_are() -> None:
     def declared(undeclared: float) -> list[bool]:
         sections = [section for each in range(20) for section in Consistency(undeclared=undeclared, instance=each).plan]
-        return [line.term.section in section.parents for section in sections for line in section.lines if not line.fixes]
+        return [
+            line.term.section in section.parents for section in sections for line in section.lines if not line.fixes
+        ]
 
     assert all(declared(0))
     assert sum(declared(1)) < len(declared(1)) / 2
@@ -129,9 +137,16 @@ def test_lines_that_are_lost_repeated_or_not_asked_for_are_faults(change: object
     assert TASK.checks(text) == {"consistent": not faults}
 
 
-def test_a_wrong_value_that_later_sections_repeat_is_one_fault_and_one_that_they_do_not_repeat_is_one_for_each() -> None:
+def test_a_wrong_value_that_later_sections_repeat_is_one_fault_and_one_that_they_do_not_repeat_is_one_for_each() -> (
+    None
+):
     text = sequentially(TASK)
-    line = next(str(line) for section in TASK.plan for line in section.lines if line.fixes and text.count(f" is {line.value}\n") > 1)
+    line = next(
+        str(line)
+        for section in TASK.plan
+        for line in section.lines
+        if line.fixes and text.count(f" is {line.value}\n") > 1
+    )
     value = line.rpartition(" ")[2]
     assert TASK.contradictions(text.replace(f" is {value}\n", " is 1\n")) == 1
     assert TASK.contradictions(text.replace(line, line.replace(value, "1"))) == text.count(f" is {value}\n")
@@ -258,14 +273,21 @@ def test_a_ranker_prefers_the_version_that_agrees_with_the_finished_text() -> No
 
 
 @pytest.mark.parametrize("strategy", [Parallel(), Sequential(), SeqCV(), SeqCV(parallel_branches=True)], ids=repr)
-async def test_without_errors_and_with_all_dependencies_declared_every_strategy_is_consistent(strategy: Strategy) -> None:
+async def test_without_errors_and_with_all_dependencies_declared_every_strategy_is_consistent(
+    strategy: Strategy,
+) -> None:
     task = Consistency(undeclared=0, error=0, accuracy=1)
     assert task.contradictions(await written(task, strategy)) == 0
 
 
 async def test_side_by_side_a_section_contradicts_those_that_it_does_not_declare_and_in_sequence_it_does_not() -> None:
     task = Consistency(error=0, accuracy=1)
-    hidden = [line for section in task.plan for line in section.lines if not line.fixes and line.term.section not in section.parents]
+    hidden = [
+        line
+        for section in task.plan
+        for line in section.lines
+        if not line.fixes and line.term.section not in section.parents
+    ]
     assert 0 < task.contradictions(await written(task, Parallel())) <= len(hidden)
     assert task.contradictions(await written(task, Sequential())) == 0
 

@@ -63,7 +63,21 @@ def test_products_that_floats_cannot_tell_apart_are_different() -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["", " ", "1e5", "9^9^9", "((((", "1/0", r"\frac{1}{x+1}", "__import__('os')", "10**9", "\u0663", "x" * 501, "(" * 400]
+    "text",
+    [
+        "",
+        " ",
+        "1e5",
+        "9^9^9",
+        "((((",
+        "1/0",
+        r"\frac{1}{x+1}",
+        "__import__('os')",
+        "10**9",
+        "\u0663",
+        "x" * 501,
+        "(" * 400,
+    ],
 )
 def test_what_it_does_not_know_has_no_value(text: str) -> None:
     assert read_exact(text) is None

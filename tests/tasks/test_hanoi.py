@@ -113,7 +113,9 @@ def test_prompts_show_states_and_moves_as_lists(disks: int) -> None:
         assert json.loads(state_line.removeprefix("State: ")) == [list(peg) for peg in state.pegs]
         last = last_line.removeprefix("Previous move: ")
         assert last == "none" if state.last is None else json.loads(last) == list(state.last)
-        assert "(" not in state_line + last_line, "a tuple in the prompt provokes tuples in the answer, which are flagged"
+        assert "(" not in state_line + last_line, (
+            "a tuple in the prompt provokes tuples in the answer, which are flagged"
+        )
 
 
 def test_the_system_prompt_is_the_same_for_every_state_so_that_providers_can_cache_it() -> None:
@@ -131,7 +133,9 @@ def test_the_format_instructions_ask_for_lists() -> None:
 
 
 @given(corrupted())
-def test_on_states_that_wrong_decisions_lead_to_oracle_and_expert_agree_and_lose_no_disk(case: tuple[Hanoi, Towers]) -> None:
+def test_on_states_that_wrong_decisions_lead_to_oracle_and_expert_agree_and_lose_no_disk(
+    case: tuple[Hanoi, Towers],
+) -> None:
     task, state = case
     reply = task.oracle(state)
     assert task.expert(task.prompt(state), Step) == reply
@@ -161,7 +165,9 @@ def test_mistakes_are_mostly_wrong_moves_and_else_right_moves_with_a_wrong_state
     """As in LEAD's figure 10 for this puzzle; in Checkers Jumping it is the other way round."""
     task = Hanoi(disks=5)
     rng = Random(0)
-    pairs = [(right, task.mistake(task.prompt(state), right, rng)) for state, right, _ in walked(task) for _ in range(9)]
+    pairs = [
+        (right, task.mistake(task.prompt(state), right, rng)) for state, right, _ in walked(task) for _ in range(9)
+    ]
     assert 0.6 < sum(wrong.move != right.move for right, wrong in pairs) / len(pairs) < 0.75
     assert all(wrong.next_state != right.next_state for right, wrong in pairs)
 

@@ -157,7 +157,9 @@ def test_the_right_candidate_is_named_wherever_it_stands_and_some_candidate_wher
 
 
 @by_problem
-def test_errors_grow_with_the_size_of_a_problem_and_every_role_errs(task: WorkedProblem[Product] | WorkedProblem[Sorted]) -> None:
+def test_errors_grow_with_the_size_of_a_problem_and_every_role_errs(
+    task: WorkedProblem[Product] | WorkedProblem[Sorted],
+) -> None:
     rates = [task.difficulty(prompt_of("", asked), reply) for asked, reply in questions(task)]
     assert all(rate is not None and 0 < rate < 1 for rate in rates)
     cut = task.expert_decomposition(task.statement())
@@ -174,7 +176,9 @@ def test_errors_grow_with_the_size_of_a_problem_and_every_role_errs(task: Worked
 def test_single_answers_err_as_often_as_is_said() -> None:
     for digits, success in ((5, 0.35), (6, 0.15)):
         problem = Multiplication(digits=digits).statement()
-        assert 1 - Multiplication().difficulty(prompt_of("", ToSolve(problem=problem)), Product) == pytest.approx(success, abs=0.005)
+        assert 1 - Multiplication().difficulty(prompt_of("", ToSolve(problem=problem)), Product) == pytest.approx(
+            success, abs=0.005
+        )
 
 
 @by_problem
@@ -215,7 +219,9 @@ async def calculator(call: Call) -> str:
 
 async def test_given_numbers_are_multiplied_exactly_and_read_back_from_the_journal(tmp_path: Path) -> None:
     a, b = 12345678901234567890123, 98765432109876543210
-    result = await run(Multiplication(a=a, b=b), models=calculator, strategy="maker", max_calls=1, run_id="r", runs_dir=tmp_path)
+    result = await run(
+        Multiplication(a=a, b=b), models=calculator, strategy="maker", max_calls=1, run_id="r", runs_dir=tmp_path
+    )
     assert result.outcome == "stopped"
     result = await resume("r", runs_dir=tmp_path, max_calls=9)
     assert result.value == {"answer": {"product": a * b}, "correct": True, "argmax": []}
@@ -259,7 +265,10 @@ class Counted(WorkedProblem[Product]):
 
     def expert_composition(self, asked: ToCompose) -> Product:
         return Product(
-            product=sum(msgspec.json.decode(each, type=Product).product for each in (asked.answer_to_first, asked.answer_to_second))
+            product=sum(
+                msgspec.json.decode(each, type=Product).product
+                for each in (asked.answer_to_first, asked.answer_to_second)
+            )
         )
 
 
@@ -291,7 +300,9 @@ class Broken(WorkedProblem[Product]):
         (ToSolve(problem="x"), r"^Broken.expert_answer raised ValueError"),
         (ToDecompose(problem="x"), r"^Broken.expert_decomposition must give a Decomposition, not Product\(product=1\)"),
         (
-            ToCompose(problem="x", first="", answer_to_first=Raw(b"1"), second="", answer_to_second=Raw(b"1"), compose="add"),
+            ToCompose(
+                problem="x", first="", answer_to_first=Raw(b"1"), second="", answer_to_second=Raw(b"1"), compose="add"
+            ),
             r"^Broken.expert_composition raised KeyError\('add'\)",
         ),
     ],
@@ -312,7 +323,9 @@ def test_a_product_is_contracted_to_sums_with_the_same_answer(task: Multiplicati
     while (graph := task.expert_subquestions(question)).dependent:
         assert graph.flaw() is None
         contract = to_contract(question, graph, guided=guided)
-        wrong = task.mistake(prompt_of("", contract), Contraction(question=task.expert_contraction(contract)), Random(1))
+        wrong = task.mistake(
+            prompt_of("", contract), Contraction(question=task.expert_contraction(contract)), Random(1)
+        )
         assert isinstance(wrong, Contraction)
         assert not task.correct(task.expert_answer(wrong.question))
         question = task.expert_contraction(contract)

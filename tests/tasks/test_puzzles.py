@@ -19,7 +19,9 @@ from microagents.tasks.hanoi import Hanoi
 
 Puzzle = Any  # chains of different states and replies
 
-NOTATIONS = [Checkers(n=4, numbered=numbered, positions=positions) for numbered, positions in product((False, True), repeat=2)]
+NOTATIONS = [
+    Checkers(n=4, numbered=numbered, positions=positions) for numbered, positions in product((False, True), repeat=2)
+]
 PUZZLES: list[Puzzle] = [
     *NOTATIONS,
     Checkers(n=1),
@@ -69,7 +71,9 @@ def test_a_rollout_prompt_asks_for_many_moves_in_a_system_text_of_its_own(task: 
     assert len({each.system for each in asked}) == 1, "providers cache it"
     assert "Number of moves to give: 8, or fewer if fewer are left." in asked[0].system
     assert "one step" not in asked[0].system
-    assert [each.user.splitlines()[-1] for each in asked] == [f"Moves left: {left}" for left in range(task.steps(), 0, -1)]
+    assert [each.user.splitlines()[-1] for each in asked] == [
+        f"Moves left: {left}" for left in range(task.steps(), 0, -1)
+    ]
 
 
 @by_puzzle

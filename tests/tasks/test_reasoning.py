@@ -10,10 +10,25 @@ import pytest
 from pydantic import ValidationError
 
 from microagents.tasks.code import Code
-from microagents.tasks.reasoning import Exact, Gsm8k, Letter, Math, MultiHop, MultipleChoice, PublicQuestion, ShortAnswer
+from microagents.tasks.reasoning import (
+    Exact,
+    Gsm8k,
+    Letter,
+    Math,
+    MultiHop,
+    MultipleChoice,
+    PublicQuestion,
+    ShortAnswer,
+)
 
 EXAMPLES = Path(__file__).parents[2] / "docs" / "examples" / "questions"
-FORMATS: dict[str, type[Any]] = {"gsm8k": Gsm8k, "math": Math, "multiple-choice": MultipleChoice, "multi-hop": MultiHop, "code": Code}
+FORMATS: dict[str, type[Any]] = {
+    "gsm8k": Gsm8k,
+    "math": Math,
+    "multiple-choice": MultipleChoice,
+    "multi-hop": MultiHop,
+    "code": Code,
+}
 
 
 @pytest.mark.parametrize("name", FORMATS)
@@ -44,7 +59,13 @@ def test_an_answer_that_cannot_be_read_is_flagged_wrong_and_equal_to_no_other() 
 
 
 @pytest.mark.parametrize(
-    "task", [Gsm8k(question="?!"), Math(problem="?!"), MultipleChoice(question="?!", choices=("a", "b")), MultiHop(question="?!")]
+    "task",
+    [
+        Gsm8k(question="?!"),
+        Math(problem="?!"),
+        MultipleChoice(question="?!", choices=("a", "b")),
+        MultiHop(question="?!"),
+    ],
 )
 def test_a_line_without_an_answer_is_not_scored(task: PublicQuestion[Any]) -> None:
     reply = (
@@ -64,7 +85,13 @@ def test_a_line_without_an_answer_is_not_scored(task: PublicQuestion[Any]) -> No
         {"question": "Which?", "choices": ["x", "y", "z"], "answer": 1},
         {"question": "Which?", "choices": ["x", "y", "z"], "answer": "B"},
         {"question": "Which?", "choices": {"text": ["x", "y", "z"], "label": ["A", "B", "C"]}, "answerKey": "B"},
-        {"question": {"stem": "Which?", "choices": [{"text": each, "label": str(n)} for n, each in enumerate("xyz", 1)]}, "answerKey": "2"},
+        {
+            "question": {
+                "stem": "Which?",
+                "choices": [{"text": each, "label": str(n)} for n, each in enumerate("xyz", 1)],
+            },
+            "answerKey": "2",
+        },
     ],
     ids=["index", "label", "arc", "stem"],
 )
@@ -80,7 +107,11 @@ def test_every_form_of_choices_has_one_right_label(line: dict[str, Any]) -> None
     "line",
     [
         {"question": "Where?", "answer": "the Old Mill", "context": [["Mills", ["One is old.", " One is new."]]]},
-        {"question": "Where?", "answer": "the Old Mill", "context": {"title": ["Mills"], "sentences": [["One is old.", " One is new."]]}},
+        {
+            "question": "Where?",
+            "answer": "the Old Mill",
+            "context": {"title": ["Mills"], "sentences": [["One is old.", " One is new."]]},
+        },
         {"input": "Where?", "answers": ["the Old Mill"], "context": "Mills\nOne is old. One is new."},
     ],
     ids=["hotpotqa", "columns", "longbench"],

@@ -41,8 +41,12 @@ def walked(task: Relay) -> list[Done]:
 
 def test_the_experts_of_a_relay_lead_to_its_right_result() -> None:
     done = walked(TASK)
-    assert [each.result for each in done] == [f"r{number} = {result}" for number, result in enumerate(TASK.right_results(), 1)]
-    whole = TASK.expert(prompt_of("", ToAssemble(problem=TASK.statement(), plan=TASK.steps, recent=tuple(done[-1:]))), Total)
+    assert [each.result for each in done] == [
+        f"r{number} = {result}" for number, result in enumerate(TASK.right_results(), 1)
+    ]
+    whole = TASK.expert(
+        prompt_of("", ToAssemble(problem=TASK.statement(), plan=TASK.steps, recent=tuple(done[-1:]))), Total
+    )
     direct = TASK.expert(prompt_of("", ToSolve(problem=TASK.statement())), Total)
     assert whole == direct == Total(total=TASK.right_results()[-1])
     assert TASK.correct(Total(total=TASK.right_results()[-1])) is True
@@ -72,7 +76,10 @@ def test_a_step_whose_fact_is_nowhere_is_unsure_and_a_check_finds_a_guess() -> N
 
 def test_mistakes_are_other_replies() -> None:
     work = prompt_of("", ToWork(problem=TASK.statement(), plan=TASK.steps, number=1, step=TASK.steps[0]))
-    cases: list[tuple[Prompt, type[Reply]]] = [(work, StepResult), (prompt_of("", ToPlan(problem=TASK.statement())), Steps)]
+    cases: list[tuple[Prompt, type[Reply]]] = [
+        (work, StepResult),
+        (prompt_of("", ToPlan(problem=TASK.statement())), Steps),
+    ]
     for prompt, kind in cases:
         right = TASK.expert(prompt, kind)
         assert TASK.mistake(prompt, right, Random(2)).vote() != right.vote()
@@ -87,7 +94,8 @@ def test_a_goal_with_a_checklist_is_judged_by_the_checks_that_code_can_make() ->
 
 
 @pytest.mark.parametrize(
-    ("options", "said"), [({"goal": " "}, "goal is blank"), ({"goal": "x", "checklist": "- check: nice"}, "no check 'nice'")]
+    ("options", "said"),
+    [({"goal": " "}, "goal is blank"), ({"goal": "x", "checklist": "- check: nice"}, "no check 'nice'")],
 )
 def test_a_goal_that_says_nothing_is_refused(options: dict[str, str], said: str) -> None:
     with pytest.raises(ValidationError, match=said):

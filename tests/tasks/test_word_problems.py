@@ -53,13 +53,18 @@ def test_each_contraction_keeps_the_answer_and_takes_a_layer_away(task: WordProb
 
 
 def test_what_is_known_goes_into_the_contraction_even_if_it_is_wrong() -> None:
-    question = "Ana has 3 coins. Bo has 2 more coins than Ana. Cy has twice as many coins as Bo. How many coins does Cy have?"
+    question = (
+        "Ana has 3 coins. Bo has 2 more coins than Ana. Cy has twice as many coins as Bo. How many coins does Cy have?"
+    )
     graph = graph_of(TASKS[0], question)
     wrong = TASKS[0].mistake(prompt_of("", ToTrace(problem=question, reasoning="")), graph, Random(1))
     assert isinstance(wrong, Subquestions)
     contracted = expert(TASKS[0], to_contract(question, wrong, guided=True), Contraction).question
     assert wrong.nodes[0].answer != "5"
-    assert contracted == f"Bo has {wrong.nodes[0].answer} coins. Cy has twice as many coins as Bo. How many coins does Cy have?"
+    assert (
+        contracted
+        == f"Bo has {wrong.nodes[0].answer} coins. Cy has twice as many coins as Bo. How many coins does Cy have?"
+    )
 
 
 @pytest.mark.parametrize("task", TASKS[:20])
@@ -67,7 +72,9 @@ def test_a_mistake_changes_the_answer(task: WordProblem) -> None:
     question = task.statement()
     contract = to_contract(question, graph_of(task, question), guided=True)
     for seed in range(20):
-        way = task.mistake(prompt_of("", ToSolve(problem=question)), expert(task, ToSolve(problem=question), Way), Random(seed))
+        way = task.mistake(
+            prompt_of("", ToSolve(problem=question)), expert(task, ToSolve(problem=question), Way), Random(seed)
+        )
         assert isinstance(way, Way)
         assert not task.correct(way.answer)
         right = expert(task, contract, Contraction)

@@ -197,7 +197,8 @@ def test_a_text_is_right_if_all_is_met_and_unknown_if_a_program_is_missing(monke
 def test_a_segment_whose_backslashes_were_not_doubled_is_flagged() -> None:
     task = Writing(brief="A text.")
     (broken, right) = (
-        Segment(justify="", text=text, status="ongoing", mode="continue") for text in ("\begin{frame}", "\\begin{frame}\r\n\t1")
+        Segment(justify="", text=text, status="ongoing", mode="continue")
+        for text in ("\begin{frame}", "\\begin{frame}\r\n\t1")
     )
     assert task.flag(broken) == BAD_CHARACTER
     assert task.flag(right) is None

@@ -84,7 +84,9 @@ class TravelConductor(Conductor[Journey, "Travel"]):
     async def conduct(self, work: Work[Journey, Travel]) -> object:
         number = 1
         for stop in range(STOPS):
-            rate = await work.once(self._come_to(f"{stop}/rate"), RateOf(currency="USD" + self.remark.get(f"{stop}/rate", "")))
+            rate = await work.once(
+                self._come_to(f"{stop}/rate"), RateOf(currency="USD" + self.remark.get(f"{stop}/rate", ""))
+            )
             drafts = await work.sample(self._come_to(f"{stop}/draft"), self._prompt(f"{stop}/draft", number), Plan, n=2)
             number += sum(draft.number for draft in drafts)
             asked = self._prompt(f"{stop}/choice", number)
@@ -236,7 +238,9 @@ def test_another_question_at_a_decided_place_is_refused(place: str, seller: Sell
 
 
 @pytest.mark.parametrize("place", ["0/rate", "1/draft", "2/choice"])
-def test_another_question_at_a_decided_place_may_be_accepted_and_is_answered_as_before(place: str, seller: Seller) -> None:
+def test_another_question_at_a_decided_place_may_be_accepted_and_is_answered_as_before(
+    place: str, seller: Seller
+) -> None:
     undisturbed = travel(runs_dir=None)
     break_at("3/rate")
     seller.sold()
@@ -289,7 +293,9 @@ class AtStops(Strategy):
 @pytest.mark.parametrize("call", ["elect", "sample", "once", "propose"])
 def test_a_path_has_one_question(call: Literal["elect", "sample", "once", "propose"]) -> None:
     options: dict[str, Any] = {"models": "sim:perfect", "strategy": AtStops(), "runs_dir": None}
-    with pytest.raises(InvalidDefinition, match=r"^the path 'stop' names two questions; make it unique, such as stop/3$"):
+    with pytest.raises(
+        InvalidDefinition, match=r"^the path 'stop' names two questions; make it unique, such as stop/3$"
+    ):
         run_sync(Stops(places=(("stop", 1), ("other", 1), ("stop", 2)), call=call), **options)
     assert run_sync(Stops(places=(("stop", 1), ("stop", 1)), call=call), **options).outcome == "completed"
 

@@ -72,7 +72,9 @@ def command(
     ] = [],  # noqa: B006
     set_: Annotated[
         list[str],
-        typer.Option("-s", "--set", metavar="NAME=VALUE", help="Option of all strategies that have one of this name. Repeatable."),
+        typer.Option(
+            "-s", "--set", metavar="NAME=VALUE", help="Option of all strategies that have one of this name. Repeatable."
+        ),
     ] = [],  # noqa: B006
     k: Annotated[
         list[int],
@@ -86,11 +88,14 @@ def command(
     repeat: Annotated[
         int | None,
         typer.Option(
-            metavar="N", envvar="MICROAGENTS_REPEAT", help=f"Number of inputs of each row. [default: {DEFAULT_REPEAT}, or all of --inputs]"
+            metavar="N",
+            envvar="MICROAGENTS_REPEAT",
+            help=f"Number of inputs of each row. [default: {DEFAULT_REPEAT}, or all of --inputs]",
         ),
     ] = None,
     trials: Annotated[
-        int, typer.Option(metavar="N", min=1, help="Number of times that each input is done; the table tells pass^k then.")
+        int,
+        typer.Option(metavar="N", min=1, help="Number of times that each input is done; the table tells pass^k then."),
     ] = 1,
     inputs: InputsFile = None,
     model: ModelSpecs = [],  # noqa: B006
@@ -98,10 +103,17 @@ def command(
     runs_dir: RunsDir = RUNS,
     run_id: Annotated[
         str | None,
-        typer.Option(metavar="NAME", envvar="MICROAGENTS_RUN_ID", help="Prefix of the names of the rows' runs. [default: compare-...]"),
+        typer.Option(
+            metavar="NAME",
+            envvar="MICROAGENTS_RUN_ID",
+            help="Prefix of the names of the rows' runs. [default: compare-...]",
+        ),
     ] = None,
     svg: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Draw the rates over the tokens of an input into this file. Needs matplotlib.")
+        Path | None,
+        typer.Option(
+            metavar="FILE", help="Draw the rates over the tokens of an input into this file. Needs matplotlib."
+        ),
     ] = None,
     as_json: AsJson = False,
     yes: Yes = False,
@@ -163,7 +175,9 @@ def _report(comparison: Comparison) -> Iterator[str]:
         yield from table([HEADERS, *(_cells(row) for row in comparison.rows)], to_the_left=TEXT_COLUMNS)
         yield ""
     if are_simulated(specs_in(comparison.models)):
-        yield from wrapped("simulated: no real model was asked; costs are what the real one would have cost at list prices")
+        yield from wrapped(
+            "simulated: no real model was asked; costs are what the real one would have cost at list prices"
+        )
     if any(row.solved is None for row in comparison.rows):
         yield from wrapped(
             "?: a decision was wrong, or code cannot tell; give the result a field `correct` or `solved` to count the right results, "
@@ -171,7 +185,9 @@ def _report(comparison: Comparison) -> Iterator[str]:
         )
     for row in comparison.rows:
         if row.pass_k:
-            shown = ", ".join(f"pass^{each.k} {each.chance:.1%} ({each.low:.1%} to {each.high:.1%})" for each in row.pass_k)
+            shown = ", ".join(
+                f"pass^{each.k} {each.chance:.1%} ({each.low:.1%} to {each.high:.1%})" for each in row.pass_k
+            )
             yield from wrapped(f"{_named(row)}{'' if row.k is None else f' k={row.k}'}: {shown}")
     if f1s := [f"{_named(row)} {row.f1:.3f}" for row in comparison.rows if row.f1 is not None]:
         yield from wrapped(f"mean F1 of the answers: {', '.join(f1s)}")

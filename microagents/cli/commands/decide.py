@@ -17,7 +17,8 @@ def command(
     path: Annotated[
         str,
         typer.Argument(
-            metavar="PATH", help="Path of what is undecided, such as 0/step/17; `show` names it. step/17 will do if one waits there."
+            metavar="PATH",
+            help="Path of what is undecided, such as 0/step/17; `show` names it. step/17 will do if one waits there.",
         ),
     ],
     value: Annotated[

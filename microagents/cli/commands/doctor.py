@@ -13,7 +13,9 @@ from microagents.cli.views.tables import table
 
 
 def command(
-    model: Annotated[list[str], model_option("Model that will be asked, as provider:model[@key=value,...]. Repeatable.")] = [],  # noqa: B006 - typer copies it
+    model: Annotated[
+        list[str], model_option("Model that will be asked, as provider:model[@key=value,...]. Repeatable.")
+    ] = [],  # noqa: B006 - typer copies it
     runtime: Annotated[str, typer.Option(metavar="NAME", help="Where roles will run: local or ray.")] = "local",
     runs_dir: RunsDir = RUNS,
     as_json: AsJson = False,
@@ -28,6 +30,8 @@ def command(
     if as_json:
         typer.echo(json_text(findings))
     else:
-        for line in table([[each.state, each.subject, " ".join(each.said.split())] for each in findings], to_the_left=(0, 1, 2)):
+        for line in table(
+            [[each.state, each.subject, " ".join(each.said.split())] for each in findings], to_the_left=(0, 1, 2)
+        ):
             typer.echo(line)
     raise typer.Exit(EXIT_CODES["failed" if any(each.state == "missing" for each in findings) else "completed"])

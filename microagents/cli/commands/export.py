@@ -30,13 +30,19 @@ def command(
     run: RunName,
     form: Annotated[
         Format | None,
-        typer.Option("--format", help="parquet needs pyarrow and --output. [default: that of the ending of --output, else jsonl]"),
+        typer.Option(
+            "--format", help="parquet needs pyarrow and --output. [default: that of the ending of --output, else jsonl]"
+        ),
     ] = None,
     output: Annotated[
-        Path | None, typer.Option("--output", metavar="FILE", help="File to write; an existing one is kept. [default: stdout]")
+        Path | None,
+        typer.Option("--output", metavar="FILE", help="File to write; an existing one is kept. [default: stdout]"),
     ] = None,
     actions: Annotated[
-        bool, typer.Option("--actions", help="Of an agent, write its calls instead: votes, effect, key, outcome and observation.")
+        bool,
+        typer.Option(
+            "--actions", help="Of an agent, write its calls instead: votes, effect, key, outcome and observation."
+        ),
     ] = False,
     runs_dir: RunsDir = RUNS,
 ) -> None:
@@ -49,7 +55,9 @@ def command(
     form = form or _form_of(output)
     if form == "parquet":
         if find_spec("pyarrow") is None:
-            raise InvalidUsage("parquet needs pyarrow, which is not installed: pip install pyarrow; or write --format jsonl")
+            raise InvalidUsage(
+                "parquet needs pyarrow, which is not installed: pip install pyarrow; or write --format jsonl"
+            )
         if output is None:
             raise InvalidUsage("parquet is not written to stdout; name a file with --output")
     with reader_of(runs_dir, run) as reader:
@@ -63,7 +71,7 @@ def command(
 
 
 def _form_of(output: Path | None) -> Format:
-    """The format that the ending of a file names; jsonl for any other."""
+    """Return the format that the ending of a file names; jsonl for any other."""
     named = "jsonl" if output is None else output.suffix.removeprefix(".")
     return next((form for form in get_args(Format) if form == named), "jsonl")
 
@@ -97,7 +105,9 @@ def _write(rows: Iterable[Struct], kind: type[Struct], form: Format, stream: IO[
 def _flat(row: Struct) -> dict[str, Any]:
     values = {name: getattr(row, name) for name in row.__struct_fields__}
     nested = {
-        name: json_text(each) for name, each in values.items() if isinstance(each, dict | list) or (name == "value" and each is not None)
+        name: json_text(each)
+        for name, each in values.items()
+        if isinstance(each, dict | list) or (name == "value" and each is not None)
     }
     return {**values, **nested}
 

@@ -39,7 +39,10 @@ def command(
     quoted = shlex.quote(str(task))
     rows = [
         (f"microagents run {quoted}", "on the simulated model: no key needed"),
-        (f"pytest {shlex.quote(str(test))}", "the same as a test" + ("" if find_spec("pytest") else "; first: pip install pytest")),
+        (
+            f"pytest {shlex.quote(str(test))}",
+            "the same as a test" + ("" if find_spec("pytest") else "; first: pip install pytest"),
+        ),
         (f"microagents run {quoted} --help", "the options of the task, and all others"),
         (f"microagents step {quoted} --model openai:gpt-6-luna", "one step by a real model, with $OPENAI_API_KEY"),
     ]
@@ -55,7 +58,9 @@ def _folder_and_name(place: str) -> tuple[Path, str]:
         path /= NAME
     name = path.name.removesuffix(".py").replace("-", "_")
     if not name.isidentifier() or keyword.iskeyword(name):
-        raise InvalidUsage(f"{path.name!r} is no name for a task's file; give letters, digits and underscores, such as {NAME}")
+        raise InvalidUsage(
+            f"{path.name!r} is no name for a task's file; give letters, digits and underscores, such as {NAME}"
+        )
     if not (path.parent / f"{name}.py").exists() and find_spec(name) is not None:
         raise InvalidUsage(f"{name!r} is the name of a module that Python has already; give the task another name")
     return path.parent, name
@@ -69,7 +74,9 @@ def _class_name(name: str) -> str:
 def _write(folder: Path, templates: dict[Path, Template], names: dict[str, str]) -> None:
     """Write all files, or none where one exists."""
     if existing := [str(path) for path in templates if os.path.lexists(path)]:
-        raise InvalidUsage(f"{' and '.join(existing)} exist already; nothing was written; give another name: microagents init NAME")
+        raise InvalidUsage(
+            f"{' and '.join(existing)} exist already; nothing was written; give another name: microagents init NAME"
+        )
     try:
         folder.mkdir(parents=True, exist_ok=True)
         for path, template in templates.items():

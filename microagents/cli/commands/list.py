@@ -27,13 +27,18 @@ def command(runs_dir: RunsDir = RUNS, as_json: AsJson = False) -> None:
     """
     rows = list(runs_in(runs_dir))
     if as_json:
-        found = [{"run_id": name, "error": str(row)} if isinstance(row, InvalidUsage) else row.as_json() for name, row in rows]
+        found = [
+            {"run_id": name, "error": str(row)} if isinstance(row, InvalidUsage) else row.as_json()
+            for name, row in rows
+        ]
         typer.echo(json_text(found))
         return
     if not rows:
         typer.echo(f"there is no run in {str(runs_dir)!r}")
     cells = [[name, str(row)] if isinstance(row, InvalidUsage) else [name, *_cells(row)] for name, row in rows]
-    for line in _lines([[printable(" ".join(cell.split())) for cell in row] for row in cells], columns_of_stdout(sys.maxsize)):
+    for line in _lines(
+        [[printable(" ".join(cell.split())) for cell in row] for row in cells], columns_of_stdout(sys.maxsize)
+    ):
         typer.echo(line)
 
 
@@ -55,7 +60,9 @@ def _lines(rows: Sequence[Sequence[str]], columns: int) -> Iterator[str]:
     widths[0] = max((len(row[0]) for row in rows), default=0)
     if sum(widths) + len(GAP) * (len(widths) - 1) <= columns:
         for row in rows:
-            yield GAP.join(f"{cell:<{width}}" for cell, width in zip(row, [*widths, *[0] * len(row)], strict=False)).rstrip()
+            yield GAP.join(
+                f"{cell:<{width}}" for cell, width in zip(row, [*widths, *[0] * len(row)], strict=False)
+            ).rstrip()
         return
     for row in rows:
         yield from wrapped_cells(filter(None, row), columns, gap=GAP, indent=INDENT)

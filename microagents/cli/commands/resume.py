@@ -7,15 +7,31 @@ from typing import Annotated, Any
 
 import typer
 
-from microagents.cli.options import RUNS, AcceptChange, AsJson, AsStream, RunName, RunsDir, Yes, check_stream, fitting, with_settings
+from microagents.cli.detaching import Detach, begin_detached
+from microagents.cli.options import (
+    RUNS,
+    AcceptChange,
+    AsJson,
+    AsStream,
+    RunName,
+    RunsDir,
+    Yes,
+    check_stream,
+    fitting,
+    with_settings,
+)
 from microagents.cli.watching import Watched, answered_in_terminal, kept_in, run_in_terminal, show_and_exit
 from microagents.errors import InvalidUsage
-from microagents.journal.reading import reader_of
+from microagents.journal.interventions import forget_unsettled as forget
+from microagents.journal.reading import journal_of, reader_of
 from microagents.runs.driver.begin import resume
 from microagents.runs.plan import settings_of
 from microagents.words.prices import specs_in
+from microagents.words.summary import printable
 
-OfExperiment = Annotated[list[str], typer.Option("-o", "--option", "--strategy", "-s", "--set", "--model", "-k", "--seed", hidden=True)]
+OfExperiment = Annotated[
+    list[str], typer.Option("-o", "--option", "--strategy", "-s", "--set", "--model", "-k", "--seed", hidden=True)
+]
 """Options of `run` that people give `resume`, too. They are refused with what to write."""
 
 
@@ -28,14 +44,24 @@ def command(
     only: Annotated[
         list[int],
         typer.Option(
-            "--input", metavar="N", help="Do only this one of many inputs, counted from 0. Repeatable. [default: all not completed]"
+            "--input",
+            metavar="N",
+            help="Do only this one of many inputs, counted from 0. Repeatable. [default: all not completed]",
         ),
     ] = [],  # noqa: B006
     accept_change: AcceptChange = [],  # noqa: B006 - typer copies it
+    forget_unsettled: Annotated[
+        bool,
+        typer.Option(
+            "--forget-unsettled",
+            help="Count no calls against the limits any more that were lost, or got no reply: you know what was billed.",
+        ),
+    ] = False,
     of_experiment: OfExperiment = [],  # noqa: B006
     stream: AsStream = False,
     as_json: AsJson = False,
     yes: Yes = False,
+    detach: Detach = False,
     short: dict[str, Any],
     changed: dict[str, Any],
 ) -> None:
@@ -54,6 +80,12 @@ def command(
         options_of_strategy = fitting(context, short, experiment.recipe.strategy_options.__contains__)
         watched = Watched(run, experiment.unit, specs_in(settings_of(experiment).models), kept_in(run, runs_dir))
 
+    if detach:
+        begin_detached(run, runs_dir)
+    if forget_unsettled:
+        forgotten = forget(journal_of(runs_dir, run))
+        said = "nothing of this run is unsettled" if forgotten is None else f"no longer counted: {forgotten}"
+        typer.echo(printable(said), err=True)
     result = run_in_terminal(
         watched,
         lambda control, _: resume(

@@ -6,6 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
+from microagents.cli.detaching import Detach, begin_detached
 from microagents.cli.inputs import given_by
 from microagents.cli.options import (
     RUNS,
@@ -30,6 +31,7 @@ from microagents.cli.options import (
     with_tools,
 )
 from microagents.cli.watching import Watched, answered_in_terminal, kept_in, run_in_terminal, show_and_exit
+from microagents.errors import InvalidUsage
 from microagents.runs.driver.begin import new_run_id, run
 from microagents.words.prices import specs_in
 
@@ -49,17 +51,23 @@ def command(
     run_id: Annotated[
         str | None,
         typer.Option(
-            metavar="ID", envvar="MICROAGENTS_RUN_ID", help="Name of the run. An existing run is continued. [default: a new name]"
+            metavar="ID",
+            envvar="MICROAGENTS_RUN_ID",
+            help="Name of the run. An existing run is continued. [default: a new name]",
         ),
     ] = None,
     no_journal: Annotated[
-        bool, typer.Option("--no-journal", envvar="MICROAGENTS_NO_JOURNAL", help="Keep no journal: the run cannot be resumed.")
+        bool,
+        typer.Option(
+            "--no-journal", envvar="MICROAGENTS_NO_JOURNAL", help="Keep no journal: the run cannot be resumed."
+        ),
     ] = False,
     accept_change: AcceptChange = [],  # noqa: B006
     inputs: InputsFile = None,
     stream: AsStream = False,
     as_json: AsJson = False,
     yes: Yes = False,
+    detach: Detach = False,
     config: Config = None,  # noqa: ARG001 - read by `Command`
     short: dict[str, Any],
     changed: dict[str, Any],
@@ -75,6 +83,12 @@ def command(
     given = given_by(task, with_tools(option, tool), inputs)
     chosen = strategy_named(context, strategy, set_, short, given.first)
     named = new_run_id(given.first) if run_id is None else run_id
+    if detach:
+        if no_journal or inputs == "-":
+            raise InvalidUsage(
+                "--detach needs a journal to be found again, and inputs from a file: leave --no-journal and `--inputs -` out"
+            )
+        begin_detached(named, runs_dir)
 
     with given.name_lines():
         kept = "" if no_journal else kept_in(named, runs_dir)

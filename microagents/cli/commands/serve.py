@@ -31,7 +31,10 @@ def command(
     *,
     option: Options = [],  # noqa: B006 - typer copies it
     model: Annotated[
-        str, typer.Option("--model", metavar="SPEC", envvar="MICROAGENTS_MODEL", help="Model, as provider:model[@key=value,...].")
+        str,
+        typer.Option(
+            "--model", metavar="SPEC", envvar="MICROAGENTS_MODEL", help="Model, as provider:model[@key=value,...]."
+        ),
     ] = DEFAULT_MODEL,
     seed: Seed = 0,
     fault: Annotated[
@@ -42,12 +45,22 @@ def command(
             help="Let a share of the requests fail, as in 429:0.05. Kinds are 400 to 599, reset, hang, garbage. Repeatable.",
         ),
     ] = [],  # noqa: B006
-    latency: Annotated[float, typer.Option(metavar="S", min=0, help="Seconds before each reply, on top of the model's own.")] = 0.0,
-    host: Annotated[str, typer.Option(metavar="HOST", help="Address to listen on. Others than loopback need --token-env.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option(metavar="N", min=0, max=MAX_PORT, help="Port to listen on; 0 takes a free one.")] = SERVE_PORT,
+    latency: Annotated[
+        float, typer.Option(metavar="S", min=0, help="Seconds before each reply, on top of the model's own.")
+    ] = 0.0,
+    host: Annotated[
+        str, typer.Option(metavar="HOST", help="Address to listen on. Others than loopback need --token-env.")
+    ] = "127.0.0.1",
+    port: Annotated[
+        int, typer.Option(metavar="N", min=0, max=MAX_PORT, help="Port to listen on; 0 takes a free one.")
+    ] = SERVE_PORT,
     token_env: Annotated[
         str | None,
-        typer.Option("--token-env", metavar="NAME", help="Environment variable with a token that requests must have as their key."),
+        typer.Option(
+            "--token-env",
+            metavar="NAME",
+            help="Environment variable with a token that requests must have as their key.",
+        ),
     ] = None,
     as_json: AsJson = False,
     config: Config = None,  # noqa: ARG001 - read by `Command`
@@ -61,7 +74,9 @@ def command(
     from microagents.serving.faults import Fault  # noqa: PLC0415
 
     if task is None and model.startswith("sim:"):
-        raise InvalidUsage(f"a simulated model answers the questions of one task; name it: microagents serve hanoi --model {model}")
+        raise InvalidUsage(
+            f"a simulated model answers the questions of one task; name it: microagents serve hanoi --model {model}"
+        )
     if task is None and option:
         raise InvalidUsage("-o gives options of a task, and no task is named")
     given = {
@@ -94,7 +109,13 @@ async def _serve(given: dict[str, Any], *, as_json: bool) -> None:
         asyncio.get_running_loop().add_signal_handler(number, ended.set)
     async with serving(Endpoint(**given)) as served:
         if as_json:
-            line = {"model": given["model"], "url": served.url, "openai": f"{served.url}/v1", "anthropic": served.url, "pid": os.getpid()}
+            line = {
+                "model": given["model"],
+                "url": served.url,
+                "openai": f"{served.url}/v1",
+                "anthropic": served.url,
+                "pid": os.getpid(),
+            }
             print(json.dumps(line), flush=True)  # noqa: T201 - typer.echo does not flush
         else:
             typer.echo(printable(f"serving {given['model']} until Ctrl-C"))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from contextlib import nullcontext, redirect_stdout
 from pathlib import Path
 from typing import Annotated
@@ -16,9 +17,11 @@ from microagents.cli.reporting import FAILURE, json_text
 from microagents.documents.recording import DocumentRecord
 from microagents.errors import InvalidUsage
 from microagents.journal.reading import Reader, reader_of
+from microagents.journal.requests import TakenRequest
 from microagents.problems.step_records import SwarmRecord
 from microagents.problems.tree import ProblemNode, fold
 from microagents.runs.inspection.climbs import Climb, climbs_of
+from microagents.runs.inspection.control import request_text
 from microagents.runs.inspection.decision import inspect_decision
 from microagents.runs.inspection.runs import recorded_result, solution_of
 from microagents.runs.result import Result
@@ -32,10 +35,15 @@ def command(
     run: RunName,
     path: Annotated[
         str | None,
-        typer.Argument(metavar="[PATH]", help="Path of one decision to show in full, such as 0/step/17; `microagents export` lists all."),
+        typer.Argument(
+            metavar="[PATH]",
+            help="Path of one decision to show in full, such as 0/step/17; `microagents export` lists all.",
+        ),
     ] = None,
     runs_dir: RunsDir = RUNS,
-    verify: Annotated[bool, typer.Option("--verify", help="Read every record, and check the recorded totals and digests.")] = False,
+    verify: Annotated[
+        bool, typer.Option("--verify", help="Read every record, and check the recorded totals and digests.")
+    ] = False,
     depth: Annotated[
         int | None,
         typer.Option(
@@ -48,7 +56,12 @@ def command(
     ] = None,
     of_input: Annotated[
         int | None,
-        typer.Option("--input", min=0, metavar="N", help="Show the tree, or the steps that climbed, of this one of many inputs, from 0."),
+        typer.Option(
+            "--input",
+            min=0,
+            metavar="N",
+            help="Show the tree, or the steps that climbed, of this one of many inputs, from 0.",
+        ),
     ] = None,
     as_json: AsJson = False,
 ) -> None:
@@ -60,15 +73,19 @@ def command(
     """
     if path is not None:
         if verify or depth is not None or of_input is not None:
-            raise InvalidUsage("--verify, --depth and --input are about a whole run; leave them out, or the PATH of the decision")
+            raise InvalidUsage(
+                "--verify, --depth and --input are about a whole run; leave them out, or the PATH of the decision"
+            )
         _show_decision(run, path, runs_dir, as_json=as_json)
         return
     with reader_of(runs_dir, run) as reader:
         with redirect_stdout(sys.stderr) if as_json else nullcontext():  # this imports the task's code, which may print
             climbs = _climbs(reader, of_input)
-            tree, note = _tree(reader, of_input, is_wanted=depth is not None or (of_input is not None and climbs is None))
+            tree, note = _tree(
+                reader, of_input, is_wanted=depth is not None or (of_input is not None and climbs is None)
+            )
         result = recorded_result(reader)
-        changes = reader.changes()
+        changes, requests = reader.changes(), reader.requests()
         problems = reader.verify() if verify else []
     if as_json:
         verified = {"verified": not problems} if verify else {}
@@ -78,8 +95,7 @@ def command(
         typer.echo(json_text(result.as_json() | solution | climbed | verified))
     else:
         typer.echo(summary(result, with_text=False))
-        for at, field, before, after in changes:
-            typer.echo(printable(f"changed on purpose at {at}: {field} from {before} to {after}"))
+        _print_interventions(changes, requests)
         if verify and not problems:
             typer.echo("verified: every row was read, and the account and the digests match the rows")
         _print_work(result, tree, depth)
@@ -94,6 +110,13 @@ def command(
     for problem in problems:
         typer.echo(f"microagents: {printable(problem)}; keep the file for inspection, and begin another run", err=True)
     raise typer.Exit(FAILURE if problems else 0)
+
+
+def _print_interventions(changes: Sequence[tuple[str, str, str, str]], requests: Sequence[TakenRequest]) -> None:
+    for at, field, before, after in changes:
+        typer.echo(printable(f"changed on purpose at {at}: {field} from {before} to {after}"))
+    for request in requests:
+        typer.echo(printable(f"asked of the run: {request_text(request)}"))
 
 
 def _print_work(result: Result, tree: Struct | None, depth: int | None) -> None:
@@ -118,7 +141,10 @@ def _print_work(result: Result, tree: Struct | None, depth: int | None) -> None:
 
 
 def _show_decision(run: str, path: str, runs_dir: Path, *, as_json: bool) -> None:
-    with reader_of(runs_dir, run) as reader, redirect_stdout(sys.stderr) if as_json else nullcontext():  # the task's code may print
+    with (
+        reader_of(runs_dir, run) as reader,
+        redirect_stdout(sys.stderr) if as_json else nullcontext(),
+    ):  # the task's code may print
         shown = inspect_decision(reader, path)
     if as_json:
         typer.echo(json_text(shown))
@@ -129,7 +155,7 @@ def _show_decision(run: str, path: str, runs_dir: Path, *, as_json: bool) -> Non
 
 
 def _tree(reader: Reader, of_input: int | None, *, is_wanted: bool) -> tuple[Struct | None, str | None]:
-    """The tree of sub-problems to show, and a note for the user where a tree exists but cannot be shown."""
+    """Return the tree of sub-problems to show, and a note for the user where a tree exists but cannot be shown."""
     experiment = reader.experiment
     if experiment.draws_solution and experiment.listed and of_input is None:
         hint = f"{experiment.inputs:,} inputs; name one to see the work on it: show {experiment.run_id} --input N"
@@ -145,7 +171,7 @@ def _tree(reader: Reader, of_input: int | None, *, is_wanted: bool) -> tuple[Str
 
 
 def _climbs(reader: Reader, of_input: int | None) -> list[Climb] | None:
-    """The steps that climbed a ladder; None in a run without one, and for many inputs of which none is named."""
+    """Return the steps that climbed a ladder; None in a run without one, and for many inputs of which none is named."""
     if reader.experiment.listed and of_input is None:
         return None
     climbs = climbs_of(reader, of_input or 0)

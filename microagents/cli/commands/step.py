@@ -51,12 +51,15 @@ def command(
     seed: Seed = 0,
     step: Annotated[
         int,
-        typer.Option(min=0, metavar="N", help="Number of a chain's step, from 0. The task's oracle does the steps before it."),
+        typer.Option(
+            min=0, metavar="N", help="Number of a chain's step, from 0. The task's oracle does the steps before it."
+        ),
     ] = 0,
     request: Annotated[
         bool,
         typer.Option(
-            "--request", help="Ask no model: print the question as a request to `serve`, for curl and the packages of OpenAI and Anthropic."
+            "--request",
+            help="Ask no model: print the question as a request to `serve`, for curl and the packages of OpenAI and Anthropic.",
         ),
     ] = False,
     as_json: AsJson = False,
@@ -83,7 +86,9 @@ def command(
         typer.echo(json_text(shown))
     else:
         _print(shown)
-    raise typer.Exit(EXIT_CODES["undecided" if shown.outcome in OPEN else "stopped" if shown.outcome == "stopped" else "completed"])
+    raise typer.Exit(
+        EXIT_CODES["undecided" if shown.outcome in OPEN else "stopped" if shown.outcome == "stopped" else "completed"]
+    )
 
 
 def _print(shown: ShownStep) -> None:
@@ -101,7 +106,9 @@ def _print(shown: ShownStep) -> None:
             f"=> {_read(reply)}",
         )
     votes = "\n".join(f"{count} x {json_text(value)}" for value, count in shown.tally) or "no valid reply"
-    checked = {None: "", True: "right by the task's own oracle", False: "WRONG by the task's own oracle"}[shown.leader_correct]
+    checked = {None: "", True: "right by the task's own oracle", False: "WRONG by the task's own oracle"}[
+        shown.leader_correct
+    ]
     ending = shown.outcome + (f", {checked}" if checked else "")
     if shown.outcome in OPEN:
         ending = f"{shown.outcome}: not decided by the vote"

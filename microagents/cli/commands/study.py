@@ -54,23 +54,35 @@ def command(
     ],
     *,
     option: Options = [],  # noqa: B006 - typer copies it
-    model: Annotated[list[str], model_option("Model, as provider:model[@key=value,...]. Repeatable: each is studied on its own.")] = [],  # noqa: B006
+    model: Annotated[
+        list[str], model_option("Model, as provider:model[@key=value,...]. Repeatable: each is studied on its own.")
+    ] = [],  # noqa: B006
     samples: Annotated[
         int,
         typer.Option(
-            metavar="N", envvar="MICROAGENTS_SAMPLES", help="Number of samples of each step; of lookahead also of rollouts from each."
+            metavar="N",
+            envvar="MICROAGENTS_SAMPLES",
+            help="Number of samples of each step; of lookahead also of rollouts from each.",
         ),
     ] = 20,
     horizon: Annotated[
         int | None,
-        typer.Option(metavar="N", envvar="MICROAGENTS_HORIZON", help="Number of steps in a rollout, for lookahead. [default: 8]"),
+        typer.Option(
+            metavar="N", envvar="MICROAGENTS_HORIZON", help="Number of steps in a rollout, for lookahead. [default: 8]"
+        ),
     ] = None,
-    svg: Annotated[Path | None, typer.Option(metavar="FILE", help="Draw the findings into this file. Needs matplotlib.")] = None,
+    svg: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Draw the findings into this file. Needs matplotlib.")
+    ] = None,
     seed: Seed = 0,
     runs_dir: RunsDir = RUNS,
     run_id: Annotated[
         str | None,
-        typer.Option(metavar="NAME", envvar="MICROAGENTS_RUN_ID", help="Prefix of the names of the models' runs. [default: study-...]"),
+        typer.Option(
+            metavar="NAME",
+            envvar="MICROAGENTS_RUN_ID",
+            help="Prefix of the names of the models' runs. [default: study-...]",
+        ),
     ] = None,
     as_json: AsJson = False,
     yes: Yes = False,
@@ -135,7 +147,9 @@ def _report(report: StudyReport) -> Iterator[str]:
     for each in report.models:
         price, flagged = prices_of([each.model])(each.cost_usd), counted(each.flagged, "reply", "replies")
         yield ""
-        yield from wrapped(f"{each.model}: {counted(each.steps, 'step')}, {counted(each.calls, 'call')}, {price}, {flagged} flagged")
+        yield from wrapped(
+            f"{each.model}: {counted(each.steps, 'step')}, {counted(each.calls, 'call')}, {price}, {flagged} flagged"
+        )
         if report.kind == "errors" and each.errors is not None:
             yield from _errors(each.errors)
         if each.lookahead is not None:
@@ -168,24 +182,39 @@ def _errors(found: Errors) -> Iterator[str]:
 
 def _lookahead(found: RolloutAccuracy) -> Iterator[str]:
     hardest = found.hardest
-    at_hardest = [None] * (len(found.positions) + 1) if hardest is None else [hardest.alone, *hardest.ahead, hardest.pooled]
+    at_hardest = (
+        [None] * (len(found.positions) + 1) if hardest is None else [hardest.alone, *hardest.ahead, hardest.pooled]
+    )
     names = ["alone", *[f"+{each.position}" for each in found.positions[1:]], "all positions"]
     given = [*[each.given_first for each in found.positions], None]
     rows = [
-        [name, *_cells(each.accuracy), _cells(first)[0], f"{each.ranked[0]:.1%}" if each.ranked else "-", _cells(tenth)[0]]
+        [
+            name,
+            *_cells(each.accuracy),
+            _cells(first)[0],
+            f"{each.ranked[0]:.1%}" if each.ranked else "-",
+            _cells(tenth)[0],
+        ]
         for name, each, first, tenth in zip(names, [*found.positions, found.pooled], given, at_hardest, strict=True)
     ]
-    yield from table([["position", "right", "95 % interval", "first right", "hardest step", "hardest tenth"], *rows], to_the_left=(0,))
+    yield from table(
+        [["position", "right", "95 % interval", "first right", "hardest step", "hardest tenth"], *rows],
+        to_the_left=(0,),
+    )
     if hardest is not None:
         steps = ", ".join(map(str, hardest.steps[:SHOWN])) + (", ..." if len(hardest.steps) > SHOWN else "")
-        yield from wrapped(f"the hardest tenth by one half of the samples alone, measured by the other half: steps {steps}")
+        yield from wrapped(
+            f"the hardest tenth by one half of the samples alone, measured by the other half: steps {steps}"
+        )
 
 
 def _parts(found: FieldAccuracies) -> Iterator[str]:
     rows = []
     for number, each in enumerate([*found.fields, found.whole]):
         given = ", given those before" if 0 < number < len(found.fields) else ""
-        rows.append([f"{each.name}{given}", *_cells(each.single), *_cells(each.majority), f"{each.errors_per_walk:.2f}"])
+        rows.append(
+            [f"{each.name}{given}", *_cells(each.single), *_cells(each.majority), f"{each.errors_per_walk:.2f}"]
+        )
     head = ["field", "right", "95 % interval", "by majority", "95 % interval", "errors in all steps"]
     yield from table([head, *rows], to_the_left=(0,))
 

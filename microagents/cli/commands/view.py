@@ -19,10 +19,13 @@ from microagents.packages import require_packages
 
 def command(
     run: Annotated[
-        str | None, typer.Argument(metavar="[RUN]", help="Name of the run. [default: a list of all]", autocompletion=complete_run)
+        str | None,
+        typer.Argument(metavar="[RUN]", help="Name of the run. [default: a list of all]", autocompletion=complete_run),
     ] = None,
     runs_dir: RunsDir = RUNS,
-    port: Annotated[int, typer.Option(metavar="N", min=0, max=MAX_PORT, help="Port to listen on; 0 takes a free one.")] = 0,
+    port: Annotated[
+        int, typer.Option(metavar="N", min=0, max=MAX_PORT, help="Port to listen on; 0 takes a free one.")
+    ] = 0,
     no_open: Annotated[bool, typer.Option("--no-open", help="Only print the address.")] = False,
 ) -> None:
     """Show runs in the browser: their steps at a glance, and each decision in full.

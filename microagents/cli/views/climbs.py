@@ -54,5 +54,6 @@ def _facts(climbs: Sequence[Climb]) -> Iterator[str]:
     samples = sum(each.samples for each in climbs)
     yield (
         f"{counted(len(climbs), 'step')} climbed, for {counted(samples, 'sample')} and {money(cost)}; "
-        f"decided for another reply than the one that led its vote: {changed:,}" + (f"; undecided: {undecided:,}" if undecided else "")
+        f"decided for another reply than the one that led its vote: {changed:,}"
+        + (f"; undecided: {undecided:,}" if undecided else "")
     )

@@ -29,23 +29,37 @@ def print_decision(shown: InspectedDecision) -> None:
         if reply.shares:
             text = "\n".join(f"{share:.4f}  {option}" for option, share in reply.shares.items())
         vote = "likeliest" if reply.shares else "vote"
-        parts.add(f"reply {reply.seq}: {_read(reply, shown)}{cost}", text, "" if reply.flag else f"=> {vote} {json_text(reply.vote)}")
-    checked = {None: "", True: ", right by the task's own oracle", False: ", WRONG by the task's own oracle"}[shown.correct]
+        parts.add(
+            f"reply {reply.seq}: {_read(reply, shown)}{cost}",
+            text,
+            "" if reply.flag else f"=> {vote} {json_text(reply.vote)}",
+        )
+    checked = {None: "", True: ", right by the task's own oracle", False: ", WRONG by the task's own oracle"}[
+        shown.correct
+    ]
     settled = "" if shown.settled_by is None else f" (settled by {shown.settled_by})"
     lines = [f"{count} x {json_text(value)}" for value, count in shown.tally] or [
         "no valid reply" if shown.replies else json_text(shown.value)
     ]
     if shown.probability is not None:
-        lines = [f"probability {shown.probability:.4f}, the mean of {len(shown.replies)} orders of the options, and no votes"]
+        lines = [
+            f"probability {shown.probability:.4f}, the mean of {len(shown.replies)} orders of the options, and no votes"
+        ]
     if shown.replies and shown.value is not None and shown.value not in [value for value, _ in shown.tally]:
         lines.append(f"decided for {json_text(shown.value)}")
-    lines.append(f"asked of {', '.join(shown.models)}; the run began at {shown.began_at}{_end(shown)}; a decision has no time of its own")
+    lines.append(
+        f"asked of {', '.join(shown.models)}; the run began at {shown.began_at}{_end(shown)}; a decision has no time of its own"
+    )
     if shown.outcome == "contested":
         lines.append(_left_to(shown))
     if any(reply.text is None and reply.rollout is None and not reply.shares for reply in shown.replies):
-        lines.append("of replies that agree the journal keeps what was read from them; with --keep-texts all it keeps every text")
+        lines.append(
+            "of replies that agree the journal keeps what was read from them; with --keep-texts all it keeps every text"
+        )
     if shown.other_replies:
-        lines.append(f"{shown.other_replies} kept replies are to other questions at this path, asked on wrong guesses or before a change")
+        lines.append(
+            f"{shown.other_replies} kept replies are to other questions at this path, asked on wrong guesses or before a change"
+        )
     is_predicted = any(reply.rollout is not None for reply in shown.replies)
     paid = "predictions, paid as rollouts" if is_predicted else f"samples, {price(shown.cost_usd)}"
     parts.add(f"{shown.outcome}{settled}{checked}; {len(shown.replies)} {paid}", "", "\n".join(lines))

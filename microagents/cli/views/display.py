@@ -125,7 +125,9 @@ def _measured(account: Account) -> tuple[int, int | None]:
 def _done_text(account: Account, unit: str) -> str:
     if account.inputs > 1:
         return f"{account.inputs_done + account.inputs_failed:,}/{account.inputs:,} inputs"
-    if account.total_steps is None and not account.steps:  # the number of steps is unknown: replies show that work is done
+    if (
+        account.total_steps is None and not account.steps
+    ):  # the number of steps is unknown: replies show that work is done
         return f"{account.valid:,} replies"
     return f"{account.steps:,}{'' if account.total_steps is None else f'/{account.total_steps:,}'} {unit}s"
 
@@ -137,7 +139,9 @@ def _pace(task: Task, account: Account, unit: str) -> Iterator[str]:
     if task.speed:
         yield f"{_rate(task.speed, 'input' if is_of_inputs else unit)}"
     left = task.time_remaining
-    yield f"{_duration(task.elapsed or 0)} elapsed" + ("" if left is None or task.total is None else f", {_duration(left)} left")
+    yield f"{_duration(task.elapsed or 0)} elapsed" + (
+        "" if left is None or task.total is None else f", {_duration(left)} left"
+    )
 
 
 def _rate(a_second: float, unit: str) -> str:

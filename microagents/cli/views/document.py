@@ -49,8 +49,14 @@ def draw_document(document: DocumentRecord, depth: int | None = None) -> str:
         lines.append(_line(heads[record.at], record.objective, columns))
         lines += [INDENT + detail for detail in _details(document, record, columns - len(INDENT))]
         if record.depth == depth and record.state == "split":
-            states = Counter(each.state for each in document.subtasks if each.at.startswith(f"{record.at}/") and each.state != "split")
-            lines.append(f"{INDENT}+{states.total()} parts: {', '.join(f'{count} {state}' for state, count in states.items())}")
+            states = Counter(
+                each.state
+                for each in document.subtasks
+                if each.at.startswith(f"{record.at}/") and each.state != "split"
+            )
+            lines.append(
+                f"{INDENT}+{states.total()} parts: {', '.join(f'{count} {state}' for state, count in states.items())}"
+            )
     return joined(lines)
 
 
@@ -86,7 +92,9 @@ def live_lines(document: DocumentRecord, columns: int, rows: int) -> list[str]:
 def short_names(agents: Sequence[str]) -> list[str]:
     """Shorten the names of agents to those without provider and options, where these do not tell them apart."""
     short = [f"{name.partition(' (')[0].partition(':')[2].partition('@')[0] or name}{_copy(name)}" for name in agents]
-    is_clear = len(set(short)) == len(agents) and not any(", " in name for name in agents)  # an agent that draws from a pool has its specs
+    is_clear = len(set(short)) == len(agents) and not any(
+        ", " in name for name in agents
+    )  # an agent that draws from a pool has its specs
     return [one_line(name) for name in (short if is_clear else agents)]
 
 
@@ -172,7 +180,11 @@ def _objections(record: SubtaskRecord, names: Sequence[str], columns: int) -> It
         for number, drafts in enumerate(record.rounds, 1)
         for draft in drafts
     ]
-    found = [(number, draft, against) for number, draft, against in found if against or draft.outcome not in ("open", "passed")]
+    found = [
+        (number, draft, against)
+        for number, draft, against in found
+        if against or draft.outcome not in ("open", "passed")
+    ]
     shown, left = [], MAX_OBJECTIONS
     for each in sorted(found, key=lambda each: (each[1].outcome not in ("open", "passed"), each[0]), reverse=True):
         left -= max(1, len(each[2]))
@@ -193,7 +205,9 @@ def _reason(validation: ValidationRecord) -> str:
 
 def _tail(text: str, columns: int, lines: int) -> list[str]:
     last = text[-columns * lines * 2 :].rstrip("\n")
-    wrapped = [part for line in last.split("\n") for part in (textwrap.wrap(printable(line.expandtabs()), columns) or [""])]
+    wrapped = [
+        part for line in last.split("\n") for part in (textwrap.wrap(printable(line.expandtabs()), columns) or [""])
+    ]
     return wrapped[-lines:]
 
 

@@ -22,7 +22,9 @@ def requests_of(question: Question, url: str) -> dict[str, str]:
     messages = {**named, "max_tokens": sampling.max_output_tokens, "system": asked.system, "messages": [user]}
     return {
         "curl": f"curl {url}/v1/chat/completions -H 'content-type: application/json' -d {shlex.quote(json.dumps(chat))}\n",
-        "openai": _python(f'OpenAI(base_url="{url}/v1", api_key="none")', "chat.completions", chat, "choices[0].message.content"),
+        "openai": _python(
+            f'OpenAI(base_url="{url}/v1", api_key="none")', "chat.completions", chat, "choices[0].message.content"
+        ),
         "anthropic": _python(f'Anthropic(base_url="{url}", api_key="none")', "messages", messages, "content[0].text"),
     }
 
@@ -30,4 +32,6 @@ def requests_of(question: Question, url: str) -> dict[str, str]:
 def _python(client: str, resource: str, arguments: dict[str, Any], text: str) -> str:
     name = client.partition("(")[0]
     written = "".join(f"    {key}={value!r},\n" for key, value in arguments.items())
-    return f"from {name.lower()} import {name}\n\nreply = {client}.{resource}.create(\n{written})\nprint(reply.{text})\n"
+    return (
+        f"from {name.lower()} import {name}\n\nreply = {client}.{resource}.create(\n{written})\nprint(reply.{text})\n"
+    )

@@ -38,4 +38,9 @@ def local_time(at: str) -> str:
 
 def wrapped(text: str) -> list[str]:
     """Split a sentence into lines; on a terminal wrapped at words to its width."""
-    return textwrap.wrap(printable(" ".join(text.split())), columns_of_stdout(sys.maxsize), subsequent_indent="  ", break_long_words=False)
+    return textwrap.wrap(
+        printable(" ".join(text.split())),
+        columns_of_stdout(sys.maxsize),
+        subsequent_indent="  ",
+        break_long_words=False,
+    )

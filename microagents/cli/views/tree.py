@@ -19,7 +19,10 @@ ANSWER_SHARE = 0.5
 """Minimum share of that width for a long answer."""
 MAX_PICKED_COLUMNS = 20
 """Maximum width of an answer that the judge picked in place of that to the question of the line."""
-BRANCHES = ("\N{BOX DRAWINGS LIGHT VERTICAL AND RIGHT}\N{BOX DRAWINGS LIGHT HORIZONTAL} ", "\N{BOX DRAWINGS LIGHT VERTICAL}  ")
+BRANCHES = (
+    "\N{BOX DRAWINGS LIGHT VERTICAL AND RIGHT}\N{BOX DRAWINGS LIGHT HORIZONTAL} ",
+    "\N{BOX DRAWINGS LIGHT VERTICAL}  ",
+)
 LAST_BRANCHES = ("\N{BOX DRAWINGS LIGHT UP AND RIGHT}\N{BOX DRAWINGS LIGHT HORIZONTAL} ", "   ")
 
 
@@ -53,7 +56,9 @@ def _problem_and_answer(node: ProblemNode, columns: int) -> str:
     problem = one_line(node.problem if node.branch is None else f"{_branch_text(node.branch)} {node.problem}")
     if node.answer is None:
         return shorten(problem, columns)
-    answer = shorten(one_line(_answer_text(node.answer)), max(int(columns * ANSWER_SHARE), columns - cell_len(problem) - 4))
+    answer = shorten(
+        one_line(_answer_text(node.answer)), max(int(columns * ANSWER_SHARE), columns - cell_len(problem) - 4)
+    )
     return f"{shorten(problem, columns - cell_len(answer) - 4)} -> {answer}"
 
 

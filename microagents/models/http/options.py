@@ -53,7 +53,7 @@ def other_model(name: str, capabilities: Capabilities) -> str | None:
 
 
 def effort_of(name: str, options: Mapping[str, str], capabilities: Capabilities) -> str | None:
-    """The effort to ask for; None to ask for none.
+    """Return the effort to ask for; None to ask for none.
 
     Raises:
         InvalidUsage: the model lacks it.
@@ -68,7 +68,7 @@ def effort_of(name: str, options: Mapping[str, str], capabilities: Capabilities)
 
 
 def key_in(options: Mapping[str, str], default: str, address: str, *, is_own_address: bool) -> str | None:
-    """The key in the environment; None for none, which only another address than the provider's may take.
+    """Return the key in the environment; None for none, which only another address than the provider's may take.
 
     Raises:
         InvalidUsage: it is missing, or contains characters that no key has.
@@ -78,7 +78,9 @@ def key_in(options: Mapping[str, str], default: str, address: str, *, is_own_add
     if not key and (is_own_address or "api_key_env" in options):
         raise InvalidUsage(f"no key for {address}: set the environment variable {name}")
     if not (key.isascii() and key.isprintable()):
-        raise InvalidUsage(f"the environment variable {name} contains characters that no key has; set it to the key alone")
+        raise InvalidUsage(
+            f"the environment variable {name} contains characters that no key has; set it to the key alone"
+        )
     return key or None
 
 

@@ -52,6 +52,8 @@ from microagents.packages import require_packages
 from microagents.replies.chat import Prompt, Sample, Usage
 
 S = TypeVar("S", bound=Struct)
+SHOWN_BYTES = 200
+"""Bytes of a reply that cannot be read that its error shows."""
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -130,7 +132,7 @@ class HttpModel(Model, ABC):
 
     @classmethod
     def open(cls, spec: ModelSpec, context: Context) -> Self:
-        """The model of a spec.
+        """Return the model of a spec.
 
         Raises:
             InvalidUsage: an option is wrong, or ``json_schema`` does not fit the task.
@@ -176,10 +178,14 @@ class HttpModel(Model, ABC):
         if isinstance(samples, ModelUnavailable):
             raise samples
         spent, self._spent = self._spent, None
-        return samples if spent is None else [structs.replace(samples[0], usage=sum_of(samples[0].usage, spent)), *samples[1:]]
+        return (
+            samples
+            if spent is None
+            else [structs.replace(samples[0], usage=sum_of(samples[0].usage, spent)), *samples[1:]]
+        )
 
     async def listed(self) -> Response | ModelUnavailable:
-        """The provider's list of models, which costs nothing; or why there is none."""
+        """Return the provider's list of models, which costs nothing; or why there is none."""
         sender = self._connect()
         try:
             return await sender.get(self.models_path)
@@ -195,7 +201,7 @@ class HttpModel(Model, ABC):
 
     @property
     def max_in_flight(self) -> int:
-        """The number of connections. A call beyond them waits unsent, so that its timeout does not run."""
+        """Number of connections. A call beyond them waits unsent, so that its timeout does not run."""
         return self._connections
 
     @property
@@ -228,11 +234,11 @@ class HttpModel(Model, ABC):
 
     @abstractmethod
     def _parameters(self, call: Call) -> dict[str, Any]:
-        """The optional parameters of a request by their names in errors, such as ``reasoning.effort``."""
+        """Return the optional parameters of a request by their names in errors, such as ``reasoning.effort``."""
 
     @abstractmethod
     def _content(self, call: Call, parameters: Mapping[str, Any]) -> dict[str, Any]:
-        """The rest of the request: the model and the prompt.
+        """Return the rest of the request: the model and the prompt.
 
         Args:
             call: the call.
@@ -266,10 +272,12 @@ class HttpModel(Model, ABC):
         return key_in(options, self.key_env, self.base_url, is_own_address=self._is_own_address)
 
     def at_most(self, call: Call) -> Most:
-        """The most that a call can use."""
+        """Return the most that a call can use."""
         read = most_tokens(call.prompt)
         written = call.samples * call.max_output_tokens
-        return Most(tokens=read + written, cost_usd=None if self._tariff is None else self._tariff.most_usd(read, written))
+        return Most(
+            tokens=read + written, cost_usd=None if self._tariff is None else self._tariff.most_usd(read, written)
+        )
 
     @classmethod
     def tariff(cls, spec: ModelSpec, prices: Mapping[str, Any]) -> Tariff | None:
@@ -284,7 +292,9 @@ class HttpModel(Model, ABC):
             raise InvalidUsage("price_in and price_out go together: the cost of a call needs both")
         if "price_in" in options:
             return flat_tariff(number_in(options, "price_in"), number_in(options, "price_out"), asked=asked)
-        return tariff_of((f"{spec.provider}:{spec.name}", f"{cls.sdk}:{spec.name}"), cls._address(options), prices, asked=asked)
+        return tariff_of(
+            (f"{spec.provider}:{spec.name}", f"{cls.sdk}:{spec.name}"), cls._address(options), prices, asked=asked
+        )
 
     @classmethod
     def _address(cls, options: Mapping[str, str]) -> str:
@@ -319,7 +329,7 @@ class HttpModel(Model, ABC):
                 return answer
 
     def _accepted(self, call: Call) -> dict[str, Any]:
-        """The optional parameters of a request, without those that the model refuses."""
+        """Return the optional parameters of a request, without those that the model refuses."""
         parameters = self._parameters(call)
         if "temperature" in parameters and not self.capabilities.takes(self.capabilities.temperature, self._effort):
             self._substitutes.refused.setdefault("temperature", None)
@@ -338,22 +348,31 @@ class HttpModel(Model, ABC):
                 samples = self._read_all(response.content, call)
                 if isinstance(samples, ModelUnavailable):
                     message = self._redaction.public(str(samples.args[1]), call.prompt)
-                    return ModelUnavailable(samples.kind, message, response.status_code, None, self._redaction.request_id(response))
+                    return ModelUnavailable(
+                        samples.kind, message, response.status_code, None, self._redaction.request_id(response)
+                    )
                 return [self._redaction.cleaned(each) for each in samples]
             except (msgspec.MsgspecError, ValueError, RecursionError) as error:
-                reason = self._redaction.sanitize(str(error))
+                beginning = response.content[:SHOWN_BYTES].decode("utf-8", "replace")
+                reason = self._redaction.public(f"{error}; it begins {beginning!r}", call.prompt)
         return ModelUnavailable("garbled", reason, response.status_code, None, self._redaction.request_id(response))
 
     def _refusal(self, response: Response, prompt: Prompt) -> ModelUnavailable:
         status = response.status_code
         if response.is_redirect:
-            message = "the server redirects to another address, which is not followed; give the final address as base_url"
+            message = (
+                "the server redirects to another address, which is not followed; give the final address as base_url"
+            )
         else:
             error = decode_error(response.content)
             message, name = self._redaction.public(error.message, prompt), str(error.code or error.type or "")
             if NAME.fullmatch(name):
                 message = self._redaction.sanitize(f"{name}: {message}" if message else name)
-            mended = error.refusal_of_effort(self.name, self.effort_name, self._options.get("effort")) if status == BAD_REQUEST else None
+            mended = (
+                error.refusal_of_effort(self.name, self.effort_name, self._options.get("effort"))
+                if status == BAD_REQUEST
+                else None
+            )
             if status == NOT_FOUND and self._is_own_address:
                 mended = other_model(self.name, self.capabilities)
             message = mended or message
@@ -362,7 +381,7 @@ class HttpModel(Model, ABC):
 
 
 def _nested(parameters: Mapping[str, Any]) -> dict[str, Any]:
-    """The parameters as JSON: ``reasoning.effort`` is the field ``effort`` of the object ``reasoning``."""
+    """Return the parameters as JSON: ``reasoning.effort`` is the field ``effort`` of the object ``reasoning``."""
     body: dict[str, Any] = {}
     for name, value in parameters.items():
         *above, last = name.split(".")

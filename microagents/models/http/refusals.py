@@ -49,7 +49,7 @@ class Redaction:
         return " ".join("".join(char if char.isprintable() else " " for char in text).split())[:MAX_MESSAGE_CHARS]
 
     def request_id(self, response: Response) -> str | None:
-        """The name that the provider gave the request; None for none."""
+        """Return the name that the provider gave the request; None for none."""
         found = response.headers.get("x-request-id") or response.headers.get("request-id")
         return found if found and self.sanitize(found) == found and NAME.fullmatch(found) else None
 
@@ -68,7 +68,7 @@ class Redaction:
 
 
 class Substitutes:
-    """The optional parameters that a model refuses, and those that are sent instead.
+    """Optional parameters that a model refuses, and those that are sent instead.
 
     Args:
         model: name of the model.
@@ -107,9 +107,11 @@ class Substitutes:
 
 
 def retry_after_s(headers: Mapping[str, str]) -> float | None:
-    """The wait that a server asks for, in seconds; None if it asks for none, or for more than a day."""
+    """Return the wait that a server asks for, in seconds; None if it asks for none, or for more than a day."""
     try:
-        wait_s = float(headers["retry-after-ms"]) / 1000 if "retry-after-ms" in headers else float(headers["retry-after"])
+        wait_s = (
+            float(headers["retry-after-ms"]) / 1000 if "retry-after-ms" in headers else float(headers["retry-after"])
+        )
     except (KeyError, ValueError):
         wait_s = _seconds_between(headers.get("retry-after", ""), headers.get("date", ""))
     return wait_s if 0 <= wait_s <= MAX_RETRY_AFTER_S else None
@@ -124,7 +126,7 @@ def _seconds_between(date: str, now: str) -> float:
 
 
 def failure_kind(status: int) -> str:
-    """The kind of a failure, by its status."""
+    """Return the kind of a failure, by its status."""
     match status:
         case 429:
             return "busy"
@@ -134,7 +136,7 @@ def failure_kind(status: int) -> str:
 
 
 class ServerError(Struct):
-    """The explanation of a server that refuses a request."""
+    """Explanation of a server that refuses a request."""
 
     message: str = ""
     type: str | None = None
@@ -154,7 +156,9 @@ class ServerError(Struct):
         """Our own words for the refusal of an effort, which the user can mend; None for any other."""
         if effort is None or not self.names(parameter):
             return None
-        listed = [each for each in re.findall(r"['\"`]([a-z]+)['\"`]", self.message) if each in _EFFORTS and each != effort]
+        listed = [
+            each for each in re.findall(r"['\"`]([a-z]+)['\"`]", self.message) if each in _EFFORTS and each != effort
+        ]
         if not listed and not self.refuses(parameter):
             return None
         return f"{model} takes {f'effort={either(listed)}' if listed else 'no effort'}, not {effort!r}"

@@ -63,7 +63,7 @@ class Client(Protocol):
 
 
 class Sender:
-    """The connections of one event loop to a provider, as many as there are calls: the solver bounds those.
+    """Connections of one event loop to a provider, as many as there are calls: the solver bounds those.
 
     Args:
         base_url: address of the provider.
@@ -79,7 +79,8 @@ class Sender:
         self._session = aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=KEEPALIVE_S, ssl=_tls()),
             cookie_jar=aiohttp.DummyCookieJar(),
-            headers={name: value for name, value in headers.items() if isinstance(value, str)} | {"accept-encoding": ", ".join(_ENCODINGS)},
+            headers={name: value for name, value in headers.items() if isinstance(value, str)}
+            | {"accept-encoding": ", ".join(_ENCODINGS)},
             proxy=None if proxy_bypass(address.netloc) else getproxies().get(address.scheme, getproxies().get("all")),
             timeout=aiohttp.ClientTimeout(),  # none: the caller bounds a call as a whole
         )
@@ -89,7 +90,12 @@ class Sender:
         return await self._send("GET", path, None, {})
 
     async def post(
-        self, path: str, body: dict[str, Any], headers: Mapping[str, str], *, on_line: Callable[[bytes], None] | None = None
+        self,
+        path: str,
+        body: dict[str, Any],
+        headers: Mapping[str, str],
+        *,
+        on_line: Callable[[bytes], None] | None = None,
     ) -> Response | ModelUnavailable:
         """Send one request, and follow no redirect.
 
@@ -110,10 +116,17 @@ class Sender:
         return await self._send("POST", path, data, headers, on_line)
 
     async def _send(
-        self, method: str, path: str, data: bytes | None, headers: Mapping[str, str], on_line: Callable[[bytes], None] | None = None
+        self,
+        method: str,
+        path: str,
+        data: bytes | None,
+        headers: Mapping[str, str],
+        on_line: Callable[[bytes], None] | None = None,
     ) -> Response | ModelUnavailable:
         try:
-            async with self._session.request(method, self._base_url + path, data=data, headers=headers, allow_redirects=False) as response:
+            async with self._session.request(
+                method, self._base_url + path, data=data, headers=headers, allow_redirects=False
+            ) as response:
                 read = Response(status_code=response.status, headers=response.headers, content=b"")
                 if response.headers.get("content-encoding", "identity") not in ("identity", *_ENCODINGS):
                     return ModelUnavailable("garbled", "the reply is encoded as was not asked for")
@@ -131,7 +144,7 @@ class Sender:
 
 
 async def read_bounded(pieces: AsyncIterator[bytes], limit: int) -> bytes:
-    """The first bytes of a body. Its pieces are decompressed one by one, and none exceeds 1 MiB, so a gzip bomb stops here too."""
+    """Return the first bytes of a body. Its pieces are decompressed one by one, and none exceeds 1 MiB, so a gzip bomb stops here too."""
     body = bytearray()
     async for piece in pieces:
         body += piece
@@ -141,7 +154,7 @@ async def read_bounded(pieces: AsyncIterator[bytes], limit: int) -> bytes:
 
 
 async def _in_lines(pieces: AsyncIterator[bytes], on_line: Callable[[bytes], None]) -> AsyncGenerator[bytes]:
-    """The pieces of a body; each line is told as soon as it is whole."""
+    """Yield the pieces of a body; each line is told as soon as it is whole."""
     rest = b""
     async for piece in pieces:
         *lines, rest = (rest + piece).split(b"\n")
@@ -153,12 +166,14 @@ async def _in_lines(pieces: AsyncIterator[bytes], on_line: Callable[[bytes], Non
 
 
 def failure(error: Exception, host: str) -> ModelUnavailable:
-    """The failure of a request, by the type of its first cause. Messages are left out: they may repeat the request."""
+    """Return the failure of a request, by the type of its first cause. Messages are left out: they may repeat the request."""
     chain: list[BaseException] = [error]
     while chain[-1].__cause__ is not None:
         chain.append(chain[-1].__cause__)
     cause = type(chain[-1]).__name__
-    if any(isinstance(each, ConnectionRefusedError | socket.gaierror) or type(each).__name__ in _UNSENT for each in chain):
+    if any(
+        isinstance(each, ConnectionRefusedError | socket.gaierror) or type(each).__name__ in _UNSENT for each in chain
+    ):
         return ModelUnavailable("network", f"no connection to {host}: {cause}")
     if cause in _BROKEN or isinstance(error, OSError):
         return ModelUnavailable("broken", f"the connection to {host} broke: {cause}")
@@ -175,7 +190,13 @@ _UNSENT = (
     "ConnectError",
 )
 """Errors of aiohttp and httpx2 that say that there was no connection."""
-_BROKEN = ("ServerDisconnectedError", "ClientConnectionResetError", "ContentLengthError", "ReadError", "RemoteProtocolError")
+_BROKEN = (
+    "ServerDisconnectedError",
+    "ClientConnectionResetError",
+    "ContentLengthError",
+    "ReadError",
+    "RemoteProtocolError",
+)
 """Errors of aiohttp and httpx2 that say that a response did not arrive as a whole."""
 
 

@@ -22,7 +22,7 @@ _TOO_MANY_CHARS = 8
 
 
 class Counts(Struct, frozen=True, kw_only=True):
-    """The counts of a reply, as its server wrote them: anything may stand there, and a malformed count must not cost a valid reply."""
+    """Counts of a reply, as its server wrote them: anything may stand there, and a malformed count must not cost a valid reply."""
 
     read: Raw
     """Input tokens."""
@@ -80,14 +80,22 @@ class Meter:
 
     def usage(self, counts: Counts) -> Usage:
         """Usage of a reply; a count is None where the provider's is missing or implausible."""
-        input_tokens, output_tokens, reasoning_tokens = _count(counts.read), _count(counts.written), _count(counts.reasoned)
+        input_tokens, output_tokens, reasoning_tokens = (
+            _count(counts.read),
+            _count(counts.written),
+            _count(counts.reasoned),
+        )
         cached_tokens, cache_write_tokens = _count(counts.cached) or 0, _count(counts.cache_written) or 0
         if counts.excludes_cached and input_tokens is not None:
             input_tokens += cached_tokens + cache_write_tokens
         elif cached_tokens + cache_write_tokens > (input_tokens or 0):
             cached_tokens = cache_write_tokens = 0
         has_reasoning = counts.has_reasoning
-        if reasoning_tokens is None or (has_reasoning and not reasoning_tokens) or (output_tokens or 0) < reasoning_tokens:
+        if (
+            reasoning_tokens is None
+            or (has_reasoning and not reasoning_tokens)
+            or (output_tokens or 0) < reasoning_tokens
+        ):
             reasoning_tokens = None if has_reasoning else 0
         usage = Usage(
             input_tokens=input_tokens,
@@ -96,15 +104,23 @@ class Meter:
             cached_tokens=cached_tokens,
             cache_write_tokens=cache_write_tokens,
         )
-        return usage if self._tariff is None else structs.replace(usage, cost_usd=self._tariff.cost_usd(usage, name_or_none(counts.served)))
+        return (
+            usage
+            if self._tariff is None
+            else structs.replace(usage, cost_usd=self._tariff.cost_usd(usage, name_or_none(counts.served)))
+        )
 
     def split(self, usage: Usage, lengths: Sequence[int], served: str | None) -> list[Usage]:
-        """The usage of each of several samples: the prompt in equal parts, the output by the lengths of the texts, in characters.
+        """Return the usage of each of several samples: the prompt in equal parts, the output by the lengths of the texts, in characters.
 
         Some servers count the output of one sample alone. Where the count is too small for all texts, their lengths make it.
         """
         number, written = len(lengths), usage.output_tokens
-        if usage.visible_tokens is not None and written is not None and usage.visible_tokens * _TOO_MANY_CHARS < sum(lengths):
+        if (
+            usage.visible_tokens is not None
+            and written is not None
+            and usage.visible_tokens * _TOO_MANY_CHARS < sum(lengths)
+        ):
             usage = structs.replace(usage, output_tokens=written - usage.visible_tokens + sum(map(_tokens_in, lengths)))
         total_usd = None if self._tariff is None else self._tariff.cost_usd(usage, served)
         unwritten = structs.replace(usage, output_tokens=0)
@@ -133,7 +149,7 @@ class Meter:
         ]
 
     def guessed(self, call: Call, text: str) -> Usage:
-        """The usage of one of several samples that arrives before the provider tells it, by the lengths of the texts."""
+        """Return the usage of one of several samples that arrives before the provider tells it, by the lengths of the texts."""
         read, written = _tokens_in(len(call.prompt.system) + len(call.prompt.user)), _tokens_in(len(text))
         whole = Usage(input_tokens=read, output_tokens=written)
         cost_usd = None
@@ -144,7 +160,7 @@ class Meter:
 
 
 def sum_of(usage: Usage, spent: Usage) -> Usage:
-    """The usage of a reply, and what was spent before it on input."""
+    """Return the usage of a reply, and what was spent before it on input."""
     is_known = usage.cost_usd is not None and spent.cost_usd is not None
     return structs.replace(
         usage,
@@ -156,7 +172,7 @@ def sum_of(usage: Usage, spent: Usage) -> Usage:
 
 
 def what_is_left(usages: Sequence[Usage], owed: Sequence[Usage]) -> Usage:
-    """The sum of usages less what is owed of it already; no count is below 0."""
+    """Return the sum of usages less what is owed of it already; no count is below 0."""
 
     def left(counts: Sequence[float | None], less: Sequence[float | None]) -> float | None:
         known = [count for count in counts if count is not None]

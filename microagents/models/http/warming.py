@@ -14,7 +14,7 @@ MAX_WAIT_S = 5.0
 
 
 class Warming:
-    """The static parts that a call of this process has sent."""
+    """Static parts that a call of this process has sent."""
 
     def __init__(self) -> None:
         self._sent: dict[bytes, asyncio.Event] = {}

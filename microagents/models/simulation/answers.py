@@ -26,7 +26,7 @@ class SimulatedReply(NamedTuple):
 
 
 class Answers:
-    """The right and wrong answers to one prompt, computed once and the same for every sample.
+    """Right and wrong answers to one prompt, computed once and the same for every sample.
 
     Args:
         task: the task.
@@ -44,12 +44,16 @@ class Answers:
         self._task = task
         self._prompt = prompt
         self._reply = reply
-        self._digest = blake2b(f"{prompt.system}\0{prompt.user}".encode("utf-8", "surrogatepass"), digest_size=16, key=key).digest()
+        self._digest = blake2b(
+            f"{prompt.system}\0{prompt.user}".encode("utf-8", "surrogatepass"), digest_size=16, key=key
+        ).digest()
         self._wrong: dict[int, SimulatedReply] = {}
         expert = _class_method(reply, "expert")
         self._is_of_strategy = expert is not None
         if expert is None:
-            self.right = self._answer(called(task.expert, prompt, reply, gives=(reply, LookUp) if task.looks_up else reply))
+            self.right = self._answer(
+                called(task.expert, prompt, reply, gives=(reply, LookUp) if task.looks_up else reply)
+            )
             self.difficulty: float | None = called(task.difficulty, prompt, reply, gives=(float, int, NoneType))
         else:
             self.right = self._answer(called(expert, task, prompt, gives=reply))
@@ -63,7 +67,8 @@ class Answers:
         """
         found = self.right if isinstance(self.right.reply, LookUp) else self._wrong.get(alternative)
         if found is None:
-            found = self._wrong[alternative] = self._answer(self._mistake(Random(self._digest + alternative.to_bytes(4))))  # noqa: S311 - seeded
+            random = Random(self._digest + alternative.to_bytes(4))  # noqa: S311 - seeded
+            found = self._wrong[alternative] = self._answer(self._mistake(random))
         return found
 
     def _mistake(self, rng: Random) -> Reply:

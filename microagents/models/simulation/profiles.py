@@ -66,7 +66,9 @@ def profile_of(spec: ModelSpec) -> Profile:
     if base is None:
         near = get_close_matches(spec.name, PROFILES, n=1)
         hint = f"; did you mean sim:{near[0]}" if near else ""
-        raise InvalidUsage(f"there is no simulated model {spec.name!r}{hint}; there are {', '.join(f'sim:{name}' for name in PROFILES)}")
+        raise InvalidUsage(
+            f"there is no simulated model {spec.name!r}{hint}; there are {', '.join(f'sim:{name}' for name in PROFILES)}"
+        )
     known = {field.name: field.type for field in structs.fields(Profile)}
     given: dict[str, object] = {}
     for name, text in spec.options.items():

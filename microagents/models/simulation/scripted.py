@@ -30,7 +30,7 @@ class ScriptLine(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class ScriptedModel(Model):
-    """The model ``scripted:FILE.jsonl``: one `ScriptLine` per reply. A sample without a line is refused.
+    """Model ``scripted:FILE.jsonl``: one `ScriptLine` per reply. A sample without a line is refused.
 
     Raises:
         InvalidUsage: the script cannot be read.
@@ -62,13 +62,17 @@ class ScriptedModel(Model):
         self.asked.append(place)
         line = self._lines.get(place)
         if line is None:
-            raise ModelUnavailable("refused", f"{self.name} has no reply for sample {place[1]} of {place[0]}; add a line to the script")
+            raise ModelUnavailable(
+                "refused", f"{self.name} has no reply for sample {place[1]} of {place[0]}; add a line to the script"
+            )
         if line.after_s:
             await asyncio.sleep(line.after_s)
         failed = self._failed[place] = self._failed.get(place, 0) + 1
         if failed <= line.fails:
             raise ModelUnavailable("server", "scripted failure", 503, 0.0)
-        return Sample(text=line.text, finish=line.finish, usage=Usage(output_tokens=line.output_tokens), model=self.name)
+        return Sample(
+            text=line.text, finish=line.finish, usage=Usage(output_tokens=line.output_tokens), model=self.name
+        )
 
     async def close(self) -> None:
         """Do nothing: there are no connections."""

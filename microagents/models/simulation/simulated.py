@@ -77,7 +77,9 @@ class Purchases:
     def note(self, what: str, sample: SampleId) -> None:
         """Log that a call was ``sent`` or ``billed``."""
         # One write per line: a killed process leaves no partial lines.
-        os.write(self._file, f"{what} {sample.election.path} {sample.election.question_digest.hex()} {sample.seq}\n".encode())
+        os.write(
+            self._file, f"{what} {sample.election.path} {sample.election.question_digest.hex()} {sample.seq}\n".encode()
+        )
 
     def close(self) -> None:
         """Close the file."""
@@ -85,7 +87,7 @@ class Purchases:
 
 
 class SimulatedModel(Model):
-    """The model ``sim:PROFILE[@field=value,...]``.
+    """Model ``sim:PROFILE[@field=value,...]``.
 
     Args:
         spec: a name of `microagents.models.simulation.profiles.PROFILES`, and fields of `Profile` to change.
@@ -99,7 +101,9 @@ class SimulatedModel(Model):
     def __init__(self, spec: ModelSpec, tasks: Sequence[Task], seed: int) -> None:
         self.name = f"sim:{spec.name}"
         self._samples = samples_per_request(spec.options, MAX_SAMPLES)
-        self.profile = profile_of(structs.replace(spec, options={name: text for name, text in spec.options.items() if name != SEVERAL}))
+        self.profile = profile_of(
+            structs.replace(spec, options={name: text for name, text in spec.options.items() if name != SEVERAL})
+        )
         for task in tasks[:1]:  # all have one class
             if type(task).expert is Task.expert:
                 define = "" if type(task).__module__.startswith("microagents.") else "define the method, or "
@@ -142,7 +146,7 @@ class SimulatedModel(Model):
 
     @property
     def max_samples(self) -> int:
-        """The option ``votes_per_request``."""
+        """Option ``votes_per_request``."""
         return self._samples
 
     @property
@@ -156,7 +160,9 @@ class SimulatedModel(Model):
             self._purchases.note("sent", calls[0].id)
         scope = TaskScope()
         try:
-            started = {scope.start(self._draw(call)): (call, part) for call, part in zip(calls, range(len(calls)), strict=True)}
+            started = {
+                scope.start(self._draw(call)): (call, part) for call, part in zip(calls, range(len(calls)), strict=True)
+            }
             running = list(started)
             while running:
                 await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
@@ -232,7 +238,9 @@ class SimulatedModel(Model):
         key = (prompt.user, prompt.system, reply, of_input)
         found = self._answers.get(key)
         if found is None:
-            found = self._answers[key] = Answers(self._tasks[of_input], prompt, reply, self._key, hard=self.is_hard(prompt))
+            found = self._answers[key] = Answers(
+                self._tasks[of_input], prompt, reply, self._key, hard=self.is_hard(prompt)
+            )
             if len(self._answers) > MAX_CACHED_QUESTIONS:
                 self._answers.popitem(last=False)
         return found
@@ -358,7 +366,9 @@ class _Chance:
     def __init__(self, key: bytes, call: Call) -> None:
         election = call.id.election
         again = f"{call.rejected}\0" if call.rejected else ""
-        digest = blake2b(f"{election.path}\0{call.id.seq}\0{again}".encode() + election.question_digest, digest_size=20, key=key).digest()
+        digest = blake2b(
+            f"{election.path}\0{call.id.seq}\0{again}".encode() + election.question_digest, digest_size=20, key=key
+        ).digest()
         self.number = int.from_bytes(digest)
         uniform = [(part + 0.5) / 2**32 for part in _FIVE.unpack(digest)]
         self.latency, self.length, self.alternative, self.error, self.flag = uniform

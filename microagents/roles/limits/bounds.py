@@ -13,7 +13,7 @@ SPREAD = 2
 
 
 class Holding:
-    """The quota of one holder, as the limiter sees it."""
+    """Quota of one holder, as the limiter sees it."""
 
     def __init__(self, holder: int) -> None:
         self.holder = holder
@@ -32,7 +32,7 @@ class Holding:
 
     @property
     def order(self) -> tuple[Any, ...]:
-        """The place of its first call; holders that did not tell theirs come last."""
+        """Place of its first call; holders that did not tell theirs come last."""
         return (self.first is None, self.first or (), self.holder)
 
 
@@ -61,7 +61,7 @@ class Bound:
 
     @property
     def free(self) -> int:
-        """The amount that no holder has; negative where the total was lowered."""
+        """Amount that no holder has; negative where the total was lowered."""
         return self.total - self._held
 
     @property
@@ -86,8 +86,10 @@ class Bound:
 
     @property
     def lacking(self) -> int:
-        """The amount that the first waiting call lacks of the least that it can do with."""
-        waiting = [position for position in self._positions.values() if position.wanted > 0 and position.first is not None]
+        """Amount that the first waiting call lacks of the least that it can do with."""
+        waiting = [
+            position for position in self._positions.values() if position.wanted > 0 and position.first is not None
+        ]
         return min(waiting, key=lambda each: each.order).least_lacks if waiting else 0
 
     def trade(self, holder: int, change: Change) -> None:

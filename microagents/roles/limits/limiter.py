@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import aclosing
 from typing import Any
 
 from msgspec import Struct, structs
@@ -11,7 +12,7 @@ from msgspec import Struct, structs
 from microagents.actors import Context, Messenger, Role
 from microagents.aio import TaskScope
 from microagents.errors import InvalidUsage
-from microagents.journal.messages import Account, RecordLimit, Report
+from microagents.journal.messages import Account, FollowSettings, RecordLimit, Report
 from microagents.models.rates import Rate
 from microagents.models.throttle import START, Throttle
 from microagents.roles.limits.bounds import Bound
@@ -26,6 +27,12 @@ LIFT_S = 0.5
 """So long after the last call had to wait, holders may keep again whatever they have."""
 
 
+RUN_BOUNDS = {CONCURRENCY: True, CALLS: False, TOKENS: False, COST: False}
+"""The bounds that settings of the run set, and whether calls give back what they take of them."""
+UNBOUNDED = 1 << 62
+"""The total of a bound that was lifted."""
+
+
 class Limit(Struct, frozen=True, kw_only=True):
     """A limit that a run does not pass, over all its sittings."""
 
@@ -38,12 +45,12 @@ class Limit(Struct, frozen=True, kw_only=True):
     """Writes an amount."""
 
     def left(self, account: Account) -> int:
-        """The amount that calls may still use."""
+        """Return the amount that calls may still use."""
         return max(0, self.total - self.used(account))
 
 
 def _limits(settings: Mapping[str, Any]) -> dict[str, Limit]:
-    """The limits of a run by the names of their bounds."""
+    """Return the limits of a run by the names of their bounds."""
     calls, tokens, cost_usd = [settings.get(name) for name in ("max_calls", "max_tokens", "max_cost_usd")]
     found = {}
     if calls is not None:
@@ -76,7 +83,7 @@ class Limiter(Role):
     Before it is sent, a call takes the most that it can use, so no limit is passed.
     """
 
-    asks = (RecordLimit, Report)
+    asks = (FollowSettings, RecordLimit, Report)
 
     def __init__(self, context: Context, messenger: Messenger) -> None:
         super().__init__(context, messenger)
@@ -112,6 +119,7 @@ class Limiter(Role):
         concurrency: int | None = self.context.settings.get("concurrency")
         if concurrency is not None:
             self._add(CONCURRENCY, Bound(concurrency, renews=True))
+        self._scope.start(self._follow_settings())
         if not self._limits:
             return
         account = await self.ask(Report())
@@ -133,7 +141,9 @@ class Limiter(Role):
         """Yield what the holder is granted, until it leaves."""
         self._came += 1
         number = self._came
-        keep: dict[str, int | None] = {name: bound.keep for name, bound in self._bounds.items() if bound.keep is not None}
+        keep: dict[str, int | None] = {
+            name: bound.keep for name, bound in self._bounds.items() if bound.keep is not None
+        }
         epochs = {name: throttle.epoch for name, throttle in self._throttles.items()}
         out: dict[str, float | None] = {name: self._loop.time() - since_s for name, since_s in self._out_since.items()}
         holder = self._holders[number] = SolverReplica(Grant(holder=number, keep=keep, epochs=epochs, out=out))
@@ -156,12 +166,39 @@ class Limiter(Role):
             if name not in self._bounds and change.rate is not None:
                 self._add(name, Bound(change.rate.left, renews=False))
                 self._rates[name] = Refill(change.rate, self._loop.time())
+            elif name not in self._bounds and name in RUN_BOUNDS:  # a solver has heard of a new limit first
+                self._add(name, Bound(0, renews=name == CONCURRENCY))
             elif name not in self._bounds:
                 self._add(name, Bound(START, renews=True))
                 self._throttles[name] = Throttle()
             self._bounds[name].trade(request.holder, change)
             if change.outcomes is not None:
                 self._note(name, request.holder, change.outcomes)
+            self._deal_soon(name)
+
+    async def _follow_settings(self) -> None:
+        async with aclosing(self.stream(FollowSettings())) as changes:
+            async for changed in changes:
+                await self._change({**self.context.settings, **changed})
+
+    async def _change(self, settings: Mapping[str, Any]) -> None:
+        """Bound the run anew. A new limit counts the calls in flight as the recorder knows them; a lifted one stays, as good as none."""
+        account, limits = await self.ask(Report()), _limits(settings)
+        for name, renews in RUN_BOUNDS.items():
+            limit, before = limits.get(name), self._limits.get(name)
+            if name not in self._bounds:
+                if (renews and settings.get("concurrency") is None) or (not renews and limit is None):
+                    continue
+                self._add(name, Bound(0, renews=renews))
+            bound = self._bounds[name]
+            if renews:
+                bound.total = settings.get("concurrency") or UNBOUNDED
+            elif limit is None and before is not None:
+                self._limits[name] = structs.replace(before, total=UNBOUNDED)
+                bound.total += UNBOUNDED - before.total
+            elif limit is not None:
+                self._limits[name] = limit
+                bound.total += limit.left(account) if before is None else limit.total - before.total
             self._deal_soon(name)
 
     def _note(self, name: str, number: int, outcomes: Outcomes) -> None:
@@ -267,7 +304,11 @@ class Limiter(Role):
         else:
             self._is_reported = True
             limit = self._limits[name]
-            left = f"{limit.text(bound.free)} left, and the next call may use up to {limit.text(bound.lacking)}" if bound.free > 0 else ""
+            left = (
+                f"{limit.text(bound.free)} left, and the next call may use up to {limit.text(bound.lacking)}"
+                if bound.free > 0
+                else ""
+            )
             self.tell(RecordLimit(limit=limit.option, left=left))
 
     async def _count_again(self, name: str, bound: Bound) -> None:

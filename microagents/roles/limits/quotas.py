@@ -116,7 +116,7 @@ class Waiter:
 
 
 class Quota:
-    """The part of one bound that a replica holds. The lowest step goes first, then the earliest launch.
+    """Part of one bound that a replica holds. The lowest step goes first, then the earliest launch.
 
     Args:
         tell: called when the limiter has to know of a change.
@@ -256,11 +256,13 @@ class Quota:
         self._tell_if_due()
 
     def change(self) -> Change | None:
-        """The report for the limiter; None where there is none."""
+        """Return the report for the limiter; None where there is none."""
         if not self._is_due():
             return None
         first, wanted = self._first(), self._wanted()
-        told = Change(returned=self._returned, spent=self._spent, wanted=wanted, received=self._received, rate=self.rate)
+        told = Change(
+            returned=self._returned, spent=self._spent, wanted=wanted, received=self._received, rate=self.rate
+        )
         self._returned = self._spent = 0
         self._told_wanted, self._told_first = wanted, None
         if first is not None:
@@ -342,7 +344,7 @@ class Quota:
 
 
 class Quotas:
-    """The quotas of one replica of the solver.
+    """Quotas of one replica of the solver.
 
     A call takes amounts of several bounds: ``{"concurrency": 1, "calls": 1}``. Of a bound that is used up (``calls``) it may take an
     estimate and tell what it has really spent when it gives the rest back, so a bound may as well count tokens or money, in whole units.
@@ -410,7 +412,7 @@ class Quotas:
             self._quotas[name].give_back(amount, spent.get(name, 0), to_all=name == to_all)
 
     def epoch(self, name: str) -> int:
-        """The epoch of a throttle."""
+        """Return the epoch of a throttle."""
         return self._quotas[name].epoch
 
     def note(self, name: str, outcome: Outcome, epoch: int, wait_s: float | None = None) -> None:

@@ -31,7 +31,7 @@ def units(cost_usd: float) -> int:
 
 
 class Reservation(Struct, frozen=True, kw_only=True):
-    """The amounts of the bounds that one call takes."""
+    """Amounts of the bounds that one call takes."""
 
     amounts: dict[str, int]
     """First what it gives back when it ends, then what it uses up."""
@@ -54,7 +54,7 @@ class Reservation(Struct, frozen=True, kw_only=True):
 
 
 class Reservations:
-    """The reservations of calls under the limits of a run.
+    """Reservations of calls under the limits of a run.
 
     Args:
         settings: the settings of the run.
@@ -72,7 +72,7 @@ class Reservations:
         """The reservation of each call where neither tokens nor cost are limited."""
 
     def of(self, model: Model, call: Call, largest_usd: float) -> Reservation:
-        """The reservation of a call.
+        """Return the reservation of a call.
 
         Args:
             model: its model.

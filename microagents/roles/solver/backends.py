@@ -9,6 +9,7 @@ from functools import partial
 
 from microagents.actors import Context
 from microagents.aio import Slots
+from microagents.elections.election import Draw
 from microagents.errors import InvalidUsage, ModelUnavailable
 from microagents.logs import log
 from microagents.models.latencies import Latencies
@@ -46,19 +47,19 @@ class Backend:
         return self.model.max_samples > 1 and not self.is_refused_several
 
     def through(self, model: Model) -> Backend:
-        """The same backend with its model behind another one."""
+        """Return the same backend with its model behind another one."""
         other = copy(self)
         other.model = model
         return other
 
     @property
     def straggler_s(self) -> float | None:
-        """The duration from which a call should be sent again; None while none should."""
+        """Duration from which a call should be sent again; None while none should."""
         return None if self.replaced > REPLACED_SHARE * self.latencies.count else self.latencies.straggler_s
 
 
 class Backends:
-    """The models of a run by spec, each opened on first use.
+    """Models of a run by spec, each opened on first use.
 
     Args:
         context: the run.
@@ -88,12 +89,27 @@ class Backends:
             if spec in self._opened:
                 self._opened[spec].model.refuse(parameters)
 
+    def note_outage(self, throttle: str, out_s: float | None) -> None:
+        """Note what the limiter knows by the calls of all replicas, since this one may have none that could fail.
+
+        Args:
+            throttle: what the provider throttles as one.
+            out_s: time since which it is out; None once it delivers.
+        """
+        for backend in self:
+            if backend.model.throttled_as != throttle:
+                continue
+            if out_s is None:
+                backend.health.delivered()
+            else:
+                backend.health.failed(ModelUnavailable("network", "the calls of other solvers fail"), out_s)
+
     def delivering(self, spec: str) -> Backend:
-        """The model of a spec, or the first of its fallbacks that delivers while it is out."""
+        """Return the model of a spec, or the first of its fallbacks that delivers while it is out."""
         return self.one_that_delivers(spec) or self.of(spec)
 
     def one_that_delivers(self, spec: str) -> Backend | None:
-        """The same; None while none delivers."""
+        """Return the same; None while none delivers."""
         backend = self.of(spec)
         if not self.fallbacks or backend.health.may_be_asked():
             return backend
@@ -103,12 +119,16 @@ class Backends:
         """Whether a fallback of the model delivers."""
         return any(not other.health.is_out for other in self._alike(backend.spec))
 
+    def substitute_of(self, backend: Backend, request: Draw) -> Backend:
+        """Return the model that is asked where a call takes too long: the next one of the pool, if the call is not one to a fallback."""
+        return self.of(request.substitute) if request.substitute and backend.spec == request.model else backend
+
     def _alike(self, spec: str) -> list[Backend]:
-        """The fallbacks of a model: those that weigh options if it does, and those that vote if it votes."""
+        """Return the fallbacks of a model: those that weigh options if it does, and those that vote if it votes."""
         return [self.of(each) for each in self.fallbacks if each != spec and at_least((each,)) == at_least((spec,))]
 
     def of(self, spec: str) -> Backend:
-        """The model of a spec.
+        """Return the model of a spec.
 
         Raises:
             InvalidUsage: there is none, or its price is unknown where the cost of the run is limited.

@@ -33,7 +33,7 @@ class Prices:
         return owed * (cost_usd or 0.0)
 
     def unanswered(self) -> float:
-        """The estimated cost of a call whose reply did not arrive: 0 until the first reply, which makes up for it."""
+        """Return the estimated cost of a call whose reply did not arrive: 0 until the first reply, which makes up for it."""
         if not self._answered:
             self._owed += 1
             return 0.0
@@ -110,10 +110,10 @@ class CallAccounts:
             self._unsettled_tokens += most.tokens
 
     def _settle(self, usage: Usage, most: Most) -> float | None:
-        """The cost of a reply under a limit. Where the reply does not tell, it is what was reserved: a limit must hold all the same."""
+        """Return the cost of a reply under a limit. Where the reply does not tell, it is what was reserved."""
         if usage.input_tokens is None or usage.output_tokens is None:
             self._unsettled_tokens += most.tokens - (usage.input_tokens or 0) - (usage.output_tokens or 0)
-        if usage.cost_usd is None and most.cost_usd:
+        if usage.cost_usd is None and most.cost_usd is not None:
             self._estimated_usd += most.cost_usd
             return most.cost_usd
         return usage.cost_usd
@@ -137,6 +137,10 @@ class CallAccounts:
         """Report the parameters that a model refuses."""
         self._report_soon()
         self._refused[spec] = dict(refused)
+
+    def report_unpriced(self) -> None:
+        """Make the cost of the run unknown at once."""
+        self._tell(RecordCalls(source=self._source, usage=Usage(cost_usd=None)))
 
     def report(self) -> None:
         """Send what was added up since the last report."""

@@ -26,7 +26,7 @@ MEMORY_S = 0.2
 
 
 class CallAllotment:
-    """The calls that one solver replica may send.
+    """Calls that one solver replica may send.
 
     Args:
         source: name of the replica.
@@ -34,7 +34,7 @@ class CallAllotment:
         first: calls of the first block.
     """
 
-    def __init__(self, source: str, ask: Callable[[AllotCalls], Awaitable[bool]], first: int = LEAST) -> None:
+    def __init__(self, source: str, ask: Callable[[AllotCalls], Awaitable[int | None]], first: int = LEAST) -> None:
         self._source = source
         self._ask = ask
         self._loop = asyncio.get_running_loop()
@@ -75,7 +75,7 @@ class CallAllotment:
 
     def take_now(self, most: Most | None = None) -> bool:
         """Take one call of the allotment; False where none is left, or none that may use so much."""
-        if self._left < 1 or (most is not None and self._is_beyond(most)):
+        if (most is not None and self._is_beyond(most)) or self._left < 1:
             return False
         self._left -= 1
         self._sent += 1
@@ -107,9 +107,16 @@ class CallAllotment:
         calls, most = self._next_block(), self._wanted
         self._block = calls
         try:
-            request = AllotCalls(source=self._source, calls=calls, call_tokens=most.tokens, call_usd=most.cost_usd or 0.0)
-            if await self._ask(request):
-                self._left, self._most = self._left + calls, most
+            request = AllotCalls(
+                source=self._source,
+                calls=calls,
+                waiting=self._waiting,
+                call_tokens=most.tokens,
+                call_usd=most.cost_usd or 0.0,
+            )
+            allotted = await self._ask(request)
+            if allotted is not None:
+                self._left, self._most, self._block = self._left + allotted, most, allotted
             else:
                 self._left, self._most = inf, Most(tokens=sys.maxsize, cost_usd=inf)
         except MicroagentsError as error:

@@ -135,12 +135,12 @@ class Permits(Gate):
     """Bounds calls by the limits of the run, by the throttle of their model, and by what its provider allows each minute."""
 
     def __init__(self, reservations: Reservations, quotas: Quotas) -> None:
-        self._reservations = reservations
+        self.reservations = reservations
         self._quotas = quotas
 
     def concerns(self, backend: Backend) -> bool:
         """Where the run has limits, or the model a throttle."""
-        return self._reservations.are_needed or backend.model.throttled_as is not None
+        return self.reservations.are_needed or backend.model.throttled_as is not None
 
     async def enter(self, attempt: Attempt) -> None:
         """Wait until the quotas of this replica have room; for a request for several samples, for as many as the limits leave."""
@@ -149,7 +149,9 @@ class Permits(Gate):
         reserved, counted = self._reserved(backend, call), self._counted_by_provider(backend, call)
         least = reserved if call.samples == 1 else self._reserved(backend, structs.replace(call, samples=1))
         taken = await self._quotas.take(call.id, {**counted, **in_flight, **reserved.amounts}, least.amounts)
-        while any(taken[name] < amount for name, amount in reserved.amounts.items()):  # the limits have no room for so many samples
+        while any(
+            taken[name] < amount for name, amount in reserved.amounts.items()
+        ):  # the limits have no room for so many samples
             call = structs.replace(call, samples=call.samples - 1)
             reserved, counted = self._reserved(backend, call), self._counted_by_provider(backend, call)
         amounts = {**counted, **in_flight, **reserved.amounts}
@@ -164,7 +166,9 @@ class Permits(Gate):
         """Give back what was not used up, and tell the throttle how the call ended."""
         permit, error, throttle = attempt.permit, attempt.error, attempt.backend.model.throttled_as
         assert permit is not None
-        outcome: Outcome | None = "replied" if attempt.sample is not None else None if error is None else OUTCOMES.get(error.kind)
+        outcome: Outcome | None = (
+            "replied" if attempt.sample is not None else None if error is None else OUTCOMES.get(error.kind)
+        )
         if throttle is not None and outcome is not None:
             self._quotas.note(throttle, outcome, permit.epoch, None if error is None else error.retry_after_s)
         # The permit of a call that was refused is not used again before the limiter has heard of it.
@@ -180,7 +184,7 @@ class Permits(Gate):
         await self._quotas.close()
 
     def _reserved(self, backend: Backend, call: Call) -> Reservation:
-        return self._reservations.of(backend.model, call, backend.prices.largest_usd)
+        return self.reservations.of(backend.model, call, backend.prices.largest_usd)
 
     def _counted_by_provider(self, backend: Backend, call: Call) -> dict[str, int]:
         """What a call takes of the requests and tokens that its provider allows each minute, as an estimate."""
@@ -204,19 +208,34 @@ class Departures(Gate):
     def __init__(self, allotment: CallAllotment) -> None:
         self._allotment = allotment
         self._may_send = True
+        self._released: asyncio.Event | None = None
+        """Set at the end of a pause; None where there is none."""
 
     def enter(self, attempt: Attempt) -> Awaitable[None] | None:
         """Take one call of the allotment."""
-        return None if self._may_send and self._allotment.take_now(attempt.most) else self._wait(attempt)
+        is_free = self._may_send and self._released is None
+        return None if is_free and self._allotment.take_now(attempt.most) else self._wait(attempt)
 
     async def _wait(self, attempt: Attempt) -> None:
-        await self._allotment.take(attempt.most)
+        while self._released is not None:
+            await self._released.wait()
+        if self._may_send:
+            await self._allotment.take(attempt.most)
         if not self._may_send:
             raise NotSent(attempt.call.id.election.path)
+
+    def pause(self, *, is_paused: bool) -> None:
+        """Keep calls from being sent, or let them go again."""
+        if is_paused and self._released is None:
+            self._released = asyncio.Event()
+        elif not is_paused and self._released is not None:
+            self._released.set()
+            self._released = None
 
     def dismiss(self) -> None:
         """Let no call go any more."""
         self._may_send = False
+        self.pause(is_paused=False)
 
     async def close(self) -> None:
         """Close the allotment."""
@@ -226,6 +245,10 @@ class Departures(Gate):
 def _counted(name: str, estimate: int, usage: Usage) -> int:
     """What an answered call has used up of a bound, by its usage where that is known."""
     read, written = usage.input_tokens, usage.output_tokens
-    counted = {INPUT_TOKENS: read, OUTPUT_TOKENS: written, TOKENS: None if read is None or written is None else read + written}
+    counted = {
+        INPUT_TOKENS: read,
+        OUTPUT_TOKENS: written,
+        TOKENS: None if read is None or written is None else read + written,
+    }
     found = counted.get(name.rpartition(", ")[2].removesuffix(A_MINUTE))
     return estimate if found is None else found

@@ -33,7 +33,7 @@ class Group:
 
     @property
     def calls(self) -> list[Call]:
-        """The calls whose samples are still wanted, in launch order."""
+        """Calls whose samples are still wanted, in launch order."""
         return [call for call, drawn in self._waiting if not drawn.done()]
 
     async def sample(self, call: Call) -> Sample | int:
@@ -49,10 +49,12 @@ class Group:
             raise
 
     def parts(self) -> Iterator[Group]:
-        """The group in parts, each for one request; draws that stay alone are left to be drawn singly."""
+        """Yield the group in parts, each for one request; draws that stay alone are left to be drawn singly."""
         most = self.backend.model.max_samples
         parts: list[list[tuple[Call, asyncio.Future[Sample | int]]]] = []
-        for each in sorted(((call, drawn) for call, drawn in self._waiting if not drawn.done()), key=lambda each: each[0].id.seq):
+        for each in sorted(
+            ((call, drawn) for call, drawn in self._waiting if not drawn.done()), key=lambda each: each[0].id.seq
+        ):
             follows = parts and each[0].id.seq == parts[-1][-1][0].id.seq + 1  # choice i is the i-th seq from the first
             if follows and len(parts[-1]) < most:
                 parts[-1].append(each)
@@ -109,7 +111,7 @@ class Several(Model):
 
     @property
     def throttled_as(self) -> str | None:
-        """The throttle of the model."""
+        """Throttle of the model."""
         return self._model.throttled_as
 
     @property
@@ -118,7 +120,7 @@ class Several(Model):
         return self._model.rates
 
     def at_most(self, call: Call) -> Most:
-        """The most that the request can use."""
+        """Return the most that the request can use."""
         return self._model.at_most(call)
 
     async def complete(self, call: Call) -> Sample:

@@ -17,9 +17,14 @@ _UNAUTHORIZED, _UNPAID, _FORBIDDEN = 401, 402, 403
 _OUT_OF_CREDIT = re.compile(r"insufficient_quota|credit balance|billing", re.IGNORECASE)
 
 
+def is_out_of_credit(error: ModelUnavailable) -> bool:
+    """Whether the account has nothing left to pay with: no wait helps, until a person does something."""
+    return error.status == _UNPAID or _OUT_OF_CREDIT.search(str(error)) is not None
+
+
 def refuses_account(error: ModelUnavailable) -> bool:
     """Whether a provider refuses the account: its key is wrong or revoked, or its credit is used up."""
-    return error.status in (_UNAUTHORIZED, _UNPAID, _FORBIDDEN) or _OUT_OF_CREDIT.search(str(error)) is not None
+    return error.status in (_UNAUTHORIZED, _FORBIDDEN) or is_out_of_credit(error)
 
 
 class Health:

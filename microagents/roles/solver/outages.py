@@ -10,7 +10,7 @@ from microagents.elections.election import SampleId
 from microagents.errors import ModelUnavailable, Stopped
 from microagents.journal.messages import RecordOutage
 from microagents.logs import log
-from microagents.roles.solver.health import Health
+from microagents.roles.solver.health import Health, is_out_of_credit
 
 BACKOFF_S = (0.5, 60.0)
 """First and longest wait before a call is repeated, unless the provider asks for a longer one."""
@@ -44,7 +44,9 @@ class OutageReports:
         now_s = asyncio.get_running_loop().time()
         if self._warned_s is None or now_s >= self._warned_s + WARN_EVERY_S:
             self._warned_s = now_s
-            log().warning("calls are tried again until the provider delivers", error=error, max_outage_s=self._max_outage_s)
+            log().warning(
+                "calls are tried again until the provider delivers", error=error, max_outage_s=self._max_outage_s
+            )
 
     def end(self) -> None:
         """Report that the models deliver again, if there was an outage."""
@@ -54,7 +56,7 @@ class OutageReports:
 
 
 class Outage:
-    """The failed attempts at one sample, and the waits between them."""
+    """Failed attempts at one sample, and the waits between them."""
 
     def __init__(self, sample: SampleId, max_outage_s: float) -> None:
         self._sample = sample
@@ -85,8 +87,12 @@ class Outage:
 
         Raises:
             ModelUnavailable: the error, if another attempt cannot help.
-            Stopped: the outage lasted longer than ``--max-outage``.
+            Stopped: the outage lasted longer than ``--max-outage``, or the account's credit is used up.
         """
+        if is_out_of_credit(error):
+            raise Stopped(
+                f"{error}; waiting does not help; all decisions so far are kept; resume once the account has credit"
+            )
         if not error.retryable:
             raise error
         if self._started_s is None:
@@ -94,7 +100,9 @@ class Outage:
         self._tries += 1
         self._error = error
         wait_s = min(self._end_if_over(self._started_s), max(error.retry_after_s or 0.0, self._backoff_s()))
-        log().debug("a call is tried again", path=self._sample.election.path, tries=self._tries, wait_s=wait_s, error=str(error))
+        log().debug(
+            "a call is tried again", path=self._sample.election.path, tries=self._tries, wait_s=wait_s, error=str(error)
+        )
         with health.waiting() as out:
             await asyncio.wait([out], timeout=wait_s)
 
@@ -102,14 +110,17 @@ class Outage:
         """Seconds that the outage may still last."""
         lasted_s = asyncio.get_running_loop().time() - started_s
         if lasted_s >= self._max_outage_s:
-            after = (
-                f"after {self._tries} {'try' if self._tries == 1 else 'tries'} in {lasted_s:.0f} s (--max-outage {self._max_outage_s:g})"
+            tries = f"{self._tries} {'try' if self._tries == 1 else 'tries'}"
+            after = f"after {tries} in {lasted_s:.0f} s (--max-outage {self._max_outage_s:g})"
+            raise Stopped(
+                f"{self._error}; gave up {after}; all decisions so far are kept; resume once the provider delivers again"
             )
-            raise Stopped(f"{self._error}; gave up {after}; all decisions so far are kept; resume once the provider delivers again")
         return self._max_outage_s - lasted_s
 
     def _backoff_s(self) -> float:
         """A wait that doubles with each attempt. The sample's id spreads it: calls that failed together are not repeated together."""
         first_s, longest_s = BACKOFF_S
-        spread = blake2b(self._sample.election.question_digest + f"{self._sample.seq}/{self._tries}".encode(), digest_size=2).digest()
+        spread = blake2b(
+            self._sample.election.question_digest + f"{self._sample.seq}/{self._tries}".encode(), digest_size=2
+        ).digest()
         return min(longest_s, first_s * (1 << min(self._tries - 1, 20))) * (0.5 + int.from_bytes(spread) / 65536)

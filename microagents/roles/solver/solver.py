@@ -14,11 +14,11 @@ from microagents.aio import TaskScope
 from microagents.elections.admission import FollowAdmission
 from microagents.elections.election import Draw
 from microagents.errors import MicroagentsError, ModelUnavailable
-from microagents.journal.messages import AllotCalls, RecordCalls, RecordOutage, Report
+from microagents.journal.messages import AllotCalls, FollowSettings, RecordCalls, RecordOutage, Report
 from microagents.messages import resolve
 from microagents.models.latencies import LEAST_STRAGGLER_S
 from microagents.models.model import Call, checked_sample, keyed_by_sample
-from microagents.replies.chat import Reply, Sample, Usage
+from microagents.replies.chat import Reply, Sample
 from microagents.roles.limits.quotas import HoldQuotas, Quotas, Trade
 from microagents.roles.limits.reservations import Reservations
 from microagents.roles.solver.backends import Backend, Backends
@@ -38,11 +38,12 @@ class Solver(Role):
     Only the solver accounts for calls, so that the calls in flight of a dead replica are known.
     """
 
-    asks = (AllotCalls, RecordCalls, RecordOutage, FollowAdmission, HoldQuotas, Report, Trade)
+    asks = (AllotCalls, RecordCalls, RecordOutage, FollowAdmission, FollowSettings, HoldQuotas, Report, Trade)
 
     def __init__(self, context: Context, messenger: Messenger) -> None:
         super().__init__(context, messenger)
-        self._backends = Backends(context, self._report_unpriced)
+        self._accounts = CallAccounts(context.name, self.tell)
+        self._backends = Backends(context, self._accounts.report_unpriced)
         self._replaces: bool = context.settings.get("resend_stragglers", True)
         """Whether stragglers are sent again."""
         self._groups: dict[Hashable, Group] = {}
@@ -50,7 +51,6 @@ class Solver(Role):
         self._max_outage_s: float = context.settings["max_outage_s"]
         self._scope = TaskScope()
         self._loop = asyncio.get_running_loop()
-        self._accounts = CallAccounts(context.name, self.tell)
         self._outages = OutageReports(self._max_outage_s, self.tell)
         self._gates: tuple[Gate, ...] = ()
         """What a call passes, in this order."""
@@ -64,9 +64,11 @@ class Solver(Role):
         if not at_once:
             self._backends.refuse((await self.ask(Report())).refused)
         allotment = CallAllotment(self.context.name, self.ask, AT_ONCE if at_once else LEAST)
-        quotas = Quotas(self.context.name, self.stream, self.ask, self._note_outage)
-        self._gates = (ConnectionGate(self._backends), Permits(Reservations(self.context.settings), quotas), Departures(allotment))
-        self._scope.start(self._follow_admission())
+        quotas = Quotas(self.context.name, self.stream, self.ask, self._backends.note_outage)
+        permits, departures = Permits(Reservations(self.context.settings), quotas), Departures(allotment)
+        self._gates = (ConnectionGate(self._backends), permits, departures)
+        self._scope.start(self._follow_admission(departures))
+        self._scope.start(self._follow_settings(permits))
 
     async def stop(self) -> None:
         """Close the models."""
@@ -78,16 +80,6 @@ class Solver(Role):
             backend.health.close()
             await backend.model.close()
 
-    def _note_outage(self, throttle: str, out_s: float | None) -> None:
-        """Note what the limiter knows by the calls of all replicas: this one may have none that could fail."""
-        for backend in self._backends:
-            if backend.model.throttled_as != throttle:
-                continue
-            if out_s is None:
-                backend.health.delivered()
-            else:
-                backend.health.failed(ModelUnavailable("network", "the calls of other solvers fail"), out_s)
-
     @eager
     async def draw(self, request: Draw) -> Sample:
         """Take one sample.
@@ -98,18 +90,7 @@ class Solver(Role):
             ModelUnavailable: the provider refuses the request for good.
         """
         backend = self._backends.delivering(request.model)
-        call = Call(
-            id=request.id,
-            prompt=request.prompt,
-            reply=resolve(request.reply, Reply),
-            temperature=request.temperature,
-            max_output_tokens=request.max_output_tokens,
-            needs_length=request.needs_length,
-            rejected=request.rejected,
-            first_prompt=request.first_prompt,
-            choices=request.choices,
-            is_followed=request.is_followed,
-        )
+        call = _call_of(request)
         if backend.takes_several and not call.rejected and (backend.model.joins_guesses or not request.is_followed):
             drawn = await self._draw_together(backend, call)
             if isinstance(drawn, Sample):
@@ -126,7 +107,9 @@ class Solver(Role):
                 if backend.answers_at_once:
                     sample = await self._attempt(backend, call)
                 else:
-                    sample = await self._first_reply(backend, self._substitute_of(backend, request), call, outage)
+                    sample = await self._first_reply(
+                        backend, self._backends.substitute_of(backend, request), call, outage
+                    )
             except _Unsent:
                 backend = self._backends.delivering(request.model)
             except ModelUnavailable as error:
@@ -167,7 +150,12 @@ class Solver(Role):
         outage = Outage(group.calls[0].id, self._max_outage_s)
         try:
             while len(calls := group.calls) > 1 and backend.takes_several:
-                several = Several(backend.model, [structs.replace(call, attempt=attempts) for call in calls], group, self._accounts.join)
+                several = Several(
+                    backend.model,
+                    [structs.replace(call, attempt=attempts) for call in calls],
+                    group,
+                    self._accounts.join,
+                )
                 attempts += 1
                 try:
                     if not await self._request(backend, several, outage):
@@ -176,7 +164,9 @@ class Solver(Role):
                     if backend.health.is_out and self._backends.fallbacks:
                         self._accounts.repeat(error.kind)
                         break
-                    if not error.retryable:  # single draws meet the same refusal, unless it is one of several samples at a time
+                    if (
+                        not error.retryable
+                    ):  # single draws meet the same refusal, unless it is one of several samples at a time
                         backend.is_refused_several = True
                         break
                     self._outages.begin(str(error))
@@ -184,7 +174,9 @@ class Solver(Role):
                     self._accounts.repeat(error.kind)
                 else:
                     self._outages.end()
-                    if len(several.calls) == len(calls) or len(group.calls) == len(calls):  # not cut to what the limits left; or in vain
+                    if len(several.calls) == len(calls) or len(group.calls) == len(
+                        calls
+                    ):  # not cut to what the limits left; or in vain
                         break
         except MicroagentsError as error:
             group.fail(error)
@@ -232,7 +224,9 @@ class Solver(Role):
             if await self._straggles(first, sent, backend, outage):
                 again: asyncio.Future[float] = self._loop.create_future()
                 again.add_done_callback(lambda _: self._accounts.repeat(STRAGGLER))
-                second = attempts.start(self._attempt(substitute, structs.replace(call, attempt=call.attempt + 1), again))
+                second = attempts.start(
+                    self._attempt(substitute, structs.replace(call, attempt=call.attempt + 1), again)
+                )
                 running = {first, second}
                 while running:
                     _, running = await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
@@ -243,7 +237,9 @@ class Solver(Role):
         finally:
             await attempts.close()
 
-    async def _straggles(self, attempt: asyncio.Task[Sample], sent: asyncio.Future[float], backend: Backend, outage: Outage) -> bool:
+    async def _straggles(
+        self, attempt: asyncio.Task[Sample], sent: asyncio.Future[float], backend: Backend, outage: Outage
+    ) -> bool:
         """Wait until an attempt is over, or a straggler; returns whether it is one.
 
         Raises:
@@ -301,7 +297,9 @@ class Solver(Role):
         backend.health.in_flight += 1
         try:
             with keyed_by_sample(call, self.context.run_id):
-                sample = attempt.sample = checked_sample(await backend.model.complete(call), type(backend.model).__name__)
+                sample = attempt.sample = checked_sample(
+                    await backend.model.complete(call), type(backend.model).__name__
+                )
             if len(refused := backend.model.refused) != backend.reported_refusals:
                 backend.reported_refusals = len(refused)
                 self._accounts.refuse(backend.spec, refused)
@@ -326,21 +324,37 @@ class Solver(Role):
             else:
                 self._accounts.end_unbilled()
 
-    async def _follow_admission(self) -> None:
+    async def _follow_settings(self, permits: Permits) -> None:
+        async with aclosing(self.stream(FollowSettings())) as changes:
+            async for changed in changes:
+                settings = {**self.context.settings, **changed}
+                self._replaces, self._max_outage_s = settings.get("resend_stragglers", True), settings["max_outage_s"]
+                permits.reservations = Reservations(settings)
+                self._gates_of.clear()  # other gates may concern a model now
+
+    async def _follow_admission(self, departures: Departures) -> None:
         async with aclosing(self.stream(FollowAdmission())) as changes:
             async for admission in changes:
+                departures.pause(is_paused=admission == "paused")
                 if admission == "nothing":
                     for gate in self._gates:
                         gate.dismiss()
                     break
 
-    def _substitute_of(self, backend: Backend, request: Draw) -> Backend:
-        """The model that is asked where a call takes too long: the next one of the pool, if the call is not one to a fallback."""
-        return self._backends.of(request.substitute) if request.substitute and backend.spec == request.model else backend
 
-    def _report_unpriced(self) -> None:
-        """Make the cost of the run unknown at once."""
-        self.tell(RecordCalls(source=self.context.name, usage=Usage(cost_usd=None)))
+def _call_of(request: Draw) -> Call:
+    return Call(
+        id=request.id,
+        prompt=request.prompt,
+        reply=resolve(request.reply, Reply),
+        temperature=request.temperature,
+        max_output_tokens=request.max_output_tokens,
+        needs_length=request.needs_length,
+        rejected=request.rejected,
+        first_prompt=request.first_prompt,
+        choices=request.choices,
+        is_followed=request.is_followed,
+    )
 
 
 def _marked(sample: Sample, backend: Backend, asked: str) -> Sample:

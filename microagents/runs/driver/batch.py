@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
@@ -11,7 +11,17 @@ from msgspec import structs
 
 from microagents.aio import TaskScope
 from microagents.elections.election import input_of
-from microagents.errors import JournalMismatch, MicroagentsError, ModelUnavailable, NoHandler, PeerLost, Stopped, TakenOver, Undecided
+from microagents.errors import (
+    Aborted,
+    JournalMismatch,
+    MicroagentsError,
+    ModelUnavailable,
+    NoHandler,
+    PeerLost,
+    Stopped,
+    TakenOver,
+    Undecided,
+)
 from microagents.journal.messages import (
     Account,
     InputEnding,
@@ -36,7 +46,7 @@ REFUSES_ALL = (401, 402, 403, 404)
 
 
 class Batch:
-    """The inputs of a run.
+    """Inputs of a run.
 
     Args:
         plan: the run.
@@ -47,7 +57,13 @@ class Batch:
     """
 
     def __init__(
-        self, plan: RunPlan, journal: Path | None, *, only: Sequence[int] | None, on_ending: OnEnding, on_recorded: OnEnding | None
+        self,
+        plan: RunPlan,
+        journal: Path | None,
+        *,
+        only: Sequence[int] | None,
+        on_ending: OnEnding,
+        on_recorded: OnEnding | None,
     ) -> None:
         self._journal = journal
         self._total = len(plan.tasks)
@@ -57,8 +73,8 @@ class Batch:
         self._passes_undecided = plan.strategy.passes_undecided
         self._on_ending = on_ending
         self._on_recorded = on_recorded
-        self._open: Counter[int] = Counter()
-        """Number of open inputs by lane: by the number of the conductor's replica."""
+        self._open: defaultdict[int, dict[int, None]] = defaultdict(dict)
+        """Open inputs by lane: by the number of the conductor's replica."""
         self._endings: dict[int, InputEnding] = {}
         """Endings by input, as far as they are needed: `mark_undecided` and runs without a journal read them."""
 
@@ -66,7 +82,9 @@ class Batch:
         """Conduct each input to its end. The failure of one stops no other."""
         completed = await messenger.ask(RecallCompletedInputs())
         wanted: Iterable[int] = range(self._total) if self._only is None else sorted({*self._only})
-        await self._conduct_each(messenger, (number for number in wanted if self._only is not None or not completed[number]))
+        await self._conduct_each(
+            messenger, (number for number in wanted if self._only is not None or not completed[number])
+        )
         while decided := await messenger.ask(RecallDecidedInputs()):  # by a person, so that their work goes on
             await self._conduct_each(messenger, iter(decided), recalls=True)
 
@@ -74,7 +92,10 @@ class Batch:
         scope = TaskScope()
         try:
             await asyncio.gather(
-                *[scope.start(self._conduct_remaining(messenger, remaining, recalls)) for _ in range(min(self._max_open, self._total))]
+                *[
+                    scope.start(self._conduct_remaining(messenger, remaining, recalls))
+                    for _ in range(min(self._max_open, self._total))
+                ]
             )
         finally:
             await scope.close()
@@ -82,12 +103,14 @@ class Batch:
     async def _conduct_remaining(self, messenger: RoleMessenger, remaining: Iterator[int], recalls: bool) -> None:  # noqa: FBT001
         for number in remaining:  # all tasks share the iterator, so each input is taken once
             # The lane with fewest inputs takes the next: none waits behind a slow input, and a lane that joins is filled.
-            lane = min(range(messenger.replicas(Conduct)), key=lambda each: self._open[each])
-            self._open[lane] += 1
+            lane = min(range(messenger.replicas(Conduct)), key=lambda each: len(self._open[each]))
+            self._open[lane][number] = None
             try:
                 ending = await _conduct_to_ending(messenger, self._run_id, lane, Conduct(input=number, recalls=recalls))
+            except PeerLost as error:
+                raise error.at_work_on(list(self._open[lane])) from None
             finally:
-                self._open[lane] -= 1
+                del self._open[lane][number]
             self._record(messenger, ending)
             self._on_ending(ending)
             if self._on_recorded is not None:
@@ -119,7 +142,7 @@ class Batch:
         return await messenger.ask(Report(final=True)) if undecided else account
 
     def endings(self) -> Iterator[InputEnding]:
-        """The endings so far, in the order of inputs. With a journal, call it only after the run has closed the journal."""
+        """Yield the endings so far, in the order of inputs. With a journal, call it only after the run has closed the journal."""
         if self._journal is None:
             yield from (self._endings[number] for number in sorted(self._endings))
             return
@@ -127,7 +150,7 @@ class Batch:
             yield from reader.input_endings()
 
     async def outcome(self, messenger: RoleMessenger, account: Account) -> tuple[RunOutcome, str | None]:
-        """The outcome of the run after its inputs were conducted, and the reason in one sentence."""
+        """Return the outcome of the run after its inputs were conducted, and the reason in one sentence."""
         # Not from the file: there the last endings may be missing until the next commit.
         endings = await messenger.ask(RecallFailedInputs()) if self._journal is not None else list(self.endings())
         unsolved = [ending for ending in endings if ending.outcome != "completed"]
@@ -136,7 +159,9 @@ class Batch:
         if not unsolved and not left:
             return "completed", None
         counts = ", ".join(
-            f"{count:,} {state}" for count, state in ((undecided, "undecided"), (failed, "failed"), (left, "not done yet")) if count
+            f"{count:,} {state}"
+            for count, state in ((undecided, "undecided"), (failed, "failed"), (left, "not done yet"))
+            if count
         )
         first = f"; input {unsolved[0].input}: {unsolved[0].reason}" if unsolved else ""
         others = ", the others are completed" if account.inputs_done else ""
@@ -149,7 +174,7 @@ async def _conduct_to_ending(messenger: RoleMessenger, run_id: str, lane: int, r
     number = request.input
     try:
         conducted = await messenger.ask_replica(lane, request)
-    except (Stopped, TakenOver, JournalMismatch, NoHandler, PeerLost):
+    except (Aborted, Stopped, TakenOver, JournalMismatch, NoHandler, PeerLost):
         raise
     except Undecided as error:
         return InputEnding(input=number, outcome="undecided", reason=error.in_run(run_id))
@@ -161,5 +186,5 @@ async def _conduct_to_ending(messenger: RoleMessenger, run_id: str, lane: int, r
 
 
 def undecided_elections(paths: Sequence[str]) -> str:
-    """The reason of an undecided run or input whose work continued to a result."""
+    """Return the reason of an undecided run or input whose work continued to a result."""
     return f"{len(paths)} elections are undecided, the first at {paths[0]}"

@@ -36,7 +36,8 @@ from microagents.task import Task, V
 from microagents.words.prices import prices_of, specs_in
 
 NOTHING_NEW = (
-    "it was undecided before, and nothing was asked again, because nothing is new: change one of these, or resume with a higher --max-draws"
+    "it was undecided before, and nothing was asked again, because nothing is new: change one of these, or resume with "
+    "a higher --max-draws"
 )
 
 
@@ -90,7 +91,11 @@ async def run(task: Task | Sequence[Task], *, models: Models, **given: Unpack[Ru
     check_arguments({name: value for name, value in given.items() if value is not None})
     plan, runs_dir = _new_plan(task, models, given), given.get("runs_dir", "runs")
     if runs_dir is not None and given.get("run_id") is not None:
-        kept = {name: value for name, value in recorded_limits(Path(runs_dir), plan.settings.run_id).items() if name not in given}
+        kept = {
+            name: value
+            for name, value in recorded_limits(Path(runs_dir), plan.settings.run_id).items()
+            if name not in given
+        }
         plan = structs.replace(plan, settings=plan.settings.model_copy(update=kept))
     return await _execute(plan, given, runs_dir=runs_dir, accepted=given.get("accept_changes", ()))
 
@@ -105,13 +110,17 @@ def _new_plan(task: Task | Sequence[Task], models: Models, given: RunKeywords) -
             given_as = f"strategy={type(chosen).__name__}({name}={value!r:.100})"
             raise InvalidUsage(f"{name!r} is an option of the strategy: give it as {given_as}")
         if name not in RunKeywords.__annotations__:
-            raise InvalidUsage(unknown("argument of run() called", name, ["task", "models", *RunKeywords.__annotations__]))
+            raise InvalidUsage(
+                unknown("argument of run() called", name, ["task", "models", *RunKeywords.__annotations__])
+            )
     settings = {name: value for name, value in given.items() if name in Settings.model_fields}
     pools = model_pools(models, [chosen])
     named = {"models": pools.pools, "run_id": new_run_id(tasks[0]) if run_id is None else run_id}
     own = validated(Settings, "the run", {**settings, **named})
     check_for_ray(settings, own.runtime)
-    return RunPlan(tasks=tasks, listed=not isinstance(task, Task), strategy=chosen, settings=own, model_objects=pools.objects)
+    return RunPlan(
+        tasks=tasks, listed=not isinstance(task, Task), strategy=chosen, settings=own, model_objects=pools.objects
+    )
 
 
 async def resume(
@@ -136,7 +145,9 @@ async def resume(
         InvalidUsage: there is no such run or input, or its task cannot be imported.
         MicroagentsError: see `run`.
     """
-    check_arguments({"run_id": run_id, "runs_dir": runs_dir, "inputs": inputs, "accept_changes": accept_changes, **changed})
+    check_arguments(
+        {"run_id": run_id, "runs_dir": runs_dir, "inputs": inputs, "accept_changes": accept_changes, **changed}
+    )
     with reader_of(Path(runs_dir), run_id) as reader:
         reader.experiment.check_there(inputs or ())
         ending = reader.ending()
@@ -169,7 +180,9 @@ async def _execute(
     plan = await with_tools_of_servers(plan)
     kind, show = type(plan.tasks[0]), None
     if control.get("on_progress") is None:
-        show = notebook_progress(TASKS.name_of(address_of(kind)), kind.progress_unit, prices_of(specs_in(plan.settings.models)))
+        show = notebook_progress(
+            TASKS.name_of(address_of(kind)), kind.progress_unit, prices_of(specs_in(plan.settings.models))
+        )
         control = {**control, "on_progress": show}
     outputs = Outputs(plan.tasks)
     result = await execute_plan(plan, runs_dir=runs_dir, only=only, accepted=accepted, control=control, outputs=outputs)
@@ -197,7 +210,11 @@ def run_sync(task: Task | Sequence[Task], *, models: Models, **given: Unpack[Run
     ``await run(...)`` does not block. Ctrl-C ends the run at once: its decisions are kept, and a note of the `KeyboardInterrupt` names it.
     """
     run_id = given.get("run_id")
-    named: dict[str, Any] = {**given, "models": models, "run_id": new_run_id(tasks_of(task)[0]) if run_id is None else run_id}
+    named: dict[str, Any] = {
+        **given,
+        "models": models,
+        "run_id": new_run_id(tasks_of(task)[0]) if run_id is None else run_id,
+    }
     try:
         return _run_in_thread(task, named) if _has_running_loop() else asyncio.run(run(task, **named))
     except KeyboardInterrupt as error:
@@ -235,5 +252,5 @@ def _has_running_loop() -> bool:
 
 
 def new_run_id(task: Task) -> str:
-    """The name of a new run of a task."""
+    """Return the name of a new run of a task."""
     return f"{TASKS.name_of(address_of(type(task))).lower()}-{datetime.now(UTC):%Y%m%d-%H%M%S}-{secrets.token_hex(4)}"

@@ -11,7 +11,7 @@ from microagents.runs.settings import LIMITS, Settings
 
 
 class Budget:
-    """The limits over several runs. Each may use the part that the others leave."""
+    """Limits over several runs. Each may use the part that the others leave."""
 
     def __init__(self, limits: Settings, results: Mapping[str, Result]) -> None:
         self._limits = limits
@@ -24,19 +24,26 @@ class Budget:
         self._results[result.run_id] = result
 
     def spent_before(self, run_id: str) -> str | None:
-        """The limit that the other runs have used up; None where this run may begin."""
+        """Return the limit that the other runs have used up; None where this run may begin."""
         left = self.left_for(run_id)
         options = [text for _, text in _options(self._limits)]
         limited = [amount for amount in left.values() if amount is not None]
         return next((text for text, amount in zip(options, limited, strict=True) if amount <= 0), None)
 
     def reached(self, result: Result) -> str | None:
-        """The limit over all runs that a run has stopped at; None for none."""
+        """Return the limit over all runs that a run has stopped at; None for none."""
         reason = result.reason or ""
-        return next((text for name, text in _options(self._limits) if result.outcome == "stopped" and reason.startswith(f"{name} ")), None)
+        return next(
+            (
+                text
+                for name, text in _options(self._limits)
+                if result.outcome == "stopped" and reason.startswith(f"{name} ")
+            ),
+            None,
+        )
 
     def left_for(self, run_id: str) -> dict[str, float | None]:
-        """The limits of one run."""
+        """Return the limits of one run."""
         others = [result for name, result in self._results.items() if name != run_id]
         used = {
             "max_calls": sum(result.calls + result.account.lost_in_flight for result in others),

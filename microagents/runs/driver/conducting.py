@@ -31,7 +31,7 @@ async def conduct_until_end(
 ) -> End:
     """Do the work until it ends, the caller ends it, the recorder stops it or its time is over; returns the ending.
 
-    A passed time limit and an interrupt first wait for the calls in flight. `terminate` and a failure end the work at once.
+    An interrupt first waits for the calls in flight. `terminate` and a failure end the work at once.
     """
     scope = TaskScope()
 
@@ -42,21 +42,17 @@ async def conduct_until_end(
         work = scope.start(conducting)
         failure = scope.start(messenger.ask(AwaitFailure()))
         interrupt, terminate = wait_for(control.get("interrupt")), wait_for(control.get("terminate"))
-        timer = scope.start(never() if settings.max_time_s is None else asyncio.sleep(settings.max_time_s))
         on_progress = control.get("on_progress")
         progress = scope.start(never() if on_progress is None else _report_progress(messenger, on_progress))
         followed = scope.start(following)
-        await wait_for_first(work, failure, interrupt, terminate, timer, progress, followed)
-        if (interrupt.done() or timer.done()) and not work.done():
+        await wait_for_first(work, failure, interrupt, terminate, progress, followed)
+        if interrupt.done() and not work.done():
             # Calls in flight are paid for, so they are waited for. The work may end meanwhile: then its own outcome counts.
             await wait_for_first(scope.start(messenger.ask(Drain())), work, failure, terminate, progress, followed)
         if not work.done():
             for each in (progress, followed, failure):
                 if each.done():
                     await each  # raises the failure of a callback of the caller, or the recorder's reason to stop
-            if timer.done():
-                reason = f"--max-time {settings.max_time_s:g} is reached; all decisions so far are kept; resume it for as long again"
-                return "stopped", reason, None
             return INTERRUPTED
         value = await work
     except Undecided as error:

@@ -43,7 +43,7 @@ class SharedKeywords(SettingKeywords, RunControl, total=False):
 
 
 def without_control(given: Mapping[str, Any]) -> dict[str, Any]:
-    """The keywords of a call that are no control of the run."""
+    """Return the keywords of a call that are no control of the run."""
     return {name: value for name, value in given.items() if name not in RunControl.__annotations__}
 
 

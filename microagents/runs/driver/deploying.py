@@ -22,14 +22,17 @@ VIRTUAL_COMMIT_S = 0.005
 
 
 def deployments_of(plan: RunPlan, recorder: Deployment) -> list[Deployment]:
-    """The roles of a run, in the order of their start. The recorder starts first, so that a wrong journal is refused before all else."""
+    """Return the roles of a run in the order of their start: the recorder first, since it refuses a wrong journal."""
     strategy, settings = plan.strategy, plan.settings
     executors = [Deployment(role=Executor)] if plan.tasks[0].looks_up else []
     limiter = Deployment(role=Limiter, in_driver=True)
     deployments = [
         recorder,
         limiter,
-        *(_with_settings(each, settings) for each in (Deployment(role=strategy.conductor), *strategy.deployments(), *executors)),
+        *(
+            _with_settings(each, settings)
+            for each in (Deployment(role=strategy.conductor), *strategy.deployments(), *executors)
+        ),
     ]
     movable = [deployment.role.__name__.lower() for deployment in deployments if not deployment.in_driver]
     for name in settings.deploy:
@@ -50,7 +53,7 @@ def _with_settings(deployment: Deployment, settings: Settings) -> Deployment:
 def journaling_to(
     path: Path, experiment: Experiment, own: Sequence[str], accepted: Sequence[str], *, survives_power_cut: bool
 ) -> JournalConfig:
-    """The journal that the recorder writes. In virtual time, where there are no threads and no disk, the loop makes each commit itself."""
+    """Return the journal that the recorder writes. In virtual time, where there are no threads and no disk, the loop commits itself."""
     is_virtual = not loop_has_threads()
     return JournalConfig(
         path=path,

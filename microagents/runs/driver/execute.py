@@ -15,7 +15,17 @@ import msgspec
 from microagents.actors import Context, Deployment, Strategy
 from microagents.agents.agent import AgentTask
 from microagents.aio import TaskScope, loop_has_threads
-from microagents.errors import InvalidDefinition, InvalidUsage, MicroagentsError, NoHandler, RoleFailed, Stopped, TaskFailed, Undecided
+from microagents.errors import (
+    Aborted,
+    InvalidDefinition,
+    InvalidUsage,
+    MicroagentsError,
+    NoHandler,
+    RoleFailed,
+    Stopped,
+    TaskFailed,
+    Undecided,
+)
 from microagents.journal.messages import Account, InputEnding, RecallDecidedInputs, Report, RunOutcome
 from microagents.journal.opening import holds_nothing
 from microagents.journal.reading import Reader, journal_of
@@ -68,7 +78,9 @@ async def execute_plan(
     if runs_dir is not None:
         _refuse_job_folder(Path(runs_dir))
     path = None if runs_dir is None else journal_of(Path(runs_dir), plan.settings.run_id)
-    sitting = _Sitting(plan, path, only=only, accepted=accepted, control=control or RunControl(), outputs=outputs or Outputs(()))
+    sitting = _Sitting(
+        plan, path, only=only, accepted=accepted, control=control or RunControl(), outputs=outputs or Outputs(())
+    )
     if (completed := sitting.completed_result()) is not None:
         return completed
     sitting.prepare()
@@ -102,7 +114,7 @@ class _Sitting:
         self._began_s = time.monotonic()
 
     def completed_result(self) -> Result | None:
-        """The recorded result of a completed run; None if the run is not completed, or is changed now."""
+        """Return the recorded result of a completed run; None if the run is not completed, or is changed now."""
         if self._path is None or holds_nothing(self._path):
             return None
         with Reader(self._path) as reader:
@@ -111,7 +123,9 @@ class _Sitting:
             if ending is None or ending.outcome != "completed" or changes:
                 return None
             value = None if ending.result is None else ending.result.encode()
-            result = self._result(("completed", None, value), reader.account(), sitting_s=0.0, endings=reader.input_endings())
+            result = self._result(
+                ("completed", None, value), reader.account(), sitting_s=0.0, endings=reader.input_endings()
+            )
         return self._outputs.finished(result)
 
     def prepare(self) -> None:
@@ -128,7 +142,9 @@ class _Sitting:
             on_forecast(self._forecast)
         if plan.listed:
             on_recorded = self._control.get("on_ending")
-            self._inputs = Batch(plan, self._path, only=self._only, on_ending=self._outputs.end, on_recorded=on_recorded)
+            self._inputs = Batch(
+                plan, self._path, only=self._only, on_ending=self._outputs.end, on_recorded=on_recorded
+            )
 
     async def drive(self) -> tuple[End, Account]:
         plan = self._plan
@@ -144,11 +160,15 @@ class _Sitting:
             self._began_s = time.monotonic()  # a Ray takes seconds to start
             try:
                 return await self._conduct_and_record(roles)
-            except MicroagentsError as error:
+            except MicroagentsError as failed:
+                # What a caller's own code raised reaches the caller as it is, except from another process.
+                error = (isinstance(failed, Aborted) and failed.__cause__) or failed
                 if self._path is not None and not _is_empty(self._path):
                     kept = f"all decisions so far are kept in {self._path}; correct the cause, then resume run {plan.settings.run_id}"
                     error.add_note(kept)
-                raise
+                if error is failed:
+                    raise
+                raise error from None
 
     def _recorder(self, stack: AsyncExitStack) -> Deployment:
         path, settings = self._path, self._plan.settings
@@ -156,9 +176,12 @@ class _Sitting:
             path = journal_of(Path(stack.enter_context(TemporaryDirectory(prefix="microagents-"))), settings.run_id)
         first = self._plan.tasks[0]
         # A temporary journal need not outlive a power cut; but an effect that is done does, and so must its record.
-        full = self._path is not None and (settings.durability == "full" or (isinstance(first, AgentTask) and first.has_effects))
+        full = self._path is not None and (
+            settings.durability == "full" or (isinstance(first, AgentTask) and first.has_effects)
+        )
         options = {
-            "journaling": path and journaling_to(path, self._experiment, self._own, self._accepted, survives_power_cut=full),
+            "journaling": path
+            and journaling_to(path, self._experiment, self._own, self._accepted, survives_power_cut=full),
             "expected_usd": self._forecast and self._forecast.cost_usd,
             "on_decision": self._control.get("on_decision"),
         }
@@ -169,7 +192,9 @@ class _Sitting:
         try:
             conducting = _conduct_single_input(messenger) if self._inputs is None else self._inputs.conduct(messenger)
             following = self._following(messenger)
-            outcome, reason, value = await conduct_until_end(messenger, conducting, self._plan.settings, self._control, following)
+            outcome, reason, value = await conduct_until_end(
+                messenger, conducting, self._plan.settings, self._control, following
+            )
             # Roles in other processes may still have records under way; the last account must contain them.
             await roles.flush()
             account = await messenger.ask(Report(final=True))
@@ -183,7 +208,9 @@ class _Sitting:
             return ("stopped", str(error), None), await messenger.ask(Report())
         except MicroagentsError as error:
             with suppress(MicroagentsError):
-                await messenger.ask(RecordEnding(outcome="failed", reason=str(error), result=None, traceback=error.traceback))
+                await messenger.ask(
+                    RecordEnding(outcome="failed", reason=str(error), result=None, traceback=error.traceback)
+                )
             raise
         return (outcome, reason, value), account
 
@@ -193,10 +220,12 @@ class _Sitting:
         in_thread = [self._outputs.grow] if self._outputs.grows else []
         if self._path is None or plan.listed or not plan.strategy.draws_solution or not loop_has_threads():
             return never()
-        return follow_solution(self._path, plan, lambda: messenger.ask(Report()), in_thread, self._control.get("on_solution"))
+        return follow_solution(
+            self._path, plan, lambda: messenger.ask(Report()), in_thread, self._control.get("on_solution")
+        )
 
     def conclude(self, end: End, account: Account) -> Result:
-        """The result of a run that has ended. Its texts are written; of a document that is not whole, the verified text."""
+        """Return the result of a run that has ended. Its texts are written; of a document that is not whole, the verified text."""
         sitting_s, endings = time.monotonic() - self._began_s, () if self._inputs is None else self._inputs.endings()
         try:
             result = self._result(end, account, sitting_s=sitting_s, endings=endings)
@@ -204,7 +233,9 @@ class _Sitting:
             result = self._result(end, account, sitting_s=sitting_s, endings=())
         result = self._outputs.finished(result)
         if self._outputs.grows and self._path is not None and self._plan.strategy.draws_solution:
-            solution = read_solution(self._path, self._plan)  # with the replies that came after the last read during the run
+            solution = read_solution(
+                self._path, self._plan
+            )  # with the replies that came after the last read during the run
             if solution is not None:
                 self._outputs.grow(solution)
         return result
@@ -296,12 +327,16 @@ async def _start_roles(stack: AsyncExitStack, runtime: Runtime, control: RunCont
     """Start the roles; returns the runtime, or None if the caller ended the run first. On a cluster the start may take a while."""
     scope = TaskScope()
     entering = scope.start(stack.enter_async_context(runtime))
-    ends = [scope.start(event.wait()) for event in (control.get("interrupt"), control.get("terminate")) if event is not None]
+    ends = [
+        scope.start(event.wait()) for event in (control.get("interrupt"), control.get("terminate")) if event is not None
+    ]
     try:
         await wait_for_first(entering, *ends)
         return await entering if entering.done() else None
     finally:
-        await scope.close(within_s=None)  # a cluster may take long; else roles would start behind the back of a run that has ended
+        await scope.close(
+            within_s=None
+        )  # a cluster may take long; else roles would start behind the back of a run that has ended
 
 
 def _refuse_job_folder(runs_dir: Path) -> None:
@@ -314,7 +349,7 @@ def _refuse_job_folder(runs_dir: Path) -> None:
 
 
 def _recorded_times(path: Path, sitting_s: float) -> tuple[str | None, float]:
-    """The start of a run, and the seconds of all its sittings; None and those of this sitting if the journal cannot be read."""
+    """Return the start of a run, and the seconds of all its sittings; None and those of this sitting if the journal cannot be read."""
     try:
         with Reader(path) as reader:
             return reader.created_at, reader.wall_s()
@@ -322,7 +357,9 @@ def _recorded_times(path: Path, sitting_s: float) -> tuple[str | None, float]:
         return None, sitting_s
 
 
-def _adjust_outcome(outcome: RunOutcome, reason: str | None, account: Account, strategy: Strategy) -> tuple[RunOutcome, str | None]:
+def _adjust_outcome(
+    outcome: RunOutcome, reason: str | None, account: Account, strategy: Strategy
+) -> tuple[RunOutcome, str | None]:
     undecided = account.undecided_at
     if undecided and strategy.passes_undecided and outcome == "completed":
         return "undecided", undecided_elections(undecided)

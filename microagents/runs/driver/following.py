@@ -25,7 +25,11 @@ OnSolution = Callable[[Struct], bool]
 
 
 async def follow_solution(
-    journal: Path, plan: RunPlan, report: Callable[[], Awaitable[Account]], in_thread: Sequence[OnSolution], on_loop: OnSolution | None
+    journal: Path,
+    plan: RunPlan,
+    report: Callable[[], Awaitable[Account]],
+    in_thread: Sequence[OnSolution],
+    on_loop: OnSolution | None,
 ) -> None:
     """Read the work on the only input about once a second, as long as it changes and a callback wants it. It never ends.
 
@@ -50,7 +54,7 @@ async def follow_solution(
 
 
 def read_solution(journal: Path, plan: RunPlan) -> Struct | None:
-    """The recorded work on the only input; None if it cannot be read now."""
+    """Return the recorded work on the only input; None if it cannot be read now."""
     try:
         with Reader(journal) as reader:
             return drawn_solution(reader, plan, 0)
@@ -59,13 +63,17 @@ def read_solution(journal: Path, plan: RunPlan) -> Struct | None:
         return None
 
 
-def _read_and_pass_on(journal: Path, plan: RunPlan, callbacks: Sequence[OnSolution]) -> tuple[Struct | None, Sequence[OnSolution]]:
+def _read_and_pass_on(
+    journal: Path, plan: RunPlan, callbacks: Sequence[OnSolution]
+) -> tuple[Struct | None, Sequence[OnSolution]]:
     """Read the work; returns it, and the callbacks that want it again."""
     solution = read_solution(journal, plan)
     return solution, callbacks if solution is None else [each for each in callbacks if each(solution)]
 
 
-async def _in_thread(journal: Path, plan: RunPlan, callbacks: Sequence[OnSolution]) -> tuple[Struct | None, Sequence[OnSolution]]:
+async def _in_thread(
+    journal: Path, plan: RunPlan, callbacks: Sequence[OnSolution]
+) -> tuple[Struct | None, Sequence[OnSolution]]:
     """A cancelled wait waits for the end of the thread: while a reader is connected, the journal cannot be closed."""
     reading = asyncio.get_running_loop().run_in_executor(None, _read_and_pass_on, journal, plan, callbacks)
     try:

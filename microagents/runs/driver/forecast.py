@@ -54,7 +54,11 @@ class Forecast(Struct, frozen=True, kw_only=True):
 
     def __str__(self) -> str:
         models = ", ".join(dict.fromkeys(spec.partition("@")[0] for spec in self.models))
-        basis = "as measured so far" if self.is_measured else f"about {self.input_tokens:,} tokens in and {self.output_tokens:,} out each"
+        basis = (
+            "as measured so far"
+            if self.is_measured
+            else f"about {self.input_tokens:,} tokens in and {self.output_tokens:,} out each"
+        )
         if self.cost_usd is None or self.calls is None:
             return f"expected cost: not known beforehand; {money(1000 * self.call_usd)} for each 1,000 calls to {models}, {basis}"
         return f"expected cost: {money(self.cost_usd)} for {self.calls:,.0f} calls to {models}, {basis}"
@@ -65,7 +69,7 @@ OnForecast = Callable[[Forecast], None]
 
 
 def forecast_of(plan: RunPlan, path: Path | None) -> Forecast | None:
-    """The expected cost of a run, or of the rest of a run; None where no paid model has a known price, or no call may be sent."""
+    """Return the expected cost of a run, or of the rest of a run; None where no paid model has a known price, or no call may be sent."""
     tariffs = {spec: _tariff(spec, plan) for spec in dict.fromkeys(specs_in(plan.settings.models))}
     paid = tuple([spec for spec, tariff in tariffs.items() if tariff is not None])
     if not paid:
@@ -75,7 +79,9 @@ def forecast_of(plan: RunPlan, path: Path | None) -> Forecast | None:
         calls, input_tokens = _calls(plan.strategy, plan.tasks), _prompt_tokens(task)
     except MicroagentsError:  # the run itself will tell what is wrong with the task
         return None
-    joined = _replies_per_call(plan, paid) if calls and len(tariffs) == 1 else 1.0  # members of a pool answer one election
+    joined = (
+        _replies_per_call(plan, paid) if calls and len(tariffs) == 1 else 1.0
+    )  # members of a pool answer one election
     calls = None if calls is None else calls / joined
     output_tokens = round(joined * min(OUTPUT_TOKENS, plan.settings.max_output_tokens or OUTPUT_TOKENS))
     usage = Usage(input_tokens=input_tokens, output_tokens=output_tokens)
@@ -84,7 +90,13 @@ def forecast_of(plan: RunPlan, path: Path | None) -> Forecast | None:
     before, ending = (None, None) if path is None or holds_nothing(path) else _recorded(path)
     if stops_again(plan.settings, ending):
         return None
-    found = Forecast(calls=calls, call_usd=sum(costs) / len(costs), input_tokens=input_tokens, output_tokens=output_tokens, models=paid)
+    found = Forecast(
+        calls=calls,
+        call_usd=sum(costs) / len(costs),
+        input_tokens=input_tokens,
+        output_tokens=output_tokens,
+        models=paid,
+    )
     return found if before is None else _continued(found, before)
 
 
@@ -107,7 +119,7 @@ def total_of(forecasts: Iterable[Forecast | None]) -> Forecast | None:
 
 
 def _tariff(text: str, plan: RunPlan) -> Tariff | None:
-    """The tariff of a shipped provider's model. Others tell their cost only with their replies."""
+    """Return the tariff of a shipped provider's model. Others tell their cost only with their replies."""
     if text in plan.model_objects:
         return None
     spec = ModelSpec.parse(text)
@@ -141,7 +153,10 @@ def _prompt_tokens(task: Task) -> int:
     asked, reply = called(task.first_prompt), type(task).reply_type()
     if asked is None or reply is None:
         return 0
-    return len(f"{system_with_instructions(asked.system, reply, task.format)}{asked.user}".encode("utf-8", "replace")) // CHARS_PER_TOKEN
+    return (
+        len(f"{system_with_instructions(asked.system, reply, task.format)}{asked.user}".encode("utf-8", "replace"))
+        // CHARS_PER_TOKEN
+    )
 
 
 def _recorded(path: Path) -> tuple[Account | None, RunEnding | None]:

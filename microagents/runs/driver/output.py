@@ -27,7 +27,7 @@ from microagents.user_code import called
 
 
 class Outputs:
-    """The output files of a run. For tasks that are no documents it does nothing.
+    """Output files of a run. For tasks that are no documents it does nothing.
 
     A text grows in ``<output>.part``. Once it is whole, that file becomes the output; an existing output is never overwritten.
 
@@ -64,7 +64,9 @@ class Outputs:
             part = _part_of(path)
             for each in (path, part):
                 if (other := inputs_of.setdefault(each, number)) != number:
-                    raise InvalidUsage(f"inputs {other} and {number} share the output {str(each)!r}; nothing was started; name two")
+                    raise InvalidUsage(
+                        f"inputs {other} and {number} share the output {str(each)!r}; nothing was started; name two"
+                    )
             _refuse_existing(path)
             if earlier is None:  # an earlier sitting may have left its text there
                 _refuse_existing(part)
@@ -123,13 +125,18 @@ class Outputs:
         if number not in self._failed:
             self._failed.add(number)
             log().warning(
-                "the text cannot be written into its output; the run's result has it", input=number, output=str(path), error=str(error)
+                "the text cannot be written into its output; the run's result has it",
+                input=number,
+                output=str(path),
+                error=str(error),
             )
 
 
 def _refuse_existing(path: Path) -> None:
     if _is_there(path):
-        raise InvalidUsage(f"the output {str(path)!r} exists; it was kept, and nothing was started; move it away, or name another output")
+        raise InvalidUsage(
+            f"the output {str(path)!r} exists; it was kept, and nothing was started; move it away, or name another output"
+        )
 
 
 def _is_there(path: Path) -> bool:
@@ -138,7 +145,9 @@ def _is_there(path: Path) -> bool:
     except (FileNotFoundError, NotADirectoryError):
         return False
     except (OSError, ValueError) as error:
-        raise InvalidUsage(f"the output {str(path)!r} cannot be written: {error}; nothing was started; name another output") from None
+        raise InvalidUsage(
+            f"the output {str(path)!r} cannot be written: {error}; nothing was started; name another output"
+        ) from None
     return True
 
 
@@ -182,7 +191,11 @@ def _write_whole(path: Path, text: str, *, is_new: bool) -> bool:
     try:
         _rename_unless_there(part, path)
     except FileExistsError:
-        log().warning("the output appeared during the run, and was kept; the text is in the other file", output=str(path), text=str(part))
+        log().warning(
+            "the output appeared during the run, and was kept; the text is in the other file",
+            output=str(path),
+            text=str(part),
+        )
         return False
     return True
 

@@ -17,7 +17,7 @@ from microagents.tools.toolbox import servers_in
 
 
 async def with_tools_of_servers(plan: RunPlan) -> RunPlan:
-    """The plan, with the tools of the MCP servers that its tasks name.
+    """Return the plan, with the tools of the MCP servers that its tasks name.
 
     Raises:
         InvalidDefinition: a task that is no agent has tools that do more than read, or no field for those of its servers.
@@ -49,7 +49,9 @@ def _checked(plan: RunPlan) -> RunPlan:
         assert first.toolbox.specs
         specs = [spec for pool in plan.settings.models.values() for spec in pool if "json_schema=true" in spec]
         if specs:
-            raise InvalidUsage(f"{specs[0]} can only write the reply itself (json_schema=true), and look nothing up; leave json_schema out")
+            raise InvalidUsage(
+                f"{specs[0]} can only write the reply itself (json_schema=true), and look nothing up; leave json_schema out"
+            )
     return plan
 
 

@@ -66,7 +66,7 @@ class Climb(Struct, frozen=True, kw_only=True):
 
 
 def climbs_of(reader: Reader, of_input: int) -> list[Climb]:
-    """The steps of an input that climbed, in their order, as far as they are recorded."""
+    """Return the steps of an input that climbed, in their order, as far as they are recorded."""
     reader.experiment.check_there([of_input])
     found = [row for row in reader.decisions_below(f"{of_input}/step") if row[0].count("/") >= RUNG_DEPTH]
     if not found:
@@ -77,7 +77,7 @@ def climbs_of(reader: Reader, of_input: int) -> list[Climb]:
 
 
 def step_of(path: str) -> str:
-    """The path of the step that a path is at or below."""
+    """Return the path of the step that a path is at or below."""
     return "/".join(path.split("/")[:RUNG_DEPTH])
 
 
@@ -94,7 +94,7 @@ class _Climbs:
         self._reply = _reply_of(reader, of_input)
 
     def climb(self, step: str, below: Rows) -> Climb | None:
-        """The climb of a step; None where the rows below it are no rungs, but other questions of a strategy."""
+        """Return the climb of a step; None where the rows below it are no rungs, but other questions of a strategy."""
         own = self._reader.decision_at(step)
         rows = below if own is None else {step: own, **below}
         found = dict.fromkeys(at.split("/")[RUNG_DEPTH] for at in below if at != step + ESCALATED)
@@ -109,7 +109,9 @@ class _Climbs:
         names = {f"{step}/{name}": name for name in sorted(found, key=order)}
         tried = [self._tried(step, name, rows) for name in names.values()]
         votes = self._tally(own)
-        without = own.value if own is not None and own.outcome == "contested" else next((value for value, _ in votes), None)
+        without = (
+            own.value if own is not None and own.outcome == "contested" else next((value for value, _ in votes), None)
+        )
         at = next((at for at in (*names, step, step + ESCALATED) if _decides(rows.get(at))), None)
         value = None if at is None else rows[at].value
         return Climb(
@@ -127,7 +129,11 @@ class _Climbs:
     def _tried(self, step: str, name: str, rows: Rows) -> TriedRung:
         at = f"{step}/{name}"
         own = rows.get(at)
-        paid = [row for path, row in rows.items() if f"{path}/".startswith(f"{at}/") and row.outcome not in ("inferred", "once")]
+        paid = [
+            row
+            for path, row in rows.items()
+            if f"{path}/".startswith(f"{at}/") and row.outcome not in ("inferred", "once")
+        ]
         if own is not None and name == Lookahead().name:
             paid += self._new_rollouts(step, len(own.ballots))
         return TriedRung(
@@ -139,7 +145,7 @@ class _Climbs:
         )
 
     def _new_rollouts(self, step: str, count: int) -> list[Recalled]:
-        """The rollouts of a step that no step before it has used. One that decided nothing has no count: it drew up to its cap."""
+        """Return the rollouts of a step that no step before it has used. One that decided nothing has no count: it drew up to its cap."""
         of_input, _, number = step.split("/")
         drawn = range(count or self._options.get("max_draws", self._options.get("samples", 0)))
         places = [f"{of_input}/{lookahead_in(self._options).place(int(number), seq)}" for seq in drawn]
@@ -152,7 +158,7 @@ class _Climbs:
         return Counter([first.setdefault(self._vote_of(value), value) for value in values]).most_common()
 
     def _vote_of(self, value: bytes) -> Hashable:
-        """The vote of a reply; the reply itself where the task's code is not there, or the reply is of another class."""
+        """Return the vote of a reply; the reply itself where the task's code is not there, or the reply is of another class."""
         try:
             return value if self._reply is None else vote_of(decoder_of(self._reply).decode(value))
         except (MicroagentsError, msgspec.MsgspecError):
@@ -160,7 +166,7 @@ class _Climbs:
 
 
 def _reply_of(reader: Reader, of_input: int) -> type[Reply] | None:
-    """The class of replies to the steps; None where the task's code is not there, or the task has no steps."""
+    """Return the class of replies to the steps; None where the task's code is not there, or the task has no steps."""
     try:
         task = plan_of(reader).tasks[of_input]
     except MicroagentsError:

@@ -104,15 +104,23 @@ class InspectedDecision(Struct, frozen=True, kw_only=True):
 
 
 def inspect_decision(reader: Reader, path: str) -> InspectedDecision:
-    """The decision, or the open election, that a journal has at a path. It imports the task's module, which has the prompts."""
+    """Return the decision, or the open election, that a journal has at a path. It imports the task's module, which has the prompts."""
     run_id, row, open_elections = reader.experiment.run_id, reader.decision_at(path), reader.open_elections_at(path)
     if row is None and not open_elections:
         ending_so = [there for there, _ in reader.decisions() if there.endswith(f"/{path}")]
         if len(ending_so) == 1:
             return inspect_decision(reader, ending_so[0])
-        near = (each for each in (f"0/{path}", f"0/step/{path}") if reader.decision_at(each) or reader.open_elections_at(each))
+        near = (
+            each
+            for each in (f"0/{path}", f"0/step/{path}")
+            if reader.decision_at(each) or reader.open_elections_at(each)
+        )
         first = next(near, None) or next((there for there, _ in reader.decisions()), None)
-        there = "it has none" if first is None else f"there is one at {first!r}, and `microagents export {run_id}` lists all"
+        there = (
+            "it has none"
+            if first is None
+            else f"there is one at {first!r}, and `microagents export {run_id}` lists all"
+        )
         raise InvalidUsage(f"run {run_id} has no decision at {path!r}; {there}")
     digest = open_elections[0].id.question_digest if row is None else row.question_digest
     more = [ballot for each in open_elections if each.id.question_digest == digest for ballot in each.ballots]
@@ -138,9 +146,14 @@ def inspect_decision(reader: Reader, path: str) -> InspectedDecision:
         prompts=0 if question is None else len(question.prompts),
         note=note,
         models=settings_of(reader.experiment).solver_pool if question is None else question.models,
-        replies=replies if inferred is None else [structs.replace(each, rollout=_rollout(reader, path, each.seq)) for each in replies],
+        replies=replies
+        if inferred is None
+        else [structs.replace(each, rollout=_rollout(reader, path, each.seq)) for each in replies],
         other_replies=sum(each.question_digest != digest for each in texts),
-        tally=[(msgspec.json.decode(each), votes) for each, votes in _tally(ballots, None if asked is None else asked.question)],
+        tally=[
+            (msgspec.json.decode(each), votes)
+            for each, votes in _tally(ballots, None if asked is None else asked.question)
+        ],
         probability=None if question is None else _count(ballots, question).tally.probability,
         correct=None if asked is None or value is None else _judged(asked, value),
         cost_usd=total_usd([*([] if row is None else [row.cost_usd]), *(each.cost_usd for each in more)]),
@@ -159,7 +172,11 @@ def _action(reader: Reader, path: str) -> ActionRecord | None:
         solution = solution_of(reader, input_of(path))
     except InvalidUsage:  # the task cannot be found any more; the note on the prompt says so
         return None
-    return next((each for each in solution.actions if each.path == path), None) if isinstance(solution, AgentRecord) else None
+    return (
+        next((each for each in solution.actions if each.path == path), None)
+        if isinstance(solution, AgentRecord)
+        else None
+    )
 
 
 def _inference(reader: Reader, path: str, row: Recalled) -> str | None:
@@ -180,7 +197,10 @@ def _rollout(reader: Reader, path: str, seq: int) -> str:
 
 def _decided_by(reader: Reader, path: str) -> str | None:
     step = step_of(path)
-    return next((at for at, row in reader.decisions_below(step) if at.count("/") == step.count("/") + 1 and row.is_decision), None)
+    return next(
+        (at for at, row in reader.decisions_below(step) if at.count("/") == step.count("/") + 1 and row.is_decision),
+        None,
+    )
 
 
 def _settled(reader: Reader, path: str) -> tuple[str | None, str | None]:
@@ -192,7 +212,12 @@ def _settled(reader: Reader, path: str) -> tuple[str | None, str | None]:
 
 
 def _replies(
-    ballots: Sequence[Ballot | Flagged], value: bytes | None, texts: Sequence[KeptText], asked: RebuiltQuestion | None, *, is_vote: bool
+    ballots: Sequence[Ballot | Flagged],
+    value: bytes | None,
+    texts: Sequence[KeptText],
+    asked: RebuiltQuestion | None,
+    *,
+    is_vote: bool,
 ) -> list[RecordedReply]:
     kept = {each.seq: each for each in texts}
     count = None if asked is None else Count(asked.question)

@@ -118,7 +118,9 @@ def action_rows(reader: Reader) -> Iterator[ActionRow]:
     for number in range(reader.experiment.inputs):
         solution = solution_of(reader, number)
         if not isinstance(solution, AgentRecord):
-            raise InvalidUsage(f"run {run_id} is not that of an agent, so it has no actions; leave --actions out for its decisions")
+            raise InvalidUsage(
+                f"run {run_id} is not that of an agent, so it has no actions; leave --actions out for its decisions"
+            )
         for action in solution.actions:
             yield from _calls(reader, number, action)
 

@@ -39,7 +39,7 @@ class RebuiltQuestion(Struct, frozen=True, kw_only=True):
 
 
 def asked_at(reader: Reader, path: str, digest: bytes) -> tuple[RebuiltQuestion | None, str | None]:
-    """The question at a path, if it can be built again and has the recorded digest; else the reason."""
+    """Return the question at a path, if it can be built again and has the recorded digest; else the reason."""
     unknown = "the prompt is not in the journal, and cannot be rebuilt"
     try:
         asked = _rebuilt(reader, path)
@@ -59,7 +59,7 @@ def asked_at(reader: Reader, path: str, digest: bytes) -> tuple[RebuiltQuestion 
 
 
 def asked_at_step(reader: Reader, path: str) -> RebuiltQuestion | None:
-    """The question of the step that a rung is about; None where it cannot be built again."""
+    """Return the question of the step that a rung is about; None where it cannot be built again."""
     step = step_of(path)
     row = reader.decision_at(step)
     return None if row is None else asked_at(reader, step, row.question_digest)[0]
@@ -82,13 +82,15 @@ def _rebuilt(reader: Reader, path: str) -> RebuiltQuestion:
                 step = steps.step(int(number), chain)
                 return RebuiltQuestion(task=task, question=question, step=step if len(rung) == 1 else None)
             case ["rollout", *_, start, _] if start.isdecimal() and has_rungs:
-                question = replayed_question(reader, plan, place, lambda messenger: steps.roll_out(int(start), place, messenger))
+                question = replayed_question(
+                    reader, plan, place, lambda messenger: steps.roll_out(int(start), place, messenger)
+                )
                 return RebuiltQuestion(task=task, question=question, step=None)
     return RebuiltQuestion(task=task, question=replayed_question(reader, plan, place, conducted(of_input)), step=None)
 
 
 class _Steps:
-    """The steps of the chain of one input, in their recorded states."""
+    """Steps of the chain of one input, in their recorded states."""
 
     def __init__(self, reader: Reader, plan: RunPlan, kind: type[ChainConductor[Any]], of_input: int) -> None:
         self._reader = reader
@@ -119,7 +121,7 @@ class _Steps:
         await lookahead.rollout(chain, Past(number=start, state=state, reply=None), path.partition("/")[2])
 
     def _state_at(self, number: int, chain: Chain) -> Any:
-        """The state in which a step was asked: the oracle's with known inputs, else that which the decisions before it lead to."""
+        """Return the state in which a step was asked: the oracle's with known inputs, else that which the decisions before it lead to."""
         task, state, decided = chain.task, chain.task.start(), self._decided()
         for done in range(number):
             value = None if self._knows_inputs else next(decided, None)
@@ -132,7 +134,7 @@ class _Steps:
         return state
 
     def _decided(self) -> Iterator[bytes | None]:
-        """The decisions of the steps in order: of each that of its vote, of a rung or of another model; None without one."""
+        """Yield the decisions of the steps in order: of each that of its vote, of a rung or of another model; None without one."""
         rows = ((path.split("/")[1:], row) for path, row in self._reader.decisions_of(self._input))
         steps = ((place, row) for place, row in rows if place[0] == "step" and len(place) > 1)
         for _, group in groupby(steps, key=lambda each: each[0][1]):

@@ -26,8 +26,10 @@ MAX_REPLAY_S = 60.0
 """Longest replay. Everything answers at once, so a longer one waits for something that will not come."""
 
 
-def replayed_question(reader: Reader, plan: RunPlan, path: str, work: Callable[[Messenger], Awaitable[object]]) -> Question:
-    """The question that some work puts at a path, if every call before it is answered as recorded.
+def replayed_question(
+    reader: Reader, plan: RunPlan, path: str, work: Callable[[Messenger], Awaitable[object]]
+) -> Question:
+    """Return the question that some work puts at a path, if every call before it is answered as recorded.
 
     Roles with durable calls are run again, in this process; no other role is, no model is asked, and no tool is called.
 
@@ -56,12 +58,12 @@ def replayed_question(reader: Reader, plan: RunPlan, path: str, work: Callable[[
 
 
 def conducted(of_input: int) -> Callable[[Messenger], Awaitable[object]]:
-    """The whole work on an input, to be replayed."""
+    """Return the whole work on an input, to be replayed."""
     return lambda messenger: messenger.ask(Conduct(input=of_input), None)
 
 
 class Replay:
-    """The messenger of all roles: requests to durable roles are handled at once, and the recorder's answers come from the journal."""
+    """Messenger of all roles: requests to durable roles are handled at once, and the recorder's answers come from the journal."""
 
     def __init__(self, reader: Reader, plan: RunPlan, path: str) -> None:
         self.found: Question | None = None
@@ -69,8 +71,13 @@ class Replay:
         self._path = path
         self._is_changed = bool(reader.changes())
         context = plan.context()
-        kinds: list[type[Role]] = [plan.strategy.conductor, *(deployment.role for deployment in plan.strategy.deployments())]
-        roles = [kind(context, self) for kind in kinds if issubclass(kind, DurableRole) and not issubclass(kind, Executor)]
+        kinds: list[type[Role]] = [
+            plan.strategy.conductor,
+            *(deployment.role for deployment in plan.strategy.deployments()),
+        ]
+        roles = [
+            kind(context, self) for kind in kinds if issubclass(kind, DurableRole) and not issubclass(kind, Executor)
+        ]
         self._handlers: dict[type[Message], Any] = {
             message: getattr(role, name) for role in roles for message, name in type(role).handlers.items()
         }
@@ -86,11 +93,15 @@ class Replay:
                 return self._recalled(path)
             case Elect(id=asked, question=question):
                 self._asked(asked.path, question)
-            case Execute() if (row := self._recalled(f"{request.input}/{request.at}/outcome")) is not None and row.value is not None:
+            case Execute() if (
+                row := self._recalled(f"{request.input}/{request.at}/outcome")
+            ) is not None and row.value is not None:
                 return msgspec.json.decode(row.value, type=Called)
             case Conduct() | DurableRequest() if type(request) in self._handlers:
                 return await self._handlers[type(request)](request)
-        raise InvalidUsage(f"the work sends {type(request).__name__} before it comes to this path, and its answer is not recorded")
+        raise InvalidUsage(
+            f"the work sends {type(request).__name__} before it comes to this path, and its answer is not recorded"
+        )
 
     async def stream(self, request: Any, timeout_s: float | None) -> AsyncGenerator[Any]:  # noqa: ARG002 - as above
         """Answer as `ask` does; a vote with its recorded verdict."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -17,10 +16,10 @@ from microagents.elections.election import input_of
 from microagents.elections.rules import FirstValid
 from microagents.errors import InvalidUsage
 from microagents.journal.books import UndecidedElection
-from microagents.journal.interventions import decide_in, remove
+from microagents.journal.interventions import ask_live, decide_in, remove
 from microagents.journal.messages import RunOutcome
 from microagents.journal.reading import Reader, RunEnding, reader_of
-from microagents.journal.requests import Decide, leave_request, request_of
+from microagents.journal.requests import Decide
 from microagents.messages import resolve
 from microagents.registry import STRATEGIES, TASKS, unknown
 from microagents.replies.chat import Reply, json_form
@@ -31,18 +30,15 @@ from microagents.runs.result import Result, results_of
 from microagents.task import flag_of
 from microagents.tools.effect_keys import effect_key
 
-MAX_TAKING_S, LOOK_EVERY_S = 5.0, 0.1
-"""Longest wait for a live run to take a request, and interval of looks at it."""
-
 
 def inspect_run(runs_dir: Path, run_id: str) -> Result:
-    """The result of a run as far as it is recorded."""
+    """Return the result of a run as far as it is recorded."""
     with reader_of(runs_dir, run_id) as reader:
         return recorded_result(reader)
 
 
 def recorded_result(reader: Reader) -> Result:
-    """The result of a run as far as an open journal records it."""
+    """Return the result of a run as far as an open journal records it."""
     ending = reader.ending()
     outcome, reason = _outcome(reader, ending)
     recipe = reader.experiment.recipe
@@ -70,7 +66,7 @@ def recorded_result(reader: Reader) -> Result:
 
 
 def _outcome(reader: Reader, ending: RunEnding | None) -> tuple[RunOutcome, str | None]:
-    """The outcome of a run and its reason. A run with a lease is running; one without lease and ending was cut off."""
+    """Return the outcome of a run and its reason. A run with a lease is running; one without lease and ending was cut off."""
     lease = reader.lease()
     if lease.holder is not None and not lease.may_be_taken:
         return "running", f"process {lease.holder.pid} on {lease.holder.host} is running it"
@@ -80,7 +76,7 @@ def _outcome(reader: Reader, ending: RunEnding | None) -> tuple[RunOutcome, str 
 
 
 def solution_of(reader: Reader, of_input: int) -> Struct:
-    """The recorded work on an input, as its strategy tells it. It imports the task's module, which has the texts of the questions."""
+    """Return the recorded work on an input, as its strategy tells it. It imports the task's module."""
     experiment = reader.experiment
     run = experiment.run_id
     if not experiment.draws_solution:
@@ -106,7 +102,7 @@ def solution_of(reader: Reader, of_input: int) -> Struct:
 
 
 def drawn_solution(reader: Reader, plan: RunPlan, of_input: int) -> Struct:
-    """The recorded work on an input. A user's code may raise anything."""
+    """Return the recorded work on an input. A user's code may raise anything."""
     rows, open_elections = reader.of_input(of_input)
     found = plan.strategy.solution(of_input, plan.tasks[of_input], plan.settings.solver_pool, rows, open_elections)
     if isinstance(found, AgentRecord):  # the keys depend on the run, of which strategies know nothing
@@ -117,8 +113,11 @@ def drawn_solution(reader: Reader, plan: RunPlan, of_input: int) -> Struct:
 
 
 def runs_in(runs_dir: Path) -> Iterator[tuple[str, Result | InvalidUsage]]:
-    """The names and results of all runs in a folder, in the order of their last writes."""
-    found = sorted(runs_dir.glob("*.sqlite"), key=_last_write_s)
+    """Yield the names and results of all runs in a folder, in the order of their last writes."""
+    try:
+        found = sorted(runs_dir.glob("*.sqlite"), key=_last_write_s)
+    except OSError as error:
+        raise InvalidUsage(f"the folder {str(runs_dir)!r} cannot be read: {error.strerror}") from None
     for path in found:
         try:
             with Reader(path) as reader:
@@ -167,10 +166,12 @@ def decide(runs_dir: Path, run_id: str, path: str, value: str) -> PersonDecided:
                 f"{run_id} --json` shows the reply behind each label; nothing was changed"
             )
         if not isinstance(reply, PersonReply) and (flag := flag_of(task, reply, undecided.state.encode())) is not None:
-            raise InvalidUsage(f"{type(task).__name__} red-flags {value!r:.100} as {flag!r}; nothing was changed; decide for another reply")
+            raise InvalidUsage(
+                f"{type(task).__name__} red-flags {value!r:.100} as {flag!r}; nothing was changed; decide for another reply"
+            )
     encoded = msgspec.json.encode(reply).decode()
     if is_live:
-        _ask_for(journal, Decide(path=path, value=encoded))
+        ask_live(journal, Decide(path=path, value=encoded))
     else:
         decide_in(journal, path, encoded)
     return PersonDecided(path, reply)
@@ -186,13 +187,18 @@ class WaitingCall(NamedTuple):
 
 
 def calls_waiting(runs_dir: Path, run_id: str) -> list[WaitingCall]:
-    """The calls of a run that wait for a person."""
+    """Return the calls of a run that wait for a person."""
     found = []
     with reader_of(runs_dir, run_id) as reader:
         for path, each in reader.undecided().items():
             step, _, call = path.partition("/call/")
             action = next(
-                (row.value for _, row in [(step, reader.decision_at(step)), *reader.decisions_below(step)] if row and row.is_decision), None
+                (
+                    row.value
+                    for _, row in [(step, reader.decision_at(step)), *reader.decisions_below(step)]
+                    if row and row.is_decision
+                ),
+                None,
             )
             kind = PERSON_REPLIES.get(each.reply)
             if kind is not None and action is not None:
@@ -202,7 +208,7 @@ def calls_waiting(runs_dir: Path, run_id: str) -> list[WaitingCall]:
 
 
 def _place_of(reader: Reader, path: str) -> str:
-    """The place that a path names: in full, without the number of its input, or by the step whose call waits there.
+    """Return the place that a path names: in full, without the number of its input, or by the step whose call waits there.
 
     Raises:
         InvalidUsage: it names several.
@@ -213,7 +219,9 @@ def _place_of(reader: Reader, path: str) -> str:
     steps = {each: each.partition("/call/")[0] for each in waiting}
     found = [each for each, step in steps.items() if path in (step, step.partition("/")[2], each.partition("/")[2])]
     if len(found) > 1:
-        raise InvalidUsage(f"{path!r} names {len(found)} places in run {reader.experiment.run_id}; give one of {', '.join(found[:5])}")
+        raise InvalidUsage(
+            f"{path!r} names {len(found)} places in run {reader.experiment.run_id}; give one of {', '.join(found[:5])}"
+        )
     return found[0] if found else next((each for each in (path, f"0/{path}") if reader.open_elections_at(each)), path)
 
 
@@ -229,27 +237,15 @@ def _decidable(reader: Reader, path: str, *, is_live: bool) -> UndecidedElection
     found = [asked_at(reader, path, each.id.question_digest) for each in open_elections]
     asked = next((asked for asked, _ in found if asked is not None), None)
     if asked is None:
-        raise InvalidUsage(f"{path!r} is open in run {run_id}, but its question is unknown: {found[0][1]}; wait until it is undecided")
+        raise InvalidUsage(
+            f"{path!r} is open in run {run_id}, but its question is unknown: {found[0][1]}; wait until it is undecided"
+        )
     question = asked.question
     if isinstance(question.rule, FirstValid):
         raise InvalidUsage(f"samples are drawn at {path!r} without a vote, so there is nothing to decide")
-    return UndecidedElection(valid=0, flagged={}, reply=question.reply, choices=question.choices, state=question.state.decode(), after="")
-
-
-def _ask_for(journal: Path, ask: Decide) -> None:
-    """Leave a request to a live run, and wait until it has taken it, at most `MAX_TAKING_S`."""
-    request = request_of(ask)
-    leave_request(journal, request)
-    until_s = time.monotonic() + MAX_TAKING_S
-    while time.monotonic() < until_s:
-        with Reader(journal) as reader:  # opened anew each time: while a reader is connected, a run that ends cannot close its journal
-            is_live = not reader.lease().may_be_taken
-            taken, refused = reader.request_effect(request.id)
-        if refused is not None:
-            raise InvalidUsage(f"run {journal.stem} did not take the decision: {refused}")
-        if taken or not is_live:  # else the next sitting takes it
-            return
-        time.sleep(LOOK_EVERY_S)
+    return UndecidedElection(
+        valid=0, flagged={}, reply=question.reply, choices=question.choices, state=question.state.decode(), after=""
+    )
 
 
 def remove_run(runs_dir: Path, run_id: str) -> list[Path]:
@@ -264,12 +260,16 @@ def _parse_reply(value: str, kind: type[Reply]) -> Reply:
         if (said := kind.in_words(value)) is not None:
             return said
         if not value.startswith("{"):
-            raise InvalidUsage(f"say {' or '.join(f'`{each}`' for each in kind.words)} there, not {value!r:.100}; nothing was changed")
+            raise InvalidUsage(
+                f"say {' or '.join(f'`{each}`' for each in kind.words)} there, not {value!r:.100}; nothing was changed"
+            )
     try:
         reply = msgspec.json.decode(value, type=kind)
         given, known = msgspec.json.decode(value), msgspec.json.decode(msgspec.json.encode(reply))
     except (msgspec.MsgspecError, ValueError, TypeError) as error:
-        raise InvalidUsage(f"{value!r:.100} is no {kind.__name__}: {error}; write it as JSON, of the form {json_form(kind)}") from None
+        raise InvalidUsage(
+            f"{value!r:.100} is no {kind.__name__}: {error}; write it as JSON, of the form {json_form(kind)}"
+        ) from None
     # msgspec ignores fields that it does not know; in a decision by hand they are typos.
     if unknown_fields := sorted(set(given) - set(known)):
         raise InvalidUsage(unknown(f"field of {kind.__name__} called", unknown_fields[0], list(known)))

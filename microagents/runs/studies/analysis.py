@@ -55,7 +55,7 @@ class Errors(Struct, frozen=True, kw_only=True):
     steps: tuple[StepErrors, ...]
 
     def hardest(self, count: int) -> list[StepErrors]:
-        """The steps with the highest rates above 0, the highest first."""
+        """Return the steps with the highest rates above 0, the highest first."""
         wrong = [each for each in self.steps if each.wrong]
         return sorted(wrong, key=lambda each: (-each.wrong / each.valid, each.step))[:count]
 
@@ -83,7 +83,7 @@ class PositionAccuracy(Accuracies, frozen=True, kw_only=True):
 
 
 class Hardest(Struct, frozen=True, kw_only=True):
-    """The hardest tenth of the steps. One half of the samples asked alone chooses them, the other half gives their accuracy."""
+    """Hardest tenth of the steps. One half of the samples asked alone chooses them, the other half gives their accuracy."""
 
     steps: tuple[int, ...]
     alone: Proportion
@@ -136,7 +136,7 @@ class FieldAccuracies(Struct, frozen=True, kw_only=True):
 
 
 def errors_in(studied: Studied) -> Errors:
-    """The error rate of each step, and their mean."""
+    """Return the error rate of each step, and their mean."""
     steps = []
     for number, each in enumerate(studied.steps):
         valid, wrong = len(each.samples), _wrong(studied, each.samples)
@@ -174,7 +174,7 @@ def lookahead_in(studied: Studied, horizon: int) -> RolloutAccuracy:
 
 
 def distances_between(studied: Mapping[str, Studied]) -> Distances:
-    """The distances between the errors of all models."""
+    """Return the distances between the errors of all models."""
     halves = [[_distribution(each, half) for half in (0, 1)] for each in studied.values()]
     matrix = []
     for row, mine in enumerate(halves):
@@ -213,10 +213,14 @@ def _part(studied: Studied, field: int) -> FieldAccuracy:
             errors += step.samples.count(field) / len(step.samples)
         if (majority := step.field_majorities[field]) is not None:
             majorities.append(float(majority))
-    return FieldAccuracy(name=studied.fields[field], single=_mean(singles), majority=_mean(majorities), errors_per_walk=errors)
+    return FieldAccuracy(
+        name=studied.fields[field], single=_mean(singles), majority=_mean(majorities), errors_per_walk=errors
+    )
 
 
-def _position(position: int, by_step: Sequence[float | None], *, missing: int, given_first: Proportion | None = None) -> PositionAccuracy:
+def _position(
+    position: int, by_step: Sequence[float | None], *, missing: int, given_first: Proportion | None = None
+) -> PositionAccuracy:
     known = _known(by_step)
     return PositionAccuracy(
         position=position,
@@ -229,10 +233,12 @@ def _position(position: int, by_step: Sequence[float | None], *, missing: int, g
 
 
 def _hardest(studied: Studied, positions: Sequence[PositionAccuracy], pooled: Accuracies) -> Hardest | None:
-    """The hardest steps. Those that fail most by chance would look harder than they are, so other samples give their accuracy."""
+    """Return the hardest steps. Those that fail most by chance would look harder than they are, so other samples give their accuracy."""
     chosen_by = [_accuracy(studied, each.samples[0::2]) for each in studied.steps]
     shown = [_accuracy(studied, each.samples[1::2]) for each in studied.steps]
-    known = [(accuracy, step) for step, accuracy in enumerate(chosen_by) if accuracy is not None and shown[step] is not None]
+    known = [
+        (accuracy, step) for step, accuracy in enumerate(chosen_by) if accuracy is not None and shown[step] is not None
+    ]
     steps = sorted([step for _, step in sorted(known)[: max(1, round(HARDEST_SHARE * len(known)))]])
     alone = _mean(_known([shown[step] for step in steps]))
     if alone is None:
@@ -242,7 +248,7 @@ def _hardest(studied: Studied, positions: Sequence[PositionAccuracy], pooled: Ac
 
 
 def _distribution(studied: Studied, half: int) -> list[float] | None:
-    """The share of each step in the errors of one half of the samples; None without errors."""
+    """Return the share of each step in the errors of one half of the samples; None without errors."""
     wrong = [_wrong(studied, each.samples[half::2]) for each in studied.steps]
     return [each / sum(wrong) for each in wrong] if any(wrong) else None
 
@@ -279,5 +285,5 @@ def _rate(hits: float, trials: int) -> Proportion:
 
 
 def _mean(shares: Sequence[float]) -> Proportion | None:
-    """The mean of shares, one of each step, with its interval over the steps."""
+    """Return the mean of shares, one of each step, with its interval over the steps."""
     return _rate(min(sum(shares), len(shares)), len(shares)) if shares else None

@@ -17,7 +17,15 @@ from microagents.registry import STRATEGIES, TASKS, unknown
 from microagents.runs.arguments import check_arguments
 from microagents.runs.driver.control import SharedKeywords, without_control
 from microagents.runs.plan import RunPlan
-from microagents.runs.settings import Models, Settings, check_for_ray, check_strategy, model_pools, strategy_of, validated
+from microagents.runs.settings import (
+    Models,
+    Settings,
+    check_for_ray,
+    check_strategy,
+    model_pools,
+    strategy_of,
+    validated,
+)
 from microagents.runs.short_forms import long_form
 from microagents.runs.studies.comparison import ENDED, Comparison, row_of
 from microagents.runs.studies.series import Series, SeriesRun, short_digest
@@ -83,7 +91,11 @@ async def compare(
         MicroagentsError: the run of a row failed, see `run`; the results of rows that have ended are kept.
     """
     check_arguments({"runs_dir": runs_dir, **given})
-    inputs = _variants(task, DEFAULT_REPEAT if repeat is None else repeat) if isinstance(task, Task) else _listed(task, repeat)
+    inputs = (
+        _variants(task, DEFAULT_REPEAT if repeat is None else repeat)
+        if isinstance(task, Task)
+        else _listed(task, repeat)
+    )
     if trials < 1:
         raise InvalidUsage(f"trials must be at least 1, not {trials!r}")
     inputs = [each for each in inputs for _ in range(trials)]
@@ -143,7 +155,11 @@ def _run_id_prefix(task: Task, inputs: object, settings: Settings, repeat: int) 
 
 
 def _strategies(
-    task: Task, strategies: Sequence[str | Strategy], ks: Sequence[int], options: Mapping[str, Any], short: Mapping[str, Any]
+    task: Task,
+    strategies: Sequence[str | Strategy],
+    ks: Sequence[int],
+    options: Mapping[str, Any],
+    short: Mapping[str, Any],
 ) -> list[_Chosen]:
     """Every strategy, once for every k if it has one. Equal ones are taken once."""
     for each in strategies:

@@ -27,7 +27,7 @@ ENDED = ("completed", "undecided", "failed")
 
 
 class PassK(Struct, frozen=True, kw_only=True):
-    """The chance that all of k trials of one input succeed, estimated without bias."""
+    """Chance that all of k trials of one input succeed, estimated without bias."""
 
     k: int
     chance: float
@@ -39,7 +39,7 @@ class PassK(Struct, frozen=True, kw_only=True):
 
 
 class Row(Struct, frozen=True, kw_only=True):
-    """The results of one strategy. The rate and all figures per input are None until all inputs have ended."""
+    """Results of one strategy. The rate and all figures per input are None until all inputs have ended."""
 
     strategy: str
     k: int | None
@@ -113,13 +113,13 @@ class Comparison(Struct, frozen=True, kw_only=True):
         return f"{self.task}{options_text(self.options)}: {self.repeat:,} inputs; {models}, seed {self.seed}"
 
     def as_json(self) -> dict[str, Any]:
-        """The object that ``--json`` prints."""
+        """Return the object that ``--json`` prints."""
         written: dict[str, Any] = msgspec.to_builtins(self)
         return {**written, "models": list(self.models[""]) if len(self.models) == 1 else written["models"]}
 
 
 def row_of(strategy: Strategy, result: Result, inputs: Sequence[Task], *, oracle_judges: bool) -> Row:
-    """The row of a strategy, from the result of its run.
+    """Return the row of a strategy, from the result of its run.
 
     Args:
         strategy: the strategy.
@@ -170,7 +170,7 @@ def row_of(strategy: Strategy, result: Result, inputs: Sequence[Task], *, oracle
 
 
 def _mean_f1(inputs: Sequence[Task], values: Sequence[Any]) -> float | None:
-    """The mean F1 of the answers; None where an answer has none."""
+    """Return the mean F1 of the answers; None where an answer has none."""
     found: list[float | None] = []
     for task, value in zip(inputs, values, strict=True):
         if not isinstance(task, Problem):

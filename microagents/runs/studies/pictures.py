@@ -52,11 +52,13 @@ def draw(report: Comparison | StudyReport, file: Path) -> None:
 
 
 def _comparison(comparison: Comparison) -> Figure:
-    """The rate of each row over the tokens of an input. Rows of one strategy that differ in numbers alone are the points of a line."""
+    """Return the rate of each row over the tokens of an input. Rows that differ in numbers alone are points of a line."""
     lines: dict[tuple[object, ...], list[Row]] = {}
     for row in comparison.rows:
         if row.rate is not None:
-            words = [(name, value) for name, value in row.options.items() if isinstance(value, str) and not value.isdecimal()]
+            words = [
+                (name, value) for name, value in row.options.items() if isinstance(value, str) and not value.isdecimal()
+            ]
             lines.setdefault((row.strategy, *words), []).append(row)
     figure = Figure(figsize=(8.2, 4.6), layout="constrained")
     panel = figure.subplots()
@@ -80,7 +82,9 @@ def _line_of_rows(panel: Any, rows: Sequence[Row], colour: Any) -> None:
     tokens = [row.tokens_per_input or 0.0 for row in rows]
     words = [word for word in rows[0].given.split(",") if word and not word.rpartition("=")[2].isdecimal()]
     name = ", ".join([rows[0].strategy, *words])
-    panel.errorbar(tokens, rates, yerr=[low, high], color=colour, marker="o", markersize=4, linewidth=1, capsize=2, label=name)
+    panel.errorbar(
+        tokens, rates, yerr=[low, high], color=colour, marker="o", markersize=4, linewidth=1, capsize=2, label=name
+    )
     for row, x, y in zip(rows, tokens, rates, strict=True):
         numbers = [word.rpartition("=")[2] for word in row.given.split(",") if word.rpartition("=")[2].isdecimal()]
         text = " ".join([*numbers, *([f"k={row.k}"] if row.k not in (None, 1) else [])])
@@ -94,12 +98,21 @@ def _errors(report: StudyReport) -> Figure:
         assert isinstance(model.errors, Errors)
         rates = [each.rate.share for each in model.errors.steps if each.rate is not None]
         edges = [number * BIN for number in range(round(1 / BIN) + 1)]
-        counts, _, _ = panel.hist([rate + 1e-9 for rate in rates], bins=[*edges[:-1], 1.0 + BIN / 10], color=BLUE, edgecolor="white")
+        counts, _, _ = panel.hist(
+            [rate + 1e-9 for rate in rates], bins=[*edges[:-1], 1.0 + BIN / 10], color=BLUE, edgecolor="white"
+        )
         highest = max(highest, *counts)
         panel.set_yscale("log")
         panel.yaxis.set_major_formatter("{x:g}")
         panel.axvline(HARD, color=ORANGE, linestyle="--", linewidth=1)
-        panel.text(HARD + 0.01, 0.97, f"{model.errors.hard} above one half", color=ORANGE, va="top", transform=panel.get_xaxis_transform())
+        panel.text(
+            HARD + 0.01,
+            0.97,
+            f"{model.errors.hard} above one half",
+            color=ORANGE,
+            va="top",
+            transform=panel.get_xaxis_transform(),
+        )
         panel.set_xlim(0, 1)
         panel.set_ylabel("steps (log scale)")
     for (panel,) in panels:
@@ -116,7 +129,9 @@ def _lookahead(report: StudyReport) -> Figure:
         colours = mpl.colormaps["viridis"]
         for each in ahead:
             shade = colours(0.9 * (each.position - 1) / max(1, len(ahead) - 1))
-            left.plot(range(1, len(each.ranked) + 1), each.ranked, color=shade, linewidth=0.7, label=f"+{each.position}")
+            left.plot(
+                range(1, len(each.ranked) + 1), each.ranked, color=shade, linewidth=0.7, label=f"+{each.position}"
+            )
         pooled = model.lookahead.pooled.ranked
         left.plot(range(1, len(pooled) + 1), pooled, color=BLUE, linewidth=2.5, label="all positions")
         left.plot(range(1, len(alone.ranked) + 1), alone.ranked, color=DARK, linewidth=2, linestyle="--", label="alone")
@@ -168,12 +183,20 @@ def _parts(report: StudyReport) -> Figure:
     for (left, right), model in zip(panels, report.models, strict=True):
         assert model.parts is not None
         parts = [*model.parts.fields, model.parts.whole]
-        names = [model.parts.fields[0].name, *[f"{each.name},\ngiven those before" for each in model.parts.fields[1:]], "whole reply"]
+        names = [
+            model.parts.fields[0].name,
+            *[f"{each.name},\ngiven those before" for each in model.parts.fields[1:]],
+            "whole reply",
+        ]
         singles, majorities = [each.single for each in parts], [each.majority for each in parts]
         for shift, colour, label, found in ((-0.2, BLUE, "single", singles), (0.2, ORANGE, "majority", majorities)):
             shares = [(at + shift, each) for at, each in enumerate(found)]
             left.bar(
-                [at for at, _ in shares], [0 if each is None else each.share for _, each in shares], width=0.38, color=colour, label=label
+                [at for at, _ in shares],
+                [0 if each is None else each.share for _, each in shares],
+                width=0.38,
+                color=colour,
+                label=label,
             )
             _with_intervals(left, shares, DARK, None, marker="")
         left.set_xticks(range(len(parts)), names)

@@ -15,7 +15,18 @@ from msgspec import Struct, structs
 
 from microagents.actors import Deployment, Strategy
 from microagents.aio import TaskScope
-from microagents.elections.election import Ballot, Draw, Elect, ElectionId, Flagged, Follow, Question, SampleId, Screen, Verdict
+from microagents.elections.election import (
+    Ballot,
+    Draw,
+    Elect,
+    ElectionId,
+    Flagged,
+    Follow,
+    Question,
+    SampleId,
+    Screen,
+    Verdict,
+)
 from microagents.elections.red_flags import MALFORMED
 from microagents.errors import InvalidUsage, Stopped
 from microagents.journal.messages import Account, Report
@@ -106,7 +117,7 @@ class Seen:
         self.screened: dict[SampleId, Ballot | Flagged] = {}
 
     def replies(self, election: ElectionId, task: Task) -> list[ShownReply]:
-        """The replies of an election, in launch order."""
+        """Return the replies of an election, in launch order."""
         counted = None if not self.verdict.done() else {ballot.seq for ballot in self.verdict.result().ballots}
         shown = []
         for sample_id, (draw, sample) in sorted(self.drawn.items(), key=lambda item: item[0].seq):
@@ -124,7 +135,9 @@ class Seen:
                     output_tokens=sample.usage.output_tokens,
                     cost_usd=sample.usage.cost_usd,
                     flag=ballot.flag if isinstance(ballot, Flagged) else None,
-                    why=malformed_reason(sample.text, resolve(draw.reply, Reply), task.format, task.reading) if is_malformed else None,
+                    why=malformed_reason(sample.text, resolve(draw.reply, Reply), task.format, task.reading)
+                    if is_malformed
+                    else None,
                     vote=msgspec.json.decode(ballot.value) if isinstance(ballot, Ballot) else None,
                     counted=ballot is not None if counted is None else sample_id.seq in counted,
                 )
@@ -205,10 +218,14 @@ class StepConductor(ChainConductor[Strategy]):
             known = None if chain.is_done(state, step) else chain.oracle(state, step)
             if known is None:
                 why = "is over before it" if chain.is_done(state, step) else "has no oracle for the steps before it"
-                raise InvalidUsage(f"step {wanted} cannot be shown: {type(task).__name__} {why}; try --step {max(0, step - 1)}")
+                raise InvalidUsage(
+                    f"step {wanted} cannot be shown: {type(task).__name__} {why}; try --step {max(0, step - 1)}"
+                )
             state = chain.next_state(state, known, step)
         if chain.is_done(state, wanted):
-            raise InvalidUsage(f"step {wanted} cannot be shown: {type(task).__name__} is over before it; try --step {wanted - 1}")
+            raise InvalidUsage(
+                f"step {wanted} cannot be shown: {type(task).__name__} is over before it; try --step {wanted - 1}"
+            )
         shown = chain.step(wanted, state)
         verdict = await work.hold(shown.election, shown.question)
         resolution = Resolution(id=shown.election, verdict=verdict)
@@ -216,7 +233,11 @@ class StepConductor(ChainConductor[Strategy]):
         leader = None if verdict.winner is None else decoder_of(chain.reply_type).decode(verdict.winner)
         right = None if leader is None else chain.correct(state, leader, wanted)
         rungs = () if decision.decided else work.strategy.rungs
-        return Judged(correct=right if decision.decided else None, leader_correct=right, climbs_to=rungs[0].name if rungs else None)
+        return Judged(
+            correct=right if decision.decided else None,
+            leader_correct=right,
+            climbs_to=rungs[0].name if rungs else None,
+        )
 
 
 async def question_of_step(plan: RunPlan, step: int) -> Question:
@@ -254,7 +275,9 @@ async def show_step(plan: RunPlan, step: int) -> ShownStep:
     )
 
 
-async def _preview(plan: RunPlan, step: int, seen: Seen) -> tuple[tuple[ElectionId, Question], Judged, str | None, Account]:
+async def _preview(
+    plan: RunPlan, step: int, seen: Seen
+) -> tuple[tuple[ElectionId, Question], Judged, str | None, Account]:
     plan = await with_tools_of_servers(plan)
     task, strategy = plan.tasks[0], plan.strategy
     is_chain = isinstance(task, ChainTask) and issubclass(strategy.conductor, ChainConductor)

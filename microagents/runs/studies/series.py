@@ -33,7 +33,7 @@ class SeriesRun(NamedTuple):
 
 
 class SeriesEnd(NamedTuple):
-    """The end of a series."""
+    """End of a series."""
 
     outcome: SeriesOutcome
     reason: str | None
@@ -43,7 +43,7 @@ class SeriesEnd(NamedTuple):
 
 
 class _Recorded(NamedTuple):
-    """The result of a run in earlier sittings."""
+    """Result of a run in earlier sittings."""
 
     result: Result
     left: list[int] | None
@@ -69,8 +69,12 @@ class Series:
         self._runs = runs
         self._runs_dir = runs_dir
         self._ended = ended
-        self._recorded = {each.plan.settings.run_id: found for each in runs if (found := _recorded(kind, each, runs_dir)) is not None}
-        self._done = {name: each.result for name, each in self._recorded.items() if each.result.outcome in ended and not each.left}
+        self._recorded = {
+            each.plan.settings.run_id: found for each in runs if (found := _recorded(kind, each, runs_dir)) is not None
+        }
+        self._done = {
+            name: each.result for name, each in self._recorded.items() if each.result.outcome in ended and not each.left
+        }
 
     @property
     def recorded_at(self) -> str | None:
@@ -84,7 +88,10 @@ class Series:
         on_forecast = control.get("on_forecast")
         if (
             on_forecast is not None
-            and (total := total_of(forecast_of(plan, journal_of(self._runs_dir, plan.settings.run_id)) for plan in left)) is not None
+            and (
+                total := total_of(forecast_of(plan, journal_of(self._runs_dir, plan.settings.run_id)) for plan in left)
+            )
+            is not None
         ):
             on_forecast(total)
         budget = Budget(self._runs[0].plan.settings, {name: each.result for name, each in self._recorded.items()})
@@ -119,14 +126,16 @@ class Series:
         return await execute_plan(limited, runs_dir=self._runs_dir, only=only, control=silent)
 
     def _early_end(self, title: str, results: list[Result], budget: Budget) -> SeriesEnd | None:
-        """The end of the series after its last result; None where it continues."""
+        """Return the end of the series after its last result; None where it continues."""
         result = results[-1]
         if result.outcome == "interrupted":
             return SeriesEnd("interrupted", f"interrupted in {title}", results)
         if result.outcome in self._ended:
             return None
         limit = budget.reached(result)
-        return SeriesEnd("stopped", f"{limit} is reached in {title}" if limit else f"stopped in {title}: {result.reason}", results)
+        return SeriesEnd(
+            "stopped", f"{limit} is reached in {title}" if limit else f"stopped in {title}: {result.reason}", results
+        )
 
 
 def _recorded(kind: str, run: SeriesRun, runs_dir: Path) -> _Recorded | None:

@@ -9,6 +9,7 @@ from typing import Any, Literal, Unpack, get_args
 import msgspec
 from msgspec import Struct
 
+from microagents.actors import Strategy
 from microagents.errors import InvalidUsage
 from microagents.messages import address_of
 from microagents.registry import TASKS, unknown
@@ -59,7 +60,7 @@ class ModelStudy(Struct, frozen=True, kw_only=True):
 
 
 class StudyReport(Struct, frozen=True, kw_only=True):
-    """The findings of one study."""
+    """Findings of one study."""
 
     outcome: SeriesOutcome
     reason: str | None
@@ -111,12 +112,12 @@ async def study(
         MicroagentsError: the run of a model failed, see `run`; the samples so far are kept.
     """
     check_arguments({"runs_dir": runs_dir, **given})
-    _check_task(task)
+    check_studied(task)
     _check_kind(kind, models, samples)
     horizon = _horizon(task, kind, horizon)
     rollouts = {} if horizon is None else {"rollouts": samples, "horizon": horizon}
     strategy = validated(Study, "the study", {"samples": samples, **rollouts})
-    plans = _plans(task, strategy, models, run_id, without_control(given))
+    plans = plans_of("study", task, strategy, models, run_id=run_id, settings=without_control(given))
     series = Series("study", [SeriesRun(*each) for each in plans.items()], Path(runs_dir), ended=("completed",))
     outcome, reason, begun = await series.do(given, on_model)
     results = {spec: result for spec, result in zip(plans, begun, strict=False) if result.outcome == "completed"}
@@ -136,15 +137,24 @@ async def study(
     )
 
 
-def _check_task(task: Task) -> None:
+def check_studied(task: Task) -> None:
+    """Refuse a task whose steps cannot be studied.
+
+    Raises:
+        InvalidUsage: it is no chain, has no step, or has no oracle.
+    """
     if not isinstance(task, ChainTask):
-        raise InvalidUsage(f"a study asks the steps of a chain one by one, and {type(task).__name__} is no chain of steps")
+        raise InvalidUsage(
+            f"a study asks the steps of a chain one by one, and {type(task).__name__} is no chain of steps"
+        )
     strategy_of(Study(), task, {})
     start = called(task.start)
     if called(task.done, start):
         raise InvalidUsage(f"{type(task).__name__} is done before its first step, so there is nothing to study")
     if called(task.oracle, start) is None:
-        raise InvalidUsage(f"{type(task).__name__} has no oracle, so its replies cannot be judged; define the method `oracle`")
+        raise InvalidUsage(
+            f"{type(task).__name__} has no oracle, so its replies cannot be judged; define the method `oracle`"
+        )
 
 
 def _check_kind(kind: Kind, models: Sequence[OneModel], samples: int) -> None:
@@ -159,7 +169,7 @@ def _check_kind(kind: Kind, models: Sequence[OneModel], samples: int) -> None:
 
 
 def _horizon(task: Task, kind: Kind, given: int | None) -> int | None:
-    """The number of steps in a rollout; None for a study without rollouts."""
+    """Return the number of steps in a rollout; None for a study without rollouts."""
     if kind != "lookahead":
         if given is not None:
             raise InvalidUsage(f"horizon={given!r} belongs to the study lookahead; {kind} draws no rollouts")
@@ -171,18 +181,29 @@ def _horizon(task: Task, kind: Kind, given: int | None) -> int | None:
     return min(DEFAULT_HORIZON, total or DEFAULT_HORIZON) if given is None else given
 
 
-def _plans(task: Task, strategy: Study, models: Sequence[OneModel], run_id: str | None, settings: Mapping[str, Any]) -> dict[str, RunPlan]:
+def plans_of(
+    kind: str,
+    task: Task,
+    strategy: Strategy,
+    models: Sequence[OneModel],
+    *,
+    run_id: str | None,
+    settings: Mapping[str, Any],
+) -> dict[str, RunPlan]:
+    """Build a plan for each model, by its spec. The kind of study begins the names of the runs."""
     plans = {}
     address = address_of(type(task))
     for model in models:
         given = model_pools(model, [strategy])
-        shared = validated(Settings, "the study", {**settings, "models": given.pools, "run_id": run_id or "study"})
+        shared = validated(Settings, f"the {kind}", {**settings, "models": given.pools, "run_id": run_id or kind})
         check_for_ray(settings, shared.runtime)
         spec = given.pools[""][0]
         studied = (address, dump_options(task), dump_options(strategy), shared.seed)
-        prefix = run_id or f"study-{TASKS.name_of(address).lower()}-{short_digest(studied)}"
-        named = validated(Settings, "the study", {**shared.model_dump(), "run_id": f"{prefix}-{short_digest(spec)}"})
-        plans[spec] = RunPlan(tasks=[task], listed=False, strategy=strategy, settings=named, model_objects=given.objects)
+        prefix = run_id or f"{kind}-{TASKS.name_of(address).lower()}-{short_digest(studied)}"
+        named = validated(Settings, f"the {kind}", {**shared.model_dump(), "run_id": f"{prefix}-{short_digest(spec)}"})
+        plans[spec] = RunPlan(
+            tasks=[task], listed=False, strategy=strategy, settings=named, model_objects=given.objects
+        )
     return plans
 
 

@@ -29,7 +29,19 @@ async def walk(url: str, strategy: Maker, disks: int) -> Result:
 async def measure(disks: int = DISKS) -> None:
     """Print the times of both, and their ratio."""
     faults: Sequence[str] = [word for fault in FAULTS for word in ("--fault", fault)]
-    command = ["microagents", "serve", "hanoi", "-o", f"disks={disks}", "--model", MODEL, "--port", "0", *faults, "--json"]
+    command = [
+        "microagents",
+        "serve",
+        "hanoi",
+        "-o",
+        f"disks={disks}",
+        "--model",
+        MODEL,
+        "--port",
+        "0",
+        *faults,
+        "--json",
+    ]
     with in_another_process(*command) as line:
         url = json.loads(line)["url"]
         took = []
@@ -38,6 +50,8 @@ async def measure(disks: int = DISKS) -> None:
             account = result.account
             took.append(result.wall_s)
             ended = f"{result.outcome}, {account.steps} steps in {result.wall_s:.0f} s, {1e3 * result.wall_s / account.steps:.0f} ms a step"
-            print(f"{name:<16} {ended}; {account.calls} calls, {sum(account.repeated.values())} sent again, {account.errors} wrong")
+            print(
+                f"{name:<16} {ended}; {account.calls} calls, {sum(account.repeated.values())} sent again, {account.errors} wrong"
+            )
             sys.stdout.flush()
     print(f"voted / unvoted: {took[1] / took[0]:.2f} of the time")

@@ -90,7 +90,9 @@ async def sdk_rate(url: str, in_flight: int, requests: int) -> Rate:
 async def lean_sdk_rate(url: str, in_flight: int, requests: int) -> Rate:
     """The rate of the SDK's leanest call: its aiohttp backend, and no object made of the reply."""
     limits = httpx2.Limits(max_connections=in_flight, max_keepalive_connections=in_flight)
-    async with AsyncOpenAI(api_key="none", base_url=url, max_retries=0, http_client=DefaultAioHttpClient(limits=limits)) as client:
+    async with AsyncOpenAI(
+        api_key="none", base_url=url, max_retries=0, http_client=DefaultAioHttpClient(limits=limits)
+    ) as client:
         return await rate_of(
             lambda: client.post("/chat/completions", cast_to=httpx2.Response, body=BODY),
             in_flight,

@@ -46,7 +46,9 @@ async def end_of_a_run(cluster: Cluster, doomed: str) -> dict[str, object]:
 
     losing = asyncio.create_task(lose())
     with capture_logs() as logs:
-        result = await run(INPUTS, models=MODEL, k=2, runs_dir=None, runtime="ray", lanes=3, concurrency=6, on_progress=watch)
+        result = await run(
+            INPUTS, models=MODEL, k=2, runs_dir=None, runtime="ray", lanes=3, concurrency=6, on_progress=watch
+        )
     await losing
     return {
         "nodes": len({*slots.values()}),

@@ -76,7 +76,9 @@ class Program:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         for pid in self.left():
             kill(pid)
         with self.process:
@@ -94,7 +96,11 @@ class Program:
     def rays_own(self) -> list[int]:
         """The processes by which Ray runs this machine and keeps its state, where the program has started them."""
         found = [pid for pid in _processes() if _parent(pid) == self.process.pid]
-        return [pid for pid in found if any(name in _read(Path(f"/proc/{pid}/cmdline")) for name in (b"gcs/gcs_server", b"raylet/raylet"))]
+        return [
+            pid
+            for pid in found
+            if any(name in _read(Path(f"/proc/{pid}/cmdline")) for name in (b"gcs/gcs_server", b"raylet/raylet"))
+        ]
 
     def press_ctrl_c(self) -> None:
         """As a terminal does: all of the process group hears of it."""

@@ -11,7 +11,12 @@ from microagents.roles.recorder import Recorder
 from microagents.runs.settings import Settings, validated
 from microagents.runtimes.ray.lanes import number_of_lanes, with_lanes
 
-ROLES = [Deployment(role=Recorder, in_driver=True), Deployment(role=Solver), Deployment(role=Voter), Deployment(role=RedFlagger)]
+ROLES = [
+    Deployment(role=Recorder, in_driver=True),
+    Deployment(role=Solver),
+    Deployment(role=Voter),
+    Deployment(role=RedFlagger),
+]
 
 
 def test_each_lane_has_all_roles_in_one_actor_and_the_driver_stays_one() -> None:
@@ -36,7 +41,9 @@ def test_a_number_of_lanes_is_taken_as_it_is_given_and_one_input_has_one() -> No
 
 @pytest.mark.parametrize(("given", "kept"), [(3, "3"), ("12", "12"), ("auto", "auto"), (None, None)])
 def test_lanes_are_a_number_or_auto(given: object, kept: str | None) -> None:
-    assert validated(Settings, "the run", {"models": {"": ("sim:perfect",)}, "run_id": "r", "lanes": given}).lanes == kept
+    assert (
+        validated(Settings, "the run", {"models": {"": ("sim:perfect",)}, "run_id": "r", "lanes": given}).lanes == kept
+    )
 
 
 @pytest.mark.parametrize("given", [0, -1, "many", 1.5, True])

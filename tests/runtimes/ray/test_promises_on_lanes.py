@@ -57,7 +57,14 @@ async def ended(inputs: Sequence[Task], **options: Any) -> tuple[Result, list[in
     order: list[int] = []
     async with asyncio.timeout(120):
         result = await run(
-            inputs, **{"models": MODEL, "k": 2, "runs_dir": None, "on_ending": lambda each: order.append(each.input), **options}
+            inputs,
+            **{
+                "models": MODEL,
+                "k": 2,
+                "runs_dir": None,
+                "on_ending": lambda each: order.append(each.input),
+                **options,
+            },
         )
     return result, order
 
@@ -104,7 +111,9 @@ async def test_the_inputs_of_a_lane_that_is_blocked_for_good_are_taken_up_by_its
     monkeypatch.setattr(watching, "SILENT_S", 2.0)
     with capture_logs() as logs:
         result, _ = await ended(walks(blocking, 600.0), runtime="ray", lanes=2)
-    assert [log["cause"] for log in logs if "died" in log["event"]] == ["it was not heard of for 2 s: something in it keeps its event loop"]
+    assert [log["cause"] for log in logs if "died" in log["event"]] == [
+        "it was not heard of for 2 s: something in it keeps its event loop"
+    ]
     assert_same(result, (await ended(walks(blocking, 0.0)))[0])
 
 
@@ -125,8 +134,17 @@ LIMITS = {"--max-calls": 100, "--concurrency": 5}
 
 
 def test_limits_hold_to_the_call_over_all_lanes_and_neither_processes_nor_files_are_left() -> None:
-    Path("walks.jsonl").write_text("".join(f'{{"length": {length}}}\n' for length in (20, 3, 9, 14, 30, 25, 8, 2, 17, 12)))
-    model = ("--model", "sim:perfect@latency=0.02", "-k", "1", "--no-speculate", "--no-resend-stragglers")  # no call is cancelled
+    Path("walks.jsonl").write_text(
+        "".join(f'{{"length": {length}}}\n' for length in (20, 3, 9, 14, 30, 25, 8, 2, 17, 12))
+    )
+    model = (
+        "--model",
+        "sim:perfect@latency=0.02",
+        "-k",
+        "1",
+        "--no-speculate",
+        "--no-resend-stragglers",
+    )  # no call is cancelled
     words = ("-m", "microagents", "run", "drift", "--inputs", "walks.jsonl", *model, "--run-id", "r", "--json")
     limits = [str(word) for pair in LIMITS.items() for word in pair]
     purchases = Path("purchases").absolute()

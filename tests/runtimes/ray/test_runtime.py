@@ -18,7 +18,7 @@ import pytest
 import ray
 from structlog.testing import capture_logs
 
-from microagents import ChainTask, Context, Deployment, InvalidUsage, Result, Role, Task, resume, run
+from microagents import ChainTask, Context, Deployment, InvalidUsage, Prompt, Result, Role, Task, resume, run
 from microagents.errors import InvalidDefinition, PeerLost
 from microagents.runs.driver.execute import runtime_of
 from microagents.runs.inspection.runs import inspect_run
@@ -28,10 +28,24 @@ from microagents.runtimes.ray.cluster import Cluster, connect, disconnect
 from microagents.runtimes.ray.host import Host
 from microagents.runtimes.testing.virtual import run_virtual
 from microagents.strategies import Maker
-from microagents.tasks.drift import Drift
+from microagents.tasks.drift import Drift, Place
 from microagents.tasks.multiplication import Multiplication
 from tests.cli.commands import Ran, microagents
-from tests.runtimes.crowd import Block, Blocker, Built, Die, Hasty, Mortal, PassOn, Relay, Say, Speaker, Stumbler, Sum, Summer
+from tests.runtimes.crowd import (
+    Block,
+    Blocker,
+    Built,
+    Die,
+    Hasty,
+    Mortal,
+    PassOn,
+    Relay,
+    Say,
+    Speaker,
+    Stumbler,
+    Sum,
+    Summer,
+)
 from tests.runtimes.ray.joining_node import INPUTS
 from tests.runtimes.ray.ray_processes import Program, actors_of, kill, until
 
@@ -65,7 +79,10 @@ def undisturbed(task: str, model: str = MODEL) -> tuple[str, str, str]:
 @asynccontextmanager
 async def opened(*deployments: Deployment | type[Role]) -> AsyncIterator[RoleMessenger]:
     given = [each if isinstance(each, Deployment) else Deployment(role=each) for each in deployments]
-    async with asyncio.timeout(WAIT_S), runtime_of("ray", Context(run_id="crowd", seed=0, tasks=[], strategy=Maker()), given) as roles:
+    async with (
+        asyncio.timeout(WAIT_S),
+        runtime_of("ray", Context(run_id="crowd", seed=0, tasks=[], strategy=Maker()), given) as roles,
+    ):
         yield roles.messenger
 
 
@@ -82,7 +99,9 @@ async def opened(*deployments: Deployment | type[Role]) -> AsyncIterator[RoleMes
 )
 def test_decisions_and_ballots_are_those_of_every_other_runtime(deploy: dict[str, Any], *, speculate: bool) -> None:
     assert digests(asyncio.run(done(TASKS["drift"], runtime="linked"))) == undisturbed("drift")
-    assert digests(asyncio.run(done(TASKS["drift"], runtime="ray", deploy=deploy, speculate=speculate))) == undisturbed("drift")
+    assert digests(asyncio.run(done(TASKS["drift"], runtime="ray", deploy=deploy, speculate=speculate))) == undisturbed(
+        "drift"
+    )
 
 
 @pytest.mark.slow
@@ -123,7 +142,9 @@ async def with_kills(task: Task | Sequence[Task], seed: int, **options: Any) -> 
     killing = asyncio.create_task(now_and_then())
     try:
         options = {"models": SLOW, **options}
-        return await done(task, runtime="ray", on_progress=lambda account: begun.set() if account.calls else None, **options)
+        return await done(
+            task, runtime="ray", on_progress=lambda account: begun.set() if account.calls else None, **options
+        )
     finally:
         begun.set()
         ended.set()
@@ -165,7 +186,9 @@ def test_lanes_that_are_killed_at_random_change_no_decision(monkeypatch: pytest.
 
 
 @pytest.mark.slow
-def test_conductors_and_other_roles_that_are_killed_change_nothing_of_how_a_problem_is_solved(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_conductors_and_other_roles_that_are_killed_change_nothing_of_how_a_problem_is_solved(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(actor_group, "MAX_DEATHS", 100)
     problem = Multiplication(digits=5)
     slower = f"{MODEL},latency=0.15"  # it has few turns one after another
@@ -182,12 +205,35 @@ def test_conductors_and_other_roles_that_are_killed_change_nothing_of_how_a_prob
 async def test_a_role_that_dies_of_every_message_is_given_up_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(actor_group, "MAX_DEATHS", 1)
     async with opened(Mortal, Summer) as messenger:
-        with capture_logs() as logs, pytest.raises(PeerLost, match=r"^Mortal/0 is lost: it died 2 times within 10 minutes"):
+        with (
+            capture_logs() as logs,
+            pytest.raises(PeerLost, match=r"^Mortal/0 is lost: it died 2 times within 10 minutes"),
+        ):
             await messenger.ask(Die())
         with pytest.raises(PeerLost, match="Mortal/0"):
             await messenger.ask(Die())
         assert await messenger.ask(Sum(key=1, depth=3)) == 8, "others go on"
     assert [log["replica"] for log in logs] == ["Mortal/0"] * 2
+
+
+class Deadly(Drift):
+    """Ends the process that works on its long input."""
+
+    def prompt(self, state: Place) -> Prompt:
+        if self.length == 3:
+            os._exit(9)
+        return super().prompt(state)
+
+
+@pytest.mark.slow
+async def test_an_input_whose_code_ends_its_process_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(actor_group, "MAX_DEATHS", 1)
+    tasks = [Deadly(length=length) for length in (1, 3, 2)]
+    with (
+        capture_logs(),
+        pytest.raises(PeerLost, match=r"/0 is lost: it died 2 times .*; it was at work on inputs? .*\b1\b"),
+    ):
+        await done(tasks, runtime="ray", lanes=1, runs_dir=tmp_path)
 
 
 @pytest.mark.slow
@@ -226,7 +272,9 @@ async def test_a_role_that_blocks_its_event_loop_is_taken_for_dead(monkeypatch: 
     for name, value in {"PING_EVERY_S": 0.1, "SILENT_S": 1.0}.items():
         monkeypatch.setattr(watching, name, value)
     async with opened(Blocker) as messenger:
-        with pytest.raises(PeerLost, match=r"Blocker/0 .* it was not heard of for 1 s: something in it keeps its event loop"):
+        with pytest.raises(
+            PeerLost, match=r"Blocker/0 .* it was not heard of for 1 s: something in it keeps its event loop"
+        ):
             await messenger.ask(Block())
 
 
@@ -234,7 +282,9 @@ async def test_a_role_that_blocks_its_event_loop_is_taken_for_dead(monkeypatch: 
 async def test_questions_that_lead_to_questions_of_the_same_role_do_not_wait_for_each_other() -> None:
     async with opened(Deployment(role=Summer, num_replicas=2)) as messenger:
         for depth, width in ((64, 1), (11, 2)):
-            leaves = await asyncio.gather(*(messenger.ask(Sum(key=each, depth=depth, width=width)) for each in range(3)))
+            leaves = await asyncio.gather(
+                *(messenger.ask(Sum(key=each, depth=depth, width=width)) for each in range(3))
+            )
             assert leaves == [width**depth] * 3
 
 
@@ -246,7 +296,20 @@ def command(*words: str) -> tuple[str, ...]:
 
 
 def walk(length: int, model: str) -> tuple[str, ...]:
-    words = ("-o", f"length={length}", "--model", model, "-k", "2", "--runtime", "ray", "--run-id", "r", "--json", "--no-speculate")
+    words = (
+        "-o",
+        f"length={length}",
+        "--model",
+        model,
+        "-k",
+        "2",
+        "--runtime",
+        "ray",
+        "--run-id",
+        "r",
+        "--json",
+        "--no-speculate",
+    )
     return ("run", "drift", *words)
 
 
@@ -268,7 +331,7 @@ def test_nothing_is_left_of_a_run_that_completed_and_its_json_stands_alone() -> 
 @pytest.mark.slow
 def test_no_actor_is_left_of_a_run_that_failed() -> None:
     Path("broken.py").write_text(
-        "from microagents.tasks.drift import Drift\n\n\nclass Broken(Drift):\n"
+        "from microagents.tasks.drift import Drift, Place\n\n\nclass Broken(Drift):\n"
         "    def advance(self, state, reply):\n        raise KeyError('colour')\n"
     )
     ran = microagents("run", "broken.py:Broken", "-o", "length=9", "--runtime", "ray", "--model", MODEL, *IN_ONE_ACTOR)
@@ -410,12 +473,21 @@ def test_three_nodes_of_which_one_is_lost_decide_the_same(tmp_path: Path) -> Non
 # -- logs -------------------------------------------------------------------------------------------------------------------------
 
 
-async def test_what_a_role_logs_comes_back_once_and_names_its_run_and_replica(capfd: pytest.CaptureFixture[str]) -> None:
+async def test_what_a_role_logs_comes_back_once_and_names_its_run_and_replica(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
     with capture_logs() as logs:
         async with opened(Speaker) as messenger:
             await messenger.ask(Say(text="hello"))
             await messenger.ask(Say(text="again"))
-    line = {"event": "hello", "level": "high", "number": 7, "run_id": "crowd", "replica": "Speaker/0", "log_level": "warning"}
+    line = {
+        "event": "hello",
+        "level": "high",
+        "number": 7,
+        "run_id": "crowd",
+        "replica": "Speaker/0",
+        "log_level": "warning",
+    }
     assert [log for log in logs if log["event"] == "hello"] == [line]
     assert "hello" not in "".join(capfd.readouterr())
 
@@ -437,7 +509,10 @@ async def test_what_ray_does_not_take_is_one_sentence(deploy: dict[str, Any]) ->
 
 async def test_what_no_node_has_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(starting, "PLACE_S", 1.0)
-    with pytest.raises(PeerLost, match=r"Summer/0 .* no room for it within 1 s: it needs 3 unobtainium on one node, and the largest has 0"):
+    with pytest.raises(
+        PeerLost,
+        match=r"Summer/0 .* no room for it within 1 s: it needs 3 unobtainium on one node, and the largest has 0",
+    ):
         async with opened(Deployment(role=Summer, resources={"unobtainium": 3})):
             pytest.fail("it must not open")
 
@@ -500,7 +575,7 @@ def test_an_address_without_the_runtime_that_would_use_it_is_one_sentence() -> N
 
 def test_a_task_of_the_main_program_is_told_where_to_go() -> None:
     Path("main.py").write_text(
-        "from microagents import run_sync\nfrom microagents.tasks.drift import Drift\n\n\nclass Mine(Drift):\n    pass\n\n\n"
+        "from microagents import run_sync\nfrom microagents.tasks.drift import Drift, Place\n\n\nclass Mine(Drift):\n    pass\n\n\n"
         "run_sync(Mine(length=3), models='sim:perfect', runtime='ray')\n"
     )
     with Program("main.py") as program:
@@ -521,7 +596,9 @@ async def test_two_runs_of_one_program_share_a_ray() -> None:
     assert digests(first) == digests(second) == digests(await done(TASKS["drift"]))
 
 
-async def test_an_actor_that_cannot_be_created_ends_the_run_at_once_with_the_whole_error(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_actor_that_cannot_be_created_ends_the_run_at_once_with_the_whole_error(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     missing = "a module with a long name " * 20
 
     class Unable(Host):

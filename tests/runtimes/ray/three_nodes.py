@@ -37,7 +37,9 @@ async def end_of_a_run(cluster: Cluster, doomed: Any) -> list[str]:
             lost.set()
 
     losing = asyncio.create_task(lose())
-    result = await run(Drift(length=40), models=MODEL, k=2, runs_dir=None, runtime="ray", deploy=DEPLOY, on_progress=watch)
+    result = await run(
+        Drift(length=40), models=MODEL, k=2, runs_dir=None, runtime="ray", deploy=DEPLOY, on_progress=watch
+    )
     await losing
     return [result.outcome, result.account.decisions_sha256, result.account.ballots_sha256]
 

@@ -12,7 +12,9 @@ ROOT = Path(__file__).parents[3]
 
 
 @pytest.mark.timeout(110)
-@pytest.mark.parametrize(("first", "seeds"), [(0, 6), pytest.param(6, 30, marks=pytest.mark.slow)], ids=["few seeds", "many seeds"])
+@pytest.mark.parametrize(
+    ("first", "seeds"), [(0, 6), pytest.param(6, 30, marks=pytest.mark.slow)], ids=["few seeds", "many seeds"]
+)
 def test_whatever_a_link_loses_and_whenever_the_process_is_killed_the_promises_hold(first: int, seeds: int) -> None:
     words = [sys.executable, "-m", "tests.benchmarks.faults", "--first", f"{first}", "--seeds", f"{seeds}"]
     ran = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, timeout=100, check=False)
@@ -23,5 +25,7 @@ def test_whatever_a_link_loses_and_whenever_the_process_is_killed_the_promises_h
 @pytest.mark.slow
 def test_a_seed_is_replayed_alone() -> None:
     words = [sys.executable, "-m", "tests.benchmarks.faults", "--seed", "3"]
-    outs = [subprocess.run(words, cwd=ROOT, capture_output=True, text=True, timeout=60, check=True).stdout for _ in range(2)]
+    outs = [
+        subprocess.run(words, cwd=ROOT, capture_output=True, text=True, timeout=60, check=True).stdout for _ in range(2)
+    ]
     assert outs[0].rpartition(",")[0] == outs[1].rpartition(",")[0]

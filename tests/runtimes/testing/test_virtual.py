@@ -388,7 +388,9 @@ def test_tasks_of_a_deadlock_are_cancelled_and_clean_up() -> None:
 # -- the end -----------------------------------------------------------------------------------------------------------
 
 
-def test_what_is_left_is_cancelled_in_the_order_of_its_creation_and_generators_are_closed_in_that_of_their_start() -> None:
+def test_what_is_left_is_cancelled_in_the_order_of_its_creation_and_generators_are_closed_in_that_of_their_start() -> (
+    None
+):
     ended: list[str] = []
     kept: list[AsyncGenerator[int]] = []
 
@@ -547,7 +549,9 @@ def in_another_process(hash_seed: str, tasks: str) -> list[str]:
     """Traces without a seed, with seed 0, with seed 1; tasks of asyncio are written in C, or in Python where that is missing."""
     environment = {**os.environ, "PYTHONHASHSEED": hash_seed}
     words = [sys.executable, "-c", OTHER_PROCESS, tasks]
-    return subprocess.run(words, env=environment, capture_output=True, text=True, check=True, timeout=60).stdout.splitlines()
+    return subprocess.run(
+        words, env=environment, capture_output=True, text=True, check=True, timeout=60
+    ).stdout.splitlines()
 
 
 def test_two_processes_leave_the_same_trace_whatever_their_hash_seed() -> None:
@@ -575,7 +579,9 @@ def digests(result: Result) -> tuple[str | None, str | None]:
     return result.account.decisions_sha256, result.account.ballots_sha256
 
 
-@pytest.mark.parametrize("seeds", [range(20), pytest.param(range(20, 100), marks=pytest.mark.slow)], ids=["few seeds", "many seeds"])
+@pytest.mark.parametrize(
+    "seeds", [range(20), pytest.param(range(20, 100), marks=pytest.mark.slow)], ids=["few seeds", "many seeds"]
+)
 @pytest.mark.parametrize("runtime", ["local", "linked"])
 def test_the_engine_decides_the_same_under_every_interleaving(runtime: str, seeds: range) -> None:
     async def replayed() -> tuple[tuple[str | None, str | None], float, str]:

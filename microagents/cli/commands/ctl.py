@@ -1,0 +1,97 @@
+"""`microagents ctl`."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from microagents.cli.options import RUNS, AsJson, RunName, RunsDir
+from microagents.cli.reporting import EXIT_CODES, json_text
+from microagents.errors import InvalidUsage
+from microagents.registry import unknown
+from microagents.runs.inspection.control import STOP_NOW, VERBS, RunStatus, ask_run, request_text, setting_of, status_of
+from microagents.words.prices import prices_of
+from microagents.words.summary import printable, progress_line
+
+DONE = {
+    "pause": "is paused",
+    "resume": "goes on",
+    "drain": "ends once its open elections are decided",
+    "stop": "ends",
+    "set": "is changed",
+}
+
+
+def command(
+    run: RunName,
+    verb: Annotated[str, typer.Argument(metavar="VERB", help=f"{', '.join(VERBS)}, set or status.")],
+    values: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="[NAME=VALUE]...",
+            help="What to set: concurrency, max-calls, max-tokens, max-cost, max-time, max-outage, resend-stragglers; `inf` lifts a limit.",
+        ),
+    ] = [],  # noqa: B006 - typer copies it
+    *,
+    reason: Annotated[str, typer.Option("--reason", metavar="TEXT", help="Why, for the journal.")] = "",
+    now: Annotated[
+        bool, typer.Option("--now", help="With stop: cancel the calls in flight, which may still be billed.")
+    ] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Check the request, and change nothing.")] = False,
+    runs_dir: RunsDir = RUNS,
+    as_json: AsJson = False,
+) -> None:
+    """Control a run that another process does, from any process of the same user that can open its journal.
+
+    `pause` sends no further call, and lets those in flight end; it also holds for a later `microagents resume`, until `ctl RUN resume`.
+    `drain` decides the open elections and ends the run; `stop` ends it after the calls in flight. `set` changes limits for this sitting and
+    later ones. `status` tells how the run stands, and what was asked of it.
+
+    Every request stands in the journal, with its time, its user and its reason, and takes effect once.
+
+    Exit codes: 0 the run has taken it, 1 it has not answered within 5 s and takes it as soon as it can, 2 wrong usage.
+    """
+    if verb == "status" or verb in VERBS:
+        if values:
+            raise InvalidUsage(f"{verb} takes no values, unlike {values[0]!r:.100}")
+    elif verb != "set":
+        raise InvalidUsage(unknown("verb called", verb, [*VERBS, "set", "status"]))
+    if now and verb != "stop":
+        raise InvalidUsage("--now goes with stop: a paused run keeps the calls in flight, which are paid for")
+    if verb == "status":
+        _show(status_of(runs_dir, run), as_json=as_json)
+        return
+    ask = setting_of([_pair(each) for each in values]) if verb == "set" else STOP_NOW if now else VERBS[verb]
+    asked = ask_run(runs_dir, run, ask, why=" ".join(reason.split()), dry_run=dry_run)
+    if dry_run:
+        typer.echo(printable(f"run {run} would take this request; nothing was changed"), err=as_json)
+    elif asked.is_taken:
+        typer.echo(printable(f"run {run} {DONE[verb]}"), err=as_json)
+    else:
+        typer.echo(
+            printable(f"run {run} has not answered within 5 s; it takes the request as soon as it can"), err=True
+        )
+    if as_json:
+        typer.echo(json_text(asked.status.as_json()))
+    raise typer.Exit(EXIT_CODES["completed" if asked.is_taken or dry_run else "failed"])
+
+
+def _pair(text: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not equals:
+        raise InvalidUsage(f"{text!r:.100} is no NAME=VALUE")
+    return name, value
+
+
+def _show(status: RunStatus, *, as_json: bool) -> None:
+    if as_json:
+        typer.echo(json_text(status.as_json()))
+        return
+    result = status.result
+    typer.echo(printable(progress_line(result.run_id, result.account, result.unit, prices_of(result.models))))
+    typer.echo(printable(f"{result.outcome}{'' if result.reason is None else f': {result.reason}'}"))
+    if status.pause is not None:
+        typer.echo(printable(f"paused: {request_text(status.pause)}"))
+    for each in status.requests:
+        typer.echo(printable(f"  {request_text(each)}"))

@@ -1,0 +1,128 @@
+"""Samples of one election: each is drawn from the solver, screened by the red-flagger, and may look things up before its reply."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from hashlib import blake2b
+
+from microagents.actors import Role
+from microagents.elections.election import Draw, ElectionId, Question, SampleId, Screen
+from microagents.replies.chat import Prompt
+from microagents.replies.tool_calls import ToolCall, observed
+from microagents.roles.executor import LOOKED_UP, Execute
+from microagents.roles.verification import Screened, wanted_in
+from microagents.task import flags_by_state
+from microagents.tools.effect_keys import effect_key
+from microagents.tools.observations import MAX_OBSERVATION_CHARS
+
+LOOK_UP_S = 60.0
+"""Time after which a call before a reply is given up."""
+
+
+class Sampler:
+    """Draws and screens the samples of an election.
+
+    Args:
+        voter: the role that asks for them.
+        election_id: the election.
+        question: its question.
+        is_followed: whether the first ballot is waited for.
+        is_over: tells whether no more ballots are counted.
+    """
+
+    def __init__(
+        self,
+        voter: Role,
+        election_id: ElectionId,
+        question: Question,
+        *,
+        is_followed: bool,
+        is_over: Callable[[], bool],
+    ) -> None:
+        self._voter = voter
+        self._id = election_id
+        self._question = question
+        self._is_followed = is_followed
+        self._is_over = is_over
+        self._task = voter.context.tasks[election_id.input]
+        self._state = question.state if flags_by_state(self._task) else b""
+
+    def prompt(self, seq: int) -> Prompt:
+        """Return the prompt of a sample: the paraphrases of a question take turns."""
+        return self._question.prompts[seq % len(self._question.prompts)]
+
+    async def sample(self, seq: int, prompt: Prompt, first: Prompt, earlier: int = 0) -> Screened | None:
+        """Draw one sample and screen it; None once the election counts no more.
+
+        Args:
+            seq: its place in the order of launches.
+            prompt: what is asked.
+            first: the prompt of the first attempt, where replies were rejected since.
+            earlier: number of replies that were rejected.
+        """
+        question, sample_id = self._question, SampleId(election=self._id, seq=seq)
+        model, substitute = _models_of(sample_id, question.models)
+        sample = await self._voter.ask(
+            Draw(
+                id=sample_id,
+                prompt=prompt,
+                reply=question.reply,
+                temperature=question.sampling.temperature_of(seq + earlier),  # asked again at 0, a model repeats itself
+                max_output_tokens=question.sampling.max_output_tokens,
+                needs_length=bool(question.sampling.flag_above_tokens),
+                model=model,
+                substitute=substitute,
+                rejected=earlier,
+                first_prompt=first if earlier else None,
+                choices=question.choices,
+                is_followed=self._is_followed,
+            )
+        )
+        if self._is_over():
+            return None
+        if self._task.looks_up and (wanted := wanted_in(seq, sample, question, self._task)) is not None:
+            return sample, wanted
+        ballot = await self._voter.ask(
+            Screen(
+                id=sample_id,
+                sample=sample,
+                reply=question.reply,
+                flag_above_tokens=question.sampling.flag_above_tokens,
+                choices=question.choices,
+                reading=question.reading,
+                state=self._state,
+            )
+        )
+        return sample, ballot
+
+    async def look_up(self, call: ToolCall) -> str:
+        """Make a call before a reply; equal ones of an input are made once."""
+        of_input = self._id.input
+        at = f"{LOOKED_UP}/{blake2b(call.key_text().encode(), digest_size=16).hexdigest()}"
+        made = await self._voter.ask(
+            Execute(
+                at=at,
+                input=of_input,
+                tool=call.tool,
+                arguments=call.arguments,
+                key=effect_key(self._voter.context.run_id, f"{of_input}/{at}", call.tool, call.arguments),
+                most_chars=MAX_OBSERVATION_CHARS,
+                timeout_s=LOOK_UP_S,
+                is_kept=True,
+            )
+        )
+        return observed(call, "error" if made.outcome == "unknown" else made.outcome, made.text)
+
+
+def _models_of(sample: SampleId, models: tuple[str, ...]) -> tuple[str, str]:
+    """Return the model of a sample, and the next one of the pool.
+
+    The sample's id chooses it, not the load, so that a resumed run asks the same model.
+    """
+    if len(models) == 1:
+        return models[0], models[0]
+    digest = blake2b(
+        sample.election.question_digest + f"{sample.election.path}\0{sample.seq}".encode(), digest_size=8
+    ).digest()
+    chosen = int.from_bytes(digest)
+    return models[chosen % len(models)], models[(chosen + 1) % len(models)]

@@ -1,0 +1,157 @@
+"""Control of a live run by another process of the same user: requests that its recorder takes, and what became of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import msgspec
+
+from microagents.errors import InvalidUsage
+from microagents.journal.interventions import ask_live
+from microagents.journal.messages import Account
+from microagents.journal.reading import Reader, reader_of
+from microagents.journal.requests import Ask, EndRun, PauseRun, ResumeRun, SetRun, TakenRequest, pause_among
+from microagents.registry import unknown
+from microagents.runs.inspection.runs import recorded_result
+from microagents.runs.result import Result
+from microagents.runs.settings import Flag, Settings, read_value, validated
+
+VERBS: Mapping[str, Ask] = {
+    "pause": PauseRun(),
+    "resume": ResumeRun(),
+    "drain": EndRun(after="elections"),
+    "stop": EndRun(after="calls"),
+}
+"""What may be asked of a run without values, by the verb."""
+STOP_NOW = EndRun(after="nothing")
+ADJUSTABLE = SetRun.__struct_fields__
+"""The settings that can be changed while a run is under way."""
+
+
+class Asked(NamedTuple):
+    """What was asked of a run, and whether it has taken it."""
+
+    is_taken: bool
+    """False where it has not answered yet: it takes the request as soon as it can."""
+    status: RunStatus
+
+
+class RunStatus(NamedTuple):
+    """What a run does now."""
+
+    result: Result
+    pause: TakenRequest | None
+    """The request by which it is paused; None if it is not."""
+    requests: Sequence[TakenRequest]
+    """All requests that it has taken, in their order."""
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the same as JSON values."""
+        requests = [
+            {**msgspec.to_builtins(each), "payload": msgspec.json.decode(each.payload)} for each in self.requests
+        ]
+        return {**self.result.as_json(), "paused": self.pause is not None, "requests": requests}
+
+
+def status_of(runs_dir: Path, run_id: str) -> RunStatus:
+    """What a run does now, by its journal alone.
+
+    Raises:
+        InvalidUsage: there is no such run.
+    """
+    with reader_of(runs_dir, run_id) as reader:
+        return _status(reader)
+
+
+def _status(reader: Reader) -> RunStatus:
+    requests = reader.requests()
+    return RunStatus(recorded_result(reader), pause_among(requests), requests)
+
+
+def ask_run(runs_dir: Path, run_id: str, ask: Ask, *, why: str = "", dry_run: bool = False) -> Asked:
+    """Ask a live run for something, and wait until it has taken it, at most `MAX_TAKING_S`.
+
+    Args:
+        runs_dir: the folder of journals.
+        run_id: name of the run.
+        ask: what is asked for.
+        why: the reason, for its journal.
+        dry_run: only check whether it could be asked for.
+
+    Raises:
+        InvalidUsage: the run is not under way, takes no requests, or has spent more than a new limit.
+    """
+    with reader_of(runs_dir, run_id) as reader:
+        journal, before = reader.path, _status(reader)
+        if reader.lease().may_be_taken:
+            go_on = before.result.go_on
+            raise InvalidUsage(
+                f"run {run_id} is not under way, so nothing was changed{'; go on with it: ' if go_on else ''}{go_on or ''}"
+            )
+        if not reader.takes_requests:
+            raise InvalidUsage(
+                f"run {run_id} takes no requests, since its journal is of an earlier version; nothing was changed"
+            )
+        if isinstance(ask, SetRun):
+            _check_limits(ask, reader.account(), run_id)
+    if dry_run:
+        return Asked(is_taken=False, status=before)
+    is_taken = ask_live(journal, ask, why)
+    return Asked(is_taken=is_taken, status=status_of(runs_dir, run_id))
+
+
+def setting_of(pairs: Sequence[tuple[str, str]]) -> SetRun:
+    """Return the change of settings that texts ask for.
+
+    Args:
+        pairs: names of settings or of their options, such as ``max_cost_usd`` or ``max-cost``, and values; ``inf`` lifts a bound.
+
+    Raises:
+        InvalidUsage: a name is unknown or cannot be changed meanwhile, or a value is wrong.
+    """
+    names = {_option_of(name): name for name in ADJUSTABLE}
+    given: dict[str, Any] = {}
+    for name, text in pairs:
+        field = names.get(name.removeprefix("--"), name.replace("-", "_"))
+        if field not in ADJUSTABLE:
+            hint = "; begin it again with `resume` for another" if field in Settings.model_fields else ""
+            raise InvalidUsage(f"{unknown('setting of a live run called', name, sorted(names))}{hint}")
+        given[field] = None if text == "none" else read_value(text)
+    if not given:
+        raise InvalidUsage(f"give NAME=VALUE for what is to be set; known: {', '.join(sorted(names))}")
+    checked = validated(Settings, "the run", {"models": {"": ("sim:perfect",)}, "run_id": "any", **given})
+    return SetRun(**{name: getattr(checked, name) for name in given})
+
+
+def _option_of(name: str) -> str:
+    flag = next(each for each in Settings.model_fields[name].metadata if isinstance(each, Flag))
+    return (flag.name or name).removeprefix("--").replace("_", "-")
+
+
+def _check_limits(ask: SetRun, account: Account, run_id: str) -> None:
+    spent = {"max_calls": account.calls, "max_tokens": account.tokens_at_most, "max_cost_usd": account.cost_at_most_usd}
+    for name, value in ask.changed.items():
+        used = spent.get(name, 0)
+        if value is None:
+            continue
+        if used is None:
+            raise InvalidUsage(
+                f"the cost of run {run_id} is unknown, so {_option_of(name)}={value} cannot be kept; nothing was changed"
+            )
+        if name in spent and value < used:
+            raise InvalidUsage(
+                f"{_option_of(name)}={value} is below the {used:g} that run {run_id} has used; nothing was changed; `microagents ctl "
+                f"{run_id} stop` ends it"
+            )
+
+
+def request_text(request: TakenRequest) -> str:
+    """Write a request on one line: what was asked for, by whom, when, why, and what became of it."""
+    asked = msgspec.json.decode(request.payload)
+    asked.pop("type")
+    given = "".join(f" {name}={value}" for name, value in asked.items())
+    why = f": {request.why}" if request.why else ""
+    effect = f"taken at {request.at}" if request.refused is None else f"refused, {request.refused}"
+    return f"{request.kind}{given} by {request.who} at {request.asked_at}{why} ({effect})"
