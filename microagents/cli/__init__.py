@@ -15,6 +15,7 @@ from microagents import interrupts
 from microagents.cli.command import Command, with_shared_options
 from microagents.cli.commands import (
     attach,
+    calibrate,
     compare,
     ctl,
     decide,
@@ -22,11 +23,13 @@ from microagents.cli.commands import (
     estimate,
     export,
     init,
+    plan,
     resume,
     rm,
     run,
     serve,
     show,
+    simulate,
     step,
     study,
 )
@@ -85,6 +88,9 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "estimate": estimate.command,
     "compare": compare.command,
     "study": study.command,
+    "calibrate": calibrate.command,
+    "plan": plan.command,
+    "simulate": simulate.command,
     "serve": serve.command,
     "doctor": doctor.command,
 }

@@ -107,7 +107,7 @@ class _Step:
         self._chain = chain
         self._number = number
         self._state = state
-        self.right = _right_reply(chain, state, number)
+        self.right = right_reply(chain, state, number)
 
     async def study(self, strategy: Study) -> StudiedStep:
         chain, work = self._chain, self._chain.work
@@ -146,9 +146,7 @@ class _Step:
         votes = [vote_of(reply) for reply in replies]
         kinds = dict(zip(votes, replies, strict=True))
         right = {
-            vote
-            for vote, reply in kinds.items()
-            if _is_right(self._chain, self._state, reply, self._number, self.right)
+            vote for vote, reply in kinds.items() if is_right(self._chain, self._state, reply, self._number, self.right)
         }
         # Where several replies are right, a wrong one may begin as any of them does.
         begun = [
@@ -175,14 +173,19 @@ class _Step:
             if chain.is_done(state, number):
                 break
             reply = rollout.steps[len(verdicts)] if len(verdicts) < len(rollout.steps) else None
-            right = _right_reply(chain, state, number)
-            verdict = None if reply is None else _is_right(chain, state, reply, number, right)
+            right = right_reply(chain, state, number)
+            verdict = None if reply is None else is_right(chain, state, reply, number, right)
             verdicts.append(verdict)
             state = chain.next_state(state, reply if verdict else right, number)
         return tuple(verdicts)
 
 
-def _right_reply(chain: Chain, state: Any, number: int) -> Any:
+def right_reply(chain: Chain, state: Any, number: int) -> Any:
+    """Ask the oracle for the reply to a step.
+
+    Raises:
+        InvalidUsage: there is none.
+    """
     reply = chain.oracle(state, number)
     if reply is None:
         raise InvalidUsage(
@@ -191,7 +194,8 @@ def _right_reply(chain: Chain, state: Any, number: int) -> Any:
     return reply
 
 
-def _is_right(chain: Chain, state: Any, reply: Reply, number: int, right: Reply) -> bool:
+def is_right(chain: Chain, state: Any, reply: Reply, number: int, right: Reply) -> bool:
+    """Tell whether a reply is right: by the task, or else by the oracle's reply."""
     verdict = chain.correct(state, reply, number)
     return vote_of(reply) == vote_of(right) if verdict is None else verdict
 

@@ -9,8 +9,9 @@ from typing import Annotated
 import msgspec
 import typer
 
-from microagents.cli.options import AsJson, pairs
+from microagents.cli.options import RUNS, AsJson, RunsDir, pairs
 from microagents.cli.reporting import json_text
+from microagents.cli.views.tables import wrapped
 from microagents.elections.estimates import AgentEstimate, Estimate, RuleAtK, estimate, estimate_agent
 from microagents.elections.laws import expected_bill
 from microagents.elections.rules import Rule, portable
@@ -18,6 +19,8 @@ from microagents.errors import InvalidUsage, MicroagentsError
 from microagents.registry import Registry, unknown
 from microagents.runs.settings import validated
 from microagents.runs.short_forms import SHORT_FORMS
+from microagents.runs.studies.analysis import Proportion
+from microagents.runs.studies.calibration import ModelCalibration, calibration_from
 from microagents.strategies.act import Act
 from microagents.user_code import described
 from microagents.words.prices import money
@@ -42,7 +45,15 @@ def count(text: str) -> int:
 
 
 def command(
-    p: Annotated[float, typer.Option("--p", metavar="P", help="Probability that a valid reply is right.")],
+    p: Annotated[
+        float | None, typer.Option("--p", metavar="P", help="Probability that a valid reply is right.")
+    ] = None,
+    from_: Annotated[
+        str | None,
+        typer.Option(
+            "--from", metavar="RUN", help="Run of a calibration, which tells --p, --valid and --steps where not given."
+        ),
+    ] = None,
     steps: Annotated[
         int | None, typer.Option(metavar="S", parser=count, help="Number of steps of the task, such as 1000000 or 1e6.")
     ] = None,
@@ -66,8 +77,9 @@ def command(
         float | None, typer.Option(metavar="T", help="Wanted probability that all steps are decided right.")
     ] = None,
     valid: Annotated[
-        float, typer.Option(metavar="V", help="Probability that a reply is valid: no red flag discards it.")
-    ] = 1.0,
+        float | None,
+        typer.Option(metavar="V", help="Probability that a reply is valid: no red flag discards it. [default: 1]"),
+    ] = None,
     steps_per_call: Annotated[int, typer.Option(metavar="M", help="Number of steps that one call does.")] = 1,
     k: Annotated[
         int | None,
@@ -86,6 +98,7 @@ def command(
     ] = 100,
     rule: Annotated[str, typer.Option(metavar="RULE", help=RULE_HELP)] = "ahead-by",
     rivals: Annotated[int, typer.Option(metavar="N", help="Number of wrong replies, all equally likely.")] = 1,
+    runs_dir: RunsDir = RUNS,
     as_json: AsJson = False,
 ) -> None:
     """Estimate the k, the cap, the chance and the calls of a task.
@@ -99,6 +112,8 @@ def command(
     For an agent, --actions says how many actions of each kind (read, write, destructive, end) it takes, and -s the margins. Its chance is
     that of the worst case, in which all wrong replies are one action that does harm; a wrong read costs no more than its calls.
     """
+    measured = None if from_ is None else calibration_from(runs_dir, from_)
+    p, valid = _shares(p, valid, measured)
     if actions is not None:
         if (steps, target, k, steps_per_call, rule, rivals) != (None, None, None, 1, "ahead-by", 1):
             raise InvalidUsage("--actions takes margins by -s, as in -s k_read=1; leave out the options of --steps")
@@ -109,6 +124,7 @@ def command(
         raise InvalidUsage(
             "-s sets the margins of an agent's actions; say how many it takes: --actions read=6,write=2,end=1"
         )
+    steps = measured.total if steps is None and measured is not None else steps
     if steps is None:
         raise InvalidUsage(
             "give the number of steps, --steps S, or the actions of an agent, --actions read=6,write=2,end=1"
@@ -130,17 +146,34 @@ def command(
         raise
     except Exception as error:
         raise InvalidUsage(f"rule {rule!r} failed: {described(error)}") from error
+    chances = None if measured is None or found.k is None else measured.chances(found.k, steps)
     if as_json:
-        typer.echo(json_text(found))
-        return
-    if found.k is not None and target is not None:
-        smallest = "too large to be computed here" if found.k_min is None else found.k_min
         typer.echo(
-            f"the smallest k that does {steps:,} steps with a chance of {target:g}, where no cap ends an election: {smallest}"
+            json_text(found if chances is None else {**msgspec.structs.asdict(found), "measured": chances.measured})
         )
-    typer.echo("\n".join(_lines(found, target)))
+        return
+    typer.echo("\n".join(_lines(found, steps, target)))
+    if measured is not None and chances is not None:
+        typer.echo("\n".join(_measured_lines(measured, chances.measured, steps)))
     if call_usd is not None:
         typer.echo(_bill(expected_bill(call_usd, found.expected_calls)))
+
+
+def _shares(p: float | None, valid: float | None, measured: ModelCalibration | None) -> tuple[float, float]:
+    """Take the given shares of right and of valid replies, else the measured ones."""
+    if measured is not None:
+        p, valid = measured.p.share if p is None else p, measured.valid.share if valid is None else valid
+    if p is None:
+        raise typer.BadParameter(
+            "give the probability that a valid reply is right, or a calibration that tells it: --from RUN",
+            param_hint="--p",
+        )
+    return p, 1.0 if valid is None else valid
+
+
+def _measured_lines(measured: ModelCalibration, chance: Proportion, steps: int) -> Iterator[str]:
+    yield f"  by the errors as they differ      {chance.share:.6f}  ({chance.low:.6f} to {chance.high:.6f} with 95 %)"
+    yield from wrapped(f"as they differ: {measured.condition(steps)}")
 
 
 def _agent(p: float, actions: str, options: list[str], valid: float, call_usd: float | None) -> AgentEstimate:
@@ -185,7 +218,10 @@ def _rule_of_ones_own(given: str) -> RuleAtK:
     return RuleAtK(name=given, at=at, has_k=has_k)
 
 
-def _lines(found: Estimate, target: float | None) -> Iterator[str]:
+def _lines(found: Estimate, steps: int, target: float | None) -> Iterator[str]:
+    if found.k is not None and target is not None:
+        smallest = "too large to be computed here" if found.k_min is None else found.k_min
+        yield f"the smallest k that does {steps:,} steps with a chance of {target:g}, where no cap ends an election: {smallest}"
     worst = "one rival (the worst case for the chance, not for the calls: try --rivals 5)"
     against = worst if found.rivals == 1 else f"{found.rivals:,} rivals"
     k = "" if found.k is None else f"at k = {found.k}, "

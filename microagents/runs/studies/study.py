@@ -9,6 +9,7 @@ from typing import Any, Literal, Unpack, get_args
 import msgspec
 from msgspec import Struct
 
+from microagents.actors import Strategy
 from microagents.errors import InvalidUsage
 from microagents.messages import address_of
 from microagents.registry import TASKS, unknown
@@ -111,12 +112,12 @@ async def study(
         MicroagentsError: the run of a model failed, see `run`; the samples so far are kept.
     """
     check_arguments({"runs_dir": runs_dir, **given})
-    _check_task(task)
+    check_studied(task)
     _check_kind(kind, models, samples)
     horizon = _horizon(task, kind, horizon)
     rollouts = {} if horizon is None else {"rollouts": samples, "horizon": horizon}
     strategy = validated(Study, "the study", {"samples": samples, **rollouts})
-    plans = _plans(task, strategy, models, run_id, without_control(given))
+    plans = plans_of("study", task, strategy, models, run_id=run_id, settings=without_control(given))
     series = Series("study", [SeriesRun(*each) for each in plans.items()], Path(runs_dir), ended=("completed",))
     outcome, reason, begun = await series.do(given, on_model)
     results = {spec: result for spec, result in zip(plans, begun, strict=False) if result.outcome == "completed"}
@@ -136,7 +137,12 @@ async def study(
     )
 
 
-def _check_task(task: Task) -> None:
+def check_studied(task: Task) -> None:
+    """Refuse a task whose steps cannot be studied.
+
+    Raises:
+        InvalidUsage: it is no chain, has no step, or has no oracle.
+    """
     if not isinstance(task, ChainTask):
         raise InvalidUsage(
             f"a study asks the steps of a chain one by one, and {type(task).__name__} is no chain of steps"
@@ -175,19 +181,26 @@ def _horizon(task: Task, kind: Kind, given: int | None) -> int | None:
     return min(DEFAULT_HORIZON, total or DEFAULT_HORIZON) if given is None else given
 
 
-def _plans(
-    task: Task, strategy: Study, models: Sequence[OneModel], run_id: str | None, settings: Mapping[str, Any]
+def plans_of(
+    kind: str,
+    task: Task,
+    strategy: Strategy,
+    models: Sequence[OneModel],
+    *,
+    run_id: str | None,
+    settings: Mapping[str, Any],
 ) -> dict[str, RunPlan]:
+    """Build a plan for each model, by its spec. The kind of study begins the names of the runs."""
     plans = {}
     address = address_of(type(task))
     for model in models:
         given = model_pools(model, [strategy])
-        shared = validated(Settings, "the study", {**settings, "models": given.pools, "run_id": run_id or "study"})
+        shared = validated(Settings, f"the {kind}", {**settings, "models": given.pools, "run_id": run_id or kind})
         check_for_ray(settings, shared.runtime)
         spec = given.pools[""][0]
         studied = (address, dump_options(task), dump_options(strategy), shared.seed)
-        prefix = run_id or f"study-{TASKS.name_of(address).lower()}-{short_digest(studied)}"
-        named = validated(Settings, "the study", {**shared.model_dump(), "run_id": f"{prefix}-{short_digest(spec)}"})
+        prefix = run_id or f"{kind}-{TASKS.name_of(address).lower()}-{short_digest(studied)}"
+        named = validated(Settings, f"the {kind}", {**shared.model_dump(), "run_id": f"{prefix}-{short_digest(spec)}"})
         plans[spec] = RunPlan(
             tasks=[task], listed=False, strategy=strategy, settings=named, model_objects=given.objects
         )

@@ -1,0 +1,375 @@
+"""Calibrations of models on random steps of a task: what their votes will do, before a long run is paid for."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from functools import cached_property
+from itertools import combinations
+from pathlib import Path
+from typing import Any, Literal, Unpack
+
+import msgspec
+from msgspec import Struct
+
+from microagents.elections.error_rates import ErrorRates, chance_of, error_rates, exact_interval, upper_share
+from microagents.elections.laws import expected_votes, race_won
+from microagents.errors import InvalidUsage
+from microagents.journal.reading import reader_of
+from microagents.messages import address_of
+from microagents.registry import TASKS, reference_to
+from microagents.runs.arguments import check_arguments
+from microagents.runs.driver.control import SharedKeywords, without_control
+from microagents.runs.inspection.runs import recorded_result
+from microagents.runs.result import Result
+from microagents.runs.settings import OneModel, validated
+from microagents.runs.studies.analysis import Proportion
+from microagents.runs.studies.series import Series, SeriesOutcome, SeriesRun
+from microagents.runs.studies.study import check_studied, plans_of
+from microagents.runs.task_list import dump_options
+from microagents.strategies.calibration import Calibrated, CalibratedStep, Calibration
+from microagents.task import Task
+
+MAX_DRAWS = 100
+"""The cap of an election by default."""
+SHOWN_KS = (1, 2, 3, 4, 5)
+MOSTLY = 0.5
+FEWEST = 59
+"""Number of steps of which none is hard that excludes, at 95 %, that more than 5 % of all are hard."""
+BOUNDS = 0.025
+"""Share of the resamplings below the lower bound of a chance, and above the upper one."""
+UNSEEN = 0.05
+"""Chance at most that a sample shows none of what is more frequent than its bound."""
+
+Verdict = Literal["votes-help", "hard-steps", "voting-hurts", "too-few", "too-many-answers"]
+"""What a calibration advises. docs/planning.md explains each."""
+VERDICTS: dict[Verdict, str] = {
+    "votes-help": "votes help: k = {k} is enough for a chance of {target:g} over {total:,} steps, if no step is harder than those seen",
+    "hard-steps": "hard steps: {hard} of {steps:,} are wrong in most samples, and votes decide such a step wrong; take a ladder",
+    "voting-hurts": "wrong more often than right: voting hurts; take a stronger model or smaller steps",
+    "too-few": "too few steps for this promise: {needed:,} more are needed",
+    "too-many-answers": "answers too many for exact votes: right replies differ from each other; use votes by meaning",
+}
+MAX_K = 30
+"""The largest k that is tried."""
+
+
+class Chances(Struct, frozen=True, kw_only=True):
+    """Chances that all steps of a task are decided right at one k, by three ways to tell it."""
+
+    k: int
+    independent: float
+    """If all steps had the mean error rate."""
+    measured: Proportion
+    """By the error rates as they differ from step to step, if no step is harder than those seen."""
+    held_out: Proportion
+    """By the votes of one half of the steps, which no estimate has seen."""
+    calls: float
+    """Expected number of calls, at most `MAX_DRAWS` a step."""
+
+
+class ModelCalibration(Struct, frozen=True, kw_only=True, dict=True):
+    """What a calibration found about one model."""
+
+    model: str
+    run_id: str
+    total: int
+    """Number of steps of the task."""
+    steps: tuple[CalibratedStep, ...]
+    calls: int
+    input_tokens: int
+    output_tokens: int
+    cost_usd: float | None
+    """None where a price is unknown."""
+
+    @property
+    def draws(self) -> int:
+        """Number of samples."""
+        return sum(each.drawn for each in self.steps)
+
+    @property
+    def call_usd(self) -> float | None:
+        """Mean cost of a call."""
+        return None if self.cost_usd is None or not self.calls else self.cost_usd / self.calls
+
+    @cached_property
+    def p(self) -> Proportion:
+        """Share of the valid replies that are right, over steps: by the first samples alone, of which every step has as many."""
+        wrongs = [each.first_wrong / each.first_valid for each in self.steps if each.first_valid]
+        if not wrongs:
+            raise InvalidUsage(
+                f"{self.model} gave no valid reply to {len(self.steps):,} steps, so nothing is known of its errors"
+            )
+        low, high = exact_interval(sum(wrongs), len(wrongs))
+        return Proportion(share=1 - sum(wrongs) / len(wrongs), low=1 - high, high=1 - low)
+
+    @cached_property
+    def valid(self) -> Proportion:
+        """Share of the replies without a red flag, over steps, in the same way."""
+        shares = sum(each.first_valid for each in self.steps) / 2
+        low, high = exact_interval(shares, len(self.steps))
+        return Proportion(share=shares / len(self.steps), low=low, high=high)
+
+    @cached_property
+    def rates(self) -> ErrorRates:
+        """Error rates as they differ from step to step."""
+        return error_rates((each.wrong, each.valid) for each in self.steps if each.valid)
+
+    @cached_property
+    def hard(self) -> list[int]:
+        """Numbers of the steps that are called hard."""
+        return self.rates.hard_among({each.number: (each.wrong, each.valid) for each in self.steps if each.valid})
+
+    def most_hard(self, total: int) -> float:
+        """Bound from above the share of hard steps in a task of so many steps; exact where all of them were sampled."""
+        if len(self.steps) == self.total == total:
+            return len(self.hard) / total
+        return upper_share(len(self.hard), len(self.steps), 1 - UNSEEN)
+
+    @property
+    def mistakes(self) -> dict[str, int]:
+        """Number of wrong samples by the first field that is wrong."""
+        counted: Counter[str] = Counter()
+        for each in self.steps:
+            counted.update(each.mistakes)
+        return dict(counted.most_common())
+
+    @property
+    def agreement(self) -> float:
+        """Share of the right samples of a step that give the most frequent right reply."""
+        right = sum(each.valid - each.wrong for each in self.steps)
+        return sum(each.same_right for each in self.steps) / right if right else 1.0
+
+    @cached_property
+    def _resampled(self) -> list[ErrorRates]:
+        return self.rates.resampled()
+
+    @cached_property
+    def _held_out(self) -> list[CalibratedStep]:
+        return [each for each in self.steps[1::2] if each.valid]
+
+    def chances(self, k: int, total: int | None = None) -> Chances:
+        """Compute the chances at a k, over the steps of the task or another number of them."""
+        steps = self.total if total is None else total
+
+        def lost(rate: float) -> float:
+            return race_won(rate, k)
+
+        losses = sorted(each.loss(lost) for each in self._resampled)
+        cut = int(BOUNDS * len(losses))
+        # A resampling of clean steps is clean, but their interval is not: what was not seen may yet happen at every step.
+        most = max(losses[-1 - cut], lost(1 - self.p.low))
+        votes = self.rates.loss(lambda rate: min(expected_votes(rate, k), float(MAX_DRAWS)))
+        out = sum(lost(each.wrong / each.valid) for each in self._held_out)
+        seen = max(1, len(self._held_out))
+        low, high = exact_interval(out, seen)
+        return Chances(
+            k=k,
+            independent=chance_of(lost(1 - self.p.share), steps),
+            measured=Proportion(
+                share=chance_of(self.rates.loss(lost), steps),
+                low=chance_of(most, steps),
+                high=chance_of(losses[cut], steps),
+            ),
+            held_out=Proportion(
+                share=chance_of(out / seen, steps), low=chance_of(high, steps), high=chance_of(low, steps)
+            ),
+            calls=steps * min(votes / self.valid.share, float(MAX_DRAWS)) if self.valid.share else float("inf"),
+        )
+
+    def smallest_k(self, target: float, total: int | None = None) -> int | None:
+        """Find the smallest k whose lower bound reaches the target; None where none does."""
+        return next((k for k in range(1, MAX_K + 1) if self.chances(k, total).measured.low >= target), None)
+
+    def verdict(self, target: float) -> tuple[Verdict, str]:
+        """Give the advice, and its sentence."""
+        sampled, k = len(self.steps), None
+        hard, needed = len(self.hard), min(FEWEST, self.total) - sampled
+        if self.p.high < MOSTLY or (self.p.share <= MOSTLY and needed <= 0):
+            kind: Verdict = "voting-hurts"
+        elif hard:
+            kind = "hard-steps"
+        elif self.agreement < MOSTLY:
+            kind = "too-many-answers"
+        elif needed > 0:
+            kind = "too-few"
+        elif (k := self.smallest_k(target)) is not None:
+            kind = "votes-help"
+        elif sampled < self.total and self.chances(MAX_K).measured.share >= target:
+            # The width of an interval halves with four times as many steps.
+            kind, needed = "too-few", min(3 * sampled, self.total - sampled)
+        else:
+            kind, hard = "hard-steps", max(1, round(self.rates.hard * sampled))
+        return kind, VERDICTS[kind].format(
+            k=k, target=target, total=self.total, hard=hard, steps=sampled, needed=needed
+        )
+
+    @property
+    def simulated(self) -> str:
+        """The spec of a simulated model with these error rates, against one rival."""
+        rates, hard = self.rates, self.rates.hard
+        profile = {
+            "error": rates.mean_at(hard=False),
+            "hard": hard,
+            "hard_error": rates.mean_at(hard=True),
+            "flag": 1 - self.valid.share,
+        }
+        options = ",".join(f"{name}={value:.6g}" for name, value in profile.items() if value or name == "error")
+        return f"sim:perfect@{options},alternatives=1"
+
+    def condition(self, total: int) -> str:
+        """Say what the measured chances depend on."""
+        if len(self.steps) == self.total == total:
+            return "all steps of the task were sampled"
+        left = self.most_hard(total) * total
+        found = f"{len(self.steps):,} steps with {len(self.hard):,} hard ones"
+        return f"if no step is harder than those seen: {found} leave up to {left:,.0f} hard ones in {total:,} (95 %)"
+
+
+class MissedTogether(Struct, frozen=True, kw_only=True):
+    """Errors of two models at the same steps."""
+
+    models: tuple[str, str]
+    together: float
+    """Share of the steps at which a sample of each is wrong."""
+    independent: float
+    """The same if the errors of the one said nothing of the other's."""
+
+
+class CalibrationReport(Struct, frozen=True, kw_only=True):
+    """The findings of one calibration."""
+
+    outcome: SeriesOutcome
+    reason: str | None
+    """Why it ended early, in one sentence; None if it is completed."""
+    task: str
+    options: dict[str, Any]
+    seed: int
+    models: tuple[ModelCalibration, ...]
+    missed: tuple[MissedTogether, ...]
+    recorded_at: str | None = None
+    """When the first of the recorded runs began that gave all answers; None if a sample was drawn by this call."""
+
+    def as_json(self, target: float) -> dict[str, Any]:
+        """Build the object that ``--json`` prints."""
+        found: dict[str, Any] = {name: getattr(self, name) for name in self.__struct_fields__ if name != "models"}
+        return {**found, "models": [_facts(each, target) for each in self.models]}
+
+
+async def calibrate(
+    task: Task,
+    *,
+    models: Sequence[OneModel],
+    steps: int = 1_000,
+    runs_dir: str | Path = "runs",
+    run_id: str | None = None,
+    on_model: Callable[[str], None] | None = None,
+    **given: Unpack[SharedKeywords],
+) -> CalibrationReport:
+    """Calibrate models on random steps of a task, one after the other. The same call again continues where it ended.
+
+    Args:
+        task: a chain with an oracle.
+        models: the models, each on its own, all on the same steps.
+        steps: number of steps, at most all.
+        runs_dir: the folder of journals; each model has one.
+        run_id: prefix of the names of the models' runs; by default made from the arguments.
+        on_model: called with the spec of each model as its run begins.
+        given: see `study`.
+
+    Raises:
+        InvalidUsage: an argument is wrong; nothing was started.
+        MicroagentsError: the run of a model failed, see `run`; the samples so far are kept.
+    """
+    check_arguments({"runs_dir": runs_dir, **given})
+    check_studied(task)
+    if not models:
+        raise InvalidUsage("a calibration needs at least one model")
+    strategy = validated(Calibration, "the calibration", {"steps": steps})
+    plans = plans_of("calibrate", task, strategy, models, run_id=run_id, settings=without_control(given))
+    series = Series("calibration", [SeriesRun(*each) for each in plans.items()], Path(runs_dir), ended=("completed",))
+    outcome, reason, begun = await series.do(given, on_model)
+    found = [
+        _findings(spec, result) for spec, result in zip(plans, begun, strict=False) if result.outcome == "completed"
+    ]
+    return CalibrationReport(
+        outcome=outcome,
+        reason=reason,
+        task=TASKS.name_of(address_of(type(task))),
+        options=dump_options(task),
+        seed=plans[next(iter(plans))].settings.seed,
+        models=tuple(found),
+        missed=tuple([_missed(*each) for each in combinations(found, 2)]),
+        recorded_at=series.recorded_at,
+    )
+
+
+def calibration_from(runs_dir: Path, run_id: str, task: Task | None = None) -> ModelCalibration:
+    """Read a calibration from the journal of its run; where a task is given, of it. It may have other options, such as another size.
+
+    Raises:
+        InvalidUsage: there is no such run, it is no calibration or not a completed one, or it is another task's.
+    """
+    with reader_of(runs_dir, run_id) as reader:
+        recipe, result = reader.experiment.recipe, recorded_result(reader)
+    if recipe.strategy != reference_to(Calibration):
+        raise InvalidUsage(f"run {run_id!r} is no calibration; make one: microagents calibrate {result.task}")
+    own = result.task if task is None else TASKS.name_of(address_of(type(task)))
+    if result.task != own:
+        raise InvalidUsage(
+            f"run {run_id!r} is a calibration of {result.task}, not of {own}; make one: microagents calibrate {own}"
+        )
+    if result.outcome != "completed":
+        raise InvalidUsage(f"the calibration {run_id!r} has not ended; the command that began it continues it")
+    return _findings(result.models[0], result)
+
+
+def _findings(spec: str, result: Result) -> ModelCalibration:
+    value = msgspec.convert(result.value, Calibrated)
+    account = result.account
+    return ModelCalibration(
+        model=spec,
+        run_id=result.run_id,
+        total=value.total,
+        steps=value.steps,
+        calls=result.calls,
+        input_tokens=account.input_tokens,
+        output_tokens=account.output_tokens,
+        cost_usd=result.cost_usd,
+    )
+
+
+def _missed(one: ModelCalibration, other: ModelCalibration) -> MissedTogether:
+    rates = [{each.number: each.wrong / each.valid for each in model.steps if each.valid} for model in (one, other)]
+    both = [(rate, rates[1][number]) for number, rate in rates[0].items() if number in rates[1]]
+    count = max(1, len(both))
+    means = [sum(pair[side] for pair in both) / count for side in (0, 1)]
+    together = sum(left * right for left, right in both) / count
+    return MissedTogether(models=(one.model, other.model), together=together, independent=means[0] * means[1])
+
+
+def _facts(found: ModelCalibration, target: float) -> dict[str, Any]:
+    kind, said = found.verdict(target)
+    return {
+        "model": found.model,
+        "run_id": found.run_id,
+        "steps": len(found.steps),
+        "total": found.total,
+        "draws": found.draws,
+        "calls": found.calls,
+        "cost_usd": found.cost_usd,
+        "call_usd": found.call_usd,
+        "input_tokens": found.input_tokens,
+        "output_tokens": found.output_tokens,
+        "p": found.p,
+        "valid": found.valid,
+        "correlation": found.rates.correlation,
+        "hard": found.hard,
+        "most_hard": found.most_hard(found.total),
+        "mistakes": found.mistakes,
+        "agreement": found.agreement,
+        "chances": [found.chances(k) for k in SHOWN_KS],
+        "condition": found.condition(found.total),
+        "verdict": kind,
+        "said": said,
+    }

@@ -1,0 +1,161 @@
+"""Calibrations: two samples of random steps of a chain in the oracle's states, and more only where they are not all valid and right."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter, deque
+from collections.abc import Iterator
+from functools import cached_property
+from hashlib import blake2b
+from heapq import nsmallest
+from types import NoneType
+from typing import Annotated, Any, ClassVar
+
+from msgspec import Struct, structs
+from pydantic import Field
+
+from microagents.actors import Strategy
+from microagents.aio import TaskScope
+from microagents.elections.rules import FirstValid, Rule
+from microagents.replies.chat import Prompt, hashable, vote_of, voted_fields
+from microagents.strategies.chain import Chain, ChainConductor
+from microagents.strategies.study import is_right, right_reply
+from microagents.task import ChainTask, Task
+from microagents.user_code import called
+from microagents.work.durable import Work
+
+FIRST = 2
+"""Number of samples of each step."""
+MORE = 8
+"""Number of further samples of a step where one of the first is wrong or flagged, or where they differ."""
+
+
+class CalibratedStep(Struct, frozen=True, array_like=True):
+    """The samples of a step, judged."""
+
+    number: int
+    first_wrong: int
+    first_valid: int
+    """Among the first samples, of which every step has as many."""
+    wrong: int
+    valid: int
+    """Among all samples."""
+    drawn: int
+    """Number of all samples, flagged ones included."""
+    same_wrong: int
+    """Number of samples with the most frequent wrong reply."""
+    same_right: int
+    """Number of samples with the most frequent right reply."""
+    mistakes: dict[str, int]
+    """Number of wrong samples by the first field that is not the oracle's."""
+
+
+class Calibrated(Struct, frozen=True, kw_only=True):
+    """Result of a calibration of one model."""
+
+    total: int
+    """Number of steps of the task."""
+    steps: tuple[CalibratedStep, ...]
+
+
+class CalibrationConductor(ChainConductor["Calibration"]):
+    """Draws the samples."""
+
+    async def conduct(self, work: Work[ChainTask[Any, Any], Calibration]) -> Calibrated:
+        """Sample the chosen steps side by side, at most ``window`` at a time."""
+        sampling = structs.replace(work.task.sampling, first_temperature=work.task.sampling.temperature)
+        chain = Chain(work, max_draws=FIRST, sampling=sampling)
+        total = sum(1 for _ in _walk(chain)) if chain.total is None else chain.total
+        count = min(work.strategy.steps, total)
+        chosen = _chosen(total, count, work.role.context.seed)
+        open_steps: deque[asyncio.Task[CalibratedStep]] = deque()
+        done: list[CalibratedStep] = []
+        work.progress(0, count)
+        async with TaskScope() as scope:
+            for number, state, right in _walk(chain):
+                if number in chosen:
+                    open_steps.append(scope.start(_sampled(chain, number, state, right)))
+                while open_steps and (len(open_steps) >= work.strategy.window or len(done) + len(open_steps) == count):
+                    done.append(await open_steps.popleft())
+                    work.progress(len(done), count)
+                if len(done) == count:
+                    break
+        return Calibrated(total=total, steps=tuple(done))
+
+
+class Calibration(Strategy):
+    """Two samples of random steps in the oracle's states, and eight more of those that show an error, a flag or a difference."""
+
+    solves = (ChainTask,)
+    conductor = CalibrationConductor
+    changes_no_decision: ClassVar = ("window",)
+
+    steps: Annotated[int, Field(ge=1, le=1_000_000)] = 1_000
+    """Number of steps that are sampled, at most all of the task."""
+    window: Annotated[int, Field(ge=1)] = 64
+    """Number of steps that are open at a time."""
+
+    def expected_calls(self, task: Task) -> float | None:
+        """Count the first samples of every step."""
+        total = called(task.steps, gives=(int, NoneType)) if isinstance(task, ChainTask) else None
+        return float(FIRST * (self.steps if total is None else min(self.steps, total)))
+
+    @cached_property
+    def default_rule(self) -> Rule:
+        """The rule of every sample: there is no vote."""
+        return FirstValid(1)
+
+
+def _chosen(total: int, count: int, seed: int) -> set[int]:
+    """Choose random steps: fewer are a part of more, so that a larger calibration asks the same steps and others."""
+    return set(
+        nsmallest(count, range(total), key=lambda number: blake2b(f"{seed}/{number}".encode(), digest_size=8).digest())
+    )
+
+
+def _walk(chain: Chain) -> Iterator[tuple[int, Any, Any]]:
+    """Walk the steps of the oracle: number, state and right reply."""
+    state, number = chain.start(), 0
+    while not chain.is_done(state, number):
+        right = right_reply(chain, state, number)
+        yield number, state, right
+        state, number = chain.next_state(state, right, number), number + 1
+
+
+async def _sampled(chain: Chain, number: int, state: Any, right: Any) -> CalibratedStep:
+    asked: Prompt = called(chain.task.prompt, state, gives=Prompt, at=number)
+
+    async def drawn(at: str, count: int) -> list[Any]:
+        place = f"step/{number}/{at}"
+        return await chain.work.sample(
+            place, asked, chain.reply_type, n=count, max_draws=count, sampling=chain.sampling, state=state
+        )
+
+    replies, count = await drawn("first", FIRST), FIRST
+    first = [is_right(chain, state, reply, number, right) for reply in replies]
+    verdicts = first
+    if len(first) < FIRST or not all(first) or len({vote_of(reply) for reply in replies}) > 1:
+        more = await drawn("more", MORE)
+        verdicts = first + [is_right(chain, state, reply, number, right) for reply in more]
+        replies, count = replies + more, FIRST + MORE
+    votes = {
+        verdict: Counter(vote_of(reply) for reply, each in zip(replies, verdicts, strict=True) if each is verdict)
+        for verdict in (False, True)
+    }
+    fields = voted_fields(chain.reply_type)
+    mistakes = Counter(
+        next((name for name in fields if hashable(getattr(reply, name)) != hashable(getattr(right, name))), "vote")
+        for reply, each in zip(replies, verdicts, strict=True)
+        if not each
+    )
+    return CalibratedStep(
+        number=number,
+        first_wrong=first.count(False),
+        first_valid=len(first),
+        wrong=verdicts.count(False),
+        valid=len(verdicts),
+        drawn=count,
+        same_wrong=max(votes[False].values(), default=0),
+        same_right=max(votes[True].values(), default=0),
+        mistakes=dict(mistakes),
+    )

@@ -1,0 +1,88 @@
+"""`microagents calibrate`, `plan` and `simulate`: what they print, and how they refuse."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.cli.commands import COMPLETED, FAILED, WRONG_USAGE, microagents
+
+MODEL = "sim:gpt-4.1-mini@error=0.02,alternatives=1"
+CALIBRATE = ("calibrate", "drift", "-o", "length=300", "--model", MODEL, "--steps", "200")
+
+
+def calibrated() -> str:
+    run_id = microagents(*CALIBRATE, "--json").json["models"][0]["run_id"]
+    assert isinstance(run_id, str)
+    return run_id
+
+
+def test_three_chances_stand_side_by_side_and_the_last_line_is_the_verdict() -> None:
+    ran = microagents(*CALIBRATE)
+    assert (ran.code, ran.err) == (COMPLETED, "")
+    head = next(line for line in ran.out.splitlines() if "if independent" in line)
+    assert head.split("  ")[0] == "k"
+    assert ("as measured" in head, "held out" in head) == (True, True)
+    assert "verdict: votes help: k = " in ran.out
+    assert (
+        "as measured: if no step is harder than those seen: 200 steps with 0 hard ones leave up to 4 hard ones in 300 (95 %)"
+        in ran.out
+    )
+
+
+def test_a_plan_ends_with_the_command_that_runs_it() -> None:
+    run_id = calibrated()
+    ran = microagents("plan", "drift", "-o", "length=100", "--from", run_id)
+    assert ran.code == COMPLETED
+    last = ran.out.splitlines()[-1]
+    assert last.startswith(
+        "* the cheapest whose lower bound reaches 0.95: microagents run drift -o length=100 --model "
+    )
+    plan = microagents("plan", "drift", "-o", "length=100", "--from", run_id, "--json").json
+    assert last.endswith(plan["command"])
+    assert sum(each["is_best"] for each in plan["runs"]) == 1
+    done = microagents(*plan["command"].split()[1:], "--json").json
+    assert done["outcome"] == "completed"
+
+
+def test_a_plan_above_the_budget_fails() -> None:
+    ran = microagents("plan", "drift", "--from", calibrated(), "--budget", "0.0001")
+    assert ran.code == FAILED
+    assert ran.out.splitlines()[-1].startswith("no run reaches 0.95")
+
+
+def test_a_calibration_can_be_simulated() -> None:
+    found = microagents(
+        "simulate", "drift", "-o", "length=20", "--from", calibrated(), "-k", "3", "--runs", "5", "--json"
+    ).json
+    assert found["runs"] == 5
+    assert (
+        "all steps right"
+        in microagents("simulate", "drift", "-o", "length=20", "--model", "sim:perfect", "--runs", "2").out
+    )
+
+
+def test_an_estimate_from_a_calibration_tells_both_chances() -> None:
+    run_id = calibrated()
+    found = microagents("estimate", "--from", run_id, "-k", "3", "--json").json
+    plan = microagents("plan", "drift", "-o", "length=300", "--from", run_id, "--json").json["runs"]
+    assert found["measured"] == next(each["chance"] for each in plan if each["k"] == 3)
+    assert found["measured"]["share"] < found["p_success"]
+    assert "by the errors as they differ" in microagents("estimate", "--from", run_id, "-k", "3").out
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("calibrate", "drift", "--target", "1"), "the target must be above 0 and below 1"),
+        (("calibrate", "multiplication"), "is no chain of steps"),
+        (("plan", "drift", "--from", "none"), "there is no run 'none'"),
+        (("plan", "multiplication", "--from", "none"), "does not know its number of steps"),
+        (("simulate", "drift"), "give either a simulated model"),
+        (("simulate", "drift", "--model", "openai:gpt-6-luna"), "is no simulated model"),
+    ],
+)
+def test_bad_input_is_refused_in_one_sentence(words: tuple[str, ...], said: str) -> None:
+    ran = microagents(*words)
+    assert ran.code == WRONG_USAGE
+    assert said in ran.err
+    assert len(ran.err.splitlines()) == 1

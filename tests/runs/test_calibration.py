@@ -1,0 +1,218 @@
+"""Calibrations of simulated models whose error rates are known, plans made of them, and simulations of what was planned.
+
+Every statistical test fixes its seed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from microagents import InvalidUsage, run
+from microagents.models.model import ModelSpec
+from microagents.models.simulation.simulated import SimulatedModel
+from microagents.replies.chat import Prompt, system_with_instructions
+from microagents.runs.studies.calibration import CalibrationReport, ModelCalibration, calibrate, calibration_from
+from microagents.runs.studies.planning import plan_runs
+from microagents.runs.studies.simulation import simulate
+from microagents.strategies.calibration import CalibratedStep
+from microagents.strategies.maker import Maker
+from microagents.tasks.drift import Drift, Onward
+from microagents.tasks.hanoi import Hanoi
+from microagents.tasks.multiplication import Multiplication
+
+TASK = Drift(length=1_000)
+EASY = "sim:gpt-4.1-mini@error=0.02,alternatives=1"
+HARD = "sim:gpt-4.1-mini@error=0.005,hard=0.02,hard_error=0.7"
+WRONG = "sim:gpt-4.1-mini@error=0.7"
+
+
+def calibrated(*models: str, task: Any = TASK, **options: Any) -> CalibrationReport:
+    return asyncio.run(calibrate(task, models=models, **{"steps": 400, **options}))
+
+
+def only(*models: str, **options: Any) -> ModelCalibration:
+    return calibrated(*models, **options).models[0]
+
+
+def test_few_samples_of_steps_suffice_where_they_are_right() -> None:
+    found = only("sim:perfect")
+    assert (found.draws, len(found.steps), found.calls) == (800, 400, 800)
+    assert (found.p.share, found.p.high, found.rates.hard) == (1.0, 1.0, 0.0)
+    assert found.p.low < 1 - 3 / 400
+
+
+def test_a_step_with_an_error_or_a_flag_is_asked_eight_times_more() -> None:
+    found = only("sim:gpt-4.1-mini@error=0.1,flag=0.1")
+    for step in found.steps:
+        assert step.drawn == (2 if (step.first_valid, step.first_wrong) == (2, 0) else 10)
+    assert found.valid.low < 0.9 < found.valid.high
+    assert found.p.low < 0.9 < found.p.high
+
+
+def test_hard_steps_are_those_that_the_model_finds_hard() -> None:
+    found = only(HARD, steps=1_000)
+    model = SimulatedModel(ModelSpec.parse(HARD), [TASK], 0)
+    state, hard = TASK.start(), set()
+    for number in range(1_000):
+        asked = TASK.prompt(state)
+        if model.is_hard(Prompt(system=system_with_instructions(asked.system, Onward, TASK.format), user=asked.user)):
+            hard.add(number)
+        state = TASK.advance(state, TASK.oracle(state))
+    assert hard
+    assert len(set(found.hard) - hard) <= 0.05 * len(found.hard)
+    assert len(hard & set(found.hard)) >= 0.75 * len(hard)
+    assert found.rates.correlation > 0.3
+    independent, measured = found.chances(3).independent, found.chances(3).measured
+    assert independent > 0.9
+    assert measured.high < 0.01
+
+
+@pytest.mark.parametrize(
+    ("model", "steps", "verdict"),
+    [
+        (EASY, 400, "votes-help"),
+        (HARD, 400, "hard-steps"),
+        (WRONG, 100, "voting-hurts"),
+        ("sim:perfect", 10, "too-few"),
+    ],
+)
+def test_the_verdict_is_of_a_closed_list(model: str, steps: int, verdict: str) -> None:
+    assert only(model, steps=steps).verdict(0.95)[0] == verdict
+
+
+def made(*, right_alike: int = 10, wrong: int = 0, steps: int = 100, total: int = 1_000) -> ModelCalibration:
+    """A calibration whose steps are all alike, with ten samples each."""
+    first = min(2, wrong)
+    each = [CalibratedStep(number, first, 2, wrong, 10, 10, wrong, right_alike, {}) for number in range(steps)]
+    return ModelCalibration(
+        model="made",
+        run_id="made",
+        total=total,
+        steps=tuple(each),
+        calls=1,
+        input_tokens=1,
+        output_tokens=1,
+        cost_usd=None,
+    )
+
+
+def test_right_replies_that_differ_need_votes_by_meaning() -> None:
+    assert made(right_alike=4).verdict(0.95)[0] == "too-many-answers"
+    assert made(right_alike=6).verdict(0.95)[0] == "votes-help"
+
+
+def test_a_verdict_tells_how_many_steps_are_missing() -> None:
+    assert made(steps=20).verdict(0.95) == ("too-few", "too few steps for this promise: 39 more are needed")
+    assert made(steps=20, total=30).verdict(0.95)[1] == "too few steps for this promise: 10 more are needed"
+
+
+def test_a_model_of_unknown_price_is_planned_without_a_cost() -> None:
+    runs = plan_runs([made()], 100, 0.9)
+    assert {each.cost_usd for each in runs} == {None}
+    assert sum(each.is_best for each in runs) == 1
+    assert not any(each.is_best for each in plan_runs([made()], 100, 0.9, budget_usd=100.0))
+
+
+def test_all_steps_of_a_small_task_leave_no_condition() -> None:
+    found = only("sim:perfect", task=Drift(length=30))
+    assert (found.condition(30), found.most_hard(30)) == ("all steps of the task were sampled", 0.0)
+    assert (
+        found.condition(10_000)
+        == "if no step is harder than those seen: 30 steps with 0 hard ones leave up to 950 hard ones in 10,000 (95 %)"
+    )
+
+
+def test_a_hundred_clean_steps_leave_three_percent_of_hard_ones() -> None:
+    assert only("sim:perfect", steps=100).condition(10**6).endswith("leave up to 29,513 hard ones in 1,000,000 (95 %)")
+
+
+def test_two_models_are_calibrated_on_the_same_steps() -> None:
+    report = calibrated(HARD, "sim:o3-mini@error=0.3,hard=0")
+    one, other = report.models
+    assert [each.number for each in one.steps] == [each.number for each in other.steps]
+    assert [each.models for each in report.missed] == [(one.model, other.model)]
+    same = calibrated(HARD, HARD.replace("0.005", "0.006")).missed[0]
+    assert same.together > 10 * same.independent  # one model's hard steps are hard at both error rates
+
+
+def test_a_calibration_continues_where_it_ended() -> None:
+    stopped = calibrated(EASY, max_calls=300)
+    assert (stopped.outcome, stopped.models) == ("stopped", ())
+    whole, again = only(EASY, max_calls=2_000), calibrated(EASY, max_calls=2_000)
+    assert again.recorded_at is not None
+    assert again.models[0].steps == whole.steps == only(EASY, run_id="anew").steps
+
+
+def test_the_cheapest_run_that_reaches_the_target_is_marked() -> None:
+    calibrations = calibrated(EASY, "sim:o3-mini@error=0.02,alternatives=1").models
+    runs = plan_runs(calibrations, 1_000, 0.95)
+    best = next(each for each in runs if each.is_best)
+    assert best.model == EASY
+    assert best.chance.low >= 0.95 > max(each.chance.low for each in runs if each.model == EASY and each.k < best.k)
+    assert all(
+        best.cost_usd <= each.cost_usd
+        for each in runs
+        if each.chance.low >= 0.95 and each.cost_usd is not None and best.cost_usd
+    )
+    assert not any(each.is_best for each in plan_runs(calibrations, 1_000, 0.95, budget_usd=0.01))
+
+
+def test_simulated_runs_succeed_as_the_plan_said() -> None:
+    task = Drift(length=60)
+    found = only("sim:gpt-4.1-mini@error=0.1,flag=0.02,alternatives=1", steps=1_000, task=TASK)
+    chance = found.chances(2, 60).measured
+    simulation = simulate(task, model=found.simulated, strategy=Maker(k=2, speculate=False), runs=60)
+    assert simulation.success.low <= chance.high
+    assert chance.low <= simulation.success.high
+    assert simulation.calls == pytest.approx(found.chances(2, 60).calls, rel=0.05)
+
+
+def test_a_simulation_lasts_as_long_as_its_latencies_in_virtual_time() -> None:
+    simulation = simulate(Drift(length=10), model="sim:perfect@latency=60,sigma=0", strategy=Maker(k=2), runs=2)
+    assert simulation.duration_s == pytest.approx(600, rel=0.01)
+
+
+@pytest.mark.parametrize(
+    ("models", "task", "options", "said"),
+    [
+        (["sim:perfect"], Multiplication(), {}, "Multiplication is no chain of steps"),
+        ([], TASK, {}, "a calibration needs at least one model"),
+        (["sim:perfect"], TASK, {"steps": 0}, "steps must be"),
+        (["sim:perfect@flag=1"], TASK, {"steps": 5}, "gave no valid reply to 5 steps"),
+    ],
+)
+def test_what_cannot_be_calibrated_is_refused_in_a_sentence(
+    models: list[str], task: Any, options: Any, said: str
+) -> None:
+    with pytest.raises(InvalidUsage, match=said):
+        assert calibrated(*models, task=task, **options).models[0].p.share
+
+
+def test_only_a_calibration_of_the_same_task_makes_a_plan() -> None:
+    own = only("sim:perfect", steps=20)
+    assert calibration_from(Path("runs"), own.run_id, Drift(length=5)).steps == own.steps
+    with pytest.raises(
+        InvalidUsage, match="is a calibration of drift, not of hanoi; make one: microagents calibrate hanoi"
+    ):
+        calibration_from(Path("runs"), own.run_id, Hanoi(disks=3))
+    asyncio.run(run(Drift(length=3), models="sim:perfect", run_id="plain"))
+    with pytest.raises(InvalidUsage, match="run 'plain' is no calibration; make one: microagents calibrate drift"):
+        calibration_from(Path("runs"), "plain", TASK)
+    calibrated(EASY, run_id="open", max_calls=50)
+    name = next(path.stem for path in Path("runs").iterdir() if path.stem.startswith("open-"))
+    with pytest.raises(InvalidUsage, match="has not ended"):
+        calibration_from(Path("runs"), name, TASK)
+
+
+def test_a_model_that_is_wrong_more_often_than_right_gets_no_plan() -> None:
+    with pytest.raises(InvalidUsage, match="wrong more often than right"):
+        plan_runs([only(WRONG, steps=100)], 100, 0.95)
+
+
+def test_a_simulation_asks_no_real_model() -> None:
+    with pytest.raises(InvalidUsage, match="is no simulated model"):
+        simulate(TASK, model="openai:gpt-6-luna", strategy=Maker(k=2), runs=1)
