@@ -58,6 +58,8 @@ class UndecidedElection(Struct, frozen=True, kw_only=True):
     """Votes that a person may decide for; empty where any vote is allowed."""
     state: str = ""
     """The state that the step was asked in, as JSON; empty for any other question."""
+    rung: str | None = None
+    """Name of the rung that failed, where the election is one of a ladder: the step is decided, not the rung."""
     after: str
     """Digest of the decisions that its input had before it; empty where decisions have no order."""
 
@@ -231,6 +233,7 @@ class Books:
                 reply=record.reply,
                 choices=record.choices,
                 state=record.state.decode(),
+                rung=record.rung,
                 after=self._digest_before(record.id.input),
             )
             return
@@ -306,7 +309,9 @@ class Books:
         account.calls = max(account.calls, account.valid + flagged.total() - account.joined)
         # The escalated election reports for both: it is undecided itself, or it settled the first one.
         later = {**undecided, **account.settled_at}
-        account.undecided_at = tuple(path for path in undecided if f"{path}{ESCALATED}" not in later)
+        account.undecided_at = tuple(
+            path for path, each in undecided.items() if each.rung is None and f"{path}{ESCALATED}" not in later
+        )
         account.steps = self._steps
         account.total_steps = self._total_steps if self._with_total == self.inputs else None
         account.inputs = self.inputs

@@ -187,7 +187,7 @@ class RecordDecision(Recorded, frozen=True, kw_only=True, tag=True):
     """How an undecided election was settled: ``leader``, ``person``, or the spec of another model; ``single`` for a candidate without a
     rival; None where the vote decided."""
     rung: str | None = None
-    """Name of the rung of a ladder that decided; None for any other decision."""
+    """Name of the rung of a ladder that decided, or that failed at an undecided step; None for any other decision."""
     reply: str = ""
     """Address of the reply class. It serves to read a person's decision on an undecided election."""
     choices: tuple[str, ...] = ()

@@ -188,7 +188,7 @@ class Judge(DurableRole):
         election = work.election_id(f"{request.at}/vote", question)
         verdict = await work.hold(election, question)
         if verdict.outcome not in ("decided", "sampled") or verdict.winner is None:
-            work.leave(election, verdict)
+            work.leave(election, verdict, rung="judge")
             return None
         work.record_sample(election, verdict)  # the decision is that of the step
         chosen = msgspec.json.decode(verdict.winner, type=Ruling).vote()

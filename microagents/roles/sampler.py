@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from hashlib import blake2b
 
 from microagents.actors import Role
@@ -27,23 +26,15 @@ class Sampler:
         election_id: the election.
         question: its question.
         is_followed: whether the first ballot is waited for.
-        is_over: tells whether no more ballots are counted.
     """
 
-    def __init__(
-        self,
-        voter: Role,
-        election_id: ElectionId,
-        question: Question,
-        *,
-        is_followed: bool,
-        is_over: Callable[[], bool],
-    ) -> None:
+    def __init__(self, voter: Role, election_id: ElectionId, question: Question, *, is_followed: bool) -> None:
         self._voter = voter
         self._id = election_id
         self._question = question
         self._is_followed = is_followed
-        self._is_over = is_over
+        self.is_over = False
+        """Whether no more ballots are counted. Set by the election: a callback of it would be a cycle of references."""
         self._task = voter.context.tasks[election_id.input]
         self._state = question.state if flags_by_state(self._task) else b""
 
@@ -78,7 +69,7 @@ class Sampler:
                 is_followed=self._is_followed,
             )
         )
-        if self._is_over():
+        if self.is_over:
             return None
         if self._task.looks_up and (wanted := wanted_in(seq, sample, question, self._task)) is not None:
             return sample, wanted

@@ -225,9 +225,7 @@ class RunningElection:
         self._question = question
         self._hedge = hedge or 0
         """Number of draws in flight beyond those needed."""
-        self._sampler = Sampler(
-            voter, election_id, question, is_followed=hedge is not None, is_over=lambda: self.count_is_closed
-        )
+        self._sampler = Sampler(voter, election_id, question, is_followed=hedge is not None)
         self._count = Count(question)
         self._launched = 0
         """Number of draws launched so far, paid ballots included."""
@@ -480,6 +478,7 @@ class RunningElection:
         """Count no more ballots. Followers read the verdict, or the failure, on the next iteration of the loop."""
         if not self.count_is_closed:
             self.count_is_closed = True
+            self._sampler.is_over = True
             self._failure = failure
             self._voter.announce_soon(self)
             self._updates.notify()

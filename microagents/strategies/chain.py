@@ -233,6 +233,9 @@ class Chain:
         if resolution is None:
             resolution = await work.settle(election, step.question, verdict)
             resolution = structs.replace(resolution, verdict=self.as_taken(resolution.verdict))
+            is_open = resolution.verdict.outcome == "undecided"
+            for place, each in tried[1:]:
+                work.leave(place, each, rung=place.path.rpartition("/")[2] if is_open else None)
         done = step.number + 1 if checkpoint else None
         decision = work.commit(
             resolution,
@@ -266,8 +269,6 @@ class Chain:
                 return Resolution(id=held[0], verdict=held[1], rung=rung.name)
             if held is not None:
                 tried.append(held)
-        for each in tried[1:]:
-            self.work.leave(*each)
         return None
 
     async def rollout(

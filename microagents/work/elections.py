@@ -351,9 +351,13 @@ class Elections(Generic[T, G]):
         )
         return decision
 
-    def leave(self, election: ElectionId, verdict: Verdict) -> None:
-        """Record that an election was left to the next rung of a ladder."""
-        self.role.tell(RecordDecision(id=election, verdict=structs.replace(verdict, outcome="contested"), correct=None))
+    def leave(self, election: ElectionId, verdict: Verdict, *, rung: str | None = None) -> None:
+        """Record that an election was left to the next rung of a ladder; with ``rung``, that this rung failed.
+
+        A failed rung is undecided, so a resumed run with a higher cap holds it again.
+        """
+        left = structs.replace(verdict, outcome="contested" if rung is None else "undecided")
+        self.role.tell(RecordDecision(id=election, verdict=left, correct=None, rung=rung))
 
 
 def put_to(question: Question, pool: tuple[str, ...]) -> Question:

@@ -34,6 +34,8 @@ KINDS = {"actor": 0.8, "driver": 0.1, "node": 0.1}
 MOST_OF_A_RUN = 4
 """Kills of one run. A lane is given up after more than five deaths in ten minutes, and a lost node may take two attempts."""
 PAUSE_S = (0.3, 2.5)
+BOUGHT = 150
+"""Calls since a driver started before it may be killed, more than lanes of the last one had in hand: a driver that starts loses none."""
 WAIT_S = 120.0
 MARK = "MARK_OF_LANE_KILLS"
 SOON_MISSED = {
@@ -55,6 +57,7 @@ class Hunt:
     def __init__(self, seed: int, purchases: Path, only: str | None) -> None:
         self._kinds = KINDS if only is None else {only: 1.0}
         os.environ[Purchases.VARIABLE] = str(purchases)
+        self._purchases = purchases
         self._mark = f"{MARK}={uuid4()}"
         os.environ[MARK] = self._mark.partition("=")[2]  # all processes of the cluster inherit it
         self._random = Random(seed)
@@ -79,7 +82,7 @@ class Hunt:
             self._cluster.address,
         ]
         words += ["--insecure", "--lanes", "3", *(OWN_SOLVERS if number % 2 else ())]
-        driver, left = _started(words, folder), most
+        driver, left, bought = _started(words, folder), most, 0
         code: int | None = None
         try:
             while code is None:
@@ -92,8 +95,11 @@ class Hunt:
                 if not (there := self._actors()):  # the run has not begun
                     continue
                 if kind == "driver":
+                    if self._purchases.read_text().count("sent ") < bought + BOUGHT:
+                        continue
                     driver.kill()
                     driver.wait()
+                    bought = self._purchases.read_text().count("sent ")
                     driver = _started(words, folder)
                 elif kind == "actor":
                     _kill(self._random.choice(there))

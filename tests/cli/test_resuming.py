@@ -1164,14 +1164,31 @@ def test_a_step_that_no_rung_of_the_ladder_decided_stays_undecided_when_nothing_
         assert again.json[name] == first.json[name]
 
 
-def test_with_a_higher_cap_the_vote_of_a_step_is_held_again_and_its_failed_rungs_stay_failed() -> None:
+def outcome_at(path: str) -> str:
+    return str(dict(rows_of("climbed", "SELECT path, outcome FROM decisions"))[path])
+
+
+def test_with_a_higher_cap_failed_rungs_of_an_undecided_step_are_tried_again() -> None:
     run = microagents("run", *TORN, *LADDER, "-s", "ladder=lookahead", "-s", "margin=7", "--json").json
+    (path,) = run["undecided_at"]
+    rung = f"{path}/lookahead"
+    assert outcome_at(rung) == "undecided"
+    assert "predictions of rollouts" in microagents("show", "climbed", rung).out
+    assert_one_sentence(microagents("decide", "climbed", rung, '{"number": 5}'), "not undecided")
     again = microagents("resume", "climbed", "--max-draws", "60", "--json").json
     assert again["decided"] == again["steps"]
-    (path,) = run["undecided_at"]
-    rows = dict(rows_of("climbed", "SELECT path, outcome FROM decisions"))
-    assert rows[f"{path}/lookahead"] == "contested"
+    assert outcome_at(rung) == "inferred"
+    assert again["climbed"]["lookahead"] > run["climbed"].get("lookahead", 0)
     assert microagents("show", "climbed", "--verify").code == COMPLETED
+
+
+def test_failed_rungs_of_steps_that_the_leader_settles_are_contested_in_whichever_sitting() -> None:
+    words = ("run", *TORN, *LADDER, "-s", "ladder=lookahead", "-s", "margin=7", "--json")
+    (path,) = microagents(*words).json["undecided_at"]
+    resumed = microagents("resume", "climbed", "--on-undecided", "leader", "--json").json
+    assert outcome_at(f"{path}/lookahead") == "contested"
+    led = microagents(*words, "--on-undecided", "leader", "--run-id", "led").json
+    assert digests(resumed) == digests(led)
 
 
 def test_a_kill_in_the_first_moments_leaves_a_small_limit_to_go_on_with() -> None:

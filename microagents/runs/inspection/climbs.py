@@ -33,7 +33,8 @@ class TriedRung(Struct, frozen=True, kw_only=True):
 
     name: str
     outcome: str | None
-    """`decided` or `inferred` if it decided the step, `contested` if not; None where it had nothing to ask, and while it is tried."""
+    """`decided` or `inferred` if it decided the step, `contested` if something else did, `undecided` if nothing did; None where it had
+    nothing to ask, and while it is tried."""
     votes: Votes
     """Its votes; a judge's are labels. Empty for a lookahead that decided nothing, of which the journal has only the rollouts."""
     samples: int
@@ -89,6 +90,7 @@ class _Climbs:
         self._options = reader.experiment.recipe.strategy_options
         self._ladder = {name: place for place, name in enumerate(names_in(self._options.get("ladder", "")))}
         self._settled = reader.account().settled_at
+        self._undecided = reader.undecided()
         self._rollouts = dict(reader.decisions_below(f"{of_input}/rollout"))
         """Rollouts that no step has used yet, by path."""
         self._reply = _reply_of(reader, of_input)
@@ -98,8 +100,8 @@ class _Climbs:
         own = self._reader.decision_at(step)
         rows = below if own is None else {step: own, **below}
         found = dict.fromkeys(at.split("/")[RUNG_DEPTH] for at in below if at != step + ESCALATED)
-        held = [rows[at] for at in (step, *(f"{step}/{name}" for name in found)) if at in rows]
-        if not self._ladder.keys() & found.keys() and not any(row.outcome == "contested" for row in held):
+        places = [at for at in (step, *(f"{step}/{name}" for name in found)) if at in rows]
+        if not self._ladder.keys() & found.keys() and not any(self._was_left(at, rows) for at in places):
             return None
 
         def order(name: str) -> tuple[int, bool]:
@@ -125,6 +127,11 @@ class _Climbs:
             samples=sum(each.samples for each in tried),
             cost_usd=total_usd([each.cost_usd for each in tried]),
         )
+
+    def _was_left(self, at: str, rows: Rows) -> bool:
+        """Tell whether a step or a rung was left to the next rung, or a rung failed: it is undecided, and nobody is to decide it."""
+        failed = rows[at].outcome == "undecided" and at.count("/") >= RUNG_DEPTH and at not in self._undecided
+        return failed or rows[at].outcome == "contested"
 
     def _tried(self, step: str, name: str, rows: Rows) -> TriedRung:
         at = f"{step}/{name}"

@@ -182,10 +182,10 @@ def _action(reader: Reader, path: str) -> ActionRecord | None:
 def _inference(reader: Reader, path: str, row: Recalled) -> str | None:
     """What the row of a rung was inferred from; None for a row with samples of its own."""
     match path.split("/"):
-        case [_, "step", _, "lookahead"] if row.outcome in ("contested", "inferred"):
+        case [_, "step", _, "lookahead"] if row.outcome in ("contested", "undecided", "inferred"):
             why = "" if row.ballots else "; none led by the margin, and the journal keeps only the rollouts"
             return f"its votes are predictions of rollouts, the first of which is at {_rollout(reader, path, 0)}{why}"
-        case [_, "step", _, _] if row.outcome in ("contested", "inferred") and not row.ballots:
+        case [_, "step", _, name] if not row.ballots and (row.outcome in ("contested", "inferred") or name == "judge"):
             return f"it was chosen from the replies so far; the vote is at {path}/vote"
     return None
 
