@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import secrets
 import signal
 import webbrowser
 from pathlib import Path
@@ -30,7 +31,8 @@ def command(
 ) -> None:
     """Show runs in the browser: their steps at a glance, and each decision in full.
 
-    Only this machine can reach the pages. They only read the journals, also while a run is running. Ctrl-C ends it.
+    Only this machine can reach the pages. They only read the journals, also while a run is running; but where something waits for a
+    person, the page can decide it as `decide` does, in the browser that opened the printed address. Ctrl-C ends it.
     """
     require_packages("microagents view", "aiohttp")
     if run is not None:
@@ -45,8 +47,10 @@ async def _view(runs_dir: Path, path: str, port: int, *, opens: bool) -> None:
     ended = asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(number, ended.set)
-    async with viewing(runs_dir, port) as url:
-        print(f"{url}{path or '/'}", flush=True)  # noqa: T201 - typer.echo does not flush
+    token = secrets.token_urlsafe(16)
+    async with viewing(runs_dir, port, token) as url:
+        address = f"{url}{path or '/'}?token={token}"
+        print(address, flush=True)  # noqa: T201 - typer.echo does not flush
         if opens:
-            webbrowser.open(f"{url}{path or '/'}")
+            await asyncio.to_thread(webbrowser.open, address)
         await ended.wait()

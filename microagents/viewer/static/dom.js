@@ -56,16 +56,37 @@ export async function api(path, options) {
 export async function bytes(path, signal) {
   const response = await fetch(path, { signal });
   if (!response.ok) throw Object.assign(new Error((await response.json()).error), { status: response.status });
-  if (response.headers.get("content-type").startsWith("application/json")) {
-    const found = await response.json();
-    return { steps: Uint8Array.from(atob(found.steps), (each) => each.charCodeAt(0)), paths: found.paths };
-  }
-  return { steps: new Uint8Array(await response.arrayBuffer()), paths: null };
+  return new Uint8Array(await response.arrayBuffer());
+}
+
+// SVG: the same as `h`, in its own namespace.
+export function svg(name, given, ...children) {
+  const node = document.createElementNS("http://www.w3.org/2000/svg", name);
+  for (const [key, value] of Object.entries(given ?? {})) if (value !== null && value !== undefined) node.setAttribute(key, value);
+  node.append(...children.flat(Infinity).filter((each) => each !== null && each !== undefined && each !== false));
+  return node;
+}
+
+const NARROW = 100;
+// JSON with short lists and objects on one line: those of a state would fill pages.
+export function json(value, indent = "") {
+  const flat = JSON.stringify(value) ?? "";
+  if (value === null || typeof value !== "object" || flat.length + indent.length <= NARROW) return flat;
+  const inner = `${indent}  `, [open, close] = Array.isArray(value) ? "[]" : "{}";
+  const parts = Array.isArray(value) ? value.map((each) => json(each, inner)) : Object.entries(value).map(([name, each]) => `${JSON.stringify(name)}: ${json(each, inner)}`);
+  return `${open}\n${parts.map((each) => inner + each).join(",\n")}\n${indent}${close}`;
+}
+const SHOWN = 20000;
+// A text of a model or a task. Of a long one the beginning, and the rest on demand: to lay out megabytes stops a browser.
+export function quoted(text) {
+  const shown = h("pre", { tabindex: "0", dir: "auto" }, text.slice(0, SHOWN));
+  if (text.length <= SHOWN) return shown;
+  return [shown, h("button", { type: "button", onclick: (event) => { shown.textContent = text; event.target.remove(); } }, `Show all ${count(text.length)} characters`)];
 }
 
 export const runUrl = (run, page = "") => `/run/${encodeURIComponent(run)}${page}`;
 export const decisionUrl = (run, path) => runUrl(run, `/at/${path.split("/").map(encodeURIComponent).join("/")}`);
-export const apiUrl = (run, page, query = "") => `/api/run/${encodeURIComponent(run)}/${page}${query}`;
+export const apiUrl = (run, page, query = "") => `/api/run/${encodeURIComponent(run)}${page && "/"}${page}${query}`;
 
 // Text from models and tasks: isolated, so that its direction does not reach what stands beside it.
 export const said = (text) => h("bdi", null, text);

@@ -12,8 +12,8 @@ export const LANES = [
 ];
 
 export class Strip {
-  constructor(host, { label, open, unit = "step", from = null }) {
-    Object.assign(this, { label, open, unit, steps: new Uint8Array(0), wrong: new Uint8Array(0), at: 0, from: 0, to: 1, follows: true });
+  constructor(host, { label, open, unit = "step", from = null, wrongName = "wrong" }) {
+    Object.assign(this, { label, open, unit, wrongName, steps: new Uint8Array(0), wrong: new Uint8Array(0), at: 0, from: 0, to: 1, follows: true });
     this.wanted = from;
     this.overview = h("canvas", { "aria-hidden": "true" });
     this.canvas = h("canvas", { class: "lens", tabindex: "0", role: "slider", "aria-label": `${unit}s of this run`, "aria-valuemin": "0" });
@@ -34,7 +34,7 @@ export class Strip {
     this.steps = steps;
     if (wrong) this.mark(wrong);
     if (this.wrong.length < steps.length) { const longer = new Uint8Array(steps.length); longer.set(this.wrong); this.wrong = longer; }
-    this.lanes = [...LANES.map(([name, shape, test]) => [name, shape, test]), ["wrong", "✕", null]];
+    this.lanes = [...LANES.map(([name, shape, test]) => [name, shape, test]), [this.wrongName, "✕", null]];
     this.build();
     if (isFirst && this.wanted) [this.from, this.to] = this.wanted;
     else if (isFirst || (atEnd && this.from === 0)) [this.from, this.to] = [0, Math.max(1, steps.length)];
@@ -128,7 +128,7 @@ export class Strip {
     const perPixel = (this.to - this.from) / width, found = new Float64Array(8), scale = (BARS - 14) / this.most;
     c.fillStyle = inks.faint;
     shown.forEach((_, row) => { if (row % 2 === 0) c.fillRect(0, BARS + RULER + row * LANE, width, LANE); });
-    const laneInks = shown.map(([name]) => colour(name));
+    const laneInks = shown.map(([name]) => colour(name) || colour("wrong"));
     const cell = (x, w, total) => {
       const gap = w >= 4 ? 1 : 0, mean = total ? (found[0] / total) * scale : 0, top = found[1] * scale;
       c.fillStyle = inks.votes; c.fillRect(x, BARS - mean, w - gap, mean);
@@ -203,7 +203,7 @@ export class Strip {
   describe(i) {
     const byte = this.steps[i];
     if (byte === undefined) return "";
-    const marks = this.lanes.filter(([name, , test]) => (name === "wrong" ? this.wrong[i] : test(byte))).map(([name, shape]) => `${shape} ${name}`);
+    const marks = this.lanes.filter(([, , test]) => (test ? test(byte) : this.wrong[i])).map(([name, shape]) => `${shape} ${name}`);
     const samples = byte & 15;
     return [samples ? `${samples}${samples === 15 ? " or more samples" : samples === 1 ? " sample" : " samples"}` : "not decided yet", ...marks].join(", ");
   }
@@ -214,7 +214,7 @@ export class Strip {
     const text = this.describe(this.at);
     this.canvas.setAttribute("aria-valuenow", this.at);
     this.canvas.setAttribute("aria-valuetext", `${this.label(this.at)}: ${text}`);
-    this.readout.replaceChildren(...(this.steps.length ? [h("a", { href: this.open(this.at) }, this.label(this.at)), ` ${text}`] : []));
+    this.readout.replaceChildren(...(this.steps.length ? [this.open ? h("a", { href: this.open(this.at) }, this.label(this.at)) : this.label(this.at), ` ${text}`] : []));
     this.draw();
   }
 
