@@ -18,7 +18,8 @@ MAX_STEPS = 1 << 24
 """A row that claims a higher number is damaged: the bytes of all steps before it would exhaust the memory."""
 MAX_SAMPLES = 15
 """Highest number of samples that a byte has; more are written as this."""
-FLAGGED, OUTVOTED = 16, 32
+MARKED = FLAGGED = 16
+OUTVOTED = 32
 UNDECIDED, CLIMBED, SETTLED = 1 << 6, 2 << 6, 3 << 6
 _STATES = {"undecided": UNDECIDED, "contested": CLIMBED, "leader": SETTLED, "person": SETTLED}
 _STATE_CASES = " ".join(f"WHEN {OUTCOMES.index(name)} THEN {state}" for name, state in _STATES.items())

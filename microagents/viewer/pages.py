@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import time
 import zlib
-from base64 import b64encode
 from itertools import islice
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -18,10 +18,13 @@ from microagents.runs.inspection.climbs import climbs_of
 from microagents.runs.inspection.rebuilding import wrong_steps
 from microagents.runs.inspection.runs import recorded_result, solution_of
 
+STATIC = Path(__file__).parent / "static"
 POINTS = 160
 """Points of a chart over time."""
 MAX_LISTED = 500
 """Entries of a list on a page."""
+MAX_RANGES = 20_000
+"""Ranges of steps in which two runs differ."""
 MAX_PROBLEMS = 2_000
 """Problems of a tree on a page; deeper ones are folded."""
 MAX_FOLDED_DEPTH = 64
@@ -86,18 +89,25 @@ def judged(reader: Reader, of_input: int, within_s: float) -> dict[str, Any]:
 
 
 def differences(reader: Reader, other: Reader, of_input: int, within_s: float) -> dict[str, Any]:
-    """Return where two runs decided otherwise: the first places with both values, and how many there are."""
-    ends_s, count = time.monotonic() + within_s, 0
+    """Return where two runs decided otherwise: how often, the first places with both values, and the ranges of steps."""
+    ends_s, count, ended = time.monotonic() + within_s, 0, True
     found: list[dict[str, Any]] = []
+    ranges: list[list[int]] = []
+    steps = f"{of_input}/step/"
     for path, *values in reader.differences(other, of_input):
         count += 1
         if len(found) < MAX_LISTED:
-            found.append(
-                {"path": path, "values": [None if each is None else msgspec.json.decode(each) for each in values]}
-            )
-        elif time.monotonic() > ends_s:
-            return {"differ": found, "count": count, "ended": False}
-    return {"differ": found, "count": count, "ended": True}
+            decoded = [None if each is None else msgspec.json.decode(each) for each in values]
+            found.append({"path": path, "values": decoded})
+        if path.startswith(steps) and (number := path.removeprefix(steps)).isdecimal():
+            if ranges and ranges[-1][1] == int(number):
+                ranges[-1][1] += 1
+            else:
+                ranges.append([int(number), int(number) + 1])
+        if time.monotonic() > ends_s:
+            ended = False
+            break
+    return {"differ": found, "count": count, "ended": ended, "ranges": ranges[:MAX_RANGES]}
 
 
 def packed(content: bytes) -> bytes:
@@ -106,6 +116,6 @@ def packed(content: bytes) -> bytes:
     return compressor.compress(content) + compressor.flush()
 
 
-def as_text(content: bytes) -> str:
-    """Write bytes as text for JSON."""
-    return b64encode(packed(content)).decode()
+def source(name: str) -> str:
+    """Return the text of a file of the pages."""
+    return (STATIC / name).read_text(encoding="utf-8")

@@ -22,7 +22,6 @@ from microagents.viewer import pages
 
 T = TypeVar("T")
 HOST = "127.0.0.1"
-STATIC = Path(__file__).parent / "static"
 TYPES = {".js": "text/javascript", ".css": "text/css", ".html": "text/html"}
 READ_S = 20.0
 """Seconds that one read may take."""
@@ -114,7 +113,7 @@ class _Site:
 
     async def static(self, request: web.Request) -> web.Response:
         name = request.match_info["name"]
-        if name not in {each.name for each in STATIC.iterdir()}:
+        if name not in {each.name for each in pages.STATIC.iterdir()}:
             raise web.HTTPNotFound
         return _file(name)
 
@@ -240,7 +239,7 @@ def _packed(content: bytes) -> web.Response:
 
 
 def _file(name: str) -> web.Response:
-    return web.Response(body=(STATIC / name).read_bytes(), content_type=TYPES[Path(name).suffix], charset="utf-8")
+    return web.Response(text=pages.source(name), content_type=TYPES[Path(name).suffix], charset="utf-8")
 
 
 def _json(body: object, status: int = 200) -> web.Response:

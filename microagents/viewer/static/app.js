@@ -47,7 +47,7 @@ async function runPage(run, signal) {
   const [account, host, flags, curve, rates, work, waits, inputs, problems, result] = Array.from({ length: 10 }, () => h("div"));
   const zoom = /^#(\d+)-(\d+)$/.exec(location.hash), at = (path, whole = false) => decisionUrl(run, whole ? path : `${input}/${path}`);
   let strip = null, steps = new Uint8Array(0), drawnWork = "", state = "", found = null;
-  show(run, account, waits, problems, inputs, host, h("div", { class: "columns" }, flags, curve), rates, work, result);
+  show(run, account, waits, problems, inputs, host, h("div", { class: "columns" }, flags, curve), work, rates, result);
   const isAlone = () => !found.listed || query.has("input");
   const readSteps = async (ended) => {
     // Of a run under way only what is new: from the first step without a row.
@@ -79,7 +79,7 @@ async function runPage(run, signal) {
     if (found.failed) problems.replaceChildren(section(`Input ${input} ${found.failed.outcome}`, h("p", null, said(found.failed.reason ?? ""))));
     else if (found.listed && !query.has("input") && found.failed_inputs.length) problems.replaceChildren(section("Inputs without a result", table("Inputs without a result", [["input", null], ["outcome", null], ["why", "text"]],
       found.failed_inputs.map((each) => [h("a", { href: runUrl(run, `?input=${each.input}`) }, count(each.input)), outcomeMark(each.outcome), said(each.reason ?? "")]))));
-    if (found.listed && !query.has("input")) inputs.replaceChildren(section("Inputs", ...grid(run, await bytes(apiUrl(run, "inputs"), signal))));
+    if (found.listed && !query.has("input")) inputs.replaceChildren(section("Inputs", ...grid(await bytes(apiUrl(run, "inputs"), signal), (i) => runUrl(run, `?input=${i}`))));
     if (found.result !== null && found.result !== undefined && isAlone()) result.replaceChildren(section(found.listed ? `Result of input ${input}` : "Result", quoted(typeof found.result === "string" ? found.result : json(found.result))));
     const isOver = found.outcome !== "running", changed = `${found.steps} ${found.calls} ${found.outcome}`;
     if (isAlone() && (strip === null || changed !== state)) await readSteps(strip === null || (isOver && before === "running"));
@@ -169,12 +169,14 @@ async function comparePage(signal) {
     ["votes a decision", (run) => run.votes_per_decision?.toFixed(2) ?? "–"], ["outvoted", (run) => count(run.outvoted)], ["calls", (run) => count(run.calls)], ["cost", (run) => money(run.cost_usd)], ["seconds", (run) => count(Math.round(run.wall_s))]];
   const differ = h("div");
   show(`${names[0]} and ${names[1]}`, section("Account", table("Account", [["", null], ...names.map((run) => [h("a", { href: runUrl(run) }, said(run)), null])], facts.map(([name, of]) => [name, ...both.map(of)]))),
-    differ, hosts.map((host, i) => section(h("span", null, "Steps of ", said(names[i])), host)));
+    hosts.map((host, i) => section(h("span", null, "Steps of ", said(names[i])), host)), differ);
   const found = await api(apiUrl(names[0], "differences", `?${of}&other=${encodeURIComponent(names[1])}`), { signal });
-  const numbers = found.differ.map((each) => /^\d+\/step\/(\d+)$/.exec(each.path)).filter(Boolean).map((each) => Number(each[1]));
-  differ.replaceChildren(section("Where they differ", found.count ? [h("p", null, `${plural(found.count, "decision")}${found.ended ? "" : " and more"}${found.count > found.differ.length ? `; the first ${count(found.differ.length)}:` : ""}`),
-    table("Where they differ", [["decision", null], ...names.map((run) => [said(run), "text"])], found.differ.map((each) => [said(each.path), ...each.values.map((value, i) => (value === null ? h("span", { class: "soft" }, "none") : h("a", { href: decisionUrl(names[i], each.path) }, said(JSON.stringify(value).slice(0, 300)))))]))]
-    : h("p", null, "Both decided the same everywhere.")));
+  const numbers = found.ranges.flatMap(([from, to]) => Array.from({ length: to - from }, (_, i) => from + i));
+  const row = (each) => [said(each.path), ...each.values.map((value, i) => (value === null ? h("span", { class: "soft" }, "none") : h("a", { href: decisionUrl(names[i], each.path) }, said(JSON.stringify(value).slice(0, 300)))))];
+  const fill = (most) => differ.replaceChildren(section("Where they differ", found.count ? [h("p", null, "First at ", h("strong", null, said(found.differ[0].path)), `; ${plural(found.count, "decision")}${found.ended ? "" : " and more"} in all.`),
+    table("Where they differ", [["decision", null], ...names.map((run) => [said(run), "text"])], found.differ.slice(0, most).map(row)),
+    found.differ.length > most ? h("button", { type: "button", onclick: () => fill(found.differ.length) }, `Show ${count(found.differ.length)}`) : null] : h("p", null, "Both decided the same everywhere.")));
+  fill(20);
   await Promise.all(names.map(async (run, i) => {
     const steps = await bytes(apiUrl(run, "strip", `?${of}`), signal);
     if (!steps.length) { hosts[i].textContent = "This work is no chain of steps."; return; }

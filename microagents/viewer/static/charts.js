@@ -2,6 +2,7 @@
 import { count, h, money, svg, table } from "./dom.js";
 
 const W = 460, H = 170, LEFT = 46, BOTTOM = 22, TOP = 10, RIGHT = 8;
+const MIN_PARTS = 12;
 const short = new Intl.NumberFormat("en", { notation: "compact", maximumSignificantDigits: 3 });
 
 function nice(most) {
@@ -31,7 +32,7 @@ export function lines(title, series, { xName, y = short.format.bind(short), x = 
 
 // Sums over equal parts of the time of a run: rates, samples and cost.
 export function overTime(series, unit) {
-  if (series.length < 2) return null;
+  if (series.filter((each) => each[1]).length < MIN_PARTS) return null;
   const part = series[0][0], seconds = (value) => (value >= 7200 ? `${short.format(value / 3600)} h` : value >= 180 ? `${short.format(value / 60)} min` : `${short.format(value)} s`);
   let spent = 0;
   const given = { xName: "", x: seconds };

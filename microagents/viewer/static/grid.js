@@ -1,10 +1,10 @@
 // Many inputs as a grid: a canvas as large as the window on it, so 100,000 draw as quickly as 100.
-import { colour, count, h, plural, runUrl, share } from "./dom.js";
+import { colour, count, h, plural, share } from "./dom.js";
 
 const CELL = 18;
 export const KINDS = [["waiting", "·", "line"], ["running", "▶", "accent"], ["completed", "●", "good"], ["undecided", "◇", "undecided"], ["failed", "✕", "wrong"]];
 
-export function grid(run, codes) {
+export function grid(codes, open) {
   const canvas = h("canvas", { tabindex: "0", role: "slider", "aria-label": "Inputs", "aria-valuemin": "0", "aria-valuemax": String(codes.length - 1) }), tall = h("div");
   const box = h("div", { class: "grid" }, canvas, tall), readout = h("p", { class: "readout" });
   const totals = KINDS.map((_, kind) => codes.reduce((sum, each) => sum + (each === kind), 0));
@@ -34,16 +34,16 @@ export function grid(run, codes) {
     if (scroll && (y < box.scrollTop || y + CELL > box.scrollTop + box.clientHeight)) box.scrollTop = y - box.clientHeight / 2;
     canvas.setAttribute("aria-valuenow", at);
     canvas.setAttribute("aria-valuetext", said);
-    readout.replaceChildren(h("a", { href: runUrl(run, `?input=${at}`) }, said));
+    readout.replaceChildren(open ? h("a", { href: open(at) }, said) : said);
     draw();
   };
   const under = (event) => { const box = canvas.getBoundingClientRect(); return (Math.floor((event.clientY - box.top + canvas.parentElement.scrollTop % CELL) / CELL) + Math.floor(canvas.parentElement.scrollTop / CELL)) * columns + Math.floor((event.clientX - box.left) / CELL); };
   const next = (kind) => { const i = codes.indexOf(kind, at + 1); point(i < 0 ? codes.indexOf(kind) : i, true); };
   box.addEventListener("scroll", draw);
   canvas.addEventListener("pointermove", (event) => { if (under(event) < codes.length) point(under(event)); });
-  canvas.addEventListener("click", () => readout.querySelector("a").click());
+  canvas.addEventListener("click", () => readout.querySelector("a")?.click());
   canvas.addEventListener("keydown", (event) => {
-    const keys = { ArrowLeft: () => point(at - 1, true), ArrowRight: () => point(at + 1, true), ArrowUp: () => point(at - columns, true), ArrowDown: () => point(at + columns, true), Home: () => point(0, true), End: () => point(codes.length - 1, true), Enter: () => readout.querySelector("a").click() };
+    const keys = { ArrowLeft: () => point(at - 1, true), ArrowRight: () => point(at + 1, true), ArrowUp: () => point(at - columns, true), ArrowDown: () => point(at + columns, true), Home: () => point(0, true), End: () => point(codes.length - 1, true), Enter: () => readout.querySelector("a")?.click() };
     if (!keys[event.key] || event.ctrlKey || event.metaKey || event.altKey) return;
     event.preventDefault();
     keys[event.key]();

@@ -17,7 +17,7 @@ function tree(node, at) {
   const { branch } = node, marks = branch === null ? "" : `[${joined([`branch ${branch.number}`, branch.same_as && `same as ${branch.same_as}`, branch.ending, branch.chosen && "chosen"])}] `;
   const answer = node.answer === null ? null : [" → ", h("strong", null, said(text(only(node.answer))))];
   const turns = h("p", { class: "turns" }, node.turns.map((each) => [h("a", { href: at(`${node.at}/${each.turn}`) }, each.turn), ` ${joined([each.outcome,
-    each.candidates.length > 1 && each.candidates.map((one, i) => `${i === each.winner ? "●" : "○"} ${one.label} ${one.copies} copies, ${one.votes} votes`).join("; "),
+    each.candidates.length > 1 && each.candidates.map((one, i) => `${i === each.winner ? "●" : "○"} ${one.label} ${one.copies}×, ${plural(one.votes, "vote")}`).join("; "),
     each.flagged && `▲ ${each.flagged} flagged`, plural(each.calls, "call"), money(each.cost_usd), each.other_model && "by another model"])}; `]));
   const below = node.folded ? h("p", { class: "turns" }, `and ${plural(node.folded.problems, "problem")} below, ${plural(node.folded.calls, "call")}, ${money(node.folded.cost_usd)}${node.folded.undecided ? `, ◇ ${node.folded.undecided} undecided` : ""}`) : null;
   const line = [h("span", { class: "soft" }, marks), said(node.problem), answer];
@@ -31,8 +31,9 @@ function swarm(found, at) {
     { true: "● passed", false: "◆ did not pass" }[each.passed], plural(each.calls, "call"), money(each.cost_usd)])}`)),
   h("p", null, Array.from({ length: each.workers ? 1 : 0 }, () => h("a", { href: at(`${each.at}/workers/${each.workers}`) }, "the workers’ replies"))),
   each.picked === null ? h("p", null, "Nothing was picked.") : quoted(text(only(each.picked))), each.reason ? h("p", null, "The judge: ", said(each.reason)) : null, each.feedback ? h("p", null, "The verifier: ", said(each.feedback)) : null);
+  const stepOf = (step) => { const last = step.turns.at(-1); return h("details", { open: step.turns.some((each) => each.passed === false || each.picked === null) }, h("summary", null, `${step.number}. `, said(step.step), last?.picked ? [" → ", h("strong", null, said(text(only(last.picked)).slice(0, 120)))] : null, h("span", { class: "soft" }, ` ${plural(step.calls, "call")}`)), step.turns.map((each, i) => turn(step.turns.length > 1 ? `try ${i + 1}` : "result", each))); };
   return [quoted(found.problem), found.loops.map((loop) => h("details", { open: true }, h("summary", null, h("strong", null, `Loop ${loop.number}`), ` ${plural(loop.calls, "call")}, ${money(loop.cost_usd)}`),
-    turn("Plan", loop.plan), loop.steps.map((step) => [h("h3", null, `${step.number}. `, said(step.step)), step.turns.map((each, i) => turn(step.turns.length > 1 ? `try ${i + 1}` : "result", each))]), loop.whole ? turn("Whole", loop.whole) : null))];
+    turn("Plan", loop.plan), loop.steps.map(stepOf), loop.whole ? turn("Whole", loop.whole) : null))];
 }
 
 function agent(found, at) {
