@@ -16,7 +16,7 @@ from aiohttp import web
 from microagents.errors import InvalidUsage, MicroagentsError
 from microagents.journal.reading import Reader, reader_of
 from microagents.runs.inspection.decision import inspect_decision
-from microagents.runs.inspection.runs import decide, runs_in
+from microagents.runs.inspection.runs import decide, inspect_run, runs_in
 from microagents.serving.listening import Listener, host_of, is_loopback
 from microagents.viewer import pages
 
@@ -182,7 +182,7 @@ class _Site:
             return _error(400, f"this is no decision: {error}")
         run = request.match_info["run"]
         path, _ = await asyncio.to_thread(decide, self._runs_dir, run, given.path, given.value)
-        return _json({"path": path})
+        return _json({"path": path, "go_on": (await asyncio.to_thread(inspect_run, self._runs_dir, run)).go_on})
 
     def _is_token(self, given: str) -> bool:
         return bool(self._token) and compare_digest(given.encode(), self._token.encode())

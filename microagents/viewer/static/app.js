@@ -116,9 +116,8 @@ function decisionForm(run, path, found) {
     event.preventDefault();
     answer.textContent = "…";
     try {
-      await api(apiUrl(run, "decide"), { method: "POST", headers: { "content-type": "application/json" }, body: JSON.stringify({ path, value: value.value }) });
-      answer.textContent = "Decided by you.";
-      await route();
+      const done = await api(apiUrl(run, "decide"), { method: "POST", headers: { "content-type": "application/json" }, body: JSON.stringify({ path, value: value.value }) });
+      answer.textContent = `Decided by you; ${done.go_on ? `go on: ${done.go_on}` : "the run continues with it"}`;
     } catch (error) { answer.textContent = error.message; }
   };
   return section("Decide it", h("form", { onsubmit: send }, h("p", null, "The reply as JSON; of an agent’s call: approve, reject TEXT, done VALUE or not-done."), value,
