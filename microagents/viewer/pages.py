@@ -45,6 +45,7 @@ def run_facts(reader: Reader, of_input: int) -> dict[str, Any]:
     return {
         **found,
         "listed": experiment.listed,
+        "inputs_failed": result.account.inputs_failed,
         "total_steps": result.account.total_steps,
         "max_cost_usd": bounds.max_cost_usd,
         "max_calls": bounds.max_calls,

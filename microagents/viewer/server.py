@@ -31,6 +31,20 @@ MAX_BODY = 1 << 20
 """Bytes of a decision of a person."""
 MAX_READS = 2
 """Reads of journals at a time: each takes a thread, and more would slow a run on this machine."""
+LISTED = (
+    "run_id",
+    "outcome",
+    "task",
+    "strategy",
+    "models",
+    "inputs",
+    "steps",
+    "unit",
+    "calls",
+    "cost_usd",
+    "created_at",
+)
+"""What the list of runs has of each."""
 SAFETY = {
     "content-security-policy": "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data:; "
     "base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
@@ -122,10 +136,10 @@ class _Site:
 
         def read() -> list[dict[str, Any]]:
             found = [
-                {"run_id": name, "error": str(row)}
+                {"run_id": run, "error": str(row)}
                 if isinstance(row, InvalidUsage)
-                else row.as_json() | {"result": None}
-                for name, row in reversed(list(runs_in(self._runs_dir)))
+                else {name: value for name, value in row.as_json().items() if name in LISTED}
+                for run, row in reversed(list(runs_in(self._runs_dir)))
             ]
             return sorted(found, key=lambda each: each.get("outcome") != "running")
 

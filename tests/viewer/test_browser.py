@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import sqlite3
 import threading
 from collections.abc import Callable, Iterator
@@ -13,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from microagents.runs.inspection.runs import decide
 from microagents.viewer.server import viewing
 from tests.cli.commands import Sitting, installed, write
 
@@ -40,8 +42,6 @@ SPEAKING = f"""
         words: str
 
     class Speak(ChainTask[At, Words]):
-        times: int = 1
-
         def start(self) -> At:
             return At()
 
@@ -55,7 +55,7 @@ SPEAKING = f"""
             return At(done=True)
 
         def expert(self, prompt: Prompt, reply: type[Reply]) -> Words:
-            return Words(words={MARKUP + BIDI!r} * self.times)
+            return Words(words={MARKUP + BIDI!r})
 """
 
 
@@ -192,7 +192,10 @@ def test_texts_of_models_tasks_and_files_are_text(visit: Callable[..., Any]) -> 
 
 def test_a_reply_of_ten_megabytes_is_shown_from_its_beginning(visit: Callable[..., Any]) -> None:
     write("speak.py", SPEAKING)
-    installed("run", "speak.py", "-o", "times=160000", "--model", "sim:perfect", "-k", "1", "--run-id", "r")
+    few = ("--model", "sim:perfect@flag=0.9", "-k", "5", "--max-draws", "5")
+    installed("run", "speak.py", *few, "--run-id", "r")
+    decide(Path("runs"), "r", "0/step/0", json.dumps({"words": MARKUP * 200_000}))
+    installed("resume", "r")
     with served() as url:
         page = visit(f"{url}/run/r/at/0/step/0")
         page.wait_for_selector("text=Show all")

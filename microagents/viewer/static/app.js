@@ -1,7 +1,7 @@
 // The pages: each has a path of its own, and reads what it shows from the journal.
-import { api, apiUrl, bytes, count, decisionUrl, fact, h, json, money, moment, outcomeMark, plural, quoted, runUrl, said, say, section, table } from "./dom.js";
+import { api, apiUrl, bytes, count, decisionUrl, fact, firstOf, h, json, money, moment, outcomeMark, plural, quoted, runUrl, said, say, section, table } from "./dom.js";
 import { overTime, race, undecidedByRound } from "./charts.js";
-import { accountOf, flagsOf } from "./facts.js";
+import { accountOf, flagsOf, withoutResult } from "./facts.js";
 import { grid } from "./grid.js";
 import { Strip } from "./strip.js";
 import { drawWork } from "./work.js";
@@ -47,8 +47,8 @@ async function runPage(run, signal) {
   const [account, host, flags, curve, rates, work, waits, inputs, problems, result] = Array.from({ length: 10 }, () => h("div"));
   const zoom = /^#(\d+)-(\d+)$/.exec(location.hash), at = (path, whole = false) => decisionUrl(run, whole ? path : `${input}/${path}`);
   let strip = null, steps = new Uint8Array(0), drawnWork = "", state = "", found = null;
-  show(run, account, waits, problems, inputs, host, h("div", { class: "columns" }, flags, curve), work, rates, result);
-  const isAlone = () => !found.listed || query.has("input");
+  show(run, account, inputs, host, waits, problems, h("div", { class: "columns" }, flags, curve), work, rates, result);
+  const isAlone = () => found === null || !found.listed || query.has("input");
   const readSteps = async (ended) => {
     // Of a run under way only what is new: from the first step without a row.
     const gap = ended ? 0 : steps.indexOf(0), start = ended ? 0 : gap < 0 ? steps.length : gap;
@@ -57,8 +57,8 @@ async function runPage(run, signal) {
     const joined = new Uint8Array(start + more.length);
     joined.set(steps.subarray(0, start));
     joined.set(more, start);
+    if (!isAlone() || !joined.length) return;
     steps = joined;
-    if (!steps.length) return;
     if (!strip) {
       const here = h("div");
       host.replaceChildren(section("Steps", here));
@@ -72,13 +72,13 @@ async function runPage(run, signal) {
     if (found === null && !query.has("input")) readSteps(true).catch(() => {}); // at once: most runs have one input
     found = await got;
     if (signal.aborted) return;
+    if (!isAlone()) { host.replaceChildren(); strip = null; steps = steps.subarray(0, 0); }
     account.replaceChildren(...accountOf(found));
     flags.replaceChildren(flagsOf(found));
     const waiting = found.undecided_at ?? [];
-    waits.replaceChildren(...(waiting.length ? [section("Undecided", h("ul", null, waiting.map((path) => h("li", null, h("a", { href: decisionUrl(run, path) }, "◇ ", said(path))))), h("p", { class: "note" }, "Each has its reply or its approval on its page; a person may decide it there."))] : []));
+    waits.replaceChildren(...(waiting.length ? [section("Undecided", firstOf(waiting, (shown) => h("ul", null, shown.map((path) => h("li", null, h("a", { href: decisionUrl(run, path) }, "◇ ", said(path)))))), h("p", { class: "note" }, "Each has its reply or its approval on its page; a person may decide it there."))] : []));
     if (found.failed) problems.replaceChildren(section(`Input ${input} ${found.failed.outcome}`, h("p", null, said(found.failed.reason ?? ""))));
-    else if (found.listed && !query.has("input") && found.failed_inputs.length) problems.replaceChildren(section("Inputs without a result", table("Inputs without a result", [["input", null], ["outcome", null], ["why", "text"]],
-      found.failed_inputs.map((each) => [h("a", { href: runUrl(run, `?input=${each.input}`) }, count(each.input)), outcomeMark(each.outcome), said(each.reason ?? "")]))));
+    else if (found.listed && !query.has("input") && found.failed_inputs.length) problems.replaceChildren(withoutResult(found.failed_inputs, (number) => runUrl(run, `?input=${number}`)));
     if (found.listed && !query.has("input")) inputs.replaceChildren(section("Inputs", ...grid(await bytes(apiUrl(run, "inputs"), signal), (i) => runUrl(run, `?input=${i}`))));
     if (found.result !== null && found.result !== undefined && isAlone()) result.replaceChildren(section(found.listed ? `Result of input ${input}` : "Result", quoted(typeof found.result === "string" ? found.result : json(found.result))));
     const isOver = found.outcome !== "running", changed = `${found.steps} ${found.calls} ${found.outcome}`;
@@ -120,8 +120,8 @@ function decisionForm(run, path, found) {
       answer.textContent = `Decided by you; ${done.go_on ? `go on: ${done.go_on}` : "the run continues with it"}`;
     } catch (error) { answer.textContent = error.message; }
   };
-  return section("Decide it", h("form", { onsubmit: send }, h("p", null, "The reply as JSON; of an agent’s call: approve, reject TEXT, done VALUE or not-done."), value,
-    h("div", { class: "tools" }, choices.map((each, i) => h("button", { type: "button", onclick: () => { value.value = each; } }, `Reply ${i + 1}`)), ["approve", "reject"].filter(() => !choices.length).map((each) => h("button", { type: "button", onclick: () => { value.value = each; value.focus(); } }, each)),
+  return section("Decide it", h("form", { onsubmit: send }, h("p", null, path.includes("/call/") ? "approve, reject TEXT, done VALUE or not-done:" : "The reply as JSON:"), value,
+    h("div", { class: "tools" }, choices.map((each, i) => h("button", { type: "button", onclick: () => { value.value = each; } }, `Reply ${i + 1}`)), ["approve", "reject"].filter(() => path.includes("/call/")).map((each) => h("button", { type: "button", onclick: () => { value.value = each; value.focus(); } }, each)),
       h("button", { class: "main" }, "Decide")), answer));
 }
 
@@ -172,10 +172,8 @@ async function comparePage(signal) {
   const found = await api(apiUrl(names[0], "differences", `?${of}&other=${encodeURIComponent(names[1])}`), { signal });
   const numbers = found.ranges.flatMap(([from, to]) => Array.from({ length: to - from }, (_, i) => from + i));
   const row = (each) => [said(each.path), ...each.values.map((value, i) => (value === null ? h("span", { class: "soft" }, "none") : h("a", { href: decisionUrl(names[i], each.path) }, said(JSON.stringify(value).slice(0, 300)))))];
-  const fill = (most) => differ.replaceChildren(section("Where they differ", found.count ? [h("p", null, "First at ", h("strong", null, said(found.differ[0].path)), `; ${plural(found.count, "decision")}${found.ended ? "" : " and more"} in all.`),
-    table("Where they differ", [["decision", null], ...names.map((run) => [said(run), "text"])], found.differ.slice(0, most).map(row)),
-    found.differ.length > most ? h("button", { type: "button", onclick: () => fill(found.differ.length) }, `Show ${count(found.differ.length)}`) : null] : h("p", null, "Both decided the same everywhere.")));
-  fill(20);
+  differ.replaceChildren(section("Where they differ", found.count ? [h("p", null, "First at ", h("strong", null, said(found.differ[0].path)), `; ${plural(found.count, "decision")}${found.ended ? "" : " and more"} in all.`),
+    firstOf(found.differ, (shown) => table("Where they differ", [["decision", null], ...names.map((run) => [said(run), "text"])], shown.map(row)))] : h("p", null, "Both decided the same everywhere.")));
   await Promise.all(names.map(async (run, i) => {
     const steps = await bytes(apiUrl(run, "strip", `?${of}`), signal);
     if (!steps.length) { hosts[i].textContent = "This work is no chain of steps."; return; }

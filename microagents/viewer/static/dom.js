@@ -84,6 +84,13 @@ export function quoted(text) {
   return [shown, h("button", { type: "button", onclick: (event) => { shown.textContent = text; event.target.remove(); } }, `Show all ${count(text.length)} characters`)];
 }
 
+// A list of which the first entries are shown, and the others on demand.
+export function firstOf(entries, draw, most = 20) {
+  const host = h("div"), fill = (shown) => host.replaceChildren(draw(entries.slice(0, shown)), ...(entries.length > shown ? [h("button", { type: "button", onclick: () => fill(entries.length) }, `Show ${count(entries.length)}`)] : []));
+  fill(most);
+  return host;
+}
+
 export const runUrl = (run, page = "") => `/run/${encodeURIComponent(run)}${page}`;
 export const decisionUrl = (run, path) => runUrl(run, `/at/${path.split("/").map(encodeURIComponent).join("/")}`);
 export const apiUrl = (run, page, query = "") => `/api/run/${encodeURIComponent(run)}${page && "/"}${page}${query}`;

@@ -1,8 +1,8 @@
 // What a run came to, for its page and for the report in one file.
-import { count, duration, fact, h, moment, money, outcomeMark, plural, rate, said, section, share, table } from "./dom.js";
+import { count, duration, fact, firstOf, h, moment, money, outcomeMark, plural, rate, said, section, share, table } from "./dom.js";
 
 export function accountOf(found) {
-  const unit = found.unit ?? "step", total = found.listed ? found.inputs : found.total_steps, done = found.listed ? found.inputs_done + found.failed_inputs.length : found.steps;
+  const unit = found.unit ?? "step", total = found.listed ? found.inputs : found.total_steps, done = found.listed ? found.inputs_done + found.inputs_failed : found.steps;
   const speed = found.wall_s > 0 ? found.steps / found.wall_s : 0, pace = found.wall_s > 0 ? done / found.wall_s : 0, left = total && pace && found.outcome === "running" ? (total - done) / pace : null;
   const facts = h("dl", { class: "facts" }, fact("outcome", outcomeMark(found.outcome), found.paused ? `paused: ${found.paused}` : null),
     fact("done", plural(done, found.listed ? "input" : unit), total ? `of ${count(total)}, ${share(done, total)}` : null), found.listed ? fact(`${unit}s`, count(found.steps)) : null,
@@ -22,3 +22,6 @@ export function flagsOf(found) {
   const kinds = Object.entries(found.flagged ?? {}).sort((a, b) => b[1] - a[1]), all = kinds.reduce((sum, each) => sum + each[1], 0);
   return section("Red flags", kinds.length ? table("Red flags", [["flag", null], ["samples", "number"], ["of all samples", "number"]], kinds.map(([name, number]) => [["▲ ", said(name)], count(number), share(number, all + found.valid)])) : h("p", null, "None."));
 }
+
+export const withoutResult = (failed, at) => section("Inputs without a result", firstOf(failed, (shown) => table("Inputs without a result", [["input", null], ["outcome", null], ["why", "text"]],
+  shown.map((each) => [h("a", { href: at(each.input) }, count(each.input)), outcomeMark(each.outcome), said(each.reason ?? "")]))));

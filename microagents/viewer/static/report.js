@@ -1,7 +1,7 @@
 // The report in one file: the page of a run, with everything that it shows inside.
 import { count, h, json, outcomeMark, plural, quoted, said, section, table } from "./dom.js";
 import { overTime, undecidedByRound } from "./charts.js";
-import { accountOf, flagsOf } from "./facts.js";
+import { accountOf, flagsOf, withoutResult } from "./facts.js";
 import { grid } from "./grid.js";
 import { Strip } from "./strip.js";
 import { drawWork } from "./work.js";
@@ -13,7 +13,7 @@ const unpacked = async (text) => new Uint8Array(await new Response(new Blob([Uin
 const { run } = content, steps = await unpacked(content.steps), unit = run.unit ?? "step";
 add(accountOf(run));
 if (content.inputs) add(section("Inputs", ...grid(await unpacked(content.inputs), null)));
-if (run.failed_inputs?.length) add(section("Inputs without a result", table("Inputs without a result", [["input", "number"], ["outcome", null], ["why", "text"]], run.failed_inputs.map((each) => [count(each.input), outcomeMark(each.outcome), said(each.reason ?? "")]))));
+if (run.failed_inputs?.length) add(withoutResult(run.failed_inputs, () => null));
 if (steps.length) {
   const host = h("div");
   add(section("Steps", host));
