@@ -262,6 +262,11 @@ class Reader:
         with self._reading():
             return [each for each in read_open_elections(self._rows) if each.id.path == path]
 
+    def open_elections(self, question_digest: bytes) -> list[OpenElection]:
+        """Return the elections without a verdict of one question."""
+        with self._reading():
+            return [each for each in read_open_elections(self._rows) if each.id.question_digest == question_digest]
+
     def texts_at(self, path: str) -> list[KeptText]:
         """Return the texts of replies at a path, as far as they are kept, in launch order."""
         with self._reading():

@@ -25,6 +25,7 @@ from microagents.tasks.multiplication import Multiplication
 from microagents.tasks.relay import Relay
 from microagents.tools.mcp_servers import McpServer
 from microagents.tools.tool import tool
+from tests.cli.commands import microagents
 
 PERFECT, ERRING = "sim:perfect", "sim:perfect@error=0.2,flag=0.05,alternatives=3,latency=1.0"
 MADE = Path("made.jsonl")
@@ -163,6 +164,12 @@ def test_a_resumed_run_neither_makes_a_recorded_call_again_nor_pays_for_its_samp
     resumed = run_sync(Sum(), models=PERFECT, strategy="maker", run_id="cut", max_calls=1000)
     assert Counter(made()) == {"1": 1, "2": 1, "3": 1}
     assert (digests(resumed), resumed.calls) == (digests(whole), whole.calls)
+    (shown,) = [line for line in microagents("show", "cut").out.splitlines() if line.startswith("looked up")]
+    assert shown == "looked up before replies: 3 of price_of (microagents export cut --look-ups)"
+    rows = [json.loads(line) for line in microagents("export", "cut", "--look-ups").out.splitlines()]
+    assert sorted((row["arguments"]["item"], row["text"]) for row in rows) == [
+        (item, f'{{"price":{7 * item}}}') for item in (1, 2, 3)
+    ]
 
 
 class Insatiable(Sum):
