@@ -12,7 +12,7 @@ import msgspec
 from msgspec import Struct
 
 from microagents.errors import InvalidUsage
-from microagents.journal.reading import Reader
+from microagents.journal.reading import Reader, reader_of
 from microagents.problems.tree import ProblemNode, fold
 from microagents.runs.inspection.climbs import climbs_of
 from microagents.runs.inspection.rebuilding import wrong_steps
@@ -109,6 +109,12 @@ def differences(reader: Reader, other: Reader, of_input: int, within_s: float) -
             ended = False
             break
     return {"differ": found, "count": count, "ended": ended, "ranges": ranges[:MAX_RANGES]}
+
+
+def strip(runs_dir: Path, run_id: str) -> bytes:
+    """Return the packed strip of the first input of a run."""
+    with reader_of(runs_dir, run_id) as reader:
+        return packed(reader.overview(0))
 
 
 def packed(content: bytes) -> bytes:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from concurrent.futures import Future
 from contextlib import asynccontextmanager
 from hmac import compare_digest
 from pathlib import Path
@@ -57,18 +58,21 @@ SAFETY = {
 
 
 @asynccontextmanager
-async def viewing(runs_dir: Path, port: int = 0, token: str = "") -> AsyncIterator[str]:
+async def viewing(
+    runs_dir: Path, port: int = 0, token: str = "", strips: Mapping[str, Future[bytes]] | None = None
+) -> AsyncIterator[str]:
     """Serve the pages of a folder of runs to this machine as long as the block; gives their address.
 
     Args:
         runs_dir: the folder.
         port: where to listen; 0 takes a free port.
         token: with it a page may decide what waits for a person; without one nothing can be written.
+        strips: strips that are being read already, by run; each is sent once.
 
     Raises:
         InvalidUsage: the port is taken.
     """
-    site = _Site(runs_dir, token)
+    site = _Site(runs_dir, token, dict(strips or {}))
     application = web.Application(middlewares=[site.admit], client_max_size=MAX_BODY)
     application.router.add_get("/api/runs", site.runs)
     for name in ("", "/strip", "/series", "/inputs", "/work", "/wrong", "/decision", "/differences"):
@@ -85,8 +89,9 @@ async def viewing(runs_dir: Path, port: int = 0, token: str = "") -> AsyncIterat
 class _Site:
     """Answers the requests of the pages."""
 
-    def __init__(self, runs_dir: Path, token: str) -> None:
+    def __init__(self, runs_dir: Path, token: str, strips: dict[str, Future[bytes]]) -> None:
         self._runs_dir = runs_dir
+        self._strips = strips
         self._token = token
         self._reads = asyncio.Semaphore(MAX_READS)
         self.listener = Listener()
@@ -157,6 +162,8 @@ class _Site:
     async def strip(self, request: web.Request) -> web.Response:
         """Answer with one byte for each step of an input, from a number on."""
         of_input, start = (_number(request, name) for name in ("input", "start"))
+        if not of_input and not start and (ahead := self._strips.pop(request.match_info["run"], None)) is not None:
+            return _packed(await asyncio.wrap_future(ahead))
 
         def read(reader: Reader) -> bytes:
             reader.experiment.check_there([of_input])

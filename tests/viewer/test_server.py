@@ -275,7 +275,7 @@ def test_a_report_is_one_file_that_asks_nothing_of_any_host() -> None:
 
 
 def test_a_report_takes_markup_as_text() -> None:
-    microagents("run", "ask", "-o", f"text={MARKUP}</script>", "--run-id", "r")
+    microagents("run", "writing", "-o", f"brief={MARKUP}</script>", "-s", "same_model=true", "--run-id", "r")
     ran = microagents("report", "r", "-o", "r.html")
     assert ran.code == 0, ran.err
     text = Path("r.html").read_text(encoding="utf-8")

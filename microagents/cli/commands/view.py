@@ -6,6 +6,7 @@ import asyncio
 import secrets
 import signal
 import webbrowser
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Annotated
 from urllib.parse import quote
@@ -16,6 +17,7 @@ from microagents.cli.commands.serve import MAX_PORT
 from microagents.cli.options import RUNS, RunsDir, complete_run
 from microagents.journal.reading import reader_of
 from microagents.packages import require_packages
+from microagents.viewer.pages import strip
 
 
 def command(
@@ -38,18 +40,21 @@ def command(
     if run is not None:
         with reader_of(runs_dir, run):
             pass
-    asyncio.run(_view(runs_dir, "" if run is None else f"/run/{quote(run, safe='')}", port, opens=not no_open))
+    path = "/" if run is None else f"/run/{quote(run, safe='')}"
+    with ThreadPoolExecutor(1) as pool:  # a million steps take half a second, as long as to import the server
+        strips = {} if run is None else {run: pool.submit(strip, runs_dir, run)}
+        asyncio.run(_view(runs_dir, path, port, strips, opens=not no_open))
 
 
-async def _view(runs_dir: Path, path: str, port: int, *, opens: bool) -> None:
+async def _view(runs_dir: Path, path: str, port: int, strips: dict[str, Future[bytes]], *, opens: bool) -> None:
     from microagents.viewer.server import viewing  # noqa: PLC0415 - aiohttp, which other commands do not need
 
     ended = asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(number, ended.set)
     token = secrets.token_urlsafe(16)
-    async with viewing(runs_dir, port, token) as url:
-        address = f"{url}{path or '/'}?token={token}"
+    async with viewing(runs_dir, port, token, strips) as url:
+        address = f"{url}{path}?token={token}"
         print(address, flush=True)  # noqa: T201 - typer.echo does not flush
         if opens:
             await asyncio.to_thread(webbrowser.open, address)
