@@ -27,12 +27,11 @@ LIVE = ("hanoi", "-o", "disks=14", "--model", "sim:perfect", "--run-id")
 DRAWN = "Boolean(document.querySelector('canvas.lens')?.width > 300 && document.querySelector('.legend li'))"
 SHOWN = "Number(document.querySelector('canvas.lens')?.getAttribute('aria-valuemax') ?? -1) + 1"
 FRAMES = """async (act) => {
-  const times = [], begun = performance.now();
-  for (let i = 0; performance.now() - begun < 3000; i++) {
+  const times = [], began = performance.now(), grid = document.querySelector(".grid"), lens = document.querySelector("canvas.lens");
+  for (let i = 0; performance.now() - began < 3000; i++) {
     times.push(await new Promise(requestAnimationFrame));
-    if (act === "zoom") { const canvas = document.querySelector("canvas.lens"), box = canvas.getBoundingClientRect();
-      canvas.dispatchEvent(new WheelEvent("wheel", { deltaY: Math.floor(i / 60) % 2 ? 40 : -40, clientX: box.left + box.width / 3, bubbles: true, cancelable: true })); }
-    else document.querySelector(".grid").scrollTop += 90;
+    if (act === "scroll") grid.scrollTop += 90;
+    else lens.dispatchEvent(new WheelEvent("wheel", { deltaY: i % 120 < 60 ? -40 : 40, clientX: 500, cancelable: true }));
   }
   return times.slice(1).map((each, i) => each - times[i]);
 }"""
@@ -73,17 +72,14 @@ def of_a_million(browser: Any, runs: Path) -> dict[str, float]:
         page.wait_for_selector("#said:has-text('This run is')", state="attached")
         frames = page.evaluate(FRAMES, "zoom")
         devtools.send("HeapProfiler.collectGarbage")
-        memory = (
-            {each["name"]: each["value"] for each in devtools.send("Performance.getMetrics", {})["metrics"]}
-            if devtools.send("Performance.enable") is not None
-            else {}
-        )
+        devtools.send("Performance.enable")
+        memory = {each["name"]: each["value"] for each in devtools.send("Performance.getMetrics")["metrics"]}
     page.close()
     return {
         "view to a drawn strip, s": drawn - began,
         "of it until the address, s": started - began,
         "sent, kB": sum(sent) / 1000,
-        "JavaScript heap, MB": memory.get("JSHeapUsedSize", 0) / 1e6,
+        "JavaScript heap, MB": memory["JSHeapUsedSize"] / 1e6,
         "frames a second while zooming": 1000 / statistics.mean(frames),
         "longest frame while zooming, ms": max(frames),
     }

@@ -6,8 +6,8 @@ import { grid } from "./grid.js";
 import { Strip } from "./strip.js";
 import { drawWork } from "./work.js";
 
-// An update takes at most a twentieth of the time, so that a run on the same machine is not slowed.
-const LIVE_MS = 1000, SHARE_OF_TIME = 20;
+// What is new is read every second; what takes the whole journal, at most a thirtieth of the time, so that no run is slowed.
+const LIVE_MS = 1000, REST = 4, LONG_REST = 30;
 const page = document.getElementById("page"), banner = document.getElementById("banner"), nav = document.getElementById("nav");
 let leaving = new AbortController();
 
@@ -46,7 +46,7 @@ async function runPage(run, signal) {
   const query = new URLSearchParams(location.search), input = query.get("input") ?? "0", of = `?input=${encodeURIComponent(input)}`;
   const [account, host, flags, curve, rates, work, waits, inputs, problems, result] = Array.from({ length: 10 }, () => h("div"));
   const zoom = /^#(\d+)-(\d+)$/.exec(location.hash), at = (path, whole = false) => decisionUrl(run, whole ? path : `${input}/${path}`);
-  let strip = null, steps = new Uint8Array(0), drawnWork = "", state = "", found = null;
+  let strip = null, steps = new Uint8Array(0), drawnWork = "", state = "", found = null, wholeAt = 0;
   show(run, account, inputs, host, waits, problems, h("div", { class: "columns" }, flags, curve), work, rates, result);
   const isAlone = () => found === null || !found.listed || query.has("input");
   const readSteps = async (ended) => {
@@ -82,9 +82,9 @@ async function runPage(run, signal) {
     if (found.listed && !query.has("input")) inputs.replaceChildren(section("Inputs", ...grid(await bytes(apiUrl(run, "inputs"), signal), (i) => runUrl(run, `?input=${i}`))));
     if (found.result !== null && found.result !== undefined && isAlone()) result.replaceChildren(section(found.listed ? `Result of input ${input}` : "Result", quoted(typeof found.result === "string" ? found.result : json(found.result))));
     const isOver = found.outcome !== "running", changed = `${found.steps} ${found.calls} ${found.outcome}`;
-    if (isAlone() && (strip === null || changed !== state)) await readSteps(strip === null || (isOver && before === "running"));
-    if (changed !== state) {
-      const drawn = undecidedByRound(steps, found), series = await api(apiUrl(run, "series"), { signal });
+    if (isAlone()) await readSteps(strip === null || (isOver && before === "running"));
+    if (changed !== state && (isOver || performance.now() > wholeAt)) {
+      const began = performance.now(), drawn = undecidedByRound(steps, found), series = await api(apiUrl(run, "series"), { signal });
       curve.replaceChildren(...(drawn ? [section("Undecided by round", drawn)] : []));
       const over = overTime(series, found.unit ?? "step");
       rates.replaceChildren(...(over ? [section("Over time", over)] : []));
@@ -93,14 +93,15 @@ async function runPage(run, signal) {
         if (written !== drawnWork) work.replaceChildren(...drawWork(now, at).filter(Boolean));
         drawnWork = written;
       }
+      wholeAt = performance.now() + Math.max(2 * LIVE_MS, LONG_REST * (performance.now() - began));
+      state = changed;
     }
-    state = changed;
     if (found.errors && isOver && strip) { const { wrong } = await api(apiUrl(run, "wrong", of), { signal }); strip.set(steps, wrong); }
   };
   let took = 0;
   await update();
   while (found.outcome === "running" && !signal.aborted) {
-    await new Promise((done) => setTimeout(done, Math.max(LIVE_MS, SHARE_OF_TIME * took)));
+    await new Promise((done) => setTimeout(done, Math.max(LIVE_MS, REST * took)));
     if (signal.aborted || document.hidden) continue;
     const began = performance.now();
     await update();
