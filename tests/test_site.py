@@ -2,30 +2,22 @@
 
 from __future__ import annotations
 
-import shutil
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
 pytest.importorskip("zensical", reason="pip install -e '.[docs]'")
-playwright = pytest.importorskip("playwright.sync_api", reason="pip install playwright")
 
-from tests import site  # noqa: E402 - needs the packages above
+from tests import site
 
-BROWSER = shutil.which("chromium-headless-shell") or shutil.which("chromium")
-pytestmark = [pytest.mark.slow, pytest.mark.skipif(BROWSER is None, reason="no Chromium is installed")]
+pytestmark = [pytest.mark.slow, pytest.mark.browser]
 START = (site.SITE / "index.html").as_uri()
 WIDTHS = (360, 2560)
 
 
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
+@pytest.fixture(scope="module", autouse=True)
+def built() -> None:
     site.build()
-    with playwright.sync_playwright() as started:
-        browser = started.chromium.launch(executable_path=BROWSER, args=["--no-sandbox"])
-        yield browser
-        browser.close()
 
 
 def test_the_search_works_in_a_file_and_the_theme_follows_the_system(browser: Any) -> None:

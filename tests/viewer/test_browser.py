@@ -9,7 +9,6 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
-from shutil import which
 from typing import Any
 
 import pytest
@@ -18,14 +17,7 @@ from microagents.runs.inspection.runs import decide
 from microagents.viewer.server import viewing
 from tests.cli.commands import Sitting, installed, write
 
-sync_api = pytest.importorskip("playwright.sync_api", reason="no playwright: pip install playwright")
-BROWSER = next(filter(None, map(which, ("chromium-headless-shell", "chromium", "google-chrome"))), None)
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.browser,
-    pytest.mark.skipif(BROWSER is None, reason="no browser: apt-get install chromium-headless-shell"),
-]
-
+pytestmark = [pytest.mark.slow, pytest.mark.browser]
 WAIT_MS = 20_000
 TOKEN = "t0ken"
 NOISY = ("drift", "-o", "length=40", "--model", "sim:perfect@error=0.4,flag=0.3", "-k", "2", "--run-id", "r")
@@ -80,14 +72,6 @@ def served(port: int = 0) -> Iterator[str]:
         loop.call_soon_threadsafe(loop.stop)
         thread.join()
         loop.close()
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    with sync_api.sync_playwright() as playwright:
-        started = playwright.chromium.launch(executable_path=BROWSER, args=["--no-sandbox"])
-        yield started
-        started.close()
 
 
 @pytest.fixture
@@ -269,7 +253,7 @@ def test_work_of_each_kind_is_drawn_on_the_page_and_in_the_report(
     report.wait_for_selector("html[data-drawn]")
     with served() as url:
         page = visit(f"{url}/run/r")
-        page.wait_for_selector("text=Result")
+        page.wait_for_selector("#said:has-text('This run is')", state="attached")
         for each in (page, report):
             assert said in each.locator("main").inner_text()
         links = page.locator("a[href*='/at/']")

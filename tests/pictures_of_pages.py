@@ -1,0 +1,82 @@
+"""The pictures of docs/viewing.md: ``python -m tests.pictures_of_pages`` makes the runs, and looks at each page at two widths and in both
+themes.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from shutil import which
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from playwright.sync_api import sync_playwright
+
+COMMAND = str(Path(sys.executable).with_name("microagents"))
+PICTURES = Path(__file__).parent.parent / "docs" / "pictures"
+NOISY = "sim:perfect@error=0.05,flag=0.02"
+RUNS = {
+    "tower": ("hanoi", "-o", "disks=16", "--model", NOISY),
+    "tower-k2": ("hanoi", "-o", "disks=12", "-k", "2", "--model", "sim:perfect@error=0.1"),
+    "tower-k4": ("hanoi", "-o", "disks=12", "-k", "4", "--model", "sim:perfect@error=0.1"),
+    "product": ("multiplication", "--model", "sim:perfect@error=0.2"),
+    "apples": ("word-problems", "--strategy", "aot+tree"),
+    "relay": ("relay", "--strategy", "swarm", "--model", "sim:perfect@error=0.3"),
+    "ticket": ("desk", "--model", "sim:perfect@error=0.2"),
+    "essay": ("writing", "-o", "brief=On bridges\n\nOn tunnels\n\nOn ferries", "-s", "same_model=true"),
+    "undecided": ("drift", "-k", "9", "--max-draws", "13", "--model", "sim:perfect@error=0.4,alternatives=1"),
+    "many": ("drift", "-k", "2", "--max-draws", "7", "--inputs", "many.jsonl", "--model", "sim:perfect@error=0.2"),
+}
+PAGES = {
+    "runs": "/",
+    "run": "/run/tower",
+    "decision": "/run/tower/at/0/step/62053",
+    "tree": "/run/product",
+    "states": "/run/apples",
+    "swarm": "/run/relay",
+    "agent": "/run/ticket",
+    "document": "/run/essay",
+    "undecided": "/run/undecided/at/0/step/0",
+    "inputs": "/run/many",
+    "compare": "/compare?a=tower-k2&b=tower-k4",
+}
+MAX_HEIGHT = 1400
+
+
+def look(browser: Any, address: str, file: Path, width: int, scheme: str) -> None:
+    """Write the picture of a page."""
+    page = browser.new_page(viewport={"width": width, "height": 800}, color_scheme=scheme)
+    page.goto(address)
+    page.wait_for_selector("#said:not(:empty)", state="attached")
+    page.wait_for_timeout(500)
+    height = min(MAX_HEIGHT, page.evaluate("document.documentElement.scrollHeight"))
+    page.screenshot(path=file, full_page=True, clip={"x": 0, "y": 0, "width": width, "height": height})
+    page.close()
+
+
+def main() -> None:
+    """Write all pictures: wide ones light and dark, narrow ones in the theme that the wide one has not."""
+    everything = "--all" in sys.argv
+    with TemporaryDirectory() as folder, sync_playwright() as playwright:
+        Path(folder, "many.jsonl").write_text("".join(f'{{"length": {1 + each % 3}}}\n' for each in range(3000)))
+        for name, words in RUNS.items():
+            subprocess.run([COMMAND, "run", *words, "--run-id", name], cwd=folder, check=False, capture_output=True)
+        browser = playwright.chromium.launch(executable_path=which("chromium-headless-shell"), args=["--no-sandbox"])
+        with subprocess.Popen([COMMAND, "view", "--no-open"], cwd=folder, stdout=subprocess.PIPE, text=True) as view:
+            assert view.stdout is not None
+            url = view.stdout.readline().partition("/?")[0]
+            for number, (name, path) in enumerate(PAGES.items()):
+                schemes = ("light", "dark") if number % 2 else ("dark", "light")
+                looks = [(1280, schemes[0], ""), (360, schemes[1], "-narrow")]
+                if everything:
+                    looks += [(1280, schemes[1], "-other"), (360, schemes[0], "-narrow-other"), (2560, schemes[0], "-wide")]
+                for width, scheme, ending in looks:
+                    target = PICTURES if not everything else Path("/tmp/pages")
+                    target.mkdir(exist_ok=True)
+                    look(browser, url + path, target / f"view-{name}{ending}.png", width, scheme)
+            view.terminate()
+
+
+if __name__ == "__main__":
+    main()
