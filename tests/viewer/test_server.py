@@ -16,11 +16,35 @@ import pytest
 from microagents.errors import InvalidUsage
 from microagents.journal.reading import reader_of
 from microagents.viewer.server import viewing
-from tests.cli.commands import microagents
+from tests.cli.commands import microagents, write
 from tests.journal.test_earlier_versions import restored
 
 NOISY = ("drift", "-o", "length=12", "--model", "sim:perfect@error=0.4,flag=0.3", "-k", "2", "--run-id", "r")
 MARKUP = "<script>alert(1)</script>"
+SPEAKING = """
+    from microagents import ChainTask, Prompt, Reply
+
+    class Said(Reply, frozen=True):
+        words: str
+
+    class Speak(ChainTask[int, Said]):
+        text: str
+
+        def start(self) -> int:
+            return 1
+
+        def done(self, state: int) -> bool:
+            return state == 0
+
+        def prompt(self, state: int) -> Prompt:
+            return Prompt(user=self.text)
+
+        def advance(self, state: int, reply: Said) -> int:
+            return 0
+
+        def expert(self, prompt: Prompt, reply: type[Reply]) -> Said:
+            return Said(words=prompt.user)
+"""
 
 
 def get(path: str, **headers: str) -> tuple[int, Any, Any]:
@@ -275,7 +299,8 @@ def test_a_report_is_one_file_that_asks_nothing_of_any_host() -> None:
 
 
 def test_a_report_takes_markup_as_text() -> None:
-    microagents("run", "ask", "-o", f"text={MARKUP}</script>", "--run-id", "r")
+    write("speaking.py", SPEAKING)
+    microagents("run", "speaking.py", "-o", f"text={MARKUP}</script>", "--run-id", "r")
     ran = microagents("report", "r", "-o", "r.html")
     assert ran.code == 0, ran.err
     text = Path("r.html").read_text(encoding="utf-8")
