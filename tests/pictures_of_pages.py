@@ -70,7 +70,11 @@ def main() -> None:
                 schemes = ("light", "dark") if number % 2 else ("dark", "light")
                 looks = [(1280, schemes[0], ""), (360, schemes[1], "-narrow")]
                 if everything:
-                    looks += [(1280, schemes[1], "-other"), (360, schemes[0], "-narrow-other"), (2560, schemes[0], "-wide")]
+                    looks += [
+                        (1280, schemes[1], "-other"),
+                        (360, schemes[0], "-narrow-other"),
+                        (2560, schemes[0], "-wide"),
+                    ]
                 for width, scheme, ending in looks:
                     target = PICTURES if not everything else Path("/tmp/pages")
                     target.mkdir(exist_ok=True)

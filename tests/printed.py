@@ -1,8 +1,8 @@
 """The console blocks of the documents, done again: ``python -m tests.printed [--write] [PAGE...]``.
 
 A block is indented by four spaces; a line ``$ COMMAND`` in it is done, and the lines below are what it prints. ``...`` stands for
-anything. The commands of a page share a shell, in a folder of its own with a copy of the examples. Times, shares of a cent, and where
-lines break are not compared. With ``--write`` the page gets what is printed now, where it differs.
+anything. The commands of a page share a shell, in a folder of its own with a copy of the examples. Times, rates, ids, shares of a cent, and
+where lines break are not compared. With ``--write`` the page gets what is printed now, where it differs.
 """
 
 from __future__ import annotations
@@ -26,6 +26,8 @@ INDENT, ANY, PROMPT = "    ", "...", "    $ "
 COLUMNS, WAIT_S = "100", 600
 ALIKE = (
     (r"\d\d\d\d-\d\d-\d\d[T ]\d\d:\d\d(:\d\d(\.\d+)?)?(\+\d\d:\d\d|Z| UTC)?", "TIME"),
+    (r"-\d{8}-\d{6}-[0-9a-f]{8}\b", "-ID"),
+    (r"\b\d[\d,]* \w+ (a second|an hour)\b", "RATE"),
     (r"\b\d[\d,]*(\.\d+)?( ms| s| min| h)\b", "TIME"),
     (r"\$0\.00\d\d\b", "CENT"),  # a reply that quotes the time of day has another length each time
     (r"^.*: line \d+: +\d+ Killed .*$", "Killed"),
@@ -74,7 +76,10 @@ def commands_of(lines: list[str]) -> list[Printed]:
 def done(commands: list[str]) -> list[list[str]]:
     """What each of some commands prints, one after the other in one shell."""
     with tempfile.TemporaryDirectory() as folder:
-        shutil.copytree(DOCS / "examples", Path(folder, "docs/examples"))
+        for each in ("examples", "gallery"):
+            shutil.copytree(
+                DOCS / each, Path(folder, "docs", each), ignore=shutil.ignore_patterns("runs", "__pycache__")
+            )
         script = "".join(f"{{ {each}\n}} > {folder}/{number}.out 2>&1\n" for number, each in enumerate(commands))
         environment = {
             **{name: value for name, value in os.environ.items() if not name.startswith("MICROAGENTS_")},
@@ -93,11 +98,11 @@ def is_same(expected: Sequence[str], printed: Sequence[str]) -> bool:
 
 
 def plain(lines: Sequence[str]) -> str:
-    """Lines as one, in which times are alike."""
+    """Lines as one without blanks, in which times are alike."""
     text = "\n".join(lines)
     for pattern, name in ALIKE:
         text = re.sub(pattern, name, text, flags=re.MULTILINE)
-    return " ".join(text.split())
+    return "".join(text.split())
 
 
 def compared(page: Path, *, write: bool = False) -> list[str]:
