@@ -25,7 +25,7 @@ from microagents.runs.inspection.replay import Replay, conducted, replayed_quest
 from microagents.runs.plan import RunPlan, plan_of, settings_of
 from microagents.strategies.chain import Chain, ChainConductor, ChainStep, Past
 from microagents.strategies.lookahead import Lookahead, lookahead_in
-from microagents.task import ChainTask, Task, chain_types
+from microagents.task import ChainTask, Task
 from microagents.work.durable import Work
 from microagents.work.elections import put_to
 
@@ -37,6 +37,8 @@ class RebuiltQuestion(Struct, frozen=True, kw_only=True):
     question: Question
     step: ChainStep | None
     """The step of a chain whose reply is asked for; None for any other question."""
+    chain: Chain | None = None
+    """The chain of the step."""
 
 
 def asked_at(reader: Reader, path: str, digest: bytes) -> tuple[RebuiltQuestion | None, str | None]:
@@ -76,12 +78,12 @@ def _rebuilt(reader: Reader, path: str) -> RebuiltQuestion:
         match place.split("/")[1:]:
             case ["step", number] if number.isdecimal():
                 step = steps.step(int(number), chain)
-                return RebuiltQuestion(task=task, question=step.question, step=step)
+                return RebuiltQuestion(task=task, question=step.question, step=step, chain=chain)
             case ["step", number, *rung] if number.isdecimal() and has_rungs:
                 question = replayed_question(reader, plan, place, lambda messenger: steps.climb(int(number), messenger))
                 # A rung asks for a reply to the step, what is below it for something else.
-                step = steps.step(int(number), chain)
-                return RebuiltQuestion(task=task, question=question, step=step if len(rung) == 1 else None)
+                asked = steps.step(int(number), chain) if len(rung) == 1 else None
+                return RebuiltQuestion(task=task, question=question, step=asked, chain=chain)
             case ["rollout", *_, start, _] if start.isdecimal() and has_rungs:
                 question = replayed_question(
                     reader, plan, place, lambda messenger: steps.roll_out(int(start), place, messenger)
@@ -123,15 +125,15 @@ class _Steps:
 
     def _state_at(self, number: int, chain: Chain) -> Any:
         """Return the state in which a step was asked: the oracle's with known inputs, else that which the decisions before it lead to."""
-        task, state, decided = chain.task, chain.task.start(), _decided(self._reader, self._input)
+        state, decided = chain.start(), _decided(self._reader, self._input)
         for done in range(number):
             value = None if self._knows_inputs else next(decided, (done, None))[1]
             if value is None and not self._knows_inputs:
                 raise InvalidUsage(f"step {done} before it is not decided, so its state is unknown")
-            reply = task.oracle(state) if value is None else msgspec.json.decode(value, type=chain.reply_type)
+            reply = chain.oracle(state, done) if value is None else msgspec.json.decode(value, type=chain.reply_type)
             if done >= number - self._history:  # rollouts of a climb start there
                 chain.go_on(Past(number=done, state=state, reply=reply), reply)
-            state = task.advance(state, reply)
+            state = chain.next_state(state, reply, done)
         return state
 
 
@@ -151,21 +153,22 @@ def wrong_steps(reader: Reader, of_input: int, within_s: float) -> tuple[list[in
         InvalidUsage: the task's code cannot be found, or raised.
     """
     plan, ends_s = plan_of(reader), time.monotonic() + within_s
-    task, knows_inputs, wrong, next_number = plan.tasks[of_input], plan.strategy.knows_inputs, list[int](), 0
-    if not isinstance(task, ChainTask) or isinstance(task, AgentTask):
+    task, kind, knows_inputs = plan.tasks[of_input], plan.strategy.conductor, plan.strategy.knows_inputs
+    if not (isinstance(task, ChainTask) and issubclass(kind, ChainConductor)) or isinstance(task, AgentTask):
         return [], 0
-    decoder = msgspec.json.Decoder(chain_types(type(task))[1])
+    chain, wrong, next_number = _Steps(reader, plan, kind, of_input).chain(Replay(reader, plan, "")), list[int](), 0
+    decoder = msgspec.json.Decoder(chain.reply_type)
     try:
-        state = task.start()
+        state = chain.start()
         for number, value in _decided(reader, of_input):
             if time.monotonic() > ends_s or (not knows_inputs and (value is None or number != next_number)):
                 break
             for _ in range(number - next_number):  # steps that are not decided yet
-                state = task.advance(state, task.oracle(state))
+                state = chain.next_state(state, chain.oracle(state, next_number), next_number)
             reply = None if value is None else decoder.decode(value)
-            if reply is not None and task.correct(state, reply) is False:
+            if reply is not None and chain.correct(state, reply, number) is False:
                 wrong.append(number)
-            state = task.advance(state, task.oracle(state) if knows_inputs else reply)
+            state = chain.next_state(state, chain.oracle(state, number) if knows_inputs else reply, number)
             next_number = number + 1
     except MicroagentsError:
         raise
