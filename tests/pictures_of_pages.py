@@ -15,7 +15,8 @@ from playwright.sync_api import sync_playwright
 
 COMMAND = str(Path(sys.executable).with_name("microagents"))
 PICTURES = Path(__file__).parent.parent / "docs" / "pictures"
-NOISY = "sim:perfect@error=0.05,flag=0.02"
+NOISY, UNSURE = "sim:perfect@error=0.05,flag=0.02", "sim:perfect@error=0.3"
+BRIEF = "\n".join(f"Part {number}: a paragraph about bridge number {number}." for number in range(24))
 RUNS = {
     "tower": ("hanoi", "-o", "disks=16", "--model", NOISY),
     "tower-k2": ("hanoi", "-o", "disks=12", "-k", "2", "--model", "sim:perfect@error=0.1"),
@@ -24,7 +25,19 @@ RUNS = {
     "apples": ("word-problems", "--strategy", "aot+tree"),
     "relay": ("relay", "--strategy", "swarm", "--model", "sim:perfect@error=0.3"),
     "ticket": ("desk", "--model", "sim:perfect@error=0.2"),
-    "essay": ("writing", "-o", "brief=On bridges\n\nOn tunnels\n\nOn ferries", "-s", "same_model=true"),
+    "essay": (
+        "writing",
+        "-o",
+        "brief=@brief.md",
+        "-s",
+        "same_model=true",
+        "-s",
+        "approval=all",
+        "-s",
+        "min_passing=3",
+        "--model",
+        UNSURE,
+    ),
     "undecided": ("drift", "-k", "9", "--max-draws", "13", "--model", "sim:perfect@error=0.4,alternatives=1"),
     "many": ("drift", "-k", "2", "--max-draws", "7", "--inputs", "many.jsonl", "--model", "sim:perfect@error=0.2"),
 }
@@ -60,6 +73,7 @@ def main() -> None:
     everything = "--all" in sys.argv
     with TemporaryDirectory() as folder, sync_playwright() as playwright:
         Path(folder, "many.jsonl").write_text("".join(f'{{"length": {1 + each % 3}}}\n' for each in range(3000)))
+        Path(folder, "brief.md").write_text(BRIEF)
         for name, words in RUNS.items():
             subprocess.run([COMMAND, "run", *words, "--run-id", name], cwd=folder, check=False, capture_output=True)
         browser = playwright.chromium.launch(executable_path=which("chromium-headless-shell"), args=["--no-sandbox"])

@@ -7,7 +7,7 @@ import { Strip } from "./strip.js";
 import { drawWork } from "./work.js";
 
 // What is new is read every second; what takes the whole journal, at most a thirtieth of the time, so that no run is slowed.
-const LIVE_MS = 1000, REST = 4, LONG_REST = 30;
+const LIVE_MS = 1000, REST = 9, LONG_REST = 30;
 const page = document.getElementById("page"), banner = document.getElementById("banner"), nav = document.getElementById("nav");
 let leaving = new AbortController();
 
@@ -96,12 +96,16 @@ async function runPage(run, signal) {
       wholeAt = performance.now() + Math.max(2 * LIVE_MS, LONG_REST * (performance.now() - began));
       state = changed;
     }
-    if (found.errors && isOver && strip) { const { wrong } = await api(apiUrl(run, "wrong", of), { signal }); strip.set(steps, wrong); }
+    if (found.errors && isOver && strip) {
+      const { wrong, judged } = await api(apiUrl(run, "wrong", of), { signal });
+      strip.set(steps, wrong);
+      if (judged < steps.length) strip.tools.append(h("span", { class: "soft" }, `the oracle judged the first ${count(judged)} in its time`));
+    }
   };
   let took = 0;
   await update();
   while (found.outcome === "running" && !signal.aborted) {
-    await new Promise((done) => setTimeout(done, Math.max(LIVE_MS, REST * took)));
+    await new Promise((done) => setTimeout(done, Math.max(LIVE_MS, (found.listed ? LONG_REST : REST) * took)));
     if (signal.aborted || document.hidden) continue;
     const began = performance.now();
     await update();
@@ -148,7 +152,7 @@ async function decisionPage(run, path, signal) {
     reply.flag ? null : quoted(json(reply.vote)),
     reply.text === null ? h("p", { class: "note" }, "text not kept") : [quoted(reply.text), reply.text_is_cut ? h("p", { class: "note" }, "the rest of the text is not kept") : null]));
   const mayDecide = ["open", "undecided"].includes(found.outcome) && !found.settled_by;
-  show(path, beside, section("Decision", h("dl", { class: "facts" }, fact("outcome", outcomeMark(found.outcome)), fact("settled by", said(found.settled_by ?? "the vote"), moment(found.settled_at ?? "").replace("–", "")), fact("oracle", checked),
+  show(path, beside, section("Decision", h("dl", { class: "facts" }, fact("outcome", outcomeMark(found.outcome)), fact("settled by", said(found.settled_by ?? (mayDecide ? "nobody yet" : "the vote")), moment(found.settled_at ?? "").replace("–", "")), fact("oracle", checked),
     fact("samples", count(found.replies.length)), fact("cost", money(found.cost_usd)), found.probability === null ? null : fact("probability", found.probability.toFixed(4)),
     found.decided_by ? fact("decided at", h("a", { href: decisionUrl(run, found.decided_by) }, said(found.decided_by))) : null), found.value === null ? null : quoted(json(found.value))),
   mayDecide ? decisionForm(run, path, found) : null,
@@ -180,6 +184,7 @@ async function comparePage(signal) {
     if (!steps.length) { hosts[i].textContent = "This work is no chain of steps."; return; }
     new Strip(hosts[i], { label: (step) => `step ${count(step)}`, open: (step) => decisionUrl(run, `${input}/step/${step}`), wrongName: "differs" }).set(steps, numbers);
   }));
+  say(`${plural(found.count, "decision")} differ.`);
 }
 
 async function route() {

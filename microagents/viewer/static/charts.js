@@ -1,7 +1,8 @@
 // Lines over time, the curve of undecided steps, and the race of votes: SVG, each with its figures in a table for those who do not see it.
 import { count, h, money, svg, table } from "./dom.js";
 
-const W = 460, H = 170, LEFT = 46, BOTTOM = 22, TOP = 10, RIGHT = 8;
+// On a narrow window a chart is drawn narrow, so that its letters stay readable.
+const W = Math.max(280, Math.min(460, innerWidth - 60)), H = 170, LEFT = 46, BOTTOM = 22, TOP = 10, RIGHT = 8;
 const MIN_PARTS = 12;
 const short = new Intl.NumberFormat("en", { notation: "compact", maximumSignificantDigits: 3 });
 
