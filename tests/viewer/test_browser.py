@@ -218,6 +218,18 @@ def test_a_person_decides_on_the_page(visit: Callable[..., Any]) -> None:
     assert installed("show", "r", "0/step/0", "--json").json["outcome"] == "person"
 
 
+def test_a_call_that_waits_is_approved_on_the_page(visit: Callable[..., Any]) -> None:
+    installed("run", "desk", "-s", "approve=send_mail", "--model", "sim:perfect", "--run-id", "r")
+    with served() as url:
+        page = visit(f"{url}/run/r?token={TOKEN}")
+        page.get_by_role("link", name="approval").click()
+        page.wait_for_selector("text=send_mail")
+        page.get_by_role("button", name="approve").click()
+        page.get_by_role("button", name="Decide", exact=True).click()
+        page.wait_for_selector("text=Decided by you")
+    assert installed("resume", "r").code == 0
+
+
 def test_a_damaged_or_removed_journal_is_said_on_its_page(visit: Callable[..., Any]) -> None:
     installed("run", *NOISY)
     with served() as url:

@@ -130,18 +130,18 @@ function decisionForm(run, path, found) {
       h("button", { class: "main" }, "Decide")), answer));
 }
 
+const callOf = (call, href) => h("div", { class: "row" }, h("h3", null, h("a", { href }, said(call.tool)), h("span", { class: "soft" }, ` ${call.effect ?? "no such tool"}; ${call.outcome}${call.person ? `; a person: ${call.person}` : ""}`)),
+  quoted(json(call.arguments)), call.observation === null ? null : quoted(call.observation));
+
 async function decisionPage(run, path, signal) {
   const number = /^(.*\/)(\d+)$/.exec(path);
   const beside = number ? h("p", { class: "tools" }, Number(number[2]) > 0 ? h("a", { href: decisionUrl(run, number[1] + (Number(number[2]) - 1)), rel: "prev" }, "← before") : null,
     h("a", { href: decisionUrl(run, number[1] + (Number(number[2]) + 1)), rel: "next" }, "after →")) : null;
   show(path, beside);
-  let found;
-  try { found = await api(apiUrl(run, "decision", `?path=${encodeURIComponent(path)}`), { signal }); } catch (error) {
-    const waiting = (await api(apiUrl(run, ""), { signal })).undecided_at ?? [];
-    if (!waiting.includes(path)) throw error;
-    show(path, section("Waiting", h("p", null, "This call waits for a person. ", h("a", { href: decisionUrl(run, path.split("/call/")[0]) }, "The action"))), decisionForm(run, path, { tally: [] }));
-    return;
-  }
+  const found = await api(apiUrl(run, "decision", `?path=${encodeURIComponent(path)}`), { signal });
+  // What is asked of a person about a call of an agent is told by the call.
+  const [step, call] = path.split("/call/"), action = call === undefined ? null : (await api(apiUrl(run, "decision", `?path=${encodeURIComponent(step)}`), { signal })).action;
+  const asked = action?.calls[Number(call.split("/")[0])];
   const raced = race(found.replies), checked = { true: "● right", false: "✕ WRONG" }[found.correct] ?? "not checked";
   const samples = found.replies.map((reply, i) => h("div", { class: "row" },
     h("h3", null, `sample ${reply.seq}: `, h("span", { class: reply.flag ? "flagged" : reply.agrees === false ? "outvoted" : "" }, said(reply.flag ? `▲ red flag ${reply.flag}` : { true: "● agrees", false: "◆ differs" }[reply.agrees] ?? "valid")),
@@ -155,13 +155,13 @@ async function decisionPage(run, path, signal) {
   show(path, beside, section("Decision", h("dl", { class: "facts" }, fact("outcome", outcomeMark(found.outcome)), fact("settled by", said(found.settled_by ?? (mayDecide ? "nobody yet" : "the vote")), moment(found.settled_at ?? "").replace("–", "")), fact("oracle", checked),
     fact("samples", count(found.replies.length)), fact("cost", money(found.cost_usd)), found.probability === null ? null : fact("probability", found.probability.toFixed(4)),
     found.decided_by ? fact("decided at", h("a", { href: decisionUrl(run, found.decided_by) }, said(found.decided_by))) : null), found.value === null ? null : quoted(json(found.value))),
+  asked ? section("Call", callOf(asked, decisionUrl(run, step))) : null,
   mayDecide ? decisionForm(run, path, found) : null,
   raced ? section("Race", raced.chart) : null,
   section("Votes", found.tally.length ? table("Votes", [["votes", "number"], ["reply", "text"]], found.tally.map(([value, votes]) => [count(votes), quoted(json(value))])) : h("p", null, "No valid reply.")),
   section("Prompt", found.user === null ? h("p", null, said(found.note ?? "unknown")) : [quoted(found.system ?? ""), quoted(found.user), found.prompts > 1 ? h("p", { class: "note" }, `The first of ${found.prompts} through which samples cycle.`) : null]),
   section("Samples in launch order", samples.length ? samples : h("p", null, "None.")),
-  found.action ? section("Calls", found.action.calls.map((call, i) => h("div", { class: "row" }, h("h3", null, h("a", { href: decisionUrl(run, `${path}/call/${i}`) }, said(call.tool)), h("span", { class: "soft" }, ` ${call.effect ?? "no such tool"}; ${call.outcome}${call.person ? `; a person: ${call.person}` : ""}`)),
-    quoted(json(call.arguments)), call.observation === null ? null : quoted(call.observation)))) : null);
+  found.action ? section("Calls", found.action.calls.map((each, i) => callOf(each, decisionUrl(run, `${path}/call/${i}`)))) : null);
   say(`Decision ${path}: ${found.outcome}`);
 }
 

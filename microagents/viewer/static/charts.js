@@ -68,7 +68,7 @@ export function undecidedByRound(steps, found) {
   for (let round = 0; round < Math.min(15, last + 1); round++) { open -= round ? needed[round] : 0; measured.push([round, open]); }
   const flags = Object.values(found.flagged ?? {}).reduce((sum, each) => sum + each, 0), wrong = (found.outvoted ?? 0) + (found.misled ?? 0);
   const expected = found.votes ? theory(found.k, 1 - wrong / found.votes, flags / (flags + found.valid || 1), measured.length - 1).map((each, round) => [round, each * n]) : null;
-  return lines("Undecided steps after each sample", [{ name: "measured", points: measured, steps: true }, ...(expected ? [{ name: `theory, k = ${found.k}`, points: expected }] : [])], { xName: "samples", log: true, x: (value) => String(Math.round(value)) });
+  return lines("Undecided steps after each sample", [{ name: "measured", points: measured, steps: true }, ...(expected ? [{ name: `theory, k = ${found.k}`, points: expected, steps: true }] : [])], { xName: "samples", log: true, x: (value) => String(Math.round(value)) });
 }
 
 // The race of the votes of one decision: the votes of each reply after each sample, and the lead of the first.
