@@ -68,9 +68,9 @@ async function runPage(run, signal) {
   };
   const update = async () => {
     const before = found?.outcome;
-    const got = api(apiUrl(run, "", of), { signal });
-    if (found === null && !query.has("input")) readSteps(true).catch(() => {}); // at once: most runs have one input
-    found = await got;
+    const reading = isAlone() ? readSteps(strip === null) : null; // at once: most runs have one input
+    reading?.catch(() => {}); // a failure of the account is told first
+    found = await api(apiUrl(run, "", of), { signal });
     if (signal.aborted) return;
     if (!isAlone()) { host.replaceChildren(); strip = null; steps = steps.subarray(0, 0); }
     account.replaceChildren(...accountOf(found));
@@ -82,7 +82,8 @@ async function runPage(run, signal) {
     if (found.listed && !query.has("input")) inputs.replaceChildren(section("Inputs", ...grid(await bytes(apiUrl(run, "inputs"), signal), (i) => runUrl(run, `?input=${i}`))));
     if (found.result !== null && found.result !== undefined && isAlone()) result.replaceChildren(section(found.listed ? `Result of input ${input}` : "Result", quoted(typeof found.result === "string" ? found.result : json(found.result))));
     const isOver = found.outcome !== "running", changed = `${found.steps} ${found.calls} ${found.outcome}`;
-    if (isAlone()) await readSteps(strip === null || (isOver && before === "running"));
+    await reading;
+    if (isAlone() && isOver && before === "running") await readSteps(true);
     if (changed !== state && (isOver || performance.now() > wholeAt)) {
       const began = performance.now(), drawn = undecidedByRound(steps, found), series = await api(apiUrl(run, "series"), { signal });
       curve.replaceChildren(...(drawn ? [section("Undecided by round", drawn)] : []));
@@ -108,7 +109,14 @@ async function runPage(run, signal) {
     await new Promise((done) => setTimeout(done, Math.max(LIVE_MS, (found.listed ? LONG_REST : REST) * took)));
     if (signal.aborted || document.hidden) continue;
     const began = performance.now();
-    await update();
+    try {
+      await update();
+      banner.hidden = true;
+    } catch (error) { // a journal that is busy, or a server that comes back: the next update tells
+      if (signal.aborted) return;
+      banner.textContent = error.message;
+      banner.hidden = false;
+    }
     took = performance.now() - began;
   }
   if (!signal.aborted) say(`This run is ${found.outcome}.`);
