@@ -1,6 +1,4 @@
-"""The pictures of docs/viewing.md: ``python -m tests.pictures_of_pages`` makes the runs, and looks at each page at two widths and in both
-themes.
-"""
+"""The pictures of docs/viewing.md: ``python -m tests.pictures_of_pages [FOLDER]`` makes the runs, and takes the pictures."""
 
 from __future__ import annotations
 
@@ -15,7 +13,8 @@ from playwright.sync_api import sync_playwright
 
 COMMAND = str(Path(sys.executable).with_name("microagents"))
 PICTURES = Path(__file__).parent.parent / "docs" / "pictures"
-NOISY = "sim:perfect@error=0.05,flag=0.02"
+NOISY, UNSURE = "sim:perfect@error=0.05,flag=0.02", "sim:perfect@error=0.3"
+BRIEF = "\n".join(f"Part {number}: a paragraph about bridge number {number}." for number in range(24))
 RUNS = {
     "tower": ("hanoi", "-o", "disks=16", "--model", NOISY),
     "tower-k2": ("hanoi", "-o", "disks=12", "-k", "2", "--model", "sim:perfect@error=0.1"),
@@ -24,7 +23,19 @@ RUNS = {
     "apples": ("word-problems", "--strategy", "aot+tree"),
     "relay": ("relay", "--strategy", "swarm", "--model", "sim:perfect@error=0.3"),
     "ticket": ("desk", "--model", "sim:perfect@error=0.2"),
-    "essay": ("writing", "-o", "brief=On bridges\n\nOn tunnels\n\nOn ferries", "-s", "same_model=true"),
+    "essay": (
+        "writing",
+        "-o",
+        "brief=@brief.md",
+        "-s",
+        "same_model=true",
+        "-s",
+        "approval=all",
+        "-s",
+        "min_passing=3",
+        "--model",
+        UNSURE,
+    ),
     "undecided": ("drift", "-k", "9", "--max-draws", "13", "--model", "sim:perfect@error=0.4,alternatives=1"),
     "many": ("drift", "-k", "2", "--max-draws", "7", "--inputs", "many.jsonl", "--model", "sim:perfect@error=0.2"),
 }
@@ -41,7 +52,8 @@ PAGES = {
     "inputs": "/run/many",
     "compare": "/compare?a=tower-k2&b=tower-k4",
 }
-MAX_HEIGHT = 1400
+NARROW = ("run", "decision")
+MAX_HEIGHT = 1000
 
 
 def look(browser: Any, address: str, file: Path, width: int, scheme: str) -> None:
@@ -55,11 +67,21 @@ def look(browser: Any, address: str, file: Path, width: int, scheme: str) -> Non
     page.close()
 
 
+def looks(name: str, number: int, *, everything: bool) -> list[tuple[int, str, str]]:
+    """The widths, themes and endings of names of the pictures of a page."""
+    one, other = ("light", "dark") if number % 2 else ("dark", "light")
+    if everything:
+        return [(width, scheme, f"-{width}-{scheme}") for width in (360, 1280, 2560) for scheme in (one, other)]
+    return [(1280, one, ""), *[(360, other, "-narrow")] * (name in NARROW)]
+
+
 def main() -> None:
-    """Write all pictures: wide ones light and dark, narrow ones in the theme that the wide one has not."""
-    everything = "--all" in sys.argv
+    """Write the pictures of docs, or with a folder those of all pages at three widths in both themes into it."""
+    target = Path(sys.argv[1]) if len(sys.argv) > 1 else PICTURES
+    target.mkdir(exist_ok=True)
     with TemporaryDirectory() as folder, sync_playwright() as playwright:
         Path(folder, "many.jsonl").write_text("".join(f'{{"length": {1 + each % 3}}}\n' for each in range(3000)))
+        Path(folder, "brief.md").write_text(BRIEF)
         for name, words in RUNS.items():
             subprocess.run([COMMAND, "run", *words, "--run-id", name], cwd=folder, check=False, capture_output=True)
         browser = playwright.chromium.launch(executable_path=which("chromium-headless-shell"), args=["--no-sandbox"])
@@ -67,17 +89,7 @@ def main() -> None:
             assert view.stdout is not None
             url = view.stdout.readline().partition("/?")[0]
             for number, (name, path) in enumerate(PAGES.items()):
-                schemes = ("light", "dark") if number % 2 else ("dark", "light")
-                looks = [(1280, schemes[0], ""), (360, schemes[1], "-narrow")]
-                if everything:
-                    looks += [
-                        (1280, schemes[1], "-other"),
-                        (360, schemes[0], "-narrow-other"),
-                        (2560, schemes[0], "-wide"),
-                    ]
-                for width, scheme, ending in looks:
-                    target = PICTURES if not everything else Path("/tmp/pages")
-                    target.mkdir(exist_ok=True)
+                for width, scheme, ending in looks(name, number, everything=len(sys.argv) > 1):
                     look(browser, url + path, target / f"view-{name}{ending}.png", width, scheme)
             view.terminate()
 

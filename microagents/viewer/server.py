@@ -26,11 +26,11 @@ HOST = "127.0.0.1"
 TYPES = {".js": "text/javascript", ".css": "text/css", ".html": "text/html"}
 READ_S = 20.0
 """Seconds that one read may take."""
-JUDGE_S = 60.0
+JUDGE_S = 30.0
 """Seconds that the task's oracle may take to judge the steps of an input."""
 MAX_BODY = 1 << 20
 """Bytes of a decision of a person."""
-MAX_READS = 2
+MAX_READS = 3
 """Reads of journals at a time: each takes a thread, and more would slow a run on this machine."""
 LISTED = (
     "run_id",
@@ -126,7 +126,7 @@ class _Site:
             return _file("index.html")
         if not self._is_token(request.query["token"]):
             return _error(403, "the token is not that of this `microagents view`")
-        moved = web.Response(status=303, headers={"location": request.path})
+        moved = web.Response(status=303, headers={"location": request.rel_url.raw_path})
         moved.set_cookie(_cookie(request), self._token, httponly=True, samesite="Strict")
         return moved
 

@@ -200,6 +200,19 @@ def test_a_run_moves_on_the_page_and_says_that_it_ended(visit: Callable[..., Any
             assert each.locator("canvas.lens").get_attribute("aria-valuemax") == "59"
 
 
+def test_the_page_of_a_live_run_outlives_what_cannot_be_read_for_a_moment(visit: Callable[..., Any]) -> None:
+    words = ("drift", "-o", "length=200", "--model", "sim:perfect@latency=0.05", "--run-id", "r")
+    with Sitting("run", *words) as sitting, served() as url:
+        sitting.until_sent(20)
+        page = visit(f"{url}/run/r")
+        drawn(page)
+        journal = Path("runs/r.sqlite")
+        journal.rename("elsewhere.sqlite")
+        page.wait_for_selector("#banner:has-text('there is no run')")
+        Path("elsewhere.sqlite").rename(journal)
+        page.wait_for_selector("#banner", state="hidden")
+
+
 def test_a_person_decides_on_the_page(visit: Callable[..., Any]) -> None:
     model = "sim:perfect@error=0.4,alternatives=1"
     installed("run", "drift", "--model", model, "-k", "9", "--max-draws", "13", "--run-id", "r")
@@ -216,6 +229,18 @@ def test_a_person_decides_on_the_page(visit: Callable[..., Any]) -> None:
         page.wait_for_selector("text=Decided by you; go on: microagents resume r")
     installed("resume", "r")
     assert installed("show", "r", "0/step/0", "--json").json["outcome"] == "person"
+
+
+def test_a_call_that_waits_is_approved_on_the_page(visit: Callable[..., Any]) -> None:
+    installed("run", "desk", "-s", "approve=send_mail", "--model", "sim:perfect", "--run-id", "r")
+    with served() as url:
+        page = visit(f"{url}/run/r?token={TOKEN}")
+        page.get_by_role("link", name="approval").click()
+        page.wait_for_selector("text=send_mail")
+        page.get_by_role("button", name="approve").click()
+        page.get_by_role("button", name="Decide", exact=True).click()
+        page.wait_for_selector("text=Decided by you")
+    assert installed("resume", "r").code == 0
 
 
 def test_a_damaged_or_removed_journal_is_said_on_its_page(visit: Callable[..., Any]) -> None:

@@ -7,7 +7,7 @@ import { Strip } from "./strip.js";
 import { drawWork } from "./work.js";
 
 // What is new is read every second; what takes the whole journal, at most a thirtieth of the time, so that no run is slowed.
-const LIVE_MS = 1000, REST = 4, LONG_REST = 30;
+const LIVE_MS = 1000, REST = 9, LONG_REST = 30;
 const page = document.getElementById("page"), banner = document.getElementById("banner"), nav = document.getElementById("nav");
 let leaving = new AbortController();
 
@@ -68,9 +68,9 @@ async function runPage(run, signal) {
   };
   const update = async () => {
     const before = found?.outcome;
-    const got = api(apiUrl(run, "", of), { signal });
-    if (found === null && !query.has("input")) readSteps(true).catch(() => {}); // at once: most runs have one input
-    found = await got;
+    const reading = isAlone() ? readSteps(strip === null) : null; // at once: most runs have one input
+    reading?.catch(() => {}); // a failure of the account is told first
+    found = await api(apiUrl(run, "", of), { signal });
     if (signal.aborted) return;
     if (!isAlone()) { host.replaceChildren(); strip = null; steps = steps.subarray(0, 0); }
     account.replaceChildren(...accountOf(found));
@@ -82,7 +82,8 @@ async function runPage(run, signal) {
     if (found.listed && !query.has("input")) inputs.replaceChildren(section("Inputs", ...grid(await bytes(apiUrl(run, "inputs"), signal), (i) => runUrl(run, `?input=${i}`))));
     if (found.result !== null && found.result !== undefined && isAlone()) result.replaceChildren(section(found.listed ? `Result of input ${input}` : "Result", quoted(typeof found.result === "string" ? found.result : json(found.result))));
     const isOver = found.outcome !== "running", changed = `${found.steps} ${found.calls} ${found.outcome}`;
-    if (isAlone()) await readSteps(strip === null || (isOver && before === "running"));
+    await reading;
+    if (isAlone() && isOver && before === "running") await readSteps(true);
     if (changed !== state && (isOver || performance.now() > wholeAt)) {
       const began = performance.now(), drawn = undecidedByRound(steps, found), series = await api(apiUrl(run, "series"), { signal });
       curve.replaceChildren(...(drawn ? [section("Undecided by round", drawn)] : []));
@@ -96,15 +97,26 @@ async function runPage(run, signal) {
       wholeAt = performance.now() + Math.max(2 * LIVE_MS, LONG_REST * (performance.now() - began));
       state = changed;
     }
-    if (found.errors && isOver && strip) { const { wrong } = await api(apiUrl(run, "wrong", of), { signal }); strip.set(steps, wrong); }
+    if (found.errors && isOver && strip) {
+      const { wrong, judged } = await api(apiUrl(run, "wrong", of), { signal });
+      strip.set(steps, wrong);
+      if (judged < steps.length) strip.tools.append(h("span", { class: "soft" }, `the oracle judged the first ${count(judged)} in its time`));
+    }
   };
   let took = 0;
   await update();
   while (found.outcome === "running" && !signal.aborted) {
-    await new Promise((done) => setTimeout(done, Math.max(LIVE_MS, REST * took)));
+    await new Promise((done) => setTimeout(done, Math.max(LIVE_MS, (found.listed ? LONG_REST : REST) * took)));
     if (signal.aborted || document.hidden) continue;
     const began = performance.now();
-    await update();
+    try {
+      await update();
+      banner.hidden = true;
+    } catch (error) { // a journal that is busy, or a server that comes back: the next update tells
+      if (signal.aborted) return;
+      banner.textContent = error.message;
+      banner.hidden = false;
+    }
     took = performance.now() - began;
   }
   if (!signal.aborted) say(`This run is ${found.outcome}.`);
@@ -126,18 +138,18 @@ function decisionForm(run, path, found) {
       h("button", { class: "main" }, "Decide")), answer));
 }
 
+const callOf = (call, href) => h("div", { class: "row" }, h("h3", null, h("a", { href }, said(call.tool)), h("span", { class: "soft" }, ` ${call.effect ?? "no such tool"}; ${call.outcome}${call.person ? `; a person: ${call.person}` : ""}`)),
+  quoted(json(call.arguments)), call.observation === null ? null : quoted(call.observation));
+
 async function decisionPage(run, path, signal) {
   const number = /^(.*\/)(\d+)$/.exec(path);
   const beside = number ? h("p", { class: "tools" }, Number(number[2]) > 0 ? h("a", { href: decisionUrl(run, number[1] + (Number(number[2]) - 1)), rel: "prev" }, "← before") : null,
     h("a", { href: decisionUrl(run, number[1] + (Number(number[2]) + 1)), rel: "next" }, "after →")) : null;
   show(path, beside);
-  let found;
-  try { found = await api(apiUrl(run, "decision", `?path=${encodeURIComponent(path)}`), { signal }); } catch (error) {
-    const waiting = (await api(apiUrl(run, ""), { signal })).undecided_at ?? [];
-    if (!waiting.includes(path)) throw error;
-    show(path, section("Waiting", h("p", null, "This call waits for a person. ", h("a", { href: decisionUrl(run, path.split("/call/")[0]) }, "The action"))), decisionForm(run, path, { tally: [] }));
-    return;
-  }
+  const found = await api(apiUrl(run, "decision", `?path=${encodeURIComponent(path)}`), { signal });
+  // What is asked of a person about a call of an agent is told by the call.
+  const [step, call] = path.split("/call/"), action = call === undefined ? null : (await api(apiUrl(run, "decision", `?path=${encodeURIComponent(step)}`), { signal })).action;
+  const asked = action?.calls[Number(call.split("/")[0])];
   const raced = race(found.replies), checked = { true: "● right", false: "✕ WRONG" }[found.correct] ?? "not checked";
   const samples = found.replies.map((reply, i) => h("div", { class: "row" },
     h("h3", null, `sample ${reply.seq}: `, h("span", { class: reply.flag ? "flagged" : reply.agrees === false ? "outvoted" : "" }, said(reply.flag ? `▲ red flag ${reply.flag}` : { true: "● agrees", false: "◆ differs" }[reply.agrees] ?? "valid")),
@@ -148,16 +160,16 @@ async function decisionPage(run, path, signal) {
     reply.flag ? null : quoted(json(reply.vote)),
     reply.text === null ? h("p", { class: "note" }, "text not kept") : [quoted(reply.text), reply.text_is_cut ? h("p", { class: "note" }, "the rest of the text is not kept") : null]));
   const mayDecide = ["open", "undecided"].includes(found.outcome) && !found.settled_by;
-  show(path, beside, section("Decision", h("dl", { class: "facts" }, fact("outcome", outcomeMark(found.outcome)), fact("settled by", said(found.settled_by ?? "the vote"), moment(found.settled_at ?? "").replace("–", "")), fact("oracle", checked),
+  show(path, beside, section("Decision", h("dl", { class: "facts" }, fact("outcome", outcomeMark(found.outcome)), fact("settled by", said(found.settled_by ?? (mayDecide ? "nobody yet" : "the vote")), moment(found.settled_at ?? "").replace("–", "")), fact("oracle", checked),
     fact("samples", count(found.replies.length)), fact("cost", money(found.cost_usd)), found.probability === null ? null : fact("probability", found.probability.toFixed(4)),
     found.decided_by ? fact("decided at", h("a", { href: decisionUrl(run, found.decided_by) }, said(found.decided_by))) : null), found.value === null ? null : quoted(json(found.value))),
+  asked ? section("Call", callOf(asked, decisionUrl(run, step))) : null,
   mayDecide ? decisionForm(run, path, found) : null,
   raced ? section("Race", raced.chart) : null,
   section("Votes", found.tally.length ? table("Votes", [["votes", "number"], ["reply", "text"]], found.tally.map(([value, votes]) => [count(votes), quoted(json(value))])) : h("p", null, "No valid reply.")),
   section("Prompt", found.user === null ? h("p", null, said(found.note ?? "unknown")) : [quoted(found.system ?? ""), quoted(found.user), found.prompts > 1 ? h("p", { class: "note" }, `The first of ${found.prompts} through which samples cycle.`) : null]),
   section("Samples in launch order", samples.length ? samples : h("p", null, "None.")),
-  found.action ? section("Calls", found.action.calls.map((call, i) => h("div", { class: "row" }, h("h3", null, h("a", { href: decisionUrl(run, `${path}/call/${i}`) }, said(call.tool)), h("span", { class: "soft" }, ` ${call.effect ?? "no such tool"}; ${call.outcome}${call.person ? `; a person: ${call.person}` : ""}`)),
-    quoted(json(call.arguments)), call.observation === null ? null : quoted(call.observation)))) : null);
+  found.action ? section("Calls", found.action.calls.map((each, i) => callOf(each, decisionUrl(run, `${path}/call/${i}`)))) : null);
   say(`Decision ${path}: ${found.outcome}`);
 }
 
@@ -180,6 +192,7 @@ async function comparePage(signal) {
     if (!steps.length) { hosts[i].textContent = "This work is no chain of steps."; return; }
     new Strip(hosts[i], { label: (step) => `step ${count(step)}`, open: (step) => decisionUrl(run, `${input}/step/${step}`), wrongName: "differs" }).set(steps, numbers);
   }));
+  say(`${plural(found.count, "decision")} differ.`);
 }
 
 async function route() {

@@ -1,7 +1,8 @@
 // Lines over time, the curve of undecided steps, and the race of votes: SVG, each with its figures in a table for those who do not see it.
 import { count, h, money, svg, table } from "./dom.js";
 
-const W = 460, H = 170, LEFT = 46, BOTTOM = 22, TOP = 10, RIGHT = 8;
+// On a narrow window a chart is drawn narrow, so that its letters stay readable.
+const W = Math.max(280, Math.min(460, innerWidth - 60)), H = 170, LEFT = 46, BOTTOM = 22, TOP = 10, RIGHT = 8;
 const MIN_PARTS = 12;
 const short = new Intl.NumberFormat("en", { notation: "compact", maximumSignificantDigits: 3 });
 
@@ -67,7 +68,7 @@ export function undecidedByRound(steps, found) {
   for (let round = 0; round < Math.min(15, last + 1); round++) { open -= round ? needed[round] : 0; measured.push([round, open]); }
   const flags = Object.values(found.flagged ?? {}).reduce((sum, each) => sum + each, 0), wrong = (found.outvoted ?? 0) + (found.misled ?? 0);
   const expected = found.votes ? theory(found.k, 1 - wrong / found.votes, flags / (flags + found.valid || 1), measured.length - 1).map((each, round) => [round, each * n]) : null;
-  return lines("Undecided steps after each sample", [{ name: "measured", points: measured, steps: true }, ...(expected ? [{ name: `theory, k = ${found.k}`, points: expected }] : [])], { xName: "samples", log: true, x: (value) => String(Math.round(value)) });
+  return lines("Undecided steps after each sample", [{ name: "measured", points: measured, steps: true }, ...(expected ? [{ name: `theory, k = ${found.k}`, points: expected, steps: true }] : [])], { xName: "samples", log: true, x: (value) => String(Math.round(value)) });
 }
 
 // The race of the votes of one decision: the votes of each reply after each sample, and the lead of the first.

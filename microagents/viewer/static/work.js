@@ -45,17 +45,19 @@ function agent(found, at) {
       h("span", { class: "soft" }, ` ${joined([call.effect ?? "no such tool", call.person && `a person: ${call.person}`, call.outcome])}`)), call.observation === null ? null : quoted(call.observation)])))];
 }
 
-const STATES = { waiting: "○", writing: "▶", split: "⑂", done: "●" };
+const LONG = 120, STATES = { waiting: "○", writing: "▶", split: "⇊", done: "●" };
 function documentOf(found, at) {
-  const depthOf = new Map(), order = found.subtasks.filter((each) => each.state !== "split");
-  for (const each of order) depthOf.set(each.at, Math.max(0, ...each.parents.filter((parent) => depthOf.has(parent)).map((parent) => depthOf.get(parent) + 1)));
+  // A subtask stands behind the one that was split to get it, and behind those that it builds on.
+  const depthOf = new Map(), order = found.subtasks, beforeOf = (each) => [...each.parents, each.at.replace(/\/part\/\d+$/, "")].filter((at) => at !== each.at && depthOf.has(at));
+  for (const each of order) depthOf.set(each.at, Math.max(0, ...beforeOf(each).map((at) => depthOf.get(at) + 1)));
+  const numberOf = (at) => at.split("/part/").slice(1).join(".");
   const rows = [], where = new Map();
   for (const each of order) { const column = depthOf.get(each.at); rows[column] = (rows[column] ?? 0) + 1; where.set(each.at, [20 + column * 190, 14 + (rows[column] - 1) * 46]); }
   const graph = order.length > 1 ? h("div", { class: "graph", tabindex: "0", role: "region", "aria-label": "Graph of subtasks" }, svg("svg", { width: rows.length * 190 + 30, height: Math.max(...rows) * 46 + 20, role: "img", "aria-label": "Which subtask is written after which" },
-    order.flatMap((each) => each.parents.filter((parent) => where.has(parent)).map((parent) => { const [x1, y1] = where.get(parent), [x2, y2] = where.get(each.at); return svg("path", { d: `M${x1 + 150} ${y1 + 15}C${x1 + 170} ${y1 + 15} ${x2 - 20} ${y2 + 15} ${x2} ${y2 + 15}` }); })),
-    order.map((each) => { const [x, y] = where.get(each.at); return svg("g", null, svg("rect", { x, y, width: 150, height: 30, rx: 5 }), svg("text", { x: x + 8, y: y + 19 }, `${STATES[each.state]} ${each.objective.slice(0, 18)}${each.objective.length > 18 ? "…" : ""}`)); }))) : null;
+    order.flatMap((each) => beforeOf(each).map((parent) => { const [x1, y1] = where.get(parent), [x2, y2] = where.get(each.at); return svg("path", { d: `M${x1 + 150} ${y1 + 15}C${x1 + 170} ${y1 + 15} ${x2 - 20} ${y2 + 15} ${x2} ${y2 + 15}` }); })),
+    order.map((each) => { const [x, y] = where.get(each.at); return svg("g", null, svg("rect", { x, y, width: 150, height: 30, rx: 5 }), svg("text", { x: x + 8, y: y + 19 }, `${STATES[each.state]} ${numberOf(each.at)} ${each.objective.slice(0, 15)}…`)); }))) : null;
   const name = (index) => said(index === null || index === undefined ? "nobody" : found.agents[index] ?? `agent ${index}`);
-  const subtask = (each) => h("details", { open: found.subtasks.length < 6 }, h("summary", null, `${STATES[each.state]} ${each.state} `, said(each.objective), h("span", { class: "soft" }, ` ${joined([`depth ${each.depth}`, plural(each.rounds.length, "round"), !each.agreed && "NOT AGREED"])}`), each.author !== null ? [" by ", name(each.author)] : null),
+  const subtask = (each) => h("details", { open: found.subtasks.length < 6 }, h("summary", null, `${STATES[each.state]} ${numberOf(each.at)} ${each.state} `, said(each.objective.length > LONG ? `${each.objective.slice(0, LONG)}…` : each.objective), h("span", { class: "soft" }, ` ${joined([`depth ${each.depth}`, plural(each.rounds.length, "round"), !each.agreed && "NOT AGREED"])}`), each.author !== null ? [" by ", name(each.author)] : null), each.objective.length > LONG ? quoted(each.objective) : null,
     each.rounds.map((drafts, round) => drafts.map((draft) => h("div", { class: "row" }, h("h3", null, `round ${round + 1}: `, name(draft.agent), h("span", { class: "soft" }, ` ${joined([draft.outcome, plural(draft.validations.filter((one) => one.passes === true).length, "approval"), plural(draft.validations.filter((one) => one.passes === false).length, "objection")])}`)),
       draft.segment ? quoted(text(draft.segment.text ?? json(draft.segment))) : null,
       h("ul", null, draft.validations.map((one) => h("li", null, { true: "● approves ", false: "◆ objects " }[one.passes] ?? `○ ${one.missing || "open"} `, name(one.agent), one.reason ? [": ", said(one.reason)] : null)))))),
