@@ -38,6 +38,7 @@ from microagents.roles.meanings import Meanings
 from microagents.roles.sampler import Sampler
 from microagents.roles.verification import Verification, Wanted
 from microagents.task import flag_of, verifies
+from microagents.telemetry.tracing import ElectionTrace, TraceElection
 from microagents.user_code import described, role_failed
 
 MAX_ABANDONED = 1024
@@ -48,7 +49,7 @@ class Voter(Role):
     """Holds elections. A second request for an open election joins it."""
 
     asks = (Draw, Screen, RecordDraws, RecallOpen, FollowAdmission, FollowDecisions)
-    may_ask = (MeanTheSame, Execute)
+    may_ask = (MeanTheSame, Execute, TraceElection)
 
     def __init__(self, context: Context, messenger: Messenger) -> None:
         super().__init__(context, messenger)
@@ -225,8 +226,13 @@ class RunningElection:
         self._question = question
         self._hedge = hedge or 0
         """Number of draws in flight beyond those needed."""
-        self._sampler = Sampler(voter, election_id, question, is_followed=hedge is not None)
         self._count = Count(question)
+        self._trace = (
+            None
+            if voter.context.tracing is None
+            else ElectionTrace(voter.context, election_id, self._count.tally.votes_needed)
+        )
+        self._sampler = Sampler(voter, election_id, question, is_followed=hedge is not None, trace=self._trace)
         self._launched = 0
         """Number of draws launched so far, paid ballots included."""
         self._is_launching = False
@@ -341,8 +347,7 @@ class RunningElection:
             log().warning("the decision of a person is ignored", path=self.id.path, why=problem)
             return
         self._person = value
-        self._record_texts()
-        self.close_count(None)
+        self._conclude()
 
     def _mistake_in(self, value: bytes) -> str | None:
         """Why a value is no valid reply; None if it is one."""
@@ -432,8 +437,7 @@ class RunningElection:
         try:
             self._count_arrived()
             if not self._count.tally.votes_needed or len(self._count.ballots) == self._question.max_draws:
-                self._record_texts()
-                self.close_count(None)
+                self._conclude()
         except PASSING:
             raise
         except BaseException as error:  # noqa: BLE001 - as in `_draw`
@@ -466,6 +470,13 @@ class RunningElection:
         self._count_on()
         if not self.count_is_closed:
             self.launch()
+
+    def _conclude(self) -> None:
+        """Close the count with a verdict."""
+        self._record_texts()
+        self.close_count(None)
+        if self._trace is not None and (trace := self._trace.message(self.verdict())) is not None:
+            self._voter.tell(trace)
 
     def _record_texts(self) -> None:
         """Record the texts of replies that lost; all of them where a person may decide, or has decided."""

@@ -27,6 +27,7 @@ from microagents.roles.solver.call_allotment import AT_ONCE, LEAST, CallAllotmen
 from microagents.roles.solver.gates import Attempt, ConnectionGate, Departures, Gate, Permits
 from microagents.roles.solver.groups import Group, Several
 from microagents.roles.solver.outages import TRIAL_S, Outage, OutageReports
+from microagents.telemetry.tracing import in_trace
 
 STRAGGLER = "straggler"
 """The reason of such a second call in the account."""
@@ -297,14 +298,20 @@ class Solver(Role):
         backend.health.in_flight += 1
         try:
             with keyed_by_sample(call, self.context.run_id):
+                reply = backend.model.complete(call)
                 sample = attempt.sample = checked_sample(
-                    await backend.model.complete(call), type(backend.model).__name__
+                    await (in_trace(call.traceparent, reply) if call.traceparent else reply),
+                    type(backend.model).__name__,
                 )
             if len(refused := backend.model.refused) != backend.reported_refusals:
                 backend.reported_refusals = len(refused)
                 self._accounts.refuse(backend.spec, refused)
             if sent is not None:
-                backend.latencies.add(self._loop.time() - sent.result())
+                took_s = self._loop.time() - sent.result()
+                backend.latencies.add(took_s)
+                if self.context.tracing is not None:
+                    self._accounts.time(backend.spec, took_s)
+                    sample = structs.replace(sample, took_s=took_s)
             backend.health.delivered()
         except ModelUnavailable as error:
             attempt.fail(error)
@@ -354,6 +361,7 @@ def _call_of(request: Draw) -> Call:
         first_prompt=request.first_prompt,
         choices=request.choices,
         is_followed=request.is_followed,
+        traceparent=request.traceparent,
     )
 
 
