@@ -198,8 +198,9 @@ class Recorder(Role):
     def batch(self, request: RecordBatch) -> None:
         """Record what a process has sent together."""
         self._commits.add([*request.calls, *self._kept(request.draws), *request.decisions, *request.progress])
-        for each in request.calls:
-            self._time_calls(each)
+        if self._telemetry is not None:
+            for each in request.calls:
+                self._telemetry.add_durations(each.took_s)
         if self._first_replies is not None:
             self._first_replies.add_valid(request.valid)
             self._check_first_replies(self._first_replies, request.draws)
@@ -207,11 +208,7 @@ class Recorder(Role):
     def entry(self, request: Entry) -> None:
         """Record calls, a decision, the progress or the ending of an input, and so on."""
         self._commits.add((request,))
-        if isinstance(request, RecordCalls):
-            self._time_calls(request)
-
-    def _time_calls(self, request: RecordCalls) -> None:
-        if request.took_s and self._telemetry is not None:
+        if self._telemetry is not None and isinstance(request, RecordCalls):
             self._telemetry.add_durations(request.took_s)
 
     def trace_election(self, request: TraceElection) -> None:

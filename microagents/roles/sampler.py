@@ -66,7 +66,7 @@ class Sampler:
         model, substitute = _models_of(sample_id, question.models)
         temperature = question.sampling.temperature_of(seq + earlier)  # asked again at 0, a model repeats itself
         trace = self._trace
-        began_s = 0.0 if trace is None else trace.now_s()
+        began_s, traceparent = (0.0, "") if trace is None else (trace.clock(), trace.traceparent)
         sample = await self._voter.ask(
             Draw(
                 id=sample_id,
@@ -81,14 +81,14 @@ class Sampler:
                 first_prompt=first if earlier else None,
                 choices=question.choices,
                 is_followed=self._is_followed,
-                traceparent="" if trace is None else trace.traceparent,
+                traceparent=traceparent,
             )
         )
         if self.is_over:
             return None
         if self._task.looks_up and (wanted := wanted_in(seq, sample, question, self._task)) is not None:
             if trace is not None:
-                trace.add(seq, model, temperature, prompt, sample, flag=None, began_s=began_s)
+                trace.calls.append((seq, model, temperature, prompt, sample, None, began_s, trace.clock()))
             return sample, wanted
         ballot = await self._voter.ask(
             Screen(
@@ -103,7 +103,7 @@ class Sampler:
         )
         if trace is not None:
             flag = ballot.flag if isinstance(ballot, Flagged) else None
-            trace.add(seq, model, temperature, prompt, sample, flag=flag, began_s=began_s)
+            trace.calls.append((seq, model, temperature, prompt, sample, flag, began_s, trace.clock()))
         return sample, ballot
 
     async def look_up(self, call: ToolCall) -> str:

@@ -38,7 +38,7 @@ from microagents.roles.meanings import Meanings
 from microagents.roles.sampler import Sampler
 from microagents.roles.verification import Verification, Wanted
 from microagents.task import flag_of, verifies
-from microagents.telemetry.tracing import ElectionTrace, TraceElection
+from microagents.telemetry.tracing import TraceElection, Tracer
 from microagents.user_code import described, role_failed
 
 MAX_ABANDONED = 1024
@@ -67,6 +67,9 @@ class Voter(Role):
         """Elections whose count was closed in this iteration of the loop."""
         self._is_flush_due = False
         """Whether `_flush` is due."""
+        self.tracer = (
+            None if context.tracing is None else Tracer(context.tracing, [rung.name for rung in context.strategy.rungs])
+        )
         self.keeps_all_texts = context.settings.get("keep_texts") == "all"
         self.draws_are_eager = False
         """Whether draws begin in the iteration of the loop in which they are launched, since solver and red-flagger are in this process."""
@@ -227,11 +230,8 @@ class RunningElection:
         self._hedge = hedge or 0
         """Number of draws in flight beyond those needed."""
         self._count = Count(question)
-        self._trace = (
-            None
-            if voter.context.tracing is None
-            else ElectionTrace(voter.context, election_id, self._count.tally.votes_needed)
-        )
+        tracer = voter.tracer
+        self._trace = None if tracer is None else tracer.begin(election_id, self._count.tally.votes_needed)
         self._sampler = Sampler(voter, election_id, question, is_followed=hedge is not None, trace=self._trace)
         self._launched = 0
         """Number of draws launched so far, paid ballots included."""
@@ -475,8 +475,10 @@ class RunningElection:
         """Close the count with a verdict."""
         self._record_texts()
         self.close_count(None)
-        if self._trace is not None and (trace := self._trace.message(self.verdict())) is not None:
-            self._voter.tell(trace)
+        count = self._count
+        is_decided = self._person is None and count.tally.outcome is not None
+        if self._trace is not None and self._trace.is_wanted(len(count.ballots), decided=is_decided):
+            self._voter.tell(self._trace.message(self.verdict()))
 
     def _record_texts(self) -> None:
         """Record the texts of replies that lost; all of them where a person may decide, or has decided."""

@@ -18,7 +18,7 @@ from microagents.actors import Tracing
 from microagents.journal.messages import Account
 from microagents.packages import installed_version
 from microagents.telemetry import names
-from microagents.telemetry.totals import TOTALS, Total
+from microagents.telemetry.metrics import METRICS, Metric
 from microagents.telemetry.tracing import TracedCall, TraceElection
 
 MAX_ENDED = 100
@@ -160,15 +160,15 @@ def _model_attributes(spec: str) -> dict[str, str]:
 def _instruments(provider: MeterProvider) -> Histogram:
     """Create the instruments of a provider: those that observe the totals of all runs, and the histogram of durations."""
     meter = provider.get_meter(names.SCOPE, installed_version())
-    for total in TOTALS:
-        create = meter.create_observable_counter if total.grows else meter.create_observable_gauge
-        create(total.name, [partial(_observe, total)], total.unit, total.about)
+    for each in METRICS:
+        create = meter.create_observable_counter if each.grows else meter.create_observable_gauge
+        create(each.name, [partial(_observe, each)], each.unit, each.about)
     return meter.create_histogram(
         names.DURATION, "s", "Duration of calls", explicit_bucket_boundaries_advisory=names.DURATION_BUCKETS_S
     )
 
 
-def _observe(total: Total, _: CallbackOptions) -> Iterable[Observation]:
+def _observe(metric: Metric, _: CallbackOptions) -> Iterable[Observation]:
     for run_id, account_of in list(_accounts.items()):
-        for part, amount in total.read(account_of()).items():
-            yield Observation(amount, {names.RUN_ID: run_id, **({total.label: part} if total.label else {})})
+        for part, amount in metric.read(account_of()).items():
+            yield Observation(amount, {names.RUN_ID: run_id, **({metric.label: part} if metric.label else {})})

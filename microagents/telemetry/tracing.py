@@ -7,16 +7,20 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Coroutine, Sequence
-from typing import Any, TypeVar
+from collections.abc import Coroutine, Iterable
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, TypeVar
 from zlib import crc32
 
 from msgspec import Struct
 
-from microagents.actors import Context
-from microagents.elections.election import ESCALATED, Ballot, ElectionId, Flagged, Verdict
+from microagents.actors import Tracing
+from microagents.elections.election import ESCALATED, ElectionId, Verdict
 from microagents.messages import Request
 from microagents.replies.chat import Prompt, Sample, Usage
+
+if TYPE_CHECKING:
+    from opentelemetry.context import Context as OpenTelemetryContext
 
 T = TypeVar("T")
 
@@ -60,66 +64,66 @@ def is_sampled(election: ElectionId, share: float) -> bool:
     return crc32(election.path.encode(), crc32(election.question_digest)) < share * 2**32
 
 
-class ElectionTrace:
-    """Notes of one election for its span.
+class Tracer:
+    """Begins the traces of the elections that a role holds.
 
     Args:
-        context: that of the role which holds it; its run is traced.
-        election: the election.
-        fewest: number of ballots with which it is decided if all agree.
+        tracing: how the run is traced.
+        rungs: names of the rungs of its strategy's ladder.
     """
 
-    def __init__(self, context: Context, election: ElectionId, fewest: int) -> None:
-        assert context.tracing is not None
-        self._tracing = context.tracing
-        self._loop = asyncio.get_running_loop()
-        self._id = election
+    def __init__(self, tracing: Tracing, rungs: Iterable[str]) -> None:
+        self.tracing = tracing
+        self._climbs = (ESCALATED, *(f"/{rung}" for rung in rungs))
+        """Endings of the paths of elections that others led to, which were undecided."""
+        self.clock = asyncio.get_running_loop().time
+
+    def begin(self, election: ElectionId, fewest: int) -> ElectionTrace:
+        """Begin the trace of an election that so many ballots decide if all agree."""
+        is_chosen = is_sampled(election, self.tracing.share)
+        return ElectionTrace(self, election, fewest, is_chosen, election.path.endswith(self._climbs))
+
+
+class ElectionTrace:
+    """Notes of one election for its span. Most are thrown away, so they are tuples, and cost 2 us a step of a chain."""
+
+    __slots__ = (
+        "_began_s",
+        "_election",
+        "_fewest",
+        "_is_climbed",
+        "_is_sampled",
+        "_tracer",
+        "calls",
+        "clock",
+        "traceparent",
+    )
+
+    def __init__(self, tracer: Tracer, election: ElectionId, fewest: int, is_sampled: bool, is_climbed: bool) -> None:  # noqa: FBT001
+        self._tracer = tracer
+        self._election = election
         self._fewest = fewest
-        self._is_sampled = is_sampled(election, self._tracing.share)
-        self._is_climbed = election.path.endswith(ESCALATED) or any(
-            election.path.endswith(f"/{rung.name}") for rung in context.strategy.rungs
-        )
-        self._began_s = self._loop.time()
-        self._calls: list[tuple[int, str, float | None, Prompt, Sample, str | None, float, float]] = []
-
-    @property
-    def traceparent(self) -> str:
+        self._is_sampled = is_sampled
+        self._is_climbed = is_climbed
+        self.clock = tracer.clock
+        self._began_s = self.clock()
+        self.traceparent = tracer.tracing.traceparent if is_sampled else ""
         """The run's trace context for the envelopes of a sampled election; empty for any other."""
-        return self._tracing.traceparent if self._is_sampled else ""
+        self.calls: list[tuple[int, str, float | None, Prompt, Sample, str | None, float, float]] = []
+        """Answered calls: seq, model, temperature, prompt, sample, flag, and the times of the loop of asking and of the answer."""
 
-    def now_s(self) -> float:
-        """Return the time of the loop."""
-        return self._loop.time()
+    def is_wanted(self, ballots: int, *, decided: bool) -> bool:
+        """Whether the election has a span, now that so many ballots are counted: its hash chose it, or it was hard."""
+        return self._is_sampled or self._is_climbed or ballots > self._fewest or not decided
 
-    def add(
-        self,
-        seq: int,
-        model: str,
-        temperature: float | None,
-        prompt: Prompt,
-        sample: Sample,
-        *,
-        flag: str | None,
-        began_s: float,
-    ) -> None:
-        """Note a call that was answered."""
-        ended_s = self._loop.time()
-        if sample.took_s:  # without the wait for its turn
-            began_s = max(began_s, ended_s - sample.took_s)
-        self._calls.append((seq, model, temperature, prompt, sample, flag, began_s, ended_s))
-
-    def message(self, verdict: Verdict) -> TraceElection | None:
-        """Return what its span is made of; None if it has none, since it was easy and its hash did not choose it."""
-        ballots = verdict.ballots
-        is_hard = len(ballots) > self._fewest or verdict.outcome in ("undecided", "person") or self._is_climbed
-        if not (is_hard or self._is_sampled):
-            return None
-        now_s, now_ns = self._loop.time(), time.time_ns()
+    def message(self, verdict: Verdict) -> TraceElection:
+        """Return what its span is made of."""
+        now_s, now_ns = self.clock(), time.time_ns()
 
         def at_ns(time_s: float) -> int:
             return now_ns + int((time_s - now_s) * 1e9)
 
-        texts = self._tracing.with_content
+        texts = self._tracer.tracing.with_content
         calls = tuple(
             [
                 TracedCall(
@@ -127,7 +131,8 @@ class ElectionTrace:
                     model=sample.fallback or model,
                     replied=sample.model,
                     temperature=temperature,
-                    began_ns=at_ns(began_s),
+                    # Where the time from the sending to the reply is known, the wait for its turn is left out.
+                    began_ns=at_ns(max(began_s, ended_s - sample.took_s) if sample.took_s else began_s),
                     ended_ns=at_ns(ended_s),
                     finish=sample.finish,
                     usage=sample.usage,
@@ -135,33 +140,35 @@ class ElectionTrace:
                     prompt=prompt if texts else None,
                     text=sample.text if texts else "",
                 )
-                for seq, model, temperature, prompt, sample, flag, began_s, ended_s in self._calls
+                for seq, model, temperature, prompt, sample, flag, began_s, ended_s in self.calls
             ]
         )
         return TraceElection(
-            id=self._id,
+            id=self._election,
             began_ns=at_ns(self._began_s),
             ended_ns=now_ns,
             outcome=verdict.outcome,
-            share=_share_of_leader(verdict, ballots),
+            share=0.0 if verdict.leader is None else verdict.tally[verdict.leader][1] / max(1, len(verdict.ballots)),
             is_sampled=self._is_sampled,
             calls=calls,
         )
 
 
-def _share_of_leader(verdict: Verdict, ballots: Sequence[Ballot | Flagged]) -> float:
-    return 0.0 if verdict.leader is None or not ballots else verdict.tally[verdict.leader][1] / len(ballots)
-
-
 async def in_trace(traceparent: str, work: Coroutine[Any, Any, T]) -> T:
     """Do work with a trace context, so that spans of its own code join the trace; without OpenTelemetry's API just do it."""
     try:
-        from opentelemetry import context  # noqa: PLC0415 - only calls of traced elections need it
-        from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator  # noqa: PLC0415
+        from opentelemetry import context  # noqa: PLC0415 - only calls of sampled elections need it
     except ImportError:
         return await work
-    token = context.attach(TraceContextTextMapPropagator().extract({"traceparent": traceparent}))
+    token = context.attach(_context_of(traceparent))
     try:
         return await work
     finally:
         context.detach(token)
+
+
+@lru_cache(maxsize=8)
+def _context_of(traceparent: str) -> OpenTelemetryContext:
+    from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator  # noqa: PLC0415 - as above
+
+    return TraceContextTextMapPropagator().extract({"traceparent": traceparent})

@@ -73,9 +73,10 @@ def main() -> None:
     ]
     for name in sides:
         us = [turn[name] for turn in turns]
-        ratios = [turn[name] / turn["off"] for turn in turns]
+        least = min(us) / min(turn["off"] for turn in turns)
+        ratio = median(turn[name] / turn["off"] for turn in turns)
         print(
-            f"{name:<10} median {median(us):7.2f} us a step   ratio {median(ratios):.3f} ({min(ratios):.3f} to {max(ratios):.3f})"
+            f"{name:<10} median {median(us):6.1f}, least {min(us):6.1f} us a step; to off: median {ratio:.3f}, least {least:.3f}"
         )
     print(f"{exporter.spans / options.turns:,.0f} spans a run of {options.steps:,} steps")
     tracers.shutdown()

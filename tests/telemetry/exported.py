@@ -10,7 +10,7 @@ from unittest.mock import patch
 
 from opentelemetry import metrics, trace
 from opentelemetry.sdk.metrics import MeterProvider
-from opentelemetry.sdk.metrics.export import HistogramDataPoint, InMemoryMetricReader
+from opentelemetry.sdk.metrics.export import HistogramDataPoint, InMemoryMetricReader, NumberDataPoint
 from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
@@ -44,7 +44,7 @@ class Exported:
         for each in self.spans(of_kind):
             for event in each.events:
                 attributes = event.attributes or {}
-                found[f"{attributes[names.EVALUATION_NAME]} {attributes[names.EVALUATION_LABEL]}"] += 1
+                found[" ".join(str(attributes[name]) for name in (names.EVALUATION_NAME, names.EVALUATION_LABEL))] += 1
         return found
 
     def total(self, attribute: str) -> Any:
@@ -55,12 +55,13 @@ class Exported:
         """The values of a run by the name of the metric; by label where it has one; the count of a histogram."""
         found: dict[str, Any] = {}
         data = self._reader.get_metrics_data()
+        assert data is not None
         for metric in [each for r in data.resource_metrics for s in r.scope_metrics for each in s.metrics]:
             for point in metric.data.data_points:
                 given = dict(point.attributes or {})
                 if isinstance(point, HistogramDataPoint):
                     found[metric.name] = found.get(metric.name, 0) + point.count
-                elif given.pop(names.RUN_ID) == run_id:
+                elif isinstance(point, NumberDataPoint) and given.pop(names.RUN_ID) == run_id:
                     name = metric.name if not given else f"{metric.name} {next(iter(given.values()))}"
                     found[name] = point.value
         return found
