@@ -39,7 +39,7 @@ EVERYWHERE = {
 SDK_PLACES: dict[str, str | tuple[str, ...]] = {
     "ray": "runtimes/ray/",
     "grpc": "runtimes/ray/",
-    "aiohttp": ("microagents/models/", "microagents/serving/"),
+    "aiohttp": ("microagents/models/", "microagents/serving/", "microagents/viewer/"),
     "httpx2": "microagents/models/",
     "matplotlib": "microagents/runs/studies/pictures.py",
     "pyarrow": "microagents/cli/commands/export.py",

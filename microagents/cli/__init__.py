@@ -24,6 +24,7 @@ from microagents.cli.commands import (
     export,
     init,
     plan,
+    report,
     resume,
     rm,
     run,
@@ -32,6 +33,7 @@ from microagents.cli.commands import (
     simulate,
     step,
     study,
+    view,
 )
 from microagents.cli.commands import list as list_
 from microagents.cli.reporting import EXIT_CODES, exit_on_error
@@ -88,6 +90,8 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "estimate": estimate.command,
     "compare": compare.command,
     "study": study.command,
+    "view": view.command,
+    "report": report.command,
     "calibrate": calibrate.command,
     "plan": plan.command,
     "simulate": simulate.command,

@@ -6,6 +6,7 @@ climbed come from a replay of its climb, and all others from a replay of the wor
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from itertools import groupby
 from typing import Any
@@ -24,7 +25,7 @@ from microagents.runs.inspection.replay import Replay, conducted, replayed_quest
 from microagents.runs.plan import RunPlan, plan_of, settings_of
 from microagents.strategies.chain import Chain, ChainConductor, ChainStep, Past
 from microagents.strategies.lookahead import Lookahead, lookahead_in
-from microagents.task import ChainTask, Task
+from microagents.task import ChainTask, Task, chain_types
 from microagents.work.durable import Work
 from microagents.work.elections import put_to
 
@@ -122,9 +123,9 @@ class _Steps:
 
     def _state_at(self, number: int, chain: Chain) -> Any:
         """Return the state in which a step was asked: the oracle's with known inputs, else that which the decisions before it lead to."""
-        task, state, decided = chain.task, chain.task.start(), self._decided()
+        task, state, decided = chain.task, chain.task.start(), _decided(self._reader, self._input)
         for done in range(number):
-            value = None if self._knows_inputs else next(decided, None)
+            value = None if self._knows_inputs else next(decided, (done, None))[1]
             if value is None and not self._knows_inputs:
                 raise InvalidUsage(f"step {done} before it is not decided, so its state is unknown")
             reply = task.oracle(state) if value is None else msgspec.json.decode(value, type=chain.reply_type)
@@ -133,9 +134,41 @@ class _Steps:
             state = task.advance(state, reply)
         return state
 
-    def _decided(self) -> Iterator[bytes | None]:
-        """Yield the decisions of the steps in order: of each that of its vote, of a rung or of another model; None without one."""
-        rows = ((path.split("/")[1:], row) for path, row in self._reader.decisions_of(self._input))
-        steps = ((place, row) for place, row in rows if place[0] == "step" and len(place) > 1)
-        for _, group in groupby(steps, key=lambda each: each[0][1]):
-            yield next((row.value for place, row in group if len(place) <= RUNG_DEPTH and row.is_decision), None)
+
+def _decided(reader: Reader, of_input: int) -> Iterator[tuple[int, bytes | None]]:
+    """Yield the decisions of the steps in order: of each that of its vote, of a rung or of another model; None without one."""
+    rows = ((path.split("/")[1:], row) for path, row in reader.decisions_of(of_input))
+    steps = ((place, row) for place, row in rows if place[0] == "step" and len(place) > 1)
+    for number, group in groupby(steps, key=lambda each: each[0][1]):
+        found = (row.value for place, row in group if len(place) <= RUNG_DEPTH and row.is_decision)
+        yield int(number), next(found, None)
+
+
+def wrong_steps(reader: Reader, of_input: int, within_s: float) -> tuple[list[int], int]:
+    """Return the steps of an input whose decisions the task's oracle refuses, and the number of steps that were judged in that time.
+
+    Raises:
+        InvalidUsage: the task's code cannot be found, or raised.
+    """
+    plan, ends_s = plan_of(reader), time.monotonic() + within_s
+    task, knows_inputs, wrong, next_number = plan.tasks[of_input], plan.strategy.knows_inputs, list[int](), 0
+    if not isinstance(task, ChainTask) or isinstance(task, AgentTask):
+        return [], 0
+    decoder = msgspec.json.Decoder(chain_types(type(task))[1])
+    try:
+        state = task.start()
+        for number, value in _decided(reader, of_input):
+            if time.monotonic() > ends_s or (not knows_inputs and (value is None or number != next_number)):
+                break
+            for _ in range(number - next_number):  # steps that are not decided yet
+                state = task.advance(state, task.oracle(state))
+            reply = None if value is None else decoder.decode(value)
+            if reply is not None and task.correct(state, reply) is False:
+                wrong.append(number)
+            state = task.advance(state, task.oracle(state) if knows_inputs else reply)
+            next_number = number + 1
+    except MicroagentsError:
+        raise
+    except Exception as error:  # noqa: BLE001 - a user's code may raise anything
+        raise InvalidUsage(f"the task raised {type(error).__name__}: {error}") from None
+    return wrong, next_number
