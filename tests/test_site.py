@@ -14,7 +14,11 @@ playwright = pytest.importorskip("playwright.sync_api", reason="pip install play
 from tests import site  # noqa: E402 - needs the packages above
 
 BROWSER = shutil.which("chromium-headless-shell") or shutil.which("chromium")
-pytestmark = [pytest.mark.slow, pytest.mark.browser, pytest.mark.skipif(BROWSER is None, reason="no Chromium is installed")]
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.browser,
+    pytest.mark.skipif(BROWSER is None, reason="no Chromium is installed"),
+]
 START = (site.SITE / "index.html").as_uri()
 WIDTHS = (360, 2560)
 

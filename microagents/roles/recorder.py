@@ -44,7 +44,7 @@ from microagents.journal.messages import (
     RunOutcome,
     reason_with,
 )
-from microagents.journal.requests import EndRun, LiveRequest, PauseRun, ResumeRun, SetRun, TakenRequest
+from microagents.journal.requests import EndRun, LiveRequest, PauseRun, ResumeRun, SetRun, said_by
 from microagents.journal.writer import AnyStore, Inline, JournalConfig, NullStore, Writer
 from microagents.messages import Request
 from microagents.roles.decision_callback import DecisionCallback, OnDecision
@@ -131,7 +131,7 @@ class Recorder(Role):
             if isinstance(self._writer, Writer):
                 await self._writer.opened()
             self._commits.begin(account := await self._writer.do(self._take_up))
-            self._admission.pause(_by(await self._writer.do(lambda store: store.pause())))
+            self._admission.pause(said_by(await self._writer.do(lambda store: store.pause())))
             await self._requests.start()
         except BaseException:  # this recorder is not stopped, and the next one must find the journal unlocked
             await self._writer.close(forget=True)
@@ -290,18 +290,18 @@ class Recorder(Role):
     def _take_control(self, request: LiveRequest) -> None:
         """Do what another process asks for."""
         match request.ask:
-            case PauseRun():
-                self._admission.pause(_by(request))
+            case PauseRun(now=now):
+                self._admission.pause(said_by(request), is_halted=now)
             case ResumeRun():
                 self._admission.pause(None)
             case EndRun(after="nothing"):
                 self._admission.end()
-                self._reason = Stopped(f"ended {_by(request)}; all decisions so far are kept; resume it to go on")
+                self._reason = Stopped(f"ended {said_by(request)}; all decisions so far are kept; resume it to go on")
                 self._must_stop.notify()
             case EndRun(after="calls"):
-                self._stop(f"ended {_by(request)}", "resume it to go on")
+                self._stop(f"ended {said_by(request)}", "resume it to go on")
             case EndRun():
-                self._scope.start(self._stop_after_elections(f"ended {_by(request)}"))
+                self._scope.start(self._stop_after_elections(f"ended {said_by(request)}"))
             case SetRun() as ask:
                 self._changed |= ask.changed
                 self._max_time_s = self._changed.get("max_time_s", self._max_time_s)
@@ -405,11 +405,6 @@ class Recorder(Role):
         async with aclosing(self._requests.follow_decisions()) as decisions:
             async for each in decisions:
                 yield each
-
-
-def _by(request: LiveRequest | TakenRequest | None) -> str | None:
-    """By whom something was asked for, and why; None without a request."""
-    return None if request is None else f"by {request.who}{request.why and f' ({request.why})'}"
 
 
 def _allotted(request: AllotCalls, books: Books, settings: Mapping[str, Any]) -> int:

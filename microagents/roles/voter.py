@@ -11,7 +11,7 @@ from msgspec import structs
 
 from microagents.actors import Context, Messenger, Role
 from microagents.aio import CLOSE_S, Notifier, TaskScope, begin, wait_to_end
-from microagents.elections.admission import Admission, FollowAdmission
+from microagents.elections.admission import PAUSES, Admission, FollowAdmission
 from microagents.elections.count import Count
 from microagents.elections.election import (
     Ballot,
@@ -299,7 +299,7 @@ class RunningElection:
         while not self.count_is_closed and self._launched < wanted:
             seq = self._launched
             paid = self._paid.pop(seq, None) if self._paid else None
-            if paid is None and self._voter.admission in ("paused", "nothing"):
+            if paid is None and self._voter.admission in (*PAUSES, "nothing"):
                 break
             self._launched += 1
             if paid is not None:
