@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from microagents.journal.requests import EndRun, PauseRun, leave_request, request_of
+from tests.benchmarks.control import VERBS, kill
 from tests.cli.commands import Ran, Sitting, installed, microagents
 
 RUN = ("run", "hanoi", "-o", "disks=16", "--model", "sim:perfect@latency=0.02", "--run-id", "a")
@@ -200,3 +201,8 @@ def test_a_detached_run_that_cannot_begin_says_why() -> None:
     assert (ran.code, "disks must be an integer" in ran.err, ran.out) == (2, True, "")
     ran = installed("run", "hanoi", "--no-journal", "--detach")
     assert (ran.code, "--detach needs a journal" in ran.err) == (2, True)
+
+
+@pytest.mark.slow
+def test_kills_around_every_verb_lose_no_request_and_repeat_none() -> None:
+    assert set(kill(len(VERBS) + 2, seed=1)) <= set(VERBS)

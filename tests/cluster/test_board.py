@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 from typing import Any
 
-import yaml
+import msgspec
 
 from microagents.telemetry.metrics import METRICS
 from microagents.telemetry.prometheus import name_of
@@ -33,7 +33,7 @@ def test_the_board_is_one_that_grafana_loads() -> None:
     assert {"title", "uid", "schemaVersion", "panels", "templating", "time"} <= set(BOARD)
     ids = [panel["id"] for panel in BOARD["panels"]]
     assert len(set(ids)) == len(ids)
-    taken = set()
+    taken: set[tuple[int, int]] = set()
     for panel in BOARD["panels"]:
         place = panel["gridPos"]
         cells = {
@@ -48,6 +48,6 @@ def test_the_board_is_one_that_grafana_loads() -> None:
 
 
 def test_prometheus_asks_a_port_of_this_machine() -> None:
-    given = yaml.safe_load((WATCH / "prometheus.yml").read_text(encoding="utf-8"))
+    given = msgspec.yaml.decode((WATCH / "prometheus.yml").read_bytes())
     (job,) = given["scrape_configs"]
     assert job["static_configs"] == [{"targets": ["127.0.0.1:8787"]}]

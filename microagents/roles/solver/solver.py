@@ -349,17 +349,17 @@ class Solver(Role):
         Raises:
             _Halted: it does.
         """
+        halt = asyncio.timeout(None)
+        self._halts[halt] = None
         try:
-            async with asyncio.timeout(None) as halt:
-                self._halts[halt] = None
-                try:
-                    return await reply
-                finally:
-                    del self._halts[halt]
+            async with halt:
+                return await reply
         except TimeoutError:
             if halt.expired():
                 raise _Halted from None
             raise
+        finally:
+            del self._halts[halt]
 
     async def _follow_settings(self, permits: Permits) -> None:
         async with aclosing(self.stream(FollowSettings())) as changes:
