@@ -23,7 +23,7 @@ from microagents.replies.trajectories import Trajectory
 from microagents.tools.toolbox import GivenTool, Toolbox
 from microagents.user_code import called, called_aside, mistyped
 
-S = TypeVar("S", bound=Struct)
+S = TypeVar("S")
 V = TypeVar("V", default=Any)
 """The result of a task as it is read from JSON: what `Result.value` is."""
 
@@ -285,7 +285,7 @@ class ChainTask(Task[V], Generic[S, A, V]):
         """
         raise NotImplementedError
 
-    def result(self, state: S) -> V | Struct:
+    def result(self, state: S) -> V | S:
         """Return the result of the work, as JSON-like values or a struct; by default the last state."""
         return state
 

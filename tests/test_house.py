@@ -45,6 +45,7 @@ SDK_PLACES: dict[str, str | tuple[str, ...]] = {
     "pyarrow": "microagents/cli/commands/export.py",
     "mcp": ("microagents/tools/mcp_connections.py", "tasks/desk_server.py"),
     "jsonschema": "microagents/tools/toolbox.py",
+    "opentelemetry": "microagents/telemetry/",
 }
 PROVIDERS = "microagents/models/"
 """The folder whose files may each import an SDK of their own."""

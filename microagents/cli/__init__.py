@@ -33,6 +33,7 @@ from microagents.cli.commands import (
     simulate,
     step,
     study,
+    top,
     view,
 )
 from microagents.cli.commands import list as list_
@@ -86,6 +87,7 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "decide": decide.command,
     "ctl": ctl.command,
     "attach": attach.command,
+    "top": top.command,
     "step": step.command,
     "estimate": estimate.command,
     "compare": compare.command,

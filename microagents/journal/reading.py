@@ -198,19 +198,20 @@ class Reader:
         with self._reading():
             yield from read_endings(self._rows, self.experiment.inputs)
 
-    def account(self, *, is_cut_off: bool = False) -> Account:
+    def account(self, *, is_cut_off: bool = False, digests: bool = True) -> Account:
         """Return the account as of the last commit, with the digests of decisions and ballots.
 
         Args:
             is_cut_off: whether the process of the run was killed. Its calls in flight are then lost.
+            digests: whether to add the digests of a run without an ending, for which all its decisions may have to be read.
         """
         with self._reading():
             ending = self.ending()
             if ending is None:
-                books = self._books(of_decisions=True)
+                books = self._books(of_decisions=digests)
                 if is_cut_off:
                     books.lose_all()
-                return with_digests(self._rows, books)
+                return with_digests(self._rows, books) if digests else books.account()
             account = self._books(of_decisions=False).account()
         return structs.replace(account, decisions_sha256=ending.decisions_sha256, ballots_sha256=ending.ballots_sha256)
 

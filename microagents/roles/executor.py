@@ -11,7 +11,7 @@ from msgspec import Struct, field
 
 from microagents.actors import Context, Messenger
 from microagents.aio import Notifier, TaskScope
-from microagents.elections.admission import FollowAdmission
+from microagents.elections.admission import PAUSES, FollowAdmission
 from microagents.elections.election import Ballot, ElectionId, SampleId
 from microagents.errors import NotSent
 from microagents.journal.messages import RecallOpen, RecordDraws, RecordSample
@@ -215,7 +215,7 @@ class Executor(DurableRole):
         async with aclosing(self.stream(FollowAdmission())) as changes:
             async for admission in changes:
                 self._is_ending = admission == "nothing"
-                if admission == "paused":
+                if admission in PAUSES:
                     self._may_begin.clear()
                 else:
                     self._may_begin.set()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from concurrent.futures import Future
 from contextlib import asynccontextmanager
@@ -19,6 +20,7 @@ from microagents.journal.reading import Reader, reader_of
 from microagents.runs.inspection.decision import inspect_decision
 from microagents.runs.inspection.runs import decide, inspect_run, runs_in
 from microagents.serving.listening import Listener, host_of, is_loopback
+from microagents.telemetry.prometheus import CONTENT_TYPE, exposition
 from microagents.viewer import pages
 
 T = TypeVar("T")
@@ -28,6 +30,8 @@ READ_S = 20.0
 """Seconds that one read may take."""
 JUDGE_S = 30.0
 """Seconds that the task's oracle may take to judge the steps of an input."""
+LATELY_S = 3600.0
+"""Time for which the totals of a run are given after its last write."""
 MAX_BODY = 1 << 20
 """Bytes of a decision of a person."""
 MAX_READS = 3
@@ -75,6 +79,7 @@ async def viewing(
     site = _Site(runs_dir, token, dict(strips or {}))
     application = web.Application(middlewares=[site.admit], client_max_size=MAX_BODY)
     application.router.add_get("/api/runs", site.runs)
+    application.router.add_get("/metrics", site.metrics)
     for name in ("", "/strip", "/series", "/inputs", "/work", "/wrong", "/decision", "/differences"):
         application.router.add_get(f"/api/run/{{run}}{name}", getattr(site, name[1:] or "run"))
     application.router.add_post("/api/run/{run}/decide", site.decide)
@@ -149,6 +154,15 @@ class _Site:
             return sorted(found, key=lambda each: each.get("outcome") != "running")
 
         return _json(await self._in_thread(read))
+
+    async def metrics(self, _: web.Request) -> web.Response:
+        """Answer Prometheus with the totals of the runs under way, and of those that ended lately."""
+
+        def read() -> str:
+            lately = runs_in(self._runs_dir, since_s=time.time() - LATELY_S, digests=False)
+            return exposition((run, row.account) for run, row in lately if not isinstance(row, InvalidUsage))
+
+        return web.Response(body=(await self._in_thread(read)).encode(), headers={"content-type": CONTENT_TYPE})
 
     async def run(self, request: web.Request) -> web.Response:
         return await self._answer_with(request, pages.run_facts)

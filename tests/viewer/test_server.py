@@ -16,9 +16,11 @@ from urllib.request import urlopen
 
 import aiohttp
 import pytest
+from prometheus_client.parser import text_string_to_metric_families
 
 from microagents.errors import InvalidUsage
 from microagents.journal.reading import reader_of
+from microagents.telemetry.prometheus import CONTENT_TYPE
 from microagents.viewer.server import viewing
 from tests.cli.commands import COMMAND, WAIT_S, microagents
 from tests.journal.test_earlier_versions import restored
@@ -316,6 +318,32 @@ def test_an_overview_of_a_step_that_no_run_has_takes_no_memory() -> None:
         db.execute("UPDATE decision SET key = key + (1 << 30) WHERE key = (SELECT max(key) FROM decision)")
     with reader_of(Path("runs"), "r") as reader, pytest.raises(InvalidUsage, match="there is no step"):
         reader.overview(0)
+
+
+def test_prometheus_reads_the_totals_of_runs_as_their_accounts_have_them() -> None:
+    microagents("run", *NOISY)
+    status, headers, body = get("/metrics")
+    assert (status, headers["content-type"]) == (200, CONTENT_TYPE)
+    families = {each.name: each for each in text_string_to_metric_families(body.decode())}
+    found = json.loads(microagents("show", "r", "--json").out)
+    (calls,) = families["microagents_calls"].samples
+    assert (calls.name, calls.labels, calls.value) == (
+        "microagents_calls_total",
+        {"microagents_run_id": "r"},
+        found["calls"],
+    )
+    flags = {each.labels["microagents_flag"]: each.value for each in families["microagents_flags"].samples}
+    assert flags == found["flagged"]
+    (cost,) = families["microagents_cost_usd"].samples
+    assert cost.value == found["cost_usd"]
+    assert [each.value for each in families["microagents_paused"].samples] == [0]
+
+
+def test_runs_that_ended_long_ago_have_no_metrics() -> None:
+    microagents("run", *NOISY)
+    for each in Path("runs").iterdir():
+        os.utime(each, (0, 0))
+    assert b"microagents_run_id" not in get("/metrics")[2]
 
 
 # -- the command -------------------------------------------------------------------------------------------------------
