@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -28,3 +29,20 @@ def test_the_examples_of_the_gallery_are_short_and_on_its_page() -> None:
     for file in (DOCS / "gallery").glob("*.py"):
         assert len(file.read_text(encoding="utf-8").splitlines()) <= 80, file.name
         assert f"](gallery/{file.name})" in page
+
+
+BLOCKS = [
+    pytest.param(page.name, block, id=f"{page.name}:{number}")
+    for page in sorted(DOCS.glob("*.md"))
+    for number, block in enumerate(
+        re.findall(r"^```python\n(.*?)^```", page.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE)
+    )
+]
+
+
+@pytest.mark.parametrize(("page", "block"), BLOCKS)
+def test_the_python_of_the_pages_runs_or_is_a_part_of_a_file(page: str, block: str) -> None:
+    code = compile(block, page, "exec")
+    # The page about models asks a real one; `tests/test_examples.py` runs the files on the page about tasks.
+    if block.startswith(("from ", "import ", "# tools.py")) and page not in ("models.md", "tasks.md"):
+        exec(code, {"__name__": "page"})

@@ -15,23 +15,9 @@ START = (site.SITE / "index.html").as_uri()
 WIDTHS = (360, 2560)
 
 
-@pytest.fixture(scope="module", autouse=True)
-def built() -> None:
-    site.build()
-
-
-def test_the_search_works_in_a_file_and_the_theme_follows_the_system(browser: Any) -> None:
-    page = browser.new_page(color_scheme="dark")
-    page.goto(START)
-    assert page.evaluate("getComputedStyle(document.body).backgroundColor") != "rgb(255, 255, 255)"
-    page.keyboard.press("Control+k")
-    page.wait_for_timeout(1_000)  # its index is read
-    page.keyboard.type("red flags", delay=50)
-    page.get_by_text("results").first.wait_for()
-
-
-def test_every_page_fits_its_window_and_asks_no_other_host(browser: Any) -> None:
-    page, asked, too_wide = browser.new_page(), list[str](), list[tuple[str, int]]()
+def test_the_site_is_whole_without_a_network_at_any_width_and_in_the_dark(browser: Any) -> None:
+    site.build()  # once: two processes of tests would build it into one folder
+    page, asked, too_wide = browser.new_page(color_scheme="dark"), list[str](), list[tuple[str, int]]()
     page.on("request", lambda request: asked.append(request.url))
     for each in sorted({*site.SITE.glob("*.html"), *site.SITE.glob("reference/*.html")}):
         page.goto(each.as_uri())
@@ -40,5 +26,11 @@ def test_every_page_fits_its_window_and_asks_no_other_host(browser: Any) -> None
             if page.evaluate("document.documentElement.scrollWidth") > width:
                 too_wide.append((each.name, width))
     assert too_wide == []
+    page.goto(START)
+    assert page.evaluate("getComputedStyle(document.body).backgroundColor") != "rgb(255, 255, 255)"
+    page.keyboard.press("Control+k")
+    page.wait_for_timeout(1_000)  # its index is read
+    page.keyboard.type("red flags", delay=50)
+    page.get_by_text("results").first.wait_for()
     assert len(asked) > len(WIDTHS)
     assert [url for url in asked if not url.startswith(("file:", "data:", "blob:"))] == []
