@@ -32,7 +32,8 @@ MAX_FOLDED_DEPTH = 64
 
 def run_facts(reader: Reader, of_input: int) -> dict[str, Any]:
     """Return what `show --json` has, and the bounds of the run. Of many inputs it has the result of one."""
-    result, experiment = recorded_result(reader), reader.experiment
+    experiment = reader.experiment
+    result = recorded_result(reader, digests=False)  # those of a run under way may take all its rows
     found, bounds = result.as_json(), result.settings
     if experiment.listed:
         experiment.check_there([of_input])

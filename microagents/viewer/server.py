@@ -149,7 +149,7 @@ class _Site:
                 {"run_id": run, "error": str(row)}
                 if isinstance(row, InvalidUsage)
                 else {name: value for name, value in row.as_json().items() if name in LISTED}
-                for run, row in reversed(list(runs_in(self._runs_dir)))
+                for run, row in reversed(list(runs_in(self._runs_dir, digests=False)))
             ]
             return sorted(found, key=lambda each: each.get("outcome") != "running")
 

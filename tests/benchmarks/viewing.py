@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import sqlite3
 import statistics
 import subprocess
@@ -24,6 +25,7 @@ COMMAND = str(Path(sys.executable).with_name("microagents"))
 MILLION = ("hanoi", "-o", "disks=20", "--model", "sim:gpt-4.1-mini", "--run-id", "million")
 MANY = ("drift", "-k", "1", "--model", "sim:perfect", "--inputs", "many.jsonl", "--run-id", "many")
 LIVE = ("hanoi", "-o", "disks=14", "--model", "sim:perfect", "--run-id")
+CLOCK = os.sysconf("SC_CLK_TCK")
 DRAWN = "Boolean(document.querySelector('canvas.lens')?.width > 300 && document.querySelector('.legend li'))"
 SHOWN = "Number(document.querySelector('canvas.lens')?.getAttribute('aria-valuemax') ?? -1) + 1"
 FRAMES = """async (act) => {
@@ -38,16 +40,20 @@ FRAMES = """async (act) => {
 
 
 @contextmanager
-def viewed(runs: Path, *words: str) -> Iterator[str]:
-    """The address of `microagents view`."""
-    with subprocess.Popen(
-        [COMMAND, "view", *words, "--no-open", "--runs-dir", str(runs)], stdout=subprocess.PIPE, text=True
-    ) as view:
+def viewed(runs: Path, *words: str) -> Iterator[tuple[str, int]]:
+    """The address and the process of `microagents view`."""
+    given = [COMMAND, "view", *words, "--no-open", "--runs-dir", str(runs)]
+    with subprocess.Popen(given, stdout=subprocess.PIPE, text=True) as view:
         assert view.stdout is not None
         try:
-            yield view.stdout.readline().strip()
+            yield view.stdout.readline().strip(), view.pid
         finally:
             view.terminate()
+
+
+def processor_s(process: int) -> float:
+    """Seconds on the processor of a process."""
+    return sum(map(int, Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[11:13])) / CLOCK
 
 
 def until(page: Any, condition: str) -> None:
@@ -64,11 +70,11 @@ def of_a_million(browser: Any, runs: Path) -> dict[str, float]:
     devtools.send("Network.enable")
     devtools.on("Network.loadingFinished", lambda one: sent.append(one["encodedDataLength"]))
     began = time.perf_counter()
-    with viewed(runs, "million") as url:
+    with viewed(runs, "million") as (url, view):
         started = time.perf_counter()
         page.goto(url, wait_until="commit")
         until(page, DRAWN)
-        drawn = time.perf_counter()
+        drawn, worked = time.perf_counter(), processor_s(view)
         page.wait_for_selector("#said:has-text('This run is')", state="attached")
         frames = page.evaluate(FRAMES, "zoom")
         devtools.send("HeapProfiler.collectGarbage")
@@ -78,9 +84,11 @@ def of_a_million(browser: Any, runs: Path) -> dict[str, float]:
     return {
         "view to a drawn strip, s": drawn - began,
         "of it until the address, s": started - began,
+        "processor time of view until then, s": worked,
         "sent, kB": sum(sent) / 1000,
         "JavaScript heap, MB": memory["JSHeapUsedSize"] / 1e6,
         "frames a second while zooming": 1000 / statistics.mean(frames),
+        "median frame while zooming, ms": statistics.median(frames),
         "longest frame while zooming, ms": max(frames),
     }
 
@@ -88,13 +96,16 @@ def of_a_million(browser: Any, runs: Path) -> dict[str, float]:
 def of_many(browser: Any, runs: Path) -> dict[str, float]:
     """The longest pause while 100,000 inputs are scrolled."""
     page = browser.new_page(viewport={"width": 1280, "height": 900})
-    with viewed(runs, "many") as url:
+    with viewed(runs, "many") as (url, _):
         page.goto(url)
         page.wait_for_selector(".grid canvas")
         page.wait_for_selector("#said:has-text('This run is')", state="attached")
         frames = page.evaluate(FRAMES, "scroll")
     page.close()
-    return {"longest frame while scrolling 100,000 inputs, ms": max(frames)}
+    return {
+        "median frame while scrolling 100,000 inputs, ms": statistics.median(frames),
+        "longest frame while scrolling 100,000 inputs, ms": max(frames),
+    }
 
 
 def of_a_live_run(browser: Any, runs: Path) -> dict[str, float]:
@@ -102,7 +113,7 @@ def of_a_live_run(browser: Any, runs: Path) -> dict[str, float]:
     name = f"live{time.time_ns()}"
     page, committed, lags = browser.new_page(), list[tuple[float, int]](), list[float]()
     with (
-        viewed(runs) as url,
+        viewed(runs) as (url, view),
         subprocess.Popen([COMMAND, "run", *LIVE, name, "--runs-dir", str(runs)], stdout=subprocess.DEVNULL) as run,
     ):
         while not (runs / f"{name}.sqlite").exists():
@@ -110,6 +121,7 @@ def of_a_live_run(browser: Any, runs: Path) -> dict[str, float]:
         time.sleep(1)
         page.goto(url.replace("/?", f"/run/{name}?"))
         until(page, DRAWN)
+        began, before = time.perf_counter(), processor_s(view)
         with closing(sqlite3.connect(f"file:{runs / name}.sqlite?mode=ro", uri=True)) as db:
             while run.poll() is None:
                 committed.append((time.perf_counter(), db.execute("SELECT count(*) FROM decision").fetchone()[0]))
@@ -117,16 +129,21 @@ def of_a_live_run(browser: Any, runs: Path) -> dict[str, float]:
                 waiting = [at for at, count in committed if count > shown]
                 lags.append(time.perf_counter() - waiting[0] if waiting else 0.0)
                 time.sleep(0.02)
+        share = (processor_s(view) - before) / (time.perf_counter() - began)
     page.close()
     steps = (committed[-1][1] - committed[0][1]) / (committed[-1][0] - committed[0][0])
-    return {"live: steps a second": steps, "live: longest from commit to page, s": max(lags)}
+    return {
+        "live: steps a second": steps,
+        "live: longest from commit to page, s": max(lags),
+        "live: processor time of view, share of a core": share,
+    }
 
 
 def of_a_run_that_is_watched(browser: Any, runs: Path, turns: int) -> dict[str, float]:
     """How much longer a run takes with a page open, by turns."""
     took: dict[bool, list[float]] = {True: [], False: []}
     page = browser.new_page()
-    with viewed(runs) as url:
+    with viewed(runs) as (url, _):
         for turn in range(2 * turns):
             name, is_watched = f"turn{time.time_ns()}", bool(turn % 2)
             with subprocess.Popen(

@@ -287,6 +287,26 @@ def test_work_of_each_kind_is_drawn_on_the_page_and_in_the_report(
             page.wait_for_selector("text=Samples in launch order")
 
 
+def test_the_list_is_narrowed_and_sorted_and_two_of_it_compared(visit: Callable[..., Any]) -> None:
+    for run, length, k in (("a", 5, "1"), ("b", 20, "1"), ("c", 30, "3")):
+        model = "sim:perfect@error=0.3"
+        installed("run", "drift", "-o", f"length={length}", "--model", model, "-k", k, "--run-id", run)
+    with served() as url:
+        page = visit(url)
+        page.get_by_role("button", name="Sort by done").click()
+        assert [each.inner_text() for each in page.locator("tbody a").all()] == ["a", "b", "c"]
+        page.get_by_label("Compare b").check()
+        page.get_by_label("Compare c").check()
+        page.get_by_role("button", name="Compare two").click()
+        page.wait_for_selector("text=First at")
+        assert "0/step/" in page.locator("main").inner_text()
+        page.go_back()
+        page.get_by_label("Filter the runs").fill("drift")
+        assert page.locator("tbody tr").count() == 3
+        page.get_by_label("Filter the runs").fill("hanoi")
+        assert page.locator("tbody tr").count() == 0
+
+
 def test_many_inputs_are_a_grid_whose_cells_open(visit: Callable[..., Any]) -> None:
     Path("many.jsonl").write_text("".join(f'{{"length": {1 + number % 3}}}\n' for number in range(60)))
     installed("run", "drift", "--inputs", "many.jsonl", "--model", "sim:perfect", "--run-id", "many")

@@ -6,10 +6,13 @@ import asyncio
 import json
 import os
 import re
+import signal
 import sqlite3
+import subprocess
 from contextlib import closing
 from pathlib import Path
 from typing import Any
+from urllib.request import urlopen
 
 import aiohttp
 import pytest
@@ -19,7 +22,7 @@ from microagents.errors import InvalidUsage
 from microagents.journal.reading import reader_of
 from microagents.telemetry.prometheus import CONTENT_TYPE
 from microagents.viewer.server import viewing
-from tests.cli.commands import microagents
+from tests.cli.commands import COMMAND, WAIT_S, microagents
 from tests.journal.test_earlier_versions import restored
 
 NOISY = ("drift", "-o", "length=12", "--model", "sim:perfect@error=0.4,flag=0.3", "-k", "2", "--run-id", "r")
@@ -178,6 +181,15 @@ def test_the_steps_that_the_oracle_calls_wrong_are_named() -> None:
     assert found["wrong"]
 
 
+def test_the_parts_of_a_runs_time_add_up_to_its_decisions() -> None:
+    microagents("run", *NOISY)
+    parts = get("/api/run/r/series")[2]
+    shown = microagents("show", "r", "--json").json
+    assert sum(decisions for _, decisions, _, _ in parts) == shown["steps"]
+    assert sum(samples for _, _, samples, _ in parts) == shown["votes"] + sum(shown["flagged"].values())
+    assert [end for end, *_ in parts] == sorted({end for end, *_ in parts})
+
+
 def test_work_that_is_no_chain_is_told_as_the_terminal_tells_it() -> None:
     microagents("run", "multiplication", "--model", "sim:perfect@error=0.2", "--run-id", "tree")
     found = get("/api/run/tree/work")[2]
@@ -332,3 +344,24 @@ def test_runs_that_ended_long_ago_have_no_metrics() -> None:
     for each in Path("runs").iterdir():
         os.utime(each, (0, 0))
     assert b"microagents_run_id" not in get("/metrics")[2]
+
+
+# -- the command -------------------------------------------------------------------------------------------------------
+
+
+def test_without_a_browser_the_printed_address_is_served_until_ctrl_c() -> None:
+    microagents("run", *NOISY)
+    environment = {**os.environ, "PATH": "/nowhere", "DISPLAY": "", "BROWSER": ""}
+    with subprocess.Popen([COMMAND, "view", "r"], stdout=subprocess.PIPE, text=True, env=environment) as view:
+        assert view.stdout is not None
+        address = view.stdout.readline().strip()
+        assert re.fullmatch(r"http://127\.0\.0\.1:\d+/run/r\?token=[\w-]{20,}", address)
+        with urlopen(address.replace("/run/r?", "/api/run/r/strip?"), timeout=WAIT_S) as strip:
+            assert strip.status == 200
+        view.send_signal(signal.SIGINT)
+        assert view.wait(WAIT_S) == 0
+
+
+def test_a_run_that_is_not_there_is_said_at_once() -> None:
+    ran = microagents("view", "r", "--no-open")
+    assert (ran.code, ran.err.count("\n"), "there is no run 'r'" in ran.err) == (2, 1, True)

@@ -7,7 +7,7 @@ import { Strip } from "./strip.js";
 import { drawWork } from "./work.js";
 
 // What is new is read every second; what takes the whole journal, at most a thirtieth of the time, so that no run is slowed.
-const LIVE_MS = 1000, REST = 9, LONG_REST = 30;
+const LIVE_MS = 1000, REST = 2, LONG_REST = 30;
 const page = document.getElementById("page"), banner = document.getElementById("banner"), nav = document.getElementById("nav");
 let leaving = new AbortController();
 

@@ -110,6 +110,14 @@ export function table(caption, heads, rows) {
       h("tbody", null, rows.map((row) => h("tr", null, row.map(of("td")))))));
 }
 
+// Canvases that are drawn again in another theme. Those of pages that were left are forgotten.
+const drawn = new Map();
+matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => drawn.forEach((draw) => draw()));
+export function redrawn(canvas, draw) {
+  for (const each of drawn.keys()) if (!each.isConnected) drawn.delete(each);
+  drawn.set(canvas, draw);
+}
+
 export const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim();
 export const say = (text) => { document.getElementById("said").textContent = text; };
 

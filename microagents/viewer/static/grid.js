@@ -1,5 +1,5 @@
 // Many inputs as a grid: a canvas as large as the window on it, so 100,000 draw as quickly as 100.
-import { colour, count, h, plural, share } from "./dom.js";
+import { colour, count, h, plural, redrawn, share } from "./dom.js";
 
 const CELL = 18;
 export const KINDS = [["waiting", "·", "line"], ["running", "▶", "accent"], ["completed", "●", "good"], ["undecided", "◇", "undecided"], ["failed", "✕", "wrong"]];
@@ -49,7 +49,7 @@ export function grid(codes, open) {
     keys[event.key]();
   });
   new ResizeObserver(draw).observe(box);
-  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", draw);
+  redrawn(canvas, draw);
   point(0);
   return [box, readout, h("ul", { class: "legend" }, KINDS.map(([name, shape], kind) => (totals[kind] ? h("li", null, h("button", { type: "button", class: name, onclick: () => next(kind) }, `${shape} ${name} ${count(totals[kind])}`), h("span", { class: "soft" }, ` ${share(totals[kind], codes.length)}`)) : null))),
     h("p", { class: "unseen" }, plural(codes.length, "input"))];

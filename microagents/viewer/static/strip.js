@@ -1,5 +1,5 @@
 // The strip: every decision of an input a column. One byte each (see journal/overview.py); sums by 16, 256, ... make any zoom quick.
-import { h, count, colour, fit, plural, share } from "./dom.js";
+import { h, count, colour, fit, plural, redrawn, share } from "./dom.js";
 
 const FAN = 16, BARS = 84, LANE = 17, RULER = 18;
 // Each lane has a shape besides its colour, and a row of its own.
@@ -26,7 +26,7 @@ export class Strip {
     this.listen();
     this.resize = new ResizeObserver(() => this.draw());
     this.resize.observe(host);
-    matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => this.draw());
+    redrawn(this.canvas, () => this.draw());
   }
 
   set(steps, wrong) {
