@@ -204,4 +204,5 @@ def _passed(trials: Sequence[Sequence[bool]], k: int) -> PassK:
         low, high = wilson_interval(sum(shares), len(shares))
     else:
         low, high = (end**k for end in wilson_interval(sum(trials[0]), len(trials[0])))
-    return PassK(k=k, chance=fmean(shares), low=low, high=high)
+    chance = fmean(shares)  # without bias, so it may lie outside: 1 of 5 gives 0 for k = 2, and at least .001
+    return PassK(k=k, chance=chance, low=min(low, chance), high=max(high, chance))
