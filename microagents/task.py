@@ -18,7 +18,7 @@ from typing_extensions import TypeVar
 from microagents.errors import InvalidDefinition, TaskFailed
 from microagents.replies.chat import A, Format, Prompt, Reading, Reply, Sampling
 from microagents.replies.mistakes import one_field_altered
-from microagents.replies.rollouts import Rollout, default_rollout_prompt
+from microagents.replies.rollouts import default_rollout_prompt
 from microagents.replies.trajectories import Trajectory
 from microagents.tools.toolbox import GivenTool, Toolbox
 from microagents.user_code import called, called_aside, mistyped
@@ -377,27 +377,12 @@ def flag_of(task: Task, reply: Reply, state: bytes, *, at: str = "") -> str | No
     by_state = flags_by_state(task)
     if by_state and not state:
         return None
-    if by_state and isinstance(reply, Rollout):
-        return _flag_of_steps(task, reply, state, at=at)
     judged = reply.answer if isinstance(reply, Trajectory) else reply
     own: object = called(task.flag, *([_state_decoder(kind).decode(state)] if by_state else ()), judged, at=at)
     # A flag is a key of the account and is shown on terminals, so it must be short and printable.
     if own is None or (isinstance(own, str) and own.isprintable() and 0 < len(own) <= MAX_FLAG_CHARS):
         return own
     raise mistyped(task.flag, own, "None or a short name", at)
-
-
-def _flag_of_steps(task: Task, block: Rollout, state: bytes, *, at: str) -> str | None:
-    """Ask for the flag of each step in a reply, each in the state that the one before leads to; return the first."""
-    assert isinstance(task, ChainTask)
-    now = _state_decoder(type(task)).decode(state)
-    for number, step in enumerate(block.steps):
-        if number and called(task.done, now, gives=bool, at=at):
-            break
-        if (flag := flag_of(task, step, msgspec.json.encode(now), at=at)) is not None:
-            return flag
-        now = called(task.advance, now, step, at=at)
-    return None
 
 
 def flags_by_state(task: Task) -> bool:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import types
-from collections.abc import Hashable
 from functools import lru_cache
 from typing import Annotated, Any, ClassVar
 
 from msgspec import Meta, structs
 
 from microagents.messages import make_on_demand
-from microagents.replies.chat import Prompt, Reply, vote_of
+from microagents.replies.chat import Prompt, Reply
 
 MAX_OUTPUT_TOKENS = 32_768
 """Greatest limit that is sent to the provider for a rollout; each of its steps has that of one step up to there."""
@@ -22,10 +21,6 @@ class Rollout(Reply, frozen=True, kw_only=True):
     horizon: ClassVar[int] = 0
     """Greatest number of steps."""
     steps: tuple[Any, ...]
-
-    def vote(self) -> Hashable:
-        """Return the votes of all steps."""
-        return tuple([vote_of(step) for step in self.steps])
 
 
 @lru_cache(maxsize=256)

@@ -93,8 +93,6 @@ class Chain:
         self.total: int | None = called(self.task.steps, gives=(int, NoneType))
         """Number of steps; None if it is unknown."""
         self.state_type, self.reply_type = chain_types(type(work.task))
-        self._step_reply: Any = self.reply_type
-        """Class of the replies to one step of the task."""
         self._most_steps: int | None = None
         """Number of steps at which the chain counts as endless; None where its own number is unknown."""
         self._first = 0
@@ -113,11 +111,6 @@ class Chain:
         """Whether a state is the last."""
         done: bool = called(self.task.done, state, gives=bool, at=number)
         return done
-
-    def prompt(self, state: Any, number: int) -> Prompt:
-        """Ask the question of a step."""
-        asked: Prompt = called(self.task.prompt, state, gives=Prompt, at=number)
-        return asked
 
     def next_state(self, state: Any, reply: Any, number: int) -> Any:
         """Return the state that a reply leads to."""
@@ -140,7 +133,7 @@ class Chain:
 
     def oracle(self, state: Any, number: int) -> Any:
         """Return the right reply to a step; None if code cannot know it."""
-        return called(self.task.oracle, state, gives=(self._step_reply, NoneType), at=number)
+        return called(self.task.oracle, state, gives=(self.reply_type, NoneType), at=number)
 
     def correct(self, state: Any, reply: Any, number: int) -> bool | None:
         """Whether a reply is right; None if code cannot know it."""
@@ -171,7 +164,7 @@ class Chain:
             raise TaskFailed(
                 f"{type(self.task).__name__}.done", f"{failure}; perhaps advance leads to the same state again"
             )
-        asked = self.prompt(state, number)
+        asked = called(self.task.prompt, state, gives=Prompt, at=number)
         rule = self._strategy.rule_of(self.task, number, self.total)
         question = self.work.question(
             asked, self.reply_type, rule=rule, max_draws=self.max_draws, sampling=self.sampling, state=state
@@ -290,19 +283,14 @@ class Chain:
         """Draw one reply with several steps, or its red flag. ``correct`` judges it for the account of errors, where code can.
 
         Only the ``first`` one of a question has the temperature of a first sample: others would repeat it.
-        """
-        sampling = self.long_sampling(horizon)
-        if not first:
-            sampling = structs.replace(sampling, first_temperature=sampling.temperature)
-        return await self.work.draw(at, asked, rollout_of(self.reply_type, horizon), sampling=sampling, correct=correct)
-
-    def long_sampling(self, horizon: int) -> Sampling:
-        """Return the sampling of replies with several steps.
 
         The length flag does not apply: what is long for one step is not for many. The provider's limit grows with the steps.
         """
         most = min(MAX_OUTPUT_TOKENS, horizon * self.task.sampling.max_output_tokens)
-        return structs.replace(self.sampling or self.task.sampling, max_output_tokens=most, flag_above_tokens=None)
+        sampling = structs.replace(self.sampling or self.task.sampling, max_output_tokens=most, flag_above_tokens=None)
+        if not first:
+            sampling = structs.replace(sampling, first_temperature=sampling.temperature)
+        return await self.work.draw(at, asked, rollout_of(self.reply_type, horizon), sampling=sampling, correct=correct)
 
     # What it has gone on from.
 

@@ -11,24 +11,15 @@ from microagents.elections.rules import FirstTo, FirstToAheadBy, Rule
 from microagents.errors import InvalidUsage
 from microagents.problems.problem import Problem, answer_type_of, direct_prompt
 from microagents.problems.tree import Solution
-from microagents.strategies.blocks import Blocks
-from microagents.strategies.chain import Chain
 from microagents.strategies.ladder import check_no_ladder
 from microagents.strategies.problem_conductor import concluded, is_problem
 from microagents.strategies.stepwise import Stepwise, StepwiseConductor
-from microagents.task import ChainTask, Task, verifies
+from microagents.task import ChainTask
 from microagents.work.durable import Work
 
 
 class MakerConductor(StepwiseConductor["Maker"]):
     """Walks a chain, or answers a problem."""
-
-    def chain(self, work: Work[ChainTask[Any, Any], Maker]) -> Chain:
-        """Return the chain of one input, with blocks for steps where one question asks for several."""
-        size = work.strategy.steps_per_call
-        if size > 1 and verifies(work.task):
-            raise InvalidUsage(f"{type(work.task).__name__} verifies single steps; run it without steps_per_call")
-        return Chain(work) if size == 1 else Blocks(work, size)
 
     async def conduct(self, work: Work[ChainTask[Any, Any], Maker]) -> object:
         """Walk the chain, or answer the problem by one election."""
@@ -40,10 +31,6 @@ async def _answer(work: Work[Any, Maker]) -> Solution:
     if strategy.known_inputs:
         raise InvalidUsage(
             f"{type(task).__name__} has no steps, so their inputs are not known; run it without --known-inputs"
-        )
-    if strategy.steps_per_call > 1:
-        raise InvalidUsage(
-            f"{type(task).__name__} has no steps, so one reply cannot give several; leave steps_per_call out"
         )
     check_no_ladder(task, strategy)
     prompt = direct_prompt(task)
@@ -65,15 +52,8 @@ class Maker(Stepwise):
     rule: Literal["ahead-by", "first-to"] = "ahead-by"
     """`ahead-by`: the first reply that leads every other by k votes wins. `first-to`: the first reply with k votes wins."""
 
-    steps_per_call: Annotated[int, Field(ge=1, le=1_000)] = 1
-    """Number of steps of a chain that one reply gives; the vote is over the whole reply. More cost fewer prompts and more votes."""
-
     @model_validator(mode="after")
     def _can_decide(self) -> Self:
-        if self.steps_per_call > 1 and self.rungs:
-            raise ValueError(
-                f"a ladder climbs single steps, so it cannot go with steps_per_call = {self.steps_per_call}"
-            )
         if self.k > self.max_draws:
             raise ValueError(f"k = {self.k} votes cannot come from max_draws = {self.max_draws} samples")
         return self
@@ -82,13 +62,3 @@ class Maker(Stepwise):
     def default_rule(self) -> Rule:
         """Rule of every step."""
         return FirstTo(self.k) if self.rule == "first-to" else FirstToAheadBy(self.k)
-
-    @property
-    def draws_rollouts(self) -> bool:
-        """Whether a reply has several steps, or a rung is a lookahead."""
-        return self.steps_per_call > 1 or super().draws_rollouts
-
-    def expected_calls(self, task: Task) -> float | None:
-        """Return the votes of every question."""
-        calls = super().expected_calls(task)
-        return None if calls is None else calls / self.steps_per_call

@@ -36,8 +36,6 @@ class RebuiltQuestion(Struct, frozen=True, kw_only=True):
     question: Question
     step: ChainStep | None
     """The step of a chain whose reply is asked for; None for any other question."""
-    chain: Chain | None = None
-    """Its chain."""
 
 
 def asked_at(reader: Reader, path: str, digest: bytes) -> tuple[RebuiltQuestion | None, str | None]:
@@ -77,12 +75,12 @@ def _rebuilt(reader: Reader, path: str) -> RebuiltQuestion:
         match place.split("/")[1:]:
             case ["step", number] if number.isdecimal():
                 step = steps.step(int(number), chain)
-                return RebuiltQuestion(task=task, question=step.question, step=step, chain=chain)
+                return RebuiltQuestion(task=task, question=step.question, step=step)
             case ["step", number, *rung] if number.isdecimal() and has_rungs:
                 question = replayed_question(reader, plan, place, lambda messenger: steps.climb(int(number), messenger))
                 # A rung asks for a reply to the step, what is below it for something else.
                 step = steps.step(int(number), chain)
-                return RebuiltQuestion(task=task, question=question, step=step if len(rung) == 1 else None, chain=chain)
+                return RebuiltQuestion(task=task, question=question, step=step if len(rung) == 1 else None)
             case ["rollout", *_, start, _] if start.isdecimal() and has_rungs:
                 question = replayed_question(
                     reader, plan, place, lambda messenger: steps.roll_out(int(start), place, messenger)
@@ -124,15 +122,15 @@ class _Steps:
 
     def _state_at(self, number: int, chain: Chain) -> Any:
         """Return the state in which a step was asked: the oracle's with known inputs, else that which the decisions before it lead to."""
-        state, decided = chain.start(), self._decided()
+        task, state, decided = chain.task, chain.task.start(), self._decided()
         for done in range(number):
             value = None if self._knows_inputs else next(decided, None)
             if value is None and not self._knows_inputs:
                 raise InvalidUsage(f"step {done} before it is not decided, so its state is unknown")
-            reply = chain.oracle(state, done) if value is None else msgspec.json.decode(value, type=chain.reply_type)
+            reply = task.oracle(state) if value is None else msgspec.json.decode(value, type=chain.reply_type)
             if done >= number - self._history:  # rollouts of a climb start there
                 chain.go_on(Past(number=done, state=state, reply=reply), reply)
-            state = chain.next_state(state, reply, done)
+            state = task.advance(state, reply)
         return state
 
     def _decided(self) -> Iterator[bytes | None]:
