@@ -46,7 +46,7 @@ from microagents.messages import Message, Request, Stream
 from microagents.models.model import Call, Model, ModelSpec, Most
 from microagents.problems.problem import Problem
 from microagents.replies.chat import Prompt, Reply, Sample, Sampling, Unvoted, Usage
-from microagents.replies.tool_calls import ToolCall
+from microagents.replies.tool_calls import LookUp, ToolCall
 from microagents.runs.driver.begin import resume, run, run_sync
 from microagents.runs.driver.forecast import Forecast
 from microagents.runs.result import Result
@@ -97,6 +97,7 @@ __all__ = [
     "InvalidDefinition",
     "InvalidUsage",
     "JournalMismatch",
+    "LookUp",
     "McpServer",
     "Message",
     "MicroagentsError",

@@ -28,6 +28,17 @@ H = TypeVar("H", bound=Callable[..., Any])
 V = TypeVar("V")
 
 
+class Tracing(Struct, frozen=True, kw_only=True):
+    """How a run is traced."""
+
+    traceparent: str
+    """The W3C trace context of its span."""
+    share: float
+    """Share of the easy elections that are traced; hard ones are in any case."""
+    with_content: bool
+    """Whether spans may contain prompts and replies."""
+
+
 class Context(Struct, frozen=True, kw_only=True):
     """Everything that a role is built from. It can be sent to any process."""
 
@@ -44,6 +55,8 @@ class Context(Struct, frozen=True, kw_only=True):
     """Models that the caller gave as objects, by their spec in the pools."""
     settings: Mapping[str, Any] = {}
     """Settings of the run that roles read, such as ``max_outage_s``."""
+    tracing: Tracing | None = None
+    """None unless the driver's process has a provider of OpenTelemetry."""
     options: Mapping[str, Any] = {}
     """Options of this role's deployment."""
 

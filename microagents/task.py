@@ -18,12 +18,12 @@ from typing_extensions import TypeVar
 from microagents.errors import InvalidDefinition, TaskFailed
 from microagents.replies.chat import A, Format, Prompt, Reading, Reply, Sampling
 from microagents.replies.mistakes import one_field_altered
-from microagents.replies.rollouts import default_rollout_prompt
+from microagents.replies.rollouts import Rollout, default_rollout_prompt
 from microagents.replies.trajectories import Trajectory
 from microagents.tools.toolbox import GivenTool, Toolbox
 from microagents.user_code import called, called_aside, mistyped
 
-S = TypeVar("S", bound=Struct)
+S = TypeVar("S")
 V = TypeVar("V", default=Any)
 """The result of a task as it is read from JSON: what `Result.value` is."""
 
@@ -285,7 +285,7 @@ class ChainTask(Task[V], Generic[S, A, V]):
         """
         raise NotImplementedError
 
-    def result(self, state: S) -> V | Struct:
+    def result(self, state: S) -> V | S:
         """Return the result of the work, as JSON-like values or a struct; by default the last state."""
         return state
 
@@ -377,12 +377,25 @@ def flag_of(task: Task, reply: Reply, state: bytes, *, at: str = "") -> str | No
     by_state = flags_by_state(task)
     if by_state and not state:
         return None
+    if isinstance(reply, Rollout):
+        return _flag_of_steps(task, reply, state, at=at) if state else None
     judged = reply.answer if isinstance(reply, Trajectory) else reply
     own: object = called(task.flag, *([_state_decoder(kind).decode(state)] if by_state else ()), judged, at=at)
     # A flag is a key of the account and is shown on terminals, so it must be short and printable.
     if own is None or (isinstance(own, str) and own.isprintable() and 0 < len(own) <= MAX_FLAG_CHARS):
         return own
     raise mistyped(task.flag, own, "None or a short name", at)
+
+
+def _flag_of_steps(task: Task, reply: Rollout, state: bytes, *, at: str) -> str | None:
+    """Ask for the red flag of each of several steps, in the state that the steps before it lead to."""
+    assert isinstance(task, ChainTask)
+    reached, encode = _state_decoder(type(task)).decode(state), msgspec.json.encode
+    for step in reply.steps:
+        if (flag := flag_of(task, step, encode(reached), at=at)) is not None:
+            return flag
+        reached = called(task.advance, reached, step, at=at)
+    return None
 
 
 def flags_by_state(task: Task) -> bool:

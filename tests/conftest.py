@@ -8,6 +8,7 @@ import shutil
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import structlog
@@ -61,6 +62,19 @@ def ray_here(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
         connect(Cluster())
     yield
     disconnect()
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    """A browser that is on the machine, driven by Playwright; without one its tests are skipped."""
+    driven = pytest.importorskip("playwright.sync_api", reason="no Playwright: pip install playwright")
+    found = shutil.which("chromium-headless-shell") or shutil.which("chromium")
+    if found is None:
+        pytest.skip("no browser: apt-get install chromium-headless-shell")
+    with driven.sync_playwright() as playwright:
+        started = playwright.chromium.launch(executable_path=found, args=["--no-sandbox"])
+        yield started
+        started.close()
 
 
 @pytest.fixture(params=WIRES, ids=lambda provider: provider.name)

@@ -39,12 +39,13 @@ EVERYWHERE = {
 SDK_PLACES: dict[str, str | tuple[str, ...]] = {
     "ray": "runtimes/ray/",
     "grpc": "runtimes/ray/",
-    "aiohttp": ("microagents/models/", "microagents/serving/"),
+    "aiohttp": ("microagents/models/", "microagents/serving/", "microagents/viewer/"),
     "httpx2": "microagents/models/",
     "matplotlib": "microagents/runs/studies/pictures.py",
     "pyarrow": "microagents/cli/commands/export.py",
     "mcp": ("microagents/tools/mcp_connections.py", "tasks/desk_server.py"),
     "jsonschema": "microagents/tools/toolbox.py",
+    "opentelemetry": "microagents/telemetry/",
 }
 PROVIDERS = "microagents/models/"
 """The folder whose files may each import an SDK of their own."""

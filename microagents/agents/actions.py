@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Hashable
+from functools import cached_property
 from typing import Any, Literal
 
 from msgspec import Struct
 
 from microagents.replies.chat import CheckedReply
-from microagents.replies.tool_calls import ToolCall, canonical, how_many
+from microagents.replies.tool_calls import ToolCall, canonical, how_many, observed
 
 END = "end"
 """The name of the tool that ends the work. Its arguments are the result."""
@@ -64,12 +65,24 @@ class Observation(Struct, frozen=True, kw_only=True):
     """What the tool returned, bounded, with control characters shown as such."""
 
 
-class PastAction(Struct, frozen=True, kw_only=True):
+class PastAction(Struct, frozen=True, kw_only=True, dict=True):
     """One action that was taken, and what came of its calls."""
 
     calls: tuple[ToolCall, ...]
     observations: tuple[Observation, ...]
     """In the order of the calls."""
+
+    @cached_property
+    def size(self) -> int:
+        """Characters that count towards a strategy's `memory`."""
+        return sum(len(seen.text) for seen in self.observations) + len(str(self.calls))
+
+    @cached_property
+    def shown(self) -> tuple[str, ...]:
+        """Each call and what it returned, as prompts show them."""
+        return tuple(
+            observed(call, seen.outcome, seen.text) for call, seen in zip(self.calls, self.observations, strict=True)
+        )
 
 
 class AgentState(Struct, frozen=True, kw_only=True):

@@ -14,7 +14,7 @@ from typing_extensions import TypeVar
 from microagents.agents.actions import END, Action, AgentState, Observation, PastAction
 from microagents.errors import InvalidDefinition
 from microagents.replies.chat import Prompt, Reply, Sampling
-from microagents.replies.tool_calls import observed, tool_lines
+from microagents.replies.tool_calls import tool_lines
 from microagents.task import ChainTask, types_named
 from microagents.tools.tool import RunInput
 from microagents.tools.toolbox import BAD_ARGUMENTS, Toolbox
@@ -178,8 +178,8 @@ class AgentTask(ChainTask[AgentState, Action, dict[str, Any]], Generic[R]):
 
 def _shown(state: AgentState) -> Iterator[str]:
     for number, turn in enumerate(state.turns, state.summarized + 1):
-        for call, seen in zip(turn.calls, turn.observations, strict=True):
-            yield f"\nAction {number}: {observed(call, seen.outcome, seen.text)}"
+        for shown in turn.shown:
+            yield f"\nAction {number}: {shown}"
 
 
 def _plain_schema(kind: type[Struct]) -> dict[str, Any]:

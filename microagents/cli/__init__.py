@@ -24,6 +24,7 @@ from microagents.cli.commands import (
     export,
     init,
     plan,
+    report,
     resume,
     rm,
     run,
@@ -32,6 +33,8 @@ from microagents.cli.commands import (
     simulate,
     step,
     study,
+    top,
+    view,
 )
 from microagents.cli.commands import list as list_
 from microagents.cli.reporting import EXIT_CODES, exit_on_error
@@ -84,10 +87,13 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "decide": decide.command,
     "ctl": ctl.command,
     "attach": attach.command,
+    "top": top.command,
     "step": step.command,
     "estimate": estimate.command,
     "compare": compare.command,
     "study": study.command,
+    "view": view.command,
+    "report": report.command,
     "calibrate": calibrate.command,
     "plan": plan.command,
     "simulate": simulate.command,

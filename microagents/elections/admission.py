@@ -6,8 +6,10 @@ from typing import Literal
 
 from microagents.messages import Request, Stream
 
-Admission = Literal["elections", "draws", "paused", "nothing"]
-"""Work that may be launched: elections and their draws; only draws of open elections; nothing until it changes; nothing any more."""
+Admission = Literal["elections", "draws", "paused", "halted", "nothing"]
+"""Work that may be launched: elections and their draws; only draws of open elections; nothing until it changes; nothing until then, and the
+calls in flight are cancelled; nothing any more."""
+PAUSES: tuple[Admission, ...] = ("paused", "halted")
 
 
 class FollowAdmission(Stream[Admission], frozen=True, kw_only=True):

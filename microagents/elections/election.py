@@ -302,6 +302,8 @@ class Draw(Request[Sample], frozen=True, kw_only=True):
     """Votes that the reply may cast; empty for any vote."""
     is_followed: bool = False
     """Whether its first reply is waited for, to guess on."""
+    traceparent: str = ""
+    """The W3C trace context of the run, where its election was sampled for a trace; else empty."""
 
 
 class Screen(Request[Ballot | Flagged], frozen=True, kw_only=True):

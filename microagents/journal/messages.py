@@ -99,6 +99,8 @@ class RecordCalls(Recorded, frozen=True, kw_only=True):
     """Number of calls that are sent again, by the kind of failure; ``straggler`` for those whose first attempt is still open."""
     refused: dict[str, dict[str, str | None]] = field(default_factory=dict)
     """Parameters that models refuse, by the spec of the model, each with the one that is sent instead."""
+    took_s: dict[str, list[float]] = field(default_factory=dict)
+    """Seconds that answered calls took, by the spec of the model, where telemetry is on."""
 
     def plus(self, later: RecordCalls) -> RecordCalls:
         """Return the sum of this report and a later one of the same replica."""
@@ -127,6 +129,10 @@ class RecordCalls(Recorded, frozen=True, kw_only=True):
                 for name in {**self.repeated, **later.repeated}
             },
             refused={**self.refused, **later.refused},
+            took_s={
+                spec: [*self.took_s.get(spec, ()), *later.took_s.get(spec, ())]
+                for spec in {**self.took_s, **later.took_s}
+            },
         )
 
 

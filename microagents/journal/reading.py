@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import shlex
+import sqlite3
 import zlib
 from collections import Counter
 from collections.abc import Generator, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -30,6 +31,7 @@ from microagents.journal.messages import (
     reason_and_traceback,
 )
 from microagents.journal.opening import connect_to_read, holds_nothing, unreadable
+from microagents.journal.overview import read_differences, read_inputs, read_overview, read_series
 from microagents.journal.queries import (
     Row,
     began_s,
@@ -166,24 +168,50 @@ class Reader:
             else:
                 yield from options_of(recipe.options, read_own_options(self._rows))
 
+    def overview(self, of_input: int, start: int = 0) -> bytes:
+        """For each step of an input from a number on a byte, as `microagents.journal.overview` has them."""
+        with self._reading():
+            return read_overview(self._rows, of_input, start)
+
+    def series(self, points: int) -> list[tuple[float, int, int, float]]:
+        """Return sums over equal parts of the time of the run, as `microagents.journal.overview` has them."""
+        with self._reading():
+            return read_series(self._rows, points)
+
+    def inputs_overview(self) -> bytes:
+        """Return a byte for each input, as `microagents.journal.overview` has them."""
+        with self._reading():
+            return read_inputs(self._rows, self.experiment.inputs)
+
+    def differences(self, other: Reader, of_input: int) -> Iterator[tuple[str, str | None, str | None]]:
+        """Yield where another run decided otherwise, and both values as JSON; None where one has no decision."""
+        with self._reading(), other._reading():
+            yield from read_differences(self._rows, other._rows, of_input)
+
+    def interrupt(self) -> None:
+        """End the query of another thread, if it has not ended."""
+        with suppress(sqlite3.ProgrammingError):  # it is closed
+            self._db.interrupt()
+
     def input_endings(self) -> Iterator[InputEnding]:
         """Yield the endings of inputs, in the order of their numbers."""
         with self._reading():
             yield from read_endings(self._rows, self.experiment.inputs)
 
-    def account(self, *, is_cut_off: bool = False) -> Account:
+    def account(self, *, is_cut_off: bool = False, digests: bool = True) -> Account:
         """Return the account as of the last commit, with the digests of decisions and ballots.
 
         Args:
             is_cut_off: whether the process of the run was killed. Its calls in flight are then lost.
+            digests: whether to add the digests of a run without an ending, for which all its decisions may have to be read.
         """
         with self._reading():
             ending = self.ending()
             if ending is None:
-                books = self._books(of_decisions=True)
+                books = self._books(of_decisions=digests)
                 if is_cut_off:
                     books.lose_all()
-                return with_digests(self._rows, books)
+                return with_digests(self._rows, books) if digests else books.account()
             account = self._books(of_decisions=False).account()
         return structs.replace(account, decisions_sha256=ending.decisions_sha256, ballots_sha256=ending.ballots_sha256)
 
@@ -234,6 +262,11 @@ class Reader:
         """Return the elections without a verdict at a path. After a guess there may be several, each with another question."""
         with self._reading():
             return [each for each in read_open_elections(self._rows) if each.id.path == path]
+
+    def open_elections(self, question_digest: bytes) -> list[OpenElection]:
+        """Return the elections without a verdict of one question."""
+        with self._reading():
+            return [each for each in read_open_elections(self._rows) if each.id.question_digest == question_digest]
 
     def texts_at(self, path: str) -> list[KeptText]:
         """Return the texts of replies at a path, as far as they are kept, in launch order."""

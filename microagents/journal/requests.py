@@ -41,8 +41,11 @@ class Decide(Struct, frozen=True, kw_only=True, tag="decide", forbid_unknown_fie
     """The reply, as JSON."""
 
 
-class PauseRun(Struct, frozen=True, kw_only=True, tag="pause", forbid_unknown_fields=True):
+class PauseRun(Struct, frozen=True, kw_only=True, tag="pause", forbid_unknown_fields=True, omit_defaults=True):
     """Send no call until the run is told to resume, in this sitting and in later ones."""
+
+    now: bool = False
+    """Whether the calls in flight are cancelled; else they end."""
 
 
 class ResumeRun(Struct, frozen=True, kw_only=True, tag="resume", forbid_unknown_fields=True):
@@ -151,6 +154,11 @@ def taken_requests(rows: Rows) -> list[TakenRequest]:
         TakenRequest(kind=kind, who=who, why=why, asked_at=asked, at=at, payload=payload, refused=refused)
         for _, kind, who, why, asked, payload, refused, at in found
     ]
+
+
+def said_by(request: LiveRequest | TakenRequest | None) -> str | None:
+    """By whom something was asked for, and why; None without a request."""
+    return None if request is None else f"by {request.who}{request.why and f' ({request.why})'}"
 
 
 def pause_among(taken: Iterable[TakenRequest]) -> TakenRequest | None:

@@ -52,6 +52,8 @@ class Call(Struct, frozen=True, kw_only=True):
     """Whether its first reply is waited for, to guess on."""
     samples: int = 1
     """Number of samples that its request asks for, this one included."""
+    traceparent: str = ""
+    """The W3C trace context of the run, where its election was sampled for a trace; else empty."""
 
 
 class Most(Struct, frozen=True, kw_only=True):

@@ -16,6 +16,7 @@ from msgspec import Meta, Raw, Struct
 from microagents.elections.red_flags import CYCLE, EMPTY_QUESTION, OUT_OF_RANGE, SELF_DEPENDENCY
 from microagents.errors import InvalidDefinition
 from microagents.replies.chat import CheckedReply, Prompt, Reply
+from microagents.replies.tool_calls import alone
 
 D = TypeVar("D")
 BACKGROUND = """The field `background` holds what the questions here are about, such as passages, choices or a form. Take it as matter to \
@@ -276,9 +277,9 @@ def asked_in(prompt: Prompt) -> Asked:
 
 
 def data_in(prompt: Prompt, decoder: msgspec.json.Decoder[D], subject: str) -> D:
-    """Read the data of a question about a subject from the text of its prompt."""
+    """Read the data of a question about a subject from the text of its prompt, in front of what a model looked up."""
     try:
-        return decoder.decode(prompt.user)
+        return decoder.decode(alone(prompt).user)
     except msgspec.MsgspecError as error:
         raise InvalidDefinition(f"{prompt.user!r:.80} is no question about {subject}: {error}") from None
 

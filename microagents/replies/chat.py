@@ -115,6 +115,8 @@ class Sample(Struct, frozen=True, kw_only=True):
     """Spec of the fallback that gave it; empty for the model that was asked."""
     shares: dict[str, float] = {}
     """Probability of each option, of a model that weighs the options of a reply; the text is then the likeliest one as JSON."""
+    took_s: float = 0.0
+    """Seconds from the sending of its call to its reply, in a run that is traced; else 0."""
 
 
 class _ReplyClass(StructMeta):

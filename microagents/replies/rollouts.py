@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import types
+from collections.abc import Hashable
 from functools import lru_cache
 from typing import Annotated, Any, ClassVar
 
 from msgspec import Meta, structs
 
 from microagents.messages import make_on_demand
-from microagents.replies.chat import Prompt, Reply
+from microagents.replies.chat import Prompt, Reply, vote_of
 
 MAX_OUTPUT_TOKENS = 32_768
 """Greatest limit that is sent to the provider for a rollout; each of its steps has that of one step up to there."""
@@ -21,6 +22,10 @@ class Rollout(Reply, frozen=True, kw_only=True):
     horizon: ClassVar[int] = 0
     """Greatest number of steps."""
     steps: tuple[Any, ...]
+
+    def vote(self) -> Hashable:
+        """Return the votes of the steps."""
+        return tuple(vote_of(step) for step in self.steps)
 
 
 @lru_cache(maxsize=256)

@@ -63,10 +63,18 @@ def tool_lines(tools: Iterable[dict[str, Any]]) -> str:
     return "\n".join(json.dumps(each, ensure_ascii=False, sort_keys=True) for each in tools)
 
 
+SEEN = "\n\nYou looked up:\n"
+
+
 def with_observations(asked: Prompt, seen: Iterable[str]) -> Prompt:
     """Put what calls returned behind a question."""
     text = "".join(seen)
-    return structs.replace(asked, user=f"{asked.user}\n\nYou looked up:\n{text}") if text else asked
+    return structs.replace(asked, user=f"{asked.user}{SEEN}{text}") if text else asked
+
+
+def alone(asked: Prompt) -> Prompt:
+    """Return a question without what calls returned."""
+    return structs.replace(asked, user=asked.user.partition(SEEN)[0])
 
 
 def observed(call: ToolCall, outcome: str, text: str) -> str:

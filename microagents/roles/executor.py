@@ -7,11 +7,11 @@ from contextlib import aclosing
 from typing import Any, ClassVar
 
 import msgspec
-from msgspec import Struct
+from msgspec import Struct, field
 
 from microagents.actors import Context, Messenger
 from microagents.aio import Notifier, TaskScope
-from microagents.elections.admission import FollowAdmission
+from microagents.elections.admission import PAUSES, FollowAdmission
 from microagents.elections.election import Ballot, ElectionId, SampleId
 from microagents.errors import NotSent
 from microagents.journal.messages import RecallOpen, RecordDraws, RecordSample
@@ -31,6 +31,14 @@ MAX_KEPT = 20_000
 KEPT = b"kept outcome\0\0\0\0"
 """In place of the digest of a question, where the outcome of a call is kept."""
 LOST = Called(outcome="unknown", text="the process that made the call died before it heard of the outcome")
+
+
+class LookedUpBefore(Called, frozen=True, kw_only=True):
+    """What the journal keeps of a call that a model made before its reply."""
+
+    tool: str = ""
+    """Empty in journals that kept only the outcome."""
+    arguments: dict[str, Any] = field(default_factory=dict)
 
 
 class Intention(Struct, frozen=True, kw_only=True):
@@ -84,7 +92,7 @@ class Executor(DurableRole):
         for each in await self.ask(RecallOpen()):
             if each.id.question_digest == KEPT and isinstance(each.ballots[0], Ballot):
                 kept = self._kept[each.id.path] = asyncio.get_running_loop().create_future()
-                kept.set_result(msgspec.json.decode(each.ballots[0].value, type=Called))
+                kept.set_result(msgspec.json.decode(each.ballots[0].value, type=LookedUpBefore))
         self._scope.start(self._follow_admission())
 
     async def stop(self) -> None:
@@ -128,11 +136,9 @@ class Executor(DurableRole):
         """
         called = await self._call(work, request, TRIES)
         place = SampleId(election=ElectionId(path=path, question_digest=KEPT), seq=0)
-        self.tell(
-            RecordDraws(
-                records=(RecordSample(id=place, ballot=Ballot(seq=0, value=msgspec.json.encode(called), cost_usd=0.0)),)
-            )
-        )
+        kept = LookedUpBefore(outcome=called.outcome, text=called.text, tool=request.tool, arguments=request.arguments)
+        ballot = Ballot(seq=0, value=msgspec.json.encode(kept), cost_usd=0.0)
+        self.tell(RecordDraws(records=(RecordSample(id=place, ballot=ballot),)))
         await work.flush()
         return called
 
@@ -209,7 +215,7 @@ class Executor(DurableRole):
         async with aclosing(self.stream(FollowAdmission())) as changes:
             async for admission in changes:
                 self._is_ending = admission == "nothing"
-                if admission == "paused":
+                if admission in PAUSES:
                     self._may_begin.clear()
                 else:
                     self._may_begin.set()

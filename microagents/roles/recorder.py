@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import aclosing
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from msgspec import structs
 
@@ -34,6 +34,7 @@ from microagents.journal.messages import (
     RecallFailedInputs,
     RecallOpen,
     RecordBatch,
+    RecordCalls,
     RecordDraws,
     RecordLimit,
     RecordOutage,
@@ -43,13 +44,17 @@ from microagents.journal.messages import (
     RunOutcome,
     reason_with,
 )
-from microagents.journal.requests import EndRun, LiveRequest, PauseRun, ResumeRun, SetRun, TakenRequest
+from microagents.journal.requests import EndRun, LiveRequest, PauseRun, ResumeRun, SetRun, said_by
 from microagents.journal.writer import AnyStore, Inline, JournalConfig, NullStore, Writer
 from microagents.messages import Request
 from microagents.roles.decision_callback import DecisionCallback, OnDecision
 from microagents.roles.first_replies import FirstReplies
 from microagents.roles.live_requests import LiveRequests
 from microagents.roles.run_admission import MAX_DRAIN_S, RunAdmission
+from microagents.telemetry.tracing import TraceElection
+
+if TYPE_CHECKING:
+    from microagents.telemetry.exporting import Telemetry
 
 SPARE_SHARE = 0.1
 """Share of what the limits leave that is allotted to calls that do not wait yet."""
@@ -88,6 +93,7 @@ class Recorder(Role):
         self._commits: Commits
         self._admission: RunAdmission
         self._requests: LiveRequests
+        self._telemetry: Telemetry | None = context.options.get("telemetry")
         on_decision: OnDecision | None = context.options.get("on_decision")
         self._callback = None if on_decision is None else DecisionCallback(on_decision, context.run_id)
         self._first_replies: FirstReplies | None = FirstReplies(len(context.tasks), context.tasks[0])
@@ -125,11 +131,13 @@ class Recorder(Role):
             if isinstance(self._writer, Writer):
                 await self._writer.opened()
             self._commits.begin(account := await self._writer.do(self._take_up))
-            self._admission.pause(_by(await self._writer.do(lambda store: store.pause())))
+            self._admission.pause(said_by(await self._writer.do(lambda store: store.pause())))
             await self._requests.start()
         except BaseException:  # this recorder is not stopped, and the next one must find the journal unlocked
             await self._writer.close(forget=True)
             raise
+        if self._telemetry is not None:
+            self._telemetry.watch(self._account)
         if account.valid:
             self._first_replies = None
         self._scope.start(self._commit())
@@ -150,6 +158,9 @@ class Recorder(Role):
             if self._commits.received:
                 self._commits.add([CallsOver()])
             await self._commits.flush()
+            if self._telemetry is not None:
+                ended = self._account()
+                self._telemetry.watch(lambda: ended)
         finally:  # also if the flush takes too long: the lease must be given back
             try:
                 await self._scope.close()
@@ -187,6 +198,9 @@ class Recorder(Role):
     def batch(self, request: RecordBatch) -> None:
         """Record what a process has sent together."""
         self._commits.add([*request.calls, *self._kept(request.draws), *request.decisions, *request.progress])
+        if self._telemetry is not None:
+            for each in request.calls:
+                self._telemetry.add_durations(each.took_s)
         if self._first_replies is not None:
             self._first_replies.add_valid(request.valid)
             self._check_first_replies(self._first_replies, request.draws)
@@ -194,6 +208,13 @@ class Recorder(Role):
     def entry(self, request: Entry) -> None:
         """Record calls, a decision, the progress or the ending of an input, and so on."""
         self._commits.add((request,))
+        if self._telemetry is not None and isinstance(request, RecordCalls):
+            self._telemetry.add_durations(request.took_s)
+
+    def trace_election(self, request: TraceElection) -> None:
+        """Make the spans of an election that is over."""
+        if self._telemetry is not None:
+            self._telemetry.add_election(request)
 
     async def allot_calls(self, request: AllotCalls) -> int | None:
         """Record that a solver may send calls; returns how many, or None without a journal, where it needs no leave.
@@ -227,6 +248,8 @@ class Recorder(Role):
             isinstance(self._reason, TaskFailed | Aborted) and request.outcome != "failed"
         ):  # the last decisions led to it
             raise self._reason
+        if self._telemetry is not None:
+            self._telemetry.end(request.outcome, self._account())
         reason = reason_with(request.reason, request.traceback)
         await self._writer.do(lambda store: store.end(request.outcome, reason, request.result))
 
@@ -267,18 +290,18 @@ class Recorder(Role):
     def _take_control(self, request: LiveRequest) -> None:
         """Do what another process asks for."""
         match request.ask:
-            case PauseRun():
-                self._admission.pause(_by(request))
+            case PauseRun(now=now):
+                self._admission.pause(said_by(request), is_halted=now)
             case ResumeRun():
                 self._admission.pause(None)
             case EndRun(after="nothing"):
                 self._admission.end()
-                self._reason = Stopped(f"ended {_by(request)}; all decisions so far are kept; resume it to go on")
+                self._reason = Stopped(f"ended {said_by(request)}; all decisions so far are kept; resume it to go on")
                 self._must_stop.notify()
             case EndRun(after="calls"):
-                self._stop(f"ended {_by(request)}", "resume it to go on")
+                self._stop(f"ended {said_by(request)}", "resume it to go on")
             case EndRun():
-                self._scope.start(self._stop_after_elections(f"ended {_by(request)}"))
+                self._scope.start(self._stop_after_elections(f"ended {said_by(request)}"))
             case SetRun() as ask:
                 self._changed |= ask.changed
                 self._max_time_s = self._changed.get("max_time_s", self._max_time_s)
@@ -328,10 +351,12 @@ class Recorder(Role):
             account = self._commits.account
             if self._commits.failure is None:
                 account = await self._writer.do(lambda store: store.account_with_digests())
-        admission = self._admission
-        return structs.replace(
-            account, outage=admission.outage, paused=admission.paused, silent_s=self._silent_s(account)
-        )
+        return structs.replace(self._account(account), silent_s=self._silent_s(account))
+
+    def _account(self, account: Account | None = None) -> Account:
+        """Return an account, by default that of the last commit, with the outage and the pause that hold now."""
+        account = account or self._commits.account
+        return structs.replace(account, outage=self._admission.outage, paused=self._admission.paused)
 
     def _silent_s(self, account: Account) -> float:
         """Seconds since the calls in flight were last seen to change."""
@@ -380,11 +405,6 @@ class Recorder(Role):
         async with aclosing(self._requests.follow_decisions()) as decisions:
             async for each in decisions:
                 yield each
-
-
-def _by(request: LiveRequest | TakenRequest | None) -> str | None:
-    """By whom something was asked for, and why; None without a request."""
-    return None if request is None else f"by {request.who}{request.why and f' ({request.why})'}"
 
 
 def _allotted(request: AllotCalls, books: Books, settings: Mapping[str, Any]) -> int:

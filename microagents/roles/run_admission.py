@@ -35,6 +35,8 @@ class RunAdmission:
         """Why a provider does not deliver; None while all do."""
         self.paused: str | None = None
         """By whom and why the run is paused; None if it is not."""
+        self._is_halted = False
+        """Whether the calls in flight are cancelled for the pause."""
         self._is_draining = False
         """Whether no more elections are admitted."""
 
@@ -42,7 +44,7 @@ class RunAdmission:
         """Admit what the commits allow now."""
         admission: Admission = "draws" if self._commits.is_behind or self._is_draining else "elections"
         if self.is_ending or self.paused is not None:
-            admission = "nothing" if self.is_ending else "paused"
+            admission = "nothing" if self.is_ending else "halted" if self._is_halted else "paused"
         if admission != self._admission:
             self._admission = admission
             self._changed.notify()
@@ -52,9 +54,9 @@ class RunAdmission:
         self.outage = error
         self._commits.changed.notify()
 
-    def pause(self, by: str | None) -> None:
-        """Pause the run; with None let it go on."""
-        self.paused = by
+    def pause(self, by: str | None, *, is_halted: bool = False) -> None:
+        """Pause the run; with None let it go on. A halted one also cancels its calls in flight."""
+        self.paused, self._is_halted = by, is_halted
         self._update()
 
     async def drain_elections(self) -> None:

@@ -5,12 +5,13 @@ from __future__ import annotations
 from hashlib import blake2b
 
 from microagents.actors import Role
-from microagents.elections.election import Draw, ElectionId, Question, SampleId, Screen
+from microagents.elections.election import Draw, ElectionId, Flagged, Question, SampleId, Screen
 from microagents.replies.chat import Prompt
 from microagents.replies.tool_calls import ToolCall, observed
 from microagents.roles.executor import LOOKED_UP, Execute
 from microagents.roles.verification import Screened, wanted_in
 from microagents.task import flags_by_state
+from microagents.telemetry.tracing import ElectionTrace
 from microagents.tools.effect_keys import effect_key
 from microagents.tools.observations import MAX_OBSERVATION_CHARS
 
@@ -26,13 +27,23 @@ class Sampler:
         election_id: the election.
         question: its question.
         is_followed: whether the first ballot is waited for.
+        trace: notes its calls; None where the run is not traced.
     """
 
-    def __init__(self, voter: Role, election_id: ElectionId, question: Question, *, is_followed: bool) -> None:
+    def __init__(
+        self,
+        voter: Role,
+        election_id: ElectionId,
+        question: Question,
+        *,
+        is_followed: bool,
+        trace: ElectionTrace | None = None,
+    ) -> None:
         self._voter = voter
         self._id = election_id
         self._question = question
         self._is_followed = is_followed
+        self._trace = trace
         self.is_over = False
         """Whether no more ballots are counted. Set by the election: a callback of it would be a cycle of references."""
         self._task = voter.context.tasks[election_id.input]
@@ -53,12 +64,15 @@ class Sampler:
         """
         question, sample_id = self._question, SampleId(election=self._id, seq=seq)
         model, substitute = _models_of(sample_id, question.models)
+        temperature = question.sampling.temperature_of(seq + earlier)  # asked again at 0, a model repeats itself
+        trace = self._trace
+        began_s, traceparent = (0.0, "") if trace is None else (trace.clock(), trace.traceparent)
         sample = await self._voter.ask(
             Draw(
                 id=sample_id,
                 prompt=prompt,
                 reply=question.reply,
-                temperature=question.sampling.temperature_of(seq + earlier),  # asked again at 0, a model repeats itself
+                temperature=temperature,
                 max_output_tokens=question.sampling.max_output_tokens,
                 needs_length=bool(question.sampling.flag_above_tokens),
                 model=model,
@@ -67,11 +81,14 @@ class Sampler:
                 first_prompt=first if earlier else None,
                 choices=question.choices,
                 is_followed=self._is_followed,
+                traceparent=traceparent,
             )
         )
         if self.is_over:
             return None
         if self._task.looks_up and (wanted := wanted_in(seq, sample, question, self._task)) is not None:
+            if trace is not None:
+                trace.calls.append((seq, model, temperature, prompt, sample, None, began_s, trace.clock()))
             return sample, wanted
         ballot = await self._voter.ask(
             Screen(
@@ -84,6 +101,9 @@ class Sampler:
                 state=self._state,
             )
         )
+        if trace is not None:
+            flag = ballot.flag if isinstance(ballot, Flagged) else None
+            trace.calls.append((seq, model, temperature, prompt, sample, flag, began_s, trace.clock()))
         return sample, ballot
 
     async def look_up(self, call: ToolCall) -> str:

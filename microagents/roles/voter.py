@@ -11,7 +11,7 @@ from msgspec import structs
 
 from microagents.actors import Context, Messenger, Role
 from microagents.aio import CLOSE_S, Notifier, TaskScope, begin, wait_to_end
-from microagents.elections.admission import Admission, FollowAdmission
+from microagents.elections.admission import PAUSES, Admission, FollowAdmission
 from microagents.elections.count import Count
 from microagents.elections.election import (
     Ballot,
@@ -38,6 +38,7 @@ from microagents.roles.meanings import Meanings
 from microagents.roles.sampler import Sampler
 from microagents.roles.verification import Verification, Wanted
 from microagents.task import flag_of, verifies
+from microagents.telemetry.tracing import TraceElection, Tracer
 from microagents.user_code import described, role_failed
 
 MAX_ABANDONED = 1024
@@ -48,7 +49,7 @@ class Voter(Role):
     """Holds elections. A second request for an open election joins it."""
 
     asks = (Draw, Screen, RecordDraws, RecallOpen, FollowAdmission, FollowDecisions)
-    may_ask = (MeanTheSame, Execute)
+    may_ask = (MeanTheSame, Execute, TraceElection)
 
     def __init__(self, context: Context, messenger: Messenger) -> None:
         super().__init__(context, messenger)
@@ -66,6 +67,9 @@ class Voter(Role):
         """Elections whose count was closed in this iteration of the loop."""
         self._is_flush_due = False
         """Whether `_flush` is due."""
+        self.tracer = (
+            None if context.tracing is None else Tracer(context.tracing, [rung.name for rung in context.strategy.rungs])
+        )
         self.keeps_all_texts = context.settings.get("keep_texts") == "all"
         self.draws_are_eager = False
         """Whether draws begin in the iteration of the loop in which they are launched, since solver and red-flagger are in this process."""
@@ -225,8 +229,10 @@ class RunningElection:
         self._question = question
         self._hedge = hedge or 0
         """Number of draws in flight beyond those needed."""
-        self._sampler = Sampler(voter, election_id, question, is_followed=hedge is not None)
         self._count = Count(question)
+        tracer = voter.tracer
+        self._trace = None if tracer is None else tracer.begin(election_id, self._count.tally.votes_needed)
+        self._sampler = Sampler(voter, election_id, question, is_followed=hedge is not None, trace=self._trace)
         self._launched = 0
         """Number of draws launched so far, paid ballots included."""
         self._is_launching = False
@@ -293,7 +299,7 @@ class RunningElection:
         while not self.count_is_closed and self._launched < wanted:
             seq = self._launched
             paid = self._paid.pop(seq, None) if self._paid else None
-            if paid is None and self._voter.admission in ("paused", "nothing"):
+            if paid is None and self._voter.admission in (*PAUSES, "nothing"):
                 break
             self._launched += 1
             if paid is not None:
@@ -341,8 +347,7 @@ class RunningElection:
             log().warning("the decision of a person is ignored", path=self.id.path, why=problem)
             return
         self._person = value
-        self._record_texts()
-        self.close_count(None)
+        self._conclude()
 
     def _mistake_in(self, value: bytes) -> str | None:
         """Why a value is no valid reply; None if it is one."""
@@ -432,8 +437,7 @@ class RunningElection:
         try:
             self._count_arrived()
             if not self._count.tally.votes_needed or len(self._count.ballots) == self._question.max_draws:
-                self._record_texts()
-                self.close_count(None)
+                self._conclude()
         except PASSING:
             raise
         except BaseException as error:  # noqa: BLE001 - as in `_draw`
@@ -466,6 +470,15 @@ class RunningElection:
         self._count_on()
         if not self.count_is_closed:
             self.launch()
+
+    def _conclude(self) -> None:
+        """Close the count with a verdict."""
+        self._record_texts()
+        self.close_count(None)
+        count = self._count
+        is_decided = self._person is None and count.tally.outcome is not None
+        if self._trace is not None and self._trace.is_wanted(len(count.ballots), decided=is_decided):
+            self._voter.tell(self._trace.message(self.verdict()))
 
     def _record_texts(self) -> None:
         """Record the texts of replies that lost; all of them where a person may decide, or has decided."""

@@ -127,6 +127,8 @@ cost. [default: no limit]"""
     fallback: Annotated[tuple[str, ...], Flag("SPEC")] = ()
     """Model that is asked while another one is out, or while its provider refuses the account. Repeatable: the first that delivers is \
 asked."""
+    otel_sample: Annotated[float, Field(ge=0, le=1), Flag("SHARE")] = 0.01
+    """Share of the easy elections that are traced, where the program has configured OpenTelemetry; hard ones are in any case."""
     prices: Annotated[dict[str, OwnPrice], Flag("FILE", is_file=True)] = {}
     """Your own prices: a TOML file with a table `["provider:model"]` for each model, of `input` and `output` in US dollars per million \
 tokens. They go before those that are known. [default: no file]"""
@@ -221,6 +223,7 @@ class SettingKeywords(TypedDict, total=False):
     max_time_s: float | None
     max_outage_s: float
     fallback: Sequence[str]
+    otel_sample: float
     prices: PricesGiven
 
 

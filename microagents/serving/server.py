@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import hmac
-import logging
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
-from ipaddress import ip_address
 from itertools import count
 
 from aiohttp import web
@@ -21,21 +19,15 @@ from microagents.logs import log
 from microagents.models.model import Call, Model, open_model
 from microagents.models.sample_keys import HEADER
 from microagents.replies.chat import Sample
-from microagents.serving.connections import Connections
 from microagents.serving.faults import Fault, FaultInjector
+from microagents.serving.listening import Listener, host_of, is_loopback
 from microagents.serving.questions import Calls, OneTask
 from microagents.serving.wires import WIRES, CompletionRequest, Wire
 from microagents.task import Task
 
 MAX_REQUEST_BYTES = 64 * 2**20
-MAX_WAITING = 8192
-"""Connections that wait to be accepted."""
 BODY_S = 60.0
 """Seconds that the body of a request may take."""
-IDLE_S = 300.0
-"""Seconds that a connection may stay open between two requests."""
-SHUTDOWN_S = 1.0
-"""Seconds that open requests may take to end after the server was stopped."""
 GARBAGE = b'{"choices": [{"message": {"content": "x ='
 
 
@@ -78,7 +70,7 @@ async def serving(endpoint: Endpoint) -> AsyncIterator[Serving]:
     Raises:
         InvalidUsage: the model or the task is refused, the port is taken, or others could use it without a token.
     """
-    if endpoint.token is None and not _is_loopback(endpoint.host):
+    if endpoint.token is None and not is_loopback(endpoint.host):
         raise InvalidUsage(
             f"host {endpoint.host!r} lets other machines use the model: name the environment variable of a token with --token-env"
         )
@@ -89,40 +81,12 @@ async def serving(endpoint: Endpoint) -> AsyncIterator[Serving]:
     application.router.add_get("/v1/models", handler.models)
     for wire in WIRES:
         application.router.add_post(wire.path, handler.answering(wire))
-    of_server = logging.Logger("microagents.serving")  # noqa: LOG001 - it belongs to no tree of loggers
-    of_server.addHandler(_KindsOfFailures())
-    runner = web.AppRunner(
-        application,
-        access_log=None,
-        logger=of_server,
-        handler_cancellation=True,
-        shutdown_timeout=SHUTDOWN_S,
-        keepalive_timeout=IDLE_S,
-    )
     async with AsyncExitStack() as stack:
         stack.push_async_callback(model.close)
-        stack.push_async_callback(runner.cleanup)
-        await runner.setup()
-        assert runner.server is not None
-        handler.connections = Connections(runner.server)
-        stack.callback(handler.connections.close)
-        loop = asyncio.get_running_loop()
-        try:
-            listening = await loop.create_server(handler.connections, endpoint.host, endpoint.port, backlog=MAX_WAITING)
-        except (OSError, OverflowError) as error:
-            raise InvalidUsage(f"nothing can be served on {endpoint.host} port {endpoint.port}: {error}") from None
-        stack.callback(listening.close)
-        host = f"[{endpoint.host}]" if ":" in endpoint.host else endpoint.host
-        handler.served.url = f"http://{host}:{listening.sockets[0].getsockname()[1]}"
+        handler.served.url = await stack.enter_async_context(
+            handler.listener.listening(application, endpoint.host, endpoint.port)
+        )
         yield handler.served
-
-
-class _KindsOfFailures(logging.Handler):
-    """Logs of a failed request its kind alone: the server's own log would print malformed headers with their tokens."""
-
-    def emit(self, record: logging.LogRecord) -> None:
-        kind = record.exc_info[0] if record.exc_info else None
-        log().warning("a request failed", kind=record.levelname if kind is None else kind.__name__)
 
 
 class _Handler:
@@ -134,7 +98,7 @@ class _Handler:
         self._calls = Calls(endpoint.task)
         self._faults = FaultInjector(endpoint.faults, endpoint.seed)
         self._numbers = count()
-        self.connections: Connections | None = None
+        self.listener = Listener()
         self.served = Serving("")
 
     @web.middleware
@@ -148,10 +112,9 @@ class _Handler:
             sent = request.headers.get("x-api-key") or request.headers.get("authorization", "").removeprefix("Bearer ")
             if not hmac.compare_digest(sent.encode("utf-8", "surrogateescape"), token.encode()):
                 return self._error(wire, 401, "the token is missing or wrong")
-        elif not _is_loopback(_host_of(request)):
+        elif not is_loopback(host_of(request)):
             return self._error(wire, 403, "without a token only this machine is served, under its own name")
-        if self.connections is not None:
-            self.connections.admit(request)
+        self.listener.admit(request)
         if request.method == "POST" and request.content_type != "application/json":
             return self._error(wire, 400, "the content type must be application/json")
         if (
@@ -283,18 +246,3 @@ class _Handler:
 
 def _json(body: object, status: int = 200, headers: dict[str, str] | None = None) -> web.Response:
     return web.Response(body=json.encode(body), status=status, content_type="application/json", headers=headers)
-
-
-def _host_of(request: web.Request) -> str:
-    """Return the host that a request names, without its port; empty for one that names none."""
-    try:
-        return request.url.host or ""
-    except ValueError:  # such as a port that is no number
-        return ""
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        return ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"

@@ -67,6 +67,8 @@ class Acting:
         self._work: Work[Any, Act] = chain.work
         self._task = cast("AgentTask[Any]", chain.task)
         self._strategy: Act = chain.work.strategy
+        # With a margin of 1 the first ballot for a read is its decision.
+        self._reads_ahead = self._strategy.read_ahead and self._strategy.k_read > 1
         self._early = TaskScope()
         """Reads that began before the vote on their action has ended."""
 
@@ -118,7 +120,7 @@ class Acting:
 
     async def _compressed(self, state: AgentState, done: int) -> AgentState:
         """Take the older half of the actions into the summary where the prompt grows too long."""
-        sizes = [sum(len(seen.text) for seen in turn.observations) + len(str(turn.calls)) for turn in state.turns]
+        sizes = [turn.size for turn in state.turns]
         if sum(sizes) <= self._strategy.memory:
             return state
         older = max(1, len(sizes) // 2)
@@ -131,13 +133,15 @@ class Acting:
 
     async def _follow(self, step: ChainStep, reads: _Reads) -> Verdict:
         """Hold the election; reads of the reply that leads by arrival begin at once."""
+        if not self._reads_ahead:
+            return await self._chain.hold(step)
         opened = OpenStep(step, self._chain.reply_type)
         async with aclosing(self._chain.follow(step)) as items:
             async for item in items:
                 if isinstance(item, Verdict):
                     return item
                 guess = opened.guess if opened.arrive(item) else None
-                if self._strategy.read_ahead and isinstance(guess, Action) and self._task.only_reads(guess):
+                if isinstance(guess, Action) and self._task.only_reads(guess):
                     self._read_early(step, guess, reads)
         raise no_verdict(step.election)
 
@@ -161,12 +165,13 @@ class Acting:
         """Make calls that change nothing, side by side; what they return is recorded in their order."""
         places = [f"step/{step.number}/call/{number}/outcome" for number in range(len(action.calls))]
         known = [await self._work.recorded(place) for place in places]
-        if any(each is None for each in known):
+        if len(action.calls) > 1 and any(each is None for each in known):
             self._read_early(step, action, reads)
         observations = []
         for place, call, recorded in zip(places, action.calls, known, strict=True):
             if recorded is None:
-                made = await reads[call.key_text()]
+                early = reads.get(call.key_text())
+                made = await (self._execute(step, "read", call) if early is None else early)
                 seen = Observation(outcome="error" if made.outcome == "unknown" else made.outcome, text=made.text)
                 self._work.tell_answer(place, seen)
             else:

@@ -107,6 +107,11 @@ class Chain:
         """Return the initial state."""
         return called(self.task.start, gives=self._state)
 
+    def asked(self, state: Any, number: int) -> Prompt:
+        """Return the prompt of a step."""
+        asked: Prompt = called(self.task.prompt, state, gives=Prompt, at=number)
+        return asked
+
     def is_done(self, state: Any, number: int) -> bool:
         """Whether a state is the last."""
         done: bool = called(self.task.done, state, gives=bool, at=number)
@@ -164,7 +169,7 @@ class Chain:
             raise TaskFailed(
                 f"{type(self.task).__name__}.done", f"{failure}; perhaps advance leads to the same state again"
             )
-        asked = called(self.task.prompt, state, gives=Prompt, at=number)
+        asked = self.asked(state, number)
         rule = self._strategy.rule_of(self.task, number, self.total)
         question = self.work.question(
             asked, self.reply_type, rule=rule, max_draws=self.max_draws, sampling=self.sampling, state=state

@@ -11,15 +11,22 @@ from microagents.elections.rules import FirstTo, FirstToAheadBy, Rule
 from microagents.errors import InvalidUsage
 from microagents.problems.problem import Problem, answer_type_of, direct_prompt
 from microagents.problems.tree import Solution
+from microagents.strategies.chain import Chain
+from microagents.strategies.grouping import GroupedChain
 from microagents.strategies.ladder import check_no_ladder
 from microagents.strategies.problem_conductor import concluded, is_problem
 from microagents.strategies.stepwise import Stepwise, StepwiseConductor
-from microagents.task import ChainTask
+from microagents.task import ChainTask, Task
 from microagents.work.durable import Work
 
 
 class MakerConductor(StepwiseConductor["Maker"]):
     """Walks a chain, or answers a problem."""
+
+    def chain(self, work: Work[ChainTask[Any, Any], Maker]) -> Chain:
+        """Return the chain of one input, in groups where a question asks for several steps."""
+        steps = work.strategy.steps
+        return super().chain(work) if steps == 1 else GroupedChain(work, steps)
 
     async def conduct(self, work: Work[ChainTask[Any, Any], Maker]) -> object:
         """Walk the chain, or answer the problem by one election."""
@@ -49,6 +56,8 @@ class Maker(Stepwise):
 
     k: Annotated[int, Field(ge=1)] = 3
     """Number of votes that decide: a lead over every other reply, or a total with the rule first-to."""
+    steps: Annotated[int, Field(ge=1, le=1_000)] = 1
+    """Steps of a chain that one question asks for (the paper's m): all of them are one vote."""
     rule: Literal["ahead-by", "first-to"] = "ahead-by"
     """`ahead-by`: the first reply that leads every other by k votes wins. `first-to`: the first reply with k votes wins."""
 
@@ -56,7 +65,19 @@ class Maker(Stepwise):
     def _can_decide(self) -> Self:
         if self.k > self.max_draws:
             raise ValueError(f"k = {self.k} votes cannot come from max_draws = {self.max_draws} samples")
+        if self.steps > 1 and self.rungs:
+            raise ValueError("a ladder climbs single steps; give steps or a ladder")
         return self
+
+    @property
+    def draws_rollouts(self) -> bool:
+        """Whether its questions ask for several steps."""
+        return self.steps > 1 or super().draws_rollouts
+
+    def expected_calls(self, task: Task) -> float | None:
+        """Expected number of calls, fewer where a question asks for several steps."""
+        calls = super().expected_calls(task)
+        return None if calls is None else calls / self.steps
 
     @cached_property
     def default_rule(self) -> Rule:

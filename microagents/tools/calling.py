@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-import _thread
 import asyncio
 import inspect
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal
 
 from msgspec import Struct
 
-from microagents.aio import is_cancelled, loop_has_threads, retrieve_exception
+from microagents.aio import is_cancelled, loop_has_threads
 from microagents.tools.mcp_connections import KEY_NAME, RUN_NAME, McpConnections
 from microagents.tools.observations import bounded, observation_of
+from microagents.tools.threads import in_thread
 from microagents.tools.tool import BadArguments, EffectKey, RunInput
 from microagents.tools.toolbox import Toolbox
 from microagents.user_code import described
-
-T = TypeVar("T")
 
 
 class Called(Struct, frozen=True, kw_only=True):
@@ -116,50 +114,15 @@ async def _within(timeout_s: float, function: Callable[..., Any], *given: object
     Raises:
         TimeoutError: it takes longer. An async one is cancelled; a plain one goes on in its thread, and is not waited for.
     """
-    if inspect.iscoroutinefunction(function):
-        call: asyncio.Future[Any] = asyncio.ensure_future(function(*given, **named))
-    elif loop_has_threads():
-        call = in_thread(partial(function, *given, **named))
-    else:
-        return function(*given, **named)
+    if not inspect.iscoroutinefunction(function):
+        if not loop_has_threads():
+            return function(*given, **named)
+        async with asyncio.timeout(timeout_s):
+            return await in_thread(partial(function, *given, **named))
+    # In a task of its own, since it may ignore that it is cancelled.
+    call = asyncio.ensure_future(function(*given, **named))
     done, _ = await asyncio.wait([call], timeout=timeout_s)
     if not done:
         call.cancel()
         raise TimeoutError
     return call.result()
-
-
-def in_thread(function: Callable[[], T]) -> asyncio.Future[T]:
-    """Call a function in a thread of its own, which keeps no process alive: a call that hangs must not hang the end of the program."""
-    loop = asyncio.get_running_loop()
-    future: asyncio.Future[T] = loop.create_future()
-    future.add_done_callback(retrieve_exception)
-
-    def resolve(result: T | None, error: BaseException | None) -> None:
-        if future.done():
-            return
-        if error is None:
-            future.set_result(result)  # type: ignore[arg-type]
-        else:
-            future.set_exception(error)
-
-    def run() -> None:
-        try:
-            ended: tuple[T | None, BaseException | None] = function(), None
-        except BaseException as error:  # noqa: BLE001 - it reaches the waiter
-            # A future takes no StopIteration, and one of a thread's own ends nothing here.
-            ended = (
-                None,
-                error
-                if isinstance(error, Exception) and not isinstance(error, StopIteration)
-                else RuntimeError(repr(error)),
-            )
-        try:
-            loop.call_soon_threadsafe(resolve, *ended)
-        except RuntimeError:  # the loop is closed, so nobody waits
-            return
-
-    _thread.start_new_thread(
-        run, ()
-    )  # `Thread.start` waits until the thread runs, up to a switch interval of the interpreter: 5 ms
-    return future

@@ -172,7 +172,7 @@ def _votes_text(account: Account, unit: str) -> str:
     elections = (
         "" if account.decided == account.steps else f" ({account.votes:,} in {counted(account.decided, 'election')})"
     )
-    return f"{account.votes_per_step:.3f} votes a {unit}{elections}"
+    return f"{account.votes_per_step:.3f} votes {'an' if unit[0] in 'aeiou' else 'a'} {unit}{elections}"
 
 
 def summary(result: RunFacts[Any], *, with_text: bool = True) -> str:

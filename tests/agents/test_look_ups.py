@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import sys
 from collections import Counter
@@ -11,12 +12,12 @@ from random import Random
 from typing import Any, ClassVar
 
 import pytest
-from msgspec import Struct, structs
+from msgspec import Struct
 from pydantic import Field
 
-from microagents import ChainTask, InvalidDefinition, InvalidUsage, Prompt, Reply, Result, run, run_sync
+from microagents import ChainTask, InvalidDefinition, InvalidUsage, Prompt, Reply, Result, compare, run, run_sync
 from microagents.errors import MicroagentsError
-from microagents.replies.tool_calls import LookUp, ToolCall
+from microagents.replies.tool_calls import SEEN, LookUp, ToolCall, alone
 from microagents.roles.verification import TOO_MANY_ROUNDS
 from microagents.runtimes.testing.virtual import run_virtual
 from microagents.task import Task
@@ -25,6 +26,7 @@ from microagents.tasks.multiplication import Multiplication
 from microagents.tasks.relay import Relay
 from microagents.tools.mcp_servers import McpServer
 from microagents.tools.tool import tool
+from tests.cli.commands import microagents
 
 PERFECT, ERRING = "sim:perfect", "sim:perfect@error=0.2,flag=0.05,alternatives=3,latency=1.0"
 MADE = Path("made.jsonl")
@@ -87,9 +89,6 @@ class Sum(ChainTask[At, Price]):
 def curious(kind: type[Task]) -> Callable[..., Task]:
     """A task of this kind whose simulated model looks something up before its first reply to every question."""
 
-    def alone(prompt: Prompt) -> Prompt:
-        return structs.replace(prompt, user=prompt.user.partition(SEEN)[0])
-
     def expert(self: Any, prompt: Prompt, reply: type[Reply]) -> Reply:
         if SEEN not in prompt.user:
             return LookUp(look_up=[ToolCall("price_of", {"item": len(prompt.user) % 2})])
@@ -108,7 +107,6 @@ def curious(kind: type[Task]) -> Callable[..., Task]:
     return type(f"Curious{kind.__name__}", (kind,), {"__module__": __name__, "tools": (price_of,), **methods})
 
 
-SEEN = "\n\nYou looked up:\n"
 CuriousRelay, CuriousMultiplication, CuriousConsistency = curious(Relay), curious(Multiplication), curious(Consistency)
 
 
@@ -163,6 +161,12 @@ def test_a_resumed_run_neither_makes_a_recorded_call_again_nor_pays_for_its_samp
     resumed = run_sync(Sum(), models=PERFECT, strategy="maker", run_id="cut", max_calls=1000)
     assert Counter(made()) == {"1": 1, "2": 1, "3": 1}
     assert (digests(resumed), resumed.calls) == (digests(whole), whole.calls)
+    (shown,) = [line for line in microagents("show", "cut").out.splitlines() if line.startswith("looked up")]
+    assert shown == "looked up before replies: 3 of price_of (microagents export cut --look-ups)"
+    rows = [json.loads(line) for line in microagents("export", "cut", "--look-ups").out.splitlines()]
+    assert sorted((row["arguments"]["item"], row["text"]) for row in rows) == [
+        (item, f'{{"price":{7 * item}}}') for item in (1, 2, 3)
+    ]
 
 
 class Insatiable(Sum):
@@ -212,6 +216,8 @@ class Clock(Sum):
 def test_tools_of_a_server_answer_as_functions_do() -> None:
     result = run_sync(Clock(items=2), models=PERFECT, strategy="maker", run_id="r")
     assert result.value == {"item": 3, "total": 2}
+    (row,) = asyncio.run(compare(Clock(items=2), repeat=1, models=PERFECT, strategies=["maker"])).rows
+    assert row.completed == 1
 
 
 class Effects(Sum):

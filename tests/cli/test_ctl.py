@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from microagents.journal.requests import EndRun, PauseRun, leave_request, request_of
+from tests.benchmarks.control import VERBS, kill
 from tests.cli.commands import Ran, Sitting, installed, microagents
 
 RUN = ("run", "hanoi", "-o", "disks=16", "--model", "sim:perfect@latency=0.02", "--run-id", "a")
@@ -112,6 +113,25 @@ def test_limits_of_a_live_run_are_changed_for_it_and_for_later_sittings() -> Non
 
 
 @pytest.mark.usefixtures("journal")
+@pytest.mark.parametrize(
+    "model", ["sim:perfect@latency=30,sigma=0", "sim:perfect@latency=30,sigma=0,votes_per_request=4"]
+)
+def test_a_pause_now_cancels_the_calls_in_flight_which_are_sent_again_after_it(model: str) -> None:
+    with Sitting(*RUN[:-4], "--model", model, "--run-id", "a", "--max-time", "60"):
+        wait_until(lambda: microagents("ctl", "a", "status").code == 0 and status()["in_flight"] > 0)
+        in_flight = status()["in_flight"]
+        done(microagents("ctl", "a", "pause", "--now"), "run a is paused")
+        wait_until(lambda: status()["in_flight"] == 0, within_s=3.0)
+        assert stands_still()
+        assert status()["unanswered"] == in_flight
+        done(microagents("ctl", "a", "resume"), "run a goes on")
+        wait_until(lambda: status()["in_flight"] > 0)
+        assert "paused" in microagents("ctl", "a", "pause").out
+        listed = microagents("top")
+        assert (listed.code, listed.out.split()[:2]) == (0, ["a", "paused"])
+
+
+@pytest.mark.usefixtures("journal")
 @pytest.mark.parametrize("verb", [("drain",), ("stop", "--now")])
 def test_a_run_is_ended_from_outside_and_can_go_on(verb: tuple[str, ...]) -> None:
     with begun(*RUN) as sitting:
@@ -141,7 +161,7 @@ def test_what_was_asked_of_a_sitting_that_has_ended_ends_no_later_one(journal: P
     ("words", "said"),
     [
         (("pase",), "no verb called 'pase'; did you mean 'pause'?"),
-        (("pause", "--now"), "--now goes with stop"),
+        (("resume", "--now"), "--now goes with pause and stop, not with resume"),
         (("pause", "max-calls=3"), "pause takes no values, unlike 'max-calls=3'"),
         (("set",), "give NAME=VALUE"),
         (("set", "max-calls"), "'max-calls' is no NAME=VALUE"),
@@ -181,3 +201,8 @@ def test_a_detached_run_that_cannot_begin_says_why() -> None:
     assert (ran.code, "disks must be an integer" in ran.err, ran.out) == (2, True, "")
     ran = installed("run", "hanoi", "--no-journal", "--detach")
     assert (ran.code, "--detach needs a journal" in ran.err) == (2, True)
+
+
+@pytest.mark.slow
+def test_kills_around_every_verb_lose_no_request_and_repeat_none() -> None:
+    assert set(kill(len(VERBS) + 2, seed=1)) <= set(VERBS)

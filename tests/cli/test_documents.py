@@ -345,7 +345,7 @@ async def test_another_process_that_closes_the_journal_takes_nothing_from_the_wr
             enough.set()
         return True
 
-    await followed(look, enough)
+    await followed(look, enough, latency=0.05)
     assert walls[:3] == [True, True, True]
 
 

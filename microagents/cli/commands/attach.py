@@ -8,7 +8,6 @@ from contextlib import nullcontext, redirect_stdout
 from pathlib import Path
 
 import typer
-from msgspec import structs
 
 from microagents.cli.options import RUNS, AsJson, RunName, RunsDir
 from microagents.cli.reporting import EXIT_CODES
@@ -40,8 +39,7 @@ def _watch(run: str, runs_dir: Path) -> Result:
     status = status_of(runs_dir, run)
     with live_display(run, unit=status.result.unit, price=prices_of(status.result.models)) as display:
         while status.result.outcome == "running":
-            paused = None if status.pause is None else f"by {status.pause.who}"
-            display.show(structs.replace(status.result.account, paused=paused))
+            display.show(status.result.account)
             time.sleep(LOOK_EVERY_S)
             status = status_of(runs_dir, run)
     return status.result

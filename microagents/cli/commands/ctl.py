@@ -10,7 +10,7 @@ from microagents.cli.options import RUNS, AsJson, RunName, RunsDir
 from microagents.cli.reporting import EXIT_CODES, json_text
 from microagents.errors import InvalidUsage
 from microagents.registry import unknown
-from microagents.runs.inspection.control import STOP_NOW, VERBS, RunStatus, ask_run, request_text, setting_of, status_of
+from microagents.runs.inspection.control import NOW, VERBS, RunStatus, ask_run, request_text, setting_of, status_of
 from microagents.words.prices import prices_of
 from microagents.words.summary import printable, progress_line
 
@@ -36,7 +36,7 @@ def command(
     *,
     reason: Annotated[str, typer.Option("--reason", metavar="TEXT", help="Why, for the journal.")] = "",
     now: Annotated[
-        bool, typer.Option("--now", help="With stop: cancel the calls in flight, which may still be billed.")
+        bool, typer.Option("--now", help="With pause and stop: cancel the calls in flight, which may still be billed.")
     ] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Check the request, and change nothing.")] = False,
     runs_dir: RunsDir = RUNS,
@@ -44,7 +44,8 @@ def command(
 ) -> None:
     """Control a run that another process does, from any process of the same user that can open its journal.
 
-    `pause` sends no further call, and lets those in flight end; it also holds for a later `microagents resume`, until `ctl RUN resume`.
+    `pause` sends no further call, and lets those in flight end, or cancels them with `--now`; it also holds for a later sitting, until
+    `ctl RUN resume`.
     `drain` decides the open elections and ends the run; `stop` ends it after the calls in flight. `set` changes limits for this sitting and
     later ones. `status` tells how the run stands, and what was asked of it.
 
@@ -57,12 +58,12 @@ def command(
             raise InvalidUsage(f"{verb} takes no values, unlike {values[0]!r:.100}")
     elif verb != "set":
         raise InvalidUsage(unknown("verb called", verb, [*VERBS, "set", "status"]))
-    if now and verb != "stop":
-        raise InvalidUsage("--now goes with stop: a paused run keeps the calls in flight, which are paid for")
+    if now and verb not in NOW:
+        raise InvalidUsage(f"--now goes with {' and '.join(NOW)}, not with {verb}")
     if verb == "status":
         _show(status_of(runs_dir, run), as_json=as_json)
         return
-    ask = setting_of([_pair(each) for each in values]) if verb == "set" else STOP_NOW if now else VERBS[verb]
+    ask = setting_of([_pair(each) for each in values]) if verb == "set" else (NOW if now else VERBS)[verb]
     asked = ask_run(runs_dir, run, ask, why=" ".join(reason.split()), dry_run=dry_run)
     if dry_run:
         typer.echo(printable(f"run {run} would take this request; nothing was changed"), err=as_json)

@@ -18,8 +18,15 @@ from msgspec import Struct
 from microagents.cli.options import RUNS, RunName, RunsDir
 from microagents.cli.reporting import json_text
 from microagents.errors import InvalidUsage
-from microagents.journal.reading import reader_of
-from microagents.runs.inspection.export import ActionRow, DecisionRow, action_rows, decision_rows
+from microagents.journal.reading import Reader, reader_of
+from microagents.runs.inspection.export import (
+    ActionRow,
+    DecisionRow,
+    LookUpRow,
+    action_rows,
+    decision_rows,
+    look_up_rows,
+)
 
 Format = Literal["jsonl", "csv", "parquet"]
 ROWS_PER_GROUP = 10_000
@@ -44,6 +51,9 @@ def command(
             "--actions", help="Of an agent, write its calls instead: votes, effect, key, outcome and observation."
         ),
     ] = False,
+    look_ups: Annotated[
+        bool, typer.Option("--look-ups", help="Write the calls of tools that models made before a reply instead.")
+    ] = False,
     runs_dir: RunsDir = RUNS,
 ) -> None:
     """Write the decisions of a run as rows of jsonl, csv or parquet.
@@ -61,13 +71,20 @@ def command(
         if output is None:
             raise InvalidUsage("parquet is not written to stdout; name a file with --output")
     with reader_of(runs_dir, run) as reader:
-        kind: type[ActionRow | DecisionRow] = ActionRow if actions else DecisionRow
-        rows = action_rows(reader) if actions else decision_rows(reader)
+        kind, rows = _rows(reader, actions=actions, look_ups=look_ups)
         with nullcontext(typer.get_binary_stream("stdout")) if output is None else _new_file(output) as stream:
             if form == "parquet":
                 _write_parquet(rows, kind, stream)
             else:
                 _write(rows, kind, form, stream)
+
+
+def _rows(reader: Reader, *, actions: bool, look_ups: bool) -> tuple[type[Struct], Iterator[Struct]]:
+    if actions and look_ups:
+        raise InvalidUsage("--actions and --look-ups write other rows; give one of them")
+    if look_ups:
+        return LookUpRow, look_up_rows(reader)
+    return (ActionRow, action_rows(reader)) if actions else (DecisionRow, decision_rows(reader))
 
 
 def _form_of(output: Path | None) -> Format:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import typer
 
@@ -35,16 +35,24 @@ def command(runs_dir: RunsDir = RUNS, as_json: AsJson = False) -> None:
         return
     if not rows:
         typer.echo(f"there is no run in {str(runs_dir)!r}")
-    cells = [[name, str(row)] if isinstance(row, InvalidUsage) else [name, *_cells(row)] for name, row in rows]
-    for line in _lines(
-        [[printable(" ".join(cell.split())) for cell in row] for row in cells], columns_of_stdout(sys.maxsize)
-    ):
+    for line in lines_of(rows, columns_of_stdout(sys.maxsize)):
         typer.echo(line)
+
+
+def lines_of(rows: Iterable[tuple[str, Result | InvalidUsage]], columns: int) -> Iterator[str]:
+    """Yield the lines of a list of runs.
+
+    Args:
+        rows: names of the runs, each with its result, or why it cannot be read.
+        columns: width of the terminal.
+    """
+    cells = [[name, str(row)] if isinstance(row, InvalidUsage) else [name, *_cells(row)] for name, row in rows]
+    return _lines([[printable(" ".join(cell.split())) for cell in row] for row in cells], columns)
 
 
 def _cells(result: Result) -> Iterator[str]:
     account, models = result.account, result.models
-    yield result.outcome
+    yield "paused" if account.paused is not None else result.outcome
     yield "" if result.created_at is None else local_time(result.created_at)
     yield f"{result.task}: {progress_text(result)}"
     yield models[0].partition("@")[0] + (f" +{len({*models}) - 1}" if len({*models}) > 1 else "")

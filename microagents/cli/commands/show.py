@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections import Counter
 from collections.abc import Sequence
 from contextlib import nullcontext, redirect_stdout
 from pathlib import Path
@@ -23,6 +24,7 @@ from microagents.problems.tree import ProblemNode, fold
 from microagents.runs.inspection.climbs import Climb, climbs_of
 from microagents.runs.inspection.control import request_text
 from microagents.runs.inspection.decision import inspect_decision
+from microagents.runs.inspection.export import look_up_rows
 from microagents.runs.inspection.runs import recorded_result, solution_of
 from microagents.runs.result import Result
 from microagents.words.prices import are_simulated, prices_of
@@ -86,6 +88,7 @@ def command(
             )
         result = recorded_result(reader)
         changes, requests = reader.changes(), reader.requests()
+        looked_up = Counter(row.tool for row in look_up_rows(reader))
         problems = reader.verify() if verify else []
     if as_json:
         verified = {"verified": not problems} if verify else {}
@@ -95,6 +98,9 @@ def command(
         typer.echo(json_text(result.as_json() | solution | climbed | verified))
     else:
         typer.echo(summary(result, with_text=False))
+        if looked_up:
+            calls = ", ".join(f"{number:,} of {tool}" for tool, number in sorted(looked_up.items()))
+            typer.echo(printable(f"looked up before replies: {calls} (microagents export {run} --look-ups)"))
         _print_interventions(changes, requests)
         if verify and not problems:
             typer.echo("verified: every row was read, and the account and the digests match the rows")

@@ -63,6 +63,7 @@ class CallAccounts:
         self._unsettled_tokens = 0
         self._repeated: dict[str, int] = {}
         self._refused: dict[str, dict[str, str | None]] = {}
+        self._took_s: dict[str, list[float]] = {}
 
     def send(self) -> None:
         """Count a call that is being sent."""
@@ -138,6 +139,10 @@ class CallAccounts:
         self._report_soon()
         self._refused[spec] = dict(refused)
 
+    def time(self, spec: str, took_s: float) -> None:
+        """Note the time that an answered call took, for telemetry."""
+        self._took_s.setdefault(spec, []).append(took_s)
+
     def report_unpriced(self) -> None:
         """Make the cost of the run unknown at once."""
         self._tell(RecordCalls(source=self._source, usage=Usage(cost_usd=None)))
@@ -168,6 +173,7 @@ class CallAccounts:
                     joined=self._joined,
                     repeated=self._repeated,
                     refused=self._refused,
+                    took_s=self._took_s,
                 )
             )
             self._clear()

@@ -217,12 +217,16 @@ class Departures(Gate):
         return None if is_free and self._allotment.take_now(attempt.most) else self._wait(attempt)
 
     async def _wait(self, attempt: Attempt) -> None:
-        while self._released is not None:
-            await self._released.wait()
+        await self._end_of_pause()
         if self._may_send:
             await self._allotment.take(attempt.most)
+            await self._end_of_pause()  # one that began meanwhile
         if not self._may_send:
             raise NotSent(attempt.call.id.election.path)
+
+    async def _end_of_pause(self) -> None:
+        while self._released is not None:
+            await self._released.wait()
 
     def pause(self, *, is_paused: bool) -> None:
         """Keep calls from being sent, or let them go again."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Hashable
+from collections.abc import Awaitable, Hashable
 from contextlib import aclosing
 from typing import Any
 
@@ -11,7 +11,7 @@ from msgspec import structs
 
 from microagents.actors import Context, Messenger, Role, eager
 from microagents.aio import TaskScope
-from microagents.elections.admission import FollowAdmission
+from microagents.elections.admission import PAUSES, FollowAdmission
 from microagents.elections.election import Draw
 from microagents.errors import MicroagentsError, ModelUnavailable
 from microagents.journal.messages import AllotCalls, FollowSettings, RecordCalls, RecordOutage, Report
@@ -27,9 +27,12 @@ from microagents.roles.solver.call_allotment import AT_ONCE, LEAST, CallAllotmen
 from microagents.roles.solver.gates import Attempt, ConnectionGate, Departures, Gate, Permits
 from microagents.roles.solver.groups import Group, Several
 from microagents.roles.solver.outages import TRIAL_S, Outage, OutageReports
+from microagents.telemetry.tracing import in_trace
 
 STRAGGLER = "straggler"
 """The reason of such a second call in the account."""
+HALTED = "paused"
+"""The reason of a call that is sent again after a pause which cancelled it."""
 
 
 class Solver(Role):
@@ -51,6 +54,8 @@ class Solver(Role):
         self._max_outage_s: float = context.settings["max_outage_s"]
         self._scope = TaskScope()
         self._loop = asyncio.get_running_loop()
+        self._halts: dict[asyncio.Timeout, None] = {}
+        """For each call in flight what cancels it."""
         self._outages = OutageReports(self._max_outage_s, self.tell)
         self._gates: tuple[Gate, ...] = ()
         """What a call passes, in this order."""
@@ -110,8 +115,11 @@ class Solver(Role):
                     sample = await self._first_reply(
                         backend, self._backends.substitute_of(backend, request), call, outage
                     )
-            except _Unsent:
+            except _Unsent as unsent:
                 backend = self._backends.delivering(request.model)
+                if isinstance(unsent, _Halted):
+                    self._accounts.repeat(HALTED)
+                    call = structs.replace(call, attempt=call.attempt + 1)
             except ModelUnavailable as error:
                 other = self._backends.one_that_delivers(request.model)
                 if other is None or other is backend:
@@ -297,14 +305,18 @@ class Solver(Role):
         backend.health.in_flight += 1
         try:
             with keyed_by_sample(call, self.context.run_id):
+                reply = backend.model.complete(call)
+                if call.traceparent:
+                    reply = in_trace(call.traceparent, reply)
+                kind = type(backend.model).__name__
                 sample = attempt.sample = checked_sample(
-                    await backend.model.complete(call), type(backend.model).__name__
+                    await (reply if sent is None else self._until_halted(reply)), kind
                 )
             if len(refused := backend.model.refused) != backend.reported_refusals:
                 backend.reported_refusals = len(refused)
                 self._accounts.refuse(backend.spec, refused)
             if sent is not None:
-                backend.latencies.add(self._loop.time() - sent.result())
+                sample = self._timed(sample, backend, self._loop.time() - sent.result())
             backend.health.delivered()
         except ModelUnavailable as error:
             attempt.fail(error)
@@ -324,6 +336,31 @@ class Solver(Role):
             else:
                 self._accounts.end_unbilled()
 
+    def _timed(self, sample: Sample, backend: Backend, took_s: float) -> Sample:
+        backend.latencies.add(took_s)
+        if self.context.tracing is None:
+            return sample
+        self._accounts.time(backend.spec, took_s)
+        return structs.replace(sample, took_s=took_s)
+
+    async def _until_halted(self, reply: Awaitable[Sample]) -> Sample:
+        """Await a reply, unless a pause cancels the calls in flight.
+
+        Raises:
+            _Halted: it does.
+        """
+        halt = asyncio.timeout(None)
+        self._halts[halt] = None
+        try:
+            async with halt:
+                return await reply
+        except TimeoutError:
+            if halt.expired():
+                raise _Halted from None
+            raise
+        finally:
+            del self._halts[halt]
+
     async def _follow_settings(self, permits: Permits) -> None:
         async with aclosing(self.stream(FollowSettings())) as changes:
             async for changed in changes:
@@ -335,7 +372,10 @@ class Solver(Role):
     async def _follow_admission(self, departures: Departures) -> None:
         async with aclosing(self.stream(FollowAdmission())) as changes:
             async for admission in changes:
-                departures.pause(is_paused=admission == "paused")
+                departures.pause(is_paused=admission in PAUSES)
+                if admission == "halted":
+                    for halt in self._halts:
+                        halt.reschedule(self._loop.time())
                 if admission == "nothing":
                     for gate in self._gates:
                         gate.dismiss()
@@ -354,6 +394,7 @@ def _call_of(request: Draw) -> Call:
         first_prompt=request.first_prompt,
         choices=request.choices,
         is_followed=request.is_followed,
+        traceparent=request.traceparent,
     )
 
 
@@ -364,3 +405,7 @@ def _marked(sample: Sample, backend: Backend, asked: str) -> Sample:
 
 class _Unsent(Exception):
     """A call was not sent, since its model is out and another one has to be asked."""
+
+
+class _Halted(_Unsent):
+    """A pause cancelled a call in flight, which is sent again after it."""

@@ -8,9 +8,10 @@ from collections.abc import Coroutine, Iterable, Iterator, Sequence
 from contextlib import AsyncExitStack, contextmanager, suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
+from msgspec import structs
 
 from microagents.actors import Context, Deployment, Strategy
 from microagents.agents.agent import AgentTask
@@ -48,7 +49,11 @@ from microagents.runtimes.dispatcher import RoleMessenger
 from microagents.runtimes.runtime import Runtime
 from microagents.strategies.known_inputs import check_oracle
 from microagents.task import near_misses
+from microagents.telemetry.starting import telemetry_of
 from microagents.work.conductor import Conduct
+
+if TYPE_CHECKING:
+    from microagents.telemetry.exporting import Telemetry
 
 YOUNG_OBJECTS = 50_000
 """New objects after which Python's garbage collector runs while a run of this process is open."""
@@ -151,9 +156,12 @@ class _Sitting:
         context = plan.context()
         self._began_s = time.monotonic()
         async with AsyncExitStack() as stack:
+            telemetry = telemetry_of(context.run_id, type(plan.tasks[0]).__name__, plan.settings.otel_sample)
+            if telemetry is not None:
+                context = structs.replace(context, tracing=stack.enter_context(telemetry).tracing())
             stack.enter_context(_rare_garbage_collection())
             stack.enter_context(_no_empty_journal(self._path))
-            deployments = deployments_of(plan, self._recorder(stack))
+            deployments = deployments_of(plan, self._recorder(stack, telemetry))
             roles = await _start_roles(stack, runtime_of(plan.settings.runtime, context, deployments), self._control)
             if roles is None:
                 return INTERRUPTED, Account()
@@ -170,7 +178,7 @@ class _Sitting:
                     raise
                 raise error from None
 
-    def _recorder(self, stack: AsyncExitStack) -> Deployment:
+    def _recorder(self, stack: AsyncExitStack, telemetry: Telemetry | None) -> Deployment:
         path, settings = self._path, self._plan.settings
         if path is None and settings.runtime == "ray":  # the replacement of a role that died is restored from a journal
             path = journal_of(Path(stack.enter_context(TemporaryDirectory(prefix="microagents-"))), settings.run_id)
@@ -184,6 +192,7 @@ class _Sitting:
             and journaling_to(path, self._experiment, self._own, self._accepted, survives_power_cut=full),
             "expected_usd": self._forecast and self._forecast.cost_usd,
             "on_decision": self._control.get("on_decision"),
+            "telemetry": telemetry,
         }
         return Deployment(role=Recorder, options=options, in_driver=True)
 

@@ -25,7 +25,8 @@ VERBS: Mapping[str, Ask] = {
     "stop": EndRun(after="calls"),
 }
 """What may be asked of a run without values, by the verb."""
-STOP_NOW = EndRun(after="nothing")
+NOW: Mapping[str, Ask] = {"pause": PauseRun(now=True), "stop": EndRun(after="nothing")}
+"""Those that may cancel the calls in flight."""
 ADJUSTABLE = SetRun.__struct_fields__
 """The settings that can be changed while a run is under way."""
 
@@ -52,7 +53,13 @@ class RunStatus(NamedTuple):
         requests = [
             {**msgspec.to_builtins(each), "payload": msgspec.json.decode(each.payload)} for each in self.requests
         ]
-        return {**self.result.as_json(), "paused": self.pause is not None, "requests": requests}
+        in_flight = self.result.account.in_flight
+        return {
+            **self.result.as_json(),
+            "in_flight": in_flight,
+            "paused": self.pause is not None,
+            "requests": requests,
+        }
 
 
 def status_of(runs_dir: Path, run_id: str) -> RunStatus:
@@ -67,7 +74,7 @@ def status_of(runs_dir: Path, run_id: str) -> RunStatus:
 
 def _status(reader: Reader) -> RunStatus:
     requests = reader.requests()
-    return RunStatus(recorded_result(reader), pause_among(requests), requests)
+    return RunStatus(recorded_result(reader, digests=False), pause_among(requests), requests)
 
 
 def ask_run(runs_dir: Path, run_id: str, ask: Ask, *, why: str = "", dry_run: bool = False) -> Asked:
@@ -95,7 +102,7 @@ def ask_run(runs_dir: Path, run_id: str, ask: Ask, *, why: str = "", dry_run: bo
                 f"run {run_id} takes no requests, since its journal is of an earlier version; nothing was changed"
             )
         if isinstance(ask, SetRun):
-            _check_limits(ask, reader.account(), run_id)
+            _check_limits(ask, before.result.account, run_id)
     if dry_run:
         return Asked(is_taken=False, status=before)
     is_taken = ask_live(journal, ask, why)

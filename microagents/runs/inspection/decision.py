@@ -16,7 +16,7 @@ from microagents.agents.recording import ActionRecord, AgentRecord
 from microagents.elections.count import Count
 from microagents.elections.election import Ballot, Flagged, Question, input_of, total_usd
 from microagents.elections.red_flags import MALFORMED
-from microagents.errors import InvalidUsage
+from microagents.errors import InvalidUsage, TaskFailed
 from microagents.journal.messages import Recalled
 from microagents.journal.reading import KeptText, Reader
 from microagents.messages import resolve
@@ -27,7 +27,6 @@ from microagents.runs.inspection.rebuilding import RebuiltQuestion, asked_at, as
 from microagents.runs.inspection.runs import solution_of
 from microagents.runs.plan import settings_of
 from microagents.strategies.lookahead import lookahead_in
-from microagents.task import ChainTask
 
 NOTHING_ASKED = "no model was asked here: this is the result of other decisions, or the answer to a message"
 
@@ -262,11 +261,10 @@ def _count(ballots: Sequence[Ballot | Flagged], question: Question) -> Count:
 
 
 def _judged(asked: RebuiltQuestion, value: bytes) -> bool | None:
-    if asked.step is None or not isinstance(asked.task, ChainTask):
+    if asked.step is None or asked.chain is None:
         return None
     reply: Reply = msgspec.json.decode(value, type=resolve(asked.question.reply, Reply))
     try:
-        right: object = asked.task.correct(asked.step.state, reply)
-    except Exception:  # noqa: BLE001 - a user's code may raise anything; the decision was judged when it was taken
+        return asked.chain.correct(asked.step.state, reply, asked.step.number)
+    except TaskFailed:  # a user's code raised; the decision was judged when it was taken
         return None
-    return right if isinstance(right, bool) else None

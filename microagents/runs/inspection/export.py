@@ -1,4 +1,4 @@
-"""The decisions of a run, and the actions of its agents, as flat rows for other programs."""
+"""The decisions of a run, the actions of its agents and what its models looked up, as flat rows for other programs."""
 
 from __future__ import annotations
 
@@ -11,11 +11,12 @@ from msgspec import Struct
 
 from microagents.agents.actions import END
 from microagents.agents.recording import ActionRecord, AgentRecord, CallRecord
-from microagents.elections.election import Flagged, input_of
+from microagents.elections.election import Ballot, Flagged, input_of
 from microagents.errors import InvalidUsage
 from microagents.journal.opening import unreadable
 from microagents.journal.reading import Reader
 from microagents.replies.tool_calls import ToolCall
+from microagents.roles.executor import KEPT, LookedUpBefore
 from microagents.runs.inspection.runs import solution_of
 
 
@@ -154,3 +155,34 @@ def _decoded(reader: Reader, value: bytes) -> Any:
         return msgspec.json.decode(value)
     except msgspec.MsgspecError as error:
         raise unreadable(reader.path, error) from None
+
+
+class LookUpRow(Struct, frozen=True, kw_only=True):
+    """A call that a model made before its reply. Equal ones of an input are made once."""
+
+    run_id: str
+    input: int
+    """Number of the input."""
+    tool: str
+    """Empty in journals that kept only the outcome."""
+    arguments: dict[str, Any]
+    outcome: str
+    """`done`; `error`: it raised, or was refused; `unknown`: nothing was heard of it."""
+    text: str
+    """What it returned, or why not."""
+
+
+def look_up_rows(reader: Reader) -> Iterator[LookUpRow]:
+    """A row for each call that a model made before its reply, in the order of inputs."""
+    for each in sorted(reader.open_elections(KEPT), key=lambda each: each.id.input):
+        (ballot,) = each.ballots
+        assert isinstance(ballot, Ballot)
+        kept = msgspec.json.decode(ballot.value, type=LookedUpBefore)
+        yield LookUpRow(
+            run_id=reader.experiment.run_id,
+            input=each.id.input,
+            tool=kept.tool,
+            arguments=kept.arguments,
+            outcome=kept.outcome,
+            text=kept.text,
+        )

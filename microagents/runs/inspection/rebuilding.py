@@ -6,6 +6,7 @@ climbed come from a replay of its climb, and all others from a replay of the wor
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from itertools import groupby
 from typing import Any
@@ -36,6 +37,8 @@ class RebuiltQuestion(Struct, frozen=True, kw_only=True):
     question: Question
     step: ChainStep | None
     """The step of a chain whose reply is asked for; None for any other question."""
+    chain: Chain | None = None
+    """The chain of the step."""
 
 
 def asked_at(reader: Reader, path: str, digest: bytes) -> tuple[RebuiltQuestion | None, str | None]:
@@ -75,12 +78,12 @@ def _rebuilt(reader: Reader, path: str) -> RebuiltQuestion:
         match place.split("/")[1:]:
             case ["step", number] if number.isdecimal():
                 step = steps.step(int(number), chain)
-                return RebuiltQuestion(task=task, question=step.question, step=step)
+                return RebuiltQuestion(task=task, question=step.question, step=step, chain=chain)
             case ["step", number, *rung] if number.isdecimal() and has_rungs:
                 question = replayed_question(reader, plan, place, lambda messenger: steps.climb(int(number), messenger))
                 # A rung asks for a reply to the step, what is below it for something else.
-                step = steps.step(int(number), chain)
-                return RebuiltQuestion(task=task, question=question, step=step if len(rung) == 1 else None)
+                asked = steps.step(int(number), chain) if len(rung) == 1 else None
+                return RebuiltQuestion(task=task, question=question, step=asked, chain=chain)
             case ["rollout", *_, start, _] if start.isdecimal() and has_rungs:
                 question = replayed_question(
                     reader, plan, place, lambda messenger: steps.roll_out(int(start), place, messenger)
@@ -122,20 +125,53 @@ class _Steps:
 
     def _state_at(self, number: int, chain: Chain) -> Any:
         """Return the state in which a step was asked: the oracle's with known inputs, else that which the decisions before it lead to."""
-        task, state, decided = chain.task, chain.task.start(), self._decided()
+        state, decided = chain.start(), _decided(self._reader, self._input)
         for done in range(number):
-            value = None if self._knows_inputs else next(decided, None)
+            value = None if self._knows_inputs else next(decided, (done, None))[1]
             if value is None and not self._knows_inputs:
                 raise InvalidUsage(f"step {done} before it is not decided, so its state is unknown")
-            reply = task.oracle(state) if value is None else msgspec.json.decode(value, type=chain.reply_type)
+            reply = chain.oracle(state, done) if value is None else msgspec.json.decode(value, type=chain.reply_type)
             if done >= number - self._history:  # rollouts of a climb start there
                 chain.go_on(Past(number=done, state=state, reply=reply), reply)
-            state = task.advance(state, reply)
+            state = chain.next_state(state, reply, done)
         return state
 
-    def _decided(self) -> Iterator[bytes | None]:
-        """Yield the decisions of the steps in order: of each that of its vote, of a rung or of another model; None without one."""
-        rows = ((path.split("/")[1:], row) for path, row in self._reader.decisions_of(self._input))
-        steps = ((place, row) for place, row in rows if place[0] == "step" and len(place) > 1)
-        for _, group in groupby(steps, key=lambda each: each[0][1]):
-            yield next((row.value for place, row in group if len(place) <= RUNG_DEPTH and row.is_decision), None)
+
+def _decided(reader: Reader, of_input: int) -> Iterator[tuple[int, bytes | None]]:
+    """Yield the decisions of the steps in order: of each that of its vote, of a rung or of another model; None without one."""
+    rows = ((path.split("/")[1:], row) for path, row in reader.decisions_of(of_input))
+    steps = ((place, row) for place, row in rows if place[0] == "step" and len(place) > 1)
+    for number, group in groupby(steps, key=lambda each: each[0][1]):
+        found = (row.value for place, row in group if len(place) <= RUNG_DEPTH and row.is_decision)
+        yield int(number), next(found, None)
+
+
+def wrong_steps(reader: Reader, of_input: int, within_s: float) -> tuple[list[int], int]:
+    """Return the steps of an input whose decisions the task's oracle refuses, and the number of steps that were judged in that time.
+
+    Raises:
+        InvalidUsage: the task's code cannot be found, or raised.
+    """
+    plan, ends_s = plan_of(reader), time.monotonic() + within_s
+    task, kind, knows_inputs = plan.tasks[of_input], plan.strategy.conductor, plan.strategy.knows_inputs
+    if not (isinstance(task, ChainTask) and issubclass(kind, ChainConductor)) or isinstance(task, AgentTask):
+        return [], 0
+    chain, wrong, next_number = _Steps(reader, plan, kind, of_input).chain(Replay(reader, plan, "")), list[int](), 0
+    decoder = msgspec.json.Decoder(chain.reply_type)
+    try:
+        state = chain.start()
+        for number, value in _decided(reader, of_input):
+            if time.monotonic() > ends_s or (not knows_inputs and (value is None or number != next_number)):
+                break
+            for _ in range(number - next_number):  # steps that are not decided yet
+                state = chain.next_state(state, chain.oracle(state, next_number), next_number)
+            reply = None if value is None else decoder.decode(value)
+            if reply is not None and chain.correct(state, reply, number) is False:
+                wrong.append(number)
+            state = chain.next_state(state, chain.oracle(state, number) if knows_inputs else reply, number)
+            next_number = number + 1
+    except MicroagentsError:
+        raise
+    except Exception as error:  # noqa: BLE001 - a user's code may raise anything
+        raise InvalidUsage(f"the task raised {type(error).__name__}: {error}") from None
+    return wrong, next_number

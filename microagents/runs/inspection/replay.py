@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable
-from typing import Any, NoReturn
+from typing import Any
 
 import msgspec
 from msgspec import structs
 
 from microagents.actors import Messenger, Role
 from microagents.elections.count import Count
-from microagents.elections.election import Elect, Follow, Question
+from microagents.elections.election import Elect, Follow, Question, Verdict
 from microagents.errors import InvalidUsage, Undecided
 from microagents.journal.messages import HasRecords, Recall, RecallCheckpoint, Recalled
 from microagents.journal.reading import Reader
@@ -91,8 +91,8 @@ class Replay:
                 return None
             case Recall(path=path):
                 return self._recalled(path)
-            case Elect(id=asked, question=question):
-                self._asked(asked.path, question)
+            case Elect():
+                return self._verdict(request)
             case Execute() if (
                 row := self._recalled(f"{request.input}/{request.at}/outcome")
             ) is not None and row.value is not None:
@@ -104,17 +104,8 @@ class Replay:
         )
 
     async def stream(self, request: Any, timeout_s: float | None) -> AsyncGenerator[Any]:  # noqa: ARG002 - as above
-        """Answer as `ask` does; a vote with its recorded verdict."""
-        if not isinstance(request, Follow):
-            yield await self.ask(request, None)
-            return
-        row = self._recalled(request.id.path)
-        if row is None or row.question_digest != request.id.question_digest:
-            self._asked(request.id.path, request.question)
-        count = Count(request.question)
-        for ballot in row.ballots:
-            count.add(ballot)
-        yield count.verdict()
+        """Answer as `ask` does."""
+        yield self._verdict(request) if isinstance(request, Follow) else await self.ask(request, None)
 
     def tell(self, request: object) -> None:
         """Do nothing: all records are there."""
@@ -127,8 +118,19 @@ class Replay:
         row = None if path == self._path else self._reader.decision_at(path)
         return None if row is None else structs.replace(row, changed=self._is_changed)
 
-    def _asked(self, path: str, question: Question) -> NoReturn:
-        """End the work: its question is found, or it is put where nothing is recorded. `Undecided` lets other branches go on."""
-        if path == self._path:
-            self.found = question
-        raise Undecided(path, 0, "not recorded")
+    def _verdict(self, request: Elect | Follow) -> Verdict:
+        """Return the recorded verdict of an election.
+
+        Raises:
+            Undecided: its question is the one to be found, or nothing is recorded for it. So other branches of the work go on.
+        """
+        path, question = request.id.path, request.question
+        row = self._recalled(path)
+        if row is None or row.question_digest != request.id.question_digest:
+            if path == self._path:
+                self.found = question
+            raise Undecided(path, 0, "not recorded")
+        count = Count(question)
+        for ballot in row.ballots:
+            count.add(ballot)
+        return count.verdict()

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import msgspec
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from microagents.agents.actions import Action
 from microagents.agents.persons import PERSON_REPLIES, PersonReply
@@ -19,7 +20,7 @@ from microagents.journal.books import UndecidedElection
 from microagents.journal.interventions import ask_live, decide_in, remove
 from microagents.journal.messages import RunOutcome
 from microagents.journal.reading import Reader, RunEnding, reader_of
-from microagents.journal.requests import Decide
+from microagents.journal.requests import Decide, pause_among, said_by
 from microagents.messages import resolve
 from microagents.registry import STRATEGIES, TASKS, unknown
 from microagents.replies.chat import Reply, json_form
@@ -37,8 +38,8 @@ def inspect_run(runs_dir: Path, run_id: str) -> Result:
         return recorded_result(reader)
 
 
-def recorded_result(reader: Reader) -> Result:
-    """Return the result of a run as far as an open journal records it."""
+def recorded_result(reader: Reader, *, digests: bool = True) -> Result:
+    """Return the result of a run as far as an open journal records it, by default with the digests of one under way."""
     ending = reader.ending()
     outcome, reason = _outcome(reader, ending)
     recipe = reader.experiment.recipe
@@ -53,7 +54,10 @@ def recorded_result(reader: Reader) -> Result:
         task=TASKS.name_of(recipe.task),
         strategy=STRATEGIES.name_of(recipe.strategy),
         settings=settings_of(reader.experiment),
-        account=reader.account(is_cut_off=outcome == "cut off"),
+        account=structs.replace(
+            reader.account(is_cut_off=outcome == "cut off", digests=digests),
+            paused=said_by(pause_among(reader.requests())) if outcome == "running" else None,
+        ),
         wall_s=reader.wall_s(),
         journal=reader.path,
         options={} if reader.experiment.listed else recipe.options,
@@ -112,25 +116,36 @@ def drawn_solution(reader: Reader, plan: RunPlan, of_input: int) -> Struct:
     return found
 
 
-def runs_in(runs_dir: Path) -> Iterator[tuple[str, Result | InvalidUsage]]:
-    """Yield the names and results of all runs in a folder, in the order of their last writes."""
+def runs_in(
+    runs_dir: Path, *, since_s: float = 0.0, digests: bool = True
+) -> Iterator[tuple[str, Result | InvalidUsage]]:
+    """Yield the names and results of the runs in a folder, in the order of their last writes.
+
+    Args:
+        runs_dir: the folder.
+        since_s: only those that were written since this time.
+        digests: whether those under way have the digests of their decisions, too.
+    """
     try:
         found = sorted(runs_dir.glob("*.sqlite"), key=_last_write_s)
     except OSError as error:
         raise InvalidUsage(f"the folder {str(runs_dir)!r} cannot be read: {error.strerror}") from None
     for path in found:
+        if _last_write_s(path) < since_s:
+            continue
         try:
             with Reader(path) as reader:
-                yield path.stem, recorded_result(reader)
+                yield path.stem, recorded_result(reader, digests=digests)
         except InvalidUsage as error:
             yield path.stem, error
 
 
 def _last_write_s(path: Path) -> float:
-    try:
-        return path.lstat().st_mtime  # of a link itself: what it points to may be missing
-    except OSError:  # it was removed meanwhile
-        return 0.0
+    found = 0.0
+    for each in (path, path.with_name(f"{path.name}-wal")):
+        with suppress(OSError):  # it was removed meanwhile
+            found = max(found, each.lstat().st_mtime)  # of a link itself: what it points to may be missing
+    return found
 
 
 class PersonDecided(NamedTuple):

@@ -16,6 +16,7 @@ from microagents.models.model import ModelObject
 from microagents.registry import STRATEGIES, TASKS, unknown
 from microagents.runs.arguments import check_arguments
 from microagents.runs.driver.control import SharedKeywords, without_control
+from microagents.runs.driver.tool_lists import with_tools_of_servers
 from microagents.runs.plan import RunPlan
 from microagents.runs.settings import (
     Models,
@@ -109,6 +110,7 @@ async def compare(
     compared = dump_options(task) if isinstance(task, Task) else (options_of_first, list(own))
     asked = compared if trials == 1 else (compared, trials)
     plans = _plans(chosen, inputs, shared, pools.objects, run_id or _run_id_prefix(first, asked, shared, len(inputs)))
+    plans = [await with_tools_of_servers(plan) for plan in plans]
     titles = [f"{_title(each)} (row {number} of {len(chosen)})" for number, each in enumerate(chosen, 1)]
     series = Series("comparison", [*map(SeriesRun, titles, plans)], Path(runs_dir), ended=ENDED)
     outcome, reason, results = await series.do(given, on_row)

@@ -1,0 +1,106 @@
+"""What pictures of a whole run show: a byte for each step, sums over time, an outcome for each input, and where two runs differ."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from heapq import merge
+from itertools import groupby
+from operator import itemgetter
+
+from microagents.journal.encoding import joined, key_range, path_range
+from microagents.journal.rows import Rows
+from microagents.journal.tables import OUTCOMES, TIMED_VERSION
+
+MAX_STEPS = 1 << 24
+"""A row that claims a higher number is damaged: the bytes of all steps before it would exhaust the memory."""
+MAX_SAMPLES = 15
+"""Highest number of samples that a byte has; more are written as this."""
+MARKED = FLAGGED = 16
+OUTVOTED = 32
+UNDECIDED, CLIMBED, SETTLED = 1 << 6, 2 << 6, 3 << 6
+_STATES = {"undecided": UNDECIDED, "contested": CLIMBED, "leader": SETTLED, "person": SETTLED}
+_STATE_CASES = " ".join(f"WHEN {OUTCOMES.index(name)} THEN {state}" for name, state in _STATES.items())
+_MARKS = f"""CASE WHEN ballots IS NULL THEN 0 WHEN instr(ballots, '{{') = 0 THEN {FLAGGED} * (instr(ballots, '"') > 0)
+    ELSE (SELECT {FLAGGED} * max(type = 'text') + {OUTVOTED} * max(type = 'object') FROM json_each(ballots)) END"""
+_BYTE = f"min(counted, {MAX_SAMPLES}) + CASE outcome {_STATE_CASES} ELSE 0 END + {_MARKS}"
+_OF_RANGE = "FROM decision WHERE key > ? AND key < ?"
+
+
+def read_overview(rows: Rows, of_input: int, start: int = 0) -> bytes:
+    """For each step from a number on a byte: its samples, whether one was flagged or outvoted, and whether the vote decided.
+
+    A step without a row has 0. Those from the first on are compared with the sum of all checksums.
+
+    Raises:
+        ValueError: rows are missing, or have values that no run writes.
+    """
+    if not start:
+        rows.check("decision")  # to check a million rows one by one takes seconds
+    place = rows.first("place", "WHERE path = ?", (f"{of_input}/step",))
+    if place is None:
+        return b""
+    first, end = key_range(place[0])
+    of_range = (first + start, end)
+    # SQLite joins the bytes itself, in the order of the keys by which it reads. Python takes three times as long to read row by row, and
+    # minutes while another thread is busy: it may wait 5 ms for the interpreter at each row, and at each call of a function of its own.
+    query = f"SELECT count(*), max(key), group_concat(char({_BYTE}), '') {_OF_RANGE}"
+    count, last, text = rows.db.execute(query, of_range).fetchone()
+    if not count:
+        return b""
+    if last - first > MAX_STEPS:
+        raise ValueError(f"there is no step {last - first - 1}")
+    found = text.encode("latin-1")
+    if len(found) != count:
+        raise ValueError("a step has values that no run writes")
+    if last - of_range[0] == count:
+        return bytes(found)
+    spread = bytearray(last - of_range[0])
+    for (key,), byte in zip(rows.db.execute(f"SELECT key {_OF_RANGE} ORDER BY key", of_range), found, strict=True):
+        spread[key - of_range[0] - 1] = byte
+    return bytes(spread)
+
+
+def read_series(rows: Rows, points: int) -> list[tuple[float, int, int, float]]:
+    """For each part of the time of a run its end in seconds, its decisions, their samples and their cost; none without times."""
+    if rows.version < TIMED_VERSION:
+        return []
+    (last_ms,) = rows.db.execute("SELECT max(after_ms) FROM decision").fetchone()
+    part_ms = (last_ms or 0) // points + 1
+    query = "SELECT after_ms / ?, count(*), sum(counted), total(cost_usd) FROM decision GROUP BY 1 ORDER BY 1"
+    found = {part: sums for part, *sums in rows.db.execute(query, (part_ms,))}
+    parts = range(max(found) + 1 if found else 0)
+    return [((part + 1) * part_ms / 1000, *found.get(part, (0, 0, 0.0))) for part in parts]
+
+
+def read_inputs(rows: Rows, inputs: int) -> bytes:
+    """For each input a byte: 0 while it has no decision, 1 while it is under way, then 2 completed, 3 undecided, 4 failed."""
+    found = bytearray(inputs)
+    for (number,) in rows.db.execute("SELECT input FROM progress WHERE input < ?", (inputs,)):
+        found[number] = 1
+    codes = {"completed": 2, "undecided": 3, "failed": 4}
+    for number, outcome in rows.db.execute("SELECT input, outcome FROM input_ending WHERE input < ?", (inputs,)):
+        found[number] = codes[outcome]
+    return bytes(found)
+
+
+def read_differences(rows: Rows, others: Rows, of_input: int) -> Iterator[tuple[str, str | None, str | None]]:
+    """Yield the path of each decision of an input that two journals have differently, and its value in both; None where it has none."""
+    places = [
+        dict(each.db.execute("SELECT path, id FROM place WHERE path >= ? AND path < ?", path_range(str(of_input))))
+        for each in (rows, others)
+    ]
+    for place in sorted({*places[0], *places[1]}, key=lambda path: (path.count("/"), path)):
+        both = [
+            _values(each, there.get(place), side)
+            for side, (each, there) in enumerate(zip((rows, others), places, strict=True))
+        ]
+        for number, group in groupby(merge(*both), key=itemgetter(0)):
+            values = {side: value for _, side, value in group}
+            if len(values) == 1 or values[0] != values[1]:
+                yield joined(place, number), values.get(0), values.get(1)
+
+
+def _values(rows: Rows, place: int | None, side: int) -> Iterator[tuple[int, int, str | None]]:
+    start, end = key_range(0 if place is None else place)  # no place has the id 0
+    query = "SELECT key - ?, ?, value FROM decision WHERE key >= ? AND key < ? ORDER BY key"
+    return iter(rows.db.execute(query, (start, side, start, end)))

@@ -1,0 +1,1 @@
+"""Telemetry: traces and totals of runs, for the tools of the house that watches them."""

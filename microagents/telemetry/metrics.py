@@ -1,0 +1,61 @@
+"""Totals of a run for telemetry, all of them read from its account: what OpenTelemetry's instruments and Prometheus show."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
+
+from microagents.journal.messages import Account
+from microagents.telemetry import names
+
+Parts = Mapping[str, float]
+"""Amounts by the value of the label; a metric without one has the only part ``""``."""
+
+
+class Metric(NamedTuple):
+    """One metric of a run."""
+
+    name: str
+    """Its name in OpenTelemetry. In Prometheus it has underscores for dots, and one that grows ends with ``_total``."""
+    about: str
+    unit: str
+    read: Callable[[Account], Parts]
+    label: str = ""
+    """Label that its parts differ in."""
+    grows: bool = True
+    """Whether it is a counter, and not a gauge."""
+
+
+def _one(amount: float | None) -> Parts:
+    return {} if amount is None else {"": amount}
+
+
+METRICS = (
+    Metric(f"{names.USAGE}.input_tokens", "Tokens of prompts", "{token}", lambda a: _one(a.input_tokens)),
+    Metric(f"{names.USAGE}.output_tokens", "Tokens of replies", "{token}", lambda a: _one(a.output_tokens)),
+    Metric(
+        f"{names.USAGE}.cache_read.input_tokens", "Tokens read from caches", "{token}", lambda a: _one(a.cached_tokens)
+    ),
+    Metric(
+        f"{names.USAGE}.cache_write.input_tokens",
+        "Tokens written into caches",
+        "{token}",
+        lambda a: _one(a.cache_write_tokens),
+    ),
+    Metric("microagents.cost_usd", "Cost of all calls in US dollars", "{USD}", lambda a: _one(a.cost_usd)),
+    Metric("microagents.calls", "Calls that may be billed", "{call}", lambda a: _one(a.calls)),
+    Metric("microagents.calls.unanswered", "Calls without a reply", "{call}", lambda a: _one(a.unanswered)),
+    Metric("microagents.calls.repeated", "Calls sent again", "{call}", lambda a: a.repeated, names.REASON),
+    Metric("microagents.ballots", "Valid replies", "{reply}", lambda a: _one(a.valid)),
+    Metric("microagents.flags", "Replies that were flagged", "{reply}", lambda a: a.flagged, names.FLAG),
+    Metric("microagents.decisions", "Decided elections", "{election}", lambda a: _one(a.decided)),
+    Metric("microagents.steps", "Steps done", "{step}", lambda a: _one(a.steps)),
+    Metric("microagents.errors", "Decisions that the oracle calls wrong", "{election}", lambda a: _one(a.errors)),
+    Metric("microagents.steps.planned", "Steps in all", "{step}", lambda a: _one(a.total_steps), grows=False),
+    Metric("microagents.calls.in_flight", "Calls in flight", "{call}", lambda a: _one(a.in_flight), grows=False),
+    Metric(
+        "microagents.undecided", "Undecided elections", "{election}", lambda a: _one(len(a.undecided_at)), grows=False
+    ),
+    Metric("microagents.paused", "1 while it is paused", "1", lambda a: _one(a.paused is not None), grows=False),
+    Metric("microagents.outage", "1 while a provider is out", "1", lambda a: _one(a.outage is not None), grows=False),
+)

@@ -1,0 +1,53 @@
+"""Names in telemetry, as data: those of OpenTelemetry's conventions for generative AI (late 2026), and our own."""
+
+SCOPE = "microagents"
+"""The instrumentation scope of all spans and instruments."""
+
+RUN = "invoke_workflow"
+"""Operation of a run; its span is called so, with the name of the task behind it."""
+CALL = "chat"
+"""Operation of a call; its span is called so, with the name of the model behind it."""
+ELECTION = "microagents.election"
+"""Span of an election."""
+
+OPERATION = "gen_ai.operation.name"
+WORKFLOW = "gen_ai.workflow.name"
+PROVIDER = "gen_ai.provider.name"
+REQUEST_MODEL = "gen_ai.request.model"
+REQUEST_TEMPERATURE = "gen_ai.request.temperature"
+RESPONSE_MODEL = "gen_ai.response.model"
+FINISH_REASONS = "gen_ai.response.finish_reasons"
+INPUT_TOKENS = "gen_ai.usage.input_tokens"
+OUTPUT_TOKENS = "gen_ai.usage.output_tokens"
+CACHE_READ_TOKENS = "gen_ai.usage.cache_read.input_tokens"
+CACHE_WRITE_TOKENS = "gen_ai.usage.cache_write.input_tokens"
+SYSTEM_TEXT = "gen_ai.system_instructions"
+INPUT_MESSAGES = "gen_ai.input.messages"
+OUTPUT_MESSAGES = "gen_ai.output.messages"
+ERROR = "error.type"
+
+EVALUATION = "gen_ai.evaluation.result"
+"""Event of a red flag, and of a verdict."""
+EVALUATION_NAME = "gen_ai.evaluation.name"
+EVALUATION_LABEL = "gen_ai.evaluation.score.label"
+EVALUATION_SCORE = "gen_ai.evaluation.score.value"
+
+DURATION = "gen_ai.client.inference.duration"
+DURATION_BUCKETS_S = (0.01, 0.02, 0.04, 0.08, 0.16, 0.32, 0.64, 1.28, 2.56, 5.12, 10.24, 20.48, 40.96, 81.92)
+USAGE = "gen_ai.client.inference.usage"
+"""Begins the names of the counters of tokens."""
+
+CONTENT_OPT_IN = "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT"
+"""The environment variable that lets spans contain prompts and replies."""
+CONTENT_IN_SPANS = ("true", "span_only", "span_and_event")
+"""Its values that do, in small letters."""
+
+RUN_ID = "microagents.run.id"
+PATH = "microagents.election.path"
+IS_SAMPLED = "microagents.election.sampled"
+"""Whether its hash chose the election; False for one that was hard."""
+SEQ = "microagents.sample.seq"
+COST_USD = "microagents.cost_usd"
+OUTCOME = "microagents.outcome"
+FLAG = "microagents.flag"
+REASON = "microagents.reason"

@@ -1,0 +1,68 @@
+"""Threads for functions that may block. They serve one call after another, and keep no process alive."""
+
+from __future__ import annotations
+
+import _thread
+import asyncio
+import os
+from collections.abc import Callable
+from contextvars import Context
+from queue import SimpleQueue
+from typing import TypeVar
+
+from microagents.aio import retrieve_exception
+
+T = TypeVar("T")
+Job = Callable[[], None]
+
+MOST_IDLE = 32
+_idle: list[SimpleQueue[Job]] = []
+"""Where threads without a call wait for the next one."""
+os.register_at_fork(after_in_child=_idle.clear)
+
+
+def in_thread(function: Callable[[], T]) -> asyncio.Future[T]:
+    """Call a function in a thread. A call that hangs keeps its thread, and does not hang the end of the program."""
+    loop = asyncio.get_running_loop()
+    future: asyncio.Future[T] = loop.create_future()
+    future.add_done_callback(retrieve_exception)
+
+    def resolve(result: T | None, error: BaseException | None) -> None:
+        if future.done():
+            return
+        if error is None:
+            future.set_result(result)  # type: ignore[arg-type]
+        else:
+            future.set_exception(error)
+
+    def run() -> None:
+        try:
+            ended: tuple[T | None, BaseException | None] = function(), None
+        except BaseException as error:  # noqa: BLE001 - it reaches the waiter
+            # A future takes no StopIteration, and one of a thread's own ends nothing here.
+            is_usual = isinstance(error, Exception) and not isinstance(error, StopIteration)
+            ended = None, error if is_usual else RuntimeError(repr(error))
+        try:
+            loop.call_soon_threadsafe(resolve, *ended)
+        except RuntimeError:  # the loop is closed, so nobody waits
+            return
+
+    try:
+        thread = _idle.pop()
+    except IndexError:
+        # A new thread costs some 400 us. `Thread.start` waits besides until it runs, up to a switch interval of the interpreter: 5 ms.
+        _thread.start_new_thread(_serve, (run,))
+    else:
+        thread.put(run)
+    return future
+
+
+def _serve(job: Job | None) -> None:
+    """Do jobs, each in a context of its own, until enough other threads are idle."""
+    jobs: SimpleQueue[Job] = SimpleQueue()
+    while job is not None:
+        Context().run(job)
+        job = None  # what it holds is not kept alive by an idle thread
+        if len(_idle) < MOST_IDLE:
+            _idle.append(jobs)
+            job = jobs.get()

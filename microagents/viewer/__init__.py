@@ -1,0 +1,1 @@
+"""Runs in the browser: a server on loopback, and its pages in `static`."""

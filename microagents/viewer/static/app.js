@@ -1,0 +1,230 @@
+// The pages: each has a path of its own, and reads what it shows from the journal.
+import { api, apiUrl, bytes, count, decisionUrl, fact, firstOf, h, json, money, moment, outcomeMark, plural, quoted, runUrl, said, say, section, table } from "./dom.js";
+import { overTime, race, undecidedByRound } from "./charts.js";
+import { accountOf, flagsOf, withoutResult } from "./facts.js";
+import { grid } from "./grid.js";
+import { Strip } from "./strip.js";
+import { drawWork } from "./work.js";
+
+// What is new is read every second; what takes the whole journal, at most a thirtieth of the time, so that no run is slowed.
+const LIVE_MS = 1000, REST = 2, LONG_REST = 30;
+const page = document.getElementById("page"), banner = document.getElementById("banner"), nav = document.getElementById("nav");
+let leaving = new AbortController();
+
+function show(title, ...content) {
+  document.title = `${title} · microagents`;
+  page.replaceChildren(h("h1", null, said(title)), ...content.flat(Infinity).filter(Boolean));
+}
+
+const COLUMNS = [["run", null, "run_id"], ["outcome", null, "outcome"], ["task", null, "task"], ["began", null, "created_at"], ["done", "number", "steps"], ["calls", "number", "calls"], ["cost", "number", "cost_usd"]];
+
+async function listPage() {
+  const runs = await api("/api/runs"), query = new URLSearchParams(location.search), chosen = new Set();
+  const filter = h("input", { type: "search", "aria-label": "Filter the runs", placeholder: "Filter", value: query.get("filter") ?? "" });
+  const compare = h("button", { type: "button", disabled: true, onclick: () => go(`/compare?a=${[...chosen].map(encodeURIComponent).join("&b=")}`) }, "Compare two");
+  const host = h("div");
+  let [by, way] = [query.get("by"), query.get("way") === "up" ? 1 : -1];
+  const remember = () => history.replaceState(null, "", `?${new URLSearchParams({ ...(filter.value && { filter: filter.value }), ...(by && { by, way: way > 0 ? "up" : "down" }) })}`.replace(/^\?$/, location.pathname));
+  const choose = (run) => (event) => { if (event.target.checked) chosen.add(run); else chosen.delete(run); compare.disabled = chosen.size !== 2; };
+  const fill = () => {
+    const found = runs.filter((run) => `${run.run_id} ${run.task ?? ""} ${run.outcome ?? ""} ${run.models ?? ""}`.toLowerCase().includes(filter.value.toLowerCase()));
+    if (by) found.sort((a, b) => way * ((a[by] ?? "") < (b[by] ?? "") ? -1 : (a[by] ?? "") > (b[by] ?? "") ? 1 : 0));
+    const head = ([name, kind, field]) => [h("button", { type: "button", "aria-label": `Sort by ${name}`, onclick: () => { way = by === field ? -way : 1; by = field; remember(); fill(); } }, name, by === field ? (way > 0 ? " ↑" : " ↓") : ""), kind];
+    host.replaceChildren(table("Runs", [["", null], ...COLUMNS.map(head)], found.map((run) => {
+      const box = h("input", { type: "checkbox", "aria-label": `Compare ${run.run_id}`, checked: chosen.has(run.run_id), onchange: choose(run.run_id) });
+      return run.error ? ["", said(run.run_id), h("span", { class: "error" }, "✕ unreadable"), said(run.error), "", "", "", ""] : [box, h("a", { href: runUrl(run.run_id) }, said(run.run_id)), outcomeMark(run.outcome),
+        said(`${run.task} · ${run.strategy}`), moment(run.created_at), plural(run.inputs > 1 ? run.inputs : run.steps, run.inputs > 1 ? "input" : run.unit ?? "step"), count(run.calls), money(run.cost_usd)];
+    })));
+    say(plural(found.length, "run"));
+  };
+  filter.addEventListener("input", () => { remember(); fill(); });
+  show("Runs", h("div", { class: "tools" }, filter, compare), section(null, runs.length ? host : h("p", null, "There is no run in this folder.")));
+  fill();
+}
+
+async function runPage(run, signal) {
+  const query = new URLSearchParams(location.search), input = query.get("input") ?? "0", of = `?input=${encodeURIComponent(input)}`;
+  const [account, host, flags, curve, rates, work, waits, inputs, problems, result] = Array.from({ length: 10 }, () => h("div"));
+  const zoom = /^#(\d+)-(\d+)$/.exec(location.hash), at = (path, whole = false) => decisionUrl(run, whole ? path : `${input}/${path}`);
+  let strip = null, steps = new Uint8Array(0), drawnWork = "", state = "", found = null, wholeAt = 0;
+  show(run, account, inputs, host, waits, problems, h("div", { class: "columns" }, flags, curve), work, rates, result);
+  const isAlone = () => found === null || !found.listed || query.has("input");
+  const readSteps = async (ended) => {
+    // Of a run under way only what is new: from the first step without a row.
+    const gap = ended ? 0 : steps.indexOf(0), start = ended ? 0 : gap < 0 ? steps.length : gap;
+    const more = await bytes(apiUrl(run, "strip", `${of}&start=${start}`), signal);
+    if (start && !more.length) return;
+    const joined = new Uint8Array(start + more.length);
+    joined.set(steps.subarray(0, start));
+    joined.set(more, start);
+    if (!isAlone() || !joined.length) return;
+    steps = joined;
+    if (!strip) {
+      const here = h("div");
+      host.replaceChildren(section("Steps", here));
+      strip = new Strip(here, { label: (i) => `step ${count(i)}`, open: (i) => at(`step/${i}`), from: zoom && [Number(zoom[1]), Number(zoom[2])] });
+    }
+    strip.set(steps, null);
+  };
+  const update = async () => {
+    const before = found?.outcome;
+    const reading = isAlone() ? readSteps(strip === null) : null; // at once: most runs have one input
+    reading?.catch(() => {}); // a failure of the account is told first
+    found = await api(apiUrl(run, "", of), { signal });
+    if (signal.aborted) return;
+    if (!isAlone()) { host.replaceChildren(); strip = null; steps = steps.subarray(0, 0); }
+    account.replaceChildren(...accountOf(found));
+    flags.replaceChildren(flagsOf(found));
+    const waiting = found.undecided_at ?? [];
+    waits.replaceChildren(...(waiting.length ? [section("Undecided", firstOf(waiting, (shown) => h("ul", null, shown.map((path) => h("li", null, h("a", { href: decisionUrl(run, path) }, "◇ ", said(path)))))), h("p", { class: "note" }, "Each has its reply or its approval on its page; a person may decide it there."))] : []));
+    if (found.failed) problems.replaceChildren(section(`Input ${input} ${found.failed.outcome}`, h("p", null, said(found.failed.reason ?? ""))));
+    else if (found.listed && !query.has("input") && found.failed_inputs.length) problems.replaceChildren(withoutResult(found.failed_inputs, (number) => runUrl(run, `?input=${number}`)));
+    if (found.listed && !query.has("input")) inputs.replaceChildren(section("Inputs", ...grid(await bytes(apiUrl(run, "inputs"), signal), (i) => runUrl(run, `?input=${i}`))));
+    if (found.result !== null && found.result !== undefined && isAlone()) result.replaceChildren(section(found.listed ? `Result of input ${input}` : "Result", quoted(typeof found.result === "string" ? found.result : json(found.result))));
+    const isOver = found.outcome !== "running", changed = `${found.steps} ${found.calls} ${found.outcome}`;
+    await reading;
+    if (isAlone() && isOver && before === "running") await readSteps(true);
+    if (changed !== state && (isOver || performance.now() > wholeAt)) {
+      const began = performance.now(), drawn = undecidedByRound(steps, found), series = await api(apiUrl(run, "series"), { signal });
+      curve.replaceChildren(...(drawn ? [section("Undecided by round", drawn)] : []));
+      const over = overTime(series, found.unit ?? "step");
+      rates.replaceChildren(...(over ? [section("Over time", over)] : []));
+      if (isAlone()) {
+        const now = await api(apiUrl(run, "work", of), { signal }), written = JSON.stringify(now);
+        if (written !== drawnWork) work.replaceChildren(...drawWork(now, at).filter(Boolean));
+        drawnWork = written;
+      }
+      wholeAt = performance.now() + Math.max(2 * LIVE_MS, LONG_REST * (performance.now() - began));
+      state = changed;
+    }
+    if (found.errors && isOver && strip) {
+      const { wrong, judged } = await api(apiUrl(run, "wrong", of), { signal });
+      strip.set(steps, wrong);
+      if (judged < steps.length) strip.tools.append(h("span", { class: "soft" }, `the oracle judged the first ${count(judged)} in its time`));
+    }
+  };
+  let took = 0;
+  await update();
+  while (found.outcome === "running" && !signal.aborted) {
+    await new Promise((done) => setTimeout(done, Math.max(LIVE_MS, (found.listed ? LONG_REST : REST) * took)));
+    if (signal.aborted || document.hidden) continue;
+    const began = performance.now();
+    try {
+      await update();
+      banner.hidden = true;
+    } catch (error) { // a journal that is busy, or a server that comes back: the next update tells
+      if (signal.aborted) return;
+      banner.textContent = error.message;
+      banner.hidden = false;
+    }
+    took = performance.now() - began;
+  }
+  if (!signal.aborted) say(`This run is ${found.outcome}.`);
+}
+
+function decisionForm(run, path, found) {
+  const value = h("textarea", { rows: "3", "aria-label": "The reply to decide for", id: "value" }), answer = h("p", { role: "status" });
+  const choices = found.tally.map(([reply]) => JSON.stringify(reply));
+  const send = async (event) => {
+    event.preventDefault();
+    answer.textContent = "…";
+    try {
+      const done = await api(apiUrl(run, "decide"), { method: "POST", headers: { "content-type": "application/json" }, body: JSON.stringify({ path, value: value.value }) });
+      answer.textContent = `Decided by you; ${done.go_on ? `go on: ${done.go_on}` : "the run continues with it"}`;
+    } catch (error) { answer.textContent = error.message; }
+  };
+  return section("Decide it", h("form", { onsubmit: send }, h("p", null, path.includes("/call/") ? "approve, reject TEXT, done VALUE or not-done:" : "The reply as JSON:"), value,
+    h("div", { class: "tools" }, choices.map((each, i) => h("button", { type: "button", onclick: () => { value.value = each; } }, `Reply ${i + 1}`)), ["approve", "reject"].filter(() => path.includes("/call/")).map((each) => h("button", { type: "button", onclick: () => { value.value = each; value.focus(); } }, each)),
+      h("button", { class: "main" }, "Decide")), answer));
+}
+
+const callOf = (call, href) => h("div", { class: "row" }, h("h3", null, h("a", { href }, said(call.tool)), h("span", { class: "soft" }, ` ${call.effect ?? "no such tool"}; ${call.outcome}${call.person ? `; a person: ${call.person}` : ""}`)),
+  quoted(json(call.arguments)), call.observation === null ? null : quoted(call.observation));
+
+async function decisionPage(run, path, signal) {
+  const number = /^(.*\/)(\d+)$/.exec(path);
+  const beside = number ? h("p", { class: "tools" }, Number(number[2]) > 0 ? h("a", { href: decisionUrl(run, number[1] + (Number(number[2]) - 1)), rel: "prev" }, "← before") : null,
+    h("a", { href: decisionUrl(run, number[1] + (Number(number[2]) + 1)), rel: "next" }, "after →")) : null;
+  show(path, beside);
+  const found = await api(apiUrl(run, "decision", `?path=${encodeURIComponent(path)}`), { signal });
+  // What is asked of a person about a call of an agent is told by the call.
+  const [step, call] = path.split("/call/"), action = call === undefined ? null : (await api(apiUrl(run, "decision", `?path=${encodeURIComponent(step)}`), { signal })).action;
+  const asked = action?.calls[Number(call.split("/")[0])];
+  const raced = race(found.replies), checked = { true: "● right", false: "✕ WRONG" }[found.correct] ?? "not checked";
+  const samples = found.replies.map((reply, i) => h("div", { class: "row" },
+    h("h3", null, `sample ${reply.seq}: `, h("span", { class: reply.flag ? "flagged" : reply.agrees === false ? "outvoted" : "" }, said(reply.flag ? `▲ red flag ${reply.flag}` : { true: "● agrees", false: "◆ differs" }[reply.agrees] ?? "valid")),
+      h("span", { class: "soft" }, raced ? ` ${reply.flag ? "no vote" : `votes ${raced.letter(reply)}`}; the lead is ${raced.leads[i]}` : "", reply.cost_usd === null ? "" : `, ${money(reply.cost_usd)}`, reply.fallback ? [", by the fallback ", said(reply.fallback)] : "")),
+    reply.why ? h("p", null, said(reply.why)) : null,
+    reply.rollout ? h("p", null, "predicted by the rollout at ", h("a", { href: decisionUrl(run, reply.rollout) }, said(reply.rollout))) : null,
+    Object.keys(reply.shares ?? {}).length ? table("Probabilities", [["probability", "number"], ["option", "text"]], Object.entries(reply.shares).map(([option, part]) => [part.toFixed(4), said(option)])) : null,
+    reply.flag ? null : quoted(json(reply.vote)),
+    reply.text === null ? h("p", { class: "note" }, "text not kept") : [quoted(reply.text), reply.text_is_cut ? h("p", { class: "note" }, "the rest of the text is not kept") : null]));
+  const mayDecide = ["open", "undecided"].includes(found.outcome) && !found.settled_by;
+  show(path, beside, section("Decision", h("dl", { class: "facts" }, fact("outcome", outcomeMark(found.outcome)), fact("settled by", said(found.settled_by ?? (mayDecide ? "nobody yet" : "the vote")), moment(found.settled_at ?? "").replace("–", "")), fact("oracle", checked),
+    fact("samples", count(found.replies.length)), fact("cost", money(found.cost_usd)), found.probability === null ? null : fact("probability", found.probability.toFixed(4)),
+    found.decided_by ? fact("decided at", h("a", { href: decisionUrl(run, found.decided_by) }, said(found.decided_by))) : null), found.value === null ? null : quoted(json(found.value))),
+  asked ? section("Call", callOf(asked, decisionUrl(run, step))) : null,
+  mayDecide ? decisionForm(run, path, found) : null,
+  raced ? section("Race", raced.chart) : null,
+  section("Votes", found.tally.length ? table("Votes", [["votes", "number"], ["reply", "text"]], found.tally.map(([value, votes]) => [count(votes), quoted(json(value))])) : h("p", null, "No valid reply.")),
+  section("Prompt", found.user === null ? h("p", null, said(found.note ?? "unknown")) : [quoted(found.system ?? ""), quoted(found.user), found.prompts > 1 ? h("p", { class: "note" }, `The first of ${found.prompts} through which samples cycle.`) : null]),
+  section("Samples in launch order", samples.length ? samples : h("p", null, "None.")),
+  found.action ? section("Calls", found.action.calls.map((each, i) => callOf(each, decisionUrl(run, `${path}/call/${i}`)))) : null);
+  say(`Decision ${path}: ${found.outcome}`);
+}
+
+async function comparePage(signal) {
+  const query = new URLSearchParams(location.search), names = [query.get("a") ?? "", query.get("b") ?? ""], input = query.get("input") ?? "0", of = `input=${encodeURIComponent(input)}`;
+  const both = await Promise.all(names.map((run) => api(apiUrl(run, "", `?${of}`), { signal })));
+  const hosts = names.map(() => h("div"));
+  const facts = [["outcome", (run) => outcomeMark(run.outcome)], ["task", (run) => said(`${run.task} by ${run.strategy}`)], ["k", (run) => count(run.k)], ["models", (run) => said(String(JSON.stringify(run.models)))], ["steps", (run) => count(run.steps)], ["wrong by the oracle", (run) => count(run.errors)],
+    ["votes a decision", (run) => run.votes_per_decision?.toFixed(2) ?? "–"], ["outvoted", (run) => count(run.outvoted)], ["calls", (run) => count(run.calls)], ["cost", (run) => money(run.cost_usd)], ["seconds", (run) => count(Math.round(run.wall_s))]];
+  const differ = h("div");
+  show(`${names[0]} and ${names[1]}`, section("Account", table("Account", [["", null], ...names.map((run) => [h("a", { href: runUrl(run) }, said(run)), null])], facts.map(([name, of]) => [name, ...both.map(of)]))),
+    hosts.map((host, i) => section(h("span", null, "Steps of ", said(names[i])), host)), differ);
+  const found = await api(apiUrl(names[0], "differences", `?${of}&other=${encodeURIComponent(names[1])}`), { signal });
+  const numbers = found.ranges.flatMap(([from, to]) => Array.from({ length: to - from }, (_, i) => from + i));
+  const row = (each) => [said(each.path), ...each.values.map((value, i) => (value === null ? h("span", { class: "soft" }, "none") : h("a", { href: decisionUrl(names[i], each.path) }, said(JSON.stringify(value).slice(0, 300)))))];
+  differ.replaceChildren(section("Where they differ", found.count ? [h("p", null, "First at ", h("strong", null, said(found.differ[0].path)), `; ${plural(found.count, "decision")}${found.ended ? "" : " and more"} in all.`),
+    firstOf(found.differ, (shown) => table("Where they differ", [["decision", null], ...names.map((run) => [said(run), "text"])], shown.map(row)))] : h("p", null, "Both decided the same everywhere.")));
+  await Promise.all(names.map(async (run, i) => {
+    const steps = await bytes(apiUrl(run, "strip", `?${of}`), signal);
+    if (!steps.length) { hosts[i].textContent = "This work is no chain of steps."; return; }
+    new Strip(hosts[i], { label: (step) => `step ${count(step)}`, open: (step) => decisionUrl(run, `${input}/step/${step}`), wrongName: "differs" }).set(steps, numbers);
+  }));
+  say(`${plural(found.count, "decision")} differ.`);
+}
+
+async function route() {
+  leaving.abort();
+  leaving = new AbortController();
+  const { signal } = leaving;
+  banner.hidden = true;
+  nav.replaceChildren();
+  const [, kind, run, at, ...path] = location.pathname.split("/").map(decodeURIComponent);
+  try {
+    if (kind === "compare") await comparePage(signal);
+    else if (kind !== "run") await listPage();
+    else {
+      nav.append(h("a", { href: runUrl(run) }, said(run)));
+      if (at === "at") {
+        if (path.length > 1) nav.append(h("a", { href: runUrl(run, path[0] === "0" ? "" : `?input=${path[0]}`) }, `input ${path[0]}`));
+        await decisionPage(run, path.join("/"), signal);
+      } else await runPage(run, signal);
+    }
+  } catch (error) {
+    if (signal.aborted) return;
+    banner.textContent = error.message;
+    banner.hidden = false;
+  }
+}
+
+const go = (href) => { history.pushState(null, "", href); route().then(() => page.focus()); };
+document.addEventListener("click", (event) => {
+  const link = event.target.closest?.("a[href^='/']");
+  if (!link || event.ctrlKey || event.metaKey || event.shiftKey || event.button) return;
+  event.preventDefault();
+  go(link.getAttribute("href"));
+});
+window.addEventListener("popstate", route);
+route();
