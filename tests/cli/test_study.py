@@ -18,6 +18,7 @@ KINDS = {
     "lookahead": "lookahead",
     "parts": "parts",
     "distance": "distances",
+    "flags": "flags",
 }
 """The key of the findings of each kind."""
 
@@ -49,6 +50,15 @@ def test_each_position_of_a_rollout_has_a_row() -> None:
     ran = study("lookahead", "--horizon", "3")
     first_cells = [line.split("  ")[0] for line in ran.out.splitlines()]
     assert [cell for cell in first_cells if cell == "alone" or cell.startswith("+")] == ["alone", "+1", "+2", "+3"]
+
+
+def test_readings_are_rows_and_what_to_flag_is_said() -> None:
+    lines = study("flags").out.splitlines()
+    assert [line.split()[0] for line in lines[4:6]] == ["lenient", "strict"]
+    assert lines[-3].startswith("advice: ")
+    refused = study("flags", "--svg", "flags.svg")
+    assert refused.code == WRONG_USAGE
+    assert "no picture" in refused.err
 
 
 def test_distances_are_a_matrix_and_fields_are_rows() -> None:

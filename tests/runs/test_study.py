@@ -6,15 +6,20 @@ Every statistical test fixes its seed and asks for 99.9 % intervals.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable, Sequence
 from math import sqrt
+from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from microagents import InvalidUsage, JournalMismatch
 from microagents.models.model import ModelSpec
+from microagents.models.simulation.scripted import ScriptLine
 from microagents.models.simulation.simulated import SimulatedModel
 from microagents.replies.chat import Prompt, system_with_instructions
+from microagents.runs.studies.flags import FlagFindings
 from microagents.runs.studies.study import Kind, StudyReport, study
 from microagents.tasks.checkers import Checkers
 from microagents.tasks.drift import Drift, Onward, Place
@@ -155,3 +160,55 @@ def test_a_study_that_cannot_be_is_refused_in_a_sentence(kind: Any, options: dic
 
 def test_a_horizon_is_at_most_the_length_of_a_short_task() -> None:
     assert studied("lookahead", task=Drift(length=3), samples=1).horizon == 3
+
+
+def recorded(replies: Callable[[int, int], Sequence[str]], length: int = 100) -> str:
+    """A file of replies to each step of a drift, given its number and the right answer."""
+    task, lines = Drift(length=length), []
+    state = task.start()
+    for number in range(length):
+        state = task.advance(state, task.oracle(state))
+        texts = replies(number, state.number)
+        lines += [ScriptLine(path=f"0/step/{number}/sample", seq=seq, text=text) for seq, text in enumerate(texts)]
+    Path("replies.jsonl").write_bytes(msgspec.json.Encoder().encode_lines(lines))
+    return "scripted:replies.jsonl"
+
+
+def flags_of(model: str, samples: int = 4) -> FlagFindings:
+    (found,) = studied("flags", model, task=Drift(length=100), samples=samples).models
+    assert found.flags is not None
+    return found.flags
+
+
+def test_a_cap_is_advised_where_long_replies_are_wrong_and_what_flags_cost_is_counted() -> None:
+    def replies(number: int, right: int) -> list[str]:
+        wrong = f"{'Or else? ' * 200}\nnumber = {(right + 1) % 1009}"  # each time the same
+        rambles = [wrong, wrong] if number % 5 == 0 else [f"number = {right}"] * 2
+        return [*rambles, f"number = {right}", f"**number = {right}**"]
+
+    found = flags_of(recorded(replies))
+    lenient, strict, *caps = found.readings
+    assert (lenient.valid, lenient.wrong, lenient.right_flagged) == (400, 40, 0)
+    assert (strict.valid, strict.wrong, strict.right_flagged) == (300, 40, 100), "bold text is no line of the form"
+    assert (lenient.both_wrong, lenient.collisions) == (20, 20)
+    assert lenient.both_if_independent == pytest.approx(1.0)
+    short = next(each for each in caps if each.gains)
+    assert (short.wrong, short.both_wrong, short.collisions) == (0, 0, 0)
+    assert found.advice.startswith("the strict form costs right replies and shows no gain; flag replies of more than ")
+
+
+def test_no_cap_is_advised_where_long_replies_are_right_as_often_as_short_ones() -> None:
+    def replies(number: int, right: int) -> list[str]:
+        return [f"{'So. ' * (7 * number % 50)}\nnumber = {(right + (number % 10 == each)) % 1009}" for each in range(4)]
+
+    found = flags_of(recorded(replies))
+    assert not any(each.gains for each in found.readings)
+    assert found.advice == "the strict form shows no gain, and costs nothing; no length flag gains: leave it off"
+
+
+def test_the_strict_form_gains_where_what_it_refuses_is_wrong() -> None:
+    def replies(number: int, right: int) -> list[str]:
+        last = f"number = {right + 1}\nWait, that is wrong." if number % 3 == 0 else f"number = {right}"
+        return [f"number = {right}"] * 3 + [last]
+
+    assert flags_of(recorded(replies)).advice == "the strict form gains; no length flag gains: leave it off"

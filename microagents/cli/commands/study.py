@@ -32,6 +32,7 @@ from microagents.errors import InvalidUsage
 from microagents.registry import unknown
 from microagents.runs.settings import Settings
 from microagents.runs.studies.analysis import Distances, Errors, FieldAccuracies, Proportion, RolloutAccuracy
+from microagents.runs.studies.flags import FlagFindings
 from microagents.runs.studies.study import KINDS, Kind, StudyReport, study
 from microagents.words.prices import are_simulated, prices_of
 from microagents.words.summary import counted, options_text
@@ -93,7 +94,8 @@ def command(
 
     errors: the error rate of each step, and the hardest steps. lookahead: how right steps are when they are asked alone, and as the
     first, second, ... step of a rollout. distance: how differently the errors of two or more models are spread over the steps. parts:
-    how right each field of the reply is where the fields before it are right, by single samples and by their majority.
+    how right each field of the reply is where the fields before it are right, by single samples and by their majority. flags: what red
+    flags gain and cost: the same replies read leniently, strictly, and with caps of their length.
 
     The samples of a model are a run with its own journal, and the same command again continues where it ended. errors, distance and
     parts use the same samples, so the second of them asks nothing. --max-cost, --max-tokens, --max-calls and --max-time apply to all
@@ -104,6 +106,8 @@ def command(
     models = list(dict.fromkeys(model or [DEFAULT_MODEL]))
     studied = _kind_named(kind, task)
     check_picture(svg)
+    if svg is not None and studied == "flags":
+        raise InvalidUsage("the study flags has no picture; leave --svg out")
     work = task_of(task, option)
 
     watched = Watched(task, type(work).progress_unit, models, kept_in_runs("study"))
@@ -156,6 +160,8 @@ def _report(report: StudyReport) -> Iterator[str]:
             yield from _lookahead(each.lookahead)
         if each.parts is not None:
             yield from _parts(each.parts)
+        if each.flags is not None:
+            yield from _flags(each.flags)
     if report.distances is not None:
         yield ""
         yield from _distances(report.distances)
@@ -217,6 +223,25 @@ def _parts(found: FieldAccuracies) -> Iterator[str]:
         )
     head = ["field", "right", "95 % interval", "by majority", "95 % interval", "errors in all steps"]
     yield from table([head, *rows], to_the_left=(0,))
+
+
+def _flags(found: FlagFindings) -> Iterator[str]:
+    head = ["reading", "valid", "wrong", "right flagged", "both wrong", "if independent", "same wrong", "nats a call"]
+    rows = [
+        [
+            each.name,
+            f"{each.valid / found.replies:.1%}",
+            f"{each.wrong / each.valid:.2%}" if each.valid else "-",
+            f"{each.right_flagged:,}",
+            f"{each.both_wrong:,}",
+            f"{each.both_if_independent:.1f}",
+            f"{each.collisions:,}",
+            f"{each.information:.3f}{' +' * each.gains}",
+        ]
+        for each in found.readings
+    ]
+    yield from table([head, *rows], to_the_left=(0, 7))
+    yield from wrapped(f"advice: {found.advice}")
 
 
 def _distances(found: Distances) -> Iterator[str]:

@@ -7,10 +7,11 @@ from pathlib import Path
 from typing import Any, Literal, Unpack, get_args
 
 import msgspec
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from microagents.actors import Strategy
 from microagents.errors import InvalidUsage
+from microagents.journal.reading import reader_of
 from microagents.messages import address_of
 from microagents.registry import TASKS, unknown
 from microagents.runs.arguments import check_arguments
@@ -28,14 +29,15 @@ from microagents.runs.studies.analysis import (
     lookahead_in,
     parts_in,
 )
+from microagents.runs.studies.flags import FlagFindings, flags_in
 from microagents.runs.studies.series import Series, SeriesOutcome, SeriesRun, short_digest
 from microagents.runs.task_list import dump_options
 from microagents.strategies.study import Studied, Study
 from microagents.task import ChainTask, Task
 from microagents.user_code import called
 
-Kind = Literal["errors", "lookahead", "distance", "parts"]
-"""Error rates of single steps; accuracies of rollouts; distances between models; accuracies of the fields of a reply."""
+Kind = Literal["errors", "lookahead", "distance", "parts", "flags"]
+"""Error rates of single steps; accuracies of rollouts; distances between models; accuracies of the fields of a reply; what flags gain."""
 KINDS: tuple[Kind, ...] = get_args(Kind)
 DEFAULT_HORIZON = 8
 MIN_COMPARED = 2
@@ -57,6 +59,7 @@ class ModelStudy(Struct, frozen=True, kw_only=True):
     errors: Errors | None = None
     lookahead: RolloutAccuracy | None = None
     parts: FieldAccuracies | None = None
+    flags: FlagFindings | None = None
 
 
 class StudyReport(Struct, frozen=True, kw_only=True):
@@ -117,7 +120,11 @@ async def study(
     horizon = _horizon(task, kind, horizon)
     rollouts = {} if horizon is None else {"rollouts": samples, "horizon": horizon}
     strategy = validated(Study, "the study", {"samples": samples, **rollouts})
-    plans = plans_of("study", task, strategy, models, run_id=run_id, settings=without_control(given))
+    settings = without_control(given)
+    if kind == "flags":  # the texts are read again, so all are kept, in a run of its own
+        settings = {**settings, "keep_texts": "all"}
+    runs = "study-flags" if kind == "flags" else "study"
+    plans = plans_of(runs, task, strategy, models, run_id=run_id, settings=settings)
     series = Series("study", [SeriesRun(*each) for each in plans.items()], Path(runs_dir), ended=("completed",))
     outcome, reason, begun = await series.do(given, on_model)
     results = {spec: result for spec, result in zip(plans, begun, strict=False) if result.outcome == "completed"}
@@ -131,7 +138,15 @@ async def study(
         seed=plans[next(iter(plans))].settings.seed,
         samples=samples,
         horizon=horizon,
-        models=tuple([_findings(spec, results[spec], studied[spec], kind, horizon) for spec in results]),
+        models=tuple(
+            [
+                structs.replace(
+                    _findings(spec, results[spec], studied[spec], kind, horizon),
+                    flags=_flags(task, Path(runs_dir), results[spec]) if kind == "flags" else None,
+                )
+                for spec in results
+            ]
+        ),
         distances=distances_between(studied) if kind == "distance" and outcome == "completed" else None,
         recorded_at=series.recorded_at,
     )
@@ -205,6 +220,12 @@ def plans_of(
             tasks=[task], listed=False, strategy=strategy, settings=named, model_objects=given.objects
         )
     return plans
+
+
+def _flags(task: Task, runs_dir: Path, result: Result) -> FlagFindings:
+    assert isinstance(task, ChainTask)
+    with reader_of(runs_dir, result.run_id) as reader:
+        return flags_in(reader, task)
 
 
 def _findings(spec: str, result: Result, studied: Studied, kind: Kind, horizon: int | None) -> ModelStudy:
