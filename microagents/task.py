@@ -390,8 +390,11 @@ def flag_of(task: Task, reply: Reply, state: bytes, *, at: str = "") -> str | No
 def _flag_of_steps(task: Task, reply: Rollout, state: bytes, *, at: str) -> str | None:
     """Ask for the red flag of each of several steps, in the state that the steps before it lead to."""
     assert isinstance(task, ChainTask)
+    reached: Any
     reached, encode = _state_decoder(type(task)).decode(state), msgspec.json.encode
     for step in reply.steps:
+        if called(task.done, reached, gives=bool, at=at):  # steps behind the end are taken by nobody
+            return None
         if (flag := flag_of(task, step, encode(reached), at=at)) is not None:
             return flag
         reached = called(task.advance, reached, step, at=at)

@@ -46,6 +46,7 @@ _OPTIONS_SINCE = {
     "contradicting": "discard",
     "judge": "picks",
     "prune": False,
+    "steps": 1,
 }
 """Options of strategies that earlier journals lack, and the values as which those were made."""
 

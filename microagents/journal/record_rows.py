@@ -23,7 +23,7 @@ from microagents.journal.messages import (
 from microagents.journal.queries import began_s, moment, read_checkpoint
 from microagents.journal.requests import now
 from microagents.journal.rows import Rows, chunks
-from microagents.journal.tables import TIMED_VERSION, UNDECIDED_CODE
+from microagents.journal.tables import TABLES, TIMED_VERSION, UNDECIDED_CODE
 
 
 class RecordRows:
@@ -75,7 +75,8 @@ class RecordRows:
                     self._books.add(record)
                     if isinstance(record, RecordProgress):
                         touched[record.input] = None
-                    elif isinstance(record, RowRecord):
+                    # A journal that an earlier version made has no table for newer records: they are left out.
+                    elif isinstance(record, RowRecord) and TABLES[record.table].since <= self._rows.version:
                         others.setdefault(record.table, []).append(record)
         paths = [*[sample.id.election.path for sample in samples], *[record.id.path for record in decided]]
         keys = {path: self._places.key(path) for path in dict.fromkeys(paths)}

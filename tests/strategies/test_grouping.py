@@ -50,6 +50,7 @@ class Odds(ChainTask[int, Odd]):
         return Prompt(user=str(state))
 
     def advance(self, state: int, reply: Odd) -> int:  # noqa: ARG002 - a wrong one leads nowhere else
+        assert state < 12, "a step behind the end"
         return state + 1
 
     def flag(self, state: int, reply: Odd) -> str | None:
@@ -63,8 +64,8 @@ class Odds(ChainTask[int, Odd]):
 
 
 def test_one_step_that_is_flagged_flags_its_group() -> None:
-    result = run_sync(Odds(), models="sim:perfect@error=0.2", strategy=Maker(k=1, steps=3), runs_dir=None)
-    assert (result.outcome, result.account.steps) == ("completed", 4)
+    result = run_sync(Odds(), models="sim:perfect@error=0.2", strategy=Maker(k=1, steps=5), runs_dir=None)
+    assert (result.outcome, result.account.steps) == ("completed", 3)
     assert set(result.account.flagged) == {"skipped"}
 
 
