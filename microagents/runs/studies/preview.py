@@ -208,7 +208,7 @@ class StepConductor(ChainConductor[Strategy]):
 
     def _chain_of_strategy(self, work: Work[ChainTask[Any, Any], Strategy]) -> Chain:
         kind = work.strategy.conductor
-        return kind.chain(self, work) if issubclass(kind, ChainConductor) else self.chain(work)
+        return (kind(self.context, self._messenger) if issubclass(kind, ChainConductor) else self).chain(work)
 
     async def conduct(self, work: Work[ChainTask[Any, Any], Strategy]) -> Judged:
         """Hold the election of the step; returns what the oracle says of the vote."""
