@@ -176,6 +176,8 @@ STRATEGIES = Registry(
         "single-shot": "microagents.strategies.single_shot:SingleShot",
         "self-consistency": "microagents.strategies.self_consistency:SelfConsistency",
         "swarm": "microagents.strategies.swarm:Swarm",
+        "tot": "microagents.strategies.tree_of_thoughts:TreeOfThoughts",
+        "fot": "microagents.strategies.tree_of_thoughts:ForestOfThoughts",
         "self-refine": "microagents.strategies.chain_of_thought:SelfRefine",
         "seqcv": "microagents.strategies.seqcv:SeqCV",
         "sequential": "microagents.strategies.subtask_baselines:Sequential",

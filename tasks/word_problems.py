@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from functools import cached_property
 from math import exp
 from random import Random
@@ -12,20 +13,24 @@ import msgspec
 from msgspec import Struct
 from pydantic import Field
 
-from microagents.problems.problem import WorkedProblem
+from microagents.documents.questions import REPLIES, Segment
+from microagents.documents.reasoning import WrittenProblem
 from microagents.problems.questions import (
     ATOMIC,
     Contraction,
     Decomposition,
     Subquestion,
     Subquestions,
+    Thought,
     ToCompose,
+    ToConclude,
     ToContract,
     ToCriticize,
     ToEnsemble,
     ToFollow,
     ToRevise,
     ToSolve,
+    ToThink,
     ToTrace,
     asked_in,
     prompt_of,
@@ -37,7 +42,8 @@ from microagents.replies.trajectories import Trajectory
 ANSWER_ERROR = (0.05, 1.5)
 """a and b of the error rate 1 - exp(-a n^b) of an answer in one go to a question of n steps: 0.13 for 2, 0.43 for 5, 0.74 for 9."""
 FOLLOWED_ERROR = 0.05
-"""Error rate of each step of an answer along given subquestions: 0.10 for 2 steps, 0.22 for 5, 0.36 for 9."""
+"""Error rate of each step of an answer along given subquestions: 0.10 for 2 steps, 0.22 for 5, 0.36 for 9. Also that of a thought, or of a
+segment of written reasoning."""
 TRACE_ERROR = 0.01
 """Share of graphs of subquestions in which the answer to one that needs no other is wrong."""
 CONTRACTION_ERROR = 0.02
@@ -177,7 +183,7 @@ class Story(Struct, frozen=True):
         return " ".join(lines)
 
 
-class WordProblem(WorkedProblem[Total]):
+class WordProblem(WrittenProblem[Total]):
     """A story about who has how many, with a question that takes a known number of steps.
 
     The simulated model errs the more often the more steps a question takes in one go. Its error rates are fixed: they test the engine, not
@@ -253,6 +259,15 @@ class WordProblem(WorkedProblem[Total]):
             known = {fact.name: values[fact.name] for fact in story.steps() if given.issuperset(fact.of)}
         return story.with_givens(known).text()
 
+    def expert_thought(self, problem: str) -> str:
+        story = Story.read(problem)
+        step = (story.steps() or story.order())[0]
+        return f"{story.question(step.name)} {story.values()[step.name]}"
+
+    def after_thoughts(self, problem: str, thoughts: Sequence[str]) -> str:
+        """Tell the story with the numbers that thoughts have found given; the last one counts."""
+        return Story.read(problem).with_givens(_found(thoughts)).text()
+
     def steps_of(self, problem: str) -> int:
         return len(Story.read(problem).steps())
 
@@ -265,10 +280,12 @@ class WordProblem(WorkedProblem[Total]):
 
     def mistake(self, prompt: Prompt, right: Reply, rng: Random) -> Reply:
         """Make a wrong step, and all that follows from it; in a contraction a given number that is off."""
+        if type(right) in REPLIES.values():
+            return super().mistake(prompt, right, rng)
         asked = asked_in(prompt)
         match asked:
-            case ToSolve() | ToFollow() | ToEnsemble() | ToRevise():
-                story = Story.read(asked.problem)
+            case ToSolve() | ToFollow() | ToConclude() | ToEnsemble() | ToRevise():
+                story = Story.read(self.left_of(asked))
                 wrong = story.values((rng.choice(story.steps() or story.order()).name, _slip(rng)))
                 total = Total(total=wrong[story.asked])
                 if isinstance(right, Trajectory):
@@ -279,14 +296,22 @@ class WordProblem(WorkedProblem[Total]):
                 story = Story.read(right.question)
                 given = rng.choice([fact for fact in story.order() if not fact.of])
                 return Contraction(question=story.with_givens({given.name: given.number + _slip(rng)}).text())
+            case ToThink():
+                assert isinstance(right, Thought)
+                question, _, number = right.thought.rpartition(" ")
+                return Thought(thought=f"{question} {int(number) + _slip(rng)}")
         return super().mistake(prompt, right, rng)
 
     def difficulty(self, prompt: Prompt, reply: type[Reply]) -> float:
+        if reply in REPLIES.values():
+            return FOLLOWED_ERROR if reply is Segment else JUDGE_ERROR
         asked = asked_in(prompt)
         match asked:
-            case ToSolve() | ToRevise():
+            case ToSolve() | ToConclude() | ToRevise():
                 a, b = ANSWER_ERROR
-                return 1 - exp(-a * self.steps_of(asked.problem) ** b)
+                return 1 - exp(-a * self.steps_of(self.left_of(asked)) ** b)
+            case ToThink():
+                return FOLLOWED_ERROR
             case ToEnsemble():
                 right = self.expert_answer(asked.problem)
                 alone = self.difficulty(prompt_of("", ToSolve(problem=asked.problem)), reply)
@@ -319,6 +344,11 @@ def _relation(name: str, of: tuple[str, ...], rng: Random) -> Fact:
 
 def _slip(rng: Random) -> int:
     return rng.choice((-1, 1)) * rng.randint(1, MAX_SLIP)
+
+
+def _found(thoughts: Sequence[str]) -> dict[str, int]:
+    """Return the numbers that thoughts have found, by person."""
+    return {_person(each): int(each.rpartition(" ")[2]) for each in thoughts}
 
 
 def _person(question: str) -> str:

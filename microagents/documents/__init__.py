@@ -17,6 +17,7 @@ from microagents.documents.questions import (
     Version,
     asked_in,
 )
+from microagents.documents.reasoning import WrittenProblem
 from microagents.problems.questions import prompt_of
 
 __all__ = [
@@ -35,6 +36,7 @@ __all__ = [
     "Validation",
     "Version",
     "WorkedDocument",
+    "WrittenProblem",
     "asked_in",
     "prompt_of",
 ]

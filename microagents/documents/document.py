@@ -55,8 +55,8 @@ def are_met(checks: Mapping[str, bool | None]) -> bool | None:
     return None if not met or (None in met and False not in met) else all(met)
 
 
-class WorkedDocument(Document):
-    """A document that code can write, so that the simulated model can take every role."""
+class TextExpert:
+    """Writes and judges a text, as the simulated model does in every role."""
 
     def expert_segment(self, asked: ToWrite) -> Segment:
         """Write the segment that an author who sees only the question writes."""
@@ -78,7 +78,7 @@ class WorkedDocument(Document):
         """Count the faults in a version of a subtask's text, for its rank."""
         raise NotImplementedError
 
-    def expert(self, prompt: Prompt, reply: type[Reply]) -> Reply:  # noqa: ARG002 - the prompt tells what is wanted
+    def right_on_text(self, prompt: Prompt) -> Reply:
         """Give the right reply to the prompt of any role."""
         asked = asked_in(prompt)
         match asked:
@@ -96,7 +96,7 @@ class WorkedDocument(Document):
             case ToSummarize():
                 return Summary(summary=asked.text)
 
-    def mistake(self, prompt: Prompt, right: Reply, rng: Random) -> Reply:
+    def wrong_on_text(self, prompt: Prompt, right: Reply, rng: Random) -> Reply:
         """Give a wrong segment, the opposite judgement, a split that is none, the reverse ranking, an empty summary."""
         asked = asked_in(prompt)
         match right, asked:
@@ -110,6 +110,18 @@ class WorkedDocument(Document):
                 return Ranking(reason="a wrong ranking", best=right.second, second=right.best)
             case _:
                 return Summary(summary="")
+
+
+class WorkedDocument(TextExpert, Document):
+    """A document that code can write, so that the simulated model can take every role."""
+
+    def expert(self, prompt: Prompt, reply: type[Reply]) -> Reply:  # noqa: ARG002 - the prompt tells what is wanted
+        """Give the right reply to the prompt of any role."""
+        return self.right_on_text(prompt)
+
+    def mistake(self, prompt: Prompt, right: Reply, rng: Random) -> Reply:
+        """Give a wrong reply, as `TextExpert` says."""
+        return self.wrong_on_text(prompt, right, rng)
 
 
 def text_in(value: object) -> str | None:

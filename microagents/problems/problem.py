@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from random import Random
 from typing import Any, ClassVar, Generic
@@ -19,8 +19,11 @@ from microagents.problems.questions import (
     Decomposition,
     Labelled,
     Subquestions,
+    Thought,
+    Thoughts,
     ToChoose,
     ToCompose,
+    ToConclude,
     ToContract,
     ToCriticize,
     ToDecompose,
@@ -28,6 +31,7 @@ from microagents.problems.questions import (
     ToFollow,
     ToRevise,
     ToSolve,
+    ToThink,
     ToTrace,
     Votable,
     asked_in,
@@ -132,6 +136,14 @@ class WorkedProblem(Problem[A], Generic[A]):
         """Return the question that is left once the known subquestions are conditions, even if their answers are wrong."""
         raise _lacking(self, "expert_contraction")
 
+    def expert_thought(self, problem: str) -> str:  # noqa: ARG002 - for subclasses to override
+        """Return the next step to the answer of a problem's text, with its result; where none is left, the answer."""
+        raise _lacking(self, "expert_thought")
+
+    def after_thoughts(self, problem: str, thoughts: Sequence[str]) -> str:  # noqa: ARG002 - for subclasses to override
+        """Return a problem's text as it is after the first steps to its answer, even if these are wrong."""
+        raise _lacking(self, "after_thoughts")
+
     def steps_of(self, problem: str) -> int:
         """Number of steps to the answer of a problem's text. Of contractions with the right answer, the judge picks one with fewest."""
         return len(called(self.expert_subquestions, problem, gives=Subquestions).nodes)
@@ -145,7 +157,7 @@ class WorkedProblem(Problem[A], Generic[A]):
         """A wrong reply: in a vote another candidate; for a decomposition the opposite choice; for an answer as in `Task.mistake`."""
         asked = asked_in(prompt)
         match asked:
-            case ToSolve() | ToFollow() | ToEnsemble() | ToRevise() if isinstance(right, Trajectory):
+            case ToSolve() | ToFollow() | ToConclude() | ToEnsemble() | ToRevise() if isinstance(right, Trajectory):
                 return msgspec.structs.replace(right, answer=self.mistake(prompt, right.answer, rng))
             case ToTrace():
                 assert isinstance(right, Subquestions)
@@ -166,14 +178,17 @@ class WorkedProblem(Problem[A], Generic[A]):
                 return super().mistake(prompt, right, rng)
 
     def _right_reply(
-        self, asked: Votable | ToFollow | ToEnsemble | ToCriticize | ToRevise, reply: type[Reply]
+        self, asked: Votable | ToFollow | ToConclude | ToEnsemble | ToCriticize | ToRevise, reply: type[Reply]
     ) -> Reply:
         right: Reply
         match asked:
-            case ToSolve() | ToFollow() | ToEnsemble() | ToRevise():
-                right = called(self.expert_answer, asked.problem, gives=self.reply_type())
+            case ToSolve() | ToFollow() | ToConclude() | ToEnsemble() | ToRevise():
+                problem = self.left_of(asked)
+                right = called(self.expert_answer, problem, gives=self.reply_type())
                 if issubclass(reply, Trajectory):
-                    right = reply(reasoning=called(self.expert_reasoning, asked.problem, gives=str), answer=right)
+                    right = reply(reasoning=called(self.expert_reasoning, problem, gives=str), answer=right)
+            case ToThink():
+                right = Thought(thought=called(self.expert_thought, self.left_of(asked), gives=str))
             case ToTrace():
                 right = called(self.expert_subquestions, asked.problem, gives=Subquestions)
             case ToContract():
@@ -190,24 +205,35 @@ class WorkedProblem(Problem[A], Generic[A]):
 
     def _right_choice(self, asked: ToChoose) -> Choice:
         """Return the candidate that equals the right reply; if none does, the first by label."""
-        if isinstance(asked.question, ToContract):
-            return self._best_contraction(asked.question.problem, asked)
+        if isinstance(asked.question, ToContract | ToThink):
+            return self._best_question(asked.question, asked.candidates)
         right = self._right_reply(asked.question, self.reply_type())
         decode = msgspec.json.Decoder(type(right)).decode
         labels = sorted(each.label for each in asked.candidates)
         agreeing = [each.label for each in asked.candidates if decode(each.reply).vote() == right.vote()]
         return Choice(choice=(agreeing or labels)[0])
 
-    def _best_contraction(self, problem: str, asked: ToChoose) -> Choice:
-        """Return the question with the same answer that takes fewest steps."""
-        right = called(self.expert_answer, problem, gives=self.reply_type()).vote()
+    def _best_question(self, asked: ToContract | ToThink, candidates: Sequence[Labelled]) -> Choice:
+        """Return the question with the same answer that takes fewest steps: a contraction, or what thoughts leave of the problem."""
+        right = called(self.expert_answer, asked.problem, gives=self.reply_type()).vote()
 
         def fault(each: Labelled) -> tuple[bool, int, str]:
-            question = msgspec.json.decode(each.reply, type=Contraction).question
+            if isinstance(asked, ToContract):
+                question = msgspec.json.decode(each.reply, type=Contraction).question
+            else:
+                thoughts = msgspec.json.decode(each.reply, type=Thoughts).thoughts
+                question = self.left_of(ToThink(problem=asked.problem, thoughts=thoughts))
             answer = called(self.expert_answer, question, gives=self.reply_type())
             return answer.vote() != right, called(self.steps_of, question, gives=int), each.label
 
-        return Choice(choice=min(map(fault, asked.candidates))[2])
+        return Choice(choice=min(map(fault, candidates))[2])
+
+    def left_of(self, asked: ToSolve | ToFollow | ToConclude | ToEnsemble | ToRevise | ToThink) -> str:
+        """Return what a question leaves to be solved: the problem, or the text of it after thoughts."""
+        if not isinstance(asked, ToConclude | ToThink) or not asked.thoughts:
+            return asked.problem
+        text: str = called(self.after_thoughts, asked.problem, asked.thoughts, gives=str)
+        return text
 
 
 def text_of(task: Problem[Any]) -> str:

@@ -13,7 +13,7 @@ from typing import Annotated, TypeVar
 import msgspec
 from msgspec import Meta, Raw, Struct
 
-from microagents.elections.red_flags import CYCLE, EMPTY_QUESTION, OUT_OF_RANGE, SELF_DEPENDENCY
+from microagents.elections.red_flags import CYCLE, EMPTY, EMPTY_QUESTION, OUT_OF_RANGE, SELF_DEPENDENCY
 from microagents.errors import InvalidDefinition
 from microagents.replies.chat import CheckedReply, Prompt, Reply
 from microagents.replies.tool_calls import alone
@@ -127,6 +127,30 @@ class Contraction(CheckedReply, frozen=True):
         return one_spaced(self.question)
 
 
+class Thought(CheckedReply, frozen=True):
+    """The next step of a way to an answer, with its result."""
+
+    thought: str
+
+    def flaw(self) -> str | None:
+        """Return the flag of a blank thought."""
+        return None if self.thought.strip() else EMPTY
+
+    def vote(self) -> Hashable:
+        """Return the thought without regard to spacing."""
+        return one_spaced(self.thought)
+
+
+class Thoughts(Reply, frozen=True):
+    """The first steps of a way to an answer."""
+
+    thoughts: tuple[str, ...]
+
+    def vote(self) -> Hashable:
+        """Return the thoughts without regard to spacing."""
+        return tuple(map(one_spaced, self.thoughts))
+
+
 class Critique(Reply, frozen=True):
     """What is wrong with an answer; empty where nothing is."""
 
@@ -195,6 +219,21 @@ class ToFollow(Struct, frozen=True, tag_field="wanted", tag="answer_by_subquesti
     subquestions: tuple[Planned, ...]
 
 
+class ToThink(Struct, frozen=True, tag_field="wanted", tag="thought"):
+    """Take the next step to the answer."""
+
+    problem: str
+    thoughts: tuple[str, ...] = ()
+    """The steps before it."""
+
+
+class ToConclude(Struct, frozen=True, tag_field="wanted", tag="answer_after_thoughts"):
+    """Answer a problem after the first steps of a way to its answer."""
+
+    problem: str
+    thoughts: tuple[str, ...]
+
+
 class ReasonedAnswer(Struct, frozen=True):
     """An answer with the way to it."""
 
@@ -235,7 +274,7 @@ class Labelled(Struct, frozen=True, omit_defaults=True):
     """Number of samples that gave it; None where ballots do not see it."""
 
 
-Votable = ToSolve | ToDecompose | ToCompose | ToTrace | ToContract
+Votable = ToSolve | ToDecompose | ToCompose | ToTrace | ToContract | ToThink
 """Questions whose replies may be voted on."""
 
 
@@ -246,7 +285,7 @@ class ToChoose(Struct, frozen=True, tag_field="wanted", tag="choice"):
     candidates: tuple[Labelled, ...]
 
 
-Asked = Votable | ToFollow | ToEnsemble | ToCriticize | ToRevise | ToChoose
+Asked = Votable | ToFollow | ToConclude | ToEnsemble | ToCriticize | ToRevise | ToChoose
 _decoder: msgspec.json.Decoder[Asked] = msgspec.json.Decoder(Asked)
 
 

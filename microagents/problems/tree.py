@@ -26,6 +26,7 @@ class Turn(StrEnum):
     CONTRACT = "contract"
     REFLECT = "reflect"
     PRUNE = "prune"
+    THINK = "think"
     JUDGE = "judge"
 
 
@@ -154,6 +155,31 @@ class ProblemNode(Struct, kw_only=True):
             cost_usd=total_usd([*(child.cost_usd for child in self.children), *(part.cost_usd for part in parts)]),
             undecided=sum(child.is_undecided for child in self.children) + sum(part.undecided for part in parts),
         )
+
+
+def trees_from(root: ProblemNode, number: int) -> list[ProblemNode]:
+    """Return so many independent beginnings at a problem; a single one is its own node."""
+    if number == 1:
+        return [root]
+    trees = [
+        ProblemNode(at=f"{root.at}/tree/{each}", problem=root.problem, depth=1, branch=Branch(number=each))
+        for each in range(1, number + 1)
+    ]
+    root.children = tuple(trees)
+    return trees
+
+
+def mark_chosen(node: ProblemNode, chosen: str | None) -> None:
+    """Prepare a node for drawing: mark the branches that lead to the chosen place, and leave out what has not begun."""
+    if node.branch is not None:
+        node.branch.chosen = None if chosen is None else f"{chosen}/".startswith(f"{node.at}/")
+    node.children = tuple([child for child in node.children if child.turns or child.children])
+    for child in node.children:
+        if (
+            child.at.rpartition("/")[0] == node.at and child.branch is not None
+        ):  # it has the turns of its transition, too
+            child.turns = tuple(sorted(child.turns, key=lambda each: each.turn in (Turn.ANSWER, Turn.JUDGE)))
+        mark_chosen(child, chosen)
 
 
 def fold(node: ProblemNode, depth: int) -> ProblemNode:

@@ -15,6 +15,7 @@ from microagents.strategies.seqcv import SeqCV
 from microagents.strategies.single_shot import SingleShot
 from microagents.strategies.speculation import guess_ahead
 from microagents.strategies.subtask_baselines import Parallel, Sequential
+from microagents.strategies.tree_of_thoughts import ForestOfThoughts, TreeOfThoughts
 
 __all__ = [
     "Analogical",
@@ -28,6 +29,7 @@ __all__ = [
     "CotSC",
     "DocumentConductor",
     "DocumentStrategy",
+    "ForestOfThoughts",
     "IterativeRestart",
     "KnownInputs",
     "Lead",
@@ -42,6 +44,7 @@ __all__ = [
     "SeqCV",
     "Sequential",
     "SingleShot",
+    "TreeOfThoughts",
     "guess_ahead",
     "side_by_side",
     "step_by_step",

@@ -27,6 +27,7 @@ from microagents.problems.questions import (
     ReasonedAnswer,
     Subquestion,
     Subquestions,
+    ToConclude,
     ToContract,
     ToEnsemble,
     ToFollow,
@@ -34,7 +35,16 @@ from microagents.problems.questions import (
     ToTrace,
     problem_id,
 )
-from microagents.problems.tree import ROOT, Branch, Ending, ProblemNode, Solution, Turn
+from microagents.problems.tree import (
+    ROOT,
+    Branch,
+    Ending,
+    ProblemNode,
+    Solution,
+    Turn,
+    mark_chosen,
+    trees_from,
+)
 from microagents.replies.chat import Prompt, Reply
 from microagents.replies.trajectories import Trajectory, trajectory_of
 from microagents.roles.contractor import Contract, Contractor
@@ -59,7 +69,7 @@ MAX_QUESTION_CHARS = 100_000
 AotWork = Work[Problem[Any], "Aot"]
 
 
-class Reasoned(Direct[ToSolve | ToFollow, Trajectory], frozen=True, kw_only=True):
+class Reasoned(Direct[ToSolve | ToFollow | ToConclude, Trajectory], frozen=True, kw_only=True):
     """Answer a problem with the reasoning that leads to the answer."""
 
     def reply_class(self, task: Task) -> type[Reply]:
@@ -192,14 +202,7 @@ async def reduced(root: ProblemNode, strategy: Aot, turns: Turns) -> Reduction:
             f"the question has {length:,} characters, and aot takes at most {MAX_QUESTION_CHARS:,}: it sends the whole of it at "
             "every turn; shorten it, or use another strategy"
         )
-    trees = [root]
-    if strategy.trees > 1:
-        numbers = range(1, strategy.trees + 1)
-        trees = [
-            ProblemNode(at=f"{root.at}/tree/{each}", problem=root.problem, depth=1, branch=Branch(number=each))
-            for each in numbers
-        ]
-        root.children = tuple(trees)
+    trees = trees_from(root, strategy.trees)
     chains = _Chains(root.problem, strategy, turns)
     ended = [each for tree in await turns.all_ended([chains.tree(each) for each in trees]) for each in tree]
     counts: dict[object, int] = {}
@@ -408,19 +411,6 @@ def _ended(state: State, node: ProblemNode, answer: Reply, ending: Ending) -> Ch
     )
 
 
-def _drawn(node: ProblemNode, chosen: str | None) -> None:
-    """Prepare the node of a state for drawing: mark the branches whose chains end at the chosen place, and leave out what has not begun."""
-    if node.branch is not None:
-        node.branch.chosen = None if chosen is None else f"{chosen}/".startswith(f"{node.at}/")
-    node.children = tuple([child for child in node.children if child.turns])
-    for child in node.children:
-        if (
-            child.at.rpartition("/")[0] == node.at and child.branch is not None
-        ):  # it has the turns of its transition, too
-            child.turns = tuple(sorted(child.turns, key=lambda each: each.turn in (Turn.ANSWER, Turn.JUDGE)))
-        _drawn(child, chosen)
-
-
 class Aot(MakesProblem):
     """Atom of Thoughts: a question becomes a simpler one with the same answer, again and again, and a judge watches that it does."""
 
@@ -494,7 +484,7 @@ class Aot(MakesProblem):
         """Return the recorded states from a question, of which the first has this place."""
         node = ProblemNode(at=root)
         reduction = turns.replayed(reduced(node, self, turns))
-        _drawn(node, None if reduction is None else reduction.best.at)
+        mark_chosen(node, None if reduction is None else reduction.best.at)
         node.answer = turns.records.concluded(root) or node.answer
         return node
 

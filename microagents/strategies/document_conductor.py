@@ -1,10 +1,10 @@
-"""Conductors of documents: they put the questions of a `DocumentDraft` to models, batch by batch."""
+"""Conductors of documents and of written reasoning: they put the questions of a `DocumentDraft` to models, batch by batch."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
 import msgspec
 from msgspec import Raw, Struct
@@ -14,6 +14,7 @@ from microagents.actors import Strategy
 from microagents.aio import TaskScope
 from microagents.documents.document import Document, are_met
 from microagents.documents.questions import Part, Segment, Summary, Text, ToSummarize, ToWrite
+from microagents.documents.reasoning import answer_in, objective_of
 from microagents.documents.recording import checked_results, replay
 from microagents.documents.records import SubtaskRecord
 from microagents.documents.writing import (
@@ -29,9 +30,12 @@ from microagents.documents.writing import (
 )
 from microagents.errors import Stopped
 from microagents.journal.messages import OpenElection, Recalled
-from microagents.problems.problem import Problem, prompt_about, text_of
+from microagents.problems.problem import Problem, answer_type_of, prompt_about, text_of
+from microagents.problems.questions import ToConclude
 from microagents.replies.chat import Prompt, Reply
+from microagents.replies.trajectories import trajectory_of
 from microagents.strategies.problem_conductor import ProblemConductor
+from microagents.strategies.tree_of_thoughts import CONCLUDE
 from microagents.strategies.turns import sampling_at
 from microagents.task import Task
 from microagents.user_code import called, mistyped
@@ -77,7 +81,7 @@ class Written(Struct, frozen=True, kw_only=True):
     """A finished document, with the marks of parts that were not agreed on."""
 
     answer: Raw
-    """The text, as a `Text` in JSON."""
+    """The text, as a `Text` in JSON; for a problem the answer that the text ends with."""
     correct: bool | None
     """Whether all hard requirements are met; None where code cannot tell."""
     checks: dict[str, bool | None]
@@ -99,7 +103,7 @@ class Written(Struct, frozen=True, kw_only=True):
 class DocumentStrategy(Strategy):
     """Writes documents in segments. A subclass says who judges them, and what each author sees."""
 
-    solves = (Document,)
+    solves: ClassVar[tuple[type[Task], ...]] = (Document,)
     draws_solution = True
 
     rounds: Annotated[int, Field(ge=1, le=100)] = 10
@@ -115,9 +119,14 @@ class DocumentStrategy(Strategy):
     compress: bool = False
     """Let later authors see summaries of finished subtasks, oldest first, where the text would take more than half of the window."""
 
-    def trial_questions(self, task: Task) -> Sequence[tuple[Prompt, type[Reply]]]:  # noqa: ARG002 - of every document
-        """None: the experts of documents know its questions, and not that for a direct answer."""
-        return ()
+    def trial_questions(self, task: Task) -> Sequence[tuple[Prompt, type[Reply]]]:
+        """None for a document, whose experts know all questions; else the question for the first segment of the reasoning."""
+        assert isinstance(task, Problem)
+        if isinstance(task, Document):
+            return ()
+        objective = objective_of(task)
+        asked = ToWrite(objective=objective, finished="", subtask=objective, written="", round=1, rounds=self.rounds)
+        return [(prompt_about(task, WRITE, asked), Segment)]
 
     def agents(self, pool: Sequence[str]) -> list[Agent]:  # noqa: ARG002 - for subclasses to override
         """Return the authors; by default one that draws from the pool."""
@@ -147,23 +156,25 @@ class DocumentStrategy(Strategy):
         )
 
     def writing(self, task: Task, agents: Sequence[Agent]) -> DocumentDraft:
-        """Return the writing of a document, from its start."""
-        assert isinstance(task, Document)
-        return DocumentDraft(text_of(task), given_subtasks(task), self.rules(len(agents)))
+        """Return the writing of a document, or of the reasoning on a problem, from its start."""
+        assert isinstance(task, Problem)
+        objective, given = (
+            (text_of(task), given_subtasks(task)) if isinstance(task, Document) else (objective_of(task), ())
+        )
+        return DocumentDraft(objective, given, self.rules(len(agents)))
 
 
 class DocumentConductor(ProblemConductor[DocumentStrategy]):
     """Writes a document subtask by subtask."""
 
     async def conduct(self, work: Work[Problem[Any], DocumentStrategy]) -> Written:
-        """Write the document.
+        """Write the document, or the reasoning on a problem.
 
         Raises:
             Stopped: a prompt would not fit into the window, no agent writes anything valid, or too few agents answer.
         """
-        document, agents = work.task, work.strategy.agents(self.context.pool(self.draws_as))
-        assert isinstance(document, Document)
-        writing = work.strategy.writing(document, agents)
+        agents = work.strategy.agents(self.context.pool(self.draws_as))
+        writing = work.strategy.writing(work.task, agents)
 
         def start_ready() -> None:
             # A subtask has begun before its task first runs: otherwise two others that end in one iteration would start it twice.
@@ -178,10 +189,12 @@ class DocumentConductor(ProblemConductor[DocumentStrategy]):
         async with TaskScope() as scope:
             start_ready()
             await scope.join()
-        answer = Text(text=writing.text())
-        checks = checked_results(document, answer.text)
-        concluded = self.concluded(work, answer, problems=len(writing.in_order), correct=are_met(checks))
-        records = writing.in_order
+        text, records, checks = writing.text(), writing.in_order, dict[str, bool | None]()
+        if isinstance(work.task, Document):
+            checks = checked_results(work.task, text)
+            concluded = self.concluded(work, Text(text=text), problems=len(records), correct=are_met(checks))
+        else:
+            concluded = self.concluded(work, await self._ended_with(work, text), problems=len(records))
         return Written(
             answer=concluded.answer,
             correct=concluded.correct,
@@ -198,6 +211,23 @@ class DocumentConductor(ProblemConductor[DocumentStrategy]):
             incomplete=tuple(each.at for each in records if not each.complete),
             summarized=tuple(each.at for each in records if each.summary is not None),
         )
+
+    async def _ended_with(self, work: Work[Problem[Any], DocumentStrategy], text: str) -> Reply:
+        """Return the answer that a text ends with. Of one that ends otherwise, no author within its rounds came to the end: it is asked."""
+        reply = answer_type_of(work.task)
+        if (answer := answer_in(text, reply)) is not None:
+            return answer
+        asked = ToConclude(problem=text_of(work.task), thoughts=tuple(text.splitlines()))
+        (way,) = await work.sample(
+            "answer",
+            prompt_about(work.task, CONCLUDE, asked),
+            trajectory_of(reply),
+            sampling=sampling_at(work.task, work.strategy.temperature),
+            max_draws=work.strategy.max_draws,
+            needed=True,
+        )
+        taken: Reply = way.answer
+        return taken
 
     async def answer(
         self, work: Work[Problem[Any], DocumentStrategy], ask: SegmentQuestion, agents: Sequence[Agent]

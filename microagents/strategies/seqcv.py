@@ -82,6 +82,7 @@ class SeqCVConductor(DocumentConductor):
 class SeqCV(DocumentStrategy):
     """Sequential execution with cross-model validation: every agent writes, every agent judges, and disagreement splits the subtask."""
 
+    solves = (Problem,)
     conductor = SeqCVConductor
 
     same_model: bool = False

@@ -473,8 +473,8 @@ def test_a_model_for_a_role_that_asks_none_is_refused_with_the_roles_that_do() -
 
 
 def test_a_strategy_that_does_not_fit_is_refused_in_the_names_that_users_type() -> None:
-    ran = microagents("run", "hanoi", "--strategy", "seqcv")
-    assert_one_sentence(ran, "seqcv solves documents, and hanoi is a chain of steps; its own strategy is maker")
+    ran = microagents("run", "hanoi", "--strategy", "sequential")
+    assert_one_sentence(ran, "sequential solves documents, and hanoi is a chain of steps; its own strategy is maker")
 
 
 def test_a_role_with_a_model_of_its_own_needs_no_simulated_one() -> None:

@@ -251,8 +251,8 @@ def test_a_failure_of_the_whole_comparison_ends_with_1_and_one_sentence() -> Non
     [
         (["-k", "0"], ["strategy 'recursive': k must be"]),
         (
-            ["--strategy", "seqcv"],
-            ["seqcv solves documents, and multiplication is a problem; its own strategy is recursive"],
+            ["--strategy", "sequential"],
+            ["sequential solves documents, and multiplication is a problem; its own strategy is recursive"],
         ),
         (["-s", "depth"], ["-s 'depth' is not of the form NAME=VALUE"]),
         (["-o", "digit=3"], ["'digit'; did you mean 'digits'"]),

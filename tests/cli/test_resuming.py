@@ -909,8 +909,8 @@ def test_a_run_that_goes_on_is_not_called_damaged(monkeypatch: pytest.MonkeyPatc
         def recorded() -> int:
             return int(rows_of("quick", "SELECT count(*) FROM decision")[0][0])
 
-        def slowly(reader: Reader, *, is_cut_off: bool = False) -> Account:
-            found, before = account(reader, is_cut_off=is_cut_off), recorded()
+        def slowly(reader: Reader, *, is_cut_off: bool = False, digests: bool = True) -> Account:
+            found, before = account(reader, is_cut_off=is_cut_off, digests=digests), recorded()
             while recorded() == before:
                 sitting.until_sent(len(sitting.sent) + 5)
             return found

@@ -12,9 +12,10 @@ import pytest
 from microagents import run_sync
 from microagents.cli.options import SERVE_PORT
 from microagents.errors import ModelUnavailable
+from microagents.runs.settings import strategy_of
 from microagents.tasks.word_problems import WordProblem
 from tests.cli.commands import COMMAND, COMPLETED, WAIT_S, WRONG_USAGE, microagents
-from tests.serving.test_decisions import OF_PROBLEMS
+from tests.serving.test_decisions import OF_PROBLEMS, OPTIONS
 
 
 def test_it_prints_its_addresses_serves_a_run_and_ends_cleanly_with_ctrl_c() -> None:
@@ -68,7 +69,8 @@ def test_a_process_of_its_own_answers_the_questions_of_every_strategy_for_proble
         spec = f"openai:m@base_url={json.loads(process.stdout.readline())['openai']}"
         for name in OF_PROBLEMS:
             try:
-                ended[name] = run_sync(WordProblem(depth=2), models=spec, strategy=name, runs_dir=None).outcome
+                strategy = strategy_of(name, WordProblem(depth=2), OPTIONS.get(name, {}))
+                ended[name] = run_sync(WordProblem(depth=2), models=spec, strategy=strategy, runs_dir=None).outcome
             except ModelUnavailable as error:
                 ended[name] = str(error)
         process.send_signal(signal.SIGINT)

@@ -624,6 +624,7 @@ def test_a_script_that_is_not_there_is_refused(tmp_path: Path) -> None:
         (Sorting(), "aot"),
         (Sorting(), "aot+tree"),
         (Sorting(), "aot+recursive"),
+        (Sorting(), "tot"),
         *(
             (Consistency(), name)
             for name in (

@@ -20,8 +20,8 @@ from microagents.replies.chat import Prompt, write
 from microagents.runs.studies.comparison import row_of
 from microagents.strategies.recursive import Recursive
 from microagents.strategies.self_consistency import SelfConsistency
-from microagents.strategies.seqcv import SeqCV
 from microagents.strategies.single_shot import SingleShot
+from microagents.strategies.subtask_baselines import Sequential
 from microagents.tasks.drift import Drift
 from microagents.tasks.hanoi import Hanoi
 from microagents.tasks.multiplication import Multiplication
@@ -376,8 +376,8 @@ def test_a_limit_of_time_holds_for_all_rows_together() -> None:
             "there is no option of the compared strategies named 'k'; known: votes, temperature",
         ),
         ({"strategies": ["recursiv"]}, "there is no strategy 'recursiv'; did you mean 'recursive'"),
-        ({"strategies": ["single-shot", "seqcv"]}, "seqcv solves documents, and multiplication is a problem"),
-        ({"strategies": [SingleShot(), SeqCV()]}, "seqcv solves documents"),
+        ({"strategies": ["single-shot", "sequential"]}, "sequential solves documents, and multiplication is a problem"),
+        ({"strategies": [SingleShot(), Sequential()]}, "sequential solves documents"),
         ({"options": {"sampels": 3}}, "named 'sampels'; did you mean 'samples'"),
         ({"options": {"samples": 0}}, "samples must be .*, not 0"),
         ({"run_id": "a/b"}, "unlike run_id='a/b'"),

@@ -52,7 +52,8 @@ async def test_the_second_strategy_solves_what_the_first_one_makes() -> None:
 
 
 @pytest.mark.parametrize(
-    "second", ["self-consistency", "maker", "cot", "chain-of-draft", "analogical", "single-shot", "self-refine", "tree"]
+    "second",
+    ["self-consistency", "maker", "cot", "chain-of-draft", "analogical", "single-shot", "self-refine", "tree", "tot"],
 )
 async def test_any_strategy_for_problems_may_stand_behind_the_plus(second: str) -> None:
     name = f"aot+{second}"
@@ -100,7 +101,7 @@ def test_an_option_of_all_strategies_is_one_of_the_pair_and_goes_to_both() -> No
         ("aot+recursive", {"recursive.k": 0}, "recursive.k must be greater than or equal to 1, not 0"),
         ("aot+recursive", {"recursive.transitions": 1}, "named 'recursive.transitions'"),
         ("recursive+aot", {}, "recursive makes no problem that aot could solve"),
-        ("aot+seqcv", {}, "seqcv solves no problems, so it cannot solve what aot makes"),
+        ("aot+sequential", {}, "sequential solves no problems, so it cannot solve what aot makes"),
         ("aot+aot", {}, "'aot\\+aot' names one strategy twice"),
         ("aot+nothing", {}, "there is no strategy 'nothing'"),
         ("aot+", {}, r"'aot\+' needs the name of a strategy on both sides of the plus, such as aot\+recursive"),
