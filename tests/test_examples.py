@@ -47,6 +47,9 @@ ON_PAGE = {
     for each in re.findall(r"```python\n(.*?)```", PAGE_OF_TASKS, re.DOTALL)
 }
 """The files on the page about tasks, by the last class in them."""
+ON_PAGE["Written"] = "from microagents.documents import WrittenProblem\n" + ON_PAGE["Sum"].replace(
+    "Sum(WorkedProblem[", "Sum(WrittenProblem["
+)
 TWO_MODELS = ("--model", "sim:gpt-4.1-mini", "--model", "sim:o3-mini")
 
 LEDGER = ("ledger.py:Ledger", "-o", f"bookings=@{BOOKINGS}")
@@ -191,6 +194,8 @@ def test_the_python_of_the_readme_runs(capsys: pytest.CaptureFixture[str]) -> No
         ("Sum", "recursive", (), {"total": 15}),
         ("Sum", "aot", (), {"total": 15}),
         ("Sum", "self-consistency", (), {"total": 15}),
+        ("Sum", "tot", (), {"total": 15}),
+        ("Written", "seqcv", TWO_MODELS, {"total": 15}),
         ("Sum", "cot", (), {"total": 15}),
         ("Sum", "maker", (), {"total": 15}),
         ("Louder", "swarm", (), {"text": "EVERY STEP IS SMALL"}),

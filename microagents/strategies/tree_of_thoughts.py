@@ -42,14 +42,14 @@ class Think(Direct[ToThink, Thought], frozen=True, kw_only=True):
     system: str = THINK
 
 
-class State(NamedTuple):
+class ThoughtState(NamedTuple):
     """The first steps of a way to the answer."""
 
     node: ProblemNode
     way: Thoughts
 
 
-class Found(NamedTuple):
+class LeafAnswer(NamedTuple):
     """An answer, and the place of the state that led to it."""
 
     answer: Reply
@@ -70,7 +70,7 @@ class TreeConductor(ProblemConductor["TreeOfThoughts"]):
         return self.concluded(work, found.answer, argmax=tuple(sorted(turns.argmax)))
 
 
-async def grown(root: ProblemNode, strategy: TreeOfThoughts, turns: Turns) -> Found:
+async def grown(root: ProblemNode, strategy: TreeOfThoughts, turns: Turns) -> LeafAnswer:
     """Grow all trees, and take the answer of more than half of them, or the one that an expert chooses.
 
     Args:
@@ -84,7 +84,7 @@ async def grown(root: ProblemNode, strategy: TreeOfThoughts, turns: Turns) -> Fo
     return await _chosen(root, turns, ends, most=True)
 
 
-async def _chosen(node: ProblemNode, turns: Turns, ends: Sequence[Found], *, most: bool) -> Found:
+async def _chosen(node: ProblemNode, turns: Turns, ends: Sequence[LeafAnswer], *, most: bool) -> LeafAnswer:
     """Choose one of several answers by a vote; with ``most`` only where none is that of more than half."""
     answers = [each.answer for each in ends]
     leader = max(merged(answers), key=lambda each: each.copies)
@@ -106,9 +106,9 @@ class _Tree:
             "sampling": sampling_at(turns.task, strategy.temperature),
         }
 
-    async def end(self) -> Found:
+    async def end(self) -> LeafAnswer:
         """Return the answer of the tree."""
-        states = [State(self._root, Thoughts(thoughts=()))]
+        states = [ThoughtState(self._root, Thoughts(thoughts=()))]
         for number in range(1, self._strategy.steps + 1):
             drawn = await self._turns.all_ended(
                 [self._think(state, branch) for state in states for branch in self._branches(state)]
@@ -120,7 +120,7 @@ class _Tree:
         ends = await self._turns.all_ended([self._conclude(state) for state in states])
         return await _chosen(self._root, self._turns, ends, most=False)
 
-    def _branches(self, state: State) -> Sequence[ProblemNode]:
+    def _branches(self, state: ThoughtState) -> Sequence[ProblemNode]:
         at, depth = state.node.at, state.node.depth + 1
         numbers = range(1, self._strategy.branches + 1)
         state.node.children = tuple(
@@ -128,18 +128,18 @@ class _Tree:
         )
         return state.node.children
 
-    async def _think(self, state: State, node: ProblemNode) -> State | None:
+    async def _think(self, state: ThoughtState, node: ProblemNode) -> ThoughtState | None:
         """Return the state after one more thought; None where no reply is valid."""
         asked = ToThink(problem=self._root.problem, thoughts=state.way.thoughts)
         thought = await self._turns.take(node, Think(at=f"{node.at}/{Turn.THINK}", asked=asked, **self._draws))
         if thought is None:
             return None
         node.problem = thought.thought
-        return State(node, Thoughts(thoughts=(*state.way.thoughts, thought.thought)))
+        return ThoughtState(node, Thoughts(thoughts=(*state.way.thoughts, thought.thought)))
 
-    async def _kept(self, at: str, states: Sequence[State]) -> list[State]:
+    async def _kept(self, at: str, states: Sequence[ThoughtState]) -> list[ThoughtState]:
         """Return the best states: each is the winner of a vote on those that are left. Equal ones are one."""
-        kept: list[State] = []
+        kept: list[ThoughtState] = []
         left = list(states)
         while left and len(kept) < self._strategy.breadth:
             ways = [each.way for each in left]
@@ -157,7 +157,7 @@ class _Tree:
                 each.node.branch.same_as = same.number
         return kept
 
-    async def _conclude(self, state: State) -> Found:
+    async def _conclude(self, state: ThoughtState) -> LeafAnswer:
         """Return the elected answer after a state."""
         asked = ToConclude(problem=self._root.problem, thoughts=state.way.thoughts)
         at = f"{state.node.at}/{Turn.ANSWER}"
@@ -165,7 +165,7 @@ class _Tree:
         solved = await self._turns.take(state.node, ask, ToSolve(problem=self._root.problem))
         assert solved is not None
         state.node.answer = Raw(msgspec.json.encode(solved.answer))
-        return Found(solved.answer, state.node.at)
+        return LeafAnswer(solved.answer, state.node.at)
 
 
 class TreeOfThoughts(Strategy):
