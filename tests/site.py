@@ -20,8 +20,9 @@ from typing import Any
 from typer.main import get_command
 
 import microagents
-from microagents import Strategy, Task
+from microagents import Strategy, Task, errors
 from microagents.cli import app
+from microagents.elections import red_flags
 from microagents.registry import STRATEGIES, TASKS
 from microagents.runs.fields import fields_in_words
 
@@ -51,7 +52,7 @@ def build() -> None:
             shutil.copy(path, to)
     for name, on_site in ELSEWHERE.items():
         place(ROOT / name, PAGES / on_site)
-    reference = {"commands": commands(), "tasks": options(), "python": interface()}
+    reference = {"commands": commands(), "tasks": options(), "python": interface(), "errors": troubles()}
     for name, parts in reference.items():
         write(PAGES / "reference" / f"{name}.md", "\n\n".join(parts) + "\n")
     settings = shutil.copy(DOCS / "zensical.toml", PAGES.parent)
@@ -160,6 +161,29 @@ def interface() -> Iterator[str]:
             }
             for each, value in methods.items():
                 yield f"**{name}.{each}**\n\n{FENCE}python\n{signature(each, value)}\n{FENCE}\n\n{prose(value)}"
+
+
+def troubles() -> Iterator[str]:
+    """Every error that a program can meet, and every flag that a reply can get."""
+    yield (
+        "# Errors and flags\n\nWhat `microagents.errors` has, for programs; all are `MicroagentsError`. "
+        "The command line says each in one sentence, with an [exit code](../commands.md#output-and-exit-codes)."
+    )
+    found = {
+        name: kind
+        for name, kind in vars(errors).items()
+        if inspect.isclass(kind) and kind.__module__ == errors.__name__
+    }
+    for name, kind in found.items():
+        bases = ", ".join(f"`{each.__name__}`" for each in kind.__bases__)
+        yield f"## {name}\n\n{prose(kind)}\n\nA kind of {bases}."
+    yield "## Red flags\n\nA reply with a flag is discarded and drawn again. A task's own `flag` may return others."
+    meanings = dict(
+        re.findall(r'^[A-Z_]+ = "(\w+)"\n(?:"""(.+?)""")?', inspect.getsource(red_flags), re.MULTILINE | re.DOTALL)
+    )
+    yield "\n".join(
+        ["| flag | meaning |", "|---|---|", *(f"| `{name}` | {cell(text)} |" for name, text in meanings.items())]
+    )
 
 
 def signature(name: str, thing: Any) -> str:
