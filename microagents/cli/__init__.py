@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
 from platform import python_version
 from typing import Annotated, Any
 
@@ -13,50 +12,33 @@ from typer.main import get_command
 
 from microagents import interrupts
 from microagents.cli.command import Command, with_shared_options
-from microagents.cli.commands import (
-    attach,
-    calibrate,
-    compare,
-    ctl,
-    decide,
-    doctor,
-    estimate,
-    export,
-    init,
-    plan,
-    report,
-    resume,
-    rm,
-    run,
-    serve,
-    show,
-    simulate,
-    step,
-    study,
-    top,
-    view,
-)
-from microagents.cli.commands import list as list_
 from microagents.cli.reporting import EXIT_CODES, exit_on_error
 from microagents.errors import InvalidUsage
 from microagents.packages import installed_version
 from microagents.registry import Registry
 
-INSTALLED = Registry(kind="command", group="microagents.commands", shipped={})
+_NAMES = (
+    *("init", "run", "resume", "list", "show", "export", "rm", "decide", "ctl", "attach", "top", "step", "estimate"),
+    *("compare", "study", "view", "report", "calibrate", "plan", "simulate", "serve", "doctor"),
+)
+COMMANDS = Registry(
+    kind="command",
+    group="microagents.commands",
+    shipped={name: f"microagents.cli.commands.{name}:command" for name in _NAMES},
+)
 
 
 class Commands(TyperGroup):
-    """Commands, and those of installed packages. A file in the place of one is told apart: people leave out `run`."""
+    """Shipped commands, and those of installed packages. A file in the place of one is told apart: people leave out `run`."""
 
-    def list_commands(self, ctx: Any) -> list[str]:
+    def list_commands(self, ctx: Any) -> list[str]:  # noqa: ARG002 - the same in every context
         """Return the names of all. A package cannot replace a shipped command."""
-        shipped = super().list_commands(ctx)
-        return [*shipped, *(name for name in INSTALLED.addresses if name not in shipped)]
+        return list(COMMANDS.addresses)
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
-        """Return the command of a name. A package is imported only for its command, or for the help on all."""
-        if cmd_name not in self.commands and cmd_name in INSTALLED.addresses:
-            self.commands[cmd_name] = _installed_command(cmd_name)
+        """Return the command of a name. Its module is imported only for its command, or for the help on all."""
+        if cmd_name not in self.commands and cmd_name in COMMANDS.addresses:
+            self.commands[cmd_name] = _command(cmd_name)
         return super().get_command(ctx, cmd_name)
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
@@ -76,38 +58,12 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings=HELP,
 )
-COMMANDS: dict[str, Callable[..., None]] = {
-    "init": init.command,
-    "run": run.command,
-    "resume": resume.command,
-    "list": list_.command,
-    "show": show.command,
-    "export": export.command,
-    "rm": rm.command,
-    "decide": decide.command,
-    "ctl": ctl.command,
-    "attach": attach.command,
-    "top": top.command,
-    "step": step.command,
-    "estimate": estimate.command,
-    "compare": compare.command,
-    "study": study.command,
-    "view": view.command,
-    "report": report.command,
-    "calibrate": calibrate.command,
-    "plan": plan.command,
-    "simulate": simulate.command,
-    "serve": serve.command,
-    "doctor": doctor.command,
-}
-for name, each in COMMANDS.items():
-    app.command(name, cls=Command)(with_shared_options(each))
 
 
-def _installed_command(name: str) -> Any:
-    """Return the command of an installed package; if it cannot be imported, one that says why."""
+def _command(name: str) -> Any:
+    """Return a command; if it cannot be imported, one that says why."""
     try:
-        function = INSTALLED.find_function(name)
+        function = COMMANDS.find_function(name)
     except InvalidUsage as error:
         refusal = error
 

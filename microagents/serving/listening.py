@@ -16,6 +16,8 @@ from microagents.serving.connections import Connections
 
 MAX_WAITING = 8192
 """Connections that wait to be accepted."""
+LINGER_S = 1.0
+"""Seconds in which what is left of a refused request is read, so that its sender can read the refusal."""
 IDLE_S = 300.0
 """Seconds that a connection may stay open between two requests."""
 SHUTDOWN_S = 1.0
@@ -49,6 +51,7 @@ class Listener:
             handler_cancellation=True,
             shutdown_timeout=SHUTDOWN_S,
             keepalive_timeout=IDLE_S,
+            lingering_time=LINGER_S,
         )
         async with AsyncExitStack() as stack:
             stack.push_async_callback(runner.cleanup)

@@ -74,6 +74,7 @@ def test_a_server_that_dies_in_mid_call_leaves_an_unknown_outcome(effect: Effect
     assert (again.outcome, lines("died.txt"), lines("counted.txt")) == ("completed", "x" * deaths, "1 2 ")
 
 
+@pytest.mark.slow
 def test_a_server_whose_reads_kill_it_is_connected_anew_for_each_call() -> None:
     result = act(
         Served(effect="read_only", calls=(("die", {}), ("count", {"to": 1}), ("die", {}), ("count", {"to": 2})))

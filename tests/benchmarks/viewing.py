@@ -176,7 +176,7 @@ def main() -> None:
     Path("many.jsonl").write_text('{"length": 1}\n' * 100_000, encoding="utf-8")
     for words in (MILLION, MANY):
         if not (runs / f"{words[-1]}.sqlite").exists():
-            subprocess.run([COMMAND, "run", *words, "--runs-dir", str(runs)], check=True)
+            subprocess.run([COMMAND, "run", *words, "--runs-dir", str(runs)], check=True, stdout=subprocess.DEVNULL)
     figures: dict[str, list[float]] = {}
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=which("chromium-headless-shell"), args=["--no-sandbox"])

@@ -28,7 +28,7 @@ def test_the_version_is_that_of_the_package() -> None:
 # -- debug -------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("command", COMMANDS)
+@pytest.mark.parametrize("command", COMMANDS.addresses)
 def test_every_command_has_debug(command: str) -> None:
     assert "--debug" in help_of(command)
 

@@ -1191,6 +1191,7 @@ def test_failed_rungs_of_steps_that_the_leader_settles_are_contested_in_whicheve
     assert digests(resumed) == digests(led)
 
 
+@pytest.mark.slow
 def test_a_kill_in_the_first_moments_leaves_a_small_limit_to_go_on_with() -> None:
     """What was allotted and may have been sent counts at its most, but never at more than the limit."""
     words = (

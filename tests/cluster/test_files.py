@@ -84,7 +84,9 @@ def understand(command: str) -> None:
     _, name, *words = shlex.split(command)
     program = get_command(app)
     assert isinstance(program, TyperGroup)
-    program.commands[name].make_context(name, words)
+    found = program.get_command(program.make_context("microagents", [], resilient_parsing=True), name)
+    assert found is not None
+    found.make_context(name, words)
 
 
 # -- all files -------------------------------------------------------------------------------------------------------------------------

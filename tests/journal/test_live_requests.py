@@ -84,6 +84,7 @@ def test_a_request_that_a_killed_run_did_not_read_takes_effect_once_it_is_resume
     assert inspect_run(RUNS, "r").account.settled_at == {"0/step/0": "person"}
 
 
+@pytest.mark.slow
 def test_an_input_that_ended_undecided_is_taken_up_again_while_the_others_are_done() -> None:
     Path("inputs.jsonl").write_text('{"length": 1}\n{"length": 40}\n')
     slow = STUCK.replace("latency=0.2", "latency=2")  # the second input is still at work when the request comes
