@@ -216,6 +216,10 @@ class Dispatcher:
         for call in lost.lose(error):
             self._outgoing.deliver(wire.pack_error(call, error))
 
+    def has_calls(self, peer: str) -> bool:
+        """Tell whether calls to a peer are open."""
+        return self._peers[peer].has_calls
+
     async def flush(self) -> None:
         """Wait until all envelopes sent so far have arrived."""
         await asyncio.sleep(

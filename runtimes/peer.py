@@ -76,6 +76,11 @@ class Peer:
         send = partial(link.send, self._name)
         self._channel = Channel(send, self._receive_batch, resend_s=link.resend_s, acknowledge_s=link.acknowledge_s)
 
+    @property
+    def has_calls(self) -> bool:
+        """Whether calls to the peer are open, or cancelled and not over there."""
+        return bool(self._unanswered or self._cancelled)
+
     # -- calls to the peer ------------------------------------------------------------------------------------------------------------
 
     def raise_if_lost(self) -> None:
