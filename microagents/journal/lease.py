@@ -43,10 +43,21 @@ class Holder(Struct, frozen=True, kw_only=True):
     @property
     def is_gone(self) -> bool:
         """Whether the process has certainly ended; False if this machine cannot tell, as for a process on another host."""
+        return self._is_of_this_machine and _start_time(self.pid) != self.started
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether the process certainly has not ended."""
+        return self._is_of_this_machine and _start_time(self.pid) == self.started
+
+    @property
+    def _is_of_this_machine(self) -> bool:
         here = Holder.here()
-        if not here.boot or (here.host, here.boot, here.pid_namespace) != (self.host, self.boot, self.pid_namespace):
-            return False
-        return _start_time(self.pid) != self.started
+        return bool(here.boot) and (here.host, here.boot, here.pid_namespace) == (
+            self.host,
+            self.boot,
+            self.pid_namespace,
+        )
 
 
 class Lease(Struct, frozen=True, kw_only=True):
