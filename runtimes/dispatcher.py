@@ -209,6 +209,10 @@ class Dispatcher:
 
     # -- the end ----------------------------------------------------------------------------------------------------------------------
 
+    def end(self, peer: str) -> None:
+        """Send nothing to a peer whose process has ended in order, until another process is connected."""
+        self._peers[peer].end()
+
     def lose(self, peer: str, error: MicroagentsError) -> None:
         """Give a peer up: all open and all later calls to it raise ``error``."""
         lost = self._peers[peer]

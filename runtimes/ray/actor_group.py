@@ -165,6 +165,10 @@ class ActorGroup:
         await _wait_for("flush", actors)
         await _wait_for("ping", actors)
         self._remove(slots)
+        for slot in slots:
+            self._dispatcher.end(slot.name)
+            others = [each for each in self.slots.values() if each.is_ready]
+            await try_calls([each.actor.end_peer.remote(slot.name) for each in others], watching.SILENT_S)
         with suppress(NoHandler):  # a run without a recorder
             for slot in slots:
                 for replica in slot.replicas:

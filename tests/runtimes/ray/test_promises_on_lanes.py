@@ -136,7 +136,7 @@ async def test_there_may_be_more_lanes_than_inputs() -> None:
 
 
 async def test_lanes_begin_and_end_while_the_run_works_and_lose_no_call(tmp_path: Path) -> None:
-    inputs, given = [Drift(length=6)] * 250, {"models": "sim:perfect@error=0.4,flag=0.1,latency=0.05"}
+    inputs, given = [Drift(length=6)] * 60, {"models": "sim:perfect@error=0.4,flag=0.1,latency=0.05"}
     alone, _ = await ended(inputs, models=MODEL)
 
     async def until_there(lanes: int) -> None:
