@@ -135,16 +135,21 @@ async def test_there_may_be_more_lanes_than_inputs() -> None:
     assert_same(result, (await ended(inputs))[0])
 
 
-async def test_lanes_begin_and_end_while_the_run_works_and_lose_no_call(tmp_path: Path) -> None:
-    inputs, given = [Drift(length=6)] * 60, {"models": "sim:perfect@error=0.4,flag=0.1,latency=0.05"}
-    alone, _ = await ended(inputs, models=MODEL)
+async def test_lanes_begin_and_end_while_the_run_works_and_lose_no_call(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    inputs, given = [Drift(length=6)] * 60, dict[str, Any](models="sim:perfect@error=0.4,flag=0.1,latency=0.05")
+    with monkeypatch.context() as at_once:
+        at_once.setattr(batch, "MAX_OPEN", len(inputs))
+        alone, _ = await ended(inputs, **given)
+    begun = asyncio.Event()
+    given["on_progress"] = lambda account: begun.set() if account.inputs_done else None
 
     async def until_there(lanes: int) -> None:
         await asyncio.to_thread(until, lambda: len(actors_of(os.getpid())) == lanes)
 
     async def change_lanes() -> None:
-        await until_there(1)
-        await asyncio.to_thread(until, lambda: status_of(tmp_path, "r").result.account.inputs_done > 0)
+        await begun.wait()
         for lanes in (3, 1, 2):  # one of those that have ended is needed again
             assert (await asyncio.to_thread(ask_run, tmp_path, "r", SetRun(lanes=str(lanes)))).is_taken
             await until_there(lanes)
