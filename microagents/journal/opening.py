@@ -66,8 +66,6 @@ def holds_nothing(path: Path) -> bool:
         return True
     if not path.stat().st_size:
         return not log_bytes(path)
-    if _has_writer(path):
-        return False
     try:
         with closing(_open_aside(path)) as db:
             return not db.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
