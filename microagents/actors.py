@@ -413,6 +413,11 @@ class Strategy(BaseModel):
         """Names of parts of roles for which it can, too."""
         return [*dict.fromkeys(name for role in self._roles() for name in role.draws_in_part_as)]
 
+    @property
+    def spreads_inputs(self) -> bool:
+        """Whether the work on an input spreads over all conductors, which send each other parts of it."""
+        return any(message in self.conductor.handlers for message in asked_by(self.conductor))
+
     def _roles(self) -> list[type[Role]]:
         return [self.conductor, *(deployment.role for deployment in self.deployments())]
 

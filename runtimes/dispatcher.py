@@ -209,12 +209,20 @@ class Dispatcher:
 
     # -- the end ----------------------------------------------------------------------------------------------------------------------
 
+    def end(self, peer: str) -> None:
+        """Send nothing to a peer whose process has ended in order, until another process is connected."""
+        self._peers[peer].end()
+
     def lose(self, peer: str, error: MicroagentsError) -> None:
         """Give a peer up: all open and all later calls to it raise ``error``."""
         lost = self._peers[peer]
         self._drop_held(lost)
         for call in lost.lose(error):
             self._outgoing.deliver(wire.pack_error(call, error))
+
+    def has_calls(self, peer: str) -> bool:
+        """Tell whether calls to a peer are open."""
+        return self._peers[peer].has_calls
 
     async def flush(self) -> None:
         """Wait until all envelopes sent so far have arrived."""

@@ -62,6 +62,8 @@ class Peer:
         self._on_envelope = on_envelope
         self._lost: MicroagentsError | None = None
         """Reason for which the peer was given up."""
+        self._has_ended = False
+        """Whether its process has ended in order, and no other follows yet."""
         self._outbox: list[wire.Envelope | Waiting] = []
         self._is_scheduled = False
         """Whether the outbox is sent on the next iteration of the event loop."""
@@ -75,6 +77,11 @@ class Peer:
         self._linger_s = link.linger_s
         send = partial(link.send, self._name)
         self._channel = Channel(send, self._receive_batch, resend_s=link.resend_s, acknowledge_s=link.acknowledge_s)
+
+    @property
+    def has_calls(self) -> bool:
+        """Whether calls to the peer are open, or cancelled and not over there."""
+        return bool(self._unanswered or self._cancelled)
 
     # -- calls to the peer ------------------------------------------------------------------------------------------------------------
 
@@ -147,14 +154,14 @@ class Peer:
     def _send_outbox(self) -> None:
         self._is_scheduled = False
         waiting, self._outbox = self._outbox, []
-        if self._lost is None:
+        if self._lost is None and not self._has_ended:
             envelopes = list(_packed(waiting))
             for first in range(0, len(envelopes), MAX_ENVELOPES):
                 self._channel.send(wire.encode(envelopes[first : first + MAX_ENVELOPES]))
 
     def receive(self, data: bytes, incarnation: int) -> None:
         """Take a frame from a link; a frame from a process that has died since is dropped."""
-        if incarnation == self._incarnation and self._lost is None:
+        if incarnation == self._incarnation and self._lost is None and not self._has_ended:
             self._channel.receive(data)
 
     def _receive_batch(self, batch: bytes) -> None:
@@ -187,11 +194,17 @@ class Peer:
             for envelope in self._outbox
             if isinstance(envelope, Waiting) or (isinstance(envelope, wire.Sent) and envelope.call is None)
         ]
-        self._incarnation = incarnation
+        self._incarnation, self._has_ended = incarnation, False
         self._connect(link)
         self._outbox.clear()
         for envelope in (*one_way, *self._unanswered.values()):
             self.enqueue(envelope)
+
+    def end(self) -> None:
+        """Send nothing until another process follows: the current one has ended, and owes no answer."""
+        self.incoming.orphan_all()
+        self._end_connection()
+        self._has_ended = True
 
     def lose(self, error: MicroagentsError) -> list[int]:
         """Give the peer up; messages to it raise ``error`` from now on.

@@ -108,7 +108,7 @@ class RoleGroup:
         )
 
     def extend(self, deployments: Sequence[Deployment], dispatcher_by_replica: Mapping[str, str]) -> None:
-        """Take in replicas that were added; their dispatchers are connected."""
+        """Send to the replicas of these deployments from now on; their dispatchers are connected."""
         self._handled = check_graph(deployments)
         self._replicas_of = {each.role.__name__: each.num_replicas for each in deployments}
         self._dispatcher_by_replica = dispatcher_by_replica

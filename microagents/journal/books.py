@@ -27,6 +27,7 @@ from microagents.journal.messages import (
     RecordDecision,
     RecordLost,
     RecordProgress,
+    ReplicaEnded,
 )
 
 Digests = ChainDigests | TreeDigests
@@ -118,6 +119,7 @@ class Books:
             RecordCalls: self._add_calls,
             CallsOver: lambda _: self._end_calls(),
             RecordLost: lambda record: self.lose(record.source),
+            ReplicaEnded: lambda record: self.totals.leased.pop(record.source, None),
             RecordDecision: self._add_decision,
             RecordProgress: self._add_progress,
             RecordAnswer: lambda record: self.take_in_answer(record.id.path, record.value),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import socket
 import time
+from functools import cache
 from pathlib import Path
 
 import msgspec
@@ -31,22 +32,23 @@ class Holder(Struct, frozen=True, kw_only=True):
     @classmethod
     def here(cls) -> Holder:
         """This process."""
-        pid = os.getpid()
-        return cls(
-            host=socket.gethostname(),
-            boot=_read("/proc/sys/kernel/random/boot_id"),
-            pid_namespace=_read_link("/proc/self/ns/pid"),
-            pid=pid,
-            started=_start_time(pid),
-        )
+        pid, (host, boot, pid_namespace) = os.getpid(), _machine()
+        return cls(host=host, boot=boot, pid_namespace=pid_namespace, pid=pid, started=_start_time(pid))
 
     @property
     def is_gone(self) -> bool:
         """Whether the process has certainly ended; False if this machine cannot tell, as for a process on another host."""
-        here = Holder.here()
-        if not here.boot or (here.host, here.boot, here.pid_namespace) != (self.host, self.boot, self.pid_namespace):
-            return False
-        return _start_time(self.pid) != self.started
+        return self._is_of_this_machine and _start_time(self.pid) != self.started
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether the process certainly has not ended."""
+        return self._is_of_this_machine and _start_time(self.pid) == self.started
+
+    @property
+    def _is_of_this_machine(self) -> bool:
+        here = _machine()
+        return bool(here[1]) and here == (self.host, self.boot, self.pid_namespace)
 
 
 class Lease(Struct, frozen=True, kw_only=True):
@@ -76,6 +78,12 @@ def read_lease(rows: Rows) -> Lease:
     return Lease(
         epoch=epoch, holder=None if holder is None else msgspec.json.decode(holder, type=Holder), renewed_at=renewed_at
     )
+
+
+@cache
+def _machine() -> tuple[str, str, str]:
+    """Name of the host, its boot id, and the namespace of the process ids of this process."""
+    return socket.gethostname(), _read("/proc/sys/kernel/random/boot_id"), _read_link("/proc/self/ns/pid")
 
 
 def _start_time(pid: int) -> str:

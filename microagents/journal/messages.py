@@ -162,6 +162,13 @@ class RecordLost(Request[None], frozen=True, kw_only=True):
     """Name of the replica."""
 
 
+class ReplicaEnded(Request[None], frozen=True, kw_only=True):
+    """A replica of the solver has ended in order, and sends none of the calls that it was allotted."""
+
+    source: str
+    """Name of the replica."""
+
+
 class RecordOutage(Request[None], frozen=True, kw_only=True):
     """A provider has stopped or resumed delivering replies."""
 
@@ -279,7 +286,7 @@ def reason_and_traceback(kept: str | None) -> tuple[str | None, str]:
     return reason, found[1:] + traceback
 
 
-Entry = RecordCalls | RecordLost | RecordDecision | RecordAnswer | RecordProgress | InputEnding
+Entry = RecordCalls | RecordLost | ReplicaEnded | RecordDecision | RecordAnswer | RecordProgress | InputEnding
 """A message that is one record. The recorder queues it as it is; its sum, if it has one, stands in `Books`."""
 Record = RecordSample | RecordReply | AllotCalls | CallsOver | Entry
 """A part of the journal. The recorder writes records in the order of their arrival."""

@@ -41,14 +41,16 @@ def connect_to_read(path: Path) -> sqlite3.Connection:
     Raises:
         InvalidUsage: the file is not a journal, is damaged, or has another version. It is left unchanged.
     """
-    db = _checked(path, _open_aside(path))
-    try:
-        is_live = not read_lease(Rows(db)).may_be_taken
-    except UNREADABLE:
-        is_live = False
-    if is_live:
-        db.close()
-        db = _checked(path, _open(path, path, "mode=ro"))
+    is_live = _has_writer(path)
+    db = _checked(path, _open(path, path, "mode=ro") if is_live else _open_aside(path))
+    if not is_live:
+        try:
+            is_live = not read_lease(Rows(db)).may_be_taken
+        except UNREADABLE:
+            is_live = False
+        if is_live:
+            db.close()
+            db = _checked(path, _open(path, path, "mode=ro"))
     size = path.stat().st_size + log_bytes(path)
     if size < MAX_BOUND:
         db.set_progress_handler(lambda: 1, min(MOST_STEPS + STEPS_PER_BYTE * size, MAX_BOUND))
@@ -69,6 +71,20 @@ def holds_nothing(path: Path) -> bool:
             return not db.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
     except (*UNREADABLE, InvalidUsage):  # not only sqlite3.Error: the message of a damaged schema may not be valid text
         return False
+
+
+def _has_writer(path: Path) -> bool:
+    """Whether a process of this machine holds the lease, by the file without its log; False where that does not tell.
+
+    Who asks a run for its status many times a second need then make no copy of the journal.
+    """
+    try:
+        with closing(_open(path, path, "mode=ro&immutable=1")) as db:
+            db.set_progress_handler(lambda: 1, MOST_STEPS)
+            holder = read_lease(Rows(db)).holder
+    except (*UNREADABLE, InvalidUsage):  # the log has all of it, or a checkpoint is under way
+        return False
+    return holder is not None and holder.is_alive
 
 
 def unreadable(path: Path, error: object) -> InvalidUsage:

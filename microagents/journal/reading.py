@@ -96,12 +96,15 @@ class Reader:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        if path.is_file() and holds_nothing(path):
-            raise InvalidUsage(
-                f"nothing is recorded in {str(path)!r}: it was left empty, as by a full disk; `microagents run TASK ... --run-id "
-                f"{path.stem}` begins the run in it"
-            )
-        self._db = connect_to_read(path)
+        try:
+            self._db = connect_to_read(path)
+        except InvalidUsage:
+            if path.is_file() and holds_nothing(path):
+                raise InvalidUsage(
+                    f"nothing is recorded in {str(path)!r}: it was left empty, as by a full disk; `microagents run TASK ... --run-id "
+                    f"{path.stem}` begins the run in it"
+                ) from None
+            raise
         self._rows = Rows(self._db)
         try:
             with self._reading():

@@ -69,6 +69,7 @@ class SetRun(Struct, frozen=True, kw_only=True, tag="set", forbid_unknown_fields
     max_time_s: Annotated[float, Meta(gt=0)] | UnsetType | None = UNSET
     max_outage_s: Annotated[float, Meta(ge=0)] | UnsetType = UNSET
     resend_stragglers: bool | UnsetType = UNSET
+    lanes: Annotated[str, Meta(pattern="^(auto|[1-9][0-9]*)$")] | UnsetType | None = UNSET
 
     @property
     def changed(self) -> dict[str, Any]:

@@ -50,6 +50,7 @@ class Transactions:
         self._epoch = lease.epoch + 1
         self._write_lease(self._holder)
         rows.db.execute("COMMIT")
+        rows.db.execute("PRAGMA wal_checkpoint")  # those who ask whether the run is live need not read the log
 
     def release_lease(self) -> bool:
         """Release the lease; False if another process has it, or if the file cannot be written."""

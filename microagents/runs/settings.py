@@ -166,7 +166,7 @@ tokens. They go before those that are known. [default: no file]"""
         text = str(value)
         if value is not None and text != "auto" and not (text.isdecimal() and int(text) >= 1):
             raise ValueError(f"lanes is a number from 1 on or `auto`, not {text!r}")
-        return None if value is None else text
+        return str(int(text)) if text.isdecimal() else value
 
     @field_validator("on_undecided")
     @classmethod

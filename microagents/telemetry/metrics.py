@@ -56,6 +56,8 @@ METRICS = (
     Metric(
         "microagents.undecided", "Undecided elections", "{election}", lambda a: _one(len(a.undecided_at)), grows=False
     ),
-    Metric("microagents.paused", "1 while it is paused", "1", lambda a: _one(a.paused is not None), grows=False),
-    Metric("microagents.outage", "1 while a provider is out", "1", lambda a: _one(a.outage is not None), grows=False),
+    Metric("microagents.paused", "1 while it is paused", "1", lambda a: _one(int(a.paused is not None)), grows=False),
+    Metric(
+        "microagents.outage", "1 while a provider is out", "1", lambda a: _one(int(a.outage is not None)), grows=False
+    ),
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import defaultdict
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from typing import Any
@@ -13,7 +14,7 @@ from ray.exceptions import ActorUnavailableError, RayError
 from microagents.actors import Context, Deployment
 from microagents.aio import TaskScope, retrieve_exception, wait_to_end
 from microagents.errors import MicroagentsError, NoHandler, PeerLost
-from microagents.journal.messages import RecordLost
+from microagents.journal.messages import RecordLost, ReplicaEnded
 from microagents.runtimes.dispatcher import Dispatcher
 from microagents.runtimes.ray import starting, watching
 from microagents.runtimes.ray.calls import DEATHS, ActorDied, call_role, future_of, gather, try_calls, unless_dead
@@ -50,6 +51,10 @@ class ActorGroup:
         """Tasks that end with the actors."""
         self.has_ray_ended = False
         """Whether Ray has ended on the driver's machine."""
+        self.leaving: dict[str, ActorSlot] = {}
+        """Slots that get no new work, by name: they end once they have no work left."""
+        self._ended: dict[str, ActorSlot] = {}
+        """Slots that have ended like that, by name. One may be needed again."""
         self._slot_of = {replica: slot for slot in self.slots.values() for replica in slot.replicas}
         self._dispatcher = Dispatcher(DRIVER)
         self._roles = RoleGroup(self._dispatcher, deployments, place_replicas(deployments, list(self.slots.values())))
@@ -112,15 +117,70 @@ class ActorGroup:
                     await unless_dead(slot.name, call_role(slot.actor.start.remote(replica)))
 
     async def extend(self, deployments: Sequence[Deployment]) -> None:
-        """Start the further replicas of these deployments while the others work."""
-        self._deployments = deployments
-        new = [slot for slot in slots_of(deployments) if slot.name not in self.slots]
+        """Start the further replicas of these deployments while the others work; where that fails, none of them.
+
+        Raises:
+            PeerLost: an actor does not start.
+            RayError: an actor died.
+        """
+        # Those of slots that leave are also stopped at the end.
+        self._deployments = max(self._deployments, deployments, key=lambda each: sum(one.num_replicas for one in each))
+        new = [self._ended.pop(slot.name, slot) for slot in slots_of(deployments) if slot.name not in self.slots]
         for slot in new:
             self.slots[slot.name] = slot
             self._slot_of.update(dict.fromkeys(slot.replicas, slot))
-        for slot in new:
-            await self._start_process(slot)
+        try:
+            for slot in new:
+                await self._start_process(slot)
+        except (MicroagentsError, RayError):
+            self._remove(new)
+            raise
+        self.narrow(deployments)
+
+    def narrow(self, deployments: Sequence[Deployment]) -> None:
+        """Send new work only to the replicas of these deployments; the other slots are `leaving`."""
+        kept = {slot.name for slot in slots_of(deployments)}
+        self.leaving = {name: slot for name, slot in self.slots.items() if name not in kept}
         self._roles.extend(deployments, place_replicas(deployments, list(self.slots.values())))
+
+    async def end_idle(self) -> None:
+        """End the lanes that get no new work and have none left."""
+        lanes = defaultdict[int, list[ActorSlot]](list)
+        for slot in self.leaving.values():
+            lanes[slot.number].append(slot)
+        for slots in lanes.values():
+            # The driver asks only the conductor of a lane; the calls to its other roles end with those.
+            if all(slot.is_ready and not self._dispatcher.has_calls(slot.name) for slot in slots):
+                await self._end(slots)
+                log("info", "a lane has ended", {"replicas": [slot.name for slot in slots]})
+
+    async def _end(self, slots: Sequence[ActorSlot]) -> None:
+        """Stop the roles of slots, let their last records arrive, and end their processes."""
+        actors = [slot.actor for slot in slots]
+        await try_calls([actor.close.remote() for actor in actors], STOP_S)
+        for deployment in reversed(self._deployments):
+            for replica in replica_names(deployment):
+                if self._slot_of.get(replica) in slots:
+                    await self._stop_replica(replica)
+        await _wait_for("flush", actors)
+        await _wait_for("ping", actors)
+        self._remove(slots)
+        for slot in slots:
+            self._dispatcher.end(slot.name)
+            others = [each for each in self.slots.values() if each.is_ready]
+            await try_calls([each.actor.end_peer.remote(slot.name) for each in others], watching.SILENT_S)
+        with suppress(NoHandler):  # a run without a recorder
+            for slot in slots:
+                for replica in slot.replicas:
+                    self.messenger.tell(ReplicaEnded(source=replica))
+
+    def _remove(self, slots: Sequence[ActorSlot]) -> None:
+        """End the processes of slots, which have no successors unless the slots are needed again."""
+        for slot in slots:
+            ray.kill(slot.actor)
+            slot.begin_incarnation()
+            self.leaving.pop(slot.name, None)
+            self._ended[slot.name] = self.slots.pop(slot.name)
 
     async def _start_process(self, slot: ActorSlot) -> None:
         """Start a process in a slot while the others work."""
@@ -158,7 +218,10 @@ class ActorGroup:
     async def _collect(self, slot: ActorSlot) -> None:
         """Receive what the current process sends until it dies, and put another one into its slot then."""
         async with self._losing_on_error(slot):
+            incarnation = slot.incarnation
             cause = await collect_until_death(slot, self._dispatcher)
+            if slot.incarnation != incarnation:  # it was ended
+                return
             if slot.is_unreachable and slot.node is not None:
                 self._starter.avoid(slot.node)
             if not self._is_started.is_set() and not self._early_death.done():

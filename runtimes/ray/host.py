@@ -132,6 +132,10 @@ class Host:
         """Give a peer up; ``failed`` is the encoded error for its callers."""
         self._dispatcher.lose(name, decode_error(failed))
 
+    async def end_peer(self, name: str) -> None:
+        """Send nothing to a peer that has ended in order, until another process is connected."""
+        self._dispatcher.end(name)
+
     async def start(self, replica: str) -> bytes | None:
         """Start a replica; returns the encoded error, or None."""
         return await _error_of(replica, "start", self._group.start(replica))

@@ -41,6 +41,11 @@ class ActorSlot:
         self._deaths: deque[float] = deque()
         """Times of deaths, in seconds of the event loop's clock."""
 
+    @property
+    def number(self) -> int:
+        """Number of its replicas, which is that of their lane."""
+        return int(self.name.rpartition("/")[2])
+
     def add(self, replica: str, deployment: Deployment) -> None:
         """Place a replica in the slot."""
         self.replicas[replica] = deployment

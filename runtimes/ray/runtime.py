@@ -7,11 +7,10 @@ neither detached nor named: Ray ends them when the driver ends, also after SIGKI
 from __future__ import annotations
 
 import asyncio
-import math
 import signal
 import threading
 from collections.abc import Sequence
-from contextlib import suppress
+from contextlib import aclosing, suppress
 from itertools import count
 from types import TracebackType
 from typing import Self
@@ -19,8 +18,9 @@ from typing import Self
 from ray.exceptions import RayError
 
 from microagents.actors import Context, Deployment, check_graph
-from microagents.aio import finish, wait_to_end
-from microagents.errors import PeerLost
+from microagents.aio import TaskScope, finish, wait_to_end
+from microagents.errors import MicroagentsError, NoHandler, PeerLost
+from microagents.journal.messages import FollowSettings
 from microagents.logs import log
 from microagents.runtimes.dispatcher import RoleMessenger
 from microagents.runtimes.ray import actor_group, watching
@@ -33,6 +33,8 @@ from microagents.runtimes.ray.starting import ActorStarter
 
 GROW_EVERY_S = 10.0
 """Seconds between two looks for nodes that joined the cluster."""
+LEAVE_EVERY_S = 0.5
+"""Seconds between two looks whether a lane that is to end has ended its inputs."""
 WAIT_FOR_NODES_S = 300.0
 """Seconds that the lanes for which a cluster has no CPU wait for nodes. Then they share those that are there."""
 
@@ -54,9 +56,17 @@ class RayRuntime:
         self._context = context
         self._given = deployments
         """The deployments without lanes."""
-        self._lanes = 1
-        self._has_requested = False
-        """Whether the autoscaler was asked for CPUs."""
+        self._wanted: str | None = context.settings.get("lanes")
+        """The setting ``lanes``."""
+        self._lanes = self._most_lanes = 1
+        """Lanes that take inputs, and the most that there were."""
+        self._is_asked = asyncio.Event()
+        """Whether the setting has changed."""
+        self._patient_until_s = 0.0
+        """Time of the loop until which lanes without a CPU wait for nodes."""
+        self._requested = 0
+        """CPUs that the autoscaler was asked for."""
+        self._scope = TaskScope()
         self._blueprint: Blueprint
         self._starter: ActorStarter
         self._actors: ActorGroup
@@ -70,25 +80,19 @@ class RayRuntime:
         _keep_signal_handlers()
         try:
             await self._blueprint.store()
-            wanted, inputs = self._context.settings.get("lanes"), len(self._context.tasks)
-            goal = await aside(number_of_lanes, wanted, inputs)
-            there = await aside(number_of_lanes, AUTO, goal)
-            is_waiting = inputs > 1 and goal > there and may_grow()
-            if is_waiting:
-                await aside(request_cpus, goal)
-                self._has_requested = True
-            deployments = self._with_lanes(there if is_waiting else goal)
-            if self._lanes > 1 or is_waiting:
+            self._be_patient()
+            deployments = self._with_lanes(await self._lanes_now())
+            if self._lanes > 1 or self._requested:
                 await self._starter.find_nodes()
             await self._start(deployments)
         except BaseException:
             await finish(self._stop)
             raise
         self._actors.scope.start(self._actors.watch_ray())
-        if inputs > 1 and wanted in (None, AUTO):
-            self._actors.scope.start(self._grow(inputs))
-        elif is_waiting:
-            self._actors.scope.start(self._grow(goal, WAIT_FOR_NODES_S))
+        if len(self._context.tasks) > 1:
+            self._scope.start(self._keep_lanes())
+            if not self._context.strategy.spreads_inputs:
+                self._scope.start(self._follow_settings())
         return self
 
     async def __aexit__(
@@ -143,6 +147,8 @@ class RayRuntime:
             else:
                 return
 
+    # -- lanes ------------------------------------------------------------------------------------------------------------------------
+
     def _with_lanes(self, lanes: int) -> Sequence[Deployment]:
         """Return the deployments with so many lanes, also for actors that start from now on."""
         self._lanes = lanes
@@ -150,29 +156,74 @@ class RayRuntime:
         if lanes == 1 and not has_many:
             return self._given
         deployments = with_lanes(self._given, lanes, shared=has_many)
-        self._blueprint.set_deployments(deployments)
+        if lanes >= self._most_lanes:  # lanes that end may still need another process
+            self._most_lanes = lanes
+            self._blueprint.set_deployments(deployments)
         return deployments
 
-    async def _grow(self, most: int, wait_s: float = math.inf) -> None:
-        """Add a lane for each CPU that joins the cluster, up to a number of lanes; all that are left after some time."""
-        over_s = asyncio.get_running_loop().time() + wait_s
+    def _be_patient(self) -> None:
+        """Wait for nodes from now on."""
+        self._patient_until_s = asyncio.get_running_loop().time() + WAIT_FOR_NODES_S
+
+    async def _lanes_now(self) -> int:
+        """Count the lanes to have now: those that are wanted, but for a while none without a CPU where nodes may join."""
+        inputs = len(self._context.tasks)
+        goal = await aside(number_of_lanes, self._wanted, inputs)
+        if inputs == 1 or not may_grow():
+            return goal
+        there, needed = await aside(number_of_lanes, AUTO, goal), 0 if self._wanted in (None, AUTO) else goal
+        if needed != self._requested and (self._requested or needed > there):
+            await aside(request_cpus, needed)
+            self._requested = needed
+        return there if asyncio.get_running_loop().time() < self._patient_until_s else goal
+
+    async def _follow_settings(self) -> None:
+        with suppress(NoHandler):  # a run without a recorder
+            async with aclosing(self.messenger.stream(FollowSettings())) as changes:
+                async for changed in changes:
+                    if (wanted := changed.get("lanes", self._wanted)) != self._wanted:
+                        self._wanted = wanted
+                        self._be_patient()
+                        self._is_asked.set()
+
+    async def _keep_lanes(self) -> None:
+        """Begin lanes for the CPUs that join the cluster, and begin or end lanes as the setting changes."""
         while True:
-            await asyncio.sleep(GROW_EVERY_S)
-            with suppress(RayError):
-                is_over = asyncio.get_running_loop().time() > over_s
-                wanted = most if is_over else await aside(number_of_lanes, AUTO, most)
-                await self._starter.find_nodes()
-                while self._lanes < wanted:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(LEAVE_EVERY_S if self._actors.leaving else GROW_EVERY_S):
+                    await self._is_asked.wait()
+            is_asked = self._is_asked.is_set()
+            self._is_asked.clear()
+            try:
+                await self._actors.end_idle()
+                lanes = await self._lanes_now()
+                if is_asked and lanes < self._lanes:
+                    self._actors.narrow(self._with_lanes(lanes))
+                    log().info("lanes end once they have ended their inputs", lanes=lanes)
+                if self._lanes < lanes:
+                    await self._starter.find_nodes()
+                while self._lanes < lanes:
                     await self._add_lane()
+            except (RayError, MicroagentsError) as error:
+                log().warning("the lanes stay as they are for now", lanes=self._lanes, cause=str(error))
+                if is_asked:
+                    self._is_asked.set()
+                await asyncio.sleep(GROW_EVERY_S)
 
     async def _add_lane(self) -> None:
-        await self._actors.extend(self._with_lanes(self._lanes + 1))
-        log().info("a lane was added for a node that joined", lanes=self._lanes)
+        before = self._lanes
+        try:
+            await self._actors.extend(self._with_lanes(before + 1))
+        except BaseException:
+            self._lanes = before
+            raise
+        log().info("a lane was added", lanes=self._lanes)
 
     async def _stop(self) -> None:
         try:
+            await self._scope.close()
             await self._actors.stop()
-            if self._has_requested and not self._actors.has_ray_ended:
+            if self._requested and not self._actors.has_ray_ended:
                 with suppress(RayError, TimeoutError):
                     async with asyncio.timeout(watching.SILENT_S):
                         await aside(request_cpus, 0)

@@ -91,10 +91,9 @@ class ActorStarter:
         nodes = [each for each in self._nodes if each not in self._unreachable]
         if not nodes:
             return "SPREAD"
-        lane = int(slot.name.rpartition("/")[2])
         # Ray takes a soft affinity for nothing where an actor needs nothing (measured), and a hard one must not keep it from a GPU.
         return NodeAffinitySchedulingStrategy(
-            node_id=nodes[lane % len(nodes)], soft=bool(slot.num_cpus or slot.resources)
+            node_id=nodes[slot.number % len(nodes)], soft=bool(slot.num_cpus or slot.resources)
         )
 
     async def wait_ready(self, slot: ActorSlot) -> None:

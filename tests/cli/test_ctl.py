@@ -166,7 +166,7 @@ def test_what_was_asked_of_a_sitting_that_has_ended_ends_no_later_one(journal: P
         (("set",), "give NAME=VALUE"),
         (("set", "max-calls"), "'max-calls' is no NAME=VALUE"),
         (("set", "max-cals=3"), "no setting of a live run called 'max-cals'; did you mean 'max-calls'"),
-        (("set", "lanes=3"), "begin it again with `resume` for another"),
+        (("set", "keep-texts=all"), "begin it again with `resume` for another"),
         (("set", "max-calls=0"), "max_calls must be an integer of at least 1, not '0'"),
         (("pause",), "run a is not under way, so nothing was changed"),
         (("status",), ""),

@@ -41,6 +41,7 @@ from microagents.journal.digests import in_order as in_order_of
 from microagents.journal.encoding import MAX_TEXT_BYTES
 from microagents.journal.messages import (
     Account,
+    AllotCalls,
     InputEnding,
     OpenElection,
     Recalled,
@@ -52,6 +53,7 @@ from microagents.journal.messages import (
     RecordProgress,
     RecordReply,
     RecordSample,
+    ReplicaEnded,
 )
 from microagents.journal.reading import Reader
 from microagents.journal.store import Store
@@ -600,6 +602,22 @@ def test_what_one_replica_had_in_flight_when_it_died_is_lost_and_the_others_is_n
         there.commit([called(sent=1), called(ended=2, source="Solver/1"), RecordLost(source="Solver/1")])
         account = there.books.account()
         assert (account.in_flight, account.lost_in_flight, account.calls) == (1, 2, 3)
+
+
+def test_what_a_replica_that_has_ended_in_order_did_not_send_is_not_lost() -> None:
+    for ending, lost in ((RecordLost(source="Solver/0"), 6), (ReplicaEnded(source="Solver/0"), 0)):
+        there = opened(Path(f"{lost}.sqlite"))
+        there.commit([AllotCalls(source="Solver/0", calls=8), called(sent=2), called(ended=2), ending])
+        assert there.books.account().lost_in_flight == lost
+        there.close()
+
+
+def test_a_live_journal_is_read_without_a_copy(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(opening, "run", lambda *_, **__: pytest.fail("it was copied"))
+    with store() as there:
+        there.commit([decided(election(), [7])])
+        with Reader(JOURNAL) as reader:
+            assert reader.account().decided == 1
 
 
 def test_a_failed_commit_leaves_nothing_of_its_records() -> None:

@@ -15,6 +15,7 @@ from microagents.journal.reading import Reader, reader_of
 from microagents.journal.requests import Ask, EndRun, PauseRun, ResumeRun, SetRun, TakenRequest, pause_among
 from microagents.registry import unknown
 from microagents.runs.inspection.runs import recorded_result
+from microagents.runs.plan import RunPlan, plan_of
 from microagents.runs.result import Result
 from microagents.runs.settings import Flag, Settings, read_value, validated
 
@@ -88,7 +89,7 @@ def ask_run(runs_dir: Path, run_id: str, ask: Ask, *, why: str = "", dry_run: bo
         dry_run: only check whether it could be asked for.
 
     Raises:
-        InvalidUsage: the run is not under way, takes no requests, or has spent more than a new limit.
+        InvalidUsage: the run is not under way, takes no requests, or has spent more than a new limit; its lanes cannot change.
     """
     with reader_of(runs_dir, run_id) as reader:
         journal, before = reader.path, _status(reader)
@@ -101,6 +102,8 @@ def ask_run(runs_dir: Path, run_id: str, ask: Ask, *, why: str = "", dry_run: bo
             raise InvalidUsage(
                 f"run {run_id} takes no requests, since its journal is of an earlier version; nothing was changed"
             )
+        if isinstance(ask, SetRun) and ask.lanes is not msgspec.UNSET:
+            _check_lanes(plan_of(reader))
         if isinstance(ask, SetRun):
             _check_limits(ask, before.result.account, run_id)
     if dry_run:
@@ -135,6 +138,21 @@ def setting_of(pairs: Sequence[tuple[str, str]]) -> SetRun:
 def _option_of(name: str) -> str:
     flag = next(each for each in Settings.model_fields[name].metadata if isinstance(each, Flag))
     return (flag.name or name).removeprefix("--").replace("_", "-")
+
+
+def _check_lanes(plan: RunPlan) -> None:
+    run_id, runtime = plan.settings.run_id, plan.settings.runtime
+    if runtime != "ray":
+        raise InvalidUsage(
+            f"lanes are engines on Ray, but the runtime of run {run_id} is {runtime!r}; nothing was changed"
+        )
+    if len(plan.tasks) == 1:
+        raise InvalidUsage(f"run {run_id} has one input, which stays in its lane; nothing was changed")
+    if plan.strategy.spreads_inputs:
+        raise InvalidUsage(
+            f"each input of run {run_id} is spread over all lanes, so none can begin or end meanwhile; stop it, then begin it again "
+            f"with other lanes: microagents resume {run_id} --lanes N"
+        )
 
 
 def _check_limits(ask: SetRun, account: Account, run_id: str) -> None:

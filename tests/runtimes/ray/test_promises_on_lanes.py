@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
@@ -14,14 +15,18 @@ import pytest
 from structlog.testing import capture_logs
 
 from microagents import Result, run
+from microagents.journal.reading import reader_of
+from microagents.journal.requests import SetRun
 from microagents.models.simulation.simulated import Purchases
 from microagents.registry import TASKS
 from microagents.runs.driver import batch
+from microagents.runs.inspection.control import ask_run, status_of
+from microagents.runs.plan import settings_of
 from microagents.runtimes.ray import watching
 from microagents.task import Task
 from microagents.tasks.drift import Drift
 from tests.cli.commands import STOPPED, write
-from tests.runtimes.ray.ray_processes import Program, until
+from tests.runtimes.ray.ray_processes import Program, actors_of, until
 
 pytestmark = [pytest.mark.usefixtures("ray_here"), pytest.mark.timeout(300), pytest.mark.slow]
 
@@ -128,6 +133,35 @@ async def test_there_may_be_more_lanes_than_inputs() -> None:
     inputs = [Drift(length=9), Drift(length=4)]
     result, _ = await ended(inputs, runtime="ray", lanes=4)
     assert_same(result, (await ended(inputs))[0])
+
+
+async def test_lanes_begin_and_end_while_the_run_works_and_lose_no_call(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    inputs, given = [Drift(length=6)] * 60, dict[str, Any](models="sim:perfect@error=0.4,flag=0.1,latency=0.05")
+    with monkeypatch.context() as at_once:
+        at_once.setattr(batch, "MAX_OPEN", len(inputs))
+        alone, _ = await ended(inputs, **given)
+    begun = asyncio.Event()
+    given["on_progress"] = lambda account: begun.set() if account.inputs_done else None
+
+    async def until_there(lanes: int) -> None:
+        await asyncio.to_thread(until, lambda: len(actors_of(os.getpid())) == lanes)
+
+    async def change_lanes() -> None:
+        await begun.wait()
+        for lanes in (3, 1, 2):  # one of those that have ended is needed again
+            assert (await asyncio.to_thread(ask_run, tmp_path, "r", SetRun(lanes=str(lanes)))).is_taken
+            await until_there(lanes)
+        assert status_of(tmp_path, "r").result.outcome == "running"
+
+    changing = asyncio.create_task(change_lanes())
+    result, _ = await ended(inputs, **given, runtime="ray", lanes=1, run_id="r", runs_dir=tmp_path)
+    await changing
+    assert_same(result, alone)
+    assert (result.account.in_flight, result.account.lost_in_flight) == (0, 0)
+    with reader_of(tmp_path, "r") as reader:
+        assert settings_of(reader.experiment).lanes == "2"
 
 
 LIMITS = {"--max-calls": 100, "--concurrency": 5}
