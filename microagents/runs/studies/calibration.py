@@ -15,6 +15,7 @@ from msgspec import Struct
 from microagents.elections.error_rates import ErrorRates, chance_of, error_rates, exact_interval, upper_share
 from microagents.elections.laws import expected_votes, race_won
 from microagents.errors import InvalidUsage
+from microagents.journal.messages import Promise
 from microagents.journal.reading import reader_of
 from microagents.messages import address_of
 from microagents.registry import TASKS, reference_to
@@ -216,6 +217,21 @@ class ModelCalibration(Struct, frozen=True, kw_only=True, dict=True):
         }
         options = ",".join(f"{name}={value:.6g}" for name, value in profile.items() if value or name == "error")
         return f"sim:perfect@{options},alternatives=1"
+
+    def promise(self, k: int, steps: int) -> Promise:
+        """Say what votes ahead by k promise of so many steps."""
+        chances = self.chances(k, steps)
+        return Promise(
+            calibration=self.run_id,
+            model=self.model,
+            k=k,
+            calls=chances.calls,
+            cost_usd=None if self.call_usd is None else self.call_usd * chances.calls,
+            chance=chances.measured.share,
+            low=chances.measured.low,
+            high=chances.measured.high,
+            condition=self.condition(steps),
+        )
 
     def condition(self, total: int) -> str:
         """Say what the measured chances depend on."""
