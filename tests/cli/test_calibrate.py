@@ -70,6 +70,23 @@ def test_an_estimate_from_a_calibration_tells_both_chances() -> None:
     assert "by the errors as they differ" in microagents("estimate", "--from", run_id, "-k", "3").out
 
 
+@pytest.mark.parametrize("words", [("run", "drift", "-k", "3"), ("compare", "drift", "-k", "3", "--repeat", "1")])
+def test_a_run_from_a_calibration_asks_its_model_and_is_expected_as_calibrated(words: tuple[str, ...]) -> None:
+    run_id = calibrated()
+    ran = microagents(*words, "-o", "length=300", "--from", run_id, "--json")
+    promise = next(
+        each
+        for each in microagents("plan", "drift", "-o", "length=300", "--from", run_id, "--json").json["runs"]
+        if each["k"] == 3
+    )
+    assert ran.json["models"] == [MODEL]
+    assert ran.err.startswith(f"microagents: expected cost: ${promise['cost_usd']:.2f} simulated for ")
+    assert f" {promise['chance']['share']:.4f} " in ran.err
+    refused = microagents("run", "hanoi", "--from", run_id)
+    assert (refused.code, refused.out) == (WRONG_USAGE, "")
+    assert "is a calibration of drift, not of hanoi; make one: microagents calibrate hanoi" in refused.err
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [
