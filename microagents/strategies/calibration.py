@@ -1,4 +1,4 @@
-"""Calibrations: two samples of random steps of a chain in the oracle's states, and more only where they are not all valid and right."""
+"""Calibrations: two samples of random steps of a chain, and more only where they are not all valid and right."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from heapq import nsmallest
 from types import NoneType
 from typing import Annotated, Any, ClassVar
 
-from msgspec import Struct, structs
-from pydantic import Field
+from msgspec import Struct, json, structs
+from pydantic import BaseModel, ConfigDict, Field
 
 from microagents.actors import Strategy
 from microagents.aio import TaskScope
@@ -58,6 +58,23 @@ class Calibrated(Struct, frozen=True, kw_only=True):
     steps: tuple[CalibratedStep, ...]
 
 
+class GivenState(BaseModel):
+    """A state in which a step is asked."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    number: int
+    """Number of the step, or of the line of a file, counted from 0."""
+    state: Any
+    """As JSON has it."""
+    reply: Any = None
+    """The reply that an earlier run decided there, as JSON has it; None where there is none."""
+
+    def read(self, chain: Chain) -> Any:
+        """Return the state."""
+        return chain.read_state(json.encode(self.state))
+
+
 class CalibrationConductor(ChainConductor["Calibration"]):
     """Draws the samples."""
 
@@ -65,14 +82,17 @@ class CalibrationConductor(ChainConductor["Calibration"]):
         """Sample the chosen steps side by side, at most ``window`` at a time."""
         sampling = structs.replace(work.task.sampling, first_temperature=work.task.sampling.temperature)
         chain = Chain(work, max_draws=FIRST, sampling=sampling)
-        total = sum(1 for _ in _walk(chain)) if chain.total is None else chain.total
+        given, total = work.strategy.states, work.strategy.of or chain.total
+        total = sum(1 for _ in _walk(chain)) if total is None else total
         count = min(work.strategy.steps, total)
-        chosen = _chosen(total, count, work.role.context.seed)
+        chosen = (
+            chosen_among(total, count, work.role.context.seed) if given is None else {each.number for each in given}
+        )
         open_steps: deque[asyncio.Task[CalibratedStep]] = deque()
         done: list[CalibratedStep] = []
         work.progress(0, count)
         async with TaskScope() as scope:
-            for number, state, right in _walk(chain):
+            for number, state, right in _walk(chain) if given is None else _judged(chain, given):
                 if number in chosen:
                     open_steps.append(scope.start(_sampled(chain, number, state, right)))
                 while open_steps and (len(open_steps) >= work.strategy.window or len(done) + len(open_steps) == count):
@@ -84,7 +104,7 @@ class CalibrationConductor(ChainConductor["Calibration"]):
 
 
 class Calibration(Strategy):
-    """Two samples of random steps in the oracle's states, and eight more of those that show an error, a flag or a difference."""
+    """Two samples of random steps, and eight more of those that show an error, a flag or a difference. The oracle judges them."""
 
     solves = (ChainTask,)
     conductor = CalibrationConductor
@@ -94,10 +114,14 @@ class Calibration(Strategy):
     """Number of steps that are sampled, at most all of the task."""
     window: Annotated[int, Field(ge=1)] = 64
     """Number of steps that are open at a time."""
+    states: tuple[GivenState, ...] | None = None
+    """States of the steps, those that were chosen; None for those that the oracle leads to."""
+    of: Annotated[int | None, Field(ge=1)] = None
+    """Number of the states that they were chosen from; None for all steps of the task."""
 
     def expected_calls(self, task: Task) -> float | None:
         """Count the first samples of every step."""
-        total = called(task.steps, gives=(int, NoneType)) if isinstance(task, ChainTask) else None
+        total = self.of or (called(task.steps, gives=(int, NoneType)) if isinstance(task, ChainTask) else None)
         return float(FIRST * (self.steps if total is None else min(self.steps, total)))
 
     @cached_property
@@ -106,7 +130,7 @@ class Calibration(Strategy):
         return FirstValid(1)
 
 
-def _chosen(total: int, count: int, seed: int) -> set[int]:
+def chosen_among(total: int, count: int, seed: int) -> set[int]:
     """Choose random steps: fewer are a part of more, so that a larger calibration asks the same steps and others."""
     return set(
         nsmallest(count, range(total), key=lambda number: blake2b(f"{seed}/{number}".encode(), digest_size=8).digest())
@@ -120,6 +144,13 @@ def _walk(chain: Chain) -> Iterator[tuple[int, Any, Any]]:
         right = right_reply(chain, state, number)
         yield number, state, right
         state, number = chain.next_state(state, right, number), number + 1
+
+
+def _judged(chain: Chain, given: tuple[GivenState, ...]) -> Iterator[tuple[int, Any, Any]]:
+    """Walk given states: number, state and right reply."""
+    for each in given:
+        state = each.read(chain)
+        yield each.number, state, right_reply(chain, state, each.number)
 
 
 async def _sampled(chain: Chain, number: int, state: Any, right: Any) -> CalibratedStep:

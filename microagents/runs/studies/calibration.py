@@ -26,8 +26,10 @@ from microagents.runs.result import Result
 from microagents.runs.settings import OneModel, validated
 from microagents.runs.studies.analysis import Proportion
 from microagents.runs.studies.series import Series, SeriesOutcome, SeriesRun
+from microagents.runs.studies.states import States
 from microagents.runs.studies.study import check_studied, plans_of
 from microagents.runs.task_list import dump_options
+from microagents.strategies.agreement import Agreement
 from microagents.strategies.calibration import Calibrated, CalibratedStep, Calibration
 from microagents.task import Task
 
@@ -261,6 +263,8 @@ class CalibrationReport(Struct, frozen=True, kw_only=True):
     task: str
     options: dict[str, Any]
     seed: int
+    source: str
+    """What the states of the steps are from."""
     models: tuple[ModelCalibration, ...]
     missed: tuple[MissedTogether, ...]
     recorded_at: str | None = None
@@ -277,6 +281,7 @@ async def calibrate(
     *,
     models: Sequence[OneModel],
     steps: int = 1_000,
+    states: States | None = None,
     runs_dir: str | Path = "runs",
     run_id: str | None = None,
     on_model: Callable[[str], None] | None = None,
@@ -288,6 +293,7 @@ async def calibrate(
         task: a chain with an oracle.
         models: the models, each on its own, all on the same steps.
         steps: number of steps, at most all.
+        states: the states of the steps; by default those that the oracle leads to.
         runs_dir: the folder of journals; each model has one.
         run_id: prefix of the names of the models' runs; by default made from the arguments.
         on_model: called with the spec of each model as its run begins.
@@ -302,6 +308,9 @@ async def calibrate(
     if not models:
         raise InvalidUsage("a calibration needs at least one model")
     strategy = validated(Calibration, "the calibration", {"steps": steps})
+    if states is not None:
+        chosen = states.chosen(strategy.steps, given.get("seed", 0))
+        strategy = strategy.model_copy(update={"steps": len(chosen), "states": chosen, "of": len(states.given)})
     plans = plans_of("calibrate", task, strategy, models, run_id=run_id, settings=without_control(given))
     series = Series("calibration", [SeriesRun(*each) for each in plans.items()], Path(runs_dir), ended=("completed",))
     outcome, reason, begun = await series.do(given, on_model)
@@ -314,6 +323,7 @@ async def calibrate(
         task=TASKS.name_of(address_of(type(task))),
         options=dump_options(task),
         seed=plans[next(iter(plans))].settings.seed,
+        source="the oracle" if states is None else states.source,
         models=tuple(found),
         missed=tuple([_missed(*each) for each in combinations(found, 2)]),
         recorded_at=series.recorded_at,
@@ -328,6 +338,8 @@ def calibration_from(runs_dir: Path, run_id: str, task: Task | None = None) -> M
     """
     with reader_of(runs_dir, run_id) as reader:
         recipe, result = reader.experiment.recipe, recorded_result(reader)
+    if recipe.strategy == reference_to(Agreement):
+        raise InvalidUsage(f"run {run_id!r} had no oracle, and agreement alone promises nothing")
     if recipe.strategy != reference_to(Calibration):
         raise InvalidUsage(f"run {run_id!r} is no calibration; make one: microagents calibrate {result.task}")
     own = result.task if task is None else TASKS.name_of(address_of(type(task)))
