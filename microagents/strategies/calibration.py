@@ -82,8 +82,8 @@ class CalibrationConductor(ChainConductor["Calibration"]):
         """Sample the chosen steps side by side, at most ``window`` at a time."""
         sampling = structs.replace(work.task.sampling, first_temperature=work.task.sampling.temperature)
         chain = Chain(work, max_draws=FIRST, sampling=sampling)
-        given, total = work.strategy.states, work.strategy.of or chain.total
-        total = sum(1 for _ in _walk(chain)) if total is None else total
+        given, of, total = work.strategy.states, work.strategy.of or 0, chain.total
+        total = max(of, total) if total is not None else of or sum(1 for _ in _walk(chain))
         count = min(work.strategy.steps, total)
         chosen = (
             chosen_among(total, count, work.role.context.seed) if given is None else {each.number for each in given}

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import shutil
+from pathlib import Path
+
 import pytest
 
 from tests.cli.commands import COMPLETED, FAILED, WRONG_USAGE, microagents
 
+EXAMPLES = Path(__file__).parents[2] / "docs" / "examples"
 MODEL = "sim:gpt-4.1-mini@error=0.02,alternatives=1"
 CALIBRATE = ("calibrate", "drift", "-o", "length=300", "--model", MODEL, "--steps", "200")
 
@@ -68,6 +72,22 @@ def test_an_estimate_from_a_calibration_tells_both_chances() -> None:
     assert found["measured"] == next(each["chance"] for each in plan if each["k"] == 3)
     assert found["measured"]["share"] < found["p_success"]
     assert "by the errors as they differ" in microagents("estimate", "--from", run_id, "-k", "3").out
+
+
+def test_without_an_oracle_only_agreement_is_told_and_what_it_cannot_tell() -> None:
+    shutil.copy(EXAMPLES / "adding.py", "adding.py")
+    microagents("run", "adding.py", "--model", MODEL, "--run-id", "r")
+    words = ("calibrate", "adding.py", "--states", "r", "--model", MODEL)
+    ran = microagents(*words)
+    assert ran.code == COMPLETED
+    assert "two draws agree = 1.0000" in ran.out
+    assert "no oracle: whether the replies are right is not known" in ran.out
+    assert "chance that all" not in ran.out
+    found = microagents(*words, "--json").json
+    assert found["models"][0]["p_high"] == 1.0
+    assert "chances" not in found["models"][0]
+    refused = microagents("calibrate", "drift", "--states", "missing.jsonl")
+    assert refused.err == "microagents: 'missing.jsonl' cannot be read: no such file or directory\n"
 
 
 @pytest.mark.parametrize("words", [("run", "drift", "-k", "3"), ("compare", "drift", "-k", "3", "--repeat", "1")])

@@ -71,9 +71,11 @@ def states_in_file(path: Path, task: Task) -> States:
         if not line.strip():
             continue
         try:
-            state = msgspec.json.decode(line, type=kind)
+            state, unknown = msgspec.json.decode(line, type=kind), _unknown(line, kind)
         except (msgspec.MsgspecError, ValueError, RecursionError) as error:
             raise InvalidUsage(f"line {number + 1} of {str(path)!r} is no {kind.__name__}: {error}") from None
+        if unknown:
+            raise InvalidUsage(f"line {number + 1} of {str(path)!r} is no {kind.__name__}: it has no {unknown!r}")
         if called(task.done, state, gives=bool, at=number):
             raise InvalidUsage(f"line {number + 1} of {str(path)!r} is a last state, in which no step is asked")
         given.append(GivenState(number=number, state=_plain(state)))
@@ -93,6 +95,14 @@ def has_oracle(task: Task, states: States) -> bool:
         return False
     state = msgspec.json.decode(msgspec.json.encode(states.given[0].state), type=chain_types(type(task))[0])
     return called(task.oracle, state) is not None
+
+
+def _unknown(line: bytes, kind: Any) -> str | None:
+    """Find a name in a line that the class of states lacks: it would be ignored."""
+    if not (isinstance(kind, type) and issubclass(kind, Struct)):
+        return None
+    names = {*kind.__struct_encode_fields__, kind.__struct_config__.tag_field}
+    return min(msgspec.json.decode(line, type=dict[str, Any]).keys() - names, default=None)
 
 
 def _plain(value: Struct) -> Any:
