@@ -184,7 +184,8 @@ def test_a_run_is_expected_as_calibrated_and_tells_how_it_lies_to_that() -> None
     found, told = only(EASY), list[Forecast]()
     result = asyncio.run(run(TASK, models=EASY, k=3, calibration=found, on_forecast=told.append))
     promise = found.promise(3, 1_000)
-    assert (told[0].calls, told[0].cost_usd) == (promise.calls, pytest.approx(promise.cost_usd))
+    assert told[0].calls == promise.calls
+    assert told[0].cost_usd == pytest.approx(promise.cost_usd)
     assert "as calibrated; chance that all steps of an input are right: " in str(told[0])
     assert str(told[0]).endswith(found.condition(1_000))
     assert result.account.promise == inspect_run(Path("runs"), result.run_id).account.promise == promise

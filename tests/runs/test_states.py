@@ -46,13 +46,16 @@ class Adding(ChainTask[list[int], Sum]):
         return Sum(total=sum(int(number) for number in prompt.user.split(" and ")))
 
 
-def done(task: Any = Adding(), *, model: str = "sim:perfect", **options: Any) -> None:
+TASK = Adding()
+
+
+def done(task: Any = TASK, *, model: str = "sim:perfect", **options: Any) -> None:
     asyncio.run(run(task, models=model, run_id="r", **options))
 
 
 def agreed(model: str, **options: Any) -> ModelAgreement:
-    given = states_of_run(RUNS, "r", Adding())
-    return asyncio.run(measure_agreement(Adding(), states=given, models=[model], **options)).models[0]
+    given = states_of_run(RUNS, "r", TASK)
+    return asyncio.run(measure_agreement(TASK, states=given, models=[model], **options)).models[0]
 
 
 def test_agreement_bounds_the_share_of_right_replies() -> None:
@@ -77,8 +80,8 @@ def test_fewer_states_are_a_part_of_more_and_the_same_call_asks_nothing_again() 
     done()
     few, more = agreed(MODEL, steps=50), agreed(MODEL, steps=100)
     assert {each.number for each in few.steps} < {each.number for each in more.steps}
-    given = states_of_run(RUNS, "r", Adding())
-    again = asyncio.run(measure_agreement(Adding(), states=given, models=[MODEL], steps=50))
+    given = states_of_run(RUNS, "r", TASK)
+    again = asyncio.run(measure_agreement(TASK, states=given, models=[MODEL], steps=50))
     assert (again.models[0].steps, again.recorded_at is not None) == (few.steps, True)
 
 
@@ -119,7 +122,7 @@ def test_the_states_of_a_file_are_judged_by_the_oracle() -> None:
         (Drift(), '{"numbr": 1}', "line 1 of 'states.jsonl' is no Place: it has no 'numbr'"),
         (Drift(), '{"steps_done": 200}', "line 1 of 'states.jsonl' is a last state, in which no step is asked"),
         (Drift(), "", "'states.jsonl' has no state of a step"),
-        (Adding(), '["a"]', "line 1 of 'states.jsonl' is no list"),
+        (TASK, '["a"]', "line 1 of 'states.jsonl' is no list"),
         (Multiplication(), "{}", "Multiplication is no chain of steps, so it has no states"),
     ],
 )
@@ -133,7 +136,7 @@ def test_a_file_with_other_things_than_states_is_refused(task: Task, line: str, 
 @pytest.mark.parametrize(
     ("of", "task", "said"),
     [
-        (Drift(length=3), Adding(), "run 'r' is a run of drift, not of Adding, so its states are no states of Adding"),
+        (Drift(length=3), TASK, "run 'r' is a run of drift, not of Adding, so its states are no states of Adding"),
         ([Drift(length=3)], Drift(), "run 'r' did not decide the steps of one chain, so it has no states"),
         (Multiplication(), Multiplication(), "run 'r' did not decide the steps of one chain"),
     ],

@@ -144,6 +144,7 @@ def command(
     check_picture(svg)
     given, options = given_by(task, option, inputs), pairs("-s", set_)
     calibration = None if from_ is None else calibration_from(runs_dir, from_, given.first)
+    changed["calibration"] = calibration
     models = models_of(model if calibration is None else model or [calibration.model])
     watched = Watched(task, type(given.first).progress_unit, specs_in(models), kept_in_runs("comparison"))
     with given.name_lines():
@@ -152,7 +153,6 @@ def command(
             lambda control, set_title: compare(
                 given.work,
                 models=models,
-                calibration=calibration,
                 strategies=strategy,
                 k=k,
                 options=options,

@@ -85,6 +85,7 @@ def command(
     check_stream(stream, as_json=as_json, is_listed=inputs is not None)
     given = given_by(task, with_tools(option, tool), inputs)
     calibration = None if from_ is None else calibration_from(runs_dir, from_, given.first)
+    changed["calibration"] = calibration
     models = models_of(model if calibration is None else model or [calibration.model])
     chosen = strategy_named(context, strategy, set_, short, given.first)
     named = new_run_id(given.first) if run_id is None else run_id
@@ -103,7 +104,6 @@ def command(
             lambda control, _: run(
                 given.work,
                 models=models,
-                calibration=calibration,
                 strategy=chosen,
                 seed=seed,
                 runs_dir=None if no_journal else runs_dir,
