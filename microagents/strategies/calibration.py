@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter, deque
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from functools import cached_property
 from hashlib import blake2b
 from heapq import nsmallest
@@ -94,7 +94,7 @@ class CalibrationConductor(ChainConductor["Calibration"]):
         async with TaskScope() as scope:
             for number, state, right in _walk(chain) if given is None else _judged(chain, given):
                 if number in chosen:
-                    open_steps.append(scope.start(_sampled(chain, number, state, right)))
+                    open_steps.append(scope.start(sampled(chain, number, state, right)))
                 while open_steps and (len(open_steps) >= work.strategy.window or len(done) + len(open_steps) == count):
                     done.append(await open_steps.popleft())
                     work.progress(len(done), count)
@@ -153,8 +153,10 @@ def _judged(chain: Chain, given: tuple[GivenState, ...]) -> Iterator[tuple[int, 
         yield each.number, state, right_reply(chain, state, each.number)
 
 
-async def _sampled(chain: Chain, number: int, state: Any, right: Any) -> CalibratedStep:
+async def sampled(chain: Chain, number: int, state: Any, right: Any) -> CalibratedStep:
+    """Draw the samples of a step and judge them by the oracle's reply."""
     asked: Prompt = called(chain.task.prompt, state, gives=Prompt, at=number)
+    fields = voted_fields(chain.reply_type)
 
     async def drawn(at: str, count: int) -> list[Any]:
         place = f"step/{number}/{at}"
@@ -162,23 +164,39 @@ async def _sampled(chain: Chain, number: int, state: Any, right: Any) -> Calibra
             place, asked, chain.reply_type, n=count, max_draws=count, sampling=chain.sampling, state=state
         )
 
-    replies, count = await drawn("first", FIRST), FIRST
-    first = [is_right(chain, state, reply, number, right) for reply in replies]
+    def mistake(reply: Any) -> str:
+        differing = (name for name in fields if hashable(getattr(reply, name)) != hashable(getattr(right, name)))
+        return next(differing, "vote")
+
+    return await judged_samples(number, drawn, lambda reply: is_right(chain, state, reply, number, right), mistake)
+
+
+async def judged_samples(
+    number: int,
+    draw: Callable[[str, int], Awaitable[list[Any]]],
+    is_right: Callable[[Any], bool],
+    mistake: Callable[[Any], str],
+) -> CalibratedStep:
+    """Draw the samples of a step and judge them.
+
+    Args:
+        number: that of the step.
+        draw: draws so many samples at a place, and returns the valid replies.
+        is_right: whether a reply is right.
+        mistake: names the first field of a wrong reply that is wrong.
+    """
+    replies, count = await draw("first", FIRST), FIRST
+    first = [is_right(reply) for reply in replies]
     verdicts = first
     if len(first) < FIRST or not all(first) or len({vote_of(reply) for reply in replies}) > 1:
-        more = await drawn("more", MORE)
-        verdicts = first + [is_right(chain, state, reply, number, right) for reply in more]
+        more = await draw("more", MORE)
+        verdicts = first + [is_right(reply) for reply in more]
         replies, count = replies + more, FIRST + MORE
     votes = {
         verdict: Counter(vote_of(reply) for reply, each in zip(replies, verdicts, strict=True) if each is verdict)
         for verdict in (False, True)
     }
-    fields = voted_fields(chain.reply_type)
-    mistakes = Counter(
-        next((name for name in fields if hashable(getattr(reply, name)) != hashable(getattr(right, name))), "vote")
-        for reply, each in zip(replies, verdicts, strict=True)
-        if not each
-    )
+    mistakes = Counter(mistake(reply) for reply, each in zip(replies, verdicts, strict=True) if not each)
     return CalibratedStep(
         number=number,
         first_wrong=first.count(False),

@@ -112,6 +112,7 @@ def test_a_run_from_a_calibration_asks_its_model_and_is_expected_as_calibrated(w
     [
         (("calibrate", "drift", "--target", "1"), "the target must be above 0 and below 1"),
         (("calibrate", "multiplication"), "is no chain of steps"),
+        (("calibrate", "drift", "--inputs", "d.jsonl", "--states", "r"), "leave out --states or --inputs"),
         (("plan", "drift", "--from", "none"), "there is no run 'none'"),
         (("plan", "multiplication", "--from", "none"), "does not know its number of steps"),
         (("simulate", "drift"), "give either a simulated model"),
@@ -119,6 +120,7 @@ def test_a_run_from_a_calibration_asks_its_model_and_is_expected_as_calibrated(w
     ],
 )
 def test_bad_input_is_refused_in_one_sentence(words: tuple[str, ...], said: str) -> None:
+    Path("d.jsonl").write_text('{"length": 1}', encoding="utf-8")
     ran = microagents(*words)
     assert ran.code == WRONG_USAGE
     assert said in ran.err

@@ -10,24 +10,26 @@ from typing import Annotated, Any
 import typer
 
 from microagents.cli.commands.study import SETTINGS
+from microagents.cli.inputs import given_by
 from microagents.cli.options import (
     DEFAULT_MODEL,
     RUNS,
     AsJson,
     Config,
+    InputsFile,
     Options,
     RunsDir,
     Seed,
     TaskName,
     Yes,
     model_option,
-    task_of,
     with_settings,
 )
 from microagents.cli.reporting import EXIT_CODES, json_text
 from microagents.cli.views.tables import closing_notes, table, wrapped
 from microagents.cli.watching import Watched, kept_in_runs, run_in_terminal
 from microagents.elections.laws import check_target
+from microagents.errors import InvalidUsage
 from microagents.runs.studies.agreement import UNKNOWN, AgreementReport, measure_agreement
 from microagents.runs.studies.analysis import Proportion
 from microagents.runs.studies.calibration import SHOWN_KS, CalibrationReport, ModelCalibration, calibrate
@@ -65,6 +67,7 @@ def command(
             ),
         ),
     ] = None,
+    inputs: InputsFile = None,
     seed: Seed = 0,
     runs_dir: RunsDir = RUNS,
     run_id: Annotated[
@@ -87,6 +90,8 @@ def command(
     and three chances that a whole run is right: if errors were independent, with the errors as they differ from step to step, and by the
     half of the steps that no estimate has seen. Its last line is a verdict.
 
+    With --inputs, of problems or of chains of one step, an input is a step: its only question, which is the direct answer to a problem.
+
     With --states the steps are asked in other states, such as those of an earlier run. A task without an oracle needs them. Then the
     report tells at how many steps two draws agree, and what follows from it for p, which promises nothing of a whole run.
 
@@ -97,7 +102,7 @@ def command(
     """
     check_target(target)
     models = list(dict.fromkeys(model or [DEFAULT_MODEL]))
-    work = task_of(task, option)
+    work = given_by(task, option, inputs).work
     watched = Watched(task, "steps", models, kept_in_runs("calibration"))
     given = None if states is None else _states(states, runs_dir, work)
     shared: dict[str, Any] = {
@@ -108,7 +113,7 @@ def command(
         "run_id": run_id,
         **changed,
     }
-    if given is not None and not has_oracle(work, given):
+    if given is not None and isinstance(work, Task) and not has_oracle(work, given):
         agreement = run_in_terminal(
             watched,
             lambda control, set_title: measure_agreement(work, states=given, on_model=set_title, **shared, **control),
@@ -127,7 +132,9 @@ def command(
     raise typer.Exit(EXIT_CODES[report.outcome])
 
 
-def _states(given: str, runs_dir: Path, task: Task) -> States:
+def _states(given: str, runs_dir: Path, task: Task | Sequence[Task]) -> States:
+    if not isinstance(task, Task):
+        raise InvalidUsage("--states are those of one chain; leave out --states or --inputs")
     return states_in_file(Path(given), task) if given.endswith(".jsonl") else states_of_run(runs_dir, given, task)
 
 

@@ -22,15 +22,17 @@ from microagents.registry import TASKS, reference_to
 from microagents.runs.arguments import check_arguments
 from microagents.runs.driver.control import SharedKeywords, without_control
 from microagents.runs.inspection.runs import recorded_result
-from microagents.runs.result import Result
+from microagents.runs.result import Result, Results
 from microagents.runs.settings import OneModel, validated
 from microagents.runs.studies.analysis import Proportion
+from microagents.runs.studies.inputs import plans_of_inputs
 from microagents.runs.studies.series import Series, SeriesOutcome, SeriesRun
 from microagents.runs.studies.states import States
 from microagents.runs.studies.study import check_studied, plans_of
 from microagents.runs.task_list import dump_options
 from microagents.strategies.agreement import Agreement
 from microagents.strategies.calibration import Calibrated, CalibratedStep, Calibration
+from microagents.strategies.input_calibration import InputCalibration
 from microagents.task import Task
 
 MAX_DRAWS = 100
@@ -277,7 +279,7 @@ class CalibrationReport(Struct, frozen=True, kw_only=True):
 
 
 async def calibrate(
-    task: Task,
+    task: Task | Sequence[Task],
     *,
     models: Sequence[OneModel],
     steps: int = 1_000,
@@ -290,7 +292,7 @@ async def calibrate(
     """Calibrate models on random steps of a task, one after the other. The same call again continues where it ended.
 
     Args:
-        task: a chain with an oracle.
+        task: a chain with an oracle; or inputs that are one question each: problems, or chains of one step.
         models: the models, each on its own, all on the same steps.
         steps: number of steps, at most all.
         states: the states of the steps; by default those that the oracle leads to.
@@ -304,14 +306,21 @@ async def calibrate(
         MicroagentsError: the run of a model failed, see `run`; the samples so far are kept.
     """
     check_arguments({"runs_dir": runs_dir, **given})
-    check_studied(task)
     if not models:
         raise InvalidUsage("a calibration needs at least one model")
-    strategy = validated(Calibration, "the calibration", {"steps": steps})
-    if states is not None:
-        chosen = states.chosen(strategy.steps, given.get("seed", 0))
-        strategy = strategy.model_copy(update={"steps": len(chosen), "states": chosen, "of": len(states.given)})
-    plans = plans_of("calibrate", task, strategy, models, run_id=run_id, settings=without_control(given))
+    strategy, settings = validated(Calibration, "the calibration", {"steps": steps}), without_control(given)
+    if not isinstance(task, Task):
+        if states is not None:
+            raise InvalidUsage("states are those of one chain; leave out either them or the list of inputs")
+        plans = plans_of_inputs(task, strategy.steps, models, run_id=run_id, settings=settings)
+        first, source = task[0], f"{len(task):,} inputs, each one step"
+    else:
+        check_studied(task)
+        first, source = task, "the oracle" if states is None else states.source
+        if states is not None:
+            chosen = states.chosen(strategy.steps, given.get("seed", 0))
+            strategy = strategy.model_copy(update={"steps": len(chosen), "states": chosen, "of": len(states.given)})
+        plans = plans_of("calibrate", task, strategy, models, run_id=run_id, settings=settings)
     series = Series("calibration", [SeriesRun(*each) for each in plans.items()], Path(runs_dir), ended=("completed",))
     outcome, reason, begun = await series.do(given, on_model)
     found = [
@@ -320,10 +329,10 @@ async def calibrate(
     return CalibrationReport(
         outcome=outcome,
         reason=reason,
-        task=TASKS.name_of(address_of(type(task))),
-        options=dump_options(task),
+        task=TASKS.name_of(address_of(type(first))),
+        options=dump_options(first) if isinstance(task, Task) else {},
         seed=plans[next(iter(plans))].settings.seed,
-        source="the oracle" if states is None else states.source,
+        source=source,
         models=tuple(found),
         missed=tuple([_missed(*each) for each in combinations(found, 2)]),
         recorded_at=series.recorded_at,
@@ -340,7 +349,7 @@ def calibration_from(runs_dir: Path, run_id: str, task: Task | None = None) -> M
         recipe, result = reader.experiment.recipe, recorded_result(reader)
     if recipe.strategy == reference_to(Agreement):
         raise InvalidUsage(f"run {run_id!r} had no oracle, and agreement alone promises nothing")
-    if recipe.strategy != reference_to(Calibration):
+    if recipe.strategy not in (reference_to(Calibration), reference_to(InputCalibration)):
         raise InvalidUsage(f"run {run_id!r} is no calibration; make one: microagents calibrate {result.task}")
     own = result.task if task is None else TASKS.name_of(address_of(type(task)))
     if result.task != own:
@@ -353,13 +362,14 @@ def calibration_from(runs_dir: Path, run_id: str, task: Task | None = None) -> M
 
 
 def _findings(spec: str, result: Result) -> ModelCalibration:
-    value = msgspec.convert(result.value, Calibrated)
+    values = result.value if isinstance(result.value, Results) else [result.value]
+    found = msgspec.convert(list(values), list[Calibrated])
     account = result.account
     return ModelCalibration(
         model=spec,
         run_id=result.run_id,
-        total=value.total,
-        steps=value.steps,
+        total=found[0].total,
+        steps=tuple([step for each in found for step in each.steps]),
         calls=result.calls,
         input_tokens=account.input_tokens,
         output_tokens=account.output_tokens,
