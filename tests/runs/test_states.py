@@ -13,7 +13,7 @@ from microagents.runs.studies.agreement import ModelAgreement, measure_agreement
 from microagents.runs.studies.calibration import calibrate, calibration_from
 from microagents.runs.studies.states import has_oracle, states_in_file, states_of_run
 from microagents.task import Task
-from microagents.tasks.drift import Drift
+from microagents.tasks.drift import Drift, Onward, Place
 from microagents.tasks.multiplication import Multiplication
 
 RUNS = Path("runs")
@@ -105,13 +105,20 @@ def test_the_states_of_a_run_without_an_error_are_those_of_the_oracle(options: d
     assert calibration_from(RUNS, by_run.models[0].run_id, task).total == 100
 
 
+class NeverRightAtFive(Drift):
+    """Drift with a state in which no reply is right."""
+
+    def correct(self, state: Place, reply: Onward) -> bool:  # noqa: ARG002 - by the state alone
+        return state.number != 5
+
+
 def test_the_states_of_a_file_are_judged_by_the_oracle() -> None:
     FILE.write_text('{"number": 5}\n\n{"number": 7, "steps_done": 3}\n', encoding="utf-8")
-    given = states_in_file(FILE, Drift())
-    found = asyncio.run(calibrate(Drift(), models=["sim:perfect"], states=given)).models[0]
-    assert [(each.number, each.wrong) for each in found.steps] == [(0, 0), (2, 0)]
+    task = NeverRightAtFive()
+    found = asyncio.run(calibrate(task, models=["sim:perfect"], states=states_in_file(FILE, task))).models[0]
+    assert [(each.number, each.wrong) for each in found.steps] == [(0, 10), (2, 0)]
     assert found.total == Drift().length
-    assert found.condition(200).startswith("if no step is harder than those seen: 2 steps")
+    assert found.condition(200).startswith("if no step is harder than those seen: 2 steps with 1 hard ones")
 
 
 @pytest.mark.parametrize(
