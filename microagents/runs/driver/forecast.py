@@ -36,7 +36,7 @@ MAX_ASKED = 100
 """Number of inputs whose steps are counted; those of more are taken to be like these."""
 
 
-class Calibrated(Protocol):
+class MeasuredModel(Protocol):
     """What was measured of a model: `microagents.runs.studies.calibration.ModelCalibration`."""
 
     @property
@@ -110,7 +110,7 @@ OnForecast = Callable[[Forecast], None]
 """Gets the expected cost of a run before it begins. What it raises ends the run, and leaves nothing behind."""
 
 
-def forecast_of(plan: RunPlan, path: Path | None, calibration: Calibrated | None = None) -> Forecast | None:
+def forecast_of(plan: RunPlan, path: Path | None, calibration: MeasuredModel | None = None) -> Forecast | None:
     """Return the expected cost of a run, or of the rest of a run; None where no paid model has a known price, or no call may be sent.
 
     Raises:
@@ -123,7 +123,7 @@ def forecast_of(plan: RunPlan, path: Path | None, calibration: Calibrated | None
     return found if before is None else _continued(found, before)
 
 
-def _calibrated(plan: RunPlan, calibration: Calibrated) -> Forecast:
+def _calibrated(plan: RunPlan, calibration: MeasuredModel) -> Forecast:
     """Return the forecast by a calibration. Simulated models have one, too, at list prices."""
     named, strategy, task = f"the calibration {calibration.run_id!r}", plan.strategy, plan.tasks[0]
     others = [spec for spec in specs_in(plan.settings.models) if spec != calibration.model]
