@@ -106,6 +106,14 @@ ModelSpecs = Annotated[
         "[ROLE=]SPEC",
     ),
 ]
+FromCalibration = Annotated[
+    str | None,
+    typer.Option(
+        "--from",
+        metavar="RUN",
+        help="Run of a calibration: the expected calls, cost and chance are by it, and its model is the default of --model.",
+    ),
+]
 Seed = Annotated[int, typer.Option("--seed", envvar="MICROAGENTS_SEED", help=Settings.model_fields["seed"].description)]
 AsStream = Annotated[
     bool,

@@ -228,7 +228,7 @@ def _tell_forecast(forecast: Forecast, *, display: Display, signals: _Signals, a
     """Print the expected cost, and ask whether to begin where it is high and a person is there."""
     with display.paused():
         typer.echo(f"microagents: {printable(str(forecast))}", err=True)
-        if asks and _has_terminal() and (forecast.cost_usd or 0.0) > ASKED_FROM_USD:
+        if asks and _has_terminal() and not forecast.is_simulated and (forecast.cost_usd or 0.0) > ASKED_FROM_USD:
             signals.leave()
             _ask_to_begin()
             signals.follow()

@@ -21,6 +21,7 @@ from microagents.journal.messages import (
     Checkpoint,
     InputEnding,
     InputOutcome,
+    Promise,
     Record,
     RecordAnswer,
     RecordCalls,
@@ -209,6 +210,10 @@ class Books:
         """Note the expected cost from now on."""
         account = self.totals.account
         account.expected_usd = None if account.cost_usd is None else account.cost_usd + cost_usd
+
+    def keep_promise(self, promise: Promise) -> None:
+        """Note what a calibration promises of the whole run."""
+        self.totals.account.promise = promise
 
     def lose(self, source: str) -> None:
         """Count the calls as lost that a dead replica had in flight, at most: they may be billed, and are made again."""

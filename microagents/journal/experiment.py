@@ -47,6 +47,8 @@ _OPTIONS_SINCE = {
     "judge": "picks",
     "prune": False,
     "steps": 1,
+    "states": None,
+    "of": None,
 }
 """Options of strategies that earlier journals lack, and the values as which those were made."""
 

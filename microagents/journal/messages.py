@@ -292,6 +292,26 @@ Record = RecordSample | RecordReply | AllotCalls | CallsOver | Entry
 """A part of the journal. The recorder writes records in the order of their arrival."""
 
 
+class Promise(Struct, frozen=True, kw_only=True):
+    """What the calibration of a model promises of a run, or of each of its inputs."""
+
+    calibration: str
+    """Name of its run."""
+    model: str
+    k: int
+    calls: float
+    cost_usd: float | None
+    """None where a price is unknown."""
+    chance: float
+    """Chance that all steps are decided right."""
+    low: float
+    """Lower end of its 95 % interval."""
+    high: float
+    """Upper end of the interval."""
+    condition: str
+    """What the chance depends on."""
+
+
 class Account(Struct, kw_only=True):
     """Totals of a run so far."""
 
@@ -338,6 +358,8 @@ class Account(Struct, kw_only=True):
     """Cost of all calls; None once the price of one is unknown."""
     expected_usd: float | None = None
     """Cost that was expected for the whole run when its last sitting began; None where it was unknown."""
+    promise: Promise | None = None
+    """What the calibration promised that was given when the run began; None without one."""
     unanswered: int = 0
     """Calls that were cancelled or timed out before their reply arrived. They may be billed."""
     estimated_usd: float = 0.0

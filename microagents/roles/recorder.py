@@ -26,6 +26,7 @@ from microagents.journal.messages import (
     HasRecords,
     InputEnding,
     OpenElection,
+    Promise,
     Recall,
     RecallCheckpoint,
     RecallCompletedInputs,
@@ -100,6 +101,7 @@ class Recorder(Role):
         """The flags of the first replies; None once enough of them were valid."""
         self._expected_usd: float | None = context.options.get("expected_usd")
         """Expected cost from now on; None where it is unknown."""
+        self._promise: Promise | None = context.options.get("promise")
         self._must_stop = Notifier()
         self._reason: MicroagentsError | None = None
         """Why the run must stop although the journal can be written: a limit, once the calls in flight have ended, or a failed callback."""
@@ -148,6 +150,8 @@ class Recorder(Role):
     def _take_up(self, store: AnyStore) -> Account:
         if self._expected_usd is not None:
             store.books.expect(self._expected_usd)
+        if self._promise is not None:
+            store.books.keep_promise(self._promise)
         if self._callback is not None:
             store.books.on_decision = self._callback.take
         return store.books.account()

@@ -139,6 +139,7 @@ class Result(RunFacts[V], Generic[V], frozen=True, kw_only=True):
             "cache_write_tokens": account.cache_write_tokens,
             "cost_usd": account.cost_usd,
             "expected_usd": account.expected_usd,
+            "promise": account.promise,
             "estimated_usd": account.estimated_usd,
             "unsettled_usd": account.unsettled_usd,
             "unsettled_tokens": account.unsettled_tokens,

@@ -1,18 +1,18 @@
-"""Calibrations: two samples of random steps of a chain in the oracle's states, and more only where they are not all valid and right."""
+"""Calibrations: two samples of random steps of a chain, and more only where they are not all valid and right."""
 
 from __future__ import annotations
 
 import asyncio
 from collections import Counter, deque
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from functools import cached_property
 from hashlib import blake2b
 from heapq import nsmallest
 from types import NoneType
 from typing import Annotated, Any, ClassVar
 
-from msgspec import Struct, structs
-from pydantic import Field
+from msgspec import Struct, json, structs
+from pydantic import BaseModel, ConfigDict, Field
 
 from microagents.actors import Strategy
 from microagents.aio import TaskScope
@@ -58,6 +58,23 @@ class Calibrated(Struct, frozen=True, kw_only=True):
     steps: tuple[CalibratedStep, ...]
 
 
+class GivenState(BaseModel):
+    """A state in which a step is asked."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    number: int
+    """Number of the step, or of the line of a file, counted from 0."""
+    state: Any
+    """As JSON has it."""
+    reply: Any = None
+    """The reply that an earlier run decided there, as JSON has it; None where there is none."""
+
+    def read(self, chain: Chain) -> Any:
+        """Return the state."""
+        return chain.read_state(json.encode(self.state))
+
+
 class CalibrationConductor(ChainConductor["Calibration"]):
     """Draws the samples."""
 
@@ -65,16 +82,19 @@ class CalibrationConductor(ChainConductor["Calibration"]):
         """Sample the chosen steps side by side, at most ``window`` at a time."""
         sampling = structs.replace(work.task.sampling, first_temperature=work.task.sampling.temperature)
         chain = Chain(work, max_draws=FIRST, sampling=sampling)
-        total = sum(1 for _ in _walk(chain)) if chain.total is None else chain.total
+        given, of, total = work.strategy.states, work.strategy.of or 0, chain.total
+        total = max(of, total) if total is not None else of or sum(1 for _ in _walk(chain))
         count = min(work.strategy.steps, total)
-        chosen = _chosen(total, count, work.role.context.seed)
+        chosen = (
+            chosen_among(total, count, work.role.context.seed) if given is None else {each.number for each in given}
+        )
         open_steps: deque[asyncio.Task[CalibratedStep]] = deque()
         done: list[CalibratedStep] = []
         work.progress(0, count)
         async with TaskScope() as scope:
-            for number, state, right in _walk(chain):
+            for number, state, right in _walk(chain) if given is None else _judged(chain, given):
                 if number in chosen:
-                    open_steps.append(scope.start(_sampled(chain, number, state, right)))
+                    open_steps.append(scope.start(sampled(chain, number, state, right)))
                 while open_steps and (len(open_steps) >= work.strategy.window or len(done) + len(open_steps) == count):
                     done.append(await open_steps.popleft())
                     work.progress(len(done), count)
@@ -84,7 +104,7 @@ class CalibrationConductor(ChainConductor["Calibration"]):
 
 
 class Calibration(Strategy):
-    """Two samples of random steps in the oracle's states, and eight more of those that show an error, a flag or a difference."""
+    """Two samples of random steps, and eight more of those that show an error, a flag or a difference. The oracle judges them."""
 
     solves = (ChainTask,)
     conductor = CalibrationConductor
@@ -94,10 +114,14 @@ class Calibration(Strategy):
     """Number of steps that are sampled, at most all of the task."""
     window: Annotated[int, Field(ge=1)] = 64
     """Number of steps that are open at a time."""
+    states: tuple[GivenState, ...] | None = None
+    """States of the steps, those that were chosen; None for those that the oracle leads to."""
+    of: Annotated[int | None, Field(ge=1)] = None
+    """Number of the states that they were chosen from; None for all steps of the task."""
 
     def expected_calls(self, task: Task) -> float | None:
         """Count the first samples of every step."""
-        total = called(task.steps, gives=(int, NoneType)) if isinstance(task, ChainTask) else None
+        total = self.of or (called(task.steps, gives=(int, NoneType)) if isinstance(task, ChainTask) else None)
         return float(FIRST * (self.steps if total is None else min(self.steps, total)))
 
     @cached_property
@@ -106,7 +130,7 @@ class Calibration(Strategy):
         return FirstValid(1)
 
 
-def _chosen(total: int, count: int, seed: int) -> set[int]:
+def chosen_among(total: int, count: int, seed: int) -> set[int]:
     """Choose random steps: fewer are a part of more, so that a larger calibration asks the same steps and others."""
     return set(
         nsmallest(count, range(total), key=lambda number: blake2b(f"{seed}/{number}".encode(), digest_size=8).digest())
@@ -122,8 +146,17 @@ def _walk(chain: Chain) -> Iterator[tuple[int, Any, Any]]:
         state, number = chain.next_state(state, right, number), number + 1
 
 
-async def _sampled(chain: Chain, number: int, state: Any, right: Any) -> CalibratedStep:
+def _judged(chain: Chain, given: tuple[GivenState, ...]) -> Iterator[tuple[int, Any, Any]]:
+    """Walk given states: number, state and right reply."""
+    for each in given:
+        state = each.read(chain)
+        yield each.number, state, right_reply(chain, state, each.number)
+
+
+async def sampled(chain: Chain, number: int, state: Any, right: Any) -> CalibratedStep:
+    """Draw the samples of a step and judge them by the oracle's reply."""
     asked: Prompt = called(chain.task.prompt, state, gives=Prompt, at=number)
+    fields = voted_fields(chain.reply_type)
 
     async def drawn(at: str, count: int) -> list[Any]:
         place = f"step/{number}/{at}"
@@ -131,23 +164,39 @@ async def _sampled(chain: Chain, number: int, state: Any, right: Any) -> Calibra
             place, asked, chain.reply_type, n=count, max_draws=count, sampling=chain.sampling, state=state
         )
 
-    replies, count = await drawn("first", FIRST), FIRST
-    first = [is_right(chain, state, reply, number, right) for reply in replies]
+    def mistake(reply: Any) -> str:
+        differing = (name for name in fields if hashable(getattr(reply, name)) != hashable(getattr(right, name)))
+        return next(differing, "vote")
+
+    return await judged_samples(number, drawn, lambda reply: is_right(chain, state, reply, number, right), mistake)
+
+
+async def judged_samples(
+    number: int,
+    draw: Callable[[str, int], Awaitable[list[Any]]],
+    is_right: Callable[[Any], bool],
+    mistake: Callable[[Any], str],
+) -> CalibratedStep:
+    """Draw the samples of a step and judge them.
+
+    Args:
+        number: that of the step.
+        draw: draws so many samples at a place, and returns the valid replies.
+        is_right: whether a reply is right.
+        mistake: names the first field of a wrong reply that is wrong.
+    """
+    replies, count = await draw("first", FIRST), FIRST
+    first = [is_right(reply) for reply in replies]
     verdicts = first
     if len(first) < FIRST or not all(first) or len({vote_of(reply) for reply in replies}) > 1:
-        more = await drawn("more", MORE)
-        verdicts = first + [is_right(chain, state, reply, number, right) for reply in more]
+        more = await draw("more", MORE)
+        verdicts = first + [is_right(reply) for reply in more]
         replies, count = replies + more, FIRST + MORE
     votes = {
         verdict: Counter(vote_of(reply) for reply, each in zip(replies, verdicts, strict=True) if each is verdict)
         for verdict in (False, True)
     }
-    fields = voted_fields(chain.reply_type)
-    mistakes = Counter(
-        next((name for name in fields if hashable(getattr(reply, name)) != hashable(getattr(right, name))), "vote")
-        for reply, each in zip(replies, verdicts, strict=True)
-        if not each
-    )
+    mistakes = Counter(mistake(reply) for reply, each in zip(replies, verdicts, strict=True) if not each)
     return CalibratedStep(
         number=number,
         first_wrong=first.count(False),

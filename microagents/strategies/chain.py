@@ -206,7 +206,7 @@ class Chain:
         if checkpoint is None:
             return None
         self._first = checkpoint.done
-        last = self.step(checkpoint.done - 1, self._read_state(checkpoint.state))
+        last = self.step(checkpoint.done - 1, self.read_state(checkpoint.state))
         if await self._decided_at(last) != checkpoint.value:
             raise InvalidUsage(
                 f"the journal contradicts itself: its checkpoint does not match the decision of step {last.number}; it was left as it is; "
@@ -345,7 +345,12 @@ class Chain:
                 return recalled.value
         return None
 
-    def _read_state(self, state: bytes) -> Any:
+    def read_state(self, state: bytes) -> Any:
+        """Read a state from JSON.
+
+        Raises:
+            InvalidDefinition: it is no state of the task.
+        """
         try:
             return msgspec.json.decode(state, type=self.state_type)
         except (msgspec.MsgspecError, TypeError, ValueError) as error:
@@ -357,7 +362,7 @@ class Chain:
     def _check_readable(self, state: Struct) -> None:
         # Without this check, a state that cannot be read back would fail only when a long run is resumed.
         written = encode_state(state)
-        if encode_state(self._read_state(written)) != written:
+        if encode_state(self.read_state(written)) != written:
             raise InvalidDefinition(f"{state!r:.200} does not survive JSON; use field types that JSON can hold")
 
 

@@ -10,14 +10,14 @@ import sys
 import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from decimal import Decimal
-from math import exp, inf, log
+from math import exp, inf, lgamma, log
 from pathlib import Path
 from typing import Any, Generic
 
 from msgspec import Struct
 
 from microagents.documents.document import text_in
-from microagents.journal.messages import Account, InputOutcome, RunOutcome
+from microagents.journal.messages import Account, InputOutcome, Promise, RunOutcome
 from microagents.task import V
 from microagents.words.prices import Price, are_simulated, money, prices_of
 from microagents.words.voting import unvoted_success
@@ -31,6 +31,8 @@ SELECTED_SHARE = 0.01
 """Timeouts per sample above which they matter to the vote: the slow answers to a question may be those to its hard cases."""
 MAX_DIGITS = 9
 """A number of tries with more digits is written as a power of ten."""
+UNLIKELY = 0.05
+"""Chance below which a number of errors is more than was promised."""
 MAX_SETTLED_SHOWN = 5
 MAX_FAILED_SHOWN = 5
 MAX_OPTION_CHARS = 60
@@ -216,6 +218,7 @@ def summary_rows(result: RunFacts[Any], *, with_text: bool = True) -> list[tuple
     models = result.models
     rows.append(("model", ", ".join(models) + _cost_text(result, models)))
     of_calls = (
+        ("promised", _promised_text(result)),
         ("sampling", _sampling_text(account)),
         ("fallback", _fallback_text(account)),
         ("cached", _cached_text(account)),
@@ -284,6 +287,39 @@ def _share_checked(result: RunFacts) -> str:
         return f"{checked:,} of them" if account.decided else counted(checked, "reply", "replies")
     what = "text" if result.unit == "subtask" else "answer"
     return f"only the final {what}" if checked == 1 else f"only {checked:,} final {what}s"
+
+
+def _promised_text(result: RunFacts[Any]) -> str | None:
+    """Write how a run lies to what the calibration promised; None without one."""
+    account, promise = result.account, result.account.promise
+    if promise is None:
+        return None
+    price = prices_of([promise.model])
+    promised = None if promise.cost_usd is None else promise.cost_usd * account.inputs
+    text = (
+        f"{promise.calls * account.inputs:,.0f} calls, {price(promised)}, by the calibration {promise.calibration}; "
+        f"taken {account.calls:,}, {price(account.cost_usd)}"
+    )
+    if account.errors is None:
+        return text
+    chance = f"a chance of {promised_chance(promise)} that all steps are right"
+    if _may_be(account.errors, inf if promise.low == 0 else -log(promise.low) * account.inputs):
+        return f"{text}; {counted(account.errors, 'error')}, as {chance} allows"
+    return f"{text}; {counted(account.errors, 'error')}, MORE than {chance} allows"
+
+
+def _may_be(errors: int, expected: float) -> bool:
+    """Whether so many errors, or more, are likely enough where so many are expected (Poisson)."""
+    if not errors or expected == inf:
+        return True
+    if not expected:
+        return False
+    return 1 - sum(exp(n * log(expected) - expected - lgamma(n + 1)) for n in range(errors)) >= UNLIKELY
+
+
+def promised_chance(promise: Promise) -> str:
+    """Write a promised chance with its interval."""
+    return f"{promise.chance:.4f} ({promise.low:.4f} to {promise.high:.4f})"
 
 
 def _calls_text(account: Account, price: Price) -> str | None:

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import shutil
+from pathlib import Path
+
 import pytest
 
 from tests.cli.commands import COMPLETED, FAILED, WRONG_USAGE, microagents
 
+EXAMPLES = Path(__file__).parents[2] / "docs" / "examples"
 MODEL = "sim:gpt-4.1-mini@error=0.02,alternatives=1"
 CALIBRATE = ("calibrate", "drift", "-o", "length=300", "--model", MODEL, "--steps", "200")
 
@@ -70,11 +74,45 @@ def test_an_estimate_from_a_calibration_tells_both_chances() -> None:
     assert "by the errors as they differ" in microagents("estimate", "--from", run_id, "-k", "3").out
 
 
+def test_without_an_oracle_only_agreement_is_told_and_what_it_cannot_tell() -> None:
+    shutil.copy(EXAMPLES / "adding.py", "adding.py")
+    microagents("run", "adding.py", "--model", MODEL, "--run-id", "r")
+    words = ("calibrate", "adding.py", "--states", "r", "--model", MODEL)
+    ran = microagents(*words)
+    assert ran.code == COMPLETED
+    assert "two draws agree = 1.0000" in ran.out
+    assert "no oracle: whether the replies are right is not known" in ran.out
+    assert "chance that all" not in ran.out
+    found = microagents(*words, "--json").json
+    assert found["models"][0]["p_high"] == 1.0
+    assert "chances" not in found["models"][0]
+    refused = microagents("calibrate", "drift", "--states", "missing.jsonl")
+    assert refused.err == "microagents: 'missing.jsonl' cannot be read: no such file or directory\n"
+
+
+@pytest.mark.parametrize("words", [("run", "drift", "-k", "3"), ("compare", "drift", "-k", "3", "--repeat", "1")])
+def test_a_run_from_a_calibration_asks_its_model_and_is_expected_as_calibrated(words: tuple[str, ...]) -> None:
+    run_id = calibrated()
+    ran = microagents(*words, "-o", "length=300", "--from", run_id, "--json")
+    promise = next(
+        each
+        for each in microagents("plan", "drift", "-o", "length=300", "--from", run_id, "--json").json["runs"]
+        if each["k"] == 3
+    )
+    assert ran.json["models"] == [MODEL]
+    assert ran.err.startswith(f"microagents: expected cost: ${promise['cost_usd']:.2f} simulated for ")
+    assert f" {promise['chance']['share']:.4f} " in ran.err
+    refused = microagents("run", "hanoi", "--from", run_id)
+    assert (refused.code, refused.out) == (WRONG_USAGE, "")
+    assert "is a calibration of drift, not of hanoi; make one: microagents calibrate hanoi" in refused.err
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [
         (("calibrate", "drift", "--target", "1"), "the target must be above 0 and below 1"),
         (("calibrate", "multiplication"), "is no chain of steps"),
+        (("calibrate", "drift", "--inputs", "d.jsonl", "--states", "r"), "leave out --states or --inputs"),
         (("plan", "drift", "--from", "none"), "there is no run 'none'"),
         (("plan", "multiplication", "--from", "none"), "does not know its number of steps"),
         (("simulate", "drift"), "give either a simulated model"),
@@ -82,6 +120,7 @@ def test_an_estimate_from_a_calibration_tells_both_chances() -> None:
     ],
 )
 def test_bad_input_is_refused_in_one_sentence(words: tuple[str, ...], said: str) -> None:
+    Path("d.jsonl").write_text('{"length": 1}', encoding="utf-8")
     ran = microagents(*words)
     assert ran.code == WRONG_USAGE
     assert said in ran.err

@@ -74,7 +74,7 @@ BEYOND = {
     *("created_at", "reason", "settled_at", "climbed", "lost_in_flight", "go_on", "k", "unit", "checked"),
     *("votes", "samples", "votes_per_decision", "outvoted", "misled", "unvoted_success"),
     *("repeated", "refused", "unanswered", "unmeasured", "estimated_usd", "cached_tokens", "cache_write_tokens"),
-    *("expected_usd", "unsettled_usd", "unsettled_tokens", "joined", "fallbacks"),
+    *("expected_usd", "promise", "unsettled_usd", "unsettled_tokens", "joined", "fallbacks"),
 }
 """Keys that came later."""
 

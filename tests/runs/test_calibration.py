@@ -10,11 +10,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec import structs
 
-from microagents import InvalidUsage, run
+from microagents import Forecast, InvalidUsage, compare, run
 from microagents.models.model import ModelSpec
 from microagents.models.simulation.simulated import SimulatedModel
 from microagents.replies.chat import Prompt, system_with_instructions
+from microagents.runs.inspection.runs import inspect_run
 from microagents.runs.studies.calibration import CalibrationReport, ModelCalibration, calibrate, calibration_from
 from microagents.runs.studies.planning import plan_runs
 from microagents.runs.studies.simulation import simulate
@@ -84,12 +86,14 @@ def test_the_verdict_is_of_a_closed_list(model: str, steps: int, verdict: str) -
     assert only(model, steps=steps).verdict(0.95)[0] == verdict
 
 
-def made(*, right_alike: int = 10, wrong: int = 0, steps: int = 100, total: int = 1_000) -> ModelCalibration:
+def made(
+    *, model: str = "made", right_alike: int = 10, wrong: int = 0, steps: int = 100, total: int = 1_000
+) -> ModelCalibration:
     """A calibration whose steps are all alike, with ten samples each."""
     first = min(2, wrong)
     each = [CalibratedStep(number, first, 2, wrong, 10, 10, wrong, right_alike, {}) for number in range(steps)]
     return ModelCalibration(
-        model="made",
+        model=model,
         run_id="made",
         total=total,
         steps=tuple(each),
@@ -174,6 +178,50 @@ def test_simulated_runs_succeed_as_the_plan_said() -> None:
 def test_a_simulation_lasts_as_long_as_its_latencies_in_virtual_time() -> None:
     simulation = simulate(Drift(length=10), model="sim:perfect@latency=60,sigma=0", strategy=Maker(k=2), runs=2)
     assert simulation.duration_s == pytest.approx(600, rel=0.01)
+
+
+def test_a_run_is_expected_as_calibrated_and_tells_how_it_lies_to_that() -> None:
+    found, told = only(EASY), list[Forecast]()
+    result = asyncio.run(run(TASK, models=EASY, k=3, calibration=found, on_forecast=told.append))
+    promise = found.promise(3, 1_000)
+    assert told[0].calls == promise.calls
+    assert told[0].cost_usd == pytest.approx(promise.cost_usd)
+    assert "as calibrated; chance that all steps of an input are right: " in str(told[0])
+    assert str(told[0]).endswith(found.condition(1_000))
+    assert result.account.promise == inspect_run(Path("runs"), result.run_id).account.promise == promise
+    assert f"promised   {promise.calls:,.0f} calls, $" in str(result)
+    assert "0 errors, as a chance of" in str(result)
+
+
+def test_a_run_with_more_errors_than_promised_says_so() -> None:
+    worse = "sim:gpt-4.1-mini@error=0.2,alternatives=1"
+    promised = structs.replace(only(EASY), model=worse)
+    result = asyncio.run(run(TASK, models=worse, k=3, calibration=promised))
+    assert result.account.errors
+    assert f"{result.account.errors} errors, MORE than a chance of" in str(result)
+
+
+def test_a_comparison_is_expected_as_calibrated_with_a_chance_for_each_k() -> None:
+    found, told = only(EASY), list[Forecast]()
+    asyncio.run(compare(TASK, models=EASY, k=[2, 3], repeat=2, calibration=found, on_forecast=told.append))
+    assert told[0].calls == pytest.approx(2 * sum(found.promise(k, 1_000).calls for k in (2, 3)))
+    assert [each.k for each in told[0].promises] == [2, 3]
+    assert str(told[0]).count(found.condition(1_000)) == 1
+
+
+@pytest.mark.parametrize(
+    ("task", "options", "said"),
+    [
+        (TASK, {"models": "sim:perfect"}, "is of sim:gpt-4.1-mini.*, not of sim:perfect"),
+        (TASK, {"strategy": Maker(rule="first-to")}, "maker as given here decides otherwise"),
+        (TASK, {"strategy": Maker(ladder="lookahead", p=0.9)}, "maker as given here decides otherwise"),
+        (TASK, {"strategy": Maker(steps=5)}, "maker as given here decides otherwise"),
+        (Multiplication(), {}, "tells of the steps of a chain, and Multiplication is none"),
+    ],
+)
+def test_a_run_of_which_a_calibration_tells_nothing_is_refused(task: Any, options: Any, said: str) -> None:
+    with pytest.raises(InvalidUsage, match=said):
+        asyncio.run(run(task, calibration=made(model=EASY), runs_dir=None, **{"models": EASY, **options}))
 
 
 @pytest.mark.parametrize(

@@ -2,33 +2,40 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import partial
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from microagents.cli.commands.study import SETTINGS
+from microagents.cli.inputs import given_by
 from microagents.cli.options import (
     DEFAULT_MODEL,
     RUNS,
     AsJson,
     Config,
+    InputsFile,
     Options,
     RunsDir,
     Seed,
     TaskName,
     Yes,
     model_option,
-    task_of,
     with_settings,
 )
 from microagents.cli.reporting import EXIT_CODES, json_text
 from microagents.cli.views.tables import closing_notes, table, wrapped
 from microagents.cli.watching import Watched, kept_in_runs, run_in_terminal
 from microagents.elections.laws import check_target
+from microagents.errors import InvalidUsage
+from microagents.runs.studies.agreement import UNKNOWN, AgreementReport, measure_agreement
 from microagents.runs.studies.analysis import Proportion
 from microagents.runs.studies.calibration import SHOWN_KS, CalibrationReport, ModelCalibration, calibrate
+from microagents.runs.studies.states import States, has_oracle, states_in_file, states_of_run
+from microagents.strategies.calibration import FIRST
+from microagents.task import Task
 from microagents.words.prices import are_simulated, money, prices_of
 from microagents.words.summary import counted, options_text
 
@@ -50,6 +57,17 @@ def command(
     target: Annotated[
         float, typer.Option(metavar="T", help="Wanted probability that all steps are decided right, for the verdict.")
     ] = 0.95,
+    states: Annotated[
+        str | None,
+        typer.Option(
+            metavar="RUN|FILE.jsonl",
+            help=(
+                "Ask in the states of the decided steps of this run of the task, or in those of a file, a JSON object a line. Without an "
+                "oracle, only agreement is told. [default: the states that the oracle leads to]"
+            ),
+        ),
+    ] = None,
+    inputs: InputsFile = None,
     seed: Seed = 0,
     runs_dir: RunsDir = RUNS,
     run_id: Annotated[
@@ -72,6 +90,11 @@ def command(
     and three chances that a whole run is right: if errors were independent, with the errors as they differ from step to step, and by the
     half of the steps that no estimate has seen. Its last line is a verdict.
 
+    With --inputs, of problems or of chains of one step, an input is a step: its only question, which is the direct answer to a problem.
+
+    With --states the steps are asked in other states, such as those of an earlier run. A task without an oracle needs them. Then the
+    report tells at how many steps two draws agree, and what follows from it for p, which promises nothing of a whole run.
+
     The samples of a model are a run with its own journal, and the same command again continues where it ended. `microagents plan` reads
     it: --from RUN.
 
@@ -79,21 +102,29 @@ def command(
     """
     check_target(target)
     models = list(dict.fromkeys(model or [DEFAULT_MODEL]))
-    work = task_of(task, option)
+    work = given_by(task, option, inputs).work
     watched = Watched(task, "steps", models, kept_in_runs("calibration"))
+    given = None if states is None else _states(states, runs_dir, work)
+    shared: dict[str, Any] = {
+        "models": models,
+        "steps": steps,
+        "seed": seed,
+        "runs_dir": runs_dir,
+        "run_id": run_id,
+        **changed,
+    }
+    if given is not None and isinstance(work, Task) and not has_oracle(work, given):
+        agreement = run_in_terminal(
+            watched,
+            lambda control, set_title: measure_agreement(work, states=given, on_model=set_title, **shared, **control),
+            as_json=as_json,
+            yes=yes,
+        )
+        typer.echo(json_text(agreement.as_json()) if as_json else "\n".join(_agreement_report(agreement)))
+        raise typer.Exit(EXIT_CODES[agreement.outcome])
     report = run_in_terminal(
         watched,
-        lambda control, set_title: calibrate(
-            work,
-            models=models,
-            steps=steps,
-            seed=seed,
-            runs_dir=runs_dir,
-            run_id=run_id,
-            on_model=set_title,
-            **control,
-            **changed,
-        ),
+        lambda control, set_title: calibrate(work, states=given, on_model=set_title, **shared, **control),
         as_json=as_json,
         yes=yes,
     )
@@ -101,8 +132,48 @@ def command(
     raise typer.Exit(EXIT_CODES[report.outcome])
 
 
+def _states(given: str, runs_dir: Path, task: Task | Sequence[Task]) -> States:
+    if not isinstance(task, Task):
+        raise InvalidUsage("--states are those of one chain; leave out --states or --inputs")
+    return states_in_file(Path(given), task) if given.endswith(".jsonl") else states_of_run(runs_dir, given, task)
+
+
+def _agreement_report(report: AgreementReport) -> Iterator[str]:
+    yield from wrapped(_title(report))
+    for each in report.models:
+        yield ""
+        price = prices_of([each.model])(each.cost_usd)
+        yield from wrapped(
+            f"{each.model}: {counted(len(each.steps), 'step')} of {each.total:,}, {FIRST * len(each.steps):,} draws, {price}"
+        )
+        yield from wrapped(
+            f"two draws agree = {_within(each.agreement)}, valid = {_within(each.valid)} (95 % over steps)"
+        )
+        if each.differing:
+            yield from wrapped(f"they differ at {counted(len(each.differing), 'step')}: {_named(each.differing)}")
+        if each.as_decided is not None:
+            yield from wrapped(f"as {report.source} decided, rightly or not = {_within(each.as_decided)}")
+        yield from wrapped(
+            f"p is at most {each.p_high:.4f}; at least {each.p_low:.4f} only if each step's most frequent reply is the right one"
+        )
+    if report.models:
+        yield ""
+        yield from wrapped(f"no oracle: {UNKNOWN}")
+        if are_simulated(each.model for each in report.models):
+            yield from wrapped("simulated: no real model was asked")
+    yield from closing_notes(report.recorded_at, report.reason, "samples")
+
+
+def _title(report: CalibrationReport | AgreementReport) -> str:
+    return f"{report.task}{options_text(report.options)}: random steps of {report.source}; seed {report.seed}"
+
+
+def _named(numbers: Sequence[int]) -> str:
+    return ", ".join(map(str, numbers[:SHOWN])) + (", ..." if len(numbers) > SHOWN else "")
+
+
 def _report(report: CalibrationReport, target: float) -> Iterator[str]:
-    yield from wrapped(f"{report.task}{options_text(report.options)}: random steps of the oracle; seed {report.seed}")
+    yield from wrapped(_title(report))
     for each in report.models:
         yield ""
         yield from _model(each, target)
@@ -129,9 +200,9 @@ def _model(found: ModelCalibration, target: float) -> Iterator[str]:
     )
     yield from wrapped(f"p = {_within(found.p)}, valid = {_within(found.valid)} (95 % over steps)")
     yield from wrapped(f"correlation of two draws of a step: {found.rates.correlation:.2f}")
-    named = ", ".join(map(str, found.hard[:SHOWN])) + (", ..." if len(found.hard) > SHOWN else "")
+    named = f" (steps {_named(found.hard)})" if found.hard else ""
     yield from wrapped(
-        f"hard steps: {len(found.hard):,}{f' (steps {named})' if named else ''}; at most {found.most_hard(found.total):.3%} of all (95 %)"
+        f"hard steps: {len(found.hard):,}{named}; at most {found.most_hard(found.total):.3%} of all (95 %)"
     )
     if found.mistakes:
         yield from wrapped(

@@ -15,6 +15,7 @@ from microagents.cli.options import (
     STRATEGY_NAMES,
     AsJson,
     Config,
+    FromCalibration,
     InputsFile,
     ModelSpecs,
     Options,
@@ -33,6 +34,7 @@ from microagents.cli.reporting import EXIT_CODES, json_text
 from microagents.cli.views.tables import closing_notes, table, wrapped
 from microagents.cli.watching import Watched, kept_in_runs, run_in_terminal
 from microagents.runs.short_forms import SHORT_FORMS
+from microagents.runs.studies.calibration import calibration_from
 from microagents.runs.studies.compare import DEFAULT_REPEAT, compare
 from microagents.runs.studies.comparison import Comparison, Row
 from microagents.words.prices import are_simulated, specs_in
@@ -99,6 +101,7 @@ def command(
     ] = 1,
     inputs: InputsFile = None,
     model: ModelSpecs = [],  # noqa: B006
+    from_: FromCalibration = None,
     seed: Seed = 0,
     runs_dir: RunsDir = RUNS,
     run_id: Annotated[
@@ -140,13 +143,16 @@ def command(
     """
     check_picture(svg)
     given, options = given_by(task, option, inputs), pairs("-s", set_)
-    watched = Watched(task, type(given.first).progress_unit, specs_in(models_of(model)), kept_in_runs("comparison"))
+    calibration = None if from_ is None else calibration_from(runs_dir, from_, given.first)
+    changed["calibration"] = calibration
+    models = models_of(model if calibration is None else model or [calibration.model])
+    watched = Watched(task, type(given.first).progress_unit, specs_in(models), kept_in_runs("comparison"))
     with given.name_lines():
         comparison = run_in_terminal(
             watched,
             lambda control, set_title: compare(
                 given.work,
-                models=models_of(model),
+                models=models,
                 strategies=strategy,
                 k=k,
                 options=options,

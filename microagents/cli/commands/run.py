@@ -14,6 +14,7 @@ from microagents.cli.options import (
     AsJson,
     AsStream,
     Config,
+    FromCalibration,
     InputsFile,
     ModelSpecs,
     Options,
@@ -33,6 +34,7 @@ from microagents.cli.options import (
 from microagents.cli.watching import Watched, answered_in_terminal, kept_in, run_in_terminal, show_and_exit
 from microagents.errors import InvalidUsage
 from microagents.runs.driver.begin import new_run_id, run
+from microagents.runs.studies.calibration import calibration_from
 from microagents.words.prices import specs_in
 
 
@@ -46,6 +48,7 @@ def command(
     strategy: StrategyName = None,
     set_: StrategyOptions = [],  # noqa: B006
     model: ModelSpecs = [],  # noqa: B006
+    from_: FromCalibration = None,
     seed: Seed = 0,
     runs_dir: RunsDir = RUNS,
     run_id: Annotated[
@@ -81,6 +84,9 @@ def command(
     """
     check_stream(stream, as_json=as_json, is_listed=inputs is not None)
     given = given_by(task, with_tools(option, tool), inputs)
+    calibration = None if from_ is None else calibration_from(runs_dir, from_, given.first)
+    changed["calibration"] = calibration
+    models = models_of(model if calibration is None else model or [calibration.model])
     chosen = strategy_named(context, strategy, set_, short, given.first)
     named = new_run_id(given.first) if run_id is None else run_id
     if detach:
@@ -92,12 +98,12 @@ def command(
 
     with given.name_lines():
         kept = "" if no_journal else kept_in(named, runs_dir)
-        watched = Watched(task, type(given.first).progress_unit, specs_in(models_of(model)), kept)
+        watched = Watched(task, type(given.first).progress_unit, specs_in(models), kept)
         result = run_in_terminal(
             watched,
             lambda control, _: run(
                 given.work,
-                models=models_of(model),
+                models=models,
                 strategy=chosen,
                 seed=seed,
                 runs_dir=None if no_journal else runs_dir,

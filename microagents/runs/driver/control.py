@@ -10,7 +10,7 @@ from microagents.journal.messages import Account
 from microagents.roles.decision_callback import OnDecision
 from microagents.runs.driver.batch import OnEnding
 from microagents.runs.driver.following import OnSolution
-from microagents.runs.driver.forecast import OnForecast
+from microagents.runs.driver.forecast import MeasuredModel, OnForecast
 from microagents.runs.settings import SettingKeywords
 
 OnProgress = Callable[[Account], None]
@@ -32,6 +32,8 @@ class RunControl(TypedDict, total=False):
     on_forecast: OnForecast | None
     """Called with the expected cost (`Forecast`) before the run begins, where it asks models at a known price. What it raises ends the
     call, and nothing was started."""
+    calibration: MeasuredModel | None
+    """The calibration of the model, from which the expected calls, cost and chance are; see `calibration_from`."""
     interrupt: asyncio.Event | None
     """Once set, the run ends as ``interrupted`` after the calls in flight."""
     terminate: asyncio.Event | None

@@ -141,7 +141,7 @@ class _Sitting:
             check_oracle(plan.tasks[0])
         _warn_of(plan)
         self._outputs.check(self._path, self._only)
-        self._forecast = forecast_of(plan, self._path)
+        self._forecast = forecast_of(plan, self._path, self._control.get("calibration"))
         on_forecast = self._control.get("on_forecast")
         if self._forecast is not None and on_forecast is not None:
             on_forecast(self._forecast)
@@ -191,6 +191,7 @@ class _Sitting:
             "journaling": path
             and journaling_to(path, self._experiment, self._own, self._accepted, survives_power_cut=full),
             "expected_usd": self._forecast and self._forecast.cost_usd,
+            "promise": self._forecast and next(iter(self._forecast.promises), None),
             "on_decision": self._control.get("on_decision"),
             "telemetry": telemetry,
         }

@@ -5,24 +5,29 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from math import ceil
 from pathlib import Path
+from types import NoneType
+from typing import Protocol
 
 from msgspec import Struct, structs
 
 from microagents.actors import Strategy
-from microagents.elections.rules import Tally
+from microagents.elections.rules import FirstToAheadBy, Tally
 from microagents.errors import InvalidUsage, MicroagentsError
-from microagents.journal.messages import Account
+from microagents.journal.messages import Account, Promise
 from microagents.journal.opening import holds_nothing
 from microagents.journal.reading import Reader, RunEnding
+from microagents.messages import address_of
 from microagents.models.model import Model, ModelSpec, open_model
 from microagents.models.prices import Tariff
-from microagents.registry import MODELS
+from microagents.registry import MODELS, STRATEGIES
 from microagents.replies.chat import Usage, system_with_instructions
 from microagents.runs.driver.budget import stops_again
 from microagents.runs.plan import RunPlan
-from microagents.task import Task
+from microagents.strategies.maker import Maker
+from microagents.task import ChainTask, Task
 from microagents.user_code import called
-from microagents.words.prices import money, specs_in
+from microagents.words.prices import are_simulated, money, prices_of, specs_in
+from microagents.words.summary import promised_chance
 
 CHARS_PER_TOKEN = 4
 OUTPUT_TOKENS = 300
@@ -31,13 +36,31 @@ MAX_ASKED = 100
 """Number of inputs whose steps are counted; those of more are taken to be like these."""
 
 
+class MeasuredModel(Protocol):
+    """What was measured of a model: `microagents.runs.studies.calibration.ModelCalibration`."""
+
+    @property
+    def run_id(self) -> str:
+        """Name of the calibration's run."""
+        ...
+
+    @property
+    def model(self) -> str:
+        """Spec of the model."""
+        ...
+
+    def promise(self, k: int, steps: int) -> Promise:
+        """Say what votes ahead by k promise of so many steps."""
+        ...
+
+
 class Forecast(Struct, frozen=True, kw_only=True):
     """What a run is expected to cost from now on."""
 
     calls: float | None
     """Expected number of calls; None where the strategy cannot tell it beforehand."""
-    call_usd: float
-    """Expected cost of a call."""
+    call_usd: float | None
+    """Expected cost of a call; None where a calibration does not know the price."""
     input_tokens: int
     """Tokens of the first prompt, estimated from its length."""
     output_tokens: int
@@ -45,31 +68,97 @@ class Forecast(Struct, frozen=True, kw_only=True):
     is_measured: bool = False
     """Whether calls and cost are those of the run so far."""
     models: tuple[str, ...]
-    """The models that are paid."""
+    """The models that are paid; of a forecast from a calibration its model."""
+    promises: tuple[Promise, ...] = ()
+    """What the calibration promises of an input of each run; empty without a calibration."""
 
     @property
     def cost_usd(self) -> float | None:
-        """Expected cost of all calls; None where their number is unknown."""
-        return None if self.calls is None else self.calls * self.call_usd
+        """Expected cost of all calls; None where their number or their price is unknown."""
+        return None if self.calls is None or self.call_usd is None else self.calls * self.call_usd
+
+    @property
+    def is_simulated(self) -> bool:
+        """Whether nobody is billed."""
+        return are_simulated(self.models)
 
     def __str__(self) -> str:
         models = ", ".join(dict.fromkeys(spec.partition("@")[0] for spec in self.models))
         basis = (
             "as measured so far"
             if self.is_measured
+            else "as calibrated"
+            if self.promises
             else f"about {self.input_tokens:,} tokens in and {self.output_tokens:,} out each"
         )
-        if self.cost_usd is None or self.calls is None:
-            return f"expected cost: not known beforehand; {money(1000 * self.call_usd)} for each 1,000 calls to {models}, {basis}"
-        return f"expected cost: {money(self.cost_usd)} for {self.calls:,.0f} calls to {models}, {basis}"
+        if self.calls is None:
+            each = None if self.call_usd is None else 1000 * self.call_usd
+            return f"expected cost: not known beforehand; {money(each)} for each 1,000 calls to {models}, {basis}"
+        cost = prices_of(self.models)(self.cost_usd) if self.cost_usd is not None else "unknown"
+        return f"expected cost: {cost} for {self.calls:,.0f} calls to {models}, {basis}{self._chances()}"
+
+    def _chances(self) -> str:
+        """Write the chances that were promised, and their condition."""
+        if not self.promises:
+            return ""
+        chances = dict.fromkeys(f"{promised_chance(each)} at k = {each.k}" for each in self.promises)
+        conditions = dict.fromkeys(each.condition for each in self.promises)
+        return f"; chance that all steps of an input are right: {', '.join(chances)}; {'; '.join(conditions)}"
 
 
 OnForecast = Callable[[Forecast], None]
 """Gets the expected cost of a run before it begins. What it raises ends the run, and leaves nothing behind."""
 
 
-def forecast_of(plan: RunPlan, path: Path | None) -> Forecast | None:
-    """Return the expected cost of a run, or of the rest of a run; None where no paid model has a known price, or no call may be sent."""
+def forecast_of(plan: RunPlan, path: Path | None, calibration: MeasuredModel | None = None) -> Forecast | None:
+    """Return the expected cost of a run, or of the rest of a run; None where no paid model has a known price, or no call may be sent.
+
+    Raises:
+        InvalidUsage: the calibration says nothing of this run: of its model, or of its votes.
+    """
+    found = _assumed(plan) if calibration is None else _calibrated(plan, calibration)
+    before, ending = (None, None) if path is None or holds_nothing(path) else _recorded(path)
+    if found is None or stops_again(plan.settings, ending):
+        return None
+    return found if before is None else _continued(found, before)
+
+
+def _calibrated(plan: RunPlan, calibration: MeasuredModel) -> Forecast:
+    """Return the forecast by a calibration. Simulated models have one, too, at list prices."""
+    named, strategy, task = f"the calibration {calibration.run_id!r}", plan.strategy, plan.tasks[0]
+    others = [spec for spec in specs_in(plan.settings.models) if spec != calibration.model]
+    if others:
+        raise InvalidUsage(
+            f"{named} is of {calibration.model}, not of {others[0]}; calibrate that one, or leave out the calibration"
+        )
+    if not isinstance(task, ChainTask):
+        raise InvalidUsage(f"{named} tells of the steps of a chain, and {type(task).__name__} is none")
+    steps = _mean(
+        [called(each.steps, gives=(int, NoneType)) for each in _some(plan.tasks) if isinstance(each, ChainTask)]
+    )
+    if steps is None:
+        raise InvalidUsage(
+            f"{type(task).__name__} does not know its number of steps, so {named} says nothing of all of them"
+        )
+    rule = strategy.rule_of(task, 0, ceil(steps))
+    if not isinstance(rule, FirstToAheadBy) or (isinstance(strategy, Maker) and strategy.steps > 1):
+        name = STRATEGIES.name_of(address_of(type(strategy)))
+        raise InvalidUsage(
+            f"{named} tells what a lead of k votes on each step does, without a ladder; {name} as given here decides otherwise"
+        )
+    promise = calibration.promise(rule.k, ceil(steps))
+    return Forecast(
+        calls=promise.calls * len(plan.tasks),
+        call_usd=None if promise.cost_usd is None else promise.cost_usd / promise.calls,
+        input_tokens=0,
+        output_tokens=0,
+        models=(calibration.model,),
+        promises=(promise,),
+    )
+
+
+def _assumed(plan: RunPlan) -> Forecast | None:
+    """Return the forecast by the laws, an assumed error rate, and the length of the first prompt."""
     tariffs = {spec: _tariff(spec, plan) for spec in dict.fromkeys(specs_in(plan.settings.models))}
     paid = tuple([spec for spec, tariff in tariffs.items() if tariff is not None])
     if not paid:
@@ -87,17 +176,13 @@ def forecast_of(plan: RunPlan, path: Path | None) -> Forecast | None:
     usage = Usage(input_tokens=input_tokens, output_tokens=output_tokens)
     # Samples rotate through the pool. Simulated models cost nothing.
     costs = [0.0 if tariff is None else tariff.cost_usd(usage) or 0.0 for tariff in tariffs.values()]
-    before, ending = (None, None) if path is None or holds_nothing(path) else _recorded(path)
-    if stops_again(plan.settings, ending):
-        return None
-    found = Forecast(
+    return Forecast(
         calls=calls,
         call_usd=sum(costs) / len(costs),
         input_tokens=input_tokens,
         output_tokens=output_tokens,
         models=paid,
     )
-    return found if before is None else _continued(found, before)
 
 
 def total_of(forecasts: Iterable[Forecast | None]) -> Forecast | None:
@@ -108,13 +193,16 @@ def total_of(forecasts: Iterable[Forecast | None]) -> Forecast | None:
     calls = [forecast.calls for forecast in each if forecast.calls is not None]
     known = sum(calls) if len(calls) == len(each) else None
     weights = calls if known else [1.0] * len(each)
+    prices = [forecast.call_usd for forecast in each if forecast.call_usd is not None]
+    weighed = sum(weight * price for weight, price in zip(weights, prices, strict=False)) / sum(weights)
     return Forecast(
         calls=known,
-        call_usd=sum(weight * forecast.call_usd for weight, forecast in zip(weights, each, strict=True)) / sum(weights),
+        call_usd=weighed if len(prices) == len(each) else None,
         input_tokens=max(forecast.input_tokens for forecast in each),
         output_tokens=max(forecast.output_tokens for forecast in each),
         is_measured=all(forecast.is_measured for forecast in each),
         models=tuple(dict.fromkeys(spec for forecast in each for spec in forecast.models)),
+        promises=tuple([promise for forecast in each for promise in forecast.promises]),
     )
 
 
@@ -135,10 +223,20 @@ def _tariff(text: str, plan: RunPlan) -> Tariff | None:
 
 
 def _calls(strategy: Strategy, tasks: Sequence[Task]) -> float | None:
+    calls = _mean([called(strategy.expected_calls, each) for each in _some(tasks)])
+    return None if calls is None else calls * len(tasks)
+
+
+def _some(tasks: Sequence[Task]) -> list[Task]:
+    """Take at most some `MAX_ASKED` tasks, evenly spaced."""
     every = max(1, len(tasks) // MAX_ASKED)
-    calls = [called(strategy.expected_calls, tasks[number]) for number in range(0, len(tasks), every)]
-    known = [each for each in calls if each is not None]
-    return sum(known) / len(known) * len(tasks) if len(known) == len(calls) else None
+    return [tasks[number] for number in range(0, len(tasks), every)]
+
+
+def _mean(numbers: Sequence[float | None]) -> float | None:
+    """Take the mean; None where a number is unknown."""
+    known = [each for each in numbers if each is not None]
+    return sum(known) / len(known) if len(known) == len(numbers) else None
 
 
 def _replies_per_call(plan: RunPlan, paid: Sequence[str]) -> float:

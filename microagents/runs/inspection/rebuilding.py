@@ -156,22 +156,55 @@ def wrong_steps(reader: Reader, of_input: int, within_s: float) -> tuple[list[in
     task, kind, knows_inputs = plan.tasks[of_input], plan.strategy.conductor, plan.strategy.knows_inputs
     if not (isinstance(task, ChainTask) and issubclass(kind, ChainConductor)) or isinstance(task, AgentTask):
         return [], 0
-    chain, wrong, next_number = _Steps(reader, plan, kind, of_input).chain(Replay(reader, plan, "")), list[int](), 0
-    decoder = msgspec.json.Decoder(chain.reply_type)
+    chain, wrong, judged = _Steps(reader, plan, kind, of_input).chain(Replay(reader, plan, "")), list[int](), 0
+    for number, state, reply in _walked(reader, chain, of_input, knows_inputs=knows_inputs):
+        if time.monotonic() > ends_s:
+            break
+        if reply is not None and chain.correct(state, reply, number) is False:
+            wrong.append(number)
+        judged = number + 1
+    return wrong, judged
+
+
+def decided_steps(reader: Reader) -> Iterator[tuple[int, Any, Any]]:
+    """Yield the decided steps of the chain of a run with one task: number, state and reply.
+
+    Raises:
+        InvalidUsage: the run has no such steps, the task's code cannot be found, or it raised.
+    """
+    plan = plan_of(reader)
+    task, kind = plan.tasks[0], plan.strategy.conductor
+    if (
+        plan.listed
+        or not (isinstance(task, ChainTask) and issubclass(kind, ChainConductor))
+        or isinstance(task, AgentTask)
+    ):
+        raise InvalidUsage(
+            f"run {reader.experiment.run_id!r} did not decide the steps of one chain, so it has no states"
+        )
+    chain = _Steps(reader, plan, kind, 0).chain(Replay(reader, plan, ""))
+    steps = _walked(reader, chain, 0, knows_inputs=plan.strategy.knows_inputs)
+    return (each for each in steps if each[2] is not None)
+
+
+def _walked(reader: Reader, chain: Chain, of_input: int, *, knows_inputs: bool) -> Iterator[tuple[int, Any, Any]]:
+    """Yield the steps of a chain up to the first that is not decided: number, state, and the decided reply.
+
+    With known inputs a reply may be None.
+    """
+    decoder, next_number = msgspec.json.Decoder(chain.reply_type), 0
     try:
         state = chain.start()
         for number, value in _decided(reader, of_input):
-            if time.monotonic() > ends_s or (not knows_inputs and (value is None or number != next_number)):
-                break
+            if not knows_inputs and (value is None or number != next_number):
+                return
             for _ in range(number - next_number):  # steps that are not decided yet
                 state = chain.next_state(state, chain.oracle(state, next_number), next_number)
             reply = None if value is None else decoder.decode(value)
-            if reply is not None and chain.correct(state, reply, number) is False:
-                wrong.append(number)
+            yield number, state, reply
             state = chain.next_state(state, chain.oracle(state, number) if knows_inputs else reply, number)
             next_number = number + 1
     except MicroagentsError:
         raise
     except Exception as error:  # noqa: BLE001 - a user's code may raise anything
         raise InvalidUsage(f"the task raised {type(error).__name__}: {error}") from None
-    return wrong, next_number

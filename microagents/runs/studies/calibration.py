@@ -15,19 +15,24 @@ from msgspec import Struct
 from microagents.elections.error_rates import ErrorRates, chance_of, error_rates, exact_interval, upper_share
 from microagents.elections.laws import expected_votes, race_won
 from microagents.errors import InvalidUsage
+from microagents.journal.messages import Promise
 from microagents.journal.reading import reader_of
 from microagents.messages import address_of
 from microagents.registry import TASKS, reference_to
 from microagents.runs.arguments import check_arguments
 from microagents.runs.driver.control import SharedKeywords, without_control
 from microagents.runs.inspection.runs import recorded_result
-from microagents.runs.result import Result
+from microagents.runs.result import Result, Results
 from microagents.runs.settings import OneModel, validated
 from microagents.runs.studies.analysis import Proportion
+from microagents.runs.studies.inputs import plans_of_inputs
 from microagents.runs.studies.series import Series, SeriesOutcome, SeriesRun
+from microagents.runs.studies.states import States
 from microagents.runs.studies.study import check_studied, plans_of
 from microagents.runs.task_list import dump_options
+from microagents.strategies.agreement import Agreement
 from microagents.strategies.calibration import Calibrated, CalibratedStep, Calibration
+from microagents.strategies.input_calibration import InputCalibration
 from microagents.task import Task
 
 MAX_DRAWS = 100
@@ -217,6 +222,21 @@ class ModelCalibration(Struct, frozen=True, kw_only=True, dict=True):
         options = ",".join(f"{name}={value:.6g}" for name, value in profile.items() if value or name == "error")
         return f"sim:perfect@{options},alternatives=1"
 
+    def promise(self, k: int, steps: int) -> Promise:
+        """Say what votes ahead by k promise of so many steps."""
+        chances = self.chances(k, steps)
+        return Promise(
+            calibration=self.run_id,
+            model=self.model,
+            k=k,
+            calls=chances.calls,
+            cost_usd=None if self.call_usd is None else self.call_usd * chances.calls,
+            chance=chances.measured.share,
+            low=chances.measured.low,
+            high=chances.measured.high,
+            condition=self.condition(steps),
+        )
+
     def condition(self, total: int) -> str:
         """Say what the measured chances depend on."""
         if len(self.steps) == self.total == total:
@@ -245,6 +265,8 @@ class CalibrationReport(Struct, frozen=True, kw_only=True):
     task: str
     options: dict[str, Any]
     seed: int
+    source: str
+    """What the states of the steps are from."""
     models: tuple[ModelCalibration, ...]
     missed: tuple[MissedTogether, ...]
     recorded_at: str | None = None
@@ -257,10 +279,11 @@ class CalibrationReport(Struct, frozen=True, kw_only=True):
 
 
 async def calibrate(
-    task: Task,
+    task: Task | Sequence[Task],
     *,
     models: Sequence[OneModel],
     steps: int = 1_000,
+    states: States | None = None,
     runs_dir: str | Path = "runs",
     run_id: str | None = None,
     on_model: Callable[[str], None] | None = None,
@@ -269,9 +292,10 @@ async def calibrate(
     """Calibrate models on random steps of a task, one after the other. The same call again continues where it ended.
 
     Args:
-        task: a chain with an oracle.
+        task: a chain with an oracle; or inputs that are one question each: problems, or chains of one step.
         models: the models, each on its own, all on the same steps.
         steps: number of steps, at most all.
+        states: the states of the steps; by default those that the oracle leads to.
         runs_dir: the folder of journals; each model has one.
         run_id: prefix of the names of the models' runs; by default made from the arguments.
         on_model: called with the spec of each model as its run begins.
@@ -282,11 +306,21 @@ async def calibrate(
         MicroagentsError: the run of a model failed, see `run`; the samples so far are kept.
     """
     check_arguments({"runs_dir": runs_dir, **given})
-    check_studied(task)
     if not models:
         raise InvalidUsage("a calibration needs at least one model")
-    strategy = validated(Calibration, "the calibration", {"steps": steps})
-    plans = plans_of("calibrate", task, strategy, models, run_id=run_id, settings=without_control(given))
+    strategy, settings = validated(Calibration, "the calibration", {"steps": steps}), without_control(given)
+    if not isinstance(task, Task):
+        if states is not None:
+            raise InvalidUsage("states are those of one chain; leave out either them or the list of inputs")
+        plans = plans_of_inputs(task, strategy.steps, models, run_id=run_id, settings=settings)
+        first, source = task[0], f"{len(task):,} inputs, each one step"
+    else:
+        check_studied(task)
+        first, source = task, "the oracle" if states is None else states.source
+        if states is not None:
+            chosen = states.chosen(strategy.steps, given.get("seed", 0))
+            strategy = strategy.model_copy(update={"steps": len(chosen), "states": chosen, "of": len(states.given)})
+        plans = plans_of("calibrate", task, strategy, models, run_id=run_id, settings=settings)
     series = Series("calibration", [SeriesRun(*each) for each in plans.items()], Path(runs_dir), ended=("completed",))
     outcome, reason, begun = await series.do(given, on_model)
     found = [
@@ -295,9 +329,10 @@ async def calibrate(
     return CalibrationReport(
         outcome=outcome,
         reason=reason,
-        task=TASKS.name_of(address_of(type(task))),
-        options=dump_options(task),
+        task=TASKS.name_of(address_of(type(first))),
+        options=dump_options(first) if isinstance(task, Task) else {},
         seed=plans[next(iter(plans))].settings.seed,
+        source=source,
         models=tuple(found),
         missed=tuple([_missed(*each) for each in combinations(found, 2)]),
         recorded_at=series.recorded_at,
@@ -312,7 +347,9 @@ def calibration_from(runs_dir: Path, run_id: str, task: Task | None = None) -> M
     """
     with reader_of(runs_dir, run_id) as reader:
         recipe, result = reader.experiment.recipe, recorded_result(reader)
-    if recipe.strategy != reference_to(Calibration):
+    if recipe.strategy == reference_to(Agreement):
+        raise InvalidUsage(f"run {run_id!r} had no oracle, and agreement alone promises nothing")
+    if recipe.strategy not in (reference_to(Calibration), reference_to(InputCalibration)):
         raise InvalidUsage(f"run {run_id!r} is no calibration; make one: microagents calibrate {result.task}")
     own = result.task if task is None else TASKS.name_of(address_of(type(task)))
     if result.task != own:
@@ -325,13 +362,14 @@ def calibration_from(runs_dir: Path, run_id: str, task: Task | None = None) -> M
 
 
 def _findings(spec: str, result: Result) -> ModelCalibration:
-    value = msgspec.convert(result.value, Calibrated)
+    values = result.value if isinstance(result.value, Results) else [result.value]
+    found = msgspec.convert(list(values), list[Calibrated])
     account = result.account
     return ModelCalibration(
         model=spec,
         run_id=result.run_id,
-        total=value.total,
-        steps=value.steps,
+        total=found[0].total,
+        steps=tuple([step for each in found for step in each.steps]),
         calls=result.calls,
         input_tokens=account.input_tokens,
         output_tokens=account.output_tokens,

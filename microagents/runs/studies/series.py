@@ -85,14 +85,11 @@ class Series:
     async def do(self, control: RunControl, on_run: Callable[[str], None] | None) -> SeriesEnd:
         """Do the runs that are left."""
         left = [plan for _, plan in self._runs if plan.settings.run_id not in self._done]
-        on_forecast = control.get("on_forecast")
-        if (
-            on_forecast is not None
-            and (
-                total := total_of(forecast_of(plan, journal_of(self._runs_dir, plan.settings.run_id)) for plan in left)
-            )
-            is not None
-        ):
+        on_forecast, calibration = control.get("on_forecast"), control.get("calibration")
+        total = total_of(
+            [forecast_of(plan, journal_of(self._runs_dir, plan.settings.run_id), calibration) for plan in left]
+        )
+        if on_forecast is not None and total is not None:
             on_forecast(total)
         budget = Budget(self._runs[0].plan.settings, {name: each.result for name, each in self._recorded.items()})
         results: list[Result] = []
