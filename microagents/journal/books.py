@@ -13,6 +13,7 @@ from msgspec import Struct, field, structs
 
 from microagents.elections.election import ESCALATED, Ballot, Flagged, input_of
 from microagents.journal.digests import ChainDigests, TreeDigests
+from microagents.journal.durations import bucket_of
 from microagents.journal.messages import (
     NO_DECISION,
     Account,
@@ -195,6 +196,9 @@ class Books:
             account.repeated[reason] = account.repeated.get(reason, 0) + count
         for spec, refused in record.refused.items():
             account.refused[spec] = {**account.refused.get(spec, {}), **refused}
+        for took_s in record.took_s.values():
+            for bucket in map(bucket_of, took_s):
+                account.durations[bucket] = account.durations.get(bucket, 0) + 1
         account.input_tokens += usage.input_tokens or 0
         account.output_tokens += usage.output_tokens or 0
         account.cached_tokens += usage.cached_tokens
@@ -297,6 +301,7 @@ class Books:
         account.settled_at = dict(account.settled_at)
         account.repeated = dict(account.repeated)
         account.refused = dict(account.refused)
+        account.durations = dict(account.durations)
         account.fallbacks = dict(account.fallbacks)
         account.climbed = dict(account.climbed)
         account.samples = account.valid - account.votes

@@ -100,7 +100,7 @@ class RecordCalls(Recorded, frozen=True, kw_only=True):
     refused: dict[str, dict[str, str | None]] = field(default_factory=dict)
     """Parameters that models refuse, by the spec of the model, each with the one that is sent instead."""
     took_s: dict[str, list[float]] = field(default_factory=dict)
-    """Seconds that answered calls took, by the spec of the model, where telemetry is on."""
+    """Seconds that answered calls took, by the spec of the model; those of models that answer at once are left out."""
 
     def plus(self, later: RecordCalls) -> RecordCalls:
         """Return the sum of this report and a later one of the same replica."""
@@ -349,6 +349,8 @@ class Account(Struct, kw_only=True):
     """Calls that were sent again, by the reason: ``busy``, ``server``, ``network``, ``timeout``, ``garbled``, or ``straggler``."""
     refused: dict[str, dict[str, str | None]] = field(default_factory=dict)
     """Parameters that models refuse, by the spec of the model, each with the one that is sent instead; None for none."""
+    durations: dict[int, int] = field(default_factory=dict)
+    """Number of answered calls by duration, see `microagents.journal.durations`; empty in earlier versions."""
     undecided_at: tuple[str, ...] = ()
     """Paths of elections that ended undecided and are not settled."""
     settled_at: dict[str, str] = field(default_factory=dict)

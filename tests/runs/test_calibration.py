@@ -6,6 +6,7 @@ Every statistical test fixes its seed.
 from __future__ import annotations
 
 import asyncio
+from math import exp
 from pathlib import Path
 from typing import Any
 
@@ -171,9 +172,18 @@ def test_simulated_runs_succeed_as_the_plan_said() -> None:
     assert simulation.calls == pytest.approx(found.chances(2, 60).calls, rel=0.05)
 
 
-def test_a_simulation_lasts_as_long_as_its_latencies_in_virtual_time() -> None:
-    simulation = simulate(Drift(length=10), model="sim:perfect@latency=60,sigma=0", strategy=Maker(k=2), runs=2)
-    assert simulation.duration_s == pytest.approx(600, rel=0.01)
+def test_a_simulation_lasts_as_long_as_the_calls_of_the_calibration() -> None:
+    found = only("sim:perfect@latency=0.05,sigma=0.4", task=Drift(length=100), steps=100)
+    assert found.latency is not None
+    assert found.latency.p50 == pytest.approx(0.05, rel=0.15)
+    assert found.latency.sigma == pytest.approx(0.4, abs=0.15)
+    again = calibration_from(Path("runs"), found.run_id)
+    assert again.latency == found.latency
+    strategy = Maker(k=1, speculate=False)
+    simulation = simulate(Drift(length=50), model=again.simulated, strategy=strategy, runs=10)
+    mean_s = found.latency.p50 * exp(found.latency.sigma**2 / 2)
+    assert simulation.duration_s == pytest.approx(50 * mean_s, rel=0.1)
+    assert only("sim:perfect", steps=10).latency is None
 
 
 @pytest.mark.parametrize(

@@ -140,7 +140,7 @@ class CallAccounts:
         self._refused[spec] = dict(refused)
 
     def time(self, spec: str, took_s: float) -> None:
-        """Note the time that an answered call took, for telemetry."""
+        """Note the time that an answered call took."""
         self._took_s.setdefault(spec, []).append(took_s)
 
     def report_unpriced(self) -> None:

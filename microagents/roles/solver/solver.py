@@ -338,10 +338,8 @@ class Solver(Role):
 
     def _timed(self, sample: Sample, backend: Backend, took_s: float) -> Sample:
         backend.latencies.add(took_s)
-        if self.context.tracing is None:
-            return sample
         self._accounts.time(backend.spec, took_s)
-        return structs.replace(sample, took_s=took_s)
+        return sample if self.context.tracing is None else structs.replace(sample, took_s=took_s)
 
     async def _until_halted(self, reply: Awaitable[Sample]) -> Sample:
         """Await a reply, unless a pause cancels the calls in flight.

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from itertools import combinations
+from math import log
 from pathlib import Path
+from statistics import NormalDist
 from typing import Any, Literal, Unpack
 
 import msgspec
@@ -15,6 +17,7 @@ from msgspec import Struct
 from microagents.elections.error_rates import ErrorRates, chance_of, error_rates, exact_interval, upper_share
 from microagents.elections.laws import expected_votes, race_won
 from microagents.errors import InvalidUsage
+from microagents.journal.durations import quantile_s
 from microagents.journal.reading import reader_of
 from microagents.messages import address_of
 from microagents.registry import TASKS, reference_to
@@ -52,6 +55,7 @@ VERDICTS: dict[Verdict, str] = {
 }
 MAX_K = 30
 """The largest k that is tried."""
+_NORMAL_P95 = NormalDist().inv_cdf(0.95)
 
 
 class Chances(Struct, frozen=True, kw_only=True):
@@ -68,6 +72,19 @@ class Chances(Struct, frozen=True, kw_only=True):
     """Expected number of calls, at most `MAX_DRAWS` a step."""
 
 
+class Latency(Struct, frozen=True, kw_only=True):
+    """Quantiles of the durations of calls in seconds, from the sending of a call to its reply; waiting for leave to send is left out."""
+
+    p50: float
+    p95: float
+    p99: float
+
+    @property
+    def sigma(self) -> float:
+        """Standard deviation of the logarithm, of the lognormal distribution with these quantiles at .5 and .95."""
+        return log(self.p95 / self.p50) / _NORMAL_P95
+
+
 class ModelCalibration(Struct, frozen=True, kw_only=True, dict=True):
     """What a calibration found about one model."""
 
@@ -81,6 +98,8 @@ class ModelCalibration(Struct, frozen=True, kw_only=True, dict=True):
     output_tokens: int
     cost_usd: float | None
     """None where a price is unknown."""
+    latency: Latency | None = None
+    """None where it was not measured: of a model that answers at once, and by earlier versions."""
 
     @property
     def draws(self) -> int:
@@ -214,7 +233,11 @@ class ModelCalibration(Struct, frozen=True, kw_only=True, dict=True):
             "hard_error": rates.mean_at(hard=True),
             "flag": 1 - self.valid.share,
         }
-        options = ",".join(f"{name}={value:.6g}" for name, value in profile.items() if value or name == "error")
+        if self.latency is not None:
+            profile |= {"latency": self.latency.p50, "sigma": self.latency.sigma}
+        options = ",".join(
+            f"{name}={value:.6g}" for name, value in profile.items() if value or name in ("error", "sigma")
+        )
         return f"sim:perfect@{options},alternatives=1"
 
     def condition(self, total: int) -> str:
@@ -336,7 +359,13 @@ def _findings(spec: str, result: Result) -> ModelCalibration:
         input_tokens=account.input_tokens,
         output_tokens=account.output_tokens,
         cost_usd=result.cost_usd,
+        latency=_latency(result.account.durations),
     )
+
+
+def _latency(durations: Mapping[int, int]) -> Latency | None:
+    p50, p95, p99 = [quantile_s(durations, share) for share in (0.5, 0.95, 0.99)]
+    return None if p50 is None or p95 is None or p99 is None else Latency(p50=p50, p95=p95, p99=p99)
 
 
 def _missed(one: ModelCalibration, other: ModelCalibration) -> MissedTogether:
@@ -361,6 +390,7 @@ def _facts(found: ModelCalibration, target: float) -> dict[str, Any]:
         "call_usd": found.call_usd,
         "input_tokens": found.input_tokens,
         "output_tokens": found.output_tokens,
+        "latency": found.latency,
         "p": found.p,
         "valid": found.valid,
         "correlation": found.rates.correlation,
