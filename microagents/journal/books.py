@@ -196,6 +196,7 @@ class Books:
             account.repeated[reason] = account.repeated.get(reason, 0) + count
         for spec, refused in record.refused.items():
             account.refused[spec] = {**account.refused.get(spec, {}), **refused}
+        account.limits |= record.limits
         for took_s in record.took_s.values():
             for bucket in map(bucket_of, took_s):
                 account.durations[bucket] = account.durations.get(bucket, 0) + 1
@@ -301,6 +302,7 @@ class Books:
         account.settled_at = dict(account.settled_at)
         account.repeated = dict(account.repeated)
         account.refused = dict(account.refused)
+        account.limits = dict(account.limits)
         account.durations = dict(account.durations)
         account.fallbacks = dict(account.fallbacks)
         account.climbed = dict(account.climbed)

@@ -6,6 +6,7 @@ Every statistical test fixes its seed.
 from __future__ import annotations
 
 import asyncio
+from datetime import date
 from math import exp
 from pathlib import Path
 from typing import Any
@@ -14,14 +15,22 @@ import pytest
 
 from microagents import InvalidUsage, run
 from microagents.models.model import ModelSpec
+from microagents.models.prices import OwnPrice
 from microagents.models.simulation.simulated import SimulatedModel
 from microagents.replies.chat import Prompt, system_with_instructions
-from microagents.runs.studies.calibration import CalibrationReport, ModelCalibration, calibrate, calibration_from
+from microagents.runs.studies.bills import Bill, Terms
+from microagents.runs.studies.calibration import (
+    CalibrationReport,
+    Latency,
+    ModelCalibration,
+    calibrate,
+    calibration_from,
+)
 from microagents.runs.studies.planning import plan_runs
 from microagents.runs.studies.simulation import simulate
 from microagents.strategies.calibration import CalibratedStep
 from microagents.strategies.maker import Maker
-from microagents.tasks.drift import Drift, Onward
+from microagents.tasks.drift import Drift, Onward, Place
 from microagents.tasks.hanoi import Hanoi
 from microagents.tasks.multiplication import Multiplication
 
@@ -85,20 +94,14 @@ def test_the_verdict_is_of_a_closed_list(model: str, steps: int, verdict: str) -
     assert only(model, steps=steps).verdict(0.95)[0] == verdict
 
 
-def made(*, right_alike: int = 10, wrong: int = 0, steps: int = 100, total: int = 1_000) -> ModelCalibration:
+def made(
+    *, right_alike: int = 10, wrong: int = 0, steps: int = 100, total: int = 1_000, **known: Any
+) -> ModelCalibration:
     """A calibration whose steps are all alike, with ten samples each."""
     first = min(2, wrong)
     each = [CalibratedStep(number, first, 2, wrong, 10, 10, wrong, right_alike, {}) for number in range(steps)]
-    return ModelCalibration(
-        model="made",
-        run_id="made",
-        total=total,
-        steps=tuple(each),
-        calls=1,
-        input_tokens=1,
-        output_tokens=1,
-        cost_usd=None,
-    )
+    facts = {"model": "made:made", "calls": 1, "input_tokens": 1, "output_tokens": 1, "cost_usd": None, **known}
+    return ModelCalibration(run_id="made", total=total, steps=tuple(each), **facts)
 
 
 def test_right_replies_that_differ_need_votes_by_meaning() -> None:
@@ -112,10 +115,67 @@ def test_a_verdict_tells_how_many_steps_are_missing() -> None:
 
 
 def test_a_model_of_unknown_price_is_planned_without_a_cost() -> None:
-    runs = plan_runs([made()], 100, 0.9)
-    assert {each.cost_usd for each in runs} == {None}
-    assert sum(each.is_best for each in runs) == 1
-    assert not any(each.is_best for each in plan_runs([made()], 100, 0.9, budget_usd=100.0))
+    plan = plan_runs(TASK, [made()], 100, 0.9)
+    assert {each.cost_usd for each in plan.runs} == {Bill(low=None, mid=None, high=None)}
+    assert plan.best is not None
+    assert plan_runs(TASK, [made()], 100, 0.9, budget_usd=100.0).best is None
+
+
+LUNA = {"openai:gpt-6-luna": OwnPrice(input=1.0, output=10.0, cached=0.1)}
+
+
+class LongTask(Drift):
+    """A walk with a constant part of the prompt that providers cache."""
+
+    def prompt(self, state: Place) -> Prompt:
+        return Prompt(system="Read this. " * 500, user=f"Number: {state.number}")
+
+
+@pytest.mark.parametrize(("task", "cached"), [(TASK, 0), (LongTask(length=100), 1_000)])
+def test_a_cost_ranges_from_every_saving_of_the_provider_to_none(task: Drift, cached: int) -> None:
+    # A call reads 2,000 tokens and writes 100: 0.003 US dollars.
+    usage = {"calls": 10, "input_tokens": 20_000, "output_tokens": 1_000, "cost_usd": 0.028}
+    found = made(model="openai:gpt-6-luna", prices=LUNA, **usage)
+    bill = Terms(found, task).bill(3)  # two requests for three votes, at half the price
+    constant = len(system_with_instructions(task.prompt(Place()).system, Onward, task.format)) // 4 if cached else 0
+    assert constant >= cached
+    read = (2_000 - constant) * 1.0 + constant * 0.1
+    assert bill.low == pytest.approx((read * 2 / 3 + 1_000) / 2e6, rel=1e-3)
+    assert (bill.mid, bill.high) == (pytest.approx(0.0028), pytest.approx(0.003))
+    notes = " ".join(Terms(found, task).notes(date(2026, 11, 1)))
+    assert ("below the 1,024 from which on the provider caches" in notes) == (not cached)
+    assert ("a cache that holds" in notes) == bool(cached)
+
+
+def test_a_plan_tells_of_a_limit_that_throttles_and_of_an_announced_end() -> None:
+    usage = {"calls": 10, "input_tokens": 1_000, "output_tokens": 5_000, "cost_usd": 0.1}
+    latency = Latency(p50=1.0, p95=2.0, p99=3.0)
+    found = made(model="openai:gpt-4.1-mini", latency=latency, limits={"output tokens": 1_000}, **usage)
+    plan = plan_runs(TASK, [found], 100, 0.9)
+    assert plan.best is not None
+    assert plan.best.duration_s == pytest.approx(plan.best.calls * 500 / 1_000 * 60)
+    said = " ".join(plan.notes[found.model])
+    assert "the limit of 1,000 output tokens a minute makes a run last longer than its waiting" in said
+    assert "the model will be shut down on 2027-01-14" in said
+
+
+def test_a_deadline_is_a_further_condition() -> None:
+    found = made(latency=Latency(p50=10.0, p95=20.0, p99=30.0))
+    best = plan_runs(TASK, [found], 100, 0.9).best
+    assert best is not None
+    assert best.duration_s is not None
+    for deadline_s, is_met in ((best.duration_s + 1, True), (best.duration_s - 1, False)):
+        assert (plan_runs(TASK, [found], 100, 0.9, deadline_s=deadline_s).best is not None) == is_met
+    assert plan_runs(TASK, [made()], 100, 0.9, deadline_s=1e9).best is None  # its latency is unknown
+    slow = plan_runs(TASK, [found], 100, 0.9, concurrency=1).runs[0]
+    assert slow.duration_s == pytest.approx(100 * 10.0, rel=0.2)
+
+
+def test_a_planned_duration_is_that_of_the_run() -> None:
+    found = only("sim:gpt-4.1-mini@error=0.05,alternatives=1,latency=0.02", steps=400, task=Drift(length=400))
+    planned = next(each for each in plan_runs(TASK, [found], 300, 0.9).runs if each.k == 2)
+    real = simulate(Drift(length=300), model=found.simulated, strategy=Maker(k=2), runs=3)
+    assert planned.duration_s == pytest.approx(real.duration_s, rel=0.15)
 
 
 def test_all_steps_of_a_small_task_leave_no_condition() -> None:
@@ -150,16 +210,14 @@ def test_a_calibration_continues_where_it_ended() -> None:
 
 def test_the_cheapest_run_that_reaches_the_target_is_marked() -> None:
     calibrations = calibrated(EASY, "sim:o3-mini@error=0.02,alternatives=1").models
-    runs = plan_runs(calibrations, 1_000, 0.95)
-    best = next(each for each in runs if each.is_best)
+    plan = plan_runs(TASK, calibrations, 1_000, 0.95)
+    runs, best = plan.runs, plan.best
+    assert best is not None
     assert best.model == EASY
     assert best.chance.low >= 0.95 > max(each.chance.low for each in runs if each.model == EASY and each.k < best.k)
-    assert all(
-        best.cost_usd <= each.cost_usd
-        for each in runs
-        if each.chance.low >= 0.95 and each.cost_usd is not None and best.cost_usd
-    )
-    assert not any(each.is_best for each in plan_runs(calibrations, 1_000, 0.95, budget_usd=0.01))
+    assert best.cost_usd.mid is not None
+    assert all(best.cost_usd.mid <= (each.cost_usd.mid or 0) for each in runs if each.chance.low >= 0.95)
+    assert plan_runs(TASK, calibrations, 1_000, 0.95, budget_usd=0.01).best is None
 
 
 def test_simulated_runs_succeed_as_the_plan_said() -> None:
@@ -220,7 +278,7 @@ def test_only_a_calibration_of_the_same_task_makes_a_plan() -> None:
 
 def test_a_model_that_is_wrong_more_often_than_right_gets_no_plan() -> None:
     with pytest.raises(InvalidUsage, match="wrong more often than right"):
-        plan_runs([only(WRONG, steps=100)], 100, 0.95)
+        plan_runs(TASK, [only(WRONG, steps=100)], 100, 0.95)
 
 
 def test_a_simulation_asks_no_real_model() -> None:

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from itertools import combinations
-from math import log
+from math import inf, log
 from pathlib import Path
 from statistics import NormalDist
 from typing import Any, Literal, Unpack
@@ -70,6 +70,8 @@ class Chances(Struct, frozen=True, kw_only=True):
     """By the votes of one half of the steps, which no estimate has seen."""
     calls: float
     """Expected number of calls, at most `MAX_DRAWS` a step."""
+    calls_high: float
+    """The same at the upper ends of the error rates and of the red flags."""
 
 
 class Latency(Struct, frozen=True, kw_only=True):
@@ -98,6 +100,12 @@ class ModelCalibration(Struct, frozen=True, kw_only=True, dict=True):
     output_tokens: int
     cost_usd: float | None
     """None where a price is unknown."""
+    cached_tokens: int = 0
+    """Input tokens that the provider read from its cache."""
+    prices: Mapping[str, Any] = {}
+    """The user's prices by ``provider:model``."""
+    limits: Mapping[str, int] = {}
+    """Limits a minute that the provider told, by what they limit: ``requests``, ``tokens``, ``input tokens`` or ``output tokens``."""
     latency: Latency | None = None
     """None where it was not measured: of a model that answers at once, and by earlier versions."""
 
@@ -178,7 +186,12 @@ class ModelCalibration(Struct, frozen=True, kw_only=True, dict=True):
         cut = int(BOUNDS * len(losses))
         # A resampling of clean steps is clean, but their interval is not: what was not seen may yet happen at every step.
         most = max(losses[-1 - cut], lost(1 - self.p.low))
-        votes = self.rates.loss(lambda rate: min(expected_votes(rate, k), float(MAX_DRAWS)))
+
+        def votes(rates: ErrorRates, valid: float) -> float:
+            held = rates.loss(lambda rate: min(expected_votes(rate, k), float(MAX_DRAWS)))
+            return steps * min(held / valid, float(MAX_DRAWS)) if valid else inf
+
+        longest = sorted(votes(each, self.valid.low) for each in self._resampled)[-1 - cut]
         out = sum(lost(each.wrong / each.valid) for each in self._held_out)
         seen = max(1, len(self._held_out))
         low, high = exact_interval(out, seen)
@@ -193,7 +206,8 @@ class ModelCalibration(Struct, frozen=True, kw_only=True, dict=True):
             held_out=Proportion(
                 share=chance_of(out / seen, steps), low=chance_of(high, steps), high=chance_of(low, steps)
             ),
-            calls=steps * min(votes / self.valid.share, float(MAX_DRAWS)) if self.valid.share else float("inf"),
+            calls=votes(self.rates, self.valid.share),
+            calls_high=longest,
         )
 
     def smallest_k(self, target: float, total: int | None = None) -> int | None:
@@ -359,6 +373,9 @@ def _findings(spec: str, result: Result) -> ModelCalibration:
         input_tokens=account.input_tokens,
         output_tokens=account.output_tokens,
         cost_usd=result.cost_usd,
+        cached_tokens=account.cached_tokens,
+        prices=result.settings.prices,
+        limits=account.limits.get(spec, {}),
         latency=_latency(result.account.durations),
     )
 
@@ -391,6 +408,7 @@ def _facts(found: ModelCalibration, target: float) -> dict[str, Any]:
         "input_tokens": found.input_tokens,
         "output_tokens": found.output_tokens,
         "latency": found.latency,
+        "limits": found.limits,
         "p": found.p,
         "valid": found.valid,
         "correlation": found.rates.correlation,

@@ -27,6 +27,8 @@ class Simulation(Struct, frozen=True, kw_only=True):
     """Share of the runs that were completed without a wrong decision."""
     undecided: int
     """Number of runs that ended undecided."""
+    steps: float
+    """Mean number of steps that a run has done."""
     calls: float
     """Mean number of calls of a run."""
     cost_usd: float | None
@@ -64,6 +66,7 @@ def simulate(task: Task, *, model: str, strategy: Strategy, runs: int, concurren
         runs=runs,
         success=Proportion(share=won / runs, low=low, high=high),
         undecided=sum(each.outcome == "undecided" for each in results),
+        steps=fmean(each.account.steps for each in results),
         calls=fmean(each.calls for each in results),
         cost_usd=fmean(costs) if len(costs) == runs else None,
         duration_s=fmean(ended_s for _, ended_s in timed),
