@@ -15,12 +15,13 @@ from microagents.cli.reporting import json_text
 from microagents.cli.views.tables import clock, table, wrapped
 from microagents.errors import InvalidUsage
 from microagents.runs.studies.calibration import calibration_from
-from microagents.runs.studies.planning import Plan, PlannedRun, plan_runs
+from microagents.runs.studies.planning import EXTRAPOLATED, Plan, PlannedRun, plan_runs
 from microagents.task import ChainTask
 from microagents.user_code import called
 from microagents.words.prices import are_simulated, money
 from microagents.words.summary import options_text
 
+ALPHABET = 26
 NO_RUN = 1
 """Exit code where no run reaches the target."""
 
@@ -47,7 +48,9 @@ def command(
     runs_dir: RunsDir = RUNS,
     as_json: AsJson = False,
 ) -> None:
-    """Plan a run from calibrations: the chance, the calls, the cost and the duration of each model and k, for a task of any size.
+    """Plan a run from calibrations: the chance, calls, cost and duration of each strategy, for a task of any size.
+
+    There are rows for each model and k, for pools of two models, for a ladder and for lead.
 
     The cheapest run whose lower bound reaches the target is marked, with the command that begins it. The chance has a condition, which
     the plan tells: few samples exclude no rare hard steps. With --budget and --deadline only runs within them are marked. Beside the cost
@@ -62,9 +65,12 @@ def command(
         raise InvalidUsage(f"{task} does not know its number of steps, so its chance cannot be planned")
     found = [calibration_from(runs_dir, each, work) for each in dict.fromkeys(from_)]
     plan = plan_runs(work, found, total, target, budget_usd=budget, deadline_s=deadline, concurrency=concurrency)
-    command_line = None if plan.best is None else _command(task, option, plan.best, concurrency)
+    command_line = (
+        None if plan.best is None else command_of(task, work.default_strategy, option, plan.best, concurrency)
+    )
     if as_json:
-        typer.echo(json_text({**structs.asdict(plan), "command": command_line}))
+        notes = {" + ".join(models): said for models, said in plan.notes.items()}
+        typer.echo(json_text({**structs.asdict(plan), "notes": notes, "command": command_line}))
     else:
         options = work.model_dump(exclude_defaults=True)
         typer.echo("\n".join([*_report(task, options, plan), *_end(plan, command_line)]))
@@ -73,19 +79,26 @@ def command(
 
 def _report(task: str, options: dict[str, Any], plan: Plan) -> Iterator[str]:
     yield from wrapped(f"{task}{options_text(options)}: {plan.steps:,} steps")
-    rows = [["", "model", "k", "chance", "interval", "calls", "cost", "range", "time"]]
+    models = list(dict.fromkeys(model for run in plan.runs for model in run.models))
+    letters = dict(zip(models, models if len(models) == 1 else map(_letter, range(len(models))), strict=True))
+    for model, letter in letters.items():
+        if letter != model:
+            yield from wrapped(f"{letter} is {model}")
+    rows = [["", "model", "strategy", "chance", "interval", "calls", "cost", "range", "time"]]
     for run in plan.runs:
         mark = "*" if run.is_best else ""
+        named = " + ".join(letters[each] for each in run.models)
         chance = [f"{run.chance.share:.4f}", f"{run.chance.low:.4f} to {run.chance.high:.4f}"]
         cost = run.cost_usd
         spread = "" if cost.mid is None else f"{money(cost.low)} to {money(cost.high)}"
         time = "-" if run.duration_s is None else clock(run.duration_s)
-        rows.append([mark, run.model, str(run.k), *chance, f"{run.calls:,.0f}", money(cost.mid), spread, time])
-    yield from table(rows, to_the_left=(0, 1))
-    for model, notes in plan.notes.items():
+        rows.append([mark, named, _named(run), *chance, f"{run.calls:,.0f}", money(cost.mid), spread, time])
+    yield from table(rows, to_the_left=(0, 1, 2))
+    for names, notes in plan.notes.items():
         for note in notes:
-            yield from wrapped(f"{model}: {note}")
-    if are_simulated(plan.notes):
+            yield from wrapped(f"{' + '.join(letters[each] for each in names)}: {note}")
+    yield from wrapped(EXTRAPOLATED)
+    if are_simulated(models):
         yield from wrapped("simulated: costs are what the real model would have cost at list prices")
 
 
@@ -98,7 +111,29 @@ def _end(plan: Plan, command_line: str | None) -> Iterator[str]:
         yield from wrapped(f"* the cheapest whose lower bound reaches {plan.target:g}: {command_line}")
 
 
-def _command(task: str, options: list[str], run: PlannedRun, concurrency: int | None) -> str:
+def command_of(task: str, default: str, options: list[str], run: PlannedRun, concurrency: int | None) -> str:
+    """Write the command that begins a planned run.
+
+    Args:
+        task: name of the task.
+        default: its default strategy.
+        options: its options.
+        run: the planned run.
+        concurrency: maximum number of calls in flight.
+    """
     given = [word for each in options for word in ("-o", each)]
     limit = [] if concurrency is None else ["--concurrency", str(concurrency)]
-    return shlex.join(["microagents", "run", task, *given, "--model", run.model, "-k", str(run.k), *limit])
+    models = [word for each in run.models for word in ("--model", each)]
+    k = [] if run.k is None else ["-k", str(run.k)]
+    chosen = [word for name, value in run.options.items() for word in ("-s", f"{name}={value}")]
+    strategy = [] if run.strategy == default else ["--strategy", run.strategy]
+    return shlex.join(["microagents", "run", task, *given, *models, *strategy, *k, *chosen, *limit])
+
+
+def _letter(number: int) -> str:
+    return chr(ord("A") + number) if number < ALPHABET else f"model {number + 1}"
+
+
+def _named(run: PlannedRun) -> str:
+    words = [run.strategy if run.k is None else f"k = {run.k}"]
+    return ", ".join([*words, *[f"{name} {value}" for name, value in run.options.items() if name == "ladder"]])

@@ -8,13 +8,21 @@ from functools import cached_property
 from itertools import combinations
 from math import inf, log
 from pathlib import Path
-from statistics import NormalDist
+from statistics import NormalDist, fmean
 from typing import Any, Literal, Unpack
 
 import msgspec
 from msgspec import Struct
 
-from microagents.elections.error_rates import ErrorRates, chance_of, error_rates, exact_interval, upper_share
+from microagents.elections.error_rates import (
+    ErrorRates,
+    Seen,
+    chance_of,
+    error_rates,
+    exact_interval,
+    pooled_rates,
+    upper_share,
+)
 from microagents.elections.laws import expected_votes, race_won
 from microagents.errors import InvalidUsage
 from microagents.journal.durations import quantile_s
@@ -53,6 +61,8 @@ VERDICTS: dict[Verdict, str] = {
     "too-few": "too few steps for this promise: {needed:,} more are needed",
     "too-many-answers": "answers too many for exact votes: right replies differ from each other; use votes by meaning",
 }
+Loss = Callable[[float], float]
+"""The chance that a step is not decided right, by its error rate."""
 MAX_K = 30
 """The largest k that is tried."""
 _NORMAL_P95 = NormalDist().inv_cdf(0.95)
@@ -172,8 +182,8 @@ class ModelCalibration(Struct, frozen=True, kw_only=True, dict=True):
         return self.rates.resampled()
 
     @cached_property
-    def _held_out(self) -> list[CalibratedStep]:
-        return [each for each in self.steps[1::2] if each.valid]
+    def _held_out(self) -> list[float]:
+        return [each.wrong / each.valid for each in self.steps[1::2] if each.valid]
 
     def chances(self, k: int, total: int | None = None) -> Chances:
         """Compute the chances at a k, over the steps of the task or another number of them."""
@@ -182,32 +192,41 @@ class ModelCalibration(Struct, frozen=True, kw_only=True, dict=True):
         def lost(rate: float) -> float:
             return race_won(rate, k)
 
-        losses = sorted(each.loss(lost) for each in self._resampled)
-        cut = int(BOUNDS * len(losses))
-        # A resampling of clean steps is clean, but their interval is not: what was not seen may yet happen at every step.
-        most = max(losses[-1 - cut], lost(1 - self.p.low))
-
         def votes(rates: ErrorRates, valid: float) -> float:
             held = rates.loss(lambda rate: min(expected_votes(rate, k), float(MAX_DRAWS)))
             return steps * min(held / valid, float(MAX_DRAWS)) if valid else inf
 
-        longest = sorted(votes(each, self.valid.low) for each in self._resampled)[-1 - cut]
-        out = sum(lost(each.wrong / each.valid) for each in self._held_out)
+        longest = _bounds([votes(each, self.valid.low) for each in self._resampled])[1]
+        out = sum(map(lost, self._held_out))
         seen = max(1, len(self._held_out))
         low, high = exact_interval(out, seen)
         return Chances(
             k=k,
             independent=chance_of(lost(1 - self.p.share), steps),
-            measured=Proportion(
-                share=chance_of(self.rates.loss(lost), steps),
-                low=chance_of(most, steps),
-                high=chance_of(losses[cut], steps),
-            ),
+            measured=self.chance(steps, lost),
             held_out=Proportion(
                 share=chance_of(out / seen, steps), low=chance_of(high, steps), high=chance_of(low, steps)
             ),
             calls=votes(self.rates, self.valid.share),
             calls_high=longest,
+        )
+
+    def chance(self, steps: int, lost: Loss, least: Loss | None = None, most: Loss | None = None) -> Proportion:
+        """Compute the chance that no one of so many steps is lost.
+
+        Args:
+            steps: number of steps.
+            lost: chance that a step of an error rate is lost.
+            least: its lower bound, where it is itself an estimate.
+            most: its upper bound.
+        """
+        high, low = least or lost, most or lost
+        greatest = _bounds([each.loss(low) for each in self._resampled])[1]
+        return Proportion(
+            share=chance_of(self.rates.loss(lost), steps),
+            # A resampling of clean steps is clean, but their interval is not: what was not seen may yet happen at every step.
+            low=chance_of(max(greatest, low(1 - self.p.low)), steps),
+            high=chance_of(_bounds([each.loss(high) for each in self._resampled])[0], steps),
         )
 
     def smallest_k(self, target: float, total: int | None = None) -> int | None:
@@ -239,15 +258,19 @@ class ModelCalibration(Struct, frozen=True, kw_only=True, dict=True):
 
     @property
     def simulated(self) -> str:
-        """The spec of a simulated model with these error rates, against one rival."""
-        rates, hard = self.rates, self.rates.hard
+        """The spec of a simulated model with these error rates and this latency, against one rival."""
+        return self.spec_with(self.rates.hard)
+
+    def spec_with(self, hard: float, *, timed: bool = True) -> str:
+        """Return the same with another share of hard steps; with ``timed`` false it answers at once."""
+        rates = self.rates
         profile = {
             "error": rates.mean_at(hard=False),
             "hard": hard,
             "hard_error": rates.mean_at(hard=True),
             "flag": 1 - self.valid.share,
         }
-        if self.latency is not None:
+        if timed and self.latency is not None:
             profile |= {"latency": self.latency.p50, "sigma": self.latency.sigma}
         options = ",".join(
             f"{name}={value:.6g}" for name, value in profile.items() if value or name in ("error", "sigma")
@@ -261,6 +284,72 @@ class ModelCalibration(Struct, frozen=True, kw_only=True, dict=True):
         left = self.most_hard(total) * total
         found = f"{len(self.steps):,} steps with {len(self.hard):,} hard ones"
         return f"if no step is harder than those seen: {found} leave up to {left:,.0f} hard ones in {total:,} (95 %)"
+
+
+class PooledCalibration(ModelCalibration, frozen=True, kw_only=True, dict=True):
+    """What the calibrations of two models say of a pool of both, from the steps that both were asked."""
+
+    both: tuple[ModelCalibration, ModelCalibration]
+
+    @cached_property
+    def valid(self) -> Proportion:
+        """Mean of both models."""
+        return Proportion(
+            **{name: fmean(getattr(each.valid, name) for each in self.both) for name in ("share", "low", "high")}
+        )
+
+    @cached_property
+    def rates(self) -> ErrorRates:
+        """Error rates of the votes, as they differ from step to step and go together."""
+        return pooled_rates(self._seen.values())
+
+    @cached_property
+    def hard(self) -> list[int]:
+        """Numbers of the steps that are hard for the pool."""
+        return self.rates.hard_among(self._seen)
+
+    @cached_property
+    def _seen(self) -> dict[int, tuple[Seen, Seen]]:
+        one, other = [{each.number: (each.wrong, each.valid) for each in of.steps if each.valid} for of in self.both]
+        return {number: (seen, other[number]) for number, seen in one.items() if number in other}
+
+    @cached_property
+    def _held_out(self) -> list[float]:
+        return [fmean(wrong / valid for wrong, valid in seen) for seen in list(self._seen.values())[1::2]]
+
+
+def pooled(one: ModelCalibration, other: ModelCalibration) -> PooledCalibration | None:
+    """Join the calibrations of two models by the numbers of their steps; None where no step was asked of both."""
+    others = {each.number: each for each in other.steps if each.valid}
+    steps = tuple([_joined(each, others[each.number]) for each in one.steps if each.valid and each.number in others])
+    if not steps:
+        return None
+    costs = [each.cost_usd for each in (one, other)]
+    return PooledCalibration(
+        model=f"{one.model} + {other.model}",
+        run_id=f"{one.run_id} + {other.run_id}",
+        total=one.total,
+        steps=steps,
+        calls=one.calls + other.calls,
+        input_tokens=one.input_tokens + other.input_tokens,
+        output_tokens=one.output_tokens + other.output_tokens,
+        cost_usd=None if None in costs else sum(cost or 0 for cost in costs),
+        both=(one, other),
+    )
+
+
+def _joined(one: CalibratedStep, other: CalibratedStep) -> CalibratedStep:
+    counts = {
+        name: getattr(one, name) + getattr(other, name)
+        for name in ("first_wrong", "first_valid", "wrong", "valid", "drawn", "same_wrong", "same_right")
+    }
+    return CalibratedStep(number=one.number, mistakes=dict(Counter(one.mistakes) + Counter(other.mistakes)), **counts)
+
+
+def _bounds(values: list[float]) -> tuple[float, float]:
+    """Return the values between which all but the outermost `BOUNDS` at each side lie."""
+    cut = int(BOUNDS * len(values))
+    return sorted(values)[cut], sorted(values)[-1 - cut]
 
 
 class MissedTogether(Struct, frozen=True, kw_only=True):
