@@ -37,6 +37,14 @@ POOLED_ROUNDS = 200
 RESAMPLED_ROUNDS = 60
 """The same for a resampling, which begins at the estimate."""
 RESAMPLINGS = 60
+TAIL_DROP = 1.92
+"""Log-likelihood below the greatest one at which a beta distribution is still not ruled out (half of the 95 % quantile of chi-square)."""
+TAIL_MEANS = tuple(2 ** (step / 4) for step in range(-12, 5))
+"""Means of these distributions, as multiples of the share of wrong samples."""
+TAIL_WEIGHTS = tuple(2 ** (step / 2) for step in range(-2, 24))
+"""Sums of their two parameters: from rates of almost 0 or 1 to rates that are alike."""
+TAIL_NODES, TAIL_FROM = 150, 1e-8
+"""Number of the rates at which they are evaluated, and the least of these."""
 MIN_GAIN = 1e-10
 """Gain of the log-likelihood of a step below which the algorithm ends."""
 LEAST = 1e-12
@@ -139,6 +147,42 @@ class PooledRates(ErrorRates, frozen=True, kw_only=True, dict=True):
 def error_rates(steps: Iterable[Seen]) -> ErrorRates:
     """Estimate the distribution of error rates. Steps may have different numbers of samples, also by what their first ones were."""
     return _error_rates(Counter(steps), dict.fromkeys(RATES, 1 / len(RATES)), ROUNDS)
+
+
+def smooth_rates(steps: Iterable[Seen]) -> list[ErrorRates]:
+    """List the beta distributions that the samples do not rule out at 95 %; none where no sample, or every one, is wrong.
+
+    What was seen ends at the hardest sampled step. A beta distribution goes on to steps that are harder, and were not sampled.
+    """
+    seen = sorted(Counter(steps).items())
+    wrong, valid = [sum(count * each[index] for each, count in seen) for index in (0, 1)]
+    if not 0 < wrong < valid:
+        return []
+    parameters = [
+        (mean * weight, (1 - mean) * weight)
+        for mean in (wrong / valid * times for times in TAIL_MEANS)
+        for weight in TAIL_WEIGHTS
+        if mean < 1
+    ]
+    reached = {
+        (a, b): sum(count * (_ln_beta(a + wrong, b + valid - wrong) - _ln_beta(a, b)) for (wrong, valid), count in seen)
+        for a, b in parameters
+    }
+    least = max(reached.values()) - TAIL_DROP
+    return [_beta_rates(a, b) for (a, b), likelihood in reached.items() if likelihood >= least]
+
+
+def _beta_rates(a: float, b: float) -> ErrorRates:
+    """Return a beta distribution at some rates; the rest of the steps, with lower rates, have none."""
+    width = -log(TAIL_FROM) / TAIL_NODES
+    rates = [TAIL_FROM ** ((node + 0.5) / TAIL_NODES) for node in range(TAIL_NODES)]
+    weights = [width * exp(a * log(rate) + (b - 1) * log1p(-rate) - _ln_beta(a, b)) for rate in rates]
+    whole = max(1.0, sum(weights))
+    return ErrorRates(shares=tuple((rate, weight / whole) for rate, weight in zip(rates, weights, strict=True)))
+
+
+def _ln_beta(a: float, b: float) -> float:
+    return lgamma(a) + lgamma(b) - lgamma(a + b)
 
 
 def pooled_rates(steps: Iterable[tuple[Seen, Seen]]) -> PooledRates:

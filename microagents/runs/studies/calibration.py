@@ -21,6 +21,7 @@ from microagents.elections.error_rates import (
     error_rates,
     exact_interval,
     pooled_rates,
+    smooth_rates,
     upper_share,
 )
 from microagents.elections.laws import expected_votes, race_won
@@ -182,6 +183,10 @@ class ModelCalibration(Struct, frozen=True, kw_only=True, dict=True):
         return self.rates.resampled()
 
     @cached_property
+    def _smooth(self) -> list[ErrorRates]:
+        return smooth_rates((each.wrong, each.valid) for each in self.steps if each.valid)
+
+    @cached_property
     def _held_out(self) -> list[float]:
         return [each.wrong / each.valid for each in self.steps[1::2] if each.valid]
 
@@ -222,10 +227,11 @@ class ModelCalibration(Struct, frozen=True, kw_only=True, dict=True):
         """
         high, low = least or lost, most or lost
         greatest = _bounds([each.loss(low) for each in self._resampled])[1]
+        tails = [each.loss(low) for each in self._smooth]
         return Proportion(
             share=chance_of(self.rates.loss(lost), steps),
             # A resampling of clean steps is clean, but their interval is not: what was not seen may yet happen at every step.
-            low=chance_of(max(greatest, low(1 - self.p.low)), steps),
+            low=chance_of(max(greatest, low(1 - self.p.low), *tails), steps),
             high=chance_of(_bounds([each.loss(high) for each in self._resampled])[0], steps),
         )
 

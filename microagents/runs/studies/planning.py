@@ -62,7 +62,8 @@ class PlannedRun(Struct, frozen=True, kw_only=True):
     limited_by: str | None = None
     """The limit of the provider that makes the duration, such as ``output tokens``; None where the latency does."""
     is_best: bool = False
-    """Whether it is the cheapest whose lower bound reaches the target within the budget and the deadline."""
+    """Whether it is the cheapest whose lower bound reaches the target within the budget and the deadline; a ladder or lead only where no
+    other one does."""
 
 
 class Plan(Struct, frozen=True, kw_only=True):
@@ -190,8 +191,7 @@ def plan_runs(
     by_pool = [(pool, list(_runs(pool, task, target))) for pool in pools]
     found = [run for _, runs in by_pool for run in runs]
     enough = [run for run in found if run.chance.low >= target and _is_within(run, budget_usd, deadline_s)]
-    # A model of unknown price is the cheapest only where all prices are unknown.
-    best = min(enough, key=lambda run: (run.cost_usd.mid is None, run.cost_usd.mid or 0.0, run.calls), default=None)
+    best = min(enough, key=_rank, default=None)
     today = datetime.now(UTC).date()
     return Plan(
         steps=total,
@@ -199,6 +199,12 @@ def plan_runs(
         runs=tuple(structs.replace(run, is_best=True) if run is best else run for run in found),
         notes={pool.models: tuple(_notes(pool, runs, today)) for pool, runs in by_pool},
     )
+
+
+def _rank(run: PlannedRun) -> tuple[bool, bool, float, float]:
+    """Order runs: those that a law judges, then by price. A model of unknown price is the cheapest only where all are unknown."""
+    cost_usd = run.cost_usd.mid
+    return bool(run.options) or run.k is None, cost_usd is None, cost_usd or 0.0, run.calls
 
 
 def _is_within(run: PlannedRun, budget_usd: float | None, deadline_s: float | None) -> bool:
