@@ -13,6 +13,7 @@ from msgspec import Struct, field, structs
 
 from microagents.elections.election import ESCALATED, Ballot, Flagged, input_of
 from microagents.journal.digests import ChainDigests, TreeDigests
+from microagents.journal.durations import bucket_of
 from microagents.journal.messages import (
     NO_DECISION,
     Account,
@@ -120,12 +121,15 @@ class Books:
             RecordCalls: self._add_calls,
             CallsOver: lambda _: self._end_calls(),
             RecordLost: lambda record: self.lose(record.source),
-            ReplicaEnded: lambda record: self.totals.leased.pop(record.source, None),
+            ReplicaEnded: lambda record: self._end_replica(record.source),
             RecordDecision: self._add_decision,
             RecordProgress: self._add_progress,
             RecordAnswer: lambda record: self.take_in_answer(record.id.path, record.value),
             InputEnding: lambda record: self.end_input(record.input, record.outcome),
         }
+
+    def _end_replica(self, source: str) -> None:
+        self.totals.leased.pop(source, None)
 
     def add(self, record: Record) -> None:
         """Add the next record; one without a sum changes nothing."""
@@ -198,6 +202,10 @@ class Books:
             account.repeated[reason] = account.repeated.get(reason, 0) + count
         for spec, refused in record.refused.items():
             account.refused[spec] = {**account.refused.get(spec, {}), **refused}
+        account.limits |= record.limits
+        for took_s in record.took_s.values():
+            for bucket in map(bucket_of, took_s):
+                account.durations[bucket] = account.durations.get(bucket, 0) + 1
         account.input_tokens += usage.input_tokens or 0
         account.output_tokens += usage.output_tokens or 0
         account.cached_tokens += usage.cached_tokens
@@ -304,6 +312,8 @@ class Books:
         account.settled_at = dict(account.settled_at)
         account.repeated = dict(account.repeated)
         account.refused = dict(account.refused)
+        account.limits = dict(account.limits)
+        account.durations = dict(account.durations)
         account.fallbacks = dict(account.fallbacks)
         account.climbed = dict(account.climbed)
         account.samples = account.valid - account.votes

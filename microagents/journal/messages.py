@@ -99,8 +99,10 @@ class RecordCalls(Recorded, frozen=True, kw_only=True):
     """Number of calls that are sent again, by the kind of failure; ``straggler`` for those whose first attempt is still open."""
     refused: dict[str, dict[str, str | None]] = field(default_factory=dict)
     """Parameters that models refuse, by the spec of the model, each with the one that is sent instead."""
+    limits: dict[str, dict[str, int]] = field(default_factory=dict)
+    """Limits a minute that providers tell, by the spec of the model and by what they limit, such as ``output tokens``."""
     took_s: dict[str, list[float]] = field(default_factory=dict)
-    """Seconds that answered calls took, by the spec of the model, where telemetry is on."""
+    """Seconds that answered calls took, by the spec of the model; those of models that answer at once are left out."""
 
     def plus(self, later: RecordCalls) -> RecordCalls:
         """Return the sum of this report and a later one of the same replica."""
@@ -129,6 +131,7 @@ class RecordCalls(Recorded, frozen=True, kw_only=True):
                 for name in {**self.repeated, **later.repeated}
             },
             refused={**self.refused, **later.refused},
+            limits={**self.limits, **later.limits},
             took_s={
                 spec: [*self.took_s.get(spec, ()), *later.took_s.get(spec, ())]
                 for spec in {**self.took_s, **later.took_s}
@@ -378,6 +381,10 @@ class Account(Struct, kw_only=True):
     """Calls that were sent again, by the reason: ``busy``, ``server``, ``network``, ``timeout``, ``garbled``, or ``straggler``."""
     refused: dict[str, dict[str, str | None]] = field(default_factory=dict)
     """Parameters that models refuse, by the spec of the model, each with the one that is sent instead; None for none."""
+    limits: dict[str, dict[str, int]] = field(default_factory=dict)
+    """Limits a minute that providers told, by the spec of the model and by what they limit; empty in earlier versions."""
+    durations: dict[int, int] = field(default_factory=dict)
+    """Number of answered calls by duration, see `microagents.journal.durations`; empty in earlier versions."""
     undecided_at: tuple[str, ...] = ()
     """Paths of elections that ended undecided and are not settled."""
     settled_at: dict[str, str] = field(default_factory=dict)

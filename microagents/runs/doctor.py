@@ -6,7 +6,7 @@ import asyncio
 import os
 import shutil
 from collections.abc import Awaitable, Callable, Iterator, Sequence
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
 from email.utils import parsedate_to_datetime
 from importlib.util import find_spec
 from pathlib import Path
@@ -160,9 +160,19 @@ def _model_known(text: str, spec: ModelSpec, answer: Response | ModelUnavailable
         return _missing(subject, said, is_needed=is_vendor)  # some servers take any name
     if isinstance(answer, ModelUnavailable):
         return _missing(subject, "cannot be checked, since the endpoint cannot be reached")
-    end = capabilities.shutdown
-    left = "" if end is None else f"; it will be shut down on {end}, in {(end - today).days} days{instead}"
+    end = announced_end(spec, today)
+    left = "" if end is None else f"; it {end}"
     return _ok(subject, f"{'is served' if listed else 'is not checked'}{left}")
+
+
+def announced_end(spec: ModelSpec, today: date) -> str | None:
+    """Say when the provider of a model ends it, and what takes its place; None where no end is announced."""
+    end = capabilities_of(spec.provider, spec.name).shutdown
+    if end is None:
+        return None
+    near = nearest_model(spec.provider, spec.name, today)
+    instead = f"; today's nearest is {near}" if near else ""
+    return f"will be shut down on {end}, in {(end - today).days} days{instead}"
 
 
 class _Listed(Struct):

@@ -291,6 +291,7 @@ class ActorGroup:
         async with AsyncExitStack() as steps:  # in reverse order, each even if one before it fails or is cancelled
             steps.callback(self._kill_actors)
             steps.callback(self._dispatcher.disconnect)
+            steps.push_async_callback(self._dispatcher.close)  # calls that came while roles were stopped
             steps.push_async_callback(self.scope.close)
             steps.push_async_callback(
                 _wait_for, "ping", actors

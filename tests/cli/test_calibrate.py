@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import shlex
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from microagents.cli.commands.plan import command_of
+from microagents.runs.studies.analysis import Proportion
+from microagents.runs.studies.bills import Bill
+from microagents.runs.studies.planning import PlannedRun
 from tests.cli.commands import COMPLETED, FAILED, WRONG_USAGE, microagents
 
 EXAMPLES = Path(__file__).parents[2] / "docs" / "examples"
@@ -46,6 +52,22 @@ def test_a_plan_ends_with_the_command_that_runs_it() -> None:
     assert sum(each["is_best"] for each in plan["runs"]) == 1
     done = microagents(*plan["command"].split()[1:], "--json").json
     assert done["outcome"] == "completed"
+
+
+def test_the_command_of_a_ladder_of_lead_or_of_a_pool_begins_that_run() -> None:
+    chance = Proportion(share=1, low=1, high=1)
+    facts: dict[str, Any] = {"chance": chance, "calls": 1, "cost_usd": Bill(low=1, mid=1, high=1), "duration_s": None}
+    other = MODEL.replace("0.02", "0.03")
+    rows = [
+        PlannedRun(models=(MODEL,), strategy="lead", k=None, **facts),
+        PlannedRun(models=(MODEL,), strategy="maker", k=2, options={"ladder": "lookahead,judge", "p": "0.98"}, **facts),
+        PlannedRun(models=(MODEL, other), strategy="maker", k=2, **facts),
+    ]
+    for row in rows:
+        words = shlex.split(command_of("drift", "maker", ["length=4"], row, 8))
+        done = microagents(*words[1:], "--json").json
+        assert (done["outcome"], done["strategy"], done["k"]) == ("completed", row.strategy, row.k)
+        assert done["models"] == list(row.models)
 
 
 def test_a_plan_above_the_budget_fails() -> None:

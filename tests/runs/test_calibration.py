@@ -6,25 +6,41 @@ Every statistical test fixes its seed.
 from __future__ import annotations
 
 import asyncio
+from datetime import date
+from math import exp
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pytest
 from msgspec import structs
 
 from microagents import Forecast, InvalidUsage, compare, run
+from microagents.elections.error_rates import chance_of
+from microagents.elections.laws import race_won
 from microagents.models.model import ModelSpec
+from microagents.models.prices import OwnPrice
 from microagents.models.simulation.simulated import SimulatedModel
 from microagents.replies.chat import Prompt, system_with_instructions
 from microagents.runs.inspection.runs import inspect_run
-from microagents.runs.studies.calibration import CalibrationReport, ModelCalibration, calibrate, calibration_from
+from microagents.runs.studies.bills import Bill, Terms
+from microagents.runs.studies.calibration import (
+    CalibrationReport,
+    Latency,
+    ModelCalibration,
+    calibrate,
+    calibration_from,
+    pooled,
+)
 from microagents.runs.studies.planning import plan_runs
 from microagents.runs.studies.simulation import simulate
 from microagents.strategies.calibration import CalibratedStep
+from microagents.strategies.lead import Lead
 from microagents.strategies.maker import Maker
-from microagents.tasks.drift import Drift, Onward
+from microagents.tasks.drift import Drift, Onward, Place
 from microagents.tasks.hanoi import Hanoi
 from microagents.tasks.multiplication import Multiplication
+from tests.benchmarks.calibration import calibration
 
 TASK = Drift(length=1_000)
 EASY = "sim:gpt-4.1-mini@error=0.02,alternatives=1"
@@ -87,21 +103,13 @@ def test_the_verdict_is_of_a_closed_list(model: str, steps: int, verdict: str) -
 
 
 def made(
-    *, model: str = "made", right_alike: int = 10, wrong: int = 0, steps: int = 100, total: int = 1_000
+    *, right_alike: int = 10, wrong: int = 0, steps: int = 100, total: int = 1_000, **known: Any
 ) -> ModelCalibration:
     """A calibration whose steps are all alike, with ten samples each."""
     first = min(2, wrong)
     each = [CalibratedStep(number, first, 2, wrong, 10, 10, wrong, right_alike, {}) for number in range(steps)]
-    return ModelCalibration(
-        model=model,
-        run_id="made",
-        total=total,
-        steps=tuple(each),
-        calls=1,
-        input_tokens=1,
-        output_tokens=1,
-        cost_usd=None,
-    )
+    facts = {"model": "made:made", "calls": 1, "input_tokens": 1, "output_tokens": 1, "cost_usd": None, **known}
+    return ModelCalibration(run_id="made", total=total, steps=tuple(each), **facts)
 
 
 def test_right_replies_that_differ_need_votes_by_meaning() -> None:
@@ -115,10 +123,69 @@ def test_a_verdict_tells_how_many_steps_are_missing() -> None:
 
 
 def test_a_model_of_unknown_price_is_planned_without_a_cost() -> None:
-    runs = plan_runs([made()], 100, 0.9)
-    assert {each.cost_usd for each in runs} == {None}
-    assert sum(each.is_best for each in runs) == 1
-    assert not any(each.is_best for each in plan_runs([made()], 100, 0.9, budget_usd=100.0))
+    plan = plan_runs(TASK, [made()], 100, 0.9)
+    assert {each.cost_usd for each in plan.runs} == {Bill(low=None, mid=None, high=None)}
+    assert plan.best is not None
+    assert plan_runs(TASK, [made()], 100, 0.9, budget_usd=100.0).best is None
+
+
+LUNA = {"openai:gpt-6-luna": OwnPrice(input=1.0, output=10.0, cached=0.1)}
+
+
+class LongTask(Drift):
+    """A walk with a constant part of the prompt that providers cache."""
+
+    def prompt(self, state: Place) -> Prompt:
+        return Prompt(system="Read this. " * 500, user=f"Number: {state.number}")
+
+
+@pytest.mark.parametrize(("task", "cached"), [(TASK, 0), (LongTask(length=100), 1_000)])
+def test_a_cost_ranges_from_every_saving_of_the_provider_to_none(task: Drift, cached: int) -> None:
+    # A call reads 2,000 tokens and writes 100: 0.003 US dollars.
+    usage = {"calls": 10, "input_tokens": 20_000, "output_tokens": 1_000, "cost_usd": 0.028}
+    found = made(model="openai:gpt-6-luna", prices=LUNA, **usage)
+    bill = Terms(found, task).bill(3)  # two requests for three votes, at half the price
+    constant = len(system_with_instructions(task.prompt(Place()).system, Onward, task.format)) // 4 if cached else 0
+    assert constant >= cached
+    read = (2_000 - constant) * 1.0 + constant * 0.1
+    assert bill.low == pytest.approx((read * 2 / 3 + 1_000) / 2e6, rel=1e-3)
+    assert (bill.mid, bill.high) == (pytest.approx(0.0028), pytest.approx(0.003))
+    notes = " ".join(Terms(found, task).notes(date(2026, 11, 1)))
+    assert ("below the 1,024 from which on the provider caches" in notes) == (not cached)
+    assert ("a cache that holds" in notes) == bool(cached)
+
+
+def test_a_plan_tells_of_a_limit_that_throttles_and_of_an_announced_end() -> None:
+    usage = {"calls": 10, "input_tokens": 1_000, "output_tokens": 5_000, "cost_usd": 0.1}
+    latency = Latency(p50=1.0, p95=2.0, p99=3.0)
+    found = made(model="openai:gpt-4.1-mini", latency=latency, limits={"output tokens": 1_000}, **usage)
+    plan = plan_runs(TASK, [found], 100, 0.9)
+    assert plan.best is not None
+    assert plan.best.duration_s == pytest.approx(plan.best.calls * 500 / 1_000 * 60)
+    said = " ".join(plan.notes[found.model,])
+    assert "the limit of 1,000 output tokens a minute makes a run last longer than its waiting" in said
+    assert "the model will be shut down on 2027-01-14" in said
+
+
+def test_a_deadline_is_a_further_condition() -> None:
+    found = made(latency=Latency(p50=10.0, p95=20.0, p99=30.0))
+    best = plan_runs(TASK, [found], 100, 0.9).best
+    assert best is not None
+    assert best.duration_s is not None
+    assert plan_runs(TASK, [found], 100, 0.9, deadline_s=best.duration_s).best == best
+    within = plan_runs(TASK, [found], 100, 0.9, deadline_s=best.duration_s - 1).best
+    assert within is None or (within.duration_s or 0) < best.duration_s
+    assert plan_runs(TASK, [found], 100, 0.9, deadline_s=1.0).best is None
+    assert plan_runs(TASK, [made()], 100, 0.9, deadline_s=1e9).best is None  # its latency is unknown
+    slow = plan_runs(TASK, [found], 100, 0.9, concurrency=1).runs[0]
+    assert slow.duration_s == pytest.approx(100 * 10.0, rel=0.2)
+
+
+def test_a_planned_duration_is_that_of_the_run() -> None:
+    found = only("sim:gpt-4.1-mini@error=0.05,alternatives=1,latency=0.02", steps=400, task=Drift(length=400))
+    planned = next(each for each in plan_runs(TASK, [found], 300, 0.9).runs if each.k == 2)
+    real = simulate(Drift(length=300), model=found.simulated, strategy=Maker(k=2), runs=3)
+    assert planned.duration_s == pytest.approx(real.duration_s, rel=0.15)
 
 
 def test_all_steps_of_a_small_task_leave_no_condition() -> None:
@@ -153,16 +220,59 @@ def test_a_calibration_continues_where_it_ended() -> None:
 
 def test_the_cheapest_run_that_reaches_the_target_is_marked() -> None:
     calibrations = calibrated(EASY, "sim:o3-mini@error=0.02,alternatives=1").models
-    runs = plan_runs(calibrations, 1_000, 0.95)
-    best = next(each for each in runs if each.is_best)
-    assert best.model == EASY
-    assert best.chance.low >= 0.95 > max(each.chance.low for each in runs if each.model == EASY and each.k < best.k)
-    assert all(
-        best.cost_usd <= each.cost_usd
-        for each in runs
-        if each.chance.low >= 0.95 and each.cost_usd is not None and best.cost_usd
+    plan = plan_runs(TASK, calibrations, 1_000, 0.95)
+    best = plan.best
+    assert best is not None
+    runs = [each for each in plan.runs if len(each.models) == 1 and not each.options and each.k is not None]
+    assert best.models == (EASY,)
+    assert (
+        best.chance.low
+        >= 0.95
+        > max(each.chance.low for each in runs if each.models == (EASY,) and (each.k or 0) < (best.k or 0))
     )
-    assert not any(each.is_best for each in plan_runs(calibrations, 1_000, 0.95, budget_usd=0.01))
+    assert best.cost_usd.mid is not None
+    assert all(best.cost_usd.mid <= (each.cost_usd.mid or 0) for each in runs if each.chance.low >= 0.95)
+    assert plan_runs(TASK, calibrations, 1_000, 0.95, budget_usd=0.01).best is None
+
+
+def test_lead_and_a_ladder_succeed_as_often_as_their_rows_say() -> None:
+    found = only("sim:gpt-4.1-mini@error=0.005,hard=0.03,hard_error=0.8", steps=1_000, task=Drift(length=1_000))
+    runs = {each.strategy: each for each in plan_runs(TASK, [found], 60, 0.9).runs if each.k is None or each.options}
+    lead, ladder = runs["lead"], runs["maker"]
+    assert ladder.options["ladder"] == "lookahead,judge"
+    best = plan_runs(TASK, [made()], 100, 0.9).best
+    assert best is not None
+    assert not best.options  # by assumption alone no strategy goes before votes that a law judges
+    done = simulate(Drift(length=60), model=found.simulated, strategy=Lead(speculate=False), runs=40)
+    assert done.success.low <= lead.chance.high
+    assert lead.chance.low <= done.success.high
+    assert done.calls == pytest.approx(lead.calls, rel=0.2)
+    assert lead.chance.share > 1.5 * ladder.chance.share  # votes decide a hard step before they are improbable
+
+
+def test_a_pool_of_two_models_is_as_good_as_the_steps_that_both_miss() -> None:
+    # Models of different names find different steps hard; those of one name the same.
+    one = "sim:gpt-4.1-mini@error=0.005,hard=0.02,hard_error=0.7"
+    apart = calibrated(one, "sim:o3-mini@error=0.005,hard=0.02,hard_error=0.7", steps=1_000).models
+    alike = calibrated(one, one.replace("0.005", "0.006"), steps=1_000).models
+    chances = []
+    for models in (apart, alike):
+        both = pooled(*models)
+        assert both is not None
+        chances.append(both.chance(30, lambda rate: race_won(rate, 5)))
+        assert chances[-1].low <= chances[-1].share <= chances[-1].high
+    assert chances[0].share > 0.8
+    assert chances[1].share < 0.7
+    rows = [each for each in plan_runs(TASK, apart, 30, 0.9).runs if len(each.models) == 2]
+    assert {each.models for each in rows} == {tuple(each.model for each in apart)}
+
+
+def test_an_interval_holds_the_chance_under_a_smooth_tail_of_ever_harder_steps() -> None:
+    """With error rates of beta(.2, 20), whose hardest steps a sample rarely has; 5 of these 8 plans did without the tail."""
+    rates = [Random(f"truth {number}").betavariate(0.2, 20) for number in range(20_000)]
+    true = chance_of(sum(race_won(rate, 4) for rate in rates) / len(rates), 16_383)
+    plans = [calibration(Random(seed), lambda rng: rng.betavariate(0.2, 20))[0].chances(4, 16_383) for seed in range(8)]
+    assert sum(each.measured.low <= true <= each.measured.high for each in plans) >= 7
 
 
 def test_simulated_runs_succeed_as_the_plan_said() -> None:
@@ -175,9 +285,18 @@ def test_simulated_runs_succeed_as_the_plan_said() -> None:
     assert simulation.calls == pytest.approx(found.chances(2, 60).calls, rel=0.05)
 
 
-def test_a_simulation_lasts_as_long_as_its_latencies_in_virtual_time() -> None:
-    simulation = simulate(Drift(length=10), model="sim:perfect@latency=60,sigma=0", strategy=Maker(k=2), runs=2)
-    assert simulation.duration_s == pytest.approx(600, rel=0.01)
+def test_a_simulation_lasts_as_long_as_the_calls_of_the_calibration() -> None:
+    found = only("sim:perfect@latency=0.05,sigma=0.4", task=Drift(length=100), steps=100)
+    assert found.latency is not None
+    assert found.latency.p50 == pytest.approx(0.05, rel=0.15)
+    assert found.latency.sigma == pytest.approx(0.4, abs=0.15)
+    again = calibration_from(Path("runs"), found.run_id)
+    assert again.latency == found.latency
+    strategy = Maker(k=1, speculate=False)
+    simulation = simulate(Drift(length=50), model=again.simulated, strategy=strategy, runs=10)
+    mean_s = found.latency.p50 * exp(found.latency.sigma**2 / 2)
+    assert simulation.duration_s == pytest.approx(50 * mean_s, rel=0.1)
+    assert only("sim:perfect", steps=10).latency is None
 
 
 def test_a_run_is_expected_as_calibrated_and_tells_how_it_lies_to_that() -> None:
@@ -258,7 +377,7 @@ def test_only_a_calibration_of_the_same_task_makes_a_plan() -> None:
 
 def test_a_model_that_is_wrong_more_often_than_right_gets_no_plan() -> None:
     with pytest.raises(InvalidUsage, match="wrong more often than right"):
-        plan_runs([only(WRONG, steps=100)], 100, 0.95)
+        plan_runs(TASK, [only(WRONG, steps=100)], 100, 0.95)
 
 
 def test_a_simulation_asks_no_real_model() -> None:

@@ -8,18 +8,20 @@ from types import NoneType
 from typing import Annotated, Any
 
 import typer
+from msgspec import structs
 
 from microagents.cli.options import RUNS, AsJson, Options, RunsDir, TaskName, task_of
 from microagents.cli.reporting import json_text
-from microagents.cli.views.tables import table, wrapped
+from microagents.cli.views.tables import clock, table, wrapped
 from microagents.errors import InvalidUsage
-from microagents.runs.studies.calibration import ModelCalibration, calibration_from
-from microagents.runs.studies.planning import PlannedRun, plan_runs
+from microagents.runs.studies.calibration import calibration_from
+from microagents.runs.studies.planning import EXTRAPOLATED, Plan, PlannedRun, plan_runs
 from microagents.task import ChainTask
 from microagents.user_code import called
 from microagents.words.prices import are_simulated, money
 from microagents.words.summary import options_text
 
+ALPHABET = 26
 NO_RUN = 1
 """Exit code where no run reaches the target."""
 
@@ -37,13 +39,23 @@ def command(
     budget: Annotated[
         float | None, typer.Option(metavar="USD", min=0, help="Expected cost that a run may have.")
     ] = None,
+    deadline: Annotated[
+        float | None, typer.Option(metavar="S", min=0, help="Expected duration that a run may have, in seconds.")
+    ] = None,
+    concurrency: Annotated[
+        int | None, typer.Option(metavar="N", min=1, help="Maximum number of calls in flight, for the duration.")
+    ] = None,
     runs_dir: RunsDir = RUNS,
     as_json: AsJson = False,
 ) -> None:
-    """Plan a run from calibrations: the chance, the calls and the cost of each model and k, for a task of any size.
+    """Plan a run from calibrations: the chance, calls, cost and duration of each strategy, for a task of any size.
+
+    There are rows for each model and k, for pools of two models, for a ladder and for lead.
 
     The cheapest run whose lower bound reaches the target is marked, with the command that begins it. The chance has a condition, which
-    the plan tells: few samples exclude no rare hard steps.
+    the plan tells: few samples exclude no rare hard steps. With --budget and --deadline only runs within them are marked. Beside the cost
+    as measured stands its range: from one with the prompt cache, the half-price tier and several votes a request, as far as the provider
+    has them, up to one without any cache at the upper end of the calls.
 
     Exit codes: 0 a run reaches the target, 1 none does, 2 wrong usage.
     """
@@ -52,54 +64,76 @@ def command(
     if total is None:
         raise InvalidUsage(f"{task} does not know its number of steps, so its chance cannot be planned")
     found = [calibration_from(runs_dir, each, work) for each in dict.fromkeys(from_)]
-    runs = plan_runs(found, total, target, budget_usd=budget)
-    best = next((run for run in runs if run.is_best), None)
-    command_line = None if best is None else _command(task, option, best)
+    plan = plan_runs(work, found, total, target, budget_usd=budget, deadline_s=deadline, concurrency=concurrency)
+    command_line = (
+        None if plan.best is None else command_of(task, work.default_strategy, option, plan.best, concurrency)
+    )
     if as_json:
-        plan: dict[str, Any] = {"steps": total, "target": target, "runs": runs, "command": command_line}
-        conditions = {each.model: each.condition(total) for each in found}
-        typer.echo(json_text({**plan, "conditions": conditions}))
+        notes = {" + ".join(models): said for models, said in plan.notes.items()}
+        typer.echo(json_text({**structs.asdict(plan), "notes": notes, "command": command_line}))
     else:
-        typer.echo(
-            "\n".join(
-                [
-                    *_report(task, work.model_dump(exclude_defaults=True), found, runs, total),
-                    *_end(best, command_line, target),
-                ]
-            )
-        )
-    raise typer.Exit(NO_RUN if best is None else 0)
+        options = work.model_dump(exclude_defaults=True)
+        typer.echo("\n".join([*_report(task, options, plan), *_end(plan, command_line)]))
+    raise typer.Exit(NO_RUN if plan.best is None else 0)
 
 
-def _report(
-    task: str, options: dict[str, Any], found: list[ModelCalibration], runs: list[PlannedRun], total: int
-) -> Iterator[str]:
-    yield from wrapped(f"{task}{options_text(options)}: {total:,} steps")
-    rows = [["", "model", "k", "chance", "interval", "calls", "cost"]]
-    for run in runs:
+def _report(task: str, options: dict[str, Any], plan: Plan) -> Iterator[str]:
+    yield from wrapped(f"{task}{options_text(options)}: {plan.steps:,} steps")
+    models = list(dict.fromkeys(model for run in plan.runs for model in run.models))
+    letters = dict(zip(models, models if len(models) == 1 else map(_letter, range(len(models))), strict=True))
+    for model, letter in letters.items():
+        if letter != model:
+            yield from wrapped(f"{letter} is {model}")
+    rows = [["", "model", "strategy", "chance", "interval", "calls", "cost", "range", "time"]]
+    for run in plan.runs:
         mark = "*" if run.is_best else ""
+        named = " + ".join(letters[each] for each in run.models)
         chance = [f"{run.chance.share:.4f}", f"{run.chance.low:.4f} to {run.chance.high:.4f}"]
-        rows.append([mark, run.model, str(run.k), *chance, f"{run.calls:,.0f}", money(run.cost_usd)])
-    yield from table(rows, to_the_left=(0, 1))
-    for each in found:
-        yield from wrapped(f"{each.model}: {each.condition(total)}")
-        if each.hard:
-            yield from wrapped(
-                f"{each.model}: {len(each.hard):,} of {len(each.steps):,} steps are hard; votes decide them wrong, take a ladder"
-            )
-    if are_simulated(each.model for each in found):
+        cost = run.cost_usd
+        spread = "" if cost.mid is None else f"{money(cost.low)} to {money(cost.high)}"
+        time = "-" if run.duration_s is None else clock(run.duration_s)
+        rows.append([mark, named, _named(run), *chance, f"{run.calls:,.0f}", money(cost.mid), spread, time])
+    yield from table(rows, to_the_left=(0, 1, 2))
+    for names, notes in plan.notes.items():
+        for note in notes:
+            yield from wrapped(f"{' + '.join(letters[each] for each in names)}: {note}")
+    yield from wrapped(EXTRAPOLATED)
+    if are_simulated(models):
         yield from wrapped("simulated: costs are what the real model would have cost at list prices")
 
 
-def _end(best: PlannedRun | None, command_line: str | None, target: float) -> Iterator[str]:
-    if best is None:
+def _end(plan: Plan, command_line: str | None) -> Iterator[str]:
+    if command_line is None:
         yield from wrapped(
-            f"no run reaches {target:g}: each lower bound is below it, or its cost above the budget or unknown"
+            f"no run reaches {plan.target:g}: each lower bound is below it, or the cost or the duration above its limit or unknown"
         )
     else:
-        yield from wrapped(f"* the cheapest whose lower bound reaches {target:g}: {command_line}")
+        yield from wrapped(f"* the cheapest whose lower bound reaches {plan.target:g}: {command_line}")
 
 
-def _command(task: str, options: list[str], run: PlannedRun) -> str:
+def command_of(task: str, default: str, options: list[str], run: PlannedRun, concurrency: int | None) -> str:
+    """Write the command that begins a planned run.
+
+    Args:
+        task: name of the task.
+        default: its default strategy.
+        options: its options.
+        run: the planned run.
+        concurrency: maximum number of calls in flight.
+    """
     given = [word for each in options for word in ("-o", each)]
-    return shlex.join(["microagents", "run", task, *given, "--model", run.model, "-k", str(run.k)])
+    limit = [] if concurrency is None else ["--concurrency", str(concurrency)]
+    models = [word for each in run.models for word in ("--model", each)]
+    k = [] if run.k is None else ["-k", str(run.k)]
+    chosen = [word for name, value in run.options.items() for word in ("-s", f"{name}={value}")]
+    strategy = [] if run.strategy == default else ["--strategy", run.strategy]
+    return shlex.join(["microagents", "run", task, *given, *models, *strategy, *k, *chosen, *limit])
+
+
+def _letter(number: int) -> str:
+    return chr(ord("A") + number) if number < ALPHABET else f"model {number + 1}"
+
+
+def _named(run: PlannedRun) -> str:
+    words = [run.strategy if run.k is None else f"k = {run.k}"]
+    return ", ".join([*words, *[f"{name} {value}" for name, value in run.options.items() if name == "ladder"]])

@@ -18,6 +18,7 @@ from microagents.agents.recording import AgentRecord
 from microagents.cli.views import agent
 from microagents.cli.views.document import live_lines
 from microagents.cli.views.lines import one_line, shorten, wrapped_cells
+from microagents.cli.views.tables import clock
 from microagents.documents.recording import DocumentRecord
 from microagents.journal.messages import Account
 from microagents.words.prices import Price, money
@@ -139,8 +140,8 @@ def _pace(task: Task, account: Account, unit: str) -> Iterator[str]:
     if task.speed:
         yield f"{_rate(task.speed, 'input' if is_of_inputs else unit)}"
     left = task.time_remaining
-    yield f"{_duration(task.elapsed or 0)} elapsed" + (
-        "" if left is None or task.total is None else f", {_duration(left)} left"
+    yield f"{clock(task.elapsed or 0)} elapsed" + (
+        "" if left is None or task.total is None else f", {clock(left)} left"
     )
 
 
@@ -149,12 +150,6 @@ def _rate(a_second: float, unit: str) -> str:
     if a_second >= 1:
         return f"{a_second:,.0f} {unit}s/s" if a_second >= 10 else f"{a_second:.1f} {unit}s/s"  # noqa: PLR2004 - two digits
     return f"{60 * a_second:.1f} {unit}s/min"
-
-
-def _duration(seconds: float) -> str:
-    minutes, second = divmod(int(seconds), 60)
-    hour, minute = divmod(minutes, 60)
-    return f"{hour}:{minute:02}:{second:02}" if hour else f"{minute}:{second:02}"
 
 
 def _log_display(title: str, unit: str, price: Price) -> Display:

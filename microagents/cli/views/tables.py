@@ -36,6 +36,13 @@ def local_time(at: str) -> str:
     return f"{datetime.fromisoformat(at).astimezone():%Y-%m-%d %H:%M}"
 
 
+def clock(seconds: float) -> str:
+    """Write a duration as on a clock, such as 2:05 or 1:00:00."""
+    minutes, second = divmod(int(seconds), 60)
+    hour, minute = divmod(minutes, 60)
+    return f"{hour}:{minute:02}:{second:02}" if hour else f"{minute}:{second:02}"
+
+
 def wrapped(text: str) -> list[str]:
     """Split a sentence into lines; on a terminal wrapped at words to its width."""
     return textwrap.wrap(

@@ -30,6 +30,8 @@ class Backend:
         self.spec = spec
         self.reported_refusals = 0
         """Number of refused parameters that the journal knows."""
+        self.has_reported_limits = False
+        """Whether the journal knows the limits of its provider."""
         self.slots = None if model.max_in_flight is None else Slots(model.max_in_flight)
         """Its connections; None if it takes any number of calls at a time."""
         self.answers_at_once = model.answers_at_once

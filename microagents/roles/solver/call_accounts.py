@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 
 from microagents.journal.messages import RecordCalls
 from microagents.models.model import Most
+from microagents.models.rates import Rate
 from microagents.replies.chat import Usage
 
 
@@ -63,6 +64,7 @@ class CallAccounts:
         self._unsettled_tokens = 0
         self._repeated: dict[str, int] = {}
         self._refused: dict[str, dict[str, str | None]] = {}
+        self._limits: dict[str, dict[str, int]] = {}
         self._took_s: dict[str, list[float]] = {}
 
     def send(self) -> None:
@@ -139,8 +141,13 @@ class CallAccounts:
         self._report_soon()
         self._refused[spec] = dict(refused)
 
+    def limit(self, spec: str, rates: Mapping[str, Rate]) -> None:
+        """Report the limits that the provider of a model tells."""
+        self._report_soon()
+        self._limits[spec] = {name: rate.each_minute for name, rate in rates.items()}
+
     def time(self, spec: str, took_s: float) -> None:
-        """Note the time that an answered call took, for telemetry."""
+        """Note the time that an answered call took."""
         self._took_s.setdefault(spec, []).append(took_s)
 
     def report_unpriced(self) -> None:
@@ -150,7 +157,7 @@ class CallAccounts:
     def report(self) -> None:
         """Send what was added up since the last report."""
         self._is_due = False
-        if self._sent or self._ended or self._joined or self._repeated or self._refused:
+        if self._sent or self._ended or self._joined or self._repeated or self._refused or self._limits:
             usage = Usage(
                 input_tokens=self._input_tokens,
                 output_tokens=self._output_tokens,
@@ -173,6 +180,7 @@ class CallAccounts:
                     joined=self._joined,
                     repeated=self._repeated,
                     refused=self._refused,
+                    limits=self._limits,
                     took_s=self._took_s,
                 )
             )

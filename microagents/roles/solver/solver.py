@@ -215,6 +215,7 @@ class Solver(Role):
             pass
         finally:
             backend.reported_refusals = through.reported_refusals
+            backend.has_reported_limits = through.has_reported_limits
             await attempts.close()
         return False
 
@@ -315,6 +316,9 @@ class Solver(Role):
             if len(refused := backend.model.refused) != backend.reported_refusals:
                 backend.reported_refusals = len(refused)
                 self._accounts.refuse(backend.spec, refused)
+            if (rates := backend.model.rates) and not backend.has_reported_limits:
+                backend.has_reported_limits = True
+                self._accounts.limit(backend.spec, rates)
             if sent is not None:
                 sample = self._timed(sample, backend, self._loop.time() - sent.result())
             backend.health.delivered()
@@ -338,10 +342,8 @@ class Solver(Role):
 
     def _timed(self, sample: Sample, backend: Backend, took_s: float) -> Sample:
         backend.latencies.add(took_s)
-        if self.context.tracing is None:
-            return sample
         self._accounts.time(backend.spec, took_s)
-        return structs.replace(sample, took_s=took_s)
+        return sample if self.context.tracing is None else structs.replace(sample, took_s=took_s)
 
     async def _until_halted(self, reply: Awaitable[Sample]) -> Sample:
         """Await a reply, unless a pause cancels the calls in flight.

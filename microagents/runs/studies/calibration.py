@@ -3,18 +3,30 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from itertools import combinations
+from math import inf, log
 from pathlib import Path
+from statistics import NormalDist, fmean
 from typing import Any, Literal, Unpack
 
 import msgspec
 from msgspec import Struct
 
-from microagents.elections.error_rates import ErrorRates, chance_of, error_rates, exact_interval, upper_share
+from microagents.elections.error_rates import (
+    ErrorRates,
+    Seen,
+    chance_of,
+    error_rates,
+    exact_interval,
+    pooled_rates,
+    smooth_rates,
+    upper_share,
+)
 from microagents.elections.laws import expected_votes, race_won
 from microagents.errors import InvalidUsage
+from microagents.journal.durations import quantile_s
 from microagents.journal.messages import Promise
 from microagents.journal.reading import reader_of
 from microagents.messages import address_of
@@ -55,8 +67,11 @@ VERDICTS: dict[Verdict, str] = {
     "too-few": "too few steps for this promise: {needed:,} more are needed",
     "too-many-answers": "answers too many for exact votes: right replies differ from each other; use votes by meaning",
 }
+Loss = Callable[[float], float]
+"""The chance that a step is not decided right, by its error rate."""
 MAX_K = 30
 """The largest k that is tried."""
+_NORMAL_P95 = NormalDist().inv_cdf(0.95)
 
 
 class Chances(Struct, frozen=True, kw_only=True):
@@ -71,6 +86,21 @@ class Chances(Struct, frozen=True, kw_only=True):
     """By the votes of one half of the steps, which no estimate has seen."""
     calls: float
     """Expected number of calls, at most `MAX_DRAWS` a step."""
+    calls_high: float
+    """The same at the upper ends of the error rates and of the red flags."""
+
+
+class Latency(Struct, frozen=True, kw_only=True):
+    """Quantiles of the durations of calls in seconds, from the sending of a call to its reply; waiting for leave to send is left out."""
+
+    p50: float
+    p95: float
+    p99: float
+
+    @property
+    def sigma(self) -> float:
+        """Standard deviation of the logarithm, of the lognormal distribution with these quantiles at .5 and .95."""
+        return log(self.p95 / self.p50) / _NORMAL_P95
 
 
 class ModelCalibration(Struct, frozen=True, kw_only=True, dict=True):
@@ -86,6 +116,14 @@ class ModelCalibration(Struct, frozen=True, kw_only=True, dict=True):
     output_tokens: int
     cost_usd: float | None
     """None where a price is unknown."""
+    cached_tokens: int = 0
+    """Input tokens that the provider read from its cache."""
+    prices: Mapping[str, Any] = {}
+    """The user's prices by ``provider:model``."""
+    limits: Mapping[str, int] = {}
+    """Limits a minute that the provider told, by what they limit: ``requests``, ``tokens``, ``input tokens`` or ``output tokens``."""
+    latency: Latency | None = None
+    """None where it was not measured: of a model that answers at once, and by earlier versions."""
 
     @property
     def draws(self) -> int:
@@ -150,8 +188,12 @@ class ModelCalibration(Struct, frozen=True, kw_only=True, dict=True):
         return self.rates.resampled()
 
     @cached_property
-    def _held_out(self) -> list[CalibratedStep]:
-        return [each for each in self.steps[1::2] if each.valid]
+    def _smooth(self) -> list[ErrorRates]:
+        return smooth_rates((each.wrong, each.valid) for each in self.steps if each.valid)
+
+    @cached_property
+    def _held_out(self) -> list[float]:
+        return [each.wrong / each.valid for each in self.steps[1::2] if each.valid]
 
     def chances(self, k: int, total: int | None = None) -> Chances:
         """Compute the chances at a k, over the steps of the task or another number of them."""
@@ -160,26 +202,42 @@ class ModelCalibration(Struct, frozen=True, kw_only=True, dict=True):
         def lost(rate: float) -> float:
             return race_won(rate, k)
 
-        losses = sorted(each.loss(lost) for each in self._resampled)
-        cut = int(BOUNDS * len(losses))
-        # A resampling of clean steps is clean, but their interval is not: what was not seen may yet happen at every step.
-        most = max(losses[-1 - cut], lost(1 - self.p.low))
-        votes = self.rates.loss(lambda rate: min(expected_votes(rate, k), float(MAX_DRAWS)))
-        out = sum(lost(each.wrong / each.valid) for each in self._held_out)
+        def votes(rates: ErrorRates, valid: float) -> float:
+            held = rates.loss(lambda rate: min(expected_votes(rate, k), float(MAX_DRAWS)))
+            return steps * min(held / valid, float(MAX_DRAWS)) if valid else inf
+
+        longest = _bounds([votes(each, self.valid.low) for each in self._resampled])[1]
+        out = sum(map(lost, self._held_out))
         seen = max(1, len(self._held_out))
         low, high = exact_interval(out, seen)
         return Chances(
             k=k,
             independent=chance_of(lost(1 - self.p.share), steps),
-            measured=Proportion(
-                share=chance_of(self.rates.loss(lost), steps),
-                low=chance_of(most, steps),
-                high=chance_of(losses[cut], steps),
-            ),
+            measured=self.chance(steps, lost),
             held_out=Proportion(
                 share=chance_of(out / seen, steps), low=chance_of(high, steps), high=chance_of(low, steps)
             ),
-            calls=steps * min(votes / self.valid.share, float(MAX_DRAWS)) if self.valid.share else float("inf"),
+            calls=votes(self.rates, self.valid.share),
+            calls_high=longest,
+        )
+
+    def chance(self, steps: int, lost: Loss, least: Loss | None = None, most: Loss | None = None) -> Proportion:
+        """Compute the chance that no one of so many steps is lost.
+
+        Args:
+            steps: number of steps.
+            lost: chance that a step of an error rate is lost.
+            least: its lower bound, where it is itself an estimate.
+            most: its upper bound.
+        """
+        high, low = least or lost, most or lost
+        greatest = _bounds([each.loss(low) for each in self._resampled])[1]
+        tails = [each.loss(low) for each in self._smooth]
+        return Proportion(
+            share=chance_of(self.rates.loss(lost), steps),
+            # A resampling of clean steps is clean, but their interval is not: what was not seen may yet happen at every step.
+            low=chance_of(max(greatest, low(1 - self.p.low), *tails), steps),
+            high=chance_of(_bounds([each.loss(high) for each in self._resampled])[0], steps),
         )
 
     def smallest_k(self, target: float, total: int | None = None) -> int | None:
@@ -211,15 +269,23 @@ class ModelCalibration(Struct, frozen=True, kw_only=True, dict=True):
 
     @property
     def simulated(self) -> str:
-        """The spec of a simulated model with these error rates, against one rival."""
-        rates, hard = self.rates, self.rates.hard
+        """The spec of a simulated model with these error rates and this latency, against one rival."""
+        return self.spec_with(self.rates.hard)
+
+    def spec_with(self, hard: float, *, timed: bool = True) -> str:
+        """Return the same with another share of hard steps; with ``timed`` false it answers at once."""
+        rates = self.rates
         profile = {
             "error": rates.mean_at(hard=False),
             "hard": hard,
             "hard_error": rates.mean_at(hard=True),
             "flag": 1 - self.valid.share,
         }
-        options = ",".join(f"{name}={value:.6g}" for name, value in profile.items() if value or name == "error")
+        if timed and self.latency is not None:
+            profile |= {"latency": self.latency.p50, "sigma": self.latency.sigma}
+        options = ",".join(
+            f"{name}={value:.6g}" for name, value in profile.items() if value or name in ("error", "sigma")
+        )
         return f"sim:perfect@{options},alternatives=1"
 
     def promise(self, k: int, steps: int) -> Promise:
@@ -244,6 +310,72 @@ class ModelCalibration(Struct, frozen=True, kw_only=True, dict=True):
         left = self.most_hard(total) * total
         found = f"{len(self.steps):,} steps with {len(self.hard):,} hard ones"
         return f"if no step is harder than those seen: {found} leave up to {left:,.0f} hard ones in {total:,} (95 %)"
+
+
+class PooledCalibration(ModelCalibration, frozen=True, kw_only=True, dict=True):
+    """What the calibrations of two models say of a pool of both, from the steps that both were asked."""
+
+    both: tuple[ModelCalibration, ModelCalibration]
+
+    @cached_property
+    def valid(self) -> Proportion:
+        """Mean of both models."""
+        return Proportion(
+            **{name: fmean(getattr(each.valid, name) for each in self.both) for name in ("share", "low", "high")}
+        )
+
+    @cached_property
+    def rates(self) -> ErrorRates:
+        """Error rates of the votes, as they differ from step to step and go together."""
+        return pooled_rates(self._seen.values())
+
+    @cached_property
+    def hard(self) -> list[int]:
+        """Numbers of the steps that are hard for the pool."""
+        return self.rates.hard_among(self._seen)
+
+    @cached_property
+    def _seen(self) -> dict[int, tuple[Seen, Seen]]:
+        one, other = [{each.number: (each.wrong, each.valid) for each in of.steps if each.valid} for of in self.both]
+        return {number: (seen, other[number]) for number, seen in one.items() if number in other}
+
+    @cached_property
+    def _held_out(self) -> list[float]:
+        return [fmean(wrong / valid for wrong, valid in seen) for seen in list(self._seen.values())[1::2]]
+
+
+def pooled(one: ModelCalibration, other: ModelCalibration) -> PooledCalibration | None:
+    """Join the calibrations of two models by the numbers of their steps; None where no step was asked of both."""
+    others = {each.number: each for each in other.steps if each.valid}
+    steps = tuple([_joined(each, others[each.number]) for each in one.steps if each.valid and each.number in others])
+    if not steps:
+        return None
+    costs = [each.cost_usd for each in (one, other)]
+    return PooledCalibration(
+        model=f"{one.model} + {other.model}",
+        run_id=f"{one.run_id} + {other.run_id}",
+        total=one.total,
+        steps=steps,
+        calls=one.calls + other.calls,
+        input_tokens=one.input_tokens + other.input_tokens,
+        output_tokens=one.output_tokens + other.output_tokens,
+        cost_usd=None if None in costs else sum(cost or 0 for cost in costs),
+        both=(one, other),
+    )
+
+
+def _joined(one: CalibratedStep, other: CalibratedStep) -> CalibratedStep:
+    counts = {
+        name: getattr(one, name) + getattr(other, name)
+        for name in ("first_wrong", "first_valid", "wrong", "valid", "drawn", "same_wrong", "same_right")
+    }
+    return CalibratedStep(number=one.number, mistakes=dict(Counter(one.mistakes) + Counter(other.mistakes)), **counts)
+
+
+def _bounds(values: list[float]) -> tuple[float, float]:
+    """Return the values between which all but the outermost `BOUNDS` at each side lie."""
+    cut = int(BOUNDS * len(values))
+    return sorted(values)[cut], sorted(values)[-1 - cut]
 
 
 class MissedTogether(Struct, frozen=True, kw_only=True):
@@ -374,7 +506,16 @@ def _findings(spec: str, result: Result) -> ModelCalibration:
         input_tokens=account.input_tokens,
         output_tokens=account.output_tokens,
         cost_usd=result.cost_usd,
+        cached_tokens=account.cached_tokens,
+        prices=result.settings.prices,
+        limits=account.limits.get(spec, {}),
+        latency=_latency(result.account.durations),
     )
+
+
+def _latency(durations: Mapping[int, int]) -> Latency | None:
+    p50, p95, p99 = [quantile_s(durations, share) for share in (0.5, 0.95, 0.99)]
+    return None if p50 is None or p95 is None or p99 is None else Latency(p50=p50, p95=p95, p99=p99)
 
 
 def _missed(one: ModelCalibration, other: ModelCalibration) -> MissedTogether:
@@ -399,6 +540,8 @@ def _facts(found: ModelCalibration, target: float) -> dict[str, Any]:
         "call_usd": found.call_usd,
         "input_tokens": found.input_tokens,
         "output_tokens": found.output_tokens,
+        "latency": found.latency,
+        "limits": found.limits,
         "p": found.p,
         "valid": found.valid,
         "correlation": found.rates.correlation,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from statistics import fmean
 
 from msgspec import Struct
@@ -27,8 +28,14 @@ class Simulation(Struct, frozen=True, kw_only=True):
     """Share of the runs that were completed without a wrong decision."""
     undecided: int
     """Number of runs that ended undecided."""
+    steps: float
+    """Mean number of steps that a run has done."""
+    lost: int
+    """Number of wrong and of undecided decisions in all runs."""
     calls: float
     """Mean number of calls of a run."""
+    rollouts: float
+    """Mean number of samples of a run that are no votes, such as rollouts."""
     cost_usd: float | None
     """Mean cost of a run."""
     duration_s: float
@@ -37,13 +44,16 @@ class Simulation(Struct, frozen=True, kw_only=True):
     """Largest number of wrong decisions of one run."""
 
 
-def simulate(task: Task, *, model: str, strategy: Strategy, runs: int, concurrency: int | None = None) -> Simulation:
+def simulate(
+    task: Task, *, model: str | Sequence[str], strategy: Strategy, runs: int, concurrency: int | None = None
+) -> Simulation:
     """Do a task so many times in virtual time, each time with another seed; nothing is recorded.
 
     Raises:
         InvalidUsage: the model is no simulated one, or an argument is out of range.
     """
-    if not are_simulated([model]):
+    models = [model] if isinstance(model, str) else list(model)
+    if not are_simulated(models):
         raise InvalidUsage(
             f"{model!r} is no simulated model, and a simulation calls no other; give sim:PROFILE, or a calibration: --from RUN"
         )
@@ -51,7 +61,7 @@ def simulate(task: Task, *, model: str, strategy: Strategy, runs: int, concurren
         raise InvalidUsage(f"the number of runs must be at least 1, not {runs!r}")
 
     async def one(seed: int) -> tuple[Result, float]:
-        result = await run(task, models=model, strategy=strategy, seed=seed, runs_dir=None, concurrency=concurrency)
+        result = await run(task, models=models, strategy=strategy, seed=seed, runs_dir=None, concurrency=concurrency)
         return result, asyncio.get_running_loop().time()  # it began at 0
 
     timed = [run_virtual(one(seed)) for seed in range(runs)]
@@ -60,11 +70,14 @@ def simulate(task: Task, *, model: str, strategy: Strategy, runs: int, concurren
     low, high = exact_interval(won, runs)
     costs = [each.cost_usd for each in results if each.cost_usd is not None]
     return Simulation(
-        model=model,
+        model=" + ".join(models),
         runs=runs,
         success=Proportion(share=won / runs, low=low, high=high),
         undecided=sum(each.outcome == "undecided" for each in results),
+        steps=fmean(each.account.steps for each in results),
+        lost=sum((each.account.errors or 0) + len(each.account.undecided_at) for each in results),
         calls=fmean(each.calls for each in results),
+        rollouts=fmean(each.account.samples for each in results),
         cost_usd=fmean(costs) if len(costs) == runs else None,
         duration_s=fmean(ended_s for _, ended_s in timed),
         most_errors=max(each.account.errors or 0 for each in results),
