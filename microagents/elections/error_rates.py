@@ -187,7 +187,7 @@ def _ln_beta(a: float, b: float) -> float:
 
 def pooled_rates(steps: Iterable[tuple[Seen, Seen]]) -> PooledRates:
     """Estimate the same for a pool of two models, from what was seen of steps that both were asked: hard steps may be hard for both."""
-    pairs = list(product(POOLED_RATES, repeat=2))
+    pairs = list(product(POOLED_RATES, POOLED_RATES))
     return _pooled(Counter(steps), dict.fromkeys(pairs, 1 / len(pairs)), POOLED_ROUNDS)
 
 

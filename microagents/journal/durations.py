@@ -27,5 +27,5 @@ def quantile_s(counts: Mapping[int, int], share: float) -> float | None:
     for bucket in sorted(counts):
         left -= counts[bucket]
         if left <= 0:
-            return SHORTEST_S * GROWTH ** (bucket - 0.5)
+            return float(SHORTEST_S * GROWTH ** (bucket - 0.5))
     return None
