@@ -122,7 +122,7 @@ def test_a_run_from_a_calibration_asks_its_model_and_is_expected_as_calibrated(w
         if each["k"] == 3
     )
     assert ran.json["models"] == [MODEL]
-    assert ran.err.startswith(f"microagents: expected cost: ${promise['cost_usd']:.2f} simulated for ")
+    assert ran.err.startswith(f"microagents: expected cost: ${promise['cost_usd']['mid']:.2f} simulated for ")
     assert f" {promise['chance']['share']:.4f} " in ran.err
     refused = microagents("run", "hanoi", "--from", run_id)
     assert (refused.code, refused.out) == (WRONG_USAGE, "")
