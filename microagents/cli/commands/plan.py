@@ -15,7 +15,7 @@ from microagents.cli.reporting import json_text
 from microagents.cli.views.tables import clock, table, wrapped
 from microagents.errors import InvalidUsage
 from microagents.runs.studies.calibration import calibration_from
-from microagents.runs.studies.planning import EXTRAPOLATED, Plan, PlannedRun, plan_runs
+from microagents.runs.studies.planning import EXTRAPOLATED, PlannedRun, PlannedRuns, plan_runs
 from microagents.task import ChainTask
 from microagents.user_code import called
 from microagents.words.prices import are_simulated, money
@@ -77,7 +77,7 @@ def command(
     raise typer.Exit(NO_RUN if plan.best is None else 0)
 
 
-def _report(task: str, options: dict[str, Any], plan: Plan) -> Iterator[str]:
+def _report(task: str, options: dict[str, Any], plan: PlannedRuns) -> Iterator[str]:
     yield from wrapped(f"{task}{options_text(options)}: {plan.steps:,} steps")
     models = list(dict.fromkeys(model for run in plan.runs for model in run.models))
     letters = dict(zip(models, models if len(models) == 1 else map(_letter, range(len(models))), strict=True))
@@ -102,7 +102,7 @@ def _report(task: str, options: dict[str, Any], plan: Plan) -> Iterator[str]:
         yield from wrapped("simulated: costs are what the real model would have cost at list prices")
 
 
-def _end(plan: Plan, command_line: str | None) -> Iterator[str]:
+def _end(plan: PlannedRuns, command_line: str | None) -> Iterator[str]:
     if command_line is None:
         yield from wrapped(
             f"no run reaches {plan.target:g}: each lower bound is below it, or the cost or the duration above its limit or unknown"

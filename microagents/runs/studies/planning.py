@@ -66,7 +66,7 @@ class PlannedRun(Struct, frozen=True, kw_only=True):
     other one does."""
 
 
-class Plan(Struct, frozen=True, kw_only=True):
+class PlannedRuns(Struct, frozen=True, kw_only=True):
     """The runs that come into question for a task."""
 
     steps: int
@@ -161,7 +161,7 @@ def plan_runs(
     budget_usd: float | None = None,
     deadline_s: float | None = None,
     concurrency: int | None = None,
-) -> Plan:
+) -> PlannedRuns:
     """List the runs that come into question: each model, and each pool of two, by k, and each model with a ladder and with `lead`.
 
     The ks go up to the first that is enough, or that gains nothing.
@@ -193,7 +193,7 @@ def plan_runs(
     enough = [run for run in found if run.chance.low >= target and _is_within(run, budget_usd, deadline_s)]
     best = min(enough, key=_rank, default=None)
     today = datetime.now(UTC).date()
-    return Plan(
+    return PlannedRuns(
         steps=total,
         target=target,
         runs=tuple(structs.replace(run, is_best=True) if run is best else run for run in found),
