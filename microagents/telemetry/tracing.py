@@ -28,8 +28,7 @@ T = TypeVar("T")
 TracedReply = tuple[int, str, float | None, Prompt, Sample, object, float, float]
 """An answered call: seq, model, temperature, prompt, sample, ballot, and the times of the loop of asking and of the answer.
 
-The time of asking is 0 where the hash did not choose the election. Such a call began so long before its answer as it took; one of which that
-is not known, at the beginning of its election."""
+The time of asking is 0 where the hash did not choose the election: `ElectionTrace` then has an estimate."""
 
 
 class TracedCall(Struct, frozen=True, kw_only=True):
@@ -67,7 +66,7 @@ class TraceElection(Request[None], frozen=True, kw_only=True):
 
 
 class Tracer:
-    """Begins the traces of the elections that a role holds.
+    """Tells which elections of a role are traced.
 
     Args:
         tracing: how the run is traced.
@@ -133,8 +132,7 @@ class ElectionTrace:
                     model=sample.fallback or model,
                     replied=sample.model,
                     temperature=temperature,
-                    # Where the time from the sending to the reply is known, the wait for its turn is left out.
-                    began_ns=at_ns(max(began_s, ended_s - sample.took_s) if sample.took_s else began_s),
+                    began_ns=at_ns(self._call_began_s(asked_s, ended_s, sample.took_s)),
                     ended_ns=at_ns(ended_s),
                     finish=sample.finish,
                     usage=sample.usage,
@@ -143,7 +141,6 @@ class ElectionTrace:
                     text=sample.text if texts else "",
                 )
                 for seq, model, temperature, prompt, sample, ballot, asked_s, ended_s in self.calls
-                for began_s in (asked_s or self._began_s,)
             ]
         )
         return TraceElection(
@@ -155,6 +152,11 @@ class ElectionTrace:
             is_sampled=self.is_sampled,
             calls=calls,
         )
+
+    def _call_began_s(self, asked_s: float, ended_s: float, took_s: float) -> float:
+        """Time at which a call was sent, without the wait for its turn where it is known how long it took."""
+        earliest_s = asked_s or self._began_s
+        return max(earliest_s, ended_s - took_s) if took_s else earliest_s
 
 
 async def in_trace(traceparent: str, work: Coroutine[Any, Any, T]) -> T:
