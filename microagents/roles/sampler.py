@@ -5,7 +5,7 @@ from __future__ import annotations
 from hashlib import blake2b
 
 from microagents.actors import Role
-from microagents.elections.election import Draw, ElectionId, Flagged, Question, SampleId, Screen
+from microagents.elections.election import Draw, ElectionId, Question, SampleId, Screen
 from microagents.replies.chat import Prompt
 from microagents.replies.tool_calls import ToolCall, observed
 from microagents.roles.executor import LOOKED_UP, Execute
@@ -44,6 +44,7 @@ class Sampler:
         self._question = question
         self._is_followed = is_followed
         self._trace = trace
+        self._traceparent = "" if trace is None else trace.traceparent
         self.is_over = False
         """Whether no more ballots are counted. Set by the election: a callback of it would be a cycle of references."""
         self._task = voter.context.tasks[election_id.input]
@@ -66,7 +67,7 @@ class Sampler:
         model, substitute = _models_of(sample_id, question.models)
         temperature = question.sampling.temperature_of(seq + earlier)  # asked again at 0, a model repeats itself
         trace = self._trace
-        began_s, traceparent = (0.0, "") if trace is None else (trace.clock(), trace.traceparent)
+        asked_s = trace.clock() if trace is not None and self._traceparent else 0.0
         sample = await self._voter.ask(
             Draw(
                 id=sample_id,
@@ -81,14 +82,14 @@ class Sampler:
                 first_prompt=first if earlier else None,
                 choices=question.choices,
                 is_followed=self._is_followed,
-                traceparent=traceparent,
+                traceparent=self._traceparent,
             )
         )
         if self.is_over:
             return None
         if self._task.looks_up and (wanted := wanted_in(seq, sample, question, self._task)) is not None:
             if trace is not None:
-                trace.calls.append((seq, model, temperature, prompt, sample, None, began_s, trace.clock()))
+                trace.calls.append((seq, model, temperature, prompt, sample, None, asked_s, trace.clock()))
             return sample, wanted
         ballot = await self._voter.ask(
             Screen(
@@ -102,8 +103,7 @@ class Sampler:
             )
         )
         if trace is not None:
-            flag = ballot.flag if isinstance(ballot, Flagged) else None
-            trace.calls.append((seq, model, temperature, prompt, sample, flag, began_s, trace.clock()))
+            trace.calls.append((seq, model, temperature, prompt, sample, ballot, asked_s, trace.clock()))
         return sample, ballot
 
     async def look_up(self, call: ToolCall) -> str:

@@ -38,7 +38,7 @@ from microagents.roles.meanings import Meanings
 from microagents.roles.sampler import Sampler
 from microagents.roles.verification import Verification, Wanted
 from microagents.task import flag_of, verifies
-from microagents.telemetry.tracing import TraceElection, Tracer
+from microagents.telemetry.tracing import ElectionTrace, TraceElection, Tracer
 from microagents.user_code import described, role_failed
 
 MAX_ABANDONED = 1024
@@ -230,8 +230,10 @@ class RunningElection:
         self._hedge = hedge or 0
         """Number of draws in flight beyond those needed."""
         self._count = Count(question)
-        tracer = voter.tracer
-        self._trace = None if tracer is None else tracer.begin(election_id, self._count.tally.votes_needed)
+        self._trace, self._fewest = None, 0
+        """Its trace, and the number of ballots that decide it if all agree, in a run that is traced."""
+        if voter.tracer is not None:
+            self._trace, self._fewest = ElectionTrace(voter.tracer, election_id), self._count.tally.votes_needed
         self._sampler = Sampler(voter, election_id, question, is_followed=hedge is not None, trace=self._trace)
         self._launched = 0
         """Number of draws launched so far, paid ballots included."""
@@ -477,7 +479,7 @@ class RunningElection:
         self.close_count(None)
         count = self._count
         is_decided = self._person is None and count.tally.outcome is not None
-        if self._trace is not None and self._trace.is_wanted(len(count.ballots), decided=is_decided):
+        if self._trace is not None and self._trace.is_wanted(hard=not is_decided or len(count.ballots) > self._fewest):
             self._voter.tell(self._trace.message(self.verdict()))
 
     def _record_texts(self) -> None:

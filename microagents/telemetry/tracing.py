@@ -15,7 +15,7 @@ from zlib import crc32
 from msgspec import Struct
 
 from microagents.actors import Tracing
-from microagents.elections.election import ESCALATED, ElectionId, Verdict
+from microagents.elections.election import ESCALATED, ElectionId, Flagged, Verdict
 from microagents.messages import Request
 from microagents.replies.chat import Prompt, Sample, Usage
 
@@ -23,6 +23,12 @@ if TYPE_CHECKING:
     from opentelemetry.context import Context as OpenTelemetryContext
 
 T = TypeVar("T")
+
+
+TracedReply = tuple[int, str, float | None, Prompt, Sample, object, float, float]
+"""An answered call: seq, model, temperature, prompt, sample, ballot, and the times of the loop of asking and of the answer.
+
+The time of asking is 0 where the hash did not choose the election: `ElectionTrace` then has an estimate."""
 
 
 class TracedCall(Struct, frozen=True, kw_only=True):
@@ -59,13 +65,8 @@ class TraceElection(Request[None], frozen=True, kw_only=True):
     calls: tuple[TracedCall, ...]
 
 
-def is_sampled(election: ElectionId, share: float) -> bool:
-    """Whether an election is among the share that is traced in any case: by a hash, so that all processes choose the same."""
-    return crc32(election.path.encode(), crc32(election.question_digest)) < share * 2**32
-
-
 class Tracer:
-    """Begins the traces of the elections that a role holds.
+    """Tells which elections of a role are traced.
 
     Args:
         tracing: how the run is traced.
@@ -74,47 +75,47 @@ class Tracer:
 
     def __init__(self, tracing: Tracing, rungs: Iterable[str]) -> None:
         self.tracing = tracing
+        self._below = tracing.share * 2**32
         self._climbs = (ESCALATED, *(f"/{rung}" for rung in rungs))
         """Endings of the paths of elections that others led to, which were undecided."""
         self.clock = asyncio.get_running_loop().time
 
-    def begin(self, election: ElectionId, fewest: int) -> ElectionTrace:
-        """Begin the trace of an election that so many ballots decide if all agree."""
-        is_chosen = is_sampled(election, self.tracing.share)
-        return ElectionTrace(self, election, fewest, is_chosen, election.path.endswith(self._climbs))
+    def is_sampled(self, election: ElectionId) -> bool:
+        """Whether an election is among the share that is traced in any case: by a hash, so that all processes choose the same."""
+        return crc32(election.path.encode(), crc32(election.question_digest)) < self._below
+
+    def is_climbed(self, election: ElectionId) -> bool:
+        """Whether an undecided election has led to this one."""
+        return election.path.endswith(self._climbs)
 
 
 class ElectionTrace:
-    """Notes of one election for its span. Most are thrown away, so they are tuples, and cost 2 us a step of a chain."""
+    """Notes of one election for its span. Most are thrown away, so they take the least time.
 
-    __slots__ = (
-        "_began_s",
-        "_election",
-        "_fewest",
-        "_is_climbed",
-        "_is_sampled",
-        "_tracer",
-        "calls",
-        "clock",
-        "traceparent",
-    )
+    Args:
+        tracer: of the role that holds the election.
+        election: its id.
+    """
 
-    def __init__(self, tracer: Tracer, election: ElectionId, fewest: int, is_sampled: bool, is_climbed: bool) -> None:  # noqa: FBT001
+    __slots__ = ("_began_s", "_election", "_tracer", "calls", "clock", "is_sampled")
+
+    def __init__(self, tracer: Tracer, election: ElectionId) -> None:
         self._tracer = tracer
         self._election = election
-        self._fewest = fewest
-        self._is_sampled = is_sampled
-        self._is_climbed = is_climbed
+        self.is_sampled = tracer.is_sampled(election)
+        """Whether its hash has chosen it."""
         self.clock = tracer.clock
-        self._began_s = self.clock()
-        self.traceparent = tracer.tracing.traceparent if is_sampled else ""
-        """The run's trace context for the envelopes of a sampled election; empty for any other."""
-        self.calls: list[tuple[int, str, float | None, Prompt, Sample, str | None, float, float]] = []
-        """Answered calls: seq, model, temperature, prompt, sample, flag, and the times of the loop of asking and of the answer."""
+        self._began_s = tracer.clock()
+        self.calls: list[TracedReply] = []
 
-    def is_wanted(self, ballots: int, *, decided: bool) -> bool:
-        """Whether the election has a span, now that so many ballots are counted: its hash chose it, or it was hard."""
-        return self._is_sampled or self._is_climbed or ballots > self._fewest or not decided
+    @property
+    def traceparent(self) -> str:
+        """The run's trace context for the envelopes of a sampled election; empty for any other."""
+        return self._tracer.tracing.traceparent if self.is_sampled else ""
+
+    def is_wanted(self, *, hard: bool) -> bool:
+        """Whether the election has a span: its hash chose it, it was hard, or an undecided one has led to it."""
+        return self.is_sampled or hard or self._tracer.is_climbed(self._election)
 
     def message(self, verdict: Verdict) -> TraceElection:
         """Return what its span is made of."""
@@ -131,16 +132,15 @@ class ElectionTrace:
                     model=sample.fallback or model,
                     replied=sample.model,
                     temperature=temperature,
-                    # Where the time from the sending to the reply is known, the wait for its turn is left out.
-                    began_ns=at_ns(max(began_s, ended_s - sample.took_s) if sample.took_s else began_s),
+                    began_ns=at_ns(self._call_began_s(asked_s, ended_s, sample.took_s)),
                     ended_ns=at_ns(ended_s),
                     finish=sample.finish,
                     usage=sample.usage,
-                    flag=flag,
+                    flag=ballot.flag if isinstance(ballot, Flagged) else None,
                     prompt=prompt if texts else None,
                     text=sample.text if texts else "",
                 )
-                for seq, model, temperature, prompt, sample, flag, began_s, ended_s in self.calls
+                for seq, model, temperature, prompt, sample, ballot, asked_s, ended_s in self.calls
             ]
         )
         return TraceElection(
@@ -149,9 +149,14 @@ class ElectionTrace:
             ended_ns=now_ns,
             outcome=verdict.outcome,
             share=0.0 if verdict.leader is None else verdict.tally[verdict.leader][1] / max(1, len(verdict.ballots)),
-            is_sampled=self._is_sampled,
+            is_sampled=self.is_sampled,
             calls=calls,
         )
+
+    def _call_began_s(self, asked_s: float, ended_s: float, took_s: float) -> float:
+        """Time at which a call was sent, without the wait for its turn where it is known how long it took."""
+        earliest_s = asked_s or self._began_s
+        return max(earliest_s, ended_s - took_s) if took_s else earliest_s
 
 
 async def in_trace(traceparent: str, work: Coroutine[Any, Any, T]) -> T:

@@ -1,96 +1,157 @@
-"""A collector of another house: what Prometheus receives over OTLP/HTTP adds up to the journal's account."""
+"""What a run sends over OTLP/HTTP adds up to the journal's account: at a receiver of ours, and in a collector of another house, Phoenix."""
 
 from __future__ import annotations
 
-import asyncio
 import json
-import re
+import os
 import shutil
 import socket
 import subprocess
+import threading
+from collections import Counter
 from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
+from typing import Any
 from unittest.mock import patch
 from urllib.error import URLError
-from urllib.parse import quote
 from urllib.request import urlopen
 
 import pytest
-from opentelemetry import metrics
+from opentelemetry import metrics, trace
 from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter
+from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
 from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import PeriodicExportingMetricReader
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import BatchSpanProcessor
 
 from microagents import run
+from microagents.journal.messages import Account
 from microagents.runs.inspection.runs import inspect_run
 from microagents.strategies import Maker
 from microagents.tasks.hanoi import Hanoi
-from microagents.telemetry.prometheus import exposition
+from microagents.telemetry import names
+from microagents.telemetry.metrics import METRICS
 from tests.runtimes.ray.ray_processes import until
 
-pytestmark = pytest.mark.slow
+SUMMED = (names.INPUT_TOKENS, names.OUTPUT_TOKENS, names.COST_USD)
+"""Attributes of calls."""
 
-DURATIONS = "gen_ai_client_inference_duration_seconds_count"
+
+async def account_of(folder: Path) -> Account:
+    """Do a run with errors and flags; returns its account by the journal."""
+    strategy, model = Maker(k=2, speculate=False), "sim:gpt-4.1-mini@error=0.1,latency=0.001"
+    await run(Hanoi(disks=5), models=model, strategy=strategy, runs_dir=folder, run_id="a", otel_sample=1)
+    account = inspect_run(folder, "a").account
+    assert account.flagged, "some replies are flagged"
+    return account
+
+
+class Receiver(BaseHTTPRequestHandler):
+    """Keeps the totals of the last export."""
+
+    def __init__(self, found: dict[tuple[str, str], float], *given: Any) -> None:
+        self._found = found
+        super().__init__(*given)
+
+    def do_POST(self) -> None:
+        body = self.rfile.read(int(self.headers["content-length"]))
+        sent = ExportMetricsServiceRequest.FromString(body)
+        for metric in [each for r in sent.resource_metrics for scope in r.scope_metrics for each in scope.metrics]:
+            for point in (*metric.sum.data_points, *metric.gauge.data_points):
+                labels = {each.key: each.value.string_value for each in point.attributes}
+                labels.pop(names.RUN_ID)
+                self._found[metric.name, "".join(labels.values())] = point.as_int or point.as_double
+        self.send_response(200)
+        self.end_headers()
+
+    def log_message(self, *given: Any) -> None:
+        """Say nothing."""
+
+
+@contextmanager
+def receiver(found: dict[tuple[str, str], float]) -> Iterator[str]:
+    with HTTPServer(("127.0.0.1", 0), partial(Receiver, found)) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{server.server_port}"
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+async def test_what_is_sent_has_the_totals_of_the_journal(tmp_path: Path) -> None:
+    found: dict[tuple[str, str], float] = {}
+    with receiver(found) as address:
+        meters = MeterProvider([PeriodicExportingMetricReader(OTLPMetricExporter(endpoint=address))])
+        with patch.object(metrics, "get_meter_provider", lambda: meters):
+            account = await account_of(tmp_path)
+        meters.shutdown()
+    totals = {(each.name, part): amount for each in METRICS for part, amount in each.read(account).items()}
+    assert found == pytest.approx(totals)
 
 
 @pytest.fixture
-def prometheus(tmp_path: Path) -> Iterator[str]:
-    """The address of a Prometheus that takes OTLP."""
-    program = shutil.which("prometheus")
+def phoenix(tmp_path: Path) -> Iterator[str]:
+    """The address of a Phoenix."""
+    program = shutil.which("phoenix")
     if program is None:
-        pytest.skip("no Prometheus: apt-get install prometheus (Debian 13 or later)")
-    said = subprocess.run([program, "--version"], capture_output=True, text=True, check=True).stdout
-    version = re.search(r"version (\d+)\.(\d+)", said)
-    assert version is not None
-    if (found := (int(version[1]), int(version[2]))) < (2, 47):
-        pytest.skip(f"Prometheus {version[1]}.{version[2]} takes no OTLP; 2.47 and later do")
-    takes_otlp = "--web.enable-otlp-receiver" if found >= (3, 0) else "--enable-feature=otlp-write-receiver"
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        address = f"127.0.0.1:{free.getsockname()[1]}"
-    config = tmp_path / "prometheus.yml"
-    config.write_text("scrape_configs: []\n")
-    words = [f"--config.file={config}", f"--storage.tsdb.path={tmp_path / 'data'}", f"--web.listen-address={address}"]
-    with subprocess.Popen([program, *words, takes_otlp], stderr=subprocess.DEVNULL) as process:
+        pytest.skip("no Phoenix: pip install arize-phoenix")
+    with socket.create_server(("127.0.0.1", 0)) as http, socket.create_server(("127.0.0.1", 0)) as grpc:
+        ports = {"PHOENIX_PORT": str(http.getsockname()[1]), "PHOENIX_GRPC_PORT": str(grpc.getsockname()[1])}
+    address = f"http://127.0.0.1:{ports['PHOENIX_PORT']}"
+    there = {**os.environ, **ports, "PHOENIX_HOST": "127.0.0.1", "PHOENIX_WORKING_DIR": str(tmp_path)}
+    with subprocess.Popen(
+        [program, "serve"], env=there, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    ) as server:
         try:
-            until(lambda: _is_ready(address))
-            yield f"http://{address}"
+            until(lambda: _answers(f"{address}/healthz"))
+            yield address
         finally:
-            process.kill()
+            server.kill()
 
 
-def _is_ready(address: str) -> bool:
+def _answers(address: str) -> bool:
     try:
-        with urlopen(f"http://{address}/-/ready", timeout=5) as answer:
-            return bool(answer.status == 200)
-    except URLError:
+        with urlopen(address, timeout=5):
+            return True
+    except (URLError, OSError):
         return False
 
 
-def _collected(prometheus: str) -> dict[str, float]:
-    """All that is there of the run ``a`` and of calls, as lines of the text format without their values."""
-    selector = quote('{__name__=~"microagents_.+|gen_ai_.+_total|gen_ai_.+_count"}')
-    with urlopen(f"{prometheus}/api/v1/query?query={selector}", timeout=5) as answer:
-        found = json.load(answer)["data"]["result"]
-    return {_line(each["metric"]): float(each["value"][1]) for each in found}
+def _spans_in(phoenix: str) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = []
+    cursor: str | None = ""
+    while cursor is not None:
+        with urlopen(f"{phoenix}/v1/projects/default/spans?limit=1000&cursor={cursor}", timeout=30) as answer:
+            page = json.load(answer)
+        found += page["data"]
+        cursor = page["next_cursor"]
+    return found
 
 
-def _line(labels: dict[str, str]) -> str:
-    ours = [f'{name}="{value}"' for name, value in sorted(labels.items()) if name.startswith("microagents_")]
-    return f"{labels['__name__']}{{{','.join(sorted(ours, key=lambda each: 'run_id' not in each))}}}"
-
-
-def test_a_collector_has_the_totals_of_the_journal(prometheus: str, tmp_path: Path) -> None:
-    exporter = OTLPMetricExporter(endpoint=f"{prometheus}/api/v1/otlp/v1/metrics")
-    meters = MeterProvider([PeriodicExportingMetricReader(exporter)])
-    task, strategy = Hanoi(disks=5), Maker(k=2, speculate=False)
-    model = "sim:gpt-4.1-mini@error=0.1,latency=0.001"
-    with patch.object(metrics, "get_meter_provider", lambda: meters):
-        asyncio.run(run(task, models=model, strategy=strategy, runs_dir=tmp_path, run_id="a"))
-    assert meters.force_flush()
-    meters.shutdown()
-    account = inspect_run(tmp_path, "a").account
-    assert account.flagged, "some replies are flagged"
-    lines = (line.rpartition(" ") for line in exposition([("a", account)]).splitlines() if not line.startswith("#"))
-    collected = _collected(prometheus)
-    assert collected.pop(f"{DURATIONS}{{}}") == account.calls - account.unanswered
-    assert collected == pytest.approx({name: float(value) for name, _, value in lines})
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+async def test_a_collector_has_the_calls_of_the_journal(phoenix: str, tmp_path: Path) -> None:
+    tracers = TracerProvider()
+    tracers.add_span_processor(BatchSpanProcessor(OTLPSpanExporter(endpoint=f"{phoenix}/v1/traces")))
+    with patch.object(trace, "get_tracer_provider", lambda: tracers):
+        account = await account_of(tmp_path / "runs")
+    tracers.shutdown()
+    calls = account.calls - account.unanswered
+    until(lambda: len(_spans_in(phoenix)) == 1 + account.decided + calls)  # it takes them in after it has answered
+    kinds, sums = Counter[str](), Counter[str]()
+    for each in _spans_in(phoenix):
+        kinds[each["name"].partition(" ")[0]] += 1
+        if each["name"].startswith(names.CALL):
+            sums.update({name: each["attributes"].get(name, 0) for name in SUMMED})
+    assert kinds == {names.RUN: 1, names.ELECTION: account.decided, names.CALL: calls}
+    assert account.unanswered == 0
+    assert [sums[name] for name in SUMMED] == pytest.approx(
+        [account.input_tokens, account.output_tokens, account.cost_usd]
+    )

@@ -14,6 +14,7 @@ from opentelemetry import trace
 from opentelemetry.sdk.trace.sampling import ALWAYS_OFF
 
 from microagents import Result, run
+from microagents.actors import Tracing
 from microagents.elections.election import ElectionId
 from microagents.errors import InvalidUsage, RoleFailed
 from microagents.journal.messages import RecordedDecision
@@ -23,7 +24,7 @@ from microagents.strategies import Maker
 from microagents.tasks.drift import Drift, Onward
 from microagents.tasks.hanoi import Hanoi
 from microagents.telemetry import names
-from microagents.telemetry.tracing import is_sampled
+from microagents.telemetry.tracing import Tracer
 from tests.telemetry.exported import Exported, exporting, of
 
 ROUGH = "sim:gpt-4.1-mini@error=0.1,latency=0.001"
@@ -113,12 +114,15 @@ async def test_hard_elections_are_traced_and_of_the_rest_those_that_a_hash_choos
     assert len(chosen) < len(drawn) * 0.7
 
 
-def test_all_processes_choose_the_same_share_of_elections() -> None:
+async def test_all_processes_choose_the_same_share_of_elections() -> None:
+    def tracer(share: float) -> Tracer:
+        return Tracer(Tracing(traceparent="", share=share, with_content=False), ())
+
     ids = [ElectionId(path=f"0/step/{number}", question_digest=number.to_bytes(16)) for number in range(20_000)]
-    chosen = [each for each in ids if is_sampled(each, 0.01)]
+    chosen = [*filter(tracer(0.01).is_sampled, ids)]
     assert 140 < len(chosen) < 260  # 4.2 deviations of the mean of 200
-    assert not any(is_sampled(each, 0.0) for each in ids)
-    assert all(is_sampled(each, 1.0) for each in ids)
+    assert not any(map(tracer(0.0).is_sampled, ids))
+    assert all(map(tracer(1.0).is_sampled, ids))
 
 
 class Follows(Model):
