@@ -60,7 +60,8 @@ def command(
 
     They are in the order of their paths. This works while the run is running, too.
 
-    Columns: run_id, path, input, outcome, value, votes, other_votes, flags, cost_usd, settled_by, settled_at, input_ended_at.
+    Columns: run_id, path, input, outcome, value, votes, other_votes, flags, cost_usd, settled_by, settled_at,
+    decided_at, input_ended_at.
     """
     form = form or _form_of(output)
     if form == "parquet":
