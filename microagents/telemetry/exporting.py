@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache, partial
 from os import environ
@@ -21,6 +22,8 @@ from microagents.telemetry import names
 from microagents.telemetry.metrics import METRICS, Metric
 from microagents.telemetry.tracing import TracedCall, TraceElection
 
+SPANS_EVERY_S = 1.0
+"""Longest time from the end of an election until its spans are made."""
 MAX_ENDED = 100
 """Number of ended runs of this process whose totals are exported on."""
 
@@ -46,6 +49,9 @@ class Telemetry:
         self._span = self._tracer.start_span(f"{names.RUN} {task}", attributes=given)
         self._inside = trace.set_span_in_context(self._span)
         self._durations = _instruments(metrics.get_meter_provider()) if has_metrics else None
+        self._ended: list[TraceElection] = []
+        """Elections whose spans are not made yet."""
+        self._timer: asyncio.TimerHandle | None = None
 
     def __enter__(self) -> Self:
         return self
@@ -53,6 +59,7 @@ class Telemetry:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
+        self._make_spans()
         if kind is not None:
             self._span.set_attribute(names.ERROR, kind.__qualname__)
             self._span.set_status(trace.StatusCode.ERROR)
@@ -94,6 +101,20 @@ class Telemetry:
                     self._durations.record(time_s, given)
 
     def add_election(self, request: TraceElection) -> None:
+        """Take in an election that is over. Its spans are made soon: many together take less time than one by one."""
+        self._ended.append(request)
+        if self._timer is None:
+            self._timer = asyncio.get_running_loop().call_later(SPANS_EVERY_S, self._make_spans)
+
+    def _make_spans(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        ended, self._ended = self._ended, []
+        for each in ended:
+            self._make_span(each)
+
+    def _make_span(self, request: TraceElection) -> None:
         """Make the span of an election, with its calls as children."""
         given: dict[str, AttributeValue] = {names.PATH: request.id.path, names.IS_SAMPLED: request.is_sampled}
         span = self._tracer.start_span(names.ELECTION, self._inside, attributes=given, start_time=request.began_ns)

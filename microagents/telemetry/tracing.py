@@ -75,14 +75,14 @@ class Tracer:
 
     def __init__(self, tracing: Tracing, rungs: Iterable[str]) -> None:
         self.tracing = tracing
-        self._below = tracing.share * 2**32
+        self._seed, self._below = crc32(tracing.traceparent.encode()), tracing.share * 2**32
         self._climbs = (ESCALATED, *(f"/{rung}" for rung in rungs))
         """Endings of the paths of elections that others led to, which were undecided."""
         self.clock = asyncio.get_running_loop().time
 
     def is_sampled(self, election: ElectionId) -> bool:
         """Whether an election is among the share that is traced in any case: by a hash, so that all processes choose the same."""
-        return crc32(election.path.encode(), crc32(election.question_digest)) < self._below
+        return crc32(election.path.encode(), self._seed) < self._below
 
     def is_climbed(self, election: ElectionId) -> bool:
         """Whether an undecided election has led to this one."""

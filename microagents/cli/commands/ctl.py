@@ -10,7 +10,16 @@ from microagents.cli.options import RUNS, AsJson, RunName, RunsDir
 from microagents.cli.reporting import EXIT_CODES, json_text
 from microagents.errors import InvalidUsage
 from microagents.registry import unknown
-from microagents.runs.inspection.control import NOW, VERBS, RunStatus, ask_run, request_text, setting_of, status_of
+from microagents.runs.inspection.control import (
+    ADJUSTABLE,
+    NOW,
+    VERBS,
+    RunStatus,
+    ask_run,
+    request_text,
+    setting_of,
+    status_of,
+)
 from microagents.words.prices import prices_of
 from microagents.words.summary import printable, progress_line
 
@@ -30,7 +39,7 @@ def command(
         list[str],
         typer.Argument(
             metavar="[NAME=VALUE]...",
-            help="What to set: concurrency, max-calls, max-tokens, max-cost, max-time, max-outage, resend-stragglers; `inf` lifts a limit.",
+            help=f"What to set: {', '.join(ADJUSTABLE)}; `inf` lifts a limit.",
         ),
     ] = [],  # noqa: B006 - typer copies it
     *,

@@ -28,8 +28,15 @@ VERBS: Mapping[str, Ask] = {
 """What may be asked of a run without values, by the verb."""
 NOW: Mapping[str, Ask] = {"pause": PauseRun(now=True), "stop": EndRun(after="nothing")}
 """Those that may cancel the calls in flight."""
-ADJUSTABLE = SetRun.__struct_fields__
-"""The settings that can be changed while a run is under way."""
+
+
+def _option_of(name: str) -> str:
+    flag = next(each for each in Settings.model_fields[name].metadata if isinstance(each, Flag))
+    return (flag.name or name).removeprefix("--").replace("_", "-")
+
+
+ADJUSTABLE = {_option_of(name): name for name in SetRun.__struct_fields__}
+"""The settings that can be changed while a run is under way, by their options without dashes. `SetRun` alone names them."""
 
 
 class Asked(NamedTuple):
@@ -121,23 +128,17 @@ def setting_of(pairs: Sequence[tuple[str, str]]) -> SetRun:
     Raises:
         InvalidUsage: a name is unknown or cannot be changed meanwhile, or a value is wrong.
     """
-    names = {_option_of(name): name for name in ADJUSTABLE}
     given: dict[str, Any] = {}
     for name, text in pairs:
-        field = names.get(name.removeprefix("--"), name.replace("-", "_"))
-        if field not in ADJUSTABLE:
+        field = ADJUSTABLE.get(name.removeprefix("--"), name.replace("-", "_"))
+        if field not in ADJUSTABLE.values():
             hint = "; begin it again with `resume` for another" if field in Settings.model_fields else ""
-            raise InvalidUsage(f"{unknown('setting of a live run called', name, sorted(names))}{hint}")
+            raise InvalidUsage(f"{unknown('setting of a live run called', name, sorted(ADJUSTABLE))}{hint}")
         given[field] = None if text == "none" else read_value(text)
     if not given:
-        raise InvalidUsage(f"give NAME=VALUE for what is to be set; known: {', '.join(sorted(names))}")
+        raise InvalidUsage(f"give NAME=VALUE for what is to be set; known: {', '.join(sorted(ADJUSTABLE))}")
     checked = validated(Settings, "the run", {"models": {"": ("sim:perfect",)}, "run_id": "any", **given})
     return SetRun(**{name: getattr(checked, name) for name in given})
-
-
-def _option_of(name: str) -> str:
-    flag = next(each for each in Settings.model_fields[name].metadata if isinstance(each, Flag))
-    return (flag.name or name).removeprefix("--").replace("_", "-")
 
 
 def _check_lanes(plan: RunPlan) -> None:
