@@ -119,7 +119,7 @@ class Books:
             RecordCalls: self._add_calls,
             CallsOver: lambda _: self._end_calls(),
             RecordLost: lambda record: self.lose(record.source),
-            ReplicaEnded: lambda record: self.totals.leased.pop(record.source, None),
+            ReplicaEnded: self._end_replica,
             RecordDecision: self._add_decision,
             RecordProgress: self._add_progress,
             RecordAnswer: lambda record: self.take_in_answer(record.id.path, record.value),
@@ -180,6 +180,9 @@ class Books:
     def _end_calls(self) -> None:
         self.totals.leased.clear()
         self.totals.call_tokens, self.totals.call_usd = 0, 0.0
+
+    def _end_replica(self, record: ReplicaEnded) -> None:
+        self.totals.leased.pop(record.source, None)
 
     def _add_calls(self, record: RecordCalls) -> None:
         account, in_flight, usage = self.totals.account, self.totals.in_flight, record.usage
