@@ -13,7 +13,6 @@ from msgspec import Struct, field, structs
 
 from microagents.elections.election import ESCALATED, Ballot, Flagged, input_of
 from microagents.journal.digests import ChainDigests, TreeDigests
-from microagents.journal.durations import bucket_of
 from microagents.journal.messages import (
     NO_DECISION,
     Account,
@@ -22,7 +21,6 @@ from microagents.journal.messages import (
     Checkpoint,
     InputEnding,
     InputOutcome,
-    Promise,
     Record,
     RecordAnswer,
     RecordCalls,
@@ -121,15 +119,12 @@ class Books:
             RecordCalls: self._add_calls,
             CallsOver: lambda _: self._end_calls(),
             RecordLost: lambda record: self.lose(record.source),
-            ReplicaEnded: lambda record: self._end_replica(record.source),
+            ReplicaEnded: self._end_replica,
             RecordDecision: self._add_decision,
             RecordProgress: self._add_progress,
             RecordAnswer: lambda record: self.take_in_answer(record.id.path, record.value),
             InputEnding: lambda record: self.end_input(record.input, record.outcome),
         }
-
-    def _end_replica(self, source: str) -> None:
-        self.totals.leased.pop(source, None)
 
     def add(self, record: Record) -> None:
         """Add the next record; one without a sum changes nothing."""
@@ -186,6 +181,9 @@ class Books:
         self.totals.leased.clear()
         self.totals.call_tokens, self.totals.call_usd = 0, 0.0
 
+    def _end_replica(self, record: ReplicaEnded) -> None:
+        self.totals.leased.pop(record.source, None)
+
     def _add_calls(self, record: RecordCalls) -> None:
         account, in_flight, usage = self.totals.account, self.totals.in_flight, record.usage
         in_flight[record.source] = in_flight.get(record.source, 0) + record.sent - record.ended
@@ -202,10 +200,6 @@ class Books:
             account.repeated[reason] = account.repeated.get(reason, 0) + count
         for spec, refused in record.refused.items():
             account.refused[spec] = {**account.refused.get(spec, {}), **refused}
-        account.limits |= record.limits
-        for took_s in record.took_s.values():
-            for bucket in map(bucket_of, took_s):
-                account.durations[bucket] = account.durations.get(bucket, 0) + 1
         account.input_tokens += usage.input_tokens or 0
         account.output_tokens += usage.output_tokens or 0
         account.cached_tokens += usage.cached_tokens
@@ -218,10 +212,6 @@ class Books:
         """Note the expected cost from now on."""
         account = self.totals.account
         account.expected_usd = None if account.cost_usd is None else account.cost_usd + cost_usd
-
-    def keep_promise(self, promise: Promise) -> None:
-        """Note what a calibration promises of the whole run."""
-        self.totals.account.promise = promise
 
     def lose(self, source: str) -> None:
         """Count the calls as lost that a dead replica had in flight, at most: they may be billed, and are made again."""
@@ -312,8 +302,6 @@ class Books:
         account.settled_at = dict(account.settled_at)
         account.repeated = dict(account.repeated)
         account.refused = dict(account.refused)
-        account.limits = dict(account.limits)
-        account.durations = dict(account.durations)
         account.fallbacks = dict(account.fallbacks)
         account.climbed = dict(account.climbed)
         account.samples = account.valid - account.votes

@@ -175,7 +175,9 @@ class RayRuntime:
         if needed != self._requested and (self._requested or needed > there):
             await aside(request_cpus, needed)
             self._requested = needed
-        return there if asyncio.get_running_loop().time() < self._patient_until_s else goal
+        if asyncio.get_running_loop().time() > self._patient_until_s:
+            return goal
+        return max(there, min(goal, self._lanes))  # one that works needs no further CPU
 
     async def _follow_settings(self) -> None:
         with suppress(NoHandler):  # a run without a recorder

@@ -55,8 +55,8 @@ def command(
 
     `pause` sends no further call, and lets those in flight end, or cancels them with `--now`; it also holds for a later sitting, until
     `ctl RUN resume`.
-    `drain` decides the open elections and ends the run; `stop` ends it after the calls in flight. `set` changes limits for this sitting and
-    later ones. `status` tells how the run stands, and what was asked of it.
+    `drain` decides the open elections and ends the run; `stop` ends it after the calls in flight. `set` changes limits or lanes for this
+    sitting and later ones. `status` tells how the run stands, and what was asked of it.
 
     Every request stands in the journal, with its time, its user and its reason, and takes effect once.
 
