@@ -13,6 +13,7 @@ from msgspec import Struct, field, structs
 
 from microagents.elections.election import ESCALATED, Ballot, Flagged, input_of
 from microagents.journal.digests import ChainDigests, TreeDigests
+from microagents.journal.durations import bucket_of
 from microagents.journal.messages import (
     NO_DECISION,
     Account,
@@ -21,6 +22,7 @@ from microagents.journal.messages import (
     Checkpoint,
     InputEnding,
     InputOutcome,
+    Promise,
     Record,
     RecordAnswer,
     RecordCalls,
@@ -200,6 +202,10 @@ class Books:
             account.repeated[reason] = account.repeated.get(reason, 0) + count
         for spec, refused in record.refused.items():
             account.refused[spec] = {**account.refused.get(spec, {}), **refused}
+        account.limits |= record.limits
+        for took_s in record.took_s.values():
+            for bucket in map(bucket_of, took_s):
+                account.durations[bucket] = account.durations.get(bucket, 0) + 1
         account.input_tokens += usage.input_tokens or 0
         account.output_tokens += usage.output_tokens or 0
         account.cached_tokens += usage.cached_tokens
@@ -212,6 +218,10 @@ class Books:
         """Note the expected cost from now on."""
         account = self.totals.account
         account.expected_usd = None if account.cost_usd is None else account.cost_usd + cost_usd
+
+    def keep_promise(self, promise: Promise) -> None:
+        """Note what a calibration promises of the whole run."""
+        self.totals.account.promise = promise
 
     def lose(self, source: str) -> None:
         """Count the calls as lost that a dead replica had in flight, at most: they may be billed, and are made again."""
@@ -302,6 +312,8 @@ class Books:
         account.settled_at = dict(account.settled_at)
         account.repeated = dict(account.repeated)
         account.refused = dict(account.refused)
+        account.limits = dict(account.limits)
+        account.durations = dict(account.durations)
         account.fallbacks = dict(account.fallbacks)
         account.climbed = dict(account.climbed)
         account.samples = account.valid - account.votes
