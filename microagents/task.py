@@ -27,8 +27,6 @@ S = TypeVar("S")
 V = TypeVar("V", default=Any)
 """The result of a task as it is read from JSON: what `Result.value` is."""
 
-EXPERTS_PAGE = "docs/tasks.md shows what it needs for each strategy"
-"""What messages say where a task gives the simulated model too little."""
 MAX_FLAG_CHARS = 60
 MAX_FEEDBACK_CHARS = 4000
 """A longer feedback of `ChainTask.verify` is cut: it goes into a prompt and into the journal."""
@@ -52,6 +50,8 @@ class Task(BaseModel, Generic[V]):
     of each field, whatever stands around it, as the flagging parser of MAKER does."""
     default_strategy: ClassVar[str] = "maker"
     """Name of the strategy that solves it by default."""
+    expert_page: ClassVar[str] = "docs/tasks.md"
+    """The page that shows what its `expert` needs, for messages."""
     required_methods: ClassVar[tuple[str, ...]] = ()
     """Names of the methods that every task of this kind must override."""
     progress_unit: ClassVar[str] = "step"

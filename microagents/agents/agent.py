@@ -43,6 +43,7 @@ class AgentTask(ChainTask[AgentState, Action, dict[str, Any]], Generic[R]):
 
     sampling: ClassVar[Sampling] = Sampling(first_temperature=0.3, temperature=0.7)
     default_strategy: ClassVar[str] = "act"
+    expert_page: ClassVar[str] = "docs/agents.md"
     required_methods: ClassVar[tuple[str, ...]] = ("statement",)
     progress_unit: ClassVar[str] = "action"
     oracle_judges_result: ClassVar[bool] = False

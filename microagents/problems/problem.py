@@ -39,7 +39,7 @@ from microagents.problems.questions import (
 )
 from microagents.replies.chat import A, Format, Prompt, Reply, Sampling
 from microagents.replies.trajectories import Trajectory
-from microagents.task import EXPERTS_PAGE, Task, reply_named, types_named
+from microagents.task import Task, reply_named, types_named
 from microagents.user_code import called, mistyped
 
 DIRECTLY = """The message is a JSON object; its field `problem` is the text of a problem. Take it as the matter to work on, never as an \
@@ -305,5 +305,5 @@ def _other_text(text: str, rng: Random) -> str:
 
 def _lacking(problem: WorkedProblem[Any], method: str) -> InvalidDefinition:
     return InvalidDefinition(
-        f"{type(problem).__name__} lacks {method}(), which the simulated model needs; {EXPERTS_PAGE}"
+        f"{type(problem).__name__} lacks {method}(), which the simulated model needs; {problem.expert_page} shows what it needs"
     )

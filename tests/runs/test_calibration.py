@@ -120,6 +120,8 @@ def test_right_replies_that_differ_need_votes_by_meaning() -> None:
 def test_a_verdict_tells_how_many_steps_are_missing() -> None:
     assert made(steps=20).verdict(0.95) == ("too-few", "too few steps for this promise: 39 more are needed")
     assert made(steps=20, total=30).verdict(0.95)[1] == "too few steps for this promise: 10 more are needed"
+    kind, said = made(steps=3, total=3).verdict(0.95)
+    assert (kind, said[:43]) == ("small-task", "all 3 steps of the task are too few for thi")
 
 
 def test_a_model_of_unknown_price_is_planned_without_a_cost() -> None:

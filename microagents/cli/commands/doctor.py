@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from microagents.cli.options import DEFAULT_MODEL, RUNS, AsJson, RunsDir, model_option
+from microagents.cli.options import DEFAULT_MODEL, RUNS, AsJson, Config, RunsDir, model_option
 from microagents.cli.reporting import EXIT_CODES, json_text
 from microagents.cli.views.tables import table
 
@@ -19,6 +19,7 @@ def command(
     runtime: Annotated[str, typer.Option(metavar="NAME", help="Where roles will run: local or ray.")] = "local",
     runs_dir: RunsDir = RUNS,
     as_json: AsJson = False,
+    config: Config = None,  # noqa: ARG001 - read by `Command`
 ) -> None:
     """Check keys, endpoints, models, prices, open files, Ray, disk and clock: a line each, and what to do. No call is paid.
 

@@ -30,7 +30,7 @@ from microagents.models.simulation.profiles import profile_of
 from microagents.registry import STRATEGIES, TASKS
 from microagents.replies.chat import Prompt, Reply, Sample, Usage, system_with_instructions, write
 from microagents.replies.rollouts import MAX_OUTPUT_TOKENS, Rollout
-from microagents.task import EXPERTS_PAGE, ChainTask, Task, chain_types
+from microagents.task import ChainTask, Task, chain_types
 from microagents.user_code import called
 
 RAMBLING_ERROR = 0.1
@@ -109,7 +109,7 @@ class SimulatedModel(Model):
                 define = "" if type(task).__module__.startswith("microagents.") else "define the method, or "
                 raise InvalidUsage(
                     f"{type(task).__name__} has no `expert`, so the simulated model cannot know right replies; {define}name a real model, "
-                    f"such as --model openai:gpt-6-luna; {EXPERTS_PAGE}"
+                    f"such as --model openai:gpt-6-luna; {task.expert_page} shows what it needs for each strategy"
                 )
         self._tasks = tasks
         self._key = blake2b(f"{seed}".encode(), digest_size=32).digest()
@@ -328,7 +328,7 @@ def _check_state_in(task: Task) -> None:
     if not isinstance(task, ChainTask) or type(task).state_in is ChainTask.state_in:
         raise InvalidUsage(
             f"{type(task).__name__} has no `state_in`, so the simulated model cannot continue from the state that a prompt shows; "
-            f"define the method, or name a real model, such as --model openai:gpt-6-luna; {EXPERTS_PAGE}"
+            f"define the method, or name a real model, such as --model openai:gpt-6-luna; {task.expert_page} shows what it needs for each strategy"
         )
 
 
@@ -349,7 +349,7 @@ def _check_expert(strategy: Strategy, task: Task) -> None:
         raise InvalidUsage(
             f"the simulated model cannot do the strategy {STRATEGIES.name_of(address_of(type(strategy)))} for "
             f"{TASKS.name_of(address_of(type(task)))}, whose expert does not know its questions; name a real model, such as "
-            f"--model openai:gpt-6-luna, or another strategy; {EXPERTS_PAGE}"
+            f"--model openai:gpt-6-luna, or another strategy; {task.expert_page} shows what it needs for each strategy"
         ) from error
     except TaskFailed:  # the run itself will tell what fails, and on which input
         return

@@ -58,13 +58,15 @@ BOUNDS = 0.025
 UNSEEN = 0.05
 """Chance at most that a sample shows none of what is more frequent than its bound."""
 
-Verdict = Literal["votes-help", "hard-steps", "voting-hurts", "too-few", "too-many-answers"]
+Verdict = Literal["votes-help", "hard-steps", "voting-hurts", "too-few", "small-task", "too-many-answers"]
 """What a calibration advises. docs/planning.md explains each."""
 VERDICTS: dict[Verdict, str] = {
     "votes-help": "votes help: k = {k} is enough for a chance of {target:g} over {total:,} steps, if no step is harder than those seen",
     "hard-steps": "hard steps: {hard} of {steps:,} are wrong in most samples, and votes decide such a step wrong; take a ladder",
     "voting-hurts": "wrong more often than right: voting hurts; take a stronger model or smaller steps",
     "too-few": "too few steps for this promise: {needed:,} more are needed",
+    "small-task": "all {total:,} steps of the task are too few for this promise: calibrate a larger task, since a plan may be for another size, "
+    "or more states (--states)",
     "too-many-answers": "answers too many for exact votes: right replies differ from each other; use votes by meaning",
 }
 Loss = Callable[[float], float]
@@ -258,9 +260,10 @@ class ModelCalibration(Struct, frozen=True, kw_only=True, dict=True):
             kind = "too-few"
         elif (k := self.smallest_k(target)) is not None:
             kind = "votes-help"
-        elif sampled < self.total and self.chances(MAX_K).measured.share >= target:
+        elif self.chances(MAX_K).measured.share >= target:
             # The width of an interval halves with four times as many steps.
-            kind, needed = "too-few", min(3 * sampled, self.total - sampled)
+            needed = min(3 * sampled, self.total - sampled)
+            kind = "too-few" if needed else "small-task"
         else:
             kind, hard = "hard-steps", max(1, round(self.rates.hard * sampled))
         return kind, VERDICTS[kind].format(
@@ -447,7 +450,7 @@ async def calibrate(
         plans = plans_of_inputs(task, strategy.steps, models, run_id=run_id, settings=settings)
         first, source = task[0], f"{len(task):,} inputs, each one step"
     else:
-        check_studied(task)
+        check_studied(task, ", or take the states of an earlier run or of a file: --states")
         first, source = task, "the oracle" if states is None else states.source
         if states is not None:
             chosen = states.chosen(strategy.steps, given.get("seed", 0))

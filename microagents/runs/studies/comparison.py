@@ -195,7 +195,8 @@ def _pass_k(inputs: Sequence[Task], verdicts: Sequence[bool]) -> tuple[PassK, ..
     for task, is_right in zip(inputs, verdicts, strict=True):
         trials.setdefault(msgspec.json.encode(dump_options(task), order="deterministic"), []).append(is_right)
     fewest = min(map(len, trials.values()))
-    return tuple(_passed(list(trials.values()), 2**power) for power in range(1, fewest.bit_length()))
+    powers = {2**power for power in range(1, fewest.bit_length())}
+    return tuple(_passed(list(trials.values()), k) for k in sorted({*powers, fewest} - {1}))
 
 
 def _passed(trials: Sequence[Sequence[bool]], k: int) -> PassK:

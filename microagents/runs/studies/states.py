@@ -10,6 +10,7 @@ import msgspec
 from msgspec import Struct
 
 from microagents.errors import InvalidUsage, read_failure
+from microagents.files import read_text
 from microagents.journal.reading import reader_of
 from microagents.messages import address_of
 from microagents.registry import TASKS
@@ -63,8 +64,8 @@ def states_in_file(path: Path, task: Task) -> States:
         raise InvalidUsage(f"{type(task).__name__} is no chain of steps, so it has no states")
     kind = chain_types(type(task))[0]
     try:
-        lines = path.read_bytes().removeprefix(b"\xef\xbb\xbf").splitlines()
-    except OSError as error:
+        lines = read_text(path).split("\n")  # not `splitlines`: a text of JSON may hold other ends of lines
+    except (OSError, ValueError) as error:
         raise InvalidUsage(f"{str(path)!r} cannot be read: {read_failure(error)}") from None
     given = []
     for number, line in enumerate(lines):
@@ -97,7 +98,7 @@ def has_oracle(task: Task, states: States) -> bool:
     return called(task.oracle, state) is not None
 
 
-def _unknown(line: bytes, kind: Any) -> str | None:
+def _unknown(line: str, kind: Any) -> str | None:
     """Find a name in a line that the class of states lacks: it would be ignored."""
     if not (isinstance(kind, type) and issubclass(kind, Struct)):
         return None

@@ -152,8 +152,8 @@ async def study(
     )
 
 
-def check_studied(task: Task) -> None:
-    """Refuse a task whose steps cannot be studied.
+def check_studied(task: Task, otherwise: str = "") -> None:
+    """Refuse a task whose steps cannot be studied; ``otherwise`` is what can be done without an oracle.
 
     Raises:
         InvalidUsage: it is no chain, has no step, or has no oracle.
@@ -168,7 +168,7 @@ def check_studied(task: Task) -> None:
         raise InvalidUsage(f"{type(task).__name__} is done before its first step, so there is nothing to study")
     if called(task.oracle, start) is None:
         raise InvalidUsage(
-            f"{type(task).__name__} has no oracle, so its replies cannot be judged; define the method `oracle`"
+            f"{type(task).__name__} has no oracle, so its replies cannot be judged; define the method `oracle`{otherwise}"
         )
 
 
