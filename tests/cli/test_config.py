@@ -132,7 +132,7 @@ def test_an_option_of_another_command_is_left_to_it() -> None:
     write("microagents.toml", "max-calls = 5\nseed = 1\nmodel = 'sim:perfect'")
     ran = microagents("step", "drift", "--json")
     assert (ran.code, ran.err) == (COMPLETED, "microagents: microagents.toml gives seed, model\n")
-    assert "\"subject\":\"sim:perfect\"" in microagents("doctor", "--json").out
+    assert '"subject":"sim:perfect"' in microagents("doctor", "--json").out
 
 
 def test_a_command_that_files_cannot_change_reads_none() -> None:

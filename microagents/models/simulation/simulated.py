@@ -328,7 +328,8 @@ def _check_state_in(task: Task) -> None:
     if not isinstance(task, ChainTask) or type(task).state_in is ChainTask.state_in:
         raise InvalidUsage(
             f"{type(task).__name__} has no `state_in`, so the simulated model cannot continue from the state that a prompt shows; "
-            f"define the method, or name a real model, such as --model openai:gpt-6-luna; {task.expert_page} shows what it needs for each strategy"
+            "define the method, or name a real model, such as --model openai:gpt-6-luna; "
+            f"{task.expert_page} shows what it needs for each strategy"
         )
 
 

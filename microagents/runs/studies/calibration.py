@@ -65,8 +65,10 @@ VERDICTS: dict[Verdict, str] = {
     "hard-steps": "hard steps: {hard} of {steps:,} are wrong in most samples, and votes decide such a step wrong; take a ladder",
     "voting-hurts": "wrong more often than right: voting hurts; take a stronger model or smaller steps",
     "too-few": "too few steps for this promise: {needed:,} more are needed",
-    "small-task": "all {total:,} steps of the task are too few for this promise: calibrate a larger task, since a plan may be for another size, "
-    "or more states (--states)",
+    "small-task": (
+        "all {total:,} steps of the task are too few for this promise: calibrate a larger task, since a plan may be for another size, or "
+        "more states (--states)"
+    ),
     "too-many-answers": "answers too many for exact votes: right replies differ from each other; use votes by meaning",
 }
 Loss = Callable[[float], float]
