@@ -70,6 +70,15 @@ def test_the_command_of_a_ladder_of_lead_or_of_a_pool_begins_that_run() -> None:
         assert done["models"] == list(row.models)
 
 
+def test_a_chain_that_does_not_tell_its_number_of_steps_is_planned_by_the_steps_of_its_oracle() -> None:
+    mine = "from microagents.tasks.drift import Drift\n\n\nclass Mine(Drift):\n    def steps(self) -> None:\n        return None\n"
+    Path("mine.py").write_text(mine, encoding="utf-8")
+    options = ("mine.py", "-o", "length=60", "--model", MODEL)
+    run_id = microagents("calibrate", *options, "--json").json["models"][0]["run_id"]
+    assert "mine.py (length=70): 70 steps" in microagents("plan", "mine.py", "-o", "length=70", "--from", run_id).out
+    assert microagents("run", *options, "--from", run_id, "--json").json["promise"]["calls"] >= 60
+
+
 def test_a_plan_above_the_budget_fails() -> None:
     ran = microagents("plan", "drift", "--from", calibrated(), "--budget", "0.0001")
     assert ran.code == FAILED
@@ -136,7 +145,7 @@ def test_a_run_from_a_calibration_asks_its_model_and_is_expected_as_calibrated(w
         (("calibrate", "multiplication"), "is no chain of steps"),
         (("calibrate", "drift", "--inputs", "d.jsonl", "--states", "r"), "leave out --states or --inputs"),
         (("plan", "drift", "--from", "none"), "there is no run 'none'"),
-        (("plan", "multiplication", "--from", "none"), "does not know its number of steps"),
+        (("plan", "multiplication", "--from", "none"), "has neither steps() nor an oracle"),
         (("simulate", "drift"), "give either a simulated model"),
         (("simulate", "drift", "--model", "openai:gpt-6-luna"), "is no simulated model"),
     ],

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterator
-from types import NoneType
 from typing import Annotated, Any
 
 import typer
@@ -14,10 +13,10 @@ from microagents.cli.options import RUNS, AsJson, Options, RunsDir, TaskName, ta
 from microagents.cli.reporting import json_text
 from microagents.cli.views.tables import clock, table, wrapped
 from microagents.errors import InvalidUsage
+from microagents.runs.steps import steps_of
 from microagents.runs.studies.calibration import calibration_from
 from microagents.runs.studies.planning import EXTRAPOLATED, PlannedRun, PlannedRuns, plan_runs
 from microagents.task import ChainTask
-from microagents.user_code import called
 from microagents.words.prices import are_simulated, money
 from microagents.words.summary import options_text
 
@@ -60,9 +59,11 @@ def command(
     Exit codes: 0 a run reaches the target, 1 none does, 2 wrong usage.
     """
     work = task_of(task, option)
-    total = called(work.steps, gives=(int, NoneType)) if isinstance(work, ChainTask) else None
+    total = steps_of(work) if isinstance(work, ChainTask) else None
     if total is None:
-        raise InvalidUsage(f"{task} does not know its number of steps, so its chance cannot be planned")
+        raise InvalidUsage(
+            f"{task} has neither steps() nor an oracle that counts them, so its chance cannot be planned"
+        )
     found = [calibration_from(runs_dir, each, work) for each in dict.fromkeys(from_)]
     plan = plan_runs(work, found, total, target, budget_usd=budget, deadline_s=deadline, concurrency=concurrency)
     command_line = (

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from math import ceil
 from pathlib import Path
-from types import NoneType
 from typing import Protocol
 
 from msgspec import Struct, structs
@@ -23,6 +22,7 @@ from microagents.registry import MODELS, STRATEGIES
 from microagents.replies.chat import Usage, system_with_instructions
 from microagents.runs.driver.budget import stops_again
 from microagents.runs.plan import RunPlan
+from microagents.runs.steps import steps_of
 from microagents.strategies.maker import Maker
 from microagents.task import ChainTask, Task
 from microagents.user_code import called
@@ -133,12 +133,10 @@ def _calibrated(plan: RunPlan, calibration: MeasuredModel) -> Forecast:
         )
     if not isinstance(task, ChainTask):
         raise InvalidUsage(f"{named} tells of the steps of a chain, and {type(task).__name__} is none")
-    steps = _mean(
-        [called(each.steps, gives=(int, NoneType)) for each in _some(plan.tasks) if isinstance(each, ChainTask)]
-    )
+    steps = _mean([steps_of(each) for each in _some(plan.tasks) if isinstance(each, ChainTask)])
     if steps is None:
         raise InvalidUsage(
-            f"{type(task).__name__} does not know its number of steps, so {named} says nothing of all of them"
+            f"{type(task).__name__} has neither steps() nor an oracle that counts them, so {named} says nothing of all of them"
         )
     rule = strategy.rule_of(task, 0, ceil(steps))
     if not isinstance(rule, FirstToAheadBy) or (isinstance(strategy, Maker) and strategy.steps > 1):
