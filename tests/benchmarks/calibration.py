@@ -11,7 +11,7 @@ from math import exp, log1p
 from random import Random
 
 from microagents.elections.error_rates import exact_interval
-from microagents.runs.studies.calibration import ModelCalibration
+from microagents.runs.studies.measured import ModelCalibration
 from microagents.strategies.calibration import CalibratedStep
 
 RUNS, STEPS = 400, 1_000

@@ -24,14 +24,8 @@ from microagents.models.simulation.simulated import SimulatedModel
 from microagents.replies.chat import Prompt, system_with_instructions
 from microagents.runs.inspection.runs import inspect_run
 from microagents.runs.studies.bills import Bill, Terms
-from microagents.runs.studies.calibration import (
-    CalibrationReport,
-    Latency,
-    ModelCalibration,
-    calibrate,
-    calibration_from,
-    pooled,
-)
+from microagents.runs.studies.calibration import CalibrationReport, calibrate, calibration_from
+from microagents.runs.studies.measured import Latency, ModelCalibration, pooled
 from microagents.runs.studies.planning import plan_runs
 from microagents.runs.studies.simulation import simulate
 from microagents.strategies.calibration import CalibratedStep

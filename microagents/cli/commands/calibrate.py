@@ -32,7 +32,8 @@ from microagents.elections.laws import check_target
 from microagents.errors import InvalidUsage
 from microagents.runs.studies.agreement import UNKNOWN, AgreementReport, measure_agreement
 from microagents.runs.studies.analysis import Proportion
-from microagents.runs.studies.calibration import SHOWN_KS, CalibrationReport, ModelCalibration, calibrate
+from microagents.runs.studies.calibration import CalibrationReport, calibrate
+from microagents.runs.studies.measured import SHOWN_KS, ModelCalibration
 from microagents.runs.studies.states import States, has_oracle, states_in_file, states_of_run
 from microagents.strategies.calibration import FIRST
 from microagents.task import Task

@@ -20,7 +20,8 @@ from microagents.registry import Registry, unknown
 from microagents.runs.settings import validated
 from microagents.runs.short_forms import SHORT_FORMS
 from microagents.runs.studies.analysis import Proportion
-from microagents.runs.studies.calibration import ModelCalibration, calibration_from
+from microagents.runs.studies.calibration import calibration_from
+from microagents.runs.studies.measured import ModelCalibration
 from microagents.strategies.act import Act
 from microagents.user_code import described
 from microagents.words.prices import money

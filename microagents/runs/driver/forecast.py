@@ -37,7 +37,7 @@ MAX_ASKED = 100
 
 
 class MeasuredModel(Protocol):
-    """What was measured of a model: `microagents.runs.studies.calibration.ModelCalibration`."""
+    """What was measured of a model: `microagents.runs.studies.measured.ModelCalibration`."""
 
     @property
     def run_id(self) -> str:

@@ -16,7 +16,7 @@ from microagents.models.simulation.profiles import profile_of
 from microagents.registry import MODELS
 from microagents.replies.chat import Usage, system_with_instructions
 from microagents.runs.doctor import announced_end
-from microagents.runs.studies.calibration import ModelCalibration
+from microagents.runs.studies.measured import ModelCalibration
 from microagents.task import Task
 from microagents.user_code import called
 from microagents.words.prices import SIMULATED
