@@ -13,6 +13,8 @@ from tests import site
 pytestmark = [pytest.mark.slow, pytest.mark.browser]
 START = (site.SITE / "index.html").as_uri()
 WIDTHS = (360, 2560)
+SEARCHES = 5
+"""Some versions of the site's search find nothing in half of the cases."""
 
 
 def test_the_site_is_whole_without_a_network_at_any_width_and_in_the_dark(browser: Any) -> None:
@@ -28,9 +30,10 @@ def test_the_site_is_whole_without_a_network_at_any_width_and_in_the_dark(browse
     assert too_wide == []
     page.goto(START)
     assert page.evaluate("getComputedStyle(document.body).backgroundColor") != "rgb(255, 255, 255)"
-    page.keyboard.press("Control+k")
-    page.wait_for_timeout(1_000)  # its index is read
-    page.keyboard.type("red flags", delay=50)
-    page.get_by_text("results").first.wait_for()
+    for _ in range(SEARCHES):
+        page.goto(START)
+        page.keyboard.press("Control+k")
+        page.keyboard.type("red flags", delay=50)
+        page.get_by_text("results").first.wait_for()
     assert len(asked) > len(WIDTHS)
     assert [url for url in asked if not url.startswith(("file:", "data:", "blob:"))] == []
