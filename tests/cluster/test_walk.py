@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import random
 import re
 import shlex
 import shutil
@@ -170,11 +171,12 @@ def end_what_is_left(shell: Shell, mark: str) -> None:
 
 
 def free_ports(number: int) -> list[int]:
-    """Ports of this machine that nobody listens at."""
-    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(number)]
-    ports = [each.getsockname()[1] for each in sockets]
-    for each in sockets:
-        each.close()
+    """Ports of this machine that nobody listens at, below those that the kernel and another Ray give away before they are taken here."""
+    ports: list[int] = []
+    while len(ports) < number:
+        port = random.randrange(20_000, 32_000)
+        with suppress(OSError), socket.create_server(("127.0.0.1", port)):
+            ports += [port] * (port not in ports)
     return ports
 
 

@@ -17,8 +17,8 @@ from ray.experimental.internal_kv import _internal_kv_get
 from microagents import run
 from microagents.runtimes.ray.runtime import RayRuntime
 from microagents.tasks.drift import Drift
+from tests.runtimes.ray.joining_node import MODEL
 from tests.runtimes.ray.one_node import write_end
-from tests.runtimes.ray.three_nodes import MODEL
 
 INPUTS = [Drift(length=6)] * 400
 LANES = 3

@@ -14,8 +14,8 @@ from microagents.journal.messages import Account
 from microagents.runtimes.ray.runtime import RayRuntime
 from microagents.tasks.drift import Drift
 from tests.runtimes.ray.one_node import write_end
-from tests.runtimes.ray.three_nodes import MODEL
 
+MODEL = "sim:perfect@error=0.4,flag=0.1,latency=0.03"
 INPUTS = [Drift(length=25)] * 24
 
 

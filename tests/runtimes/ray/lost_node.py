@@ -19,8 +19,7 @@ from microagents import run
 from microagents.journal.messages import Account
 from microagents.runtimes.ray import starting
 from microagents.runtimes.ray.actor_group import ActorGroup
-from tests.runtimes.ray.joining_node import INPUTS
-from tests.runtimes.ray.three_nodes import MODEL
+from tests.runtimes.ray.joining_node import INPUTS, MODEL
 
 
 async def end_of_a_run(cluster: Cluster, doomed: str) -> dict[str, object]:

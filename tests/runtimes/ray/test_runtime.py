@@ -153,17 +153,6 @@ async def with_kills(task: Task | Sequence[Task], seed: int, **options: Any) -> 
 
 
 @pytest.mark.slow
-def test_actors_that_are_killed_at_random_change_no_decision(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(actor_group, "MAX_DEATHS", 100)
-    result = asyncio.run(with_kills(TASKS["drift"], 2, deploy=TWICE))
-    assert digests(result) == undisturbed("drift", SLOW)
-    account = result.account
-    assert account.in_flight == 0
-    assert account.wasted_calls >= 0
-    assert account.steps == account.decided == TASKS["drift"].steps()
-
-
-@pytest.mark.slow
 def test_hard_steps_are_decided_the_same_by_every_rung_while_actors_die(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(actor_group, "MAX_DEATHS", 100)
     strategy = Maker(k=3, max_draws=12, ladder="judge,paraphrase,lookahead", p=0.9, false_alarms=5)
@@ -172,17 +161,6 @@ def test_hard_steps_are_decided_the_same_by_every_rung_while_actors_die(monkeypa
     assert right.account.climbed["judge"]
     together = {role: {"colocate": "votes"} for role in ("solver", "voter", "redflagger")}
     assert digests(asyncio.run(with_kills(TASKS["drift"], 1, deploy=together, **hard))) == digests(right)
-
-
-@pytest.mark.slow
-def test_lanes_that_are_killed_at_random_change_no_decision(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(actor_group, "MAX_DEATHS", 100)
-    inputs = [Drift(length=length) for length in (30, 1, 12, 5, 3, 18, 25, 9)]
-    right = asyncio.run(done(inputs, models=SLOW))
-    result = asyncio.run(with_kills(inputs, 3, lanes=2))
-    assert digests(result) == digests(right)
-    assert result.value == right.value
-    assert result.account.in_flight == 0
 
 
 @pytest.mark.slow
@@ -460,15 +438,6 @@ def test_actors_nodes_and_drivers_that_are_killed_at_random_change_no_decision(o
         code, out, err = program.end()
         assert code == 0, err
     assert "3 kills" in out
-
-
-@pytest.mark.slow
-def test_three_nodes_of_which_one_is_lost_decide_the_same(tmp_path: Path) -> None:
-    end = tmp_path / "end.json"
-    with Program("-m", "tests.runtimes.ray.three_nodes", str(end), PYTHONPATH=str(ROOT), **SOON_MISSED) as program:
-        code, _, err = program.end()
-        assert code == 0, err
-    assert tuple(json.loads(end.read_text())) == undisturbed("drift", SLOW)
 
 
 # -- logs -------------------------------------------------------------------------------------------------------------------------
