@@ -249,7 +249,7 @@ class Books:
                 choices=record.choices,
                 state=record.state.decode(),
                 rung=record.rung,
-                after=self._digest_before(record.id.input),
+                after=self._digest_before(record.id.input) if before is None else before.after,
             )
             return
         if before is not None and before.after != self._digest_before(record.id.input):

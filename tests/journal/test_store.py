@@ -492,6 +492,16 @@ class Reference:
         [a_record("0/step/0", each, 0) for each in ("decided", "failed")],
     ]
 )
+@example(
+    # an election of a known state that is undecided in two sittings, and decided in the third, after a later one
+    [
+        [a_record("0/step/0", "undecided", 0), a_record("0/step/1", "decided", 0)],
+        "reopen",
+        [a_record("0/step/0", "undecided", 0)],
+        "reopen",
+        [a_record("0/step/0", "decided", 0)],
+    ]
+)
 @given(commits=st.lists(st.lists(records, max_size=6) | st.just("reopen"), max_size=12))
 def test_however_records_are_cut_into_commits_and_sittings_they_add_up_to_the_same(
     in_order: bool,  # noqa: FBT001 - a parameter
