@@ -30,7 +30,7 @@ MAX_FILE_BLOCKS = 2**17
 """Greatest length of a file that a program may write, in blocks of 512 bytes."""
 MAX_LOG_CHARS = 4_000_000
 """Length of the browser's log that is searched for errors."""
-BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
+BROWSERS = ("chromium", "chromium-browser", "chromium-headless-shell", "google-chrome", "google-chrome-stable")
 
 Met = Callable[[str], bool | None]
 """Whether a text meets a requirement; None where the program that could tell is not installed."""

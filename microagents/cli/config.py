@@ -110,8 +110,10 @@ def _takes_config(command: Any) -> bool:
 
 
 def _commands(context: typer.Context) -> list[Any]:
+    """All commands, also those that are imported when they are named."""
     assert context.parent is not None
-    return [*getattr(context.parent.command, "commands", {}).values()]
+    group: Any = context.parent.command
+    return [group.get_command(context.parent, name) for name in group.list_commands(context.parent)]
 
 
 def _options_of_all(context: typer.Context) -> dict[str, Any]:

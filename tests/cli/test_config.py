@@ -10,7 +10,7 @@ import pytest
 from microagents.journal.reading import Reader
 from microagents.models.prices import read_prices
 from microagents.runs.plan import settings_of
-from tests.cli.commands import COMPLETED, STOPPED, WRONG_USAGE, Ran, microagents, write
+from tests.cli.commands import COMPLETED, STOPPED, WRONG_USAGE, Ran, installed, microagents, write
 
 SHORT = ("run", "drift", "-o", "length=2")
 
@@ -124,13 +124,13 @@ def test_commands_that_find_their_settings_in_a_journal_take_the_folder_of_journ
     assert microagents(*SHORT, "--run-id", "a").code == COMPLETED
     assert Path("there/a.sqlite").is_file()
     for words in (["list"], ["show", "a"], ["resume", "a"]):
-        ran = microagents(*words)
+        ran = installed(*words)  # in a process of its own, in which no other command was imported
         assert (ran.code, ran.err) == (COMPLETED, "microagents: microagents.toml gives runs-dir\n")
 
 
 def test_an_option_of_another_command_is_left_to_it() -> None:
     write("microagents.toml", "max-calls = 5\nseed = 1\nmodel = 'sim:perfect'")
-    ran = microagents("step", "drift", "--json")
+    ran = installed("step", "drift", "--json")  # in a process of its own, in which no other command was imported
     assert (ran.code, ran.err) == (COMPLETED, "microagents: microagents.toml gives seed, model\n")
     assert '"subject":"sim:perfect"' in microagents("doctor", "--json").out
 

@@ -199,6 +199,7 @@ def _model(found: ModelCalibration, target: float) -> Iterator[str]:
     yield from wrapped(
         f"a call reads {found.input_tokens / calls:,.0f} tokens and writes {found.output_tokens / calls:,.0f}"
     )
+    yield from wrapped(f"--from {found.run_id} takes its samples")
     if found.latency is not None:
         p50, p95, p99 = found.latency.p50, found.latency.p95, found.latency.p99
         yield from wrapped(f"a call takes {p50:,.2g} s, {p95:,.2g} s in one of 20, {p99:,.2g} s in one of 100")
