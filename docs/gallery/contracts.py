@@ -1,4 +1,4 @@
-"""Extract supplier, price and term from contracts, by a pool of models of three vendors: what one misreads, the others outvote."""
+"""Extract supplier, price and term from contracts, by a pool of three models: what one misreads, the others outvote."""
 
 import re
 from random import Random
