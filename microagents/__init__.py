@@ -45,7 +45,7 @@ from microagents.journal.messages import Account, RecordedDecision
 from microagents.messages import Message, Request, Stream
 from microagents.models.model import Call, Model, ModelSpec, Most
 from microagents.problems.problem import Problem
-from microagents.replies.chat import Prompt, Reply, Sample, Sampling, Unvoted, Usage
+from microagents.replies.chat import Prompt, Prose, Reply, Sample, Sampling, Unvoted, Usage
 from microagents.replies.tool_calls import LookUp, ToolCall
 from microagents.runs.driver.begin import resume, run, run_sync
 from microagents.runs.driver.forecast import Forecast
@@ -112,6 +112,7 @@ __all__ = [
     "PeerLost",
     "Problem",
     "Prompt",
+    "Prose",
     "Question",
     "RecordedDecision",
     "Reply",

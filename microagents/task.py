@@ -16,7 +16,17 @@ from pydantic import BaseModel, ConfigDict
 from typing_extensions import TypeVar
 
 from microagents.errors import InvalidDefinition, TaskFailed
-from microagents.replies.chat import A, Format, Prompt, Reading, Reply, Sampling
+from microagents.replies.chat import (
+    NO_PROSE,
+    A,
+    Format,
+    Prompt,
+    ProseByTool,
+    Reading,
+    Reply,
+    Sampling,
+    vote_of,
+)
 from microagents.replies.mistakes import one_field_altered
 from microagents.replies.rollouts import Rollout, default_rollout_prompt
 from microagents.replies.trajectories import Trajectory
@@ -146,6 +156,10 @@ class Task(BaseModel, Generic[V]):
     def unfit(self, reply: Reply) -> str | None:  # noqa: ARG002 - for kinds of tasks to override
         """Name the red flag of a reply that cannot be taken, before the task's own; None for none. For kinds of tasks."""
         return None
+
+    def prose_in(self, reply: type[Reply]) -> ProseByTool:  # noqa: ARG002 - as above
+        """Name by tool the arguments that are left out of votes on replies of a class; by default none. For kinds of tasks."""
+        return NO_PROSE
 
     def expert(self, prompt: Prompt, reply: type[Reply]) -> Reply:
         """Work out the right reply from the prompt's text alone. Only the simulated model calls it."""
@@ -333,7 +347,10 @@ class ChainTask(Task[V], Generic[S, A, V]):
         None without an oracle.
         """
         right: A | None = called(self.oracle, state, gives=(chain_types(type(self))[1], NoneType))
-        return None if right is None else right.vote() == reply.vote()
+        if right is None:
+            return None
+        prose = self.prose_in(type(right))
+        return vote_of(right, prose) == vote_of(reply, prose)
 
 
 @lru_cache(maxsize=256)

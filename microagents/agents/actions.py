@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Collection, Hashable
 from functools import cached_property
 from typing import Any, Literal
 
 from msgspec import Struct
 
-from microagents.replies.chat import CheckedReply
-from microagents.replies.tool_calls import ToolCall, canonical, how_many, observed
+from microagents.replies.chat import CheckedReply, ProseByTool
+from microagents.replies.tool_calls import ToolCall, how_many, observed
 
 END = "end"
 """The name of the tool that ends the work. Its arguments are the result."""
@@ -35,9 +35,24 @@ class Action(CheckedReply, frozen=True):
         """Return the calls as text. Several are made side by side, so their order does not matter; nor does that of arguments."""
         return f"[{','.join(sorted(call.key_text() for call in self.calls))}]"
 
-    def exact_part(self) -> Hashable:
-        """Return the calls without prose: two that differ in a tool, a number, a name or an id never mean the same."""
-        return tuple(sorted(canonical([call.tool, _without_prose(call.arguments)]) for call in self.calls))
+    def without_prose(self, prose: ProseByTool) -> Action:
+        """Return the calls without the arguments that are declared as prose. All others count in a vote."""
+        return Action(calls=[_without(call, prose.get(call.tool, ())) for call in self.calls])
+
+    def text_that_differs(self, other: CheckedReply) -> str:
+        """Name the only argument in which another action differs, if it is a text in both: ``body of send``."""
+        if not isinstance(other, Action) or len(self.calls) != len(other.calls):
+            return ""
+        pairs = [pair for pair in zip(self.calls, other.calls, strict=True) if pair[0] != pair[1]]
+        if len(pairs) != 1:
+            return ""
+        ((one, two),) = pairs
+        if one.tool != two.tool or one.arguments.keys() != two.arguments.keys():
+            return ""
+        differing = [name for name, value in one.arguments.items() if value != two.arguments[name]]
+        if len(differing) != 1 or not all(isinstance(each.arguments[differing[0]], str) for each in (one, two)):
+            return ""
+        return f"{differing[0]} of {one.tool}"
 
     def flaw(self) -> str | None:
         """No call at all, too many, or an end beside calls."""
@@ -45,16 +60,8 @@ class Action(CheckedReply, frozen=True):
         return how_many(self.calls) or mixed
 
 
-def _without_prose(value: Any) -> Any:
-    """A value whose texts of several words are left out."""
-    match value:
-        case str():
-            return [] if any(char.isspace() for char in value.strip()) else value
-        case dict():
-            return {name: _without_prose(each) for name, each in value.items()}
-        case list():
-            return [_without_prose(each) for each in value]
-    return value
+def _without(call: ToolCall, arguments: Collection[str]) -> ToolCall:
+    return ToolCall(call.tool, {name: value for name, value in call.arguments.items() if name not in arguments})
 
 
 class Observation(Struct, frozen=True, kw_only=True):

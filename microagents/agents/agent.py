@@ -13,7 +13,7 @@ from typing_extensions import TypeVar
 
 from microagents.agents.actions import END, Action, AgentState, Observation, PastAction
 from microagents.errors import InvalidDefinition
-from microagents.replies.chat import Prompt, Reply, Sampling
+from microagents.replies.chat import NO_PROSE, Prompt, Prose, ProseByTool, Reply, Sampling, unvoted_in
 from microagents.replies.tool_calls import tool_lines
 from microagents.task import ChainTask, types_named
 from microagents.tools.tool import RunInput
@@ -34,7 +34,7 @@ Tools, each with the JSON schema of its arguments:
 class AgentAnswer(Struct, frozen=True, kw_only=True):
     """Result of an agent that names no type of its own."""
 
-    answer: str
+    answer: Prose
     """What was done or found out."""
 
 
@@ -102,6 +102,15 @@ class AgentTask(ChainTask[AgentState, Action, dict[str, Any]], Generic[R]):
         except InvalidDefinition:  # it names none
             return AgentAnswer
         return named if isinstance(named, type) and issubclass(named, Struct) else AgentAnswer
+
+    def prose_in(self, reply: type[Reply]) -> ProseByTool:
+        """Name the arguments of its tools, and of the end, that are declared as prose."""
+        if not issubclass(reply, Action):
+            return NO_PROSE
+        declared = {spec.name: spec.prose for spec in self.toolbox.specs.values()} | {
+            END: unvoted_in(self.result_type())
+        }
+        return {name: arguments for name, arguments in declared.items() if arguments}
 
     def unfit(self, reply: Reply) -> str | None:
         """Flag an action that cannot be run: of an unknown tool, with arguments that do not fit, or that the table forbids."""

@@ -5,25 +5,29 @@ from __future__ import annotations
 import operator
 import re
 from collections.abc import Callable, Mapping
+from decimal import Decimal
 from functools import lru_cache
-from typing import Any
 
-import msgspec
 from msgspec import Struct
 
 from microagents.errors import InvalidUsage
 from microagents.replies.tool_calls import ToolCall
 from microagents.tools.tool import EFFECTS, Effect, ToolSpec
 
-_COMPARISONS: Mapping[str, Callable[[Any, Any], Any]] = {
-    ">=": operator.ge,
+_COMPARISONS: Mapping[str, Callable[[Decimal, Decimal], bool]] = {
     "<=": operator.le,
+    ">=": operator.ge,
+    "==": operator.eq,
     "!=": operator.ne,
-    ">": operator.gt,
     "<": operator.lt,
-    "=": operator.eq,
+    ">": operator.gt,
 }
-_RULE = re.compile(rf"(?P<tool>[^<>=!]+)\.(?P<argument>\w+)\s*(?P<compared>{'|'.join(_COMPARISONS)})\s*(?P<bound>.+)")
+_NUMBER = r"[+-]?\d+(?:\.\d+)?(?:[eE][+-]?\d{1,4})?"
+_NAME = r"""[^\s<>=!,"']+"""
+_RULE = re.compile(
+    rf"(?P<named>{_NAME})|(?P<tool>{_NAME})\.(?P<argument>{_NAME}?)\s*(?P<compared>{'|'.join(_COMPARISONS)})\s*(?P<bound>{_NUMBER})",
+    re.ASCII,
+)
 
 
 class ApprovalRule(Struct, frozen=True, kw_only=True):
@@ -32,23 +36,33 @@ class ApprovalRule(Struct, frozen=True, kw_only=True):
     named: str
     """An effect, or a tool."""
     argument: str = ""
-    """Name of an argument; empty where all calls wait."""
+    """Name of an argument; empty if all calls wait."""
     compared: str = ""
-    bound: Any = None
+    """The comparison, such as ``>=``."""
+    bound: Decimal = Decimal(0)
+    """The number that the argument is compared with."""
 
     def holds(self, call: ToolCall, effect: Effect) -> bool:
-        """Whether a call waits. One whose argument is missing, or cannot be compared, does."""
+        """Tell whether a call waits. It does if its argument is missing, or cannot be compared with a number."""
         if self.named not in (call.tool, effect) or not self.argument:
             return self.named in (call.tool, effect)
-        try:
-            return bool(_COMPARISONS[self.compared](call.arguments[self.argument], self.bound))
-        except (KeyError, TypeError):
-            return True
+        number = _number_in(call.arguments.get(self.argument))
+        return number is None or _COMPARISONS[self.compared](number, self.bound)
+
+
+def _number_in(value: object) -> Decimal | None:
+    """Read an argument as the number that its JSON shows, exactly; None if it is no finite number, nor the text of one."""
+    if isinstance(value, bool) or not isinstance(value, int | float | str | Decimal):
+        return None
+    if isinstance(value, int):
+        return Decimal(value)
+    text = str(value)  # of a float the shortest decimal: 0.1 equals the bound 0.1
+    return Decimal(text) if re.fullmatch(_NUMBER, text, re.ASCII) else None
 
 
 @lru_cache(maxsize=64)
 def approval_rules(text: str) -> tuple[ApprovalRule, ...]:
-    """Read the parts of the option: an effect, TOOL, or TOOL.ARGUMENT>NUMBER, separated by commas.
+    """Read the parts of the option: an effect, TOOL, or TOOL.ARGUMENT OP NUMBER, separated by commas.
 
     Raises:
         ValueError: a part is none of these.
@@ -59,14 +73,15 @@ def approval_rules(text: str) -> tuple[ApprovalRule, ...]:
 def _rule(part: str) -> ApprovalRule:
     found = _RULE.fullmatch(part)
     if found is None:
-        if re.search("[<>=!]", part):
-            raise ValueError(f"{part!r} is no effect, no tool, and not of the form TOOL.ARGUMENT>NUMBER")
-        return ApprovalRule(named=part)
-    try:
-        bound = msgspec.json.decode(found["bound"])
-    except msgspec.DecodeError:
-        bound = found["bound"]
-    return ApprovalRule(named=found["tool"], argument=found["argument"], compared=found["compared"], bound=bound)
+        raise ValueError(
+            f"{part!r} is neither an effect, nor TOOL, nor TOOL.ARGUMENT OP NUMBER, where OP is one of < <= > >= == !=, such as "
+            "refund.cents>5000"
+        )
+    if found["named"]:
+        return ApprovalRule(named=found["named"])
+    return ApprovalRule(
+        named=found["tool"], argument=found["argument"], compared=found["compared"], bound=Decimal(found["bound"])
+    )
 
 
 def check_approvals(text: str, tools: Mapping[str, ToolSpec]) -> None:

@@ -15,7 +15,7 @@ from microagents.agents.agent import AgentTask
 from microagents.agents.persons import Approval, FoundOutcome
 from microagents.elections.election import Ballot, Flagged, total_usd
 from microagents.journal.messages import OpenElection, Recalled
-from microagents.replies.chat import A, decoder_of
+from microagents.replies.chat import A, ProseByTool, decoder_of, vote_of
 from microagents.replies.tool_calls import ToolCall
 from microagents.tools.observations import MAX_OBSERVATION_CHARS, observation_of
 from microagents.tools.tool import Effect
@@ -67,15 +67,23 @@ class AgentRecord(Struct, kw_only=True):
 
 
 def agent_record(
-    of_input: int, task: AgentTask[Any], rows: Mapping[str, Recalled], open_elections: Sequence[OpenElection]
+    of_input: int,
+    task: AgentTask[Any],
+    rows: Mapping[str, Recalled],
+    open_elections: Sequence[OpenElection],
+    prose: ProseByTool,
 ) -> AgentRecord:
-    """Read the actions of an agent from the rows of a journal."""
+    """Read the actions of an agent from the rows of a journal; votes leave out the arguments that are prose."""
     begun = {each.id.path: each.ballots for each in open_elections}
-    return AgentRecord(goal=task.statement(), actions=list(_actions(f"{of_input}/step", task, rows, begun)))
+    return AgentRecord(goal=task.statement(), actions=list(_actions(f"{of_input}/step", task, rows, begun, prose)))
 
 
 def _actions(
-    steps: str, task: AgentTask[Any], rows: Mapping[str, Recalled], begun: Mapping[str, tuple[Ballot | Flagged, ...]]
+    steps: str,
+    task: AgentTask[Any],
+    rows: Mapping[str, Recalled],
+    begun: Mapping[str, tuple[Ballot | Flagged, ...]],
+    prose: ProseByTool,
 ) -> Iterator[ActionRecord]:
     for number in count():
         path = f"{steps}/{number}"
@@ -93,7 +101,7 @@ def _actions(
         yield ActionRecord(
             path=path,
             outcome=decided.outcome if decided is not None else "open" if vote is None else vote.outcome,
-            options=_options(ballots),
+            options=_options(ballots, prose),
             flags=dict(Counter(each.flag for each in ballots if isinstance(each, Flagged))),
             cost_usd=total_usd([*(each.cost_usd for each in tries), *(each.cost_usd for each in bought)]),
             calls=[]
@@ -108,10 +116,11 @@ _RUNG = 3
 """Number of slashes in the path of a rung."""
 
 
-def _options(ballots: Sequence[Ballot | Flagged]) -> list[tuple[list[ToolCall], int]]:
+def _options(ballots: Sequence[Ballot | Flagged], prose: ProseByTool) -> list[tuple[list[ToolCall], int]]:
     actions = [msgspec.json.decode(each.value, type=Action) for each in ballots if isinstance(each, Ballot)]
-    first = {each.vote(): each.calls for each in reversed(actions)}
-    return [(first[vote], votes) for vote, votes in Counter(each.vote() for each in actions).most_common()]
+    votes = [vote_of(each, prose) for each in actions]
+    first = dict(zip(reversed(votes), reversed([each.calls for each in actions]), strict=True))
+    return [(first[vote], number) for vote, number in Counter(votes).most_common()]
 
 
 def _call(path: str, call: ToolCall, task: AgentTask[Any], rows: Mapping[str, Recalled]) -> CallRecord:

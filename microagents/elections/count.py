@@ -17,6 +17,7 @@ class Count:
         self.ballots: list[Ballot | Flagged] = []
         self.tally = Tally(question.rule)
         self._decoder = decoder_of(resolve(question.reply, Reply))
+        self._left_out = question.left_out
         self._first: dict[Hashable, bytes] = {}
         """The first-launched reply of each vote."""
         self._votes: dict[bytes, Hashable] = {}
@@ -40,7 +41,7 @@ class Count:
         """Read the vote that a reply casts."""
         if value in self._votes:  # most ballots of an election are the same text
             return self._votes[value]
-        vote = vote_of(self._decoder.decode(value))
+        vote = vote_of(self._decoder.decode(value), self._left_out)
         self._votes[value] = vote
         self._first.setdefault(vote, value)
         return vote

@@ -18,7 +18,17 @@ from msgspec import Struct, structs
 from microagents.elections.rules import PortableRule
 from microagents.errors import Undecided
 from microagents.messages import Request, Stream
-from microagents.replies.chat import A, Prompt, Reading, Sample, Sampling, disagreement
+from microagents.replies.chat import (
+    NO_PROSE,
+    A,
+    Prompt,
+    ProseByTool,
+    Reading,
+    Sample,
+    Sampling,
+    disagreement,
+    wordings,
+)
 
 ElectionOutcome = Literal[
     "decided", "agreed", "argmax", "leader", "person", "sampled", "undecided", "contested", "inferred"
@@ -96,6 +106,13 @@ class Question(Struct, frozen=True, kw_only=True):
     """Reading of replies. The strict reading has no term in the digest, as before there was another."""
     votes: Votes = "exact"
     """Equality of replies. Exact equality has no term in the digest, as before there was another way."""
+    prose: dict[str, tuple[str, ...]] = {}
+    """By tool, the arguments whose wording casts no vote; with semantic votes these alone are compared by meaning."""
+
+    @property
+    def left_out(self) -> ProseByTool:
+        """The arguments that votes leave out: none with semantic votes, where the matcher compares them."""
+        return self.prose if self.votes == "exact" else NO_PROSE
 
     def id_at(self, path: str) -> ElectionId:
         """Build the id of this question's election at a place."""
@@ -111,6 +128,7 @@ class Question(Struct, frozen=True, kw_only=True):
             self.max_draws,
             *reading,
             *votes,
+            *([self.prose] if self.prose else []),
         )
         return ElectionId(
             path=path, question_digest=hashlib.blake2b(_canonical((asked, terms, self.state)), digest_size=16).digest()
@@ -247,7 +265,9 @@ class Decision(Struct, Generic[A], frozen=True, kw_only=True):
             draws = sum(votes for _, votes in self.tally) + self.flagged
             replies = [reply for reply, _ in self.tally]
             shown = self._votes()
-            if len(replies) >= MANY_VOTES and all(votes == 1 for _, votes in self.tally):
+            if advice := wordings(self.tally):
+                shown = f"{shown}; {advice}"
+            elif len(replies) >= MANY_VOTES and all(votes == 1 for _, votes in self.tally):
                 shown = disagreement(replies) or shown
             names = [each.path.rpartition("/")[2] for each in self.rungs]
             votes = [each._votes() or "no valid reply" for each in self.rungs]  # noqa: SLF001

@@ -7,12 +7,14 @@ JSON schema for providers that accept one, and the vote.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from decimal import Decimal
 from functools import lru_cache
 from hashlib import blake2b
-from operator import attrgetter
-from typing import Any, Literal, TypeVar, get_type_hints
+from operator import attrgetter, itemgetter
+from types import MappingProxyType, UnionType
+from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 import msgspec
 from msgspec import UNSET, Meta, Struct, StructMeta, UnsetType, structs
@@ -28,6 +30,11 @@ Reading = Literal["strict", "last"]
 
 Unvoted = Meta(extra={"voted": False})
 """Marks a field without a vote, as in ``Annotated[str, Unvoted]``. Replies that differ only there cast the same vote."""
+Prose = Annotated[str, Unvoted]
+"""Text whose wording casts no vote: a field of a reply, an argument of a tool, a field of an agent's result."""
+ProseByTool = Mapping[str, Collection[str]]
+"""By the name of a tool, its arguments that are declared as `Prose`."""
+NO_PROSE: ProseByTool = MappingProxyType({})
 
 
 class Prompt(Struct, frozen=True, kw_only=True):
@@ -159,9 +166,33 @@ class CheckedReply(Reply, frozen=True):
         """Name the red flag of a reply whose parts do not fit together; None for none."""
         return None
 
-    def exact_part(self) -> Hashable:
-        """Return the part in which replies must be equal to be compared by meaning; by default none of it."""
-        return None
+    def without_prose(self, prose: ProseByTool) -> CheckedReply:  # noqa: ARG002 - for replies with calls of tools
+        """Return the reply without the arguments of its calls that are declared as prose; by default itself."""
+        return self
+
+    def text_that_differs(self, other: CheckedReply) -> str:  # noqa: ARG002 - as above
+        """Name the only argument in which another reply differs, if it is a text in both; else, and by default, nothing."""
+        return ""
+
+
+def wordings(tally: Sequence[tuple[Reply, int]]) -> str:
+    """Say in which argument most votes of an undecided election differ from each other, and in nothing else; empty if there is none."""
+    leader, most = max(tally, key=itemgetter(1), default=(None, 0))
+    if not isinstance(leader, CheckedReply):
+        return ""
+    others = Counter[str]()
+    for reply, votes in tally:
+        if reply is not leader and isinstance(reply, CheckedReply):
+            others[leader.text_that_differs(reply)] += votes
+    total, named = most + others.total(), [(text, most + votes) for text, votes in others.most_common() if text]
+    if not named or 2 * named[0][1] <= total:
+        return ""
+    text, alike = named[0]
+    return (
+        f"{alike} of {total} votes differ only in the text {text}; if its wording does not matter, declare it "
+        f"(`{text.partition(' ')[0]}: Prose`, or McpServer(prose=...)), and it casts no vote; with -s votes=semantic a declared text votes "
+        "by its meaning"
+    )
 
 
 def disagreement(replies: Sequence[Reply]) -> str:
@@ -177,8 +208,10 @@ def disagreement(replies: Sequence[Reply]) -> str:
     )
 
 
-def vote_of(reply: Reply) -> Hashable:
-    """Return the vote of a reply, checked."""
+def vote_of(reply: Reply, prose: ProseByTool = NO_PROSE) -> Hashable:
+    """Return the vote of a reply, checked. Arguments of its calls that are declared as prose are left out."""
+    if prose and isinstance(reply, CheckedReply):
+        reply = reply.without_prose(prose)
     kind = type(reply)
     if kind.vote is Reply.vote:  # no code of a user's: this runs for every vote
         return hashable(_voted(kind)(reply))
@@ -304,9 +337,26 @@ def _typed(value: object) -> Hashable:
 
 
 def _is_voted(info: types.Type) -> bool:
-    if not isinstance(info, types.Metadata):
-        return True
-    return (info.extra or {}).get("voted", True) and _is_voted(info.type)
+    match info:
+        case types.Metadata():
+            return (info.extra or {}).get("voted", True) and _is_voted(info.type)
+        case types.UnionType():  # `Prose | None`
+            return all(map(_is_voted, info.types))
+    return True
+
+
+def unvoted_in(kind: type[Struct]) -> tuple[str, ...]:
+    """List the fields of a struct that are marked `Unvoted`, as JSON names them."""
+    info = types.type_info(kind)
+    assert isinstance(info, types.StructType)
+    return tuple(field.encode_name for field in info.fields if not _is_voted(field.type))
+
+
+def is_unvoted(annotation: object) -> bool:
+    """Tell whether an annotation is marked `Unvoted`, or a union with a member that is."""
+    if get_origin(annotation) in (Union, UnionType):
+        return any(map(is_unvoted, get_args(annotation)))
+    return any(isinstance(each, Meta) and each == Unvoted for each in getattr(annotation, "__metadata__", ()))
 
 
 @lru_cache(maxsize=256)

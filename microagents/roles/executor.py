@@ -7,7 +7,7 @@ from contextlib import aclosing
 from typing import Any, ClassVar
 
 import msgspec
-from msgspec import Struct, field
+from msgspec import Struct, field, structs
 
 from microagents.actors import Context, Messenger
 from microagents.aio import Notifier, TaskScope
@@ -62,7 +62,7 @@ class Execute(DurableRequest[Called], frozen=True, kw_only=True):
     most_chars: int
     """Length of the observation."""
     timeout_s: float
-    """Time after which the outcome of the call is unknown."""
+    """Time after which the outcome of the call is unknown, unless its tool states another."""
     is_kept: bool = False
     """Whether a call that only reads is made once at its place, and its outcome kept for the whole run."""
 
@@ -112,6 +112,8 @@ class Executor(DurableRole):
         if self._is_ending and path not in self._effects:
             raise NotSent(path)
         spec: ToolSpec = work.task.toolbox.specs[request.tool]
+        if spec.timeout_s is not None:
+            request = structs.replace(request, timeout_s=spec.timeout_s)
         if spec.effect == "read_only":
             return await (
                 self._kept_outcome(work, request, path) if request.is_kept else self._call(work, request, TRIES)

@@ -12,7 +12,7 @@ from microagents.aio import TaskScope
 from microagents.elections.election import Ballot, ElectionId
 from microagents.elections.groups import Groups
 from microagents.errors import MicroagentsError
-from microagents.replies.chat import CheckedReply, Prompt, Reply, decoder_of
+from microagents.replies.chat import CheckedReply, Prompt, ProseByTool, Reply, decoder_of, vote_of
 from microagents.roles.matcher import Match, MeanTheSame, ToMatch
 
 
@@ -23,6 +23,7 @@ class Meanings:
         election: its id.
         prompt: the prompt of its first sample.
         reply: the class of its replies.
+        prose: the arguments of calls that are compared by meaning; all others must be equal.
         ask: asks the matcher.
         on_found: called once the group of a ballot is found, with whether groups became one, so that counted votes have changed.
         on_failure: called with the error of a comparison.
@@ -33,6 +34,7 @@ class Meanings:
         election: ElectionId,
         prompt: Prompt,
         reply: type[Reply],
+        prose: ProseByTool,
         *,
         ask: Callable[[MeanTheSame], Awaitable[tuple[Match, ...]]],
         on_found: Callable[[bool], None],
@@ -43,6 +45,7 @@ class Meanings:
         self._election = election
         self._prompt = prompt
         self._reply = reply
+        self._prose = prose
         self._ask = ask
         self._on_found = on_found
         self._on_failure = on_failure
@@ -77,7 +80,7 @@ class Meanings:
     def _may_mean_the_same(self, *replies: bytes) -> bool:
         if not issubclass(self._reply, CheckedReply):
             return True
-        return len({decoder_of(self._reply).decode(each).exact_part() for each in replies}) == 1
+        return len({vote_of(decoder_of(self._reply).decode(each), self._prose) for each in replies}) == 1
 
     async def _means(self, *replies: bytes) -> bool:
         if not self._may_mean_the_same(*replies):

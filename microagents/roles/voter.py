@@ -271,6 +271,7 @@ class RunningElection:
                 election_id,
                 self._sampler.prompt(0),
                 resolve(question.reply, Reply),
+                question.prose,
                 ask=voter.ask,
                 on_found=self._count_after_comparison,
                 on_failure=self.close_count,

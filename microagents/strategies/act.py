@@ -263,7 +263,7 @@ class Act(Climbing):
     draws_solution = True
 
     k_read: Annotated[int, Field(ge=1)] = 1
-    """Lead of an action that only reads. 1: the first valid reply is taken."""
+    """Lead of an action that only reads. 1: the first valid reply is taken. A tool may state another lead (`margin`)."""
     k_write: Annotated[int, Field(ge=1)] = 2
     """Lead of an action with an idempotent tool."""
     k_destructive: Annotated[int, Field(ge=1)] = 4
@@ -274,7 +274,7 @@ class Act(Climbing):
     """Cap of an election: after this many samples, flagged ones included, it ends undecided."""
     approve: str = ""
     """What waits for the approval of a person, separated by commas: an effect (`destructive`, `idempotent`), the name of a tool, or
-    TOOL.ARGUMENT>NUMBER."""
+    TOOL.ARGUMENT OP NUMBER, where OP is one of < <= > >= == !=. An argument that is no number waits, too."""
     max_steps: Annotated[int, Field(ge=1)] = 100
     """Number of actions after which an input fails."""
     max_repeats: Annotated[int, Field(ge=1)] = 3
@@ -286,7 +286,7 @@ class Act(Climbing):
     memory: Annotated[int, Field(ge=1_000)] = 60_000
     """Characters of actions and observations in a prompt; where there are more, the role `compressor` sums up the older half."""
     tool_timeout: Annotated[float, Field(gt=0)] = 60.0
-    """Seconds after which the outcome of a call is unknown."""
+    """Seconds after which the outcome of a call is unknown. A tool may state others (`timeout_s`)."""
     read_ahead: bool = True
     """Begin to read on the first ballot for it. Changes no decision."""
 
@@ -322,7 +322,7 @@ class Act(Climbing):
             "idempotent": self.k_write,
             "destructive": self.k_destructive,
         }
-        margins = {name: by_effect[spec.effect] for name, spec in task.toolbox.specs.items()}
+        margins = {name: spec.margin or by_effect[spec.effect] for name, spec in task.toolbox.specs.items()}
         return AheadByHarm(margins={**margins, END: self.k_end}, otherwise=self.k_destructive)
 
     def solution(
@@ -335,7 +335,8 @@ class Act(Climbing):
     ) -> AgentRecord:
         """Return the recorded actions."""
         assert isinstance(task, AgentTask)
-        return agent_record(of_input, task, rows, open_elections)
+        prose = task.prose_in(Action) if self.votes == "exact" else {}
+        return agent_record(of_input, task, rows, open_elections, prose)
 
     def expected_calls(self, task: Task) -> float | None:  # noqa: ARG002 - the number of actions is unknown
         """None: the number of actions is unknown."""

@@ -77,7 +77,7 @@ class JudgeOfCandidates(Struct, frozen=True, kw_only=True):
         first: dict[Hashable, bytes] = {}
         for verdict in tried:
             for value, number in verdict.tally:
-                vote = vote_of(decoder_of(chain.reply_type).decode(value))
+                vote = vote_of(decoder_of(chain.reply_type).decode(value), step.question.left_out)
                 votes[vote] = votes.get(vote, 0) + number
                 first.setdefault(vote, value)
         if len(votes) < 2:  # noqa: PLR2004 - there is nothing to choose

@@ -147,7 +147,7 @@ class OpenStep:
     def arrive(self, ballot: Ballot) -> bool:
         """Add a ballot that arrived; returns whether the guess changed. It changes once another reply has more ballots."""
         reply = self._decode(ballot.value)
-        vote = vote_of(reply)
+        vote = vote_of(reply, self.step.question.left_out)
         self.arrived += 1
         if ballot.seq in self._votes:  # its reply failed the task's verification, and this one takes its place
             self._counts[self._votes[ballot.seq]] -= 1

@@ -71,8 +71,9 @@ class Tools:
         function = toolbox.functions.get(tool)
         outcome: Literal["done", "error", "unknown"]
         if function is None:
+            server = toolbox.server_of[tool]
             outcome, text = await self._connections.call(
-                toolbox.server_of[tool], tool, arguments, {KEY_NAME: key, RUN_NAME: run}, timeout_s
+                server, tool.removeprefix(server.prefix), arguments, {KEY_NAME: key, RUN_NAME: run}, timeout_s
             )
             text = bounded(text, most_chars)
         else:

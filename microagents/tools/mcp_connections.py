@@ -6,7 +6,8 @@ import asyncio
 import os
 import shutil
 import sys
-from collections.abc import Mapping
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import asynccontextmanager
 from typing import Any, Literal
 
 import msgspec
@@ -62,7 +63,7 @@ class McpConnections:
 
     def __init__(self) -> None:
         self._scope = TaskScope()
-        self._open: dict[str, _Connection] = {}
+        self._open: dict[bytes, _Connection] = {}
         self._ending: list[_Connection] = []
         """Those that were dropped, whose clients still close."""
 
@@ -90,7 +91,7 @@ class McpConnections:
                     tool, dict(arguments), read_timeout_seconds=timeout_s, meta=dict(meta)
                 )
         except Exception as error:  # noqa: BLE001 - as above; but it may have been made
-            self._drop(server, connection)
+            self._drop(connection)
             return "unknown", described(error)
         return ("error" if result.is_error else "done"), _text_of(result)
 
@@ -109,29 +110,32 @@ class McpConnections:
         except Exception as error:
             raise InvalidUsage(f"the tools of {server.text} cannot be read: {described(error)}") from error
         specs = {each.name: _spec_of(server, each) for each in listed}
-        lacking = [name for name in (*server.tools, *server.effects) if name not in specs]
+        lacking = [name for name in dict.fromkeys(server.named_tools) if name not in specs]
         if lacking:
             raise InvalidUsage(f"{server.text} has no tool {', '.join(lacking)}; it has {', '.join(specs) or 'none'}")
+        for name, arguments in server.prose.items():
+            if unknown := [each for each in arguments if each not in specs[name].parameters.get("properties", {})]:
+                raise InvalidUsage(f"prose names {', '.join(unknown)}, which the tool {name} of {server.text} lacks")
         return [specs[name] for name in server.tools or specs]
 
     async def _connected(self, server: McpServer) -> _Connection:
-        connection = self._open.get(server.text)
+        key = msgspec.json.encode(server)  # all of it: another input may reach the same server with other headers
+        connection = self._open.get(key)
         if connection is None or connection.task.done():
-            connection = self._open[server.text] = _Connection(server, self._scope)
+            connection = self._open[key] = _Connection(server, self._scope)
         try:
             async with asyncio.timeout(CONNECT_S):
                 await asyncio.shield(connection.client)
         except Exception:
-            self._drop(server, connection)
+            self._drop(connection)
             raise
         return connection
 
-    def _drop(self, server: McpServer, connection: _Connection) -> None:
+    def _drop(self, connection: _Connection) -> None:
         """Forget a connection: a client of a server that died does not connect again."""
         connection.close()
         self._ending = [*(each for each in self._ending if not each.task.done()), connection]
-        if self._open.get(server.text) is connection:
-            del self._open[server.text]
+        self._open = {key: each for key, each in self._open.items() if each is not connection}
 
 
 def _client_of(server: McpServer) -> Any:
@@ -145,7 +149,7 @@ def _client_of(server: McpServer) -> Any:
     except ImportError:
         raise missing_package("an MCP server", "mcp") from None
     if server.is_remote:
-        return Client(server.server)
+        return Client(_over_http(server))
     missing = [name for name in server.env if name not in os.environ]
     if missing:
         raise InvalidUsage(f"set {', '.join(missing)} in the environment of the executor; {server.text} needs it")
@@ -159,6 +163,21 @@ def _client_of(server: McpServer) -> Any:
     )
     # Its own default is the sys.stderr of the moment of its import, which a notebook or a test may have replaced.
     return Client(stdio_client(started, errlog=sys.__stderr__ or sys.stderr))
+
+
+@asynccontextmanager
+async def _over_http(server: McpServer) -> AsyncGenerator[Any]:
+    """Reach a server at an address, with its headers. Redirects are followed within its own origin only (by the client of ``mcp``)."""
+    import httpx2  # noqa: PLC0415 - it comes with the package mcp
+    from mcp.client.streamable_http import streamable_http_client  # noqa: PLC0415 - as above
+
+    # Every call is bounded by the time-out of its tool, which may be longer than any bound of the client.
+    timeout = httpx2.Timeout(CONNECT_S, read=None)
+    async with (
+        httpx2.AsyncClient(headers=server.headers_from(os.environ), timeout=timeout) as http,
+        streamable_http_client(server.server, http_client=http) as streams,
+    ):
+        yield streams
 
 
 def _spec_of(server: McpServer, listed: Any) -> ToolSpec:

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import re
 import shlex
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
+from string import Template
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from microagents.errors import InvalidUsage
-from microagents.tools.tool import EFFECTS, Effect
+from microagents.tools.tool import EFFECTS, Effect, ToolSpec, check_bounds
 
 PREFIX = "mcp:"
+_PREFIX = re.compile(r"[A-Za-z0-9._-]*")
+_HEADER = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
 
 
 class McpServer(Struct, frozen=True, kw_only=True):
@@ -29,6 +33,17 @@ class McpServer(Struct, frozen=True, kw_only=True):
     """The effects of its tools, by name, as its user knows them."""
     env: tuple[str, ...] = ()
     """Names of the variables of the executor's environment that it gets, such as a key. By default it gets HOME, PATH and the like."""
+    headers: Mapping[str, str] = {}
+    """Headers of the requests to a server at an address. ``$NAME`` in a value is a variable of the executor's environment. They are in no
+    journal and no log."""
+    prefix: str = ""
+    """Text before the names of its tools, as models and all but the other fields of this class know them."""
+    prose: Mapping[str, Collection[str]] = {}
+    """By tool, the arguments whose wording casts no vote."""
+    timeouts: Mapping[str, float] = {}
+    """By tool, the seconds after which the outcome of a call is unknown, in place of the strategy's ``tool_timeout``."""
+    margins: Mapping[str, int] = {}
+    """By tool, the lead that an action with it needs, in place of that of its effect."""
 
     def __post_init__(self) -> None:
         for name, effect in self.effects.items():
@@ -36,11 +51,64 @@ class McpServer(Struct, frozen=True, kw_only=True):
                 raise InvalidUsage(
                     f"the effect of the tool {name} of {self.server} is one of {', '.join(EFFECTS)}, not {effect!r}"
                 )
+        for name in (*self.timeouts, *self.margins):
+            check_bounds(f"the tool {name} of {self.server}", self.timeouts.get(name), self.margins.get(name))
+        for name, arguments in self.prose.items():
+            if isinstance(arguments, str):
+                raise InvalidUsage(f"write prose={{{name!r}: [{arguments!r}]}} of {self.server}: a list of arguments")
+        if not _PREFIX.fullmatch(self.prefix):
+            raise InvalidUsage(f"a prefix has letters, digits and . _ -, not {self.prefix!r}")
+        if self.headers and not self.is_remote:
+            raise InvalidUsage(
+                f"{self.server} is a command, which takes no headers; name variables of its environment: env=(...)"
+            )
+
+    def __repr__(self) -> str:
+        return f"McpServer({self.text})"  # its headers may have secrets
 
     @property
     def text(self) -> str:
-        """Text that names it: ``mcp:SERVER``."""
-        return f"{PREFIX}{self.server}"
+        """Text that names it: ``mcp:SERVER``, and its prefix if it has one."""
+        return f"{PREFIX}{self.server}{f' (prefix {self.prefix})' if self.prefix else ''}"
+
+    @property
+    def named_tools(self) -> tuple[str, ...]:
+        """The tools that its fields name, as the server calls them."""
+        return (*self.tools, *self.effects, *self.prose, *self.timeouts, *self.margins)
+
+    def as_stated(self, listed: ToolSpec) -> ToolSpec:
+        """Return a tool that it lists as models know it, with what its user states of it."""
+        name = listed.name
+        return structs.replace(
+            listed,
+            name=f"{self.prefix}{name}",
+            prose=tuple(self.prose.get(name, ())),
+            timeout_s=self.timeouts.get(name),
+            margin=self.margins.get(name),
+        )
+
+    def headers_from(self, environment: Mapping[str, str]) -> dict[str, str]:
+        """Write its headers, with the variables that they name.
+
+        Raises:
+            InvalidUsage: a variable is missing, or a value is no header. The message has no value.
+        """
+        return {name: self._header(name, value, environment) for name, value in self.headers.items()}
+
+    def _header(self, name: str, value: str, environment: Mapping[str, str]) -> str:
+        try:
+            written = Template(value).substitute(environment)
+        except KeyError as missing:
+            raise InvalidUsage(
+                f"set {missing.args[0]} in the environment of the executor; the header {name} of {self.text} needs it"
+            ) from None
+        except ValueError:
+            raise InvalidUsage(
+                f"the header {name} of {self.text} has a $ that names no variable; write $NAME, or $$ for a $"
+            ) from None
+        if not (written.isascii() and written.isprintable() and _HEADER.fullmatch(name)):
+            raise InvalidUsage(f"the header {name!r} of {self.text} must be printable ASCII in one line")
+        return written
 
     @property
     def is_remote(self) -> bool:

@@ -6,12 +6,14 @@ import inspect
 import json
 from collections.abc import Callable, Mapping
 from functools import lru_cache
+from math import inf
 from typing import Any, Literal, NewType, TypeVar, get_type_hints
 
 from msgspec import Struct
 from pydantic import BaseModel, ConfigDict, Field, PydanticUserError, ValidationError, create_model
 
 from microagents.errors import InvalidDefinition, MicroagentsError
+from microagents.replies.chat import is_unvoted
 
 Effect = Literal["read_only", "idempotent", "destructive"]
 """What a call does to the world.
@@ -47,17 +49,46 @@ class ToolSpec(Struct, frozen=True, kw_only=True):
     effect: Effect = "destructive"
     can_be_looked_up: bool = False
     """Whether it tells by the key of an effect what became of it."""
+    prose: tuple[str, ...] = ()
+    """Arguments whose wording casts no vote."""
+    timeout_s: float | None = None
+    """Time after which the outcome of a call is unknown; None for that of the strategy."""
+    margin: int | None = None
+    """Lead that an action with it needs; None for that of its effect."""
 
 
 class ToolOptions(Struct, frozen=True, kw_only=True):
     """What a decorator says of a function."""
 
     effect: Effect
-    name: str | None
-    lookup: Callable[..., Any] | None
+    name: str | None = None
+    lookup: Callable[..., Any] | None = None
+    timeout_s: float | None = None
+    margin: int | None = None
 
 
-def tool(effect: Effect, *, name: str | None = None, lookup: Callable[..., Any] | None = None) -> Callable[[F], F]:
+def check_bounds(tool: str, timeout_s: object, margin: object) -> None:
+    """Refuse a time-out or a margin of a tool that is out of range; None is none.
+
+    Raises:
+        InvalidDefinition: the time-out is no number of seconds above 0, or the margin no number of votes from 1 on.
+    """
+    if timeout_s is not None and (
+        isinstance(timeout_s, bool) or not isinstance(timeout_s, int | float) or not 0 < timeout_s < inf
+    ):
+        raise InvalidDefinition(f"the time-out of {tool} must be a number of seconds above 0, not {timeout_s!r}")
+    if margin is not None and (isinstance(margin, bool) or not isinstance(margin, int) or margin < 1):
+        raise InvalidDefinition(f"the margin of {tool} must be a number of votes from 1 on, not {margin!r}")
+
+
+def tool(
+    effect: Effect,
+    *,
+    name: str | None = None,
+    lookup: Callable[..., Any] | None = None,
+    timeout_s: float | None = None,
+    margin: int | None = None,
+) -> Callable[[F], F]:
     """State the effect of a function that agents may call; the function itself stays as it is.
 
     Args:
@@ -65,15 +96,20 @@ def tool(effect: Effect, *, name: str | None = None, lookup: Callable[..., Any] 
         name: its name for models; by default that of the function.
         lookup: a function, plain or async, that takes the key of an effect and returns the result that the call had, or None if the call
             was never made. It is asked after a crash.
+        timeout_s: time after which the outcome of a call is unknown, in place of the strategy's ``tool_timeout``.
+        margin: lead that an action with it needs, in place of that of its effect.
 
     Raises:
-        InvalidDefinition: there is no such effect.
+        InvalidDefinition: there is no such effect, or the time-out or the margin is out of range.
     """
     if effect not in EFFECTS:
         raise InvalidDefinition(f"the effect of a tool is one of {', '.join(EFFECTS)}, not {effect!r}")
+    check_bounds(f"a tool that is {effect}", timeout_s, margin)
 
     def state(function: F) -> F:
-        function.tool_options = ToolOptions(effect=effect, name=name, lookup=lookup)  # type: ignore[attr-defined]
+        function.tool_options = ToolOptions(  # type: ignore[attr-defined]
+            effect=effect, name=name, lookup=lookup, timeout_s=timeout_s, margin=margin
+        )
         return function
 
     return state
@@ -91,10 +127,10 @@ class FunctionTool:
 
     def __init__(self, function: Callable[..., Any]) -> None:
         given: ToolOptions | None = getattr(function, "tool_options", None)
-        options = given or ToolOptions(effect="destructive", name=None, lookup=None)
+        options = given or ToolOptions(effect="destructive")
         self.function = function
         self.lookup = options.lookup
-        self._given, self._arguments = _arguments_of(function)
+        self._given, self._prose, self._arguments = _arguments_of(function)
         schema = self._arguments.model_json_schema()
         schema.pop("title", None)
         self.spec = ToolSpec(
@@ -103,6 +139,9 @@ class FunctionTool:
             parameters={"type": "object", "properties": {}, **schema},
             effect=options.effect,
             can_be_looked_up=options.lookup is not None,
+            prose=self._prose,
+            timeout_s=options.timeout_s,
+            margin=options.margin,
         )
 
     def check(self, arguments: Mapping[str, Any]) -> None:
@@ -134,8 +173,11 @@ class FunctionTool:
 
 
 @lru_cache(maxsize=1024)
-def _arguments_of(function: Callable[..., Any]) -> tuple[dict[str, Any], type[BaseModel]]:
-    """Build the model of a function's arguments; returns it behind the parameters that no model sees, each with its type."""
+def _arguments_of(function: Callable[..., Any]) -> tuple[dict[str, Any], tuple[str, ...], type[BaseModel]]:
+    """Build the model of a function's arguments.
+
+    It comes behind the parameters that no model sees, each with its type, and the names of those that are declared as prose.
+    """
     name = getattr(function, "__qualname__", repr(function))
     try:
         hints = get_type_hints(function, include_extras=True)
@@ -159,4 +201,4 @@ def _arguments_of(function: Callable[..., Any]) -> tuple[dict[str, Any], type[Ba
         model.model_json_schema()
     except (PydanticUserError, NameError, TypeError) as error:
         raise InvalidDefinition(f"the parameters of tool {name} must have types that JSON has: {error}") from None
-    return given, model
+    return given, tuple(name for name in fields if is_unvoted(hints[name])), model

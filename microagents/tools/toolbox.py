@@ -30,7 +30,7 @@ class Toolbox:
         reserved: names that no tool may have.
 
     Raises:
-        InvalidDefinition: two tools have one name, or the tools of a server are not known.
+        InvalidDefinition: two tools have one name, the tools of a server are not known, or a part of ``allowed`` forbids nothing.
     """
 
     def __init__(
@@ -42,19 +42,25 @@ class Toolbox:
     ) -> None:
         functions = [FunctionTool(each) for each in given if callable(each)]
         servers = servers_in(given)
+        texts = [server.text for server in servers]
+        if twice := next((text for text in texts if texts.count(text) > 1), None):
+            raise InvalidDefinition(f"{twice} stands twice among the tools; name it once, or give one a prefix of its own")
         unlisted = [server.text for server in servers if server.text not in mcp_tools]
         if unlisted:
             raise InvalidDefinition(
                 f"the tools of {', '.join(unlisted)} are not known yet; they are read when a run begins"
             )
-        listed = [(server, msgspec.convert(mcp_tools[server.text], list[ToolSpec])) for server in servers]
+        listed = [
+            (server, server.as_stated(spec))
+            for server in servers
+            for spec in msgspec.convert(mcp_tools[server.text], list[ToolSpec])
+        ]
         self.functions = {each.spec.name: each for each in functions}
-        self.server_of = {spec.name: server for server, specs in listed for spec in specs}
+        self.server_of = {spec.name: server for server, spec in listed}
         """The server of each tool that is no function."""
-        self.specs = _by_name(
-            [*(each.spec for each in functions), *(spec for _, specs in listed for spec in specs)], reserved
-        )
+        self.specs = _by_name([*(each.spec for each in functions), *(spec for _, spec in listed)], reserved)
         self._allowed = allowed
+        self._check_allowed()
 
     def flag_of(self, name: str, arguments: Mapping[str, Any]) -> str | None:
         """Name the red flag of a call; None where it may be made."""
@@ -62,11 +68,22 @@ class Toolbox:
             return UNKNOWN_TOOL
         if not self._fit(name, arguments):
             return BAD_ARGUMENTS
-        return (
-            FORBIDDEN
-            if any(arguments.get(each) not in values for each, values in self._allowed.get(name, {}).items())
-            else None
-        )
+        allowed = self._allowed.get(name, {})
+        return None if all(_is_in(arguments.get(each), values) for each, values in allowed.items()) else FORBIDDEN
+
+    def _check_allowed(self) -> None:
+        for name, table in self._allowed.items():
+            if name not in self.specs:
+                raise InvalidDefinition(f"allowed names {name!r}, which is no tool; tools: {', '.join(self.specs)}")
+            if not isinstance(table, Mapping):
+                raise InvalidDefinition(f"allowed of {name} must be a table of arguments and values, not {table!r:.100}")
+            for argument, values in table.items():
+                if argument not in self.specs[name].parameters.get("properties", {}):
+                    raise InvalidDefinition(f"allowed names the argument {argument!r}, which {name} lacks")
+                if isinstance(values, str | bytes) or not isinstance(values, Collection):
+                    raise InvalidDefinition(
+                        f"the allowed values of {name}.{argument} must be a tuple or a set, such as ({values!r:.100},), not {values!r:.100}"
+                    )
 
     def _fit(self, name: str, arguments: Mapping[str, Any]) -> bool:
         function = self.functions.get(name)
@@ -85,6 +102,13 @@ class Toolbox:
         return {name: Draft202012Validator(self.specs[name].parameters) for name in self.server_of}
 
 
+def _is_in(value: object, values: Collection[Any]) -> bool:
+    try:
+        return value in values
+    except TypeError:  # a list, say, is in no set
+        return False
+
+
 def servers_in(given: Sequence[GivenTool]) -> list[McpServer]:
     """List the MCP servers among tools."""
     return [
@@ -97,7 +121,8 @@ def _by_name(specs: Sequence[ToolSpec], reserved: Collection[str]) -> dict[str, 
     for spec in specs:
         if spec.name in found:
             raise InvalidDefinition(
-                f"two tools are called {spec.name}; give one of them another name, such as @tool(..., name='other')"
+                f"two tools are called {spec.name}; give one of them another name: @tool(..., name='other') for a function, "
+                "McpServer(..., prefix='other_') for the tools of a server; or leave one out: mcp:COMMAND#NAME,NAME takes the named ones"
             )
         if spec.name in reserved:
             raise InvalidDefinition(f"give the tool {spec.name} another name: {', '.join(reserved)} is not a tool's")

@@ -214,6 +214,7 @@ class Elections(Generic[T, G]):
             max_draws=max_draws,
             choices=tuple(options.get("choices", ())),
             reading=task.reading,
+            prose={name: tuple(each) for name, each in task.prose_in(reply).items()},
             votes="exact" if options.get("choices") or not has_prose(reply) else context.strategy.votes,
         )
 
