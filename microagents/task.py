@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Awaitable, Iterator, Sequence
+from collections.abc import Awaitable, Hashable, Iterator, Sequence
 from difflib import get_close_matches
 from functools import cached_property, lru_cache
 from random import Random
@@ -160,6 +160,10 @@ class Task(BaseModel, Generic[V]):
     def prose_in(self, reply: type[Reply]) -> ProseByTool:  # noqa: ARG002 - as above
         """Name by tool the arguments that are left out of votes on replies of a class; by default none. For kinds of tasks."""
         return NO_PROSE
+
+    def vote_of(self, reply: Reply) -> Hashable:
+        """Return the vote of a reply, without the prose in its calls. For kinds of tasks."""
+        return vote_of(reply, self.prose_in(type(reply)))
 
     def expert(self, prompt: Prompt, reply: type[Reply]) -> Reply:
         """Work out the right reply from the prompt's text alone. Only the simulated model calls it."""
@@ -347,10 +351,7 @@ class ChainTask(Task[V], Generic[S, A, V]):
         None without an oracle.
         """
         right: A | None = called(self.oracle, state, gives=(chain_types(type(self))[1], NoneType))
-        if right is None:
-            return None
-        prose = self.prose_in(type(right))
-        return vote_of(right, prose) == vote_of(reply, prose)
+        return None if right is None else self.vote_of(right) == self.vote_of(reply)
 
 
 @lru_cache(maxsize=256)

@@ -101,17 +101,21 @@ class ModelSpec(Struct, frozen=True, kw_only=True):
 
 
 class Model:
-    """A source of samples, used by one event loop. Subclass it to bring your own provider."""
+    """A source of samples, used by one event loop. Subclass it to bring your own provider.
 
-    @property
-    def priced(self) -> bool:
-        """Whether ``usage.cost_usd`` of its samples is a number; by default the price is unknown."""
-        return False
+    Set the attributes in the class, or in ``__init__``.
+    """
 
-    @property
-    def max_in_flight(self) -> int | None:
-        """Number of calls that it can take at a time; further ones wait in the solver, unsent. None for any number."""
-        return None
+    priced: bool = False
+    """Whether ``usage.cost_usd`` of its samples is a number; by default the price is unknown."""
+    max_in_flight: int | None = None
+    """Number of calls that it can take at a time; further ones wait in the solver, unsent. None for any number."""
+    max_samples: int = 1
+    """Number of samples of one prompt that one request can give (`complete_several`)."""
+    joins_guesses: bool = False
+    """Whether a request asks for several samples also where the first reply is waited for, to guess on."""
+    answers_at_once: bool = False
+    """Whether `complete` waits for nothing, so that no call has to be watched for taking too long, or needs a task of its own."""
 
     @property
     def refused(self) -> Mapping[str, str | None]:
@@ -130,21 +134,6 @@ class Model:
     def rates(self) -> Mapping[str, Rate]:
         """Requests and tokens a minute that the provider allows, as far as its first reply told."""
         return {}
-
-    @property
-    def max_samples(self) -> int:
-        """Number of samples of one prompt that one request can give (`complete_several`)."""
-        return 1
-
-    @property
-    def joins_guesses(self) -> bool:
-        """Whether a request asks for several samples also where the first reply is waited for, to guess on."""
-        return False
-
-    @property
-    def answers_at_once(self) -> bool:
-        """Whether `complete` waits for nothing, so that no call has to be watched for taking too long, or needs a task of its own."""
-        return False
 
     def at_most(self, call: Call) -> Most:
         """Bound what a call can use; ``--max-tokens`` and ``--max-cost`` reserve it before the call is sent."""
@@ -283,12 +272,7 @@ class FunctionModel(Model):
     def __init__(self, function: ModelFunction, spec: str, *, priced: bool = False) -> None:
         self._function = function
         self._spec = spec
-        self._priced = priced
-
-    @property
-    def priced(self) -> bool:
-        """Whether ``usage.cost_usd`` of its samples is a number."""
-        return self._priced
+        self.priced = priced
 
     async def complete(self, call: Call) -> Sample:
         """Call the function.

@@ -88,7 +88,7 @@ class Ruling(Reply, frozen=True):
         assert reply is not None
         right: Reply = called(task.expert, Prompt(system=asked.system, user=asked.user), reply, gives=reply)
         candidates = [
-            (msgspec.json.decode(each.reply, type=reply).vote() != right.vote(), each.label)
+            (task.vote_of(msgspec.json.decode(each.reply, type=reply)) != task.vote_of(right), each.label)
             for each in asked.candidates
         ]
         return cls(choice=min(candidates)[1])

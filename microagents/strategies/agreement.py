@@ -13,7 +13,6 @@ from pydantic import Field
 from microagents.actors import Strategy
 from microagents.aio import TaskScope
 from microagents.elections.rules import FirstValid, Rule
-from microagents.replies.chat import vote_of
 from microagents.strategies.calibration import FIRST, GivenState
 from microagents.strategies.chain import Chain, ChainConductor
 from microagents.task import ChainTask, Task
@@ -90,6 +89,7 @@ async def _sampled(chain: Chain, given: GivenState) -> AgreedStep:
         sampling=chain.sampling,
         state=state,
     )
+    vote_of = chain.task.vote_of
     votes = [vote_of(reply) for reply in replies]
     decided = None if given.reply is None else vote_of(json.decode(json.encode(given.reply), type=chain.reply_type))
     return AgreedStep(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter, deque
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Hashable, Iterator
 from functools import cached_property
 from hashlib import blake2b
 from heapq import nsmallest
@@ -17,7 +17,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from microagents.actors import Strategy
 from microagents.aio import TaskScope
 from microagents.elections.rules import FirstValid, Rule
-from microagents.replies.chat import Prompt, hashable, vote_of, voted_fields
+from microagents.replies.chat import Prompt, hashable, voted_fields
 from microagents.strategies.chain import Chain, ChainConductor
 from microagents.strategies.study import is_right, right_reply
 from microagents.task import ChainTask, Task
@@ -168,7 +168,9 @@ async def sampled(chain: Chain, number: int, state: Any, right: Any) -> Calibrat
         differing = (name for name in fields if hashable(getattr(reply, name)) != hashable(getattr(right, name)))
         return next(differing, "vote")
 
-    return await judged_samples(number, drawn, lambda reply: is_right(chain, state, reply, number, right), mistake)
+    return await judged_samples(
+        number, drawn, lambda reply: is_right(chain, state, reply, number, right), mistake, chain.task.vote_of
+    )
 
 
 async def judged_samples(
@@ -176,6 +178,7 @@ async def judged_samples(
     draw: Callable[[str, int], Awaitable[list[Any]]],
     is_right: Callable[[Any], bool],
     mistake: Callable[[Any], str],
+    vote_of: Callable[[Any], Hashable],
 ) -> CalibratedStep:
     """Draw the samples of a step and judge them.
 
@@ -184,6 +187,7 @@ async def judged_samples(
         draw: draws so many samples at a place, and returns the valid replies.
         is_right: whether a reply is right.
         mistake: names the first field of a wrong reply that is wrong.
+        vote_of: returns the vote of a reply.
     """
     replies, count = await draw("first", FIRST), FIRST
     first = [is_right(reply) for reply in replies]

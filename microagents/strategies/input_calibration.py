@@ -75,4 +75,4 @@ async def _answered(work: Work[Any, InputCalibration]) -> CalibratedStep:
             raise InvalidUsage(f"{type(task).__name__}.correct cannot judge an answer, so it cannot be calibrated")
         return verdict
 
-    return await judged_samples(0, drawn, is_right, lambda _: "answer")
+    return await judged_samples(0, drawn, is_right, lambda _: "answer", task.vote_of)

@@ -16,7 +16,7 @@ from microagents.actors import Strategy
 from microagents.aio import TaskScope
 from microagents.elections.rules import FirstValid, Rule
 from microagents.errors import InvalidUsage
-from microagents.replies.chat import Prompt, Reply, hashable, vote_of, voted_fields
+from microagents.replies.chat import Prompt, Reply, hashable, voted_fields
 from microagents.replies.rollouts import Rollout
 from microagents.strategies.chain import Chain, ChainConductor
 from microagents.task import ChainTask, Task
@@ -143,7 +143,7 @@ class _Step:
 
     def _judge(self, replies: Sequence[Reply]) -> StudiedStep:
         fields = voted_fields(self._chain.reply_type)
-        votes = [vote_of(reply) for reply in replies]
+        votes = [self._chain.task.vote_of(reply) for reply in replies]
         kinds = dict(zip(votes, replies, strict=True))
         right = {
             vote for vote, reply in kinds.items() if is_right(self._chain, self._state, reply, self._number, self.right)
@@ -197,7 +197,7 @@ def right_reply(chain: Chain, state: Any, number: int) -> Any:
 def is_right(chain: Chain, state: Any, reply: Reply, number: int, right: Reply) -> bool:
     """Tell whether a reply is right: by the task, or else by the oracle's reply."""
     verdict = chain.correct(state, reply, number)
-    return vote_of(reply) == vote_of(right) if verdict is None else verdict
+    return chain.task.vote_of(reply) == chain.task.vote_of(right) if verdict is None else verdict
 
 
 def _beginnings(reply: Reply, fields: Sequence[str]) -> list[Hashable]:

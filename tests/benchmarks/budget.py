@@ -51,16 +51,13 @@ class Seller(Model):
     """
 
     spec = "seller"
+    priced = True
 
     def __init__(self, book: Path, seed: int, *, has_faults: bool, dies_at: int | None) -> None:
         self._book = os.open(book, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
         self._random = Random(seed)
         self._has_faults = has_faults
         self._left = dies_at
-
-    @property
-    def priced(self) -> bool:
-        return True
 
     def at_most(self, call: Call) -> Most:
         read = most_tokens(call.prompt)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import functools
 from typing import Any
 
@@ -59,6 +60,30 @@ def test_options_that_a_class_does_not_take_are_refused_in_one_sentence(options:
 async def test_a_sample_of_no_use_ends_the_run_with_the_name_of_its_provider(given: object) -> None:
     with pytest.raises(ModelUnavailable, match="Giving must give a Sample"):
         await run(Drift(length=1), models=Giving(given), runs_dir=None)
+
+
+class Stating(Giving):
+    """States everything about itself in ``__init__``."""
+
+    def __init__(self, given: object) -> None:
+        super().__init__(given)
+        self.priced = self.answers_at_once = self.joins_guesses = True
+        self.max_in_flight, self.max_samples = 2, 1
+
+
+async def test_a_model_states_in_its_init_what_it_is_and_answers_at_once_without_tasks_of_its_calls() -> None:
+    tasks = 0
+
+    def counted(loop: asyncio.AbstractEventLoop, work: Any) -> asyncio.Task[Any]:
+        nonlocal tasks
+        tasks += 1
+        return asyncio.Task(work, loop=loop)
+
+    given = Sample(text="number = 22", usage=Usage(cost_usd=0.5))  # the number of the first step, whatever it is asked
+    asyncio.get_running_loop().set_task_factory(counted)
+    result = await run(Drift(length=300), models=Stating(given), strategy=Maker(k=1, speculate=False), runs_dir=None)
+    assert (result.outcome, result.calls, result.cost_usd) == ("completed", 300, 150.0)
+    assert tasks < 100
 
 
 @pytest.mark.parametrize("given", [functools.partial(answer), len, 3])

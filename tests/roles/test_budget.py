@@ -40,12 +40,9 @@ class Shop(Model):
         share: float = 0.1,
         is_known: bool = True,
     ) -> None:
+        self.priced = True
         self.sold = self.sold_usd = self.running = self.most_running = 0.0
         self._tells, self._fails, self._errs, self._share, self._is_known = tells, fails, errs, share, is_known
-
-    @property
-    def priced(self) -> bool:
-        return True
 
     def at_most(self, call: Call) -> Most:  # noqa: ARG002 - all cost the same
         return Most(tokens=CALL_TOKENS, cost_usd=CALL_USD if self._is_known else None)

@@ -22,12 +22,8 @@ class Narrow(Model):
     priced = True
 
     def __init__(self, width: int) -> None:
-        self.width = width
+        self.max_in_flight = width
         self.running = self.most = self.sent = 0
-
-    @property
-    def max_in_flight(self) -> int:
-        return self.width
 
     async def complete(self, call: Call) -> Sample:
         self.sent += 1

@@ -113,10 +113,11 @@ class HttpModel(Model, ABC):
         if self._is_own_address:
             refuse_ended(spec, self.capabilities)
         self._tariff = self.tariff(spec, prices)
+        self.priced = self._tariff is not None and self._tariff.is_known
         self._meter = Meter(self._tariff)
         self._key = self._find_key(options)
         self._redaction = Redaction(self._key)
-        self._connections = connections_allowed()
+        self.max_in_flight = connections_allowed()  # a call beyond them waits unsent, so that its timeout does not run
         self._rates: Mapping[str, Rate] = {}
         key = blake2b((self._key or "").encode(), digest_size=4).hexdigest()
         self._throttled_as = f"{self.sdk}:{spec.name} at {self.base_url}, key {key}"
@@ -200,11 +201,6 @@ class HttpModel(Model, ABC):
             await client.close()
 
     @property
-    def max_in_flight(self) -> int:
-        """Number of connections. A call beyond them waits unsent, so that its timeout does not run."""
-        return self._connections
-
-    @property
     def rates(self) -> Mapping[str, Rate]:
         """Requests and tokens a minute that the provider allows, as its first reply told."""
         return self._rates
@@ -213,11 +209,6 @@ class HttpModel(Model, ABC):
     def throttled_as(self) -> str:
         """Provider, model, address and key, of which a hash stands for the key: what providers limit by."""
         return self._throttled_as
-
-    @property
-    def priced(self) -> bool:
-        """Whether its price is known."""
-        return self._tariff is not None and self._tariff.is_known
 
     @abstractmethod
     def _connect(self) -> Client:

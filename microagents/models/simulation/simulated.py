@@ -98,12 +98,16 @@ class SimulatedModel(Model):
         InvalidUsage: the profile or an option is unknown, a value is out of range, or the task has no expert.
     """
 
+    priced = True  # a profile without prices is free
+    joins_guesses = True  # each sample of a request arrives after its own latency
+
     def __init__(self, spec: ModelSpec, tasks: Sequence[Task], seed: int) -> None:
         self.name = f"sim:{spec.name}"
-        self._samples = samples_per_request(spec.options, MAX_SAMPLES)
+        self.max_samples = samples_per_request(spec.options, MAX_SAMPLES)
         self.profile = profile_of(
             structs.replace(spec, options={name: text for name, text in spec.options.items() if name != SEVERAL})
         )
+        self.answers_at_once = not (self.profile.latency or self.profile.hang)
         for task in tasks[:1]:  # all have one class
             if type(task).expert is Task.expert:
                 define = "" if type(task).__module__.startswith("microagents.") else "define the method, or "
@@ -128,31 +132,11 @@ class SimulatedModel(Model):
             _check_expert(context.strategy, context.tasks[0])
         return cls(spec, context.tasks, context.seed)
 
-    @property
-    def priced(self) -> bool:
-        """True: a profile without prices is free."""
-        return True
-
-    @property
-    def answers_at_once(self) -> bool:
-        """Whether it has neither a latency nor hangs."""
-        return not (self.profile.latency or self.profile.hang)
-
     def at_most(self, call: Call) -> Most:
         """Bound what a call can use: the tokens of its prompt are known."""
         read = self._input_tokens(call)
         written = call.samples * call.max_output_tokens
         return Most(tokens=read + written, cost_usd=self._cost_usd(read, written))
-
-    @property
-    def max_samples(self) -> int:
-        """Option ``votes_per_request``."""
-        return self._samples
-
-    @property
-    def joins_guesses(self) -> bool:
-        """True: each sample of a request arrives after its own latency."""
-        return True
 
     async def complete_several(self, calls: Sequence[Call]) -> AsyncGenerator[tuple[Call, Sample]]:
         """Return several samples, each after its latency. Each is the one that its own call would give; the prompt is billed once."""

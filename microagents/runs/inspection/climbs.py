@@ -14,11 +14,11 @@ from microagents.elections.election import ESCALATED, Ballot, total_usd
 from microagents.errors import MicroagentsError
 from microagents.journal.messages import Recalled
 from microagents.journal.reading import Reader
-from microagents.replies.chat import Reply, decoder_of, vote_of
+from microagents.replies.chat import decoder_of
 from microagents.runs.plan import plan_of
 from microagents.strategies.ladder import names_in
 from microagents.strategies.lookahead import Lookahead, lookahead_in
-from microagents.task import ChainTask, chain_types
+from microagents.task import ChainTask
 
 RUNG_DEPTH = 3
 """Number of components in the path of a step, such as 0/step/17, and in the place of a rung, such as step/17/judge."""
@@ -93,7 +93,7 @@ class _Climbs:
         self._undecided = reader.undecided()
         self._rollouts = dict(reader.decisions_below(f"{of_input}/rollout"))
         """Rollouts that no step has used yet, by path."""
-        self._reply = _reply_of(reader, of_input)
+        self._task = _chain_of(reader, of_input)
 
     def climb(self, step: str, below: Rows) -> Climb | None:
         """Return the climb of a step; None where the rows below it are no rungs, but other questions of a strategy."""
@@ -167,18 +167,18 @@ class _Climbs:
     def _vote_of(self, value: bytes) -> Hashable:
         """Return the vote of a reply; the reply itself where the task's code is not there, or the reply is of another class."""
         try:
-            return value if self._reply is None else vote_of(decoder_of(self._reply).decode(value))
+            return value if self._task is None else self._task.vote_of(decoder_of(self._task.reply_type()).decode(value))
         except (MicroagentsError, msgspec.MsgspecError):
             return value
 
 
-def _reply_of(reader: Reader, of_input: int) -> type[Reply] | None:
-    """Return the class of replies to the steps; None where the task's code is not there, or the task has no steps."""
+def _chain_of(reader: Reader, of_input: int) -> ChainTask[Any, Any] | None:
+    """Return the task of an input; None if its code is not there, or it has no steps."""
     try:
         task = plan_of(reader).tasks[of_input]
     except MicroagentsError:
         return None
-    return chain_types(type(task))[1] if isinstance(task, ChainTask) else None
+    return task if isinstance(task, ChainTask) else None
 
 
 def _decides(row: Recalled | None) -> bool:

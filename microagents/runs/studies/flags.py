@@ -14,7 +14,7 @@ from microagents.elections.election import Flagged
 from microagents.elections.red_flags import MALFORMED, TOO_LONG
 from microagents.errors import InvalidUsage
 from microagents.journal.reading import Reader
-from microagents.replies.chat import Reading, Reply, vote_of
+from microagents.replies.chat import Reading, Reply
 from microagents.replies.parsing import Malformed, parse
 from microagents.task import ChainTask, chain_types
 from microagents.user_code import called
@@ -193,8 +193,8 @@ def _steps(reader: Reader, task: ChainTask[Any, Any]) -> Iterator[list[_Read]]:
             step.append(
                 _Read(
                     chars=len(text),
-                    lenient=None if lenient is None else vote_of(lenient),
-                    strict=None if strict is None else vote_of(strict),
+                    lenient=None if lenient is None else task.vote_of(lenient),
+                    strict=None if strict is None else task.vote_of(strict),
                     is_right=_is_right(task, state, lenient, right, number),
                     is_strict_right=_is_right(task, state, strict, right, number),
                 )
@@ -214,4 +214,4 @@ def _is_right(task: ChainTask[Any, Any], state: Any, reply: Reply | None, right:
     if reply is None:
         return False
     verdict = called(task.correct, state, reply, gives=(bool, NoneType), at=number)
-    return vote_of(reply) == vote_of(right) if verdict is None else bool(verdict)
+    return task.vote_of(reply) == task.vote_of(right) if verdict is None else bool(verdict)
