@@ -44,7 +44,9 @@ class Toolbox:
         servers = servers_in(given)
         texts = [server.text for server in servers]
         if twice := next((text for text in texts if texts.count(text) > 1), None):
-            raise InvalidDefinition(f"{twice} stands twice among the tools; name it once, or give one a prefix of its own")
+            raise InvalidDefinition(
+                f"{twice} stands twice among the tools; name it once, or give one a prefix of its own"
+            )
         unlisted = [server.text for server in servers if server.text not in mcp_tools]
         if unlisted:
             raise InvalidDefinition(
@@ -76,7 +78,9 @@ class Toolbox:
             if name not in self.specs:
                 raise InvalidDefinition(f"allowed names {name!r}, which is no tool; tools: {', '.join(self.specs)}")
             if not isinstance(table, Mapping):
-                raise InvalidDefinition(f"allowed of {name} must be a table of arguments and values, not {table!r:.100}")
+                raise InvalidDefinition(
+                    f"allowed of {name} must be a table of arguments and values, not {table!r:.100}"
+                )
             for argument, values in table.items():
                 if argument not in self.specs[name].parameters.get("properties", {}):
                     raise InvalidDefinition(f"allowed names the argument {argument!r}, which {name} lacks")

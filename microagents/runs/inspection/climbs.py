@@ -167,7 +167,9 @@ class _Climbs:
     def _vote_of(self, value: bytes) -> Hashable:
         """Return the vote of a reply; the reply itself where the task's code is not there, or the reply is of another class."""
         try:
-            return value if self._task is None else self._task.vote_of(decoder_of(self._task.reply_type()).decode(value))
+            return (
+                value if self._task is None else self._task.vote_of(decoder_of(self._task.reply_type()).decode(value))
+            )
         except (MicroagentsError, msgspec.MsgspecError):
             return value
 
