@@ -40,7 +40,7 @@ SDK_PLACES: dict[str, str | tuple[str, ...]] = {
     "ray": "runtimes/ray/",
     "grpc": "runtimes/ray/",
     "aiohttp": ("microagents/models/", "microagents/serving/", "microagents/viewer/"),
-    "httpx2": "microagents/models/",
+    "httpx2": ("microagents/models/", "microagents/tools/mcp_connections.py"),
     "matplotlib": "microagents/runs/studies/pictures.py",
     "pyarrow": "microagents/cli/commands/export.py",
     "mcp": ("microagents/tools/mcp_connections.py", "tasks/desk_server.py"),
