@@ -249,6 +249,8 @@ class Decision(Struct, Generic[A], frozen=True, kw_only=True):
     """Probability of the value, where a model weighed the options; None after a vote."""
     rungs: tuple[Decision[A], ...] = ()
     """The rungs of a ladder that did not decide it either."""
+    prose: ProseByTool = {}
+    """The arguments that replies declare as prose, of an election that is undecided."""
 
     @property
     def decided(self) -> bool:
@@ -265,7 +267,7 @@ class Decision(Struct, Generic[A], frozen=True, kw_only=True):
             draws = sum(votes for _, votes in self.tally) + self.flagged
             replies = [reply for reply, _ in self.tally]
             shown = self._votes()
-            if advice := wordings(self.tally):
+            if advice := wordings(self.tally, self.prose):
                 shown = f"{shown}; {advice}"
             elif len(replies) >= MANY_VOTES and all(votes == 1 for _, votes in self.tally):
                 shown = disagreement(replies) or shown

@@ -175,23 +175,26 @@ class CheckedReply(Reply, frozen=True):
         return ""
 
 
-def wordings(tally: Sequence[tuple[Reply, int]]) -> str:
-    """Say in which argument most votes of an undecided election differ from each other, and in nothing else; empty if there is none."""
+def wordings(tally: Sequence[tuple[Reply, int]], prose: ProseByTool) -> str:
+    """Say in which text most votes of an undecided election differ from each other, and in nothing else but declared prose.
+
+    Empty if there is none.
+    """
     leader, most = max(tally, key=itemgetter(1), default=(None, 0))
     if not isinstance(leader, CheckedReply):
         return ""
-    others = Counter[str]()
+    voted, others = leader.without_prose(prose), Counter[str]()
     for reply, votes in tally:
         if reply is not leader and isinstance(reply, CheckedReply):
-            others[leader.text_that_differs(reply)] += votes
+            others[voted.text_that_differs(reply.without_prose(prose))] += votes
     total, named = most + others.total(), [(text, most + votes) for text, votes in others.most_common() if text]
     if not named or 2 * named[0][1] <= total:
         return ""
     text, alike = named[0]
     return (
-        f"{alike} of {total} votes differ only in the text {text}; if its wording does not matter, declare it "
-        f"(`{text.partition(' ')[0]}: Prose`, or McpServer(prose=...)), and it casts no vote; with -s votes=semantic a declared text votes "
-        "by its meaning"
+        f"{alike} of {total} votes differ only in the text {text}; if it is prose, whose wording does not matter, "
+        f"declare it (`{text.partition(' ')[0]}: Prose`, or McpServer(prose=...)), and it casts no vote; with -s votes=semantic a declared "
+        "text votes by its meaning"
     )
 
 

@@ -104,9 +104,9 @@ def tool(
     """
     if effect not in EFFECTS:
         raise InvalidDefinition(f"the effect of a tool is one of {', '.join(EFFECTS)}, not {effect!r}")
-    check_bounds(f"a tool that is {effect}", timeout_s, margin)
 
     def state(function: F) -> F:
+        check_bounds(f"the tool {name or function.__name__}", timeout_s, margin)
         function.tool_options = ToolOptions(  # type: ignore[attr-defined]
             effect=effect, name=name, lookup=lookup, timeout_s=timeout_s, margin=margin
         )

@@ -330,6 +330,8 @@ class Elections(Generic[T, G]):
         In work that can resume after a step, ``done`` steps of the input are done with it, and ``state`` is that before the step, as JSON.
         """
         decision = decision_of(resolution.id.path, resolution.verdict, reply)
+        if not decision.decided:
+            decision = structs.replace(decision, prose=self.task.prose_in(reply))
         right = (
             correct(decision.value) if correct is not None and decision.decided and decision.value is not None else None
         )

@@ -34,9 +34,9 @@ def ask_customer(order_id: str, text: Prose) -> str:
 
 
 @tool("destructive")
-def ask_undeclared(order_id: str, text: str) -> str:
+def ask_undeclared(order_id: str, text: str, more: Prose) -> str:
     """Write to the customer of an order."""
-    return ask_customer(order_id, text)
+    return ask_customer(order_id, f"{text} {more}")
 
 
 class Asking(AgentTask):
@@ -54,6 +54,8 @@ def asking(tool: str = "ask_customer", orders: int = 1) -> Any:
         await asyncio.sleep(0.01 * max(0, 5 - seq))
         wording = f"Wording {seq % WORDINGS}, please."
         asked = {"tool": tool, "arguments": {"order_id": f"A {7 + seq % orders}", "text": wording}}
+        if tool == "ask_undeclared":
+            asked["arguments"]["more"] = wording
         ended = {"tool": END, "arguments": {"answer": wording}}
         return f"calls = [{json.dumps(ended if 'Action 1' in call.prompt.user else asked)}]"
 
@@ -78,8 +80,8 @@ async def test_an_undeclared_text_counts_and_an_undecided_election_names_both_re
     result = await run(Asking(), models=asking("ask_undeclared"), strategy=Act(max_draws=20), runs_dir=None)
     assert (result.outcome, done()) == ("undecided", [])
     said = (
-        "20 of 20 votes differ only in the text text of ask_undeclared; if its wording does not matter, declare it (`text: Prose`, or "
-        "McpServer(prose=...)), and it casts no vote; with -s votes=semantic a declared text votes by its meaning"
+        "20 of 20 votes differ only in the text text of ask_undeclared; if it is prose, whose wording does not matter, declare it "
+        "(`text: Prose`, or McpServer(prose=...)), and it casts no vote; with -s votes=semantic a declared text votes by its meaning"
     )
     assert said in str(result.reason)
 
@@ -93,7 +95,6 @@ async def test_another_order_id_never_leaves_the_vote_whatever_the_wording_and_t
     result = await run(Asking(), models=models if votes == "semantic" else models[""], strategy=strategy)
     assert (result.outcome, done()) == ("undecided", [])
     assert str(result.reason).count("10 x Action") == 2, result.reason
-    assert "votes differ only" not in str(result.reason)
 
 
 class Closed(Struct, frozen=True):

@@ -81,8 +81,8 @@ def test_a_statement_on_a_server_that_means_nothing_is_refused(given: dict[str, 
 
 @pytest.mark.parametrize("given", [{"timeout_s": -1}, {"timeout_s": float("inf")}, {"margin": 0}, {"margin": 1.5}])
 def test_so_is_one_on_a_function(given: dict[str, Any]) -> None:
-    with pytest.raises(InvalidDefinition, match="of a tool that is destructive must be a number"):
-        tool("destructive", **given)
+    with pytest.raises(InvalidDefinition, match="of the tool journal must be a number"):
+        tool("destructive", **given)(journal)
 
 
 @tool("destructive", timeout_s=0.05, margin=2)
@@ -131,7 +131,7 @@ async def test_a_misspelt_tool_or_argument_of_a_server_is_refused_when_it_is_rea
     connections = McpConnections()
     try:
         for each in misspelt:
-            with pytest.raises(InvalidUsage, match="has no tool kee; it has key|prose names too, which the tool key"):
+            with pytest.raises(InvalidUsage, match=r"has no tool kee; it has key|prose names too, which the tool key"):
                 await connections.list_tools(McpServer(server=address, **each))
     finally:
         await connections.close()
