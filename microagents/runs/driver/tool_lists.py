@@ -34,9 +34,10 @@ async def with_tools_of_servers(plan: RunPlan) -> RunPlan:
         )
     connections = McpConnections()
     try:
-        listed = {server.text: msgspec.to_builtins(await connections.list_tools(server)) for server in servers}
+        tools = {server.text: await connections.list_tools(server) for server in servers}
     finally:
         await connections.close()
+    listed = msgspec.json.decode(msgspec.json.encode(tools))  # as a journal gives them back, with lists for tuples
     for server, recorded in getattr(first, "mcp_tools", {}).items():
         if recorded != listed.get(server):
             raise InvalidUsage(_difference(server, recorded, listed.get(server, [])))
