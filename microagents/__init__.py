@@ -23,6 +23,7 @@ from microagents.elections.election import (
 from microagents.elections.panels import ApprovalShare
 from microagents.elections.rules import BestOf, FirstTo, FirstToAheadBy, FirstValid, Rule, Tally, Unanimity
 from microagents.errors import (
+    Contested,
     DeadlinePassed,
     EndedEarly,
     InputMismatch,
@@ -76,6 +77,7 @@ __all__ = [
     "ChainTask",
     "Comparison",
     "Conductor",
+    "Contested",
     "Context",
     "DeadlinePassed",
     "Decision",

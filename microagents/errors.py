@@ -244,6 +244,18 @@ class Undecided(MicroagentsError):
         )
 
 
+class Contested(Undecided):
+    """The models of a pool contradict each other; args: path, number of draws, tally."""
+
+    def __str__(self) -> str:
+        path, draws, tally = self.args
+        return (
+            f"the election at {path} is contested after {draws} draws: each model of the pool gives the same reply again and again, and "
+            f"they differ ({tally}); all decisions so far are kept; decide it yourself (`microagents decide RUN {path} 'REPLY'`) and "
+            "resume, or resume with --on-undecided and the spec of a third model"
+        )
+
+
 class EndedEarly(Undecided):
     """Replies with many steps each ended before the work was done; args: path of the last one, number of replies, what is missing."""
 

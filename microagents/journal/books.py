@@ -11,7 +11,7 @@ from typing import Any
 
 from msgspec import Struct, field, structs
 
-from microagents.elections.election import ESCALATED, Ballot, Flagged, input_of
+from microagents.elections.election import ESCALATED, OPEN_OUTCOMES, Ballot, Flagged, input_of
 from microagents.journal.digests import ChainDigests, TreeDigests
 from microagents.journal.durations import bucket_of
 from microagents.journal.messages import (
@@ -33,7 +33,7 @@ from microagents.journal.messages import (
 )
 
 Digests = ChainDigests | TreeDigests
-NO_VOTE = ("sampled", "inferred", "undecided", "once")
+NO_VOTE = (*OPEN_OUTCOMES, "sampled", "inferred", "once")
 """Outcomes whose valid replies are not counted as votes."""
 
 
@@ -49,7 +49,7 @@ def is_vote(outcome: str, ballots: Sequence[Ballot | Flagged]) -> bool:
 
 
 class UndecidedElection(Struct, frozen=True, kw_only=True):
-    """Counts of an election that ended undecided. A later decision at the same path removes them from the books."""
+    """Counts of an election that ended without a decision. A later decision at the same path removes them from the books."""
 
     valid: int
     """Valid ballots counted."""
@@ -63,6 +63,8 @@ class UndecidedElection(Struct, frozen=True, kw_only=True):
     """The state that the step was asked in, as JSON; empty for any other question."""
     rung: str | None = None
     """Name of the rung that failed, where the election is one of a ladder: the step is decided, not the rung."""
+    is_contested: bool = False
+    """Whether the models of a pool contradict each other."""
     after: str
     """Digest of the decisions that its input had before it; empty where decisions have no order."""
 
@@ -241,7 +243,7 @@ class Books:
         valid, flagged = _count_ballots(verdict.ballots)
         # A decision by another model stands at the path of the undecided election with ESCALATED behind it.
         before = self.totals.undecided.pop(path, None) or self.totals.undecided.get(path.removesuffix(ESCALATED))
-        if verdict.outcome == "undecided":
+        if verdict.outcome in OPEN_OUTCOMES:
             self.totals.undecided[path] = UndecidedElection(
                 valid=valid,
                 flagged=flagged,
@@ -249,6 +251,7 @@ class Books:
                 choices=record.choices,
                 state=record.state.decode(),
                 rung=record.rung,
+                is_contested=verdict.outcome == "contested",
                 after=self._digest_before(record.id.input) if before is None else before.after,
             )
             return
@@ -329,6 +332,7 @@ class Books:
         account.undecided_at = tuple(
             path for path, each in undecided.items() if each.rung is None and f"{path}{ESCALATED}" not in later
         )
+        account.contested_at = tuple(path for path in account.undecided_at if undecided[path].is_contested)
         account.steps = self._steps
         account.total_steps = self._total_steps if self._with_total == self.inputs else None
         account.inputs = self.inputs

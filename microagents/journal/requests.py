@@ -23,7 +23,7 @@ from msgspec import UNSET, Meta, Struct, UnsetType
 from microagents.errors import InvalidUsage
 from microagents.journal.encoding import key_at
 from microagents.journal.rows import Rows
-from microagents.journal.tables import TIMED_VERSION, UNDECIDED_CODE
+from microagents.journal.tables import OPEN_CODES, TIMED_VERSION
 from microagents.logs import log
 
 ENDING = ".requests"
@@ -112,7 +112,7 @@ class TakenRequest(Struct, frozen=True, kw_only=True):
 def _decide(rows: Rows, request: LiveRequest, ask: Decide, _is_left: bool) -> str | None:  # noqa: FBT001 - as in `EFFECTS`
     key = key_at(rows.db, ask.path)
     row = None if key is None else rows.first("decision", "WHERE key = ?", (key,))
-    if row is not None and row[2] != UNDECIDED_CODE:
+    if row is not None and row[2] not in OPEN_CODES:
         return f"{ask.path} is decided already"
     record_decision(rows, ask.path, ask.value, request.who, request.at)
     return None

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import msgspec
 
+from microagents.elections.election import OPEN_OUTCOMES
 from microagents.journal.creating import create_file, on_network
 from microagents.journal.encoding import Places, key_at, recalled
 from microagents.journal.experiment import Experiment
@@ -23,7 +24,7 @@ from microagents.journal.record_rows import RecordRows
 from microagents.journal.requests import Inbox, LiveRequest, TakenRequest, now, pause_among, take_effect, taken_requests
 from microagents.journal.rows import Rows
 from microagents.journal.sitting import Sitting
-from microagents.journal.tables import OUTCOMES, TIMED_VERSION, UNDECIDED_CODE
+from microagents.journal.tables import TIMED_VERSION
 from microagents.journal.transactions import Transactions
 
 
@@ -195,13 +196,13 @@ class Store:
             return with_digests(self._rows, self.books)
 
     def recall(self, path: str) -> Recalled | None:
-        """Return the decision or the answer at a path; where a vote ended undecided, the decision of a person, if there is one."""
+        """Return the decision or the answer at a path; if a vote came to none, the decision of a person, if there is one."""
         with self._transactions.translating_errors():
             row = self._rows.first("decision", "WHERE key = ?", (self._places.key(path),))
             if row is None:
                 return None
             found = msgspec.structs.replace(recalled(row), changed=self._found.is_changed)
-            if found.outcome != OUTCOMES[UNDECIDED_CODE]:
+            if found.outcome not in OPEN_OUTCOMES:
                 return found
             person = self._rows.first("person", "WHERE path = ?", (path,))
         return found if person is None else msgspec.structs.replace(found, outcome="person", value=person[1].encode())

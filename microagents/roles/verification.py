@@ -132,7 +132,7 @@ class Verification:
         """
         while True:
             before = self._rejected.get(seq, Rejected(seq=seq, replies=(), cost_usd=0.0))
-            asked = self._question.prompts[seq % len(self._question.prompts)]
+            asked = self._question.prompt_of(seq)
             began_s = self._loop.time()
             seen = [each.feedback for each in before.replies if each.is_look_up]
             first, rejections = with_observations(asked, seen), [each for each in before.replies if not each.is_look_up]

@@ -15,7 +15,7 @@ import msgspec
 from msgspec import Struct, structs
 
 from microagents.actors import G, Strategy
-from microagents.elections.election import ESCALATED, Ballot, Decision, ElectionId, Flagged, Question, Verdict
+from microagents.elections.election import ESCALATED, OPEN_OUTCOMES, Ballot, Decision, ElectionId, Flagged, Question, Verdict
 from microagents.errors import InvalidDefinition, InvalidUsage, TaskFailed
 from microagents.replies.chat import Prompt, Sampling, decoder_of
 from microagents.replies.rollouts import MAX_OUTPUT_TOKENS, Rollout, rollout_of
@@ -238,7 +238,7 @@ class Chain:
         if resolution is None:
             resolution = await work.settle(election, step.question, verdict)
             resolution = structs.replace(resolution, verdict=self.as_taken(resolution.verdict))
-            is_open = resolution.verdict.outcome == "undecided"
+            is_open = resolution.verdict.outcome in OPEN_OUTCOMES
             for place, each in tried[1:]:
                 work.leave(place, each, rung=place.path.rpartition("/")[2] if is_open else None)
         done = step.number + 1 if checkpoint else None

@@ -210,6 +210,7 @@ def summary_rows(result: RunFacts[Any], *, with_text: bool = True) -> list[tuple
         (name, text)
         for name, text in (
             ("voting", _voting_text(result)),
+            ("contested", _contested_text(account)),
             ("climbed", _climbed_text(result)),
             ("judge", _picks_text(result)),
         )
@@ -356,7 +357,7 @@ def _sampling_text(account: Account) -> str | None:
 def _fallback_text(account: Account) -> str | None:
     """Write the share of ballots that came from each fallback; None where none did."""
     given = [f"{number:,} of {account.valid:,} replies came from {spec}" for spec, number in account.fallbacks.items()]
-    return f"{', '.join(given)}, since the model before it was out" if given else None
+    return f"{', '.join(given)}, since the model before it was out or slow" if given else None
 
 
 def _cached_text(account: Account) -> str | None:
@@ -415,6 +416,16 @@ def _voting_text(result: RunFacts[Any]) -> str | None:
         middle, low, high = [_once_in(each) for each in (unvoted.ln_rate, unvoted.ln_high, unvoted.ln_low)]
         parts.append(f"without voting this would have succeeded once in {middle} (95 %: {low} to {high})")
     return "; ".join(parts)
+
+
+def _contested_text(account: Account) -> str | None:
+    """Count the elections in which the models of a pool contradict each other; None without one."""
+    found = account.contested_at
+    return (
+        f"{counted(len(found), 'election')}, the first at {found[0]}: each model gives a reply of its own again and again"
+        if found
+        else None
+    )
 
 
 def _climbed_text(result: RunFacts[Any]) -> str | None:

@@ -30,7 +30,7 @@ class DecisionRow(Struct, frozen=True, kw_only=True):
     outcome: str
     """`once` for the recorded answer to a message, else the outcome of the election."""
     value: Any
-    """The decided value, as JSON-like values; of a contested election the reply that leads; None while undecided."""
+    """The decided value, as JSON-like values; of a vote that climbed a ladder the reply that leads; None while undecided."""
     votes: int
     """Number of valid replies counted."""
     other_votes: int | None

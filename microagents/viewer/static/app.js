@@ -76,7 +76,7 @@ async function runPage(run, signal) {
     account.replaceChildren(...accountOf(found));
     flags.replaceChildren(flagsOf(found));
     const waiting = found.undecided_at ?? [];
-    waits.replaceChildren(...(waiting.length ? [section("Undecided", firstOf(waiting, (shown) => h("ul", null, shown.map((path) => h("li", null, h("a", { href: decisionUrl(run, path) }, "◇ ", said(path)))))), h("p", { class: "note" }, "Each has its reply or its approval on its page; a person may decide it there."))] : []));
+    waits.replaceChildren(...(waiting.length ? [section("Undecided", firstOf(waiting, (shown) => h("ul", null, shown.map((path) => h("li", null, h("a", { href: decisionUrl(run, path) }, "◇ ", said(path)), found.contested_at?.includes(path) ? " contested: each model gives a reply of its own" : "")))), h("p", { class: "note" }, "Each has its reply or its approval on its page; a person may decide it there."))] : []));
     if (found.failed) problems.replaceChildren(section(`Input ${input} ${found.failed.outcome}`, h("p", null, said(found.failed.reason ?? ""))));
     else if (found.listed && !query.has("input") && found.failed_inputs.length) problems.replaceChildren(withoutResult(found.failed_inputs, (number) => runUrl(run, `?input=${number}`)));
     if (found.listed && !query.has("input")) inputs.replaceChildren(section("Inputs", ...grid(await bytes(apiUrl(run, "inputs"), signal), (i) => runUrl(run, `?input=${i}`))));
@@ -153,13 +153,13 @@ async function decisionPage(run, path, signal) {
   const raced = race(found.replies), checked = { true: "● right", false: "✕ WRONG" }[found.correct] ?? "not checked";
   const samples = found.replies.map((reply, i) => h("div", { class: "row" },
     h("h3", null, `sample ${reply.seq}: `, h("span", { class: reply.flag ? "flagged" : reply.agrees === false ? "outvoted" : "" }, said(reply.flag ? `▲ red flag ${reply.flag}` : { true: "● agrees", false: "◆ differs" }[reply.agrees] ?? "valid")),
-      h("span", { class: "soft" }, raced ? ` ${reply.flag ? "no vote" : `votes ${raced.letter(reply)}`}; the lead is ${raced.leads[i]}` : "", reply.cost_usd === null ? "" : `, ${money(reply.cost_usd)}`, reply.fallback ? [", by the fallback ", said(reply.fallback)] : "")),
+      h("span", { class: "soft" }, raced ? ` ${reply.flag ? "no vote" : `votes ${raced.letter(reply)}`}; the lead is ${raced.leads[i]}` : "", reply.cost_usd === null ? "" : `, ${money(reply.cost_usd)}`, reply.model ? [", by ", said(reply.model)] : "")),
     reply.why ? h("p", null, said(reply.why)) : null,
     reply.rollout ? h("p", null, "predicted by the rollout at ", h("a", { href: decisionUrl(run, reply.rollout) }, said(reply.rollout))) : null,
     Object.keys(reply.shares ?? {}).length ? table("Probabilities", [["probability", "number"], ["option", "text"]], Object.entries(reply.shares).map(([option, part]) => [part.toFixed(4), said(option)])) : null,
     reply.flag ? null : quoted(json(reply.vote)),
     reply.text === null ? h("p", { class: "note" }, "text not kept") : [quoted(reply.text), reply.text_is_cut ? h("p", { class: "note" }, "the rest of the text is not kept") : null]));
-  const mayDecide = ["open", "undecided"].includes(found.outcome) && !found.settled_by;
+  const mayDecide = ["open", "undecided", "contested"].includes(found.outcome) && !found.settled_by;
   show(path, beside, section("Decision", h("dl", { class: "facts" }, fact("outcome", outcomeMark(found.outcome)), fact("settled by", said(found.settled_by ?? (mayDecide ? "nobody yet" : "the vote")), moment(found.settled_at ?? "").replace("–", "")), fact("oracle", checked),
     fact("samples", count(found.replies.length)), fact("cost", money(found.cost_usd)), found.probability === null ? null : fact("probability", found.probability.toFixed(4)),
     found.decided_by ? fact("decided at", h("a", { href: decisionUrl(run, found.decided_by) }, said(found.decided_by))) : null), found.value === null ? null : quoted(json(found.value))),

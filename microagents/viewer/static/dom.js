@@ -100,7 +100,7 @@ export const said = (text) => h("bdi", null, text);
 export const fact = (name, value, more) => h("div", null, h("dt", null, name), h("dd", null, value, more ? h("small", null, more) : null));
 export const section = (title, ...children) => h("section", null, title ? h("h2", null, title) : null, ...children);
 
-const SHAPES = { completed: "●", running: "▶", stopped: "■", failed: "✕", undecided: "◇", interrupted: "■", "cut off": "■", open: "○" };
+const SHAPES = { completed: "●", running: "▶", stopped: "■", failed: "✕", undecided: "◇", contested: "◇", interrupted: "■", "cut off": "■", open: "○" };
 export const outcomeMark = (outcome) => h("span", { class: `mark ${outcome.split(" ")[0]}` }, `${SHAPES[outcome] ?? "●"} ${outcome}`);
 
 export function table(caption, heads, rows) {
