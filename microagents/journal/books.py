@@ -118,22 +118,11 @@ class Books:
         # Sums over all inputs, kept up to date: the cost of a commit must not grow with the number of inputs.
         self._steps = self._total_steps = self._with_total = 0
         self._ended_as: Counter[InputOutcome | None] = Counter()
-        self._handlers: dict[type[Record], Callable[[Any], None]] = {
-            AllotCalls: self._add_allotment,
-            RecordCalls: self._add_calls,
-            CallsOver: lambda _: self._end_calls(),
-            RecordLost: lambda record: self.lose(record.source),
-            ReplicaEnded: self._end_replica,
-            RecordDecision: self._add_decision,
-            RecordProgress: self._add_progress,
-            RecordAnswer: lambda record: self.take_in_answer(record.id.path, record.value),
-            InputEnding: lambda record: self.end_input(record.input, record.outcome),
-        }
 
     def add(self, record: Record) -> None:
         """Add the next record; one without a sum changes nothing."""
-        if (handler := self._handlers.get(type(record))) is not None:
-            handler(record)
+        if (handler := _HANDLERS.get(type(record))) is not None:
+            handler(self, record)
         if self.on_decision is not None and isinstance(record, RecordDecision | RecordAnswer):
             self.on_decision(record)
 
@@ -353,6 +342,20 @@ class Books:
         for each in range(self.inputs):
             combined.update(digests.digest(each))
         return combined.hexdigest()
+
+
+_HANDLERS: dict[type[Record], Callable[[Books, Any], None]] = {
+    AllotCalls: Books._add_allotment,
+    RecordCalls: Books._add_calls,
+    CallsOver: lambda books, _: books._end_calls(),
+    RecordLost: lambda books, record: books.lose(record.source),
+    ReplicaEnded: Books._end_replica,
+    RecordDecision: Books._add_decision,
+    RecordProgress: Books._add_progress,
+    RecordAnswer: lambda books, record: books.take_in_answer(record.id.path, record.value),
+    InputEnding: lambda books, record: books.end_input(record.input, record.outcome),
+}
+"""What a record does to the books. Not an attribute of them: bound methods would keep books of many inputs until a full collection."""
 
 
 def _digested(ballot: Ballot | Flagged) -> Ballot | Flagged:
