@@ -43,6 +43,11 @@ def read_experiment(rows: Rows) -> Experiment:
     return experiment
 
 
+def first_record(rows: Rows) -> bytes:
+    """Return the record of the run: its name, its start and its experiment, by which its user's list of journals knows it."""
+    return msgspec.json.encode(rows.only("run"))
+
+
 def began_s(rows: Rows) -> float:
     """Start of the run, in seconds since 1970."""
     return datetime.fromisoformat(rows.only("run")[2]).timestamp()

@@ -37,6 +37,7 @@ class Store:
         own: per input, as JSON, the options that differ from those of the first input.
         accepted: names of fields of the experiment that may differ from the recorded ones.
         full: whether a commit waits for the disk. Otherwise a power cut may lose the last commits.
+        is_kept: whether the journal is the user's, and not one that is removed with the run.
 
     Raises:
         JournalMismatch: the journal belongs to another experiment.
@@ -52,10 +53,11 @@ class Store:
         own: Sequence[str] = (),
         accepted: Sequence[str] = (),
         full: bool = True,
+        is_kept: bool = True,
     ) -> None:
         self.path = path
         self.is_new = holds_nothing(path)
-        self._sitting = Sitting(experiment, own, accepted)
+        self._sitting = Sitting(experiment, own, accepted, path if is_kept else None)
         self._transactions = Transactions(path, experiment.run_id, is_new=self.is_new)
         with self._transactions.translating_errors():
             found = None if self.is_new else self._sitting.read_before_writing(path)

@@ -15,7 +15,7 @@ from msgspec import Struct
 
 from microagents.actors import Context, Strategy
 from microagents.errors import InvalidUsage, MicroagentsError
-from microagents.journal.experiment import FIRST_PROMPT, INPUTS, Experiment, Recipe
+from microagents.journal.experiment import FIRST_PROMPT, INPUTS, Experiment, InputsDigest, Recipe
 from microagents.journal.opening import holds_nothing
 from microagents.journal.reading import Reader, journal_of
 from microagents.messages import address_of
@@ -129,7 +129,10 @@ def _identity(plan: RunPlan, first: dict[str, Any], own: Sequence[str]) -> Itera
     task, strategy, settings = plan.tasks[0], plan.strategy, plan.settings
     yield "task", address_of(type(task)).replace("__main__:", f"{Path(sys.argv[0]).stem}:")
     if plan.listed:
-        yield INPUTS, f"{len(own):,} with the digest {_options_digest(first, own)}"
+        digest = InputsDigest(first)
+        for _ in digest.adding(own):
+            pass
+        yield INPUTS, str(digest)
     else:
         yield from _option_fields("task", first)
     yield "strategy", address_of(type(strategy))
@@ -160,14 +163,6 @@ def _identity(plan: RunPlan, first: dict[str, Any], own: Sequence[str]) -> Itera
             FIRST_PROMPT,
             blake2b(f"{system}\0{asked.user}".encode("utf-8", "surrogatepass"), digest_size=16).hexdigest(),
         )
-
-
-def _options_digest(first: dict[str, Any], own: Sequence[str]) -> str:
-    """One digest of the options of all inputs, because there may be too many to compare each time a journal is opened."""
-    digest = blake2b(msgspec.json.encode(first), digest_size=16)
-    for each in own:
-        digest.update(f"\n{each}".encode())
-    return digest.hexdigest()
 
 
 def _option_fields(kind: str, options: dict[str, Any]) -> Iterator[tuple[str, str]]:

@@ -189,7 +189,14 @@ class _Sitting:
         )
         options = {
             "journaling": path
-            and journaling_to(path, self._experiment, self._own, self._accepted, survives_power_cut=full),
+            and journaling_to(
+                path,
+                self._experiment,
+                self._own,
+                self._accepted,
+                survives_power_cut=full,
+                is_kept=self._path is not None,
+            ),
             "expected_usd": self._forecast and self._forecast.cost_usd,
             "promise": self._forecast and next(iter(self._forecast.promises), None),
             "on_decision": self._control.get("on_decision"),
