@@ -63,8 +63,13 @@ class Solver(Role):
         """Those that concern a model, by its spec."""
 
     async def start(self) -> None:
-        """Open every model of the run, so that a wrong name or a missing key is reported before the first call."""
+        """Open every model of the run, so that a wrong name or a missing key is reported before the first call.
+
+        All that takes time before a request can be sent is done here: the allotment of the first call is the last thing before it.
+        """
         self._backends.open_all()
+        for backend in self._backends:
+            await backend.model.prepare()
         at_once = all(backend.answers_at_once for backend in self._backends)
         if not at_once:
             self._backends.refuse((await self.ask(Report())).refused)
