@@ -20,7 +20,7 @@ from microagents.models.model import Call, Model, open_model
 from microagents.models.sample_keys import HEADER
 from microagents.replies.chat import Sample
 from microagents.serving.faults import Fault, FaultInjector
-from microagents.serving.listening import Listener, host_of, is_loopback
+from microagents.serving.listening import admit, host_of, is_loopback, listening
 from microagents.serving.questions import Calls, OneTask
 from microagents.serving.wires import WIRES, CompletionRequest, Wire
 from microagents.task import Task
@@ -83,9 +83,7 @@ async def serving(endpoint: Endpoint) -> AsyncIterator[Serving]:
         application.router.add_post(wire.path, handler.answering(wire))
     async with AsyncExitStack() as stack:
         stack.push_async_callback(model.close)
-        handler.served.url = await stack.enter_async_context(
-            handler.listener.listening(application, endpoint.host, endpoint.port)
-        )
+        handler.served.url = await stack.enter_async_context(listening(application, endpoint.host, endpoint.port))
         yield handler.served
 
 
@@ -98,7 +96,6 @@ class _Handler:
         self._calls = Calls(endpoint.task)
         self._faults = FaultInjector(endpoint.faults, endpoint.seed)
         self._numbers = count()
-        self.listener = Listener()
         self.served = Serving("")
 
     @web.middleware
@@ -114,7 +111,7 @@ class _Handler:
                 return self._error(wire, 401, "the token is missing or wrong")
         elif not is_loopback(host_of(request)):
             return self._error(wire, 403, "without a token only this machine is served, under its own name")
-        self.listener.admit(request)
+        admit(request)
         if request.method == "POST" and request.content_type != "application/json":
             return self._error(wire, 400, "the content type must be application/json")
         if (

@@ -19,7 +19,7 @@ from microagents.errors import InvalidUsage, MicroagentsError
 from microagents.journal.reading import Reader, reader_of
 from microagents.runs.inspection.decision import inspect_decision
 from microagents.runs.inspection.runs import decide, inspect_run, runs_in
-from microagents.serving.listening import Listener, host_of, is_loopback
+from microagents.serving.listening import admit, host_of, is_loopback, listening
 from microagents.telemetry.prometheus import CONTENT_TYPE, exposition
 from microagents.viewer import pages
 
@@ -36,6 +36,8 @@ MAX_BODY = 1 << 20
 """Bytes of a decision of a person."""
 MAX_READS = 3
 """Reads of journals at a time: each takes a thread, and more would slow a run on this machine."""
+QUEUE_S = 20.0
+"""Seconds that a request may wait for one of these reads."""
 LISTED = (
     "run_id",
     "outcome",
@@ -87,7 +89,7 @@ async def viewing(
     application.router.add_get("/", site.index)
     application.router.add_get("/run/{rest:.+}", site.index)
     application.router.add_get("/compare", site.index)
-    async with site.listener.listening(application, HOST, port) as url:
+    async with listening(application, HOST, port) as url:
         yield url
 
 
@@ -99,7 +101,6 @@ class _Site:
         self._strips = strips
         self._token = token
         self._reads = asyncio.Semaphore(MAX_READS)
-        self.listener = Listener()
 
     @web.middleware
     async def admit(
@@ -117,11 +118,14 @@ class _Site:
         is_foreign = origin is not None and urlsplit(origin).netloc != request.host
         if not is_loopback(host_of(request)) or is_foreign:
             return _error(403, "only pages of this machine are served, under its own name")
-        self.listener.admit(request)
+        admit(request)
         try:
             return await handler(request)
         except web.HTTPException as error:
-            return _error(error.status, error.reason)
+            response = _error(error.status, error.reason)
+            if isinstance(error, web.HTTPServiceUnavailable):
+                response.headers["retry-after"] = f"{QUEUE_S:g}"
+            return response
         except MicroagentsError as error:
             return _error(404, " ".join(str(error).split()))
 
@@ -237,17 +241,30 @@ class _Site:
                 return read(reader)
 
         try:
-            async with asyncio.timeout(within_s * 1.5):
-                return await self._in_thread(opening)
+            return await self._in_thread(opening, within_s * 1.5)
         except TimeoutError:
             raise InvalidUsage(f"this took longer than {within_s:g} s, so it was ended") from None
         finally:
             for reader in opened:  # the query of a request that was cancelled, too
                 reader.interrupt()
 
-    async def _in_thread(self, read: Callable[[], T]) -> T:
-        async with self._reads:
-            return await asyncio.to_thread(read)
+    async def _in_thread(self, read: Callable[[], T], within_s: float | None = None) -> T:
+        """Read in a thread, once one is free.
+
+        Raises:
+            web.HTTPServiceUnavailable: none was free for `QUEUE_S`.
+            TimeoutError: the read took longer.
+        """
+        try:
+            async with asyncio.timeout(QUEUE_S):
+                await self._reads.acquire()
+        except TimeoutError:
+            raise web.HTTPServiceUnavailable(reason="other reads of journals take too long; try again later") from None
+        try:
+            async with asyncio.timeout(within_s):
+                return await asyncio.to_thread(read)
+        finally:
+            self._reads.release()
 
 
 class _Decision(msgspec.Struct):
