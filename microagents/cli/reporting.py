@@ -18,6 +18,7 @@ import msgspec
 import typer
 
 from microagents.errors import InvalidDefinition, InvalidUsage, MicroagentsError, NoHandler, Stopped
+from microagents.foreign_text import json_escape
 from microagents.words.summary import printable
 
 EXIT_CODES = {"completed": 0, "failed": 1, "stopped": 3, "undecided": 4, "interrupted": 130}
@@ -52,13 +53,10 @@ def json_text(value: object) -> str:
     """A value as JSON in printable ASCII: a terminal may act on control characters of a model, and on marks of direction."""
     encoded = msgspec.json.encode(value)
     return (
-        encoded.decode() if encoded.isascii() and b"\x7f" not in encoded else _NOT_PLAIN.sub(_escaped, encoded.decode())
+        encoded.decode()
+        if encoded.isascii() and b"\x7f" not in encoded
+        else _NOT_PLAIN.sub(json_escape, encoded.decode())
     )
-
-
-def _escaped(found: re.Match[str]) -> str:
-    units = found[0].encode("utf-16-be")
-    return "".join(f"\\u{units[at]:02x}{units[at + 1]:02x}" for at in range(0, len(units), 2))
 
 
 @contextmanager

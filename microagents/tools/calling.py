@@ -11,8 +11,9 @@ from typing import Any, Literal
 from msgspec import Struct
 
 from microagents.aio import is_cancelled, loop_has_threads
+from microagents.foreign_text import bounded
 from microagents.tools.mcp_connections import KEY_NAME, RUN_NAME, McpConnections
-from microagents.tools.observations import bounded, observation_of
+from microagents.tools.observations import observation_of
 from microagents.tools.threads import in_thread
 from microagents.tools.tool import BadArguments, EffectKey, RunInput
 from microagents.tools.toolbox import Toolbox

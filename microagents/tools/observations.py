@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import re
-
 import msgspec
+
+from microagents.foreign_text import bounded
 
 MAX_OBSERVATION_CHARS = 4_000
 """The default of ``--max-observation``."""
-_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2066-\u2069\ufeff\ud800-\udfff]")
-"""Control characters except line breaks and tabs, and those that change the direction of text or are invisible."""
 
 
 def observation_of(value: object, most: int) -> str:
@@ -25,12 +23,3 @@ def observation_of(value: object, most: int) -> str:
         return bounded(
             f"(the call was made; it returned a {type(value).__name__}, which cannot be written as JSON: {error})", most
         )
-
-
-def bounded(text: str, most: int) -> str:
-    """Show control characters as such, and cut the middle out of a text of more than so many characters, with a note."""
-    total = len(text)
-    if total > most:
-        half = most // 2
-        text = f"{text[:half]}\n[... {total - 2 * half:,} of {total:,} characters are left out ...]\n{text[total - half :]}"
-    return _CONTROL.sub(lambda found: f"\\u{ord(found[0]):04x}", text)

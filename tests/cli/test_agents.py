@@ -14,6 +14,7 @@ from microagents import run_sync
 from microagents.agents.approvals import approval_rules
 from microagents.agents.persons import Approval, FoundOutcome
 from microagents.cli import watching
+from microagents.foreign_text import fenced_in
 from microagents.replies.tool_calls import ToolCall
 from microagents.roles.executor import Executor
 from microagents.strategies.act import Act
@@ -183,9 +184,8 @@ def test_showing_an_action_calls_no_tool(monkeypatch: pytest.MonkeyPatch) -> Non
 
     monkeypatch.setattr(Executor, "execute", refuse)
     shown = microagents("show", "r", "step/2", "--json").json
-    assert (
-        'Action 2: {"arguments":{"order":7,"text":"refund"},"tool":"label"}\n<observation>\nlabelled' in shown["user"]
-    )
+    assert 'Action 2: {"arguments":{"order":7,"text":"refund"},"tool":"label"}\n<observation ' in shown["user"]
+    assert fenced_in(shown["user"], "observation")[1] == "labelled"
     (call,) = shown["action"]["calls"]
     assert (call["tool"], call["effect"], call["outcome"], call["observation"]) == (
         "refund",
