@@ -113,13 +113,13 @@ class OpenAIModel(OpenAIWire):
         most = self.capabilities.max_choices
         self._samples_asked = samples_per_request(spec.options, most or MAX_SAMPLES, "auto" if most else "1")
 
-    @property  # type: ignore[override]  # it changes with what the server refuses
-    def max_samples(self) -> int:
+    @property
+    def max_samples(self) -> int:  # type: ignore[override]  # it changes with what the server refuses
         """Number of samples that a request asks for; 1 once the server has given fewer than asked for."""
         return 1 if self._weighs or "n" in self._substitutes.refused else self._samples_asked
 
-    @property  # type: ignore[override]  # the client is opened at the first call
-    def joins_guesses(self) -> bool:
+    @property
+    def joins_guesses(self) -> bool:  # type: ignore[override]  # the client is opened at the first call
         """Whether replies are streamed where the first sample is waited for; through a client of the user's they are not."""
         return isinstance(self._client(), Sender)
 

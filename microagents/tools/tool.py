@@ -39,7 +39,7 @@ class BadArguments(MicroagentsError):
     """Arguments of a call do not fit the schema of its tool."""
 
 
-class ToolSpec(Struct, frozen=True, kw_only=True):
+class ToolSpec(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A tool as a model sees it, and the harm that it can do. It travels, and enters the identity of a run."""
 
     name: str

@@ -53,7 +53,7 @@ def asking(tool: str = "ask_customer", orders: int = 1) -> Any:
         seq = call.id.seq
         await asyncio.sleep(0.01 * max(0, 5 - seq))
         wording = f"Wording {seq % WORDINGS}, please."
-        asked = {"tool": tool, "arguments": {"order_id": f"A {7 + seq % orders}", "text": wording}}
+        asked: Any = {"tool": tool, "arguments": {"order_id": f"A {7 + seq % orders}", "text": wording}}
         if tool == "ask_undeclared":
             asked["arguments"]["more"] = wording
         ended = {"tool": END, "arguments": {"answer": wording}}
