@@ -22,6 +22,7 @@ from microagents.messages import address_of
 from microagents.models.model import ModelObject
 from microagents.registry import STRATEGIES, TASKS, can_be_found, reference_to
 from microagents.replies.chat import Prompt, fingerprint, system_with_instructions
+from microagents.runs.references import references_in
 from microagents.runs.settings import LIMITS, Settings, strategy_of, validated
 from microagents.runs.task_list import TaskList, compact_options, dump_options
 from microagents.task import Task
@@ -107,6 +108,18 @@ def plan_of(reader: Reader) -> RunPlan:
     options = {**recipe.strategy_options, **recipe.moved_options(kind_of_strategy.model_fields)}
     chosen = strategy_of(validated(kind_of_strategy, recipe.strategy, options), tasks[0], {})
     return RunPlan(tasks=tasks, listed=experiment.listed, strategy=chosen, settings=settings_of(experiment))
+
+
+def what_stranger_names(reader: Reader) -> str | None:
+    """Say what it means to resume a run that this user has neither begun nor continued here; None for any other run."""
+    if reader.is_known:
+        return None
+    experiment, recipe = reader.experiment, reader.experiment.recipe
+    settings = {name: value for name, value in recipe.run_settings.items() if name != "run_id"}
+    parts = {"task": recipe.task, "strategy": recipe.strategy}
+    named = references_in([*parts.items(), *recipe.options.items(), *recipe.strategy_options.items(), *settings.items()])
+    uses = f"uses {', '.join(named)}" if named else "names no code, no host and no file beyond this package"
+    return f"you did not begin run {experiment.run_id} here, and to resume it does what its journal says, which {uses}"
 
 
 def settings_of(experiment: Experiment) -> Settings:
