@@ -52,9 +52,9 @@ TrustFolder = Annotated[
 
 
 def with_shared_options(command: Callable[..., None]) -> Callable[..., None]:
-    """Add --debug to a command, and --no-config and --trust-folder to one whose options files can give; set up its logs, and print its errors.
+    """Add --debug to a command, and --no-config and --trust-folder to one whose options files can give.
 
-    These options are read by `Command`.
+    `Command` reads these options. The command's logs are set up, and its errors printed.
     """
     hints = get_type_hints(command, include_extras=True)
     own = getattr(command, "__signature__", signature(command)).parameters.values()

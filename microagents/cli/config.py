@@ -170,7 +170,9 @@ def _variables(text: str) -> dict[str, str]:
         line = each.original.string
         if each.error or "\0" in line or (each.key is not None and each.value is None):
             number = each.original.line + len(line) - len(line.lstrip("\r\n"))
-            raise InvalidUsage(f"line {number} of {str(DOTENV)!r} is not of the form NAME=value; --no-config leaves the file out")
+            raise InvalidUsage(
+                f"line {number} of {str(DOTENV)!r} is not of the form NAME=value; --no-config leaves the file out"
+            )
         if each.key is not None and each.value is not None:
             found[each.key] = each.value
     return found

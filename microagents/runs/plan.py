@@ -117,7 +117,9 @@ def what_stranger_names(reader: Reader) -> str | None:
     experiment, recipe = reader.experiment, reader.experiment.recipe
     settings = {name: value for name, value in recipe.run_settings.items() if name != "run_id"}
     parts = {"task": recipe.task, "strategy": recipe.strategy}
-    named = references_in([*parts.items(), *recipe.options.items(), *recipe.strategy_options.items(), *settings.items()])
+    named = references_in(
+        [*parts.items(), *recipe.options.items(), *recipe.strategy_options.items(), *settings.items()]
+    )
     uses = f"uses {', '.join(named)}" if named else "names no code, no host and no file beyond this package"
     return f"you did not begin run {experiment.run_id} here, and to resume it does what its journal says, which {uses}"
 
@@ -142,10 +144,7 @@ def _identity(plan: RunPlan, first: dict[str, Any], own: Sequence[str]) -> Itera
     task, strategy, settings = plan.tasks[0], plan.strategy, plan.settings
     yield "task", address_of(type(task)).replace("__main__:", f"{Path(sys.argv[0]).stem}:")
     if plan.listed:
-        digest = InputsDigest(first)
-        for _ in digest.adding(own):
-            pass
-        yield INPUTS, str(digest)
+        yield INPUTS, str(InputsDigest.of(first, own))
     else:
         yield from _option_fields("task", first)
     yield "strategy", address_of(type(strategy))

@@ -24,7 +24,12 @@ def references_in(values: Iterable[tuple[str, Any]]) -> list[str]:
 
     Models at the own hosts of registered providers, registered names, numbers and plain texts are none of these.
     """
-    return [f"{name} = {each:.{SHOWN_CHARS}}" for name, value in values for each in _leaves(value) if _reaches_out(name, each)]
+    return [
+        f"{name} = {each:.{SHOWN_CHARS}}"
+        for name, value in values
+        for each in _leaves(value)
+        if _reaches_out(name, each)
+    ]
 
 
 def _reaches_out(name: str, text: str) -> bool:

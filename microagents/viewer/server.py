@@ -213,7 +213,9 @@ class _Site:
     async def decide(self, request: web.Request) -> web.Response:
         """Decide what waits for a person. The token is in a header: cookies of this host go to all its ports, also those of other users."""
         scheme, _, token = request.headers.get("authorization", "").partition(" ")
-        if scheme != "Bearer" or not (self._token and compare_digest(token.encode(errors="replace"), self._token.encode())):
+        if scheme != "Bearer" or not (
+            self._token and compare_digest(token.encode(errors="replace"), self._token.encode())
+        ):
             return _error(403, "to decide here, open the address with the token that `microagents view` printed")
         if request.content_type != "application/json":
             return _error(415, "a decision is sent as JSON")
