@@ -141,7 +141,7 @@ class Desk(AgentTask[Closed]):
     def given_tools(self) -> Sequence[GivenTool]:
         if not self.server:
             return Shop(self.world, self.ticket).tools
-        command = f"{sys.executable} -m microagents.tasks.desk_server {self.world} {self.ticket}"
+        command = f"{sys.executable} -P -m microagents.tasks.desk_server {self.world} {self.ticket}"
         return [McpServer(server=command, effects=TOOL_EFFECTS)]
 
     def check(self, state: AgentState, result: Closed, run: RunInput) -> bool:  # noqa: ARG002 - the world tells, not the conversation

@@ -42,6 +42,7 @@ SDK_PLACES: dict[str, str | tuple[str, ...]] = {
     "aiohttp": ("microagents/models/", "microagents/serving/", "microagents/viewer/"),
     "httpx2": ("microagents/models/", "microagents/tools/mcp_connections.py"),
     "matplotlib": "microagents/runs/studies/pictures.py",
+    "dotenv": "microagents/cli/config.py",
     "pyarrow": "microagents/cli/commands/export.py",
     "mcp": ("microagents/tools/mcp_connections.py", "tasks/desk_server.py"),
     "jsonschema": "microagents/tools/toolbox.py",

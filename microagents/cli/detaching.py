@@ -48,7 +48,8 @@ def begin_detached(run_id: str, runs_dir: Path) -> None:
         runs_dir.mkdir(parents=True, exist_ok=True)
         with log.open("ab") as output:
             process = subprocess.Popen(  # noqa: S603 - the words of this command
-                [sys.executable, "-m", "microagents", *words, *named, "--yes"],
+                # -P: no file of the working folder stands in for a package
+                [sys.executable, "-P", "-m", "microagents", *words, *named, "--yes"],
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=output,

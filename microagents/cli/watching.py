@@ -18,6 +18,7 @@ from msgspec import structs
 
 from microagents.cli.options import ASKED_FROM_USD
 from microagents.cli.reporting import EXIT_CODES, json_text
+from microagents.cli.trusting import has_terminal
 from microagents.errors import InvalidUsage
 from microagents.journal.messages import InputEnding
 from microagents.runs.driver.begin import resume
@@ -82,7 +83,7 @@ def answered_in_terminal(
 ) -> Result:
     """Ask the person at a terminal what the calls of agents wait for, and go on with the run, until nothing is left to say."""
     run_id = result.run_id
-    while result.outcome == "undecided" and result.journal is not None and _has_terminal():
+    while result.outcome == "undecided" and result.journal is not None and has_terminal():
         said = [_ask_person(each, run_id, runs_dir) for each in calls_waiting(runs_dir, run_id)]
         if not any(said):
             break
@@ -228,14 +229,10 @@ def _tell_forecast(forecast: Forecast, *, display: Display, signals: _Signals, a
     """Print the expected cost, and ask whether to begin where it is high and a person is there."""
     with display.paused():
         typer.echo(f"microagents: {printable(str(forecast))}", err=True)
-        if asks and _has_terminal() and not forecast.is_simulated and (forecast.cost_usd or 0.0) > ASKED_FROM_USD:
+        if asks and has_terminal() and not forecast.is_simulated and (forecast.cost_usd or 0.0) > ASKED_FROM_USD:
             signals.leave()
             _ask_to_begin()
             signals.follow()
-
-
-def _has_terminal() -> bool:
-    return all(stream is not None and stream.isatty() for stream in (sys.stdin, sys.stderr))
 
 
 def _ask_to_begin() -> None:

@@ -201,6 +201,14 @@ class InputsDigest:
             self._digest.update(f"\n{each}".encode())
             yield each
 
+    @classmethod
+    def of(cls, first: dict[str, Any], own: Iterable[str]) -> InputsDigest:
+        """Return the digest of all inputs."""
+        digest = cls(first)
+        for _ in digest.adding(own):
+            pass
+        return digest
+
     def __str__(self) -> str:
         return f"{self._count:,} with the digest {self._digest.hexdigest()}"
 

@@ -166,7 +166,7 @@ def test_a_short_path_names_what_waits_there_and_the_words_reach_the_agent() -> 
 
 
 def test_a_person_at_a_terminal_is_asked_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(watching, "_has_terminal", lambda: True)
+    monkeypatch.setattr(watching, "has_terminal", lambda: True)
     words = ("run", "tests.agents.shop:Ticket", "-s", "approve=refund,mail", "--model", "sim:perfect", "--run-id")
     assert microagents(*words, "left", stdin="\n").code == UNDECIDED
     assert effects() == ["label"]

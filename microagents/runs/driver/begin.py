@@ -27,7 +27,7 @@ from microagents.runs.driver.notebook import notebook_progress
 from microagents.runs.driver.output import Outputs
 from microagents.runs.driver.tool_lists import with_tools_of_servers
 from microagents.runs.inspection.runs import recorded_result
-from microagents.runs.plan import RunPlan, plan_of, recorded_limits
+from microagents.runs.plan import RunPlan, plan_of, recorded_limits, what_stranger_names
 from microagents.runs.result import Result, Results
 from microagents.runs.settings import Models, Settings, check_for_ray, check_name, model_pools, strategy_of, validated
 from microagents.runs.short_forms import SHORT_FORMS
@@ -129,6 +129,7 @@ async def resume(
     runs_dir: str | Path = "runs",
     inputs: Sequence[int] | None = None,
     accept_changes: Sequence[str] = (),
+    trust_journal: bool = False,
     **changed: Unpack[ResumeKeywords],
 ) -> Result:
     """Continue a run from its journal alone.
@@ -138,17 +139,20 @@ async def resume(
         runs_dir: the folder of journals.
         inputs: numbers of the inputs to do, from 0; None for all that are not completed, failed ones included.
         accept_changes: names of fields that may differ from the recorded experiment.
+        trust_journal: whether the journal of a run that this user did not begin here may name the code and the hosts to use.
         changed: settings that differ from the recorded ones, such as ``on_undecided="leader"``; ``k``, ``max_draws`` and the other
             short forms of options of the strategy; and callbacks, as for `run`.
 
     Raises:
-        InvalidUsage: there is no such run or input, or its task cannot be imported.
+        InvalidUsage: there is no such run or input, its task cannot be imported, or its journal is not trusted.
         MicroagentsError: see `run`.
     """
     check_arguments(
         {"run_id": run_id, "runs_dir": runs_dir, "inputs": inputs, "accept_changes": accept_changes, **changed}
     )
-    with reader_of(Path(runs_dir), run_id) as reader:
+    with reader_of(Path(runs_dir), run_id, trust=trust_journal) as reader:
+        if (stranger := what_stranger_names(reader)) is not None:
+            raise InvalidUsage(f"{stranger}; if you trust it, pass trust_journal=True")
         reader.experiment.check_there(inputs or ())
         ending = reader.ending()
         if ending is not None and ending.outcome == "completed" and not accept_changes:

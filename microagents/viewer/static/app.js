@@ -10,6 +10,13 @@ import { drawWork } from "./work.js";
 const LIVE_MS = 1000, REST = 2, LONG_REST = 30;
 const page = document.getElementById("page"), banner = document.getElementById("banner"), nav = document.getElementById("nav");
 let leaving = new AbortController();
+// The token of the printed address is kept for this tab and port alone, and leaves the address.
+function takeToken() {
+  const given = /^#token=([\w-]+)$/.exec(location.hash);
+  if (!given) return;
+  sessionStorage.setItem("token", given[1]);
+  history.replaceState(null, "", location.pathname + location.search);
+}
 
 function show(title, ...content) {
   document.title = `${title} · microagents`;
@@ -98,9 +105,9 @@ async function runPage(run, signal) {
       state = changed;
     }
     if (found.errors && isOver && strip) {
-      const { wrong, judged } = await api(apiUrl(run, "wrong", of), { signal });
+      const { wrong, judged, note } = await api(apiUrl(run, "wrong", of), { signal });
       strip.set(steps, wrong);
-      if (judged < steps.length) strip.tools.append(h("span", { class: "soft" }, `the oracle judged the first ${count(judged)} in its time`));
+      if (note || judged < steps.length) strip.tools.append(h("span", { class: "soft" }, said(note ?? `the oracle judged the first ${count(judged)} in its time`)));
     }
   };
   let took = 0;
@@ -129,7 +136,7 @@ function decisionForm(run, path, found) {
     event.preventDefault();
     answer.textContent = "…";
     try {
-      const done = await api(apiUrl(run, "decide"), { method: "POST", headers: { "content-type": "application/json" }, body: JSON.stringify({ path, value: value.value }) });
+      const done = await api(apiUrl(run, "decide"), { method: "POST", headers: { "content-type": "application/json", authorization: `Bearer ${sessionStorage.getItem("token") ?? ""}` }, body: JSON.stringify({ path, value: value.value }) });
       answer.textContent = `Decided by you; ${done.go_on ? `go on: ${done.go_on}` : "the run continues with it"}`;
     } catch (error) { answer.textContent = error.message; }
   };
@@ -227,4 +234,6 @@ document.addEventListener("click", (event) => {
   go(link.getAttribute("href"));
 });
 window.addEventListener("popstate", route);
+window.addEventListener("hashchange", takeToken);
+takeToken();
 route();
