@@ -163,6 +163,11 @@ class Store:
         """Return the requests of other processes that are not recorded yet."""
         return [] if self._inbox is None else self._inbox.new()
 
+    def clear_requests(self) -> None:
+        """Make room for new requests, once all are recorded."""
+        if self._inbox is not None:
+            self._inbox.clear()
+
     def take_request(self, request: LiveRequest, *, is_left: bool) -> str | None:
         """Record a request with its effect; returns why it has none, or None.
 
