@@ -119,8 +119,26 @@ class Books:
 
     def add(self, record: Record) -> None:
         """Add the next record; one without a sum changes nothing."""
-        if (handler := _HANDLERS.get(type(record))) is not None:
-            handler(self, record)
+        # No table of bound methods: it would keep the books of many inputs in memory until a full collection.
+        match record:
+            case AllotCalls():
+                self._add_allotment(record)
+            case RecordCalls():
+                self._add_calls(record)
+            case CallsOver():
+                self._end_calls()
+            case RecordLost():
+                self.lose(record.source)
+            case ReplicaEnded():
+                self.totals.leased.pop(record.source, None)
+            case RecordDecision():
+                self._add_decision(record)
+            case RecordProgress():
+                self._add_progress(record)
+            case RecordAnswer():
+                self.take_in_answer(record.id.path, record.value)
+            case InputEnding():
+                self.end_input(record.input, record.outcome)
         if self.on_decision is not None and isinstance(record, RecordDecision | RecordAnswer):
             self.on_decision(record)
 
@@ -171,9 +189,6 @@ class Books:
     def _end_calls(self) -> None:
         self.totals.leased.clear()
         self.totals.call_tokens, self.totals.call_usd = 0, 0.0
-
-    def _end_replica(self, record: ReplicaEnded) -> None:
-        self.totals.leased.pop(record.source, None)
 
     def _add_calls(self, record: RecordCalls) -> None:
         account, in_flight, usage = self.totals.account, self.totals.in_flight, record.usage
@@ -338,20 +353,6 @@ class Books:
         for each in range(self.inputs):
             combined.update(digests.digest(each))
         return combined.hexdigest()
-
-
-_HANDLERS: dict[type[Record], Callable[[Books, Any], None]] = {
-    AllotCalls: Books._add_allotment,
-    RecordCalls: Books._add_calls,
-    CallsOver: lambda books, _: books._end_calls(),
-    RecordLost: lambda books, record: books.lose(record.source),
-    ReplicaEnded: Books._end_replica,
-    RecordDecision: Books._add_decision,
-    RecordProgress: Books._add_progress,
-    RecordAnswer: lambda books, record: books.take_in_answer(record.id.path, record.value),
-    InputEnding: lambda books, record: books.end_input(record.input, record.outcome),
-}
-"""What a record does to the books. Not an attribute of them: bound methods would keep books of many inputs until a full collection."""
 
 
 def _digested(ballot: Ballot | Flagged) -> Ballot | Flagged:
