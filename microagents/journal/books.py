@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from copy import copy
 from hashlib import sha256
-from typing import Any
+from typing import Any, ClassVar
 
 from msgspec import Struct, field, structs
 
@@ -119,26 +119,8 @@ class Books:
 
     def add(self, record: Record) -> None:
         """Add the next record; one without a sum changes nothing."""
-        # No table of bound methods: it would keep the books of many inputs in memory until a full collection.
-        match record:
-            case AllotCalls():
-                self._add_allotment(record)
-            case RecordCalls():
-                self._add_calls(record)
-            case CallsOver():
-                self._end_calls()
-            case RecordLost():
-                self.lose(record.source)
-            case ReplicaEnded():
-                self.totals.leased.pop(record.source, None)
-            case RecordDecision():
-                self._add_decision(record)
-            case RecordProgress():
-                self._add_progress(record)
-            case RecordAnswer():
-                self.take_in_answer(record.id.path, record.value)
-            case InputEnding():
-                self.end_input(record.input, record.outcome)
+        if (handler := self._handlers.get(type(record))) is not None:
+            handler(self, record)
         if self.on_decision is not None and isinstance(record, RecordDecision | RecordAnswer):
             self.on_decision(record)
 
@@ -186,7 +168,8 @@ class Books:
         self.totals.call_tokens = max(self.totals.call_tokens, record.call_tokens)
         self.totals.call_usd = max(self.totals.call_usd, record.call_usd)
 
-    def _end_calls(self) -> None:
+    def end_calls(self) -> None:
+        """Drop all allotments."""
         self.totals.leased.clear()
         self.totals.call_tokens, self.totals.call_usd = 0, 0.0
 
@@ -353,6 +336,19 @@ class Books:
         for each in range(self.inputs):
             combined.update(digests.digest(each))
         return combined.hexdigest()
+
+    # Of the class: bound methods in a table of the object would keep the books of many inputs in memory until a full collection.
+    _handlers: ClassVar[dict[type[Record], Callable[[Books, Any], None]]] = {
+        AllotCalls: _add_allotment,
+        RecordCalls: _add_calls,
+        CallsOver: lambda books, _: books.end_calls(),
+        RecordLost: lambda books, record: books.lose(record.source),
+        ReplicaEnded: lambda books, record: books.totals.leased.pop(record.source, None),
+        RecordDecision: _add_decision,
+        RecordProgress: _add_progress,
+        RecordAnswer: lambda books, record: books.take_in_answer(record.id.path, record.value),
+        InputEnding: lambda books, record: books.end_input(record.input, record.outcome),
+    }
 
 
 def _digested(ballot: Ballot | Flagged) -> Ballot | Flagged:
