@@ -69,10 +69,14 @@ class Calls:
             InvalidUsage: the reply that it asks for is unknown.
             NotServed: a parameter asks for something that no reply of the model has.
         """
+        if asked.rehearsed and not self._simulates:
+            raise NotServed(next(iter(asked.rehearsed)))
+        if not asked.choices:
+            return []
         prompt, rejected = without_feedback(asked.prompt)
         reply = self._reply(prompt)
         for name, value in asked.rehearsed.items():
-            if not (self._simulates and self._has_form(value, reply)):
+            if not self._has_form(value, reply):
                 raise NotServed(name)
         named = (read_key(key) if key else None) or self._next(asked, rejected)
         election, first = named.id.election, named.id.seq
