@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from copy import copy
 from hashlib import sha256
-from typing import Any
+from typing import Any, ClassVar
 
 from msgspec import Struct, field, structs
 
@@ -121,7 +121,7 @@ class Books:
 
     def add(self, record: Record) -> None:
         """Add the next record; one without a sum changes nothing."""
-        if (handler := _HANDLERS.get(type(record))) is not None:
+        if (handler := self._handlers.get(type(record))) is not None:
             handler(self, record)
         if self.on_decision is not None and isinstance(record, RecordDecision | RecordAnswer):
             self.on_decision(record)
@@ -170,12 +170,10 @@ class Books:
         self.totals.call_tokens = max(self.totals.call_tokens, record.call_tokens)
         self.totals.call_usd = max(self.totals.call_usd, record.call_usd)
 
-    def _end_calls(self) -> None:
+    def end_calls(self) -> None:
+        """Drop all allotments."""
         self.totals.leased.clear()
         self.totals.call_tokens, self.totals.call_usd = 0, 0.0
-
-    def _end_replica(self, record: ReplicaEnded) -> None:
-        self.totals.leased.pop(record.source, None)
 
     def _add_calls(self, record: RecordCalls) -> None:
         account, in_flight, usage = self.totals.account, self.totals.in_flight, record.usage
@@ -343,19 +341,18 @@ class Books:
             combined.update(digests.digest(each))
         return combined.hexdigest()
 
-
-_HANDLERS: dict[type[Record], Callable[[Books, Any], None]] = {
-    AllotCalls: Books._add_allotment,
-    RecordCalls: Books._add_calls,
-    CallsOver: lambda books, _: books._end_calls(),
-    RecordLost: lambda books, record: books.lose(record.source),
-    ReplicaEnded: Books._end_replica,
-    RecordDecision: Books._add_decision,
-    RecordProgress: Books._add_progress,
-    RecordAnswer: lambda books, record: books.take_in_answer(record.id.path, record.value),
-    InputEnding: lambda books, record: books.end_input(record.input, record.outcome),
-}
-"""What a record does to the books. Not an attribute of them: bound methods would keep books of many inputs until a full collection."""
+    # Of the class: bound methods in a table of the object would keep the books of many inputs in memory until a full collection.
+    _handlers: ClassVar[dict[type[Record], Callable[[Books, Any], None]]] = {
+        AllotCalls: _add_allotment,
+        RecordCalls: _add_calls,
+        CallsOver: lambda books, _: books.end_calls(),
+        RecordLost: lambda books, record: books.lose(record.source),
+        ReplicaEnded: lambda books, record: books.totals.leased.pop(record.source, None),
+        RecordDecision: _add_decision,
+        RecordProgress: _add_progress,
+        RecordAnswer: lambda books, record: books.take_in_answer(record.id.path, record.value),
+        InputEnding: lambda books, record: books.end_input(record.input, record.outcome),
+    }
 
 
 def _digested(ballot: Ballot | Flagged) -> Ballot | Flagged:

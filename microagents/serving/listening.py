@@ -33,6 +33,7 @@ SHUTDOWN_S = 1.0
 """Seconds that open requests may take to end after the server was stopped."""
 ACCEPT_AGAIN_S = 1.0
 """Seconds after which a connection is accepted that could not be, such as for want of open files."""
+RETRY_AFTER = "retry-after"
 
 
 @asynccontextmanager
@@ -67,6 +68,16 @@ def admit(request: web.Request) -> None:
     """Let the connection of a request stay open."""
     if isinstance(request.protocol, _Connection):
         request.protocol.admit()
+
+
+def busy(reason: str, wait_s: float) -> web.HTTPServiceUnavailable:
+    """Build the refusal of a request that is to be sent again after some seconds."""
+    return web.HTTPServiceUnavailable(reason=reason, headers={RETRY_AFTER: f"{wait_s:g}"})
+
+
+def wait_of(error: web.HTTPException) -> dict[str, str]:
+    """Return the headers of an error that say when to send the request again, for the response in its place."""
+    return {RETRY_AFTER: error.headers[RETRY_AFTER]} if RETRY_AFTER in error.headers else {}
 
 
 def host_of(request: web.Request) -> str:
@@ -163,7 +174,7 @@ async def _bound(host: str, port: int) -> list[socket.socket]:
         for family, *_, address in dict.fromkeys(addresses):
             taken = found[0].getsockname()[1] if found else port
             found.append(socket.create_server((address[0], taken), family=family, backlog=MAX_WAITING))
-            found[-1].setblocking(False)
+            found[-1].settimeout(0)  # for the event loop
     except BaseException:
         for each in found:
             each.close()

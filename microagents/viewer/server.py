@@ -19,7 +19,7 @@ from microagents.errors import InvalidUsage, MicroagentsError
 from microagents.journal.reading import Reader, reader_of
 from microagents.runs.inspection.decision import inspect_decision
 from microagents.runs.inspection.runs import decide, inspect_run, runs_in
-from microagents.serving.listening import admit, host_of, is_loopback, listening
+from microagents.serving.listening import admit, busy, host_of, is_loopback, listening, wait_of
 from microagents.telemetry.prometheus import CONTENT_TYPE, exposition
 from microagents.viewer import pages
 
@@ -134,8 +134,7 @@ class _Site:
             return await handler(request)
         except web.HTTPException as error:
             response = _error(error.status, error.reason)
-            if isinstance(error, web.HTTPServiceUnavailable):
-                response.headers["retry-after"] = f"{QUEUE_S:g}"
+            response.headers.update(wait_of(error))
             return response
         except MicroagentsError as error:
             return _error(404, " ".join(str(error).split()))
@@ -264,7 +263,7 @@ class _Site:
             async with asyncio.timeout(QUEUE_S):
                 await self._reads.acquire()
         except TimeoutError:
-            raise web.HTTPServiceUnavailable(reason="other reads of journals take too long; try again later") from None
+            raise busy("other reads of journals take too long; try again later", QUEUE_S) from None
         try:
             async with asyncio.timeout(within_s):
                 return await asyncio.to_thread(read)
