@@ -47,7 +47,10 @@ class Count:
         return self._models[self._question.model_of(self._election, ballot.seq)] if found is None else found
 
     def fewest_draws(self, flagged_ahead: Collection[int]) -> int:
-        """Return the fewest draws from the first one on with which the election can end; ``flagged_ahead`` are flagged seqs not counted yet."""
+        """Return the number of draws, from the first one on, with which the election can end at the earliest.
+
+        ``flagged_ahead`` are the seqs of flagged replies that are not counted yet.
+        """
         tally, drawn = self.tally, len(self.ballots)
         decided_at = drawn + tally.votes_needed + len(flagged_ahead)
         if not (tally.of_models and tally.votes_needed and tally.may_be_contested):

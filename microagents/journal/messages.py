@@ -27,7 +27,9 @@ class Recorded(Batched, frozen=True, kw_only=True):
         draws = [record for each in waiting if isinstance(each, RecordDraws) for record in each.records]
         decisions = tuple([each for each in waiting if isinstance(each, RecordDecision | RecordAnswer)])
         decided = {
-            each.id for each in decisions if isinstance(each, RecordDecision) and each.verdict.outcome not in OPEN_OUTCOMES
+            each.id
+            for each in decisions
+            if isinstance(each, RecordDecision) and each.verdict.outcome not in OPEN_OUTCOMES
         }
         kept = [
             each

@@ -41,7 +41,9 @@ class Solution(Struct, frozen=True, kw_only=True):
     """Paths of turns at which no candidate reached k votes, so that the one with most votes was taken."""
 
 
-TurnOutcome = Literal["agreed", "single", "decided", "argmax", "leader", "person", "undecided", "contested", "none", "open"]
+TurnOutcome = Literal[
+    "agreed", "single", "decided", "argmax", "leader", "person", "undecided", "contested", "none", "open"
+]
 """`agreed`: all samples are equal, so no vote was needed; `single`: only one of several samples is valid; `none`: no sample is a valid
 decomposition; `open`: the turn has not ended."""
 

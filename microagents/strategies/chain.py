@@ -15,7 +15,16 @@ import msgspec
 from msgspec import Struct, structs
 
 from microagents.actors import G, Strategy
-from microagents.elections.election import ESCALATED, OPEN_OUTCOMES, Ballot, Decision, ElectionId, Flagged, Question, Verdict
+from microagents.elections.election import (
+    ESCALATED,
+    OPEN_OUTCOMES,
+    Ballot,
+    Decision,
+    ElectionId,
+    Flagged,
+    Question,
+    Verdict,
+)
 from microagents.errors import InvalidDefinition, InvalidUsage, TaskFailed
 from microagents.replies.chat import Prompt, Sampling, decoder_of
 from microagents.replies.rollouts import MAX_OUTPUT_TOKENS, Rollout, rollout_of

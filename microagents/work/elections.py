@@ -10,7 +10,18 @@ from msgspec import Struct, structs
 
 from microagents.actors import Context, G, Messenger, Role, T
 from microagents.elections.count import Count
-from microagents.elections.election import ESCALATED, OPEN_OUTCOMES, Ballot, Decision, Elect, ElectionId, ElectionOutcome, Follow, Question, Verdict
+from microagents.elections.election import (
+    ESCALATED,
+    OPEN_OUTCOMES,
+    Ballot,
+    Decision,
+    Elect,
+    ElectionId,
+    ElectionOutcome,
+    Follow,
+    Question,
+    Verdict,
+)
 from microagents.elections.rules import Rule, UntilImprobable, portable
 from microagents.errors import InvalidDefinition, InvalidUsage, JournalMismatch, TaskFailed
 from microagents.journal.messages import HasRecords, Recall, Recalled, RecordDecision

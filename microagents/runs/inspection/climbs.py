@@ -33,8 +33,8 @@ class TriedRung(Struct, frozen=True, kw_only=True):
 
     name: str
     outcome: str | None
-    """`decided` or `inferred` if it decided the step, `climbed` if something else did, `undecided` or `contested` if nothing did; None where it had
-    nothing to ask, and while it is tried."""
+    """`decided` or `inferred` if it decided the step, `climbed` if something else did, `undecided` or `contested` if nothing did; None
+    if it had nothing to ask, and while it is tried."""
     votes: Votes
     """Its votes; a judge's are labels. Empty for a lookahead that decided nothing, of which the journal has only the rollouts."""
     samples: int
