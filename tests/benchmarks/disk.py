@@ -1,8 +1,8 @@
 """The promises on a disk with faults: ``python -m tests.benchmarks.disk``.
 
 Each seed runs a chain, three of them, a problem that is cut up, a document, or an agent, in virtual time and on a disk with faults
-(`tests.journal.faulty_disk`): power cuts, kills, a full disk, errors, lost syncs. What the run promises is checked after each sitting, and it
-is resumed until it ends. A seed that fails is printed, and ``--seed N`` replays it alone.
+(`tests.journal.faulty_disk`): power cuts, kills, a full disk, errors, lost syncs. What the run promises is checked after each sitting, and
+it is resumed until it ends. A seed that fails is printed, and ``--seed N`` replays it alone.
 """
 
 from __future__ import annotations
@@ -301,7 +301,8 @@ def check(seed: int) -> Sequence[str]:
         try:
             trial.check()
         except AssertionError as error:
-            raise AssertionError(f"{trial.case}, {trial.came}: {error}") from error
+            error.add_note(f"seed {seed}, {trial.case}, {trial.came}")
+            raise
         return trial.came
 
 
@@ -319,7 +320,7 @@ def main() -> None:
             came.update(check(seed))
         except AssertionError as error:
             failed.append(seed)
-            print(f"seed {seed} fails: {error}", flush=True)
+            print(f"seed {seed} fails: {error}\n  {error.__notes__[-1]}", flush=True)
     print(", ".join(f"{count} {fault}" for fault, count in sorted(came.items())))
     print(f"{len(seeds)} seeds, {len(failed)} failed {failed or ''}, {time.perf_counter() - started:.0f} s")
     sys.exit(bool(failed))

@@ -1,7 +1,7 @@
 """A gate for leaks: ``python -m tests.benchmarks.soak [--hours H]``.
 
-`microagents serve`, a run that has it as its model, and `microagents view` work side by side, each in its own process, while clients ask for
-replies and pages. Their memory, open files and threads, and the files that they write, are read all the time. Each is judged by its slope
+`microagents serve`, a run that has it as its model, and `microagents view` work side by side, each in its own process, while clients ask
+for replies and pages. Their memory, open files and threads, and the files that they write, are read all the time. Each is judged by its slope
 over the second half: the median of the slopes between all pairs of readings (Theil and Sen), so that no single reading decides.
 """
 
@@ -68,7 +68,6 @@ PAGES = (
     "/static/app.js",
     "/api/run/soak",
     "/api/run/soak/series",
-) + (
     "/api/run/soak/decision?path=0/step/7",
     "/api/run/soak/strip?start={steps}",
 )
@@ -97,7 +96,7 @@ class Readings(Struct, frozen=True, kw_only=True):
         half = self.values[len(self.values) // 2 :]
         pairs = [each for each in combinations(half, 2) if each[0][0] < each[1][0]]
         if len(pairs) > PAIRS:
-            pairs = Random(0).sample(pairs, PAIRS)  # noqa: S311 - seeded
+            pairs = Random(0).sample(pairs, PAIRS)
         slope = median([(later - first) / (end - begin) for (begin, first), (end, later) in pairs] or [0.0])
         return slope if self.what == BYTES_A_STEP else slope * (half[-1][0] - half[0][0])
 

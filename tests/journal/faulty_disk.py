@@ -249,7 +249,7 @@ class FaultyDisk:
         name = "" if name_at is None else os.fsdecode(string_at(name_at))
         if Path(name).parent != self._folder:
             return int(self._system.open(vfs, name_at, file, flags, out))
-        is_new = not os.path.exists(name)
+        is_new = not Path(name).exists()
         if is_new and (code := self._refusal(CANTOPEN)):
             return code
         if code := self._system.open(vfs, name_at, file, flags, out):
