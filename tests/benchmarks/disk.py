@@ -269,7 +269,8 @@ class Trial:
                 assert not damage or not self._is_sound, damage
                 most = account.calls + account.lost_in_flight
         except InvalidUsage as error:
-            assert not self._is_sound, f"it is refused: {error}"
+            if self._is_sound:
+                raise AssertionError(f"it is refused: {error}") from error
             self.came.append("refused")
             return
         assert "begin another" not in said or not self._is_sound, f"it can be read, but was said to be damaged: {said}"

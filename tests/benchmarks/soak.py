@@ -1,8 +1,8 @@
 """A gate for leaks: ``python -m tests.benchmarks.soak [--hours H]``.
 
 `microagents serve`, a run that has it as its model, and `microagents view` work side by side, each in its own process, while clients ask
-for replies and pages. Their memory, open files and threads, and the files that they write, are read all the time. Each is judged by its slope
-over the second half: the median of the slopes between all pairs of readings (Theil and Sen), so that no single reading decides.
+for replies and pages. Their memory, open files and threads, and the files that they write, are read all the time. Each is judged by its
+slope over the second half: the median of the slopes between all pairs of readings (Theil and Sen), so that no single reading decides.
 """
 
 from __future__ import annotations
