@@ -27,6 +27,9 @@ from microagents.journal.sitting import Sitting
 from microagents.journal.tables import TIMED_VERSION
 from microagents.journal.transactions import Transactions
 
+CHECKPOINT_PAGES = 4000
+"""Pages of the write-ahead log after which they are written into the file: every changed page a second time."""
+
 
 class Store:
     """A journal opened for writing.
@@ -86,12 +89,12 @@ class Store:
             raise
 
     def _set_durability(self, *, full: bool) -> None:
-        # Readers and writers of a write-ahead log share memory, which processes on two machines cannot.
-        self._db.execute(f"PRAGMA journal_mode = {'TRUNCATE' if on_network(self.path) else 'WAL'}")
-        self._db.execute(
-            "PRAGMA wal_autocheckpoint = 4000"
-        )  # in pages; a checkpoint writes every changed page a second time
-        self._db.execute(f"PRAGMA synchronous = {'FULL' if full else 'NORMAL'}")
+        # Readers and writers of a write-ahead log share memory, which processes on two machines cannot. After a power cut a rollback
+        # journal that did not wait for the disk may leave a file that is neither as before the commit nor as after it.
+        is_shared = on_network(self.path)
+        self._db.execute(f"PRAGMA journal_mode = {'TRUNCATE' if is_shared else 'WAL'}")
+        self._db.execute(f"PRAGMA wal_autocheckpoint = {CHECKPOINT_PAGES}")
+        self._db.execute(f"PRAGMA synchronous = {'FULL' if full or is_shared else 'NORMAL'}")
 
     def close(self, *, forget: bool = False) -> None:
         """Release the lease and close the file.
