@@ -1,4 +1,4 @@
-"""Foreign text, which tools, servers, files and models wrote, as prompts and logs show it: nothing in it is invisible, or ends its fence."""
+"""Foreign text, of tools, servers, files and models, as prompts and logs show it: nothing is invisible, and nothing ends its fence."""
 
 from __future__ import annotations
 

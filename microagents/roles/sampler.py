@@ -87,7 +87,7 @@ class Sampler:
         )
         if self.is_over:
             return None
-        if self._task.looks_up and (wanted := wanted_in(seq, sample, question, self._task)) is not None:
+        if self._task.looks_up and (wanted := await wanted_in(seq, sample, question, self._task)) is not None:
             if trace is not None:
                 trace.calls.append((seq, model, temperature, prompt, sample, None, asked_s, trace.clock()))
             return sample, wanted
