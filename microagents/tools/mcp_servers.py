@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Mapping
+from typing import Literal
 
 from msgspec import Struct
 
@@ -27,6 +28,11 @@ class McpServer(Struct, frozen=True, kw_only=True):
     """Whether its own hints on effects are believed."""
     effects: Mapping[str, Effect] = {}
     """The effects of its tools, by name, as its user knows them."""
+    errors: Literal["unknown", "not_made"] = "unknown"
+    """What the error of a destructive tool says: nothing, so that the outcome of the call is unknown; or that the call was not made,
+    because the server validates it before it acts."""
+    repeatable: tuple[str, ...] = ()
+    """Names of destructive tools of which an agent may make one call twice without asking a person."""
     env: tuple[str, ...] = ()
     """Names of the variables of the executor's environment that it gets, such as a key. By default it gets HOME, PATH and the like."""
 
@@ -36,6 +42,8 @@ class McpServer(Struct, frozen=True, kw_only=True):
                 raise InvalidUsage(
                     f"the effect of the tool {name} of {self.server} is one of {', '.join(EFFECTS)}, not {effect!r}"
                 )
+        if self.errors not in ("unknown", "not_made"):
+            raise InvalidUsage(f"errors of {self.server} is unknown or not_made, not {self.errors!r}")
 
     @property
     def text(self) -> str:

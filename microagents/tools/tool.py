@@ -11,7 +11,7 @@ from typing import Any, Literal, NewType, TypeVar, get_type_hints
 from msgspec import Struct
 from pydantic import BaseModel, ConfigDict, Field, PydanticUserError, ValidationError, create_model
 
-from microagents.errors import InvalidDefinition, MicroagentsError
+from microagents.errors import InvalidDefinition, MicroagentsError, NotMade
 
 Effect = Literal["read_only", "idempotent", "destructive"]
 """What a call does to the world.
@@ -47,33 +47,53 @@ class ToolSpec(Struct, frozen=True, kw_only=True):
     effect: Effect = "destructive"
     can_be_looked_up: bool = False
     """Whether it tells by the key of an effect what became of it."""
+    repeatable: bool = False
+    """Whether an agent may make one destructive call twice without asking a person."""
 
 
 class ToolOptions(Struct, frozen=True, kw_only=True):
     """What a decorator says of a function."""
 
     effect: Effect
-    name: str | None
-    lookup: Callable[..., Any] | None
+    name: str | None = None
+    lookup: Callable[..., Any] | None = None
+    not_made: tuple[type[Exception], ...] = ()
+    repeatable: bool = False
 
 
-def tool(effect: Effect, *, name: str | None = None, lookup: Callable[..., Any] | None = None) -> Callable[[F], F]:
+def tool(
+    effect: Effect,
+    *,
+    name: str | None = None,
+    lookup: Callable[..., Any] | None = None,
+    not_made: tuple[type[Exception], ...] = (),
+    repeatable: bool = False,
+) -> Callable[[F], F]:
     """State the effect of a function that agents may call; the function itself stays as it is.
 
     Args:
         effect: what a call does to the world.
         name: its name for models; by default that of the function.
         lookup: a function, plain or async, that takes the key of an effect and returns the result that the call had, or None if the call
-            was never made. It is asked after a crash.
+            was never made. It is asked when the outcome of a call is unknown.
+        not_made: errors that a destructive function raises only before it has changed anything, besides `NotMade`. After any other error
+            the outcome of the call is unknown.
+        repeatable: let an agent make one destructive call of this function twice without asking a person.
 
     Raises:
-        InvalidDefinition: there is no such effect.
+        InvalidDefinition: there is no such effect, or ``not_made`` is not a tuple of exceptions.
     """
     if effect not in EFFECTS:
         raise InvalidDefinition(f"the effect of a tool is one of {', '.join(EFFECTS)}, not {effect!r}")
+    given: Any = not_made
+    if not isinstance(given, tuple) or not all(
+        isinstance(each, type) and issubclass(each, Exception) for each in given
+    ):
+        raise InvalidDefinition(f"not_made must be a tuple of exceptions, such as (ValueError,), not {given!r}")
+    options = ToolOptions(effect=effect, name=name, lookup=lookup, not_made=not_made, repeatable=repeatable)
 
     def state(function: F) -> F:
-        function.tool_options = ToolOptions(effect=effect, name=name, lookup=lookup)  # type: ignore[attr-defined]
+        function.tool_options = options  # type: ignore[attr-defined]
         return function
 
     return state
@@ -91,9 +111,11 @@ class FunctionTool:
 
     def __init__(self, function: Callable[..., Any]) -> None:
         given: ToolOptions | None = getattr(function, "tool_options", None)
-        options = given or ToolOptions(effect="destructive", name=None, lookup=None)
+        options = given or ToolOptions(effect="destructive")
         self.function = function
         self.lookup = options.lookup
+        self.not_made: tuple[type[Exception], ...] = (NotMade, *options.not_made)
+        """Errors after which nothing was done."""
         self._given, self._arguments = _arguments_of(function)
         schema = self._arguments.model_json_schema()
         schema.pop("title", None)
@@ -103,6 +125,7 @@ class FunctionTool:
             parameters={"type": "object", "properties": {}, **schema},
             effect=options.effect,
             can_be_looked_up=options.lookup is not None,
+            repeatable=options.repeatable,
         )
 
     def check(self, arguments: Mapping[str, Any]) -> None:
