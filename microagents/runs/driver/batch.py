@@ -85,7 +85,7 @@ class Batch:
         await self._conduct_each(
             messenger, (number for number in wanted if self._only is not None or not completed[number])
         )
-        while going_on := await inputs_that_go_on(messenger):
+        while going_on := await inputs_that_go_on(messenger, has_journal=self._journal is not None):
             await self._conduct_each(messenger, iter(going_on), recalls=True)
 
     async def _conduct_each(self, messenger: RoleMessenger, remaining: Iterator[int], *, recalls: bool = False) -> None:

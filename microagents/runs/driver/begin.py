@@ -203,8 +203,8 @@ def _tell_of_keys(plan: RunPlan, runs_dir: str | Path | None) -> None:
         return
     if runs_dir is None or holds_nothing(journal_of(Path(runs_dir), run_id)):
         log().warning(
-            f"run {run_id} begins anew, and its effects have the keys of every other run of this name: a service that honours keys takes an "
-            "equal effect for a repetition, and does not make it; for new effects take another name, or none"
+            f"run {run_id} begins anew: its effects have the keys of every other run of this name, so a service that honours keys takes an "
+            "equal effect for a repetition and does not make it; for new effects use another --run-id"
         )
 
 

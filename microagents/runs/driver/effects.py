@@ -12,10 +12,13 @@ from microagents.roles.executor import EndEffects
 from microagents.runtimes.dispatcher import RoleMessenger
 
 
-async def inputs_that_go_on(messenger: RoleMessenger) -> list[int]:
-    """Wait for the effects under way; returns the inputs whose work can go on, since such a call or a person has said what was unknown."""
+async def inputs_that_go_on(messenger: RoleMessenger, *, has_journal: bool) -> list[int]:
+    """Wait for the effects under way; returns the inputs whose work can go on, since such a call or a person has said what was unknown.
+
+    Work goes on from its records, so without a journal there are none.
+    """
     ended = await _end_effects(messenger)
-    return sorted({*ended, *await messenger.ask(RecallDecidedInputs())})
+    return sorted({*ended, *await messenger.ask(RecallDecidedInputs())}) if has_journal else []
 
 
 async def leave_effects(messenger: RoleMessenger) -> None:

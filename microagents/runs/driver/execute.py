@@ -202,7 +202,11 @@ class _Sitting:
     async def _conduct_and_record(self, roles: Runtime) -> tuple[End, Account]:
         messenger, strategy = roles.messenger, self._plan.strategy
         try:
-            conducting = _conduct_single_input(messenger) if self._inputs is None else self._inputs.conduct(messenger)
+            conducting = (
+                _conduct_single_input(messenger, has_journal=self._path is not None)
+                if self._inputs is None
+                else self._inputs.conduct(messenger)
+            )
             following = self._following(messenger)
             try:
                 outcome, reason, value = await conduct_until_end(
@@ -383,13 +387,13 @@ def _adjust_outcome(
     return outcome, reason
 
 
-async def _conduct_single_input(messenger: RoleMessenger) -> bytes:
+async def _conduct_single_input(messenger: RoleMessenger, *, has_journal: bool) -> bytes:
     recalls = False
     while True:
         try:
             conducted = await messenger.ask(Conduct(input=0, recalls=recalls))
         except Undecided:
-            if not await inputs_that_go_on(messenger):
+            if not await inputs_that_go_on(messenger, has_journal=has_journal):
                 raise
         else:
             if not await messenger.ask(RecallDecidedInputs()):
