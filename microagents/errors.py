@@ -172,6 +172,10 @@ class NotSent(Stopped):
         return f"a draw for {path} was not sent, because the run is ending; all decisions so far are kept; resume the run to continue"
 
 
+class NotMade(MicroagentsError):
+    """A tool did nothing: it refused the call before it changed the world. For functions that agents call to raise."""
+
+
 class JournalMismatch(InvalidUsage):
     """Journal belongs to another experiment; args: field, recorded value, value given now, perhaps the remedy."""
 

@@ -96,7 +96,7 @@ class Shop:
         self._world(run).set_status(order, status, key)
         return "ok"
 
-    @tool("destructive")
+    @tool("destructive", not_made=(ValueError,))
     def refund(self, order: int, cents: int, run: RunInput) -> str:
         """Pay money back to the customer."""
         self._world(run).refund(order, cents)
@@ -142,7 +142,7 @@ class Desk(AgentTask[Closed]):
         if not self.server:
             return Shop(self.world, self.ticket).tools
         command = f"{sys.executable} -P -m microagents.tasks.desk_server {self.world} {self.ticket}"
-        return [McpServer(server=command, effects=TOOL_EFFECTS)]
+        return [McpServer(server=command, effects=TOOL_EFFECTS, errors="not_made")]
 
     def check(self, state: AgentState, result: Closed, run: RunInput) -> bool:  # noqa: ARG002 - the world tells, not the conversation
         return World(self.world, run, self.ticket).is_right()

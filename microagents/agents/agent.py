@@ -11,11 +11,20 @@ from msgspec import Struct, structs
 from pydantic import Field
 from typing_extensions import TypeVar
 
-from microagents.agents.actions import END, Action, AgentState, Observation, PastAction
+from microagents.agents.actions import (
+    END,
+    MAX_RETURNED_CHARS,
+    Action,
+    AgentState,
+    MadeCall,
+    Observation,
+    PastAction,
+    call_digest,
+)
 from microagents.errors import InvalidDefinition
-from microagents.foreign_text import fenced
+from microagents.foreign_text import bounded, fenced
 from microagents.replies.chat import NO_PROSE, Prompt, Prose, ProseByTool, Reply, Sampling, unvoted_in
-from microagents.replies.tool_calls import FENCES, tool_lines
+from microagents.replies.tool_calls import FENCES, ToolCall, tool_lines
 from microagents.task import ChainTask, types_named
 from microagents.tools.tool import RunInput
 from microagents.tools.toolbox import BAD_ARGUMENTS, Toolbox
@@ -180,7 +189,25 @@ class AgentTask(ChainTask[AgentState, Action, dict[str, Any]], Generic[R]):
         """Give the state after an action, by what came of its calls."""
         turn = PastAction(calls=tuple(action.calls), observations=tuple(observations))
         errors = state.errors + sum(each.outcome == "error" for each in observations)
-        return structs.replace(state, turns=(*state.turns, turn), errors=errors)
+        made = {each.digest: each for each in state.made}
+        for call, seen in zip(action.calls, observations, strict=True):
+            digest = self.repeated_digest(call)
+            if digest is not None and seen.outcome == "done":
+                returned = bounded(seen.text, MAX_RETURNED_CHARS)
+                made[digest] = MadeCall(digest=digest, action=state.taken + 1, returned=returned)
+            elif digest is not None and seen.outcome == "repeated":
+                made[digest] = structs.replace(made[digest], is_told=True)
+        return structs.replace(state, turns=(*state.turns, turn), errors=errors, made=tuple(made.values()))
+
+    def made_before(self, state: AgentState, call: ToolCall) -> MadeCall | None:
+        """Return the destructive call that was made and is equal to this one; None for any other, and for a repeatable one."""
+        digest = self.repeated_digest(call)
+        return next((each for each in state.made if each.digest == digest), None)
+
+    def repeated_digest(self, call: ToolCall) -> str | None:
+        """Return the digest of a destructive call that must not be repeated; None for any other."""
+        spec = self.toolbox.specs[call.tool]
+        return call_digest(call, spec.parameters) if spec.effect == "destructive" and not spec.repeatable else None
 
     def result(self, state: AgentState) -> Any:
         """Return what it gave at its end."""

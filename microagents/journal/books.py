@@ -260,6 +260,13 @@ class Books:
             self.move(record.id.input, max(done, record.done), total)
             self.reached[record.id.input] = Checkpoint(done=record.done, state=record.state, value=verdict.winner)
 
+    def _add_answer(self, record: RecordAnswer) -> None:
+        path = record.id.path
+        before = self.totals.undecided.pop(path, None)  # what a person was asked is answered otherwise
+        if before is not None and before.after != self._digest_before(record.id.input):
+            self.totals.out_of_order = True
+        self.take_in_answer(path, record.value)
+
     def _count_ballots(self, record: RecordDecision, valid: int, flagged: dict[str, int]) -> None:
         account, outcome = self.totals.account, record.verdict.outcome
         account.valid += valid
@@ -350,7 +357,7 @@ class Books:
         ReplicaEnded: lambda books, record: books.totals.leased.pop(record.source, None),
         RecordDecision: _add_decision,
         RecordProgress: _add_progress,
-        RecordAnswer: lambda books, record: books.take_in_answer(record.id.path, record.value),
+        RecordAnswer: _add_answer,
         InputEnding: lambda books, record: books.end_input(record.input, record.outcome),
     }
 

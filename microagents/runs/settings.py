@@ -125,6 +125,9 @@ cost. [default: no limit]"""
     """Stop this many seconds after the start or the resume of the run. [default: no limit]"""
     max_outage_s: Annotated[float, Field(ge=0, le=MAX_S), Flag("S", "--max-outage")] = 7200.0
     """Stop once a provider has delivered nothing for this many seconds."""
+    max_wait_effects_s: Annotated[float, Field(ge=0, allow_inf_nan=False), Flag("S", "--max-wait-effects")] = 60.0
+    """Wait this many seconds, at the end of the run, for calls of tools that are under way and change the world. Then leave them, their \
+outcome unknown."""
     fallback: Annotated[tuple[str, ...], Flag("SPEC")] = ()
     """Model that is asked while another one is out, or while its provider refuses the account. Repeatable: the first that delivers is \
 asked."""
@@ -223,6 +226,7 @@ class SettingKeywords(TypedDict, total=False):
     max_cost_usd: float | None
     max_time_s: float | None
     max_outage_s: float
+    max_wait_effects_s: float
     fallback: Sequence[str]
     otel_sample: float
     prices: PricesGiven

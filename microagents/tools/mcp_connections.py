@@ -6,13 +6,13 @@ import asyncio
 import os
 import shutil
 import sys
-from collections.abc import AsyncGenerator, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager, nullcontext
 from typing import Any, Literal
 
 import msgspec
 
-from microagents.aio import CLOSE_S, TaskScope, retrieve_exception, wait_to_end
+from microagents.aio import CLOSE_S, Notifier, TaskScope, retrieve_exception, wait_to_end
 from microagents.errors import InvalidUsage
 from microagents.packages import missing_package
 from microagents.tools.mcp_servers import McpServer
@@ -36,11 +36,31 @@ class _Connection:
         self.client: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         self.client.add_done_callback(retrieve_exception)
         self._closing = asyncio.Event()
+        self._acting = 0
+        """Calls under way that act: closing the connection may end their server."""
+        self._may_close = Notifier()
+        self._is_left = False
         self.task = scope.start(self._own())
 
     def close(self) -> None:
-        """Let its task close it."""
+        """Let its task close it once no call that acts is under way."""
         self._closing.set()
+
+    def leave(self) -> None:
+        """Let its task close it now."""
+        self._is_left = True
+        self._closing.set()
+        self._may_close.notify()
+
+    @contextmanager
+    def kept_open(self) -> Iterator[None]:
+        """Keep it open for a call that acts."""
+        self._acting += 1
+        try:
+            yield
+        finally:
+            self._acting -= 1
+            self._may_close.notify()
 
     async def _own(self) -> None:
         try:
@@ -48,6 +68,8 @@ class _Connection:
                 if not self.client.done():
                     self.client.set_result(client)
                 await self._closing.wait()
+                while self._acting and not self._is_left:
+                    await self._may_close.wait()
         except BaseException as raised:
             error: BaseException = raised
             while isinstance(error, BaseExceptionGroup):
@@ -69,8 +91,8 @@ class McpConnections:
 
     async def close(self) -> None:
         """Close all connections, and wait until their servers have ended, at most `CLOSE_S`."""
-        for each in self._open.values():
-            each.close()
+        for each in (*self._open.values(), *self._ending):
+            each.leave()
         ending = [each.task for each in (*self._open.values(), *self._ending) if not each.task.done()]
         try:
             await wait_to_end(ending, within_s=CLOSE_S)
@@ -78,22 +100,31 @@ class McpConnections:
             await self._scope.close()
 
     async def call(
-        self, server: McpServer, tool: str, arguments: Mapping[str, Any], meta: Mapping[str, str], timeout_s: float
+        self,
+        server: McpServer,
+        tool: str,
+        arguments: Mapping[str, Any],
+        meta: Mapping[str, str],
+        timeout_s: float | None,
+        *,
+        acts: bool,
     ) -> tuple[Literal["done", "error", "unknown"], str]:
-        """Make one call; returns its outcome, and what the tool returned, or why it is unknown."""
+        """Make one call, destructive if it ``acts``; returns its outcome, and what the tool returned, or why it is unknown."""
         try:
             connection = await self._connected(server)
         except Exception as error:  # noqa: BLE001 - a server may fail in any way; nothing was sent to it
             return "error", f"the server cannot be reached, so the call was not made: {described(error)}"
         try:
             async with asyncio.timeout(timeout_s):
-                result = await connection.client.result().call_tool(
-                    tool, dict(arguments), read_timeout_seconds=timeout_s, meta=dict(meta)
-                )
+                with connection.kept_open() if acts else nullcontext():
+                    result = await connection.client.result().call_tool(
+                        tool, dict(arguments), read_timeout_seconds=timeout_s, meta=dict(meta)
+                    )
         except Exception as error:  # noqa: BLE001 - as above; but it may have been made
             self._drop(connection)
             return "unknown", described(error)
-        return ("error" if result.is_error else "done"), _text_of(result)
+        failed: Literal["error", "unknown"] = "unknown" if acts and server.errors == "unknown" else "error"
+        return (failed if result.is_error else "done"), _text_of(result)
 
     async def list_tools(self, server: McpServer) -> list[ToolSpec]:
         """List the tools of a server that its user takes.
@@ -190,6 +221,7 @@ def _spec_of(server: McpServer, listed: Any) -> ToolSpec:
         description=(listed.description or "")[:MAX_DESCRIPTION_CHARS],
         parameters=listed.input_schema,
         effect=effect or "destructive",
+        repeatable=listed.name in server.repeatable,
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import secrets
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -15,9 +16,12 @@ from typing import Any, Unpack, overload
 from msgspec import structs
 
 from microagents.actors import Strategy
+from microagents.agents.agent import AgentTask
 from microagents.documents.document import text_in
 from microagents.errors import InvalidUsage
-from microagents.journal.reading import Reader, reader_of
+from microagents.journal.opening import holds_nothing
+from microagents.journal.reading import Reader, journal_of, reader_of
+from microagents.logs import log
 from microagents.messages import address_of
 from microagents.registry import TASKS, unknown
 from microagents.runs.arguments import check_arguments
@@ -182,6 +186,7 @@ async def _execute(
 ) -> Result:
     """Execute a run. In a notebook its progress is shown, unless the caller has a callback for it."""
     plan = await with_tools_of_servers(plan)
+    _tell_of_keys(plan, runs_dir)
     kind, show = type(plan.tasks[0]), None
     if control.get("on_progress") is None:
         show = notebook_progress(
@@ -193,6 +198,18 @@ async def _execute(
     if show is not None:
         show(result.account)
     return result
+
+
+def _tell_of_keys(plan: RunPlan, runs_dir: str | Path | None) -> None:
+    """Say what it means that an agent with effects begins a journal under a name that another run may have had."""
+    first, run_id = plan.tasks[0], plan.settings.run_id
+    if not isinstance(first, AgentTask) or not first.has_effects or re.search(NEW_NAME, run_id):
+        return
+    if runs_dir is None or holds_nothing(journal_of(Path(runs_dir), run_id)):
+        log().warning(
+            f"run {run_id} begins anew: its effects have the keys of every other run of this name, so a service that honours keys takes an "
+            "equal effect for a repetition and does not make it; for new effects use another --run-id"
+        )
 
 
 def _with_outputs(reader: Reader, result: Result) -> Result:
@@ -253,6 +270,10 @@ def _has_running_loop() -> bool:
     except RuntimeError:
         return False
     return True
+
+
+NEW_NAME = r"-\d{8}-\d{6}-[0-9a-f]{8}$"
+"""The end of a name that no other run has."""
 
 
 def new_run_id(task: Task) -> str:

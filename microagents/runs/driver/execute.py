@@ -6,6 +6,7 @@ import gc
 import time
 from collections.abc import Coroutine, Iterable, Iterator, Sequence
 from contextlib import AsyncExitStack, contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
@@ -15,7 +16,7 @@ from msgspec import structs
 
 from microagents.actors import Context, Deployment, Strategy
 from microagents.agents.agent import AgentTask
-from microagents.aio import TaskScope, loop_has_threads
+from microagents.aio import TaskScope, finish, loop_has_threads
 from microagents.errors import (
     Aborted,
     InvalidDefinition,
@@ -38,6 +39,7 @@ from microagents.runs.driver.batch import Batch, undecided_elections
 from microagents.runs.driver.conducting import INTERRUPTED, End, conduct_until_end, never, wait_for_first
 from microagents.runs.driver.control import RunControl
 from microagents.runs.driver.deploying import deployments_of, journaling_to
+from microagents.runs.driver.effects import inputs_that_go_on, leave_effects
 from microagents.runs.driver.following import follow_solution, read_solution
 from microagents.runs.driver.forecast import Forecast, forecast_of
 from microagents.runs.driver.output import Outputs
@@ -207,11 +209,18 @@ class _Sitting:
     async def _conduct_and_record(self, roles: Runtime) -> tuple[End, Account]:
         messenger, strategy = roles.messenger, self._plan.strategy
         try:
-            conducting = _conduct_single_input(messenger) if self._inputs is None else self._inputs.conduct(messenger)
-            following = self._following(messenger)
-            outcome, reason, value = await conduct_until_end(
-                messenger, conducting, self._plan.settings, self._control, following
+            conducting = (
+                _conduct_single_input(messenger, has_journal=self._path is not None)
+                if self._inputs is None
+                else self._inputs.conduct(messenger)
             )
+            following = self._following(messenger)
+            try:
+                outcome, reason, value = await conduct_until_end(
+                    messenger, conducting, self._plan.settings, self._control, following
+                )
+            finally:
+                await finish(partial(leave_effects, messenger))
             # Roles in other processes may still have records under way; the last account must contain them.
             await roles.flush()
             account = await messenger.ask(Report(final=True))
@@ -385,15 +394,15 @@ def _adjust_outcome(
     return outcome, reason
 
 
-async def _conduct_single_input(messenger: RoleMessenger) -> bytes:
+async def _conduct_single_input(messenger: RoleMessenger, *, has_journal: bool) -> bytes:
     recalls = False
     while True:
         try:
             conducted = await messenger.ask(Conduct(input=0, recalls=recalls))
         except Undecided:
-            if not await messenger.ask(RecallDecidedInputs()):
+            if not await inputs_that_go_on(messenger, has_journal=has_journal):
                 raise
         else:
             if not await messenger.ask(RecallDecidedInputs()):
                 return conducted.value
-        recalls = True  # a person has decided meanwhile, so the work goes on from there
+        recalls = True  # what was unknown is known meanwhile, so the work goes on from there
