@@ -214,6 +214,7 @@ def leave_request(journal: Path, request: LiveRequest) -> None:
         file = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, 0o600)
         try:
             _check(file)
+            os.fchmod(file, 0o600)  # a umask may have taken the owner's rights, too
             _lock(file)
             size = os.fstat(file).st_size
             if len(line) > MAX_REQUEST_BYTES:

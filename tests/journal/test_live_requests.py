@@ -152,6 +152,12 @@ LONG = Decide(path="9/nowhere", value=json.dumps("x" * 60_000))
 """A request of which 17 fill the file."""
 
 
+def fill() -> None:
+    """Leave more requests than the file has room for."""
+    for _ in range(20):
+        leave_request(JOURNAL, request_of(LONG))
+
+
 def test_requests_that_were_taken_leave_room_for_others_and_an_end_always_has_room() -> None:
     with Sitting("run", "drift", "-o", "length=1", "--model", STUCK, "-k", "50", "--run-id", "r") as sitting:
         until(is_open)
@@ -160,8 +166,7 @@ def test_requests_that_were_taken_leave_room_for_others_and_an_end_always_has_ro
             with pytest.raises(
                 InvalidUsage, match="has not taken the many requests that are in it; nothing was changed"
             ):
-                for _ in range(20):
-                    leave_request(JOURNAL, request_of(LONG))
+                fill()
             if isinstance(ask, EndRun):
                 leave_request(JOURNAL, request_of(ask))
             os.kill(sitting.process.pid, signal.SIGCONT)
