@@ -10,7 +10,7 @@ from typing import Any, Literal
 from msgspec import Struct
 
 from microagents.replies.chat import CheckedReply, ProseByTool
-from microagents.replies.tool_calls import ToolCall, how_many, observed
+from microagents.replies.tool_calls import ToolCall, canonical, how_many, observed
 
 END = "end"
 """The name of the tool that ends the work. Its arguments are the result."""

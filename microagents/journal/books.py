@@ -349,7 +349,7 @@ class Books:
         return combined.hexdigest()
 
     # Of the class: bound methods in a table of the object would keep the books of many inputs in memory until a full collection.
-    _handlers: ClassVar[dict[type[Record], Callable[[Books, Any], None]]] = {
+    _handlers: ClassVar[dict[type[Record], Callable[[Books, Any], object]]] = {
         AllotCalls: _add_allotment,
         RecordCalls: _add_calls,
         CallsOver: lambda books, _: books.end_calls(),
