@@ -39,6 +39,7 @@ MAX_READS = 3
 LISTED = (
     "run_id",
     "outcome",
+    "right",
     "task",
     "strategy",
     "models",
