@@ -23,6 +23,8 @@ from microagents.words.summary import printable
 
 EXIT_CODES = {"completed": 0, "failed": 1, "stopped": 3, "undecided": 4, "interrupted": 130}
 WRONG_USAGE = 2
+WRONG = 5
+"""Exit code of a run that is completed, and that the task's own code finds wrong."""
 LOG_LEVEL = "MICROAGENTS_LOG"
 """Environment variable with the level of logs. At the level debug, errors are shown with their tracebacks."""
 _NOT_PLAIN = re.compile(r"[^\x00-\x7e]")

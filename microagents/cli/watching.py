@@ -17,8 +17,12 @@ import typer
 from msgspec import structs
 
 from microagents.cli.options import ASKED_FROM_USD
+<<<<<<< HEAD
 from microagents.cli.reporting import EXIT_CODES, json_text
 from microagents.cli.trusting import has_terminal
+=======
+from microagents.cli.reporting import EXIT_CODES, WRONG, json_text
+>>>>>>> files
 from microagents.errors import InvalidUsage
 from microagents.journal.messages import InputEnding
 from microagents.runs.driver.begin import resume
@@ -27,7 +31,7 @@ from microagents.runs.driver.forecast import Forecast
 from microagents.runs.inspection.runs import WaitingCall, calls_waiting, decide
 from microagents.runs.result import Result, Results
 from microagents.words.prices import prices_of
-from microagents.words.summary import printable, resume_command, summary
+from microagents.words.summary import is_wrong, printable, resume_command, summary
 
 ALL_ENDED = ("completed", "undecided", "failed")
 """Outcomes with which all of many inputs have ended. The list of results is printed only then: otherwise most of it is missing."""
@@ -142,7 +146,7 @@ def show_and_exit(result: Result, *, as_json: bool, stream: bool = False) -> Non
         if is_listed and result.outcome in ALL_ENDED and not stream:
             _print_results(result.value, "\n")
             typer.echo()
-    raise typer.Exit(EXIT_CODES[result.outcome])
+    raise typer.Exit(WRONG if is_wrong(result) else EXIT_CODES[result.outcome])
 
 
 def _print_json(result: Result) -> None:

@@ -112,6 +112,7 @@ class Result(RunFacts[V], Generic[V], frozen=True, kw_only=True):
             "decided": account.decided,
             "errors": account.errors,
             "checked": account.checked,
+            "right": self.right,
             "calls": account.calls,
             "valid": account.valid,
             "flagged": account.flagged,

@@ -5,11 +5,15 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Coroutine, Mapping, Sequence
 from contextlib import aclosing
+<<<<<<< HEAD
 from itertools import count
+=======
+from functools import partial
+>>>>>>> files
 from typing import Annotated, Any, Self, TypeVar, cast
 
 import msgspec
-from msgspec import Struct, structs
+from msgspec import UNSET, Struct, UnsetType, structs
 from pydantic import Field, field_validator, model_validator
 
 from microagents.actors import Deployment
@@ -72,6 +76,8 @@ class Acting:
         self._reads_ahead = self._strategy.read_ahead and self._strategy.k_read > 1
         self._early = TaskScope()
         """Reads that began before the vote on their action has ended."""
+        self._correct: bool | UnsetType | None = UNSET
+        """What the task's check says of the work, once it was asked."""
 
     async def to_the_end(self) -> AgentState:
         """Take actions until the end; returns the last state.
@@ -88,13 +94,26 @@ class Acting:
                 step = self._chain.step(done, state)
                 reads = _Reads()
                 verdict = await self._follow(step, reads)
-                action: Action = (await self._chain.commit(step, verdict)).require()
+                committing = self._chain.commit(step, verdict, correct=partial(self._judged, step))
+                action: Action = (await committing).require()
                 state = await self._next(step, action, reads)
                 done += 1
                 self._work.progress(done)
         finally:
             await self._early.close()
         return state
+
+    def check(self, state: AgentState) -> bool | None:
+        """Ask the task, once, whether the work that has ended is right."""
+        if isinstance(self._correct, UnsetType):
+            run = RunInput(f"{self._work.role.context.run_id}/{self._work.input}")
+            result = self._task.result(state)
+            self._correct = called(self._task.check, state, result, run, gives=(bool, type(None)))
+        return self._correct
+
+    def _judged(self, step: ChainStep, action: Action) -> bool | None:
+        """Judge a decided action: with the end, the work as a whole."""
+        return self.check(self._chain.advance(step, action)) if action.is_end else None
 
     async def _take_up(self) -> tuple[AgentState, int]:
         last = await self._chain.last_step()
@@ -271,11 +290,10 @@ class ActConductor(ChainConductor["Act"]):
     async def conduct(self, work: Work[Any, Act]) -> object:
         """Act until the end; returns the result, with the task's own check of the work."""
         check_approvals(work.strategy.approve, work.task.toolbox.specs)
-        state = await Acting(self.chain(work)).to_the_end()
+        acting = Acting(self.chain(work))
+        state = await acting.to_the_end()
         result = work.task.result(state)
-        run = RunInput(f"{self.context.run_id}/{work.input}")
-        correct: bool | None = called(work.task.check, state, result, run, gives=(bool, type(None)))
-        return Acted(result=result, actions=state.taken, errors=state.errors, correct=correct)
+        return Acted(result=result, actions=state.taken, errors=state.errors, correct=acting.check(state))
 
 
 class Act(Climbing):

@@ -231,10 +231,17 @@ class Chain:
         """Yield the same as `hold`, item by item: valid ballots as they arrive, then the verdict."""
         return self._recall_or_follow(step) if step.number == self._first else self._follow(step)
 
-    async def commit(self, step: ChainStep, verdict: Verdict, *, checkpoint: bool = True) -> Decision[Any]:
+    async def commit(
+        self,
+        step: ChainStep,
+        verdict: Verdict,
+        *,
+        checkpoint: bool = True,
+        correct: Callable[[Any], bool | None] | None = None,
+    ) -> Decision[Any]:
         """Settle and record a verdict; returns its decision.
 
-        With ``checkpoint``, a resumed run continues after this step.
+        With ``checkpoint``, a resumed run continues after this step. ``correct`` judges the decision, by default as the task's oracle does.
         """
         work, election = self.work, step.election
         verdict = self.as_taken(verdict)
@@ -254,7 +261,7 @@ class Chain:
         decision = work.commit(
             resolution,
             self.reply_type,
-            lambda reply: self.correct(step.state, reply, step.number),
+            correct or (lambda reply: self.correct(step.state, reply, step.number)),
             done=done,
             state=step.question.state,
         )

@@ -331,7 +331,9 @@ def _fits_number(schema: dict[str, Any], value: float) -> bool:
         return True
     if isinstance(value, int) and isinstance(unit, int):
         return value % unit == 0
-    return bool(abs(value / unit - round(value / unit)) < 1e-9 * max(1.0, abs(value / unit)))  # 19.99 is a multiple of 0.01
+    return bool(
+        abs(value / unit - round(value / unit)) < 1e-9 * max(1.0, abs(value / unit))
+    )  # 19.99 is a multiple of 0.01
 
 
 def _program(pattern: str) -> Any:

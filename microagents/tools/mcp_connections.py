@@ -78,7 +78,11 @@ class _Connection:
 
     def why(self, error: Exception, timeout_s: float | None) -> str:
         """Say why nothing was heard of the server."""
-        said = f"no answer within {timeout_s:g} s" if timeout_s is not None and isinstance(error, TimeoutError) else described(error)
+        said = (
+            f"no answer within {timeout_s:g} s"
+            if timeout_s is not None and isinstance(error, TimeoutError)
+            else described(error)
+        )
         return said if self.transport is None else f"{said}{self.transport.remarks}"
 
     async def _own(self) -> None:

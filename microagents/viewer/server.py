@@ -43,6 +43,7 @@ QUEUE_S = 20.0
 LISTED = (
     "run_id",
     "outcome",
+    "right",
     "task",
     "strategy",
     "models",

@@ -1,5 +1,5 @@
 // The pages: each has a path of its own, and reads what it shows from the journal.
-import { api, apiUrl, bytes, count, decisionUrl, fact, firstOf, h, json, money, moment, outcomeMark, plural, quoted, runUrl, said, say, section, table } from "./dom.js";
+import { api, apiUrl, bytes, count, decisionUrl, fact, firstOf, h, json, money, moment, outcomeMark, outcomeOf, plural, quoted, runUrl, said, say, section, table } from "./dom.js";
 import { overTime, race, undecidedByRound } from "./charts.js";
 import { accountOf, flagsOf, withoutResult } from "./facts.js";
 import { grid } from "./grid.js";
@@ -39,7 +39,7 @@ async function listPage() {
     const head = ([name, kind, field]) => [h("button", { type: "button", "aria-label": `Sort by ${name}`, onclick: () => { way = by === field ? -way : 1; by = field; remember(); fill(); } }, name, by === field ? (way > 0 ? " ↑" : " ↓") : ""), kind];
     host.replaceChildren(table("Runs", [["", null], ...COLUMNS.map(head)], found.map((run) => {
       const box = h("input", { type: "checkbox", "aria-label": `Compare ${run.run_id}`, checked: chosen.has(run.run_id), onchange: choose(run.run_id) });
-      return run.error ? ["", said(run.run_id), h("span", { class: "error" }, "✕ unreadable"), said(run.error), "", "", "", ""] : [box, h("a", { href: runUrl(run.run_id) }, said(run.run_id)), outcomeMark(run.outcome),
+      return run.error ? ["", said(run.run_id), h("span", { class: "error" }, "✕ unreadable"), said(run.error), "", "", "", ""] : [box, h("a", { href: runUrl(run.run_id) }, said(run.run_id)), outcomeMark(outcomeOf(run)),
         said(`${run.task} · ${run.strategy}`), moment(run.created_at), plural(run.inputs > 1 ? run.inputs : run.steps, run.inputs > 1 ? "input" : run.unit ?? "step"), count(run.calls), money(run.cost_usd)];
     })));
     say(plural(found.length, "run"));
@@ -126,7 +126,7 @@ async function runPage(run, signal) {
     }
     took = performance.now() - began;
   }
-  if (!signal.aborted) say(`This run is ${found.outcome}.`);
+  if (!signal.aborted) say(`This run is ${outcomeOf(found)}.`);
 }
 
 function decisionForm(run, path, found) {
@@ -184,7 +184,7 @@ async function comparePage(signal) {
   const query = new URLSearchParams(location.search), names = [query.get("a") ?? "", query.get("b") ?? ""], input = query.get("input") ?? "0", of = `input=${encodeURIComponent(input)}`;
   const both = await Promise.all(names.map((run) => api(apiUrl(run, "", `?${of}`), { signal })));
   const hosts = names.map(() => h("div"));
-  const facts = [["outcome", (run) => outcomeMark(run.outcome)], ["task", (run) => said(`${run.task} by ${run.strategy}`)], ["k", (run) => count(run.k)], ["models", (run) => said(String(JSON.stringify(run.models)))], ["steps", (run) => count(run.steps)], ["wrong by the oracle", (run) => count(run.errors)],
+  const facts = [["outcome", (run) => outcomeMark(outcomeOf(run))], ["task", (run) => said(`${run.task} by ${run.strategy}`)], ["k", (run) => count(run.k)], ["models", (run) => said(String(JSON.stringify(run.models)))], ["steps", (run) => count(run.steps)], ["wrong by the oracle", (run) => count(run.errors)],
     ["votes a decision", (run) => run.votes_per_decision?.toFixed(2) ?? "–"], ["outvoted", (run) => count(run.outvoted)], ["calls", (run) => count(run.calls)], ["cost", (run) => money(run.cost_usd)], ["seconds", (run) => count(Math.round(run.wall_s))]];
   const differ = h("div");
   show(`${names[0]} and ${names[1]}`, section("Account", table("Account", [["", null], ...names.map((run) => [h("a", { href: runUrl(run) }, said(run)), null])], facts.map(([name, of]) => [name, ...both.map(of)]))),
