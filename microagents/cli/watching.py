@@ -17,12 +17,8 @@ import typer
 from msgspec import structs
 
 from microagents.cli.options import ASKED_FROM_USD
-<<<<<<< HEAD
-from microagents.cli.reporting import EXIT_CODES, json_text
-from microagents.cli.trusting import has_terminal
-=======
 from microagents.cli.reporting import EXIT_CODES, WRONG, json_text
->>>>>>> files
+from microagents.cli.trusting import has_terminal
 from microagents.errors import InvalidUsage
 from microagents.journal.messages import InputEnding
 from microagents.runs.driver.begin import resume

@@ -5,11 +5,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Coroutine, Mapping, Sequence
 from contextlib import aclosing
-<<<<<<< HEAD
-from itertools import count
-=======
 from functools import partial
->>>>>>> files
+from itertools import count
 from typing import Annotated, Any, Self, TypeVar, cast
 
 import msgspec
