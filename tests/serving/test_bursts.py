@@ -87,7 +87,7 @@ def test_serve_answers_a_burst_of_sockets() -> None:
 
 def test_serve_answers_a_burst_of_the_clients_of_openai() -> None:
     async def burst(url: str) -> Counter[str]:
-        async with AsyncOpenAI(api_key="none", base_url=f"{url}/v1", max_retries=0, timeout=WAIT_S) as client:
+        async with AsyncOpenAI(api_key="none", base_url=f"{url}/v1", max_retries=0, timeout=5 * WAIT_S) as client:
             asked = [client.chat.completions.create(model="m", messages=CHAT) for _ in range(CONNECTIONS)]
             found = await asyncio.gather(*asked, return_exceptions=True)
         return Counter(type(each).__name__ for each in found)
@@ -111,14 +111,13 @@ def test_silent_connections_do_not_keep_others_out() -> None:
         assert asyncio.run(asked_beside(url))
 
 
-@pytest.mark.parametrize("path", ["/metrics", "/api/runs"])
-def test_reading_a_run_of_many_inputs_again_and_again_takes_no_more_memory(path: str) -> None:
+def test_scraping_a_run_of_many_inputs_again_and_again_takes_no_more_memory() -> None:
     Path("many.jsonl").write_text("".join(json.dumps({"length": 1}) + "\n" for _ in range(2000)))
     microagents("run", "drift", "--model", "sim:perfect", "--inputs", "many.jsonl", "--run-id", "r")
 
     async def scrapes(url: str, number: int) -> None:
         for _ in range(number):
-            assert await answer(url, path) == b"HTTP/1.1 200 OK"
+            assert await answer(url, "/metrics") == b"HTTP/1.1 200 OK"
 
     with program("view", "--no-open") as (url, process):
         asyncio.run(scrapes(url, 20))
