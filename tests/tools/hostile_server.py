@@ -1,6 +1,6 @@
 """An MCP server that misbehaves: ``python hostile_server.py WHEN WHAT``, at its ``start``, ``list`` or ``call``; else it does as asked.
 
-It has the tools of the file ``tools.json`` in its working folder, by default one that reads, `act`. It needs no package, so it is up at once.
+It has the tools of the file ``tools.json`` in its working folder, by default `act`. It needs no package, so it is up at once.
 """
 
 from __future__ import annotations
@@ -67,7 +67,9 @@ WAYS: dict[str, Callable[[], None]] = {
     "deafness": ignore_signals,
     "death": lambda: os._exit(3),
     "closed output": lambda: (os.close(1), sleep())[1],
-    "stderr": lambda: [os.write(2, b"\x1b]0;owned\x07\x1b[2J" + b"x" * 60_000 + b"\n") for _ in itertools.count()] and None,
+    "stderr": lambda: (
+        [os.write(2, b"\x1b]0;owned\x07\x1b[2J" + b"x" * 60_000 + b"\n") for _ in itertools.count()] and None
+    ),
 }
 
 
