@@ -37,6 +37,10 @@ class InvalidUsage(MicroagentsError):
     """Request is wrong: an unknown name, an option out of range, a file that cannot be read. Nothing was started."""
 
 
+class Interrupted(MicroagentsError):
+    """The caller ended a run before it began. Nothing was started."""
+
+
 class InvalidDefinition(MicroagentsError, TypeError):
     """A class of the user (task, role, message or reply) is not well formed. Raised when the class is created."""
 

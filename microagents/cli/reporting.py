@@ -17,7 +17,7 @@ from typing import Any
 import msgspec
 import typer
 
-from microagents.errors import InvalidDefinition, InvalidUsage, MicroagentsError, NoHandler, Stopped
+from microagents.errors import Interrupted, InvalidDefinition, InvalidUsage, MicroagentsError, NoHandler, Stopped
 from microagents.foreign_text import json_escape
 from microagents.words.summary import printable
 
@@ -66,14 +66,19 @@ def exit_on_error() -> Iterator[None]:
     """Print a `MicroagentsError` as one sentence on stderr, with --debug behind its traceback, and exit.
 
     Raises:
-        typer.Exit: with 2 for wrong usage, 3 for a run that a limit, an outage or a full disk stopped, 1 for every other failure.
+        typer.Exit: with 2 for wrong usage, 3 for a run that a limit, an outage or a full disk stopped, 130 for one that was interrupted
+            before it began, 1 for every other failure.
     """
     try:
         yield
     except MicroagentsError as error:
         _print_error(error)
-        is_usage = isinstance(error, InvalidUsage | InvalidDefinition | NoHandler)
-        raise typer.Exit(WRONG_USAGE if is_usage else STOPPED if isinstance(error, Stopped) else FAILURE) from None
+        codes = {
+            Interrupted: EXIT_CODES["interrupted"],
+            Stopped: STOPPED,
+            **dict.fromkeys((InvalidUsage, InvalidDefinition, NoHandler), WRONG_USAGE),
+        }
+        raise typer.Exit(next((code for kind, code in codes.items() if isinstance(error, kind)), FAILURE)) from None
 
 
 def warn(line: str) -> None:

@@ -177,10 +177,13 @@ async def _run_with_display(watched: Watched, start: Start[T], *, stream: bool, 
 
         def stop() -> None:
             interrupt.set()
-            # The second Ctrl-C needs a plain signal handler: the loop's handlers do not run while a user's code blocks the loop.
-            loop.remove_signal_handler(signal.SIGINT)
-            signal.signal(signal.SIGINT, partial(_exit_at_once, watched.kept))
             display.notify("interrupted: waiting for the calls in flight; Ctrl-C again leaves at once")
+
+        def on_ctrl_c(*_: object) -> None:
+            # A plain handler: those of the loop do not run while something blocks the loop, and then neither the first nor the second
+            # Ctrl-C would do anything.
+            signal.signal(signal.SIGINT, partial(_exit_at_once, watched.kept))
+            loop.call_soon_threadsafe(stop)
 
         def print_ending(ending: InputEnding) -> None:
             try:
@@ -192,11 +195,11 @@ async def _run_with_display(watched: Watched, start: Start[T], *, stream: bool, 
                 os.dup2(os.open(os.devnull, os.O_WRONLY), stdout.fileno())
                 interrupt.set()
 
-        handlers = {signal.SIGINT: stop, signal.SIGTERM: terminate.set, signal.SIGHUP: terminate.set}
+        handlers = {signal.SIGTERM: terminate.set, signal.SIGHUP: terminate.set}
         if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:  # nohup ignores SIGHUP, and the run must survive it
             del handlers[signal.SIGHUP]
 
-        signals = _Signals(loop, handlers)
+        signals = _Signals(loop, on_ctrl_c, handlers)
         signals.follow()
         control = RunControl(
             on_progress=display.show,
@@ -206,21 +209,28 @@ async def _run_with_display(watched: Watched, start: Start[T], *, stream: bool, 
             interrupt=interrupt,
             terminate=terminate,
         )
-        return await start(control, display.set_title)
+        try:
+            return await start(control, display.set_title)
+        finally:
+            if not interrupt.is_set():  # else a second Ctrl-C still leaves at once, whatever the end waits for
+                signals.leave()
 
 
 class _Signals(NamedTuple):
     """Signals that end a run, and what each of them does."""
 
     loop: asyncio.AbstractEventLoop
+    on_ctrl_c: Callable[..., None]
     handlers: Mapping[signal.Signals, Callable[[], None]]
 
     def follow(self) -> None:
+        signal.signal(signal.SIGINT, self.on_ctrl_c)
         for each, handler in self.handlers.items():
             self.loop.add_signal_handler(each, handler)
 
     def leave(self) -> None:
         """Let them end the process, as they do by default: the loop handles nothing while a person is asked."""
+        signal.signal(signal.SIGINT, signal.default_int_handler)
         for each in self.handlers:
             self.loop.remove_signal_handler(each)
 

@@ -1,7 +1,6 @@
 """An MCP server that misbehaves: ``python hostile_server.py WHEN WHAT``, at its ``start``, ``list`` or ``call``; else it does as asked.
 
-It has the tools of the file ``tools.json`` in its working folder, by default one that reads, `act`.
-It needs no package, so it is up at once.
+It has the tools of the file ``tools.json`` in its working folder, by default `act`. It needs no package, so it is up at once.
 """
 
 from __future__ import annotations

@@ -18,13 +18,14 @@ from msgspec import structs
 from microagents.actors import Strategy
 from microagents.agents.agent import AgentTask
 from microagents.documents.document import text_in
-from microagents.errors import InvalidUsage
+from microagents.errors import Interrupted, InvalidUsage
 from microagents.journal.opening import holds_nothing
 from microagents.journal.reading import Reader, journal_of, reader_of
 from microagents.logs import log
 from microagents.messages import address_of
 from microagents.registry import TASKS, unknown
 from microagents.runs.arguments import check_arguments
+from microagents.runs.driver.conducting import unless_ended
 from microagents.runs.driver.control import RunControl, SharedKeywords, without_control
 from microagents.runs.driver.execute import execute_plan
 from microagents.runs.driver.notebook import notebook_progress
@@ -185,7 +186,10 @@ async def _execute(
     accepted: Sequence[str],
 ) -> Result:
     """Execute a run. In a notebook its progress is shown, unless the caller has a callback for it."""
-    plan = await with_tools_of_servers(plan)
+    listed = await unless_ended(with_tools_of_servers(plan), control)
+    if listed is None:
+        raise Interrupted("interrupted while the tools of MCP servers were read; nothing was started")
+    plan = listed
     _tell_of_keys(plan, runs_dir)
     kind, show = type(plan.tasks[0]), None
     if control.get("on_progress") is None:

@@ -16,7 +16,7 @@ from msgspec import structs
 
 from microagents.actors import Context, Deployment, Strategy
 from microagents.agents.agent import AgentTask
-from microagents.aio import TaskScope, finish, loop_has_threads
+from microagents.aio import finish, loop_has_threads
 from microagents.errors import (
     Aborted,
     InvalidDefinition,
@@ -36,7 +36,7 @@ from microagents.messages import address_of
 from microagents.registry import RUNTIMES, STRATEGIES, TASKS
 from microagents.roles.recorder import RecordEnding, Recorder
 from microagents.runs.driver.batch import Batch, undecided_elections
-from microagents.runs.driver.conducting import INTERRUPTED, End, conduct_until_end, never, wait_for_first
+from microagents.runs.driver.conducting import INTERRUPTED, End, conduct_until_end, never, unless_ended
 from microagents.runs.driver.control import RunControl
 from microagents.runs.driver.deploying import deployments_of, journaling_to
 from microagents.runs.driver.effects import inputs_that_go_on, leave_effects
@@ -164,7 +164,8 @@ class _Sitting:
             stack.enter_context(_rare_garbage_collection())
             stack.enter_context(_no_empty_journal(self._path))
             deployments = deployments_of(plan, self._recorder(stack, telemetry))
-            roles = await _start_roles(stack, runtime_of(plan.settings.runtime, context, deployments), self._control)
+            runtime = runtime_of(plan.settings.runtime, context, deployments)
+            roles = await unless_ended(stack.enter_async_context(runtime), self._control)
             if roles is None:
                 return INTERRUPTED, Account()
             self._began_s = time.monotonic()  # a Ray takes seconds to start
@@ -347,22 +348,6 @@ def _is_empty(path: Path) -> bool:
             return not asked and next(reader.decisions(), None) is None and next(reader.input_endings(), None) is None
     except InvalidUsage:  # it cannot be read
         return False
-
-
-async def _start_roles(stack: AsyncExitStack, runtime: Runtime, control: RunControl) -> Runtime | None:
-    """Start the roles; returns the runtime, or None if the caller ended the run first. On a cluster the start may take a while."""
-    scope = TaskScope()
-    entering = scope.start(stack.enter_async_context(runtime))
-    ends = [
-        scope.start(event.wait()) for event in (control.get("interrupt"), control.get("terminate")) if event is not None
-    ]
-    try:
-        await wait_for_first(entering, *ends)
-        return await entering if entering.done() else None
-    finally:
-        await scope.close(
-            within_s=None
-        )  # a cluster may take long; else roles would start behind the back of a run that has ended
 
 
 def _refuse_job_folder(runs_dir: Path) -> None:
