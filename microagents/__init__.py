@@ -23,6 +23,7 @@ from microagents.elections.election import (
 from microagents.elections.panels import ApprovalShare
 from microagents.elections.rules import BestOf, FirstTo, FirstToAheadBy, FirstValid, Rule, Tally, Unanimity
 from microagents.errors import (
+    Contested,
     DeadlinePassed,
     EndedEarly,
     InputMismatch,
@@ -33,6 +34,7 @@ from microagents.errors import (
     ModelUnavailable,
     NeedsPerson,
     NoHandler,
+    NotMade,
     NotSent,
     PeerLost,
     RoleFailed,
@@ -76,6 +78,7 @@ __all__ = [
     "ChainTask",
     "Comparison",
     "Conductor",
+    "Contested",
     "Context",
     "DeadlinePassed",
     "Decision",
@@ -107,6 +110,7 @@ __all__ = [
     "Most",
     "NeedsPerson",
     "NoHandler",
+    "NotMade",
     "NotSent",
     "Observation",
     "PeerLost",

@@ -13,7 +13,7 @@ from types import UnionType
 from typing import Annotated, Any, ClassVar, Protocol, TypeVar, get_args, get_type_hints
 
 from msgspec import Struct
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from microagents.elections.election import Votes
 from microagents.elections.rules import FirstToAheadBy, Rule
@@ -337,6 +337,13 @@ class Strategy(BaseModel):
     votes: Votes = "exact"
     """Which replies count as one vote: those that are equal (`exact`), or also those that mean the same (`semantic`, which asks the role \
 `matcher` about each new reply)."""
+
+    @field_validator("*")
+    @classmethod
+    def _fits_messages(cls, value: object) -> object:
+        if isinstance(value, int) and not -(1 << 63) <= value < 1 << 63:
+            raise ValueError(f"a number in an option has at most 64 bits, unlike {value!r:.40}")
+        return value
 
     @classmethod
     def takes(cls, name: str) -> bool:

@@ -37,6 +37,10 @@ class InvalidUsage(MicroagentsError):
     """Request is wrong: an unknown name, an option out of range, a file that cannot be read. Nothing was started."""
 
 
+class Interrupted(MicroagentsError):
+    """The caller ended a run before it began. Nothing was started."""
+
+
 class InvalidDefinition(MicroagentsError, TypeError):
     """A class of the user (task, role, message or reply) is not well formed. Raised when the class is created."""
 
@@ -172,6 +176,10 @@ class NotSent(Stopped):
         return f"a draw for {path} was not sent, because the run is ending; all decisions so far are kept; resume the run to continue"
 
 
+class NotMade(MicroagentsError):
+    """A tool did nothing: it refused the call before it changed the world. For functions that agents call to raise."""
+
+
 class JournalMismatch(InvalidUsage):
     """Journal belongs to another experiment; args: field, recorded value, value given now, perhaps the remedy."""
 
@@ -241,6 +249,18 @@ class Undecided(MicroagentsError):
             f"the election at {path} is undecided after {drawn} ({tally}); all decisions so far are kept; decide it yourself "
             f"(`microagents decide RUN {path} 'REPLY'`) and resume, or resume with --on-undecided and `leader` or the spec of a stronger "
             "model"
+        )
+
+
+class Contested(Undecided):
+    """The models of a pool contradict each other; args: path, number of draws, tally."""
+
+    def __str__(self) -> str:
+        path, draws, tally = self.args
+        return (
+            f"the election at {path} is contested after {draws} draws: each model of the pool gives the same reply again and again, and "
+            f"they differ ({tally}); all decisions so far are kept; decide it yourself (`microagents decide RUN {path} 'REPLY'`) and "
+            "resume, or resume with --on-undecided and the spec of a third model"
         )
 
 

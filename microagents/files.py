@@ -1,7 +1,8 @@
-"""Files that users name: read as text, up to a bound, since a name may be that of a device or of a wrong file."""
+"""Files that users name, read as text up to a bound since a name may be that of a device or of a wrong file; and files for one user."""
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 MAX_BYTES = 16 << 20
@@ -19,3 +20,23 @@ def read_text(path: str | Path) -> str:
     if len(text) > MAX_BYTES:
         raise ValueError(f"it has more than {MAX_BYTES >> 20} MiB")
     return text.decode("utf-8-sig")
+
+
+def make_private(path: Path) -> None:
+    """Make an empty file that only this user may read, whatever the umask. A file with content is left as it is.
+
+    Raises:
+        OSError: it cannot be made; or there is a pipe, a socket, a device or a folder, which could keep the caller for ever.
+    """
+    try:
+        os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
+    except FileExistsError:
+        if not path.is_file():
+            raise OSError(NOT_PLAIN) from None
+        if path.stat().st_size:
+            return
+    path.chmod(0o600)
+
+
+NOT_PLAIN = "it is no plain file"
+"""What is said of a pipe, a socket, a device or a folder."""

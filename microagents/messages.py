@@ -10,6 +10,7 @@ from typing import Any, ClassVar, Generic, TypeVar, get_args, get_origin, get_ty
 from msgspec import Struct
 
 from microagents.errors import InvalidDefinition
+from microagents.trust import check_import
 
 R = TypeVar("R")
 C = TypeVar("C")
@@ -45,6 +46,7 @@ def register(named: type) -> None:
 
 def _imported(address: str) -> object:
     module, _, qualname = _MOVED_TO.get(address, address).partition(":")
+    check_import(module, address)
     found: object = import_module(module)
     for name in qualname.split("."):
         kind, _, number = name.partition("_")

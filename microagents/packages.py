@@ -23,7 +23,8 @@ REQUIREMENTS = {
     "aiohttp": "aiohttp",
     "genai_prices": "genai-prices",
     "matplotlib": "matplotlib",
-    "mcp": "mcp",
+    "mcp": "mcp google-re2",
+    "re2": "google-re2",
 }
 """Arguments of `pip install` for modules that only some parts need, where they differ from the name. Ray's dashboard is not among them."""
 

@@ -10,8 +10,9 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from difflib import get_close_matches
 from functools import lru_cache
-from importlib import import_module
+from importlib import import_module, invalidate_caches
 from importlib.metadata import entry_points
+from importlib.util import find_spec
 from inspect import iscoroutinefunction, isfunction
 from pathlib import Path
 from types import ModuleType
@@ -22,6 +23,7 @@ from msgspec import Struct
 from microagents.errors import InvalidDefinition, InvalidUsage
 from microagents.messages import address_of
 from microagents.packages import REQUIREMENTS, missing_package
+from microagents.trust import check_import
 from microagents.user_code import described
 
 C = TypeVar("C")
@@ -50,7 +52,7 @@ class Registry(Struct, frozen=True, kw_only=True):
         }
 
     def find(self, name: str, base: type[C]) -> type[C]:
-        """Find the class of a name. A ``file.py`` is imported by its stem, with its folder first on the path.
+        """Find the class of a name. A ``file.py`` is imported by its stem, with its folder last on the path.
 
         Raises:
             InvalidUsage: there is none. The message lists similar and known names.
@@ -121,6 +123,8 @@ class Registry(Struct, frozen=True, kw_only=True):
     def _import(self, name: str, where: str) -> ModuleType:
         if where.endswith(".py"):
             where = _put_on_path(self.kind, where)
+        elif all(address.rpartition(":")[0] != where for address in self.addresses.values()):
+            check_import(where, name)
         try:
             return import_module(where)
         except InvalidDefinition as error:
@@ -261,7 +265,10 @@ def _classes_in(module: ModuleType, base: type[C]) -> list[type[C]]:
 
 
 def _put_on_path(kind: str, where: str) -> str:
-    """Make a file importable; returns the name of its module."""
+    """Make a file importable, with its folder behind all others: a file there must not stand in for a package.
+
+    Returns the name of its module.
+    """
     path = Path(where).resolve()
     if not path.is_file():
         raise InvalidUsage(
@@ -271,9 +278,14 @@ def _put_on_path(kind: str, where: str) -> str:
     stem, folder = path.stem, str(path.parent)
     if not stem.isidentifier():
         raise InvalidUsage(f"rename {where!r} to letters, digits and underscores: it cannot be imported by its name")
-    if folder not in sys.path:
-        sys.path.insert(0, folder)
     loaded = sys.modules.get(stem)
-    if loaded is not None and getattr(loaded, "__file__", None) != str(path):
+    if loaded is None:
+        check_import(stem, where)
+        if folder not in sys.path:
+            sys.path.append(folder)
+        invalidate_caches()  # the file may be new
+    spec = find_spec(stem) if loaded is None else None
+    found = getattr(loaded, "__file__", None) or (spec and spec.origin) or "built in"
+    if Path(found).resolve() != path:
         raise InvalidUsage(f"rename {where!r}: it would be imported as {stem!r}, which is already another module")
     return stem

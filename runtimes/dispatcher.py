@@ -79,8 +79,8 @@ class RoleMessenger:
         self._single = {message: route.only for message, route in routes.items() if route.only is not None}
 
     def replicas(self, message: type[Message]) -> int:
-        """Number of replicas that a message may go to."""
-        return len(self._routes[message].refs)
+        """Number of replicas that a message may go to; 0 if no deployed role handles it."""
+        return len(self._routes[message].refs) if message in self._routes else 0
 
     def reaches_eager(self, message: type[Message]) -> bool:
         """Whether all handlers that a message may go to are eager, and in this dispatcher."""

@@ -14,6 +14,7 @@ from pydantic import Field
 
 from microagents.agents.actions import END, Action, AgentState
 from microagents.agents.agent import AgentTask
+from microagents.foreign_text import fenced_in
 from microagents.replies.chat import Prompt, Reply
 from microagents.replies.tool_calls import ToolCall
 from microagents.tasks.desk_world import MAX_CENTS, RETURN_DAYS, Status, World, case_of, pays_back
@@ -95,7 +96,7 @@ class Shop:
         self._world(run).set_status(order, status, key)
         return "ok"
 
-    @tool("destructive")
+    @tool("destructive", not_made=(ValueError,))
     def refund(self, order: int, cents: int, run: RunInput) -> str:
         """Pay money back to the customer."""
         self._world(run).refund(order, cents)
@@ -140,8 +141,8 @@ class Desk(AgentTask[Closed]):
     def given_tools(self) -> Sequence[GivenTool]:
         if not self.server:
             return Shop(self.world, self.ticket).tools
-        command = f"{sys.executable} -m microagents.tasks.desk_server {self.world} {self.ticket}"
-        return [McpServer(server=command, effects=TOOL_EFFECTS)]
+        command = f"{sys.executable} -P -m microagents.tasks.desk_server {self.world} {self.ticket}"
+        return [McpServer(server=command, effects=TOOL_EFFECTS, errors="not_made")]
 
     def check(self, state: AgentState, result: Closed, run: RunInput) -> bool:  # noqa: ARG002 - the world tells, not the conversation
         return World(self.world, run, self.ticket).is_right()
@@ -179,9 +180,8 @@ class Desk(AgentTask[Closed]):
 def _done(text: str) -> dict[str, list[Any]]:
     """What calls returned, by tool, as a prompt shows it; a list of things stands as its things."""
     found: dict[str, list[Any]] = {}
-    for action, returned in re.findall(
-        r"^Action \d+: (.*)\n<observation>\n((?:.|\n)*?)\n</observation>$", text, re.MULTILINE
-    ):
+    actions = re.findall(r"^Action \d+: (.*)\n<observation ", text, re.MULTILINE)
+    for action, returned in zip(actions, fenced_in(text, "observation"), strict=True):
         call = msgspec.json.decode(action, type=ToolCall)
         try:
             value = msgspec.json.decode(returned)

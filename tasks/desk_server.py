@@ -1,4 +1,4 @@
-"""The tools of the desk as an MCP server over stdio: ``python -m microagents.tasks.desk_server WORLD TICKET``."""
+"""The tools of the desk as an MCP server over stdio: ``python -P -m microagents.tasks.desk_server WORLD TICKET``."""
 
 from __future__ import annotations
 

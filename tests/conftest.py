@@ -8,6 +8,7 @@ import shutil
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
@@ -24,6 +25,9 @@ def pytest_configure(config: pytest.Config) -> None:
     """Folders of tests are kept in memory where there is room: a journal waits for its disk at every commit, half of a test's time."""
     if config.option.basetemp is None and MEMORY.is_dir() and shutil.disk_usage(MEMORY).free >= ROOM_BYTES:
         os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(MEMORY))
+    state = TemporaryDirectory(prefix="microagents-state-", dir=os.environ.get("PYTEST_DEBUG_TEMPROOT"))
+    config.add_cleanup(state.cleanup)
+    os.environ["XDG_STATE_HOME"] = state.name  # what a test trusts, its user does not
 
 
 def pytest_collection_finish() -> None:

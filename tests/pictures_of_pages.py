@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import subprocess
 import sys
 from pathlib import Path
@@ -77,7 +78,10 @@ def looks(name: str, number: int, *, everything: bool) -> list[tuple[int, str, s
 
 def main() -> None:
     """Write the pictures of docs, or with a folder those of all pages at three widths in both themes into it."""
-    target = Path(sys.argv[1]) if len(sys.argv) > 1 else PICTURES
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("folder", nargs="?", type=Path, help="where pictures of all pages go (default: those of docs)")
+    folder_given = parser.parse_args().folder
+    target = folder_given or PICTURES
     target.mkdir(exist_ok=True)
     with TemporaryDirectory() as folder, sync_playwright() as playwright:
         Path(folder, "many.jsonl").write_text("".join(f'{{"length": {1 + each % 3}}}\n' for each in range(3000)))
@@ -89,7 +93,7 @@ def main() -> None:
             assert view.stdout is not None
             url = view.stdout.readline().partition("/?")[0]
             for number, (name, path) in enumerate(PAGES.items()):
-                for width, scheme, ending in looks(name, number, everything=len(sys.argv) > 1):
+                for width, scheme, ending in looks(name, number, everything=folder_given is not None):
                     look(browser, url + path, target / f"view-{name}{ending}.png", width, scheme)
             view.terminate()
 

@@ -7,6 +7,7 @@ page links to becomes a page. A link that leads nowhere is an error.
 
 from __future__ import annotations
 
+import argparse
 import inspect
 import os
 import re
@@ -204,4 +205,5 @@ def prose(thing: Any) -> str:
 
 
 if __name__ == "__main__":
+    argparse.ArgumentParser(description=__doc__.partition("\n")[0]).parse_args()
     build()

@@ -40,11 +40,13 @@ SDK_PLACES: dict[str, str | tuple[str, ...]] = {
     "ray": "runtimes/ray/",
     "grpc": "runtimes/ray/",
     "aiohttp": ("microagents/models/", "microagents/serving/", "microagents/viewer/"),
-    "httpx2": ("microagents/models/", "microagents/tools/mcp_connections.py"),
+    "httpx2": ("microagents/models/", "microagents/tools/mcp_connections.py", "microagents/tools/mcp_transports.py"),
     "matplotlib": "microagents/runs/studies/pictures.py",
+    "dotenv": "microagents/cli/config.py",
     "pyarrow": "microagents/cli/commands/export.py",
-    "mcp": ("microagents/tools/mcp_connections.py", "tasks/desk_server.py"),
-    "jsonschema": "microagents/tools/toolbox.py",
+    "mcp": ("microagents/tools/mcp_connections.py", "microagents/tools/mcp_transports.py", "tasks/desk_server.py"),
+    "mcp_types": "microagents/tools/mcp_transports.py",
+    "re2": "microagents/tools/json_schemas.py",
     "opentelemetry": "microagents/telemetry/",
 }
 PROVIDERS = "microagents/models/"

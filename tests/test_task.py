@@ -13,6 +13,7 @@ import structlog
 from structlog.testing import capture_logs
 
 from microagents import Call, InvalidUsage, Prompt, Reply, TaskFailed, run
+from microagents.foreign_text import fenced_in
 from microagents.runs.inspection.runs import decide
 from microagents.runtimes.testing.virtual import run_virtual
 from microagents.strategies import Maker
@@ -131,7 +132,9 @@ async def test_a_reply_that_fails_is_asked_again_with_the_feedback_in_the_place_
     assert again.first_prompt == calls[0].prompt
     assert again.prompt.system == calls[0].prompt.system
     assert again.prompt.user.startswith(calls[0].prompt.user)
-    assert "number = 23\nIt was checked, and it is wrong: 23 is not what follows" in again.prompt.user
+    assert "number = 23\nIt was checked, and it is wrong:\n<feedback " in again.prompt.user
+    (feedback,) = fenced_in(again.prompt.user, "feedback")
+    assert "23 is not what follows" in feedback
 
 
 async def test_a_sample_that_fails_each_time_is_flagged_after_three_calls() -> None:

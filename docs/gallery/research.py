@@ -50,9 +50,9 @@ class Research(Problem[Report]):
             case ToPlan():
                 return Plan(steps=tuple(asked.problem.partition("? ")[2].split()))
             case ToWork():
-                if "<observation>" not in observed:
+                if "<observation " not in observed:
                     return LookUp(look_up=[ToolCall("length_km", {"river": asked.step})])
-                length = observed.rpartition("<observation>\n")[2].split("\n")[0]
+                length = observed.rpartition("<observation ")[2].split("\n")[1]
                 return StepResult(result=f"{asked.step}: {length} km", confidence=9)
             case ToAssemble():
                 found = [asked.summary, *(each.result for each in asked.recent)]

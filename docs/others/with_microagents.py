@@ -22,7 +22,7 @@ class Order(AgentTask):
         return "Pay order 7 back."
 
     def expert(self, prompt: Prompt, reply: type[Reply]) -> Reply:  # for the simulated model
-        is_paid = "<observation>" in prompt.user
+        is_paid = "<observation " in prompt.user
         return Action(calls=[ToolCall("end", {"answer": "done"}) if is_paid else ToolCall("refund", {"cents": 4900})])
 
 

@@ -2,22 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Hashable
+from collections.abc import Collection, Hashable, Mapping
 from functools import cached_property
+from hashlib import blake2b
 from typing import Any, Literal
 
 from msgspec import Struct
 
 from microagents.replies.chat import CheckedReply, ProseByTool
-from microagents.replies.tool_calls import ToolCall, how_many, observed
+from microagents.replies.tool_calls import ToolCall, canonical, how_many, observed
 
 END = "end"
 """The name of the tool that ends the work. Its arguments are the result."""
 MIXED_CALLS = "mixed_calls"
 """The red flag of an end that stands beside calls."""
 
-Outcome = Literal["done", "error", "rejected"]
-"""What came of a call: `done`, it returned; `error`, it raised, or its server refused it; `rejected`, a person did not approve it."""
+Outcome = Literal["done", "error", "rejected", "repeated"]
+"""What came of a call: `done`, it returned; `error`, it raised, or its server refused it; `rejected`, a person did not approve it;
+`repeated`, it is equal to a destructive call that was made, so it was not made again."""
+MAKING = "/making/"
+"""Between the place of a call and the number of its making."""
+MAX_RETURNED_CHARS = 1_000
+"""Characters of what a destructive call returned that are kept for the case that it is repeated."""
+MAX_EXACT = 2**53
+"""Up to this a float is a whole number exactly."""
 
 
 # The docstring is part of the digest of questions: see `Reply`.
@@ -92,6 +100,18 @@ class PastAction(Struct, frozen=True, kw_only=True, dict=True):
         )
 
 
+class MadeCall(Struct, frozen=True, kw_only=True):
+    """A destructive call that was made."""
+
+    digest: str
+    """Equal for equal calls (`call_digest`)."""
+    action: int
+    """Number of the action that made it last, from 1."""
+    returned: str
+    is_told: bool = False
+    """Whether the agent chose it again, and was told that it was made."""
+
+
 class AgentState(Struct, frozen=True, kw_only=True):
     """What was done so far."""
 
@@ -103,6 +123,8 @@ class AgentState(Struct, frozen=True, kw_only=True):
     """Number of actions in the summary."""
     errors: int = 0
     """Number of calls that ended with an error."""
+    made: tuple[MadeCall, ...] = ()
+    """The destructive calls that were made, also those in the summary; without repeatable ones."""
     result: dict[str, Any] | None = None
     """The arguments of the end; None before it."""
 
@@ -110,6 +132,35 @@ class AgentState(Struct, frozen=True, kw_only=True):
     def taken(self) -> int:
         """Number of actions taken, the end left out."""
         return self.summarized + len(self.turns)
+
+
+def making_at(call: str, number: int) -> str:
+    """Return the place of a making, counted from 1, of the call at a place: ``step/3/call/0/making/1``."""
+    return f"{call}{MAKING}{number}"
+
+
+def call_digest(call: ToolCall, parameters: Mapping[str, Any]) -> str:
+    """Return a digest that is equal for calls that do the same: an argument may be left out or be its default, 5 or 5.0.
+
+    Args:
+        call: the call.
+        parameters: the JSON schema of its arguments.
+    """
+    schemas = parameters.get("properties", {})
+    defaults = {name: each["default"] for name, each in schemas.items() if isinstance(each, dict) and "default" in each}
+    arguments = _with_whole_numbers({**defaults, **call.arguments})
+    return blake2b(canonical([call.tool, arguments]).encode(), digest_size=16).hexdigest()
+
+
+def _with_whole_numbers(value: Any) -> Any:
+    match value:
+        case float() if value.is_integer() and abs(value) < MAX_EXACT:
+            return int(value)
+        case dict():
+            return {name: _with_whole_numbers(each) for name, each in value.items()}
+        case list():
+            return [_with_whole_numbers(each) for each in value]
+    return value
 
 
 class ToCompressActions(Struct, frozen=True, kw_only=True):

@@ -41,21 +41,28 @@ class Approval(PersonReply, frozen=True):
         return cls(approved=word == "approve", text=rest.strip()) if word in ("approve", "reject") else None
 
 
+class SecondApproval(Approval, frozen=True):
+    """What a person says of a call that is equal to one that was made."""
+
+    question: ClassVar[str] = "an equal call was made before; may it be made once more?"
+
+
 class FoundOutcome(PersonReply, frozen=True):
     """What a person found out about a call whose outcome is unknown."""
 
     was_made: bool
     value: Any = None
+    """What it returned; of a call that was not made, what the agent is told in place of a further making."""
 
     words: ClassVar[tuple[str, str]] = ("done VALUE", "not-done")
     question: ClassVar[str] = "was this call made? Nothing was heard of it"
 
     @classmethod
     def in_words(cls, text: str) -> Self | None:
-        """Read ``done VALUE``, where the value is JSON or else a text, or ``not-done``."""
+        """Read ``done VALUE``, where the value is JSON or else a text, or ``not-done``, perhaps with a text for the agent."""
         word, _, rest = text.partition(" ")
-        if text == "not-done":
-            return cls(was_made=False)
+        if word == "not-done":
+            return cls(was_made=False, value=rest.strip() or None)
         if word != "done":
             return None
         try:
@@ -64,5 +71,7 @@ class FoundOutcome(PersonReply, frozen=True):
             return cls(was_made=True, value=rest.strip() or "done")
 
 
-PERSON_REPLIES: Mapping[str, type[PersonReply]] = {address_of(each): each for each in (Approval, FoundOutcome)}
+PERSON_REPLIES: Mapping[str, type[PersonReply]] = {
+    address_of(each): each for each in (Approval, SecondApproval, FoundOutcome)
+}
 """What persons say, by the address under which journals name it."""

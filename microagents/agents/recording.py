@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from microagents.agents.actions import Action
+from microagents.agents.actions import Action, making_at
 from microagents.agents.agent import AgentTask
 from microagents.agents.persons import Approval, FoundOutcome
 from microagents.elections.election import Ballot, Flagged, total_usd
@@ -31,11 +31,13 @@ class CallRecord(Struct, kw_only=True):
     key: str = ""
     """The key of its effect."""
     outcome: str = "not made"
-    """`done`, `error` or `rejected`; `waits` for an approval; `unknown`; `begun`, without an outcome so far; or `not made` so far."""
+    """`done`, `error`, `rejected` or `repeated`; `waits` for an approval; `unknown`; `begun`, without an outcome so far; or `not made`."""
     observation: str | None = None
     """What the model sees of it; None without an outcome."""
     person: str | None = None
-    """What a person said of it: `approved`, `rejected`, `was made` or `was not made`; None where none did."""
+    """What persons said of it: `approved`, `rejected`, `was made`, `was not made`, or several of these; None if none did."""
+    makings: int = 0
+    """Number of times that a call that changes the world was begun."""
     ended_ms: int | None = None
     """Milliseconds from the start of the run to the record of its outcome."""
 
@@ -126,31 +128,48 @@ def _options(ballots: Sequence[Ballot | Flagged], prose: ProseByTool) -> list[tu
 def _call(path: str, call: ToolCall, task: AgentTask[Any], rows: Mapping[str, Recalled]) -> CallRecord:
     spec = task.toolbox.specs.get(call.tool)
     record = CallRecord(tool=call.tool, arguments=call.arguments, effect=None if spec is None else spec.effect)
+    said = []
     approval, is_asked = _said(rows.get(f"{path}/approval"), Approval)
-    found, is_unknown = _said(rows.get(f"{path}/found"), FoundOutcome)
-    ended = rows.get(f"{path}/outcome") or rows.get(f"{path}/again/outcome")
-    if found is not None:
-        record.person = "was made" if found.was_made else "was not made"
-    elif approval is not None:
-        record.person = "approved" if approval.approved else "rejected"
-    if ended is not None and ended.value is not None:
-        seen = msgspec.json.decode(ended.value)
-        record.outcome, record.observation, record.ended_ms = seen["outcome"], seen["text"], ended.after_ms
-    elif found is not None and found.was_made:
-        record.outcome, record.observation = "done", observation_of(found.value, MAX_OBSERVATION_CHARS)
-    elif approval is not None and not approval.approved:
-        record.outcome, record.observation = "rejected", approval.text
-    elif is_unknown and found is None:
-        record.outcome = "unknown"
-    elif path in rows:
-        record.outcome = "begun"
-    elif is_asked and approval is None:
+    if approval is not None:
+        said.append("approved" if approval.approved else "rejected")
+        record.outcome, record.observation = ("not made", None) if approval.approved else ("rejected", approval.text)
+    elif is_asked:
         record.outcome = "waits"
+    _take_outcome(record, rows.get(f"{path}/outcome"))  # of a call that only reads, or that is not repeated
+    for making in _makings(path, rows):
+        record.makings += 1
+        answer = rows.get(f"{making}/found")
+        found, is_asked = _said(answer, FoundOutcome)
+        is_unknown = is_asked or f"{making}/unknown" in rows
+        record.outcome = "unknown" if is_unknown else "begun"
+        if found is not None and answer is not None:
+            if answer.is_decision:  # else the call itself has ended after its time-out
+                said.append("was made" if found.was_made else "was not made")
+            record.outcome = "done" if found.was_made else "not made" if found.value is None else "error"
+            if found.was_made or found.value is not None:
+                record.observation = observation_of(found.value, MAX_OBSERVATION_CHARS)
+        _take_outcome(record, rows.get(f"{making}/outcome"))
+    record.person = ", ".join(said) or None
     return record
+
+
+def _makings(path: str, rows: Mapping[str, Recalled]) -> Iterator[str]:
+    """Yield the places of the makings of a call that were begun, or asked about."""
+    for number in count(1):
+        making = making_at(path, number)
+        if not any(f"{making}{part}" in rows for part in ("", "/unknown", "/found", "/outcome")):
+            return
+        yield making
+
+
+def _take_outcome(record: CallRecord, row: Recalled | None) -> None:
+    if row is not None and row.value is not None:
+        seen = msgspec.json.decode(row.value)
+        record.outcome, record.observation, record.ended_ms = seen["outcome"], seen["text"], row.after_ms
 
 
 def _said(row: Recalled | None, kind: type[A]) -> tuple[A | None, bool]:
     """What a person said, and whether one was asked."""
-    if row is None or not row.is_decision or row.value is None:
+    if row is None or row.value is None:
         return None, row is not None
     return decoder_of(kind).decode(row.value), True

@@ -42,19 +42,27 @@ Debug = Annotated[
 NoConfig = Annotated[
     bool, typer.Option("--no-config", help="Read neither microagents.toml nor .env of the working folder.")
 ]
+TrustFolder = Annotated[
+    bool,
+    typer.Option(
+        "--trust-folder",
+        help="Let these two files name hosts for models, code and the like. Else a terminal asks you, once for each version of a file.",
+    ),
+]
 
 
 def with_shared_options(command: Callable[..., None]) -> Callable[..., None]:
-    """Add --debug to a command, and --no-config to one whose options files can give; set up its logs, and print its errors.
+    """Add --debug to a command, and --no-config and --trust-folder to one whose options files can give.
 
-    The two options are read by `Command`.
+    `Command` reads these options. The command's logs are set up, and its errors printed.
     """
     hints = get_type_hints(command, include_extras=True)
     own = getattr(command, "__signature__", signature(command)).parameters.values()
     every = [
         each.replace(kind=Parameter.KEYWORD_ONLY, annotation=hints.get(each.name, each.annotation)) for each in own
     ]
-    shared = {"no_config": NoConfig, "debug": Debug} if "runs_dir" in hints or "config" in hints else {"debug": Debug}
+    of_files = {"no_config": NoConfig, "trust_folder": TrustFolder}
+    shared = {**(of_files if "runs_dir" in hints or "config" in hints else {}), "debug": Debug}
     every += [
         Parameter(name, Parameter.KEYWORD_ONLY, default=False, annotation=option) for name, option in shared.items()
     ]
@@ -84,7 +92,7 @@ class Command(TyperCommand):
         if not ctx.resilient_parsing and not given.get("help"):  # help is shown even if a file is broken
             with exit_on_error():
                 if not given.get("no_config") and any(each.name == "no_config" for each in self.params):
-                    load_files(ctx)
+                    load_files(ctx, trusts=bool(given.get("trust_folder")))
                 warn_of_unknown_variables(ctx)
                 if given.get("config") is not None:
                     load_config(ctx, Path(given["config"]))

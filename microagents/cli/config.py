@@ -7,46 +7,85 @@ from __future__ import annotations
 
 import os
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from difflib import get_close_matches
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
 import typer
+from dotenv.parser import parse_stream
 
-from microagents.cli.dotenv import read_dotenv
 from microagents.cli.reporting import LOG_LEVEL, warn
+from microagents.cli.trusting import confirm_trust
 from microagents.errors import InvalidUsage, read_failure
 from microagents.files import read_text
 from microagents.registry import unknown
+from microagents.runs.references import references_in
+from microagents.trust import FOLDERS
 
 PROJECT = Path("microagents.toml")
 DOTENV = Path(".env")
 PREFIX = "MICROAGENTS_"
 """Beginning of the names of all environment variables that commands read."""
-OWN_WORDS = ("config", "no-config", "help", "debug")
+KEY_SUFFIX = "_API_KEY"
+"""Ending of the names of variables with keys. Others may redirect requests and programs, and a file of the folder sets none of them."""
+OWN_WORDS = ("config", "no-config", "trust-folder", "help", "debug")
 """Options that a file cannot give."""
 
 
-def load_files(context: typer.Context) -> None:
-    """Take the files of the working folder as defaults of a command, and name each of them on stderr."""
+def load_files(context: typer.Context, *, trusts: bool) -> None:
+    """Take the files of the working folder as defaults of a command, and name each of them on stderr.
+
+    Args:
+        context: the command.
+        trusts: whether the files may name hosts, keys, commands, code, and files elsewhere. Otherwise a person is asked, once for each
+            version of a file that does.
+
+    Raises:
+        InvalidUsage: a file is broken, or not trusted.
+    """
     if DOTENV.is_file():  # a folder of this name is somebody's virtual environment
-        new = {name: value for name, value in read_dotenv(DOTENV).items() if name not in os.environ}
-        set_environment(context, new)
-        _name_file(DOTENV, "sets", new)
+        _take_dotenv(context, trusts=trusts)
     if PROJECT.is_file():
-        taken = _options_of(context.command)
-        known = {**_options_of_all(context), **taken}
-        if not _takes_config(context.command):  # it finds its settings in a journal
-            taken = {"runs-dir": taken["runs-dir"]}
-        defaults = dict(_defaults(PROJECT, _read_toml(PROJECT), known))
-        _add_defaults(context, PROJECT, {name: value for option, (name, value) in defaults.items() if option in taken})
-        _name_file(PROJECT, "gives", [option for option in defaults if option in taken])
+        _take_project(context, trusts=trusts)
+
+
+def _take_dotenv(context: typer.Context, *, trusts: bool) -> None:
+    text, new, refused = _text_of(DOTENV), dict[str, str](), list[str]()
+    reaching: list[str] = []
+    for name, value in _variables(text).items():
+        references = references_in([(name.removeprefix(PREFIX).lower(), value)]) if name.startswith(PREFIX) else []
+        if name in os.environ or (references and name not in _variables_of(context.command)):
+            continue
+        if not name.startswith(PREFIX) and not name.endswith(KEY_SUFFIX):
+            refused.append(name)
+            continue
+        reaching += references
+        new[name] = value
+    if refused:
+        warn(f"{DOTENV} may set only {PREFIX}... and ...{KEY_SUFFIX}; ignored: {', '.join(refused)}")
+    _check_trust(DOTENV, text, reaching, trusts=trusts)
+    set_environment(context, new)
+    _name_file(DOTENV, "sets", new)
+
+
+def _take_project(context: typer.Context, *, trusts: bool) -> None:
+    text, taken = _text_of(PROJECT), _options_of(context.command)
+    known = {**_options_of_all(context), **taken}
+    if not _takes_config(context.command):  # it finds its settings in a journal
+        taken = {"runs-dir": taken["runs-dir"]}
+    defaults = {name: each for name, each in _defaults(PROJECT, _parsed(PROJECT, text), known) if name in taken}
+    reaching = references_in((name, value) for name, (_, value) in defaults.items())
+    _check_trust(PROJECT, text, reaching, trusts=trusts)
+    _add_defaults(context, PROJECT, dict(defaults.values()))
+    _name_file(PROJECT, "gives", list(defaults))
 
 
 def load_config(context: typer.Context, path: Path) -> None:
     """Take the file of --config as defaults of a command."""
-    _add_defaults(context, path, dict(dict(_defaults(path, _read_toml(path), _options_of(context.command))).values()))
+    values = _parsed(path, _text_of(path))
+    _add_defaults(context, path, dict(dict(_defaults(path, values, _options_of(context.command))).values()))
 
 
 def file_of_default(context: typer.Context, parameter: str) -> Path | None:
@@ -62,7 +101,7 @@ def warn_of_unknown_variables(context: typer.Context) -> None:
         return
     from microagents.models.simulation.simulated import Purchases  # noqa: PLC0415 - only where such a variable is set
 
-    read = [each.envvar for command in _commands(context) for each in command.params if isinstance(each.envvar, str)]
+    read = [name for command in _commands(context) for name in _variables_of(command)]
     known = sorted({*read, LOG_LEVEL, Purchases.VARIABLE})
     for name in given:
         if name not in known:
@@ -92,17 +131,62 @@ def _name_file(path: Path, verb: str, names: Mapping[str, str] | list[str]) -> N
         typer.echo(f"microagents: {path} {verb} {', '.join(names)}", err=True)
 
 
-def _read_toml(path: Path) -> dict[str, Any]:
+def _references(variable: str, value: str) -> list[str]:
+    return references_in([(variable.removeprefix(PREFIX).lower(), value)])
+
+
+def _check_trust(path: Path, text: str, named: Sequence[str], *, trusts: bool) -> None:
+    """Ask about a file of the folder that reaches out of it, unless this user trusts it already."""
+    if not named or FOLDERS.has(path, text.encode()):
+        return
+    if not trusts:
+        what = f"{path} of this folder gives {', '.join(named)}, which may send your keys elsewhere or run other code"
+        confirm_trust(what, "--trust-folder", "--no-config leaves the file out")
+    FOLDERS.add(path, text.encode())
+
+
+def _text_of(path: Path) -> str:
     try:
-        return tomllib.loads(read_text(path))
-    except (OSError, ValueError, RecursionError) as error:  # also a number of 5,000 digits, and 100,000 brackets
+        return read_text(path)
+    except (OSError, ValueError) as error:
+        raise InvalidUsage(f"{str(path)!r} cannot be read: {read_failure(error)}; --no-config leaves it out") from None
+
+
+def _parsed(path: Path, text: str) -> dict[str, Any]:
+    try:
+        return tomllib.loads(text)
+    except (ValueError, RecursionError) as error:  # also a number of 5,000 digits, and 100,000 brackets
         raise InvalidUsage(f"the config {str(path)!r} cannot be read: {read_failure(error)}") from None
+
+
+def _variables(text: str) -> dict[str, str]:
+    """Return the variables of a `.env`. Where a name stands twice, the last line counts.
+
+    Raises:
+        InvalidUsage: a line sets no variable. The message names the line and never shows it: it may be a key.
+    """
+    found = {}
+    for each in parse_stream(StringIO(text)):
+        line = each.original.string
+        if each.error or "\0" in line or (each.key is not None and each.value is None):
+            number = each.original.line + len(line) - len(line.lstrip("\r\n"))
+            raise InvalidUsage(
+                f"line {number} of {str(DOTENV)!r} is not of the form NAME=value; --no-config leaves the file out"
+            )
+        if each.key is not None and each.value is not None:
+            found[each.key] = each.value
+    return found
 
 
 def _options_of(command: Any) -> dict[str, Any]:
     """Return the parameters of a command by the names that a file gives them."""
     named = {flag.lstrip("-"): parameter for parameter in command.params for flag in parameter.opts}
     return {name: parameter for name, parameter in named.items() if name not in OWN_WORDS}
+
+
+def _variables_of(command: Any) -> list[str]:
+    """Return the names of the environment variables that a command reads."""
+    return [each.envvar for each in command.params if isinstance(each.envvar, str)]
 
 
 def _takes_config(command: Any) -> bool:

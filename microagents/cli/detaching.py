@@ -13,6 +13,8 @@ import typer
 
 from microagents.cli.reporting import EXIT_CODES, json_text
 from microagents.errors import InvalidUsage
+from microagents.files import make_private
+from microagents.journal.creating import make_folder
 from microagents.journal.interventions import output_of
 from microagents.journal.reading import journal_of, reader_of
 from microagents.words.summary import printable
@@ -45,17 +47,19 @@ def begin_detached(run_id: str, runs_dir: Path) -> None:
     journal = journal_of(runs_dir, run_id)
     log = output_of(journal)
     try:
-        runs_dir.mkdir(parents=True, exist_ok=True)
+        make_folder(runs_dir)
+        make_private(log)
         with log.open("ab") as output:
             process = subprocess.Popen(  # noqa: S603 - the words of this command
-                [sys.executable, "-m", "microagents", *words, *named, "--yes"],
+                # -P: no file of the working folder stands in for a package
+                [sys.executable, "-P", "-m", "microagents", *words, *named, "--yes"],
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=output,
                 start_new_session=True,
             )
     except OSError as error:
-        raise InvalidUsage(f"{str(log)!r} cannot be written: {error.strerror}; nothing was started") from None
+        raise InvalidUsage(f"{str(log)!r} cannot be written: {error.strerror or error}; nothing was started") from None
     while process.poll() is None and not _has_begun(run_id, runs_dir, process.pid):
         time.sleep(LOOK_EVERY_S)
     if process.returncode not in (None, 0):

@@ -169,6 +169,13 @@ InputsFile = Annotated[
         ),
     ),
 ]
+WithCode = Annotated[
+    bool,
+    typer.Option(
+        "--code",
+        help="Import the code that the journal names also if you did not begin the run here: you trust the journal from now on.",
+    ),
+]
 AcceptChange = Annotated[
     list[str],
     typer.Option(

@@ -17,11 +17,14 @@ from typing import Any
 import msgspec
 import typer
 
-from microagents.errors import InvalidDefinition, InvalidUsage, MicroagentsError, NoHandler, Stopped
+from microagents.errors import Interrupted, InvalidDefinition, InvalidUsage, MicroagentsError, NoHandler, Stopped
+from microagents.foreign_text import json_escape
 from microagents.words.summary import printable
 
 EXIT_CODES = {"completed": 0, "failed": 1, "stopped": 3, "undecided": 4, "interrupted": 130}
 WRONG_USAGE = 2
+WRONG = 5
+"""Exit code of a run that is completed, and that the task's own code finds wrong."""
 LOG_LEVEL = "MICROAGENTS_LOG"
 """Environment variable with the level of logs. At the level debug, errors are shown with their tracebacks."""
 _NOT_PLAIN = re.compile(r"[^\x00-\x7e]")
@@ -52,13 +55,10 @@ def json_text(value: object) -> str:
     """A value as JSON in printable ASCII: a terminal may act on control characters of a model, and on marks of direction."""
     encoded = msgspec.json.encode(value)
     return (
-        encoded.decode() if encoded.isascii() and b"\x7f" not in encoded else _NOT_PLAIN.sub(_escaped, encoded.decode())
+        encoded.decode()
+        if encoded.isascii() and b"\x7f" not in encoded
+        else _NOT_PLAIN.sub(json_escape, encoded.decode())
     )
-
-
-def _escaped(found: re.Match[str]) -> str:
-    units = found[0].encode("utf-16-be")
-    return "".join(f"\\u{units[at]:02x}{units[at + 1]:02x}" for at in range(0, len(units), 2))
 
 
 @contextmanager
@@ -66,14 +66,19 @@ def exit_on_error() -> Iterator[None]:
     """Print a `MicroagentsError` as one sentence on stderr, with --debug behind its traceback, and exit.
 
     Raises:
-        typer.Exit: with 2 for wrong usage, 3 for a run that a limit, an outage or a full disk stopped, 1 for every other failure.
+        typer.Exit: with 2 for wrong usage, 3 for a run that a limit, an outage or a full disk stopped, 130 for one that was interrupted
+            before it began, 1 for every other failure.
     """
     try:
         yield
     except MicroagentsError as error:
         _print_error(error)
-        is_usage = isinstance(error, InvalidUsage | InvalidDefinition | NoHandler)
-        raise typer.Exit(WRONG_USAGE if is_usage else STOPPED if isinstance(error, Stopped) else FAILURE) from None
+        codes = {
+            Interrupted: EXIT_CODES["interrupted"],
+            Stopped: STOPPED,
+            **dict.fromkeys((InvalidUsage, InvalidDefinition, NoHandler), WRONG_USAGE),
+        }
+        raise typer.Exit(next((code for kind, code in codes.items() if isinstance(error, kind)), FAILURE)) from None
 
 
 def warn(line: str) -> None:

@@ -17,7 +17,8 @@ import typer
 from msgspec import structs
 
 from microagents.cli.options import ASKED_FROM_USD
-from microagents.cli.reporting import EXIT_CODES, json_text
+from microagents.cli.reporting import EXIT_CODES, WRONG, json_text
+from microagents.cli.trusting import has_terminal
 from microagents.errors import InvalidUsage
 from microagents.journal.messages import InputEnding
 from microagents.runs.driver.begin import resume
@@ -26,7 +27,7 @@ from microagents.runs.driver.forecast import Forecast
 from microagents.runs.inspection.runs import WaitingCall, calls_waiting, decide
 from microagents.runs.result import Result, Results
 from microagents.words.prices import prices_of
-from microagents.words.summary import printable, resume_command, summary
+from microagents.words.summary import is_wrong, printable, resume_command, summary
 
 ALL_ENDED = ("completed", "undecided", "failed")
 """Outcomes with which all of many inputs have ended. The list of results is printed only then: otherwise most of it is missing."""
@@ -82,7 +83,7 @@ def answered_in_terminal(
 ) -> Result:
     """Ask the person at a terminal what the calls of agents wait for, and go on with the run, until nothing is left to say."""
     run_id = result.run_id
-    while result.outcome == "undecided" and result.journal is not None and _has_terminal():
+    while result.outcome == "undecided" and result.journal is not None and has_terminal():
         said = [_ask_person(each, run_id, runs_dir) for each in calls_waiting(runs_dir, run_id)]
         if not any(said):
             break
@@ -141,7 +142,7 @@ def show_and_exit(result: Result, *, as_json: bool, stream: bool = False) -> Non
         if is_listed and result.outcome in ALL_ENDED and not stream:
             _print_results(result.value, "\n")
             typer.echo()
-    raise typer.Exit(EXIT_CODES[result.outcome])
+    raise typer.Exit(WRONG if is_wrong(result) else EXIT_CODES[result.outcome])
 
 
 def _print_json(result: Result) -> None:
@@ -176,10 +177,13 @@ async def _run_with_display(watched: Watched, start: Start[T], *, stream: bool, 
 
         def stop() -> None:
             interrupt.set()
-            # The second Ctrl-C needs a plain signal handler: the loop's handlers do not run while a user's code blocks the loop.
-            loop.remove_signal_handler(signal.SIGINT)
-            signal.signal(signal.SIGINT, partial(_exit_at_once, watched.kept))
             display.notify("interrupted: waiting for the calls in flight; Ctrl-C again leaves at once")
+
+        def on_ctrl_c(*_: object) -> None:
+            # A plain handler: those of the loop do not run while something blocks the loop, and then neither the first nor the second
+            # Ctrl-C would do anything.
+            signal.signal(signal.SIGINT, partial(_exit_at_once, watched.kept))
+            loop.call_soon_threadsafe(stop)
 
         def print_ending(ending: InputEnding) -> None:
             try:
@@ -191,11 +195,11 @@ async def _run_with_display(watched: Watched, start: Start[T], *, stream: bool, 
                 os.dup2(os.open(os.devnull, os.O_WRONLY), stdout.fileno())
                 interrupt.set()
 
-        handlers = {signal.SIGINT: stop, signal.SIGTERM: terminate.set, signal.SIGHUP: terminate.set}
+        handlers = {signal.SIGTERM: terminate.set, signal.SIGHUP: terminate.set}
         if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:  # nohup ignores SIGHUP, and the run must survive it
             del handlers[signal.SIGHUP]
 
-        signals = _Signals(loop, handlers)
+        signals = _Signals(loop, on_ctrl_c, handlers)
         signals.follow()
         control = RunControl(
             on_progress=display.show,
@@ -205,21 +209,28 @@ async def _run_with_display(watched: Watched, start: Start[T], *, stream: bool, 
             interrupt=interrupt,
             terminate=terminate,
         )
-        return await start(control, display.set_title)
+        try:
+            return await start(control, display.set_title)
+        finally:
+            if not interrupt.is_set():  # else a second Ctrl-C still leaves at once, whatever the end waits for
+                signals.leave()
 
 
 class _Signals(NamedTuple):
     """Signals that end a run, and what each of them does."""
 
     loop: asyncio.AbstractEventLoop
+    on_ctrl_c: Callable[..., None]
     handlers: Mapping[signal.Signals, Callable[[], None]]
 
     def follow(self) -> None:
+        signal.signal(signal.SIGINT, self.on_ctrl_c)
         for each, handler in self.handlers.items():
             self.loop.add_signal_handler(each, handler)
 
     def leave(self) -> None:
         """Let them end the process, as they do by default: the loop handles nothing while a person is asked."""
+        signal.signal(signal.SIGINT, signal.default_int_handler)
         for each in self.handlers:
             self.loop.remove_signal_handler(each)
 
@@ -228,14 +239,10 @@ def _tell_forecast(forecast: Forecast, *, display: Display, signals: _Signals, a
     """Print the expected cost, and ask whether to begin where it is high and a person is there."""
     with display.paused():
         typer.echo(f"microagents: {printable(str(forecast))}", err=True)
-        if asks and _has_terminal() and not forecast.is_simulated and (forecast.cost_usd or 0.0) > ASKED_FROM_USD:
+        if asks and has_terminal() and not forecast.is_simulated and (forecast.cost_usd or 0.0) > ASKED_FROM_USD:
             signals.leave()
             _ask_to_begin()
             signals.follow()
-
-
-def _has_terminal() -> bool:
-    return all(stream is not None and stream.isatty() for stream in (sys.stdin, sys.stderr))
 
 
 def _ask_to_begin() -> None:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Collection, Hashable
 
-from microagents.elections.election import Ballot, Flagged, Question, Verdict, total_usd
+from microagents.elections.election import Ballot, ElectionId, Flagged, Question, Verdict, total_usd
 from microagents.elections.rules import ORDERS, Tally
 from microagents.messages import resolve
 from microagents.replies.chat import Reply, decoder_of, vote_of
@@ -13,9 +13,12 @@ from microagents.replies.chat import Reply, decoder_of, vote_of
 class Count:
     """Counted ballots of an election and their tally. The caller adds ballots in launch order."""
 
-    def __init__(self, question: Question) -> None:
+    def __init__(self, election: ElectionId, question: Question) -> None:
         self.ballots: list[Ballot | Flagged] = []
-        self.tally = Tally(question.rule)
+        self._election, self._question = election, question
+        self._models = {model: index for index, model in enumerate(dict.fromkeys(question.models))}
+        """The index of each different model of the pool."""
+        self.tally = Tally(question.rule, len(self._models))
         self._decoder = decoder_of(resolve(question.reply, Reply))
         self._left_out = question.left_out
         self._first: dict[Hashable, bytes] = {}
@@ -32,10 +35,33 @@ class Count:
         self.ballots.append(ballot)
         if isinstance(ballot, Ballot):
             vote = self.vote_of(ballot.value)
+            model = 0 if len(self._models) == 1 else self._model_of(ballot)
             if ballot.shares:
-                self.tally.weigh(vote, ballot.shares, ballot.seq % ORDERS)
+                self.tally.weigh(vote, ballot.shares, ballot.seq % ORDERS, model)
             else:
-                self.tally.count(vote)
+                self.tally.count(vote, model)
+
+    def _model_of(self, ballot: Ballot) -> int:
+        """Return the index of the model that cast a ballot. One from outside the pool stands in for the model whose turn it was."""
+        found = self._models.get(ballot.fallback)
+        return self._models[self._question.model_of(self._election, ballot.seq)] if found is None else found
+
+    def fewest_draws(self, flagged_ahead: Collection[int]) -> int:
+        """Return the number of draws, from the first one on, with which the election can end at the earliest.
+
+        ``flagged_ahead`` are the seqs of flagged replies that are not counted yet.
+        """
+        tally, drawn = self.tally, len(self.ballots)
+        decided_at = drawn + tally.votes_needed + len(flagged_ahead)
+        if not (tally.of_models and tally.votes_needed and tally.may_be_contested):
+            return decided_at
+        missing = [each.votes_needed for each in tally.of_models]
+        while any(missing) and drawn < decided_at:
+            if drawn not in flagged_ahead:
+                model = self._models[self._question.model_of(self._election, drawn)]
+                missing[model] = max(0, missing[model] - 1)
+            drawn += 1
+        return drawn
 
     def vote_of(self, value: bytes) -> Hashable:
         """Read the vote that a reply casts."""

@@ -15,8 +15,8 @@ from typing import Generic, Literal
 import msgspec
 from msgspec import Struct, structs
 
-from microagents.elections.rules import PortableRule
-from microagents.errors import Undecided
+from microagents.elections.rules import PortableRule, Weighed
+from microagents.errors import Contested, Undecided
 from microagents.messages import Request, Stream
 from microagents.replies.chat import (
     NO_PROSE,
@@ -31,20 +31,25 @@ from microagents.replies.chat import (
 )
 
 ElectionOutcome = Literal[
-    "decided", "agreed", "argmax", "leader", "person", "sampled", "undecided", "contested", "inferred"
+    "decided", "agreed", "argmax", "leader", "person", "sampled", "undecided", "contested", "climbed", "inferred"
 ]
 """Outcome of an election.
 
 - `decided`: the rule is met.
 - `agreed`: all candidates are equal, so no vote is needed.
 - `argmax`: no candidate reached k votes, and the one with most votes is taken.
-- `leader`: the leader of an undecided election, taken by ``--on-undecided leader``.
+- `leader`: the leader of an election without a decision, taken by ``--on-undecided leader``.
 - `person`: the decision of a person.
 - `sampled`: valid replies without a vote.
 - `undecided`: the cap was reached before a decision.
-- `contested`: left to the next rung of a ladder.
+- `contested`: each model of the pool alone would have decided it, unanimously, but not all for one value. Like an undecided one, it is left
+  to the ladder, to another model or to a person.
+- `climbed`: left to the next rung of a ladder.
 - `inferred`: decided by samples at other places, the predictions of rollouts or the choice of a judge. Its votes are no calls.
 """
+
+OPEN_OUTCOMES: tuple[ElectionOutcome, ...] = ("undecided", "contested")
+"""Outcomes of an election that came to no decision. A ladder, the leader, another model or a person may settle it."""
 
 Votes = Literal["exact", "semantic"]
 """Way of counting votes: `exact`, replies whose votes are equal count together; `semantic`, also those that mean the same."""
@@ -74,6 +79,11 @@ class ElectionId(Struct, frozen=True, kw_only=True):
         """Number of the input that the election belongs to."""
         return input_of(self.path)
 
+    @property
+    def offset(self) -> int:
+        """A number that spreads elections over the models of a pool: the first sample of this one asks the model with this index."""
+        return int.from_bytes(hashlib.blake2b(self.question_digest + self.path.encode(), digest_size=8).digest())
+
 
 class SampleId(Struct, frozen=True, kw_only=True):
     """Id of one sample of an election; the idempotency key of its draw."""
@@ -87,7 +97,7 @@ class Question(Struct, frozen=True, kw_only=True):
     """Question of an election. Elections at one place are the same if all fields are equal."""
 
     prompts: tuple[Prompt, ...]
-    """Prompts with the format instructions in them. Samples cycle through them by seq."""
+    """Prompts with the format instructions in them, at which samples take turns; see `prompt_of`."""
     reply: str
     """Address of the reply class."""
     form: bytes
@@ -95,7 +105,7 @@ class Question(Struct, frozen=True, kw_only=True):
     rule: PortableRule
     sampling: Sampling
     models: tuple[str, ...]
-    """Pool of model specs; each sample takes one by the hash of its id."""
+    """Pool of model specs, at which samples take turns; see `model_of`."""
     max_draws: int
     """Cap of the election, in samples."""
     state: bytes = b""
@@ -125,6 +135,7 @@ class Question(Struct, frozen=True, kw_only=True):
             self.rule,
             self.sampling,
             _identities(self.models),
+            *((_TURNS,) if len(self.models) > 1 else ()),
             self.max_draws,
             *reading,
             *votes,
@@ -133,6 +144,19 @@ class Question(Struct, frozen=True, kw_only=True):
         return ElectionId(
             path=path, question_digest=hashlib.blake2b(_canonical((asked, terms, self.state)), digest_size=16).digest()
         )
+
+    def model_of(self, election: ElectionId, seq: int) -> str:
+        """Return the spec of the model that a sample asks. The models of a pool take turns, in the order of launch."""
+        return self.models[(election.offset + seq) % len(self.models)] if len(self.models) > 1 else self.models[0]
+
+    def prompt_of(self, seq: int) -> Prompt:
+        """Return the prompt of a sample: each of several is put to every model of the pool before the next one is."""
+        every = 1 if isinstance(self.rule, Weighed) else len(self.models)  # options are weighed once in each order
+        return self.prompts[seq // every % len(self.prompts)]
+
+
+_TURNS = "turns"
+"""Name of the way in which a pool's models are assigned to samples, in the digests of questions."""
 
 
 @lru_cache(maxsize=256)
@@ -239,7 +263,7 @@ class Decision(Struct, Generic[A], frozen=True, kw_only=True):
 
     path: str
     value: A | None
-    """The first-launched reply of the winning vote; None if the election is undecided, even if the tally has a leader."""
+    """The first-launched reply of the winning vote; None without a decision, even if the tally has a leader."""
     outcome: ElectionOutcome
     tally: tuple[tuple[A, int], ...]
     """For each distinct vote its first-launched reply and its count; in order of launch."""
@@ -254,7 +278,7 @@ class Decision(Struct, Generic[A], frozen=True, kw_only=True):
 
     @property
     def decided(self) -> bool:
-        """Whether the work may use ``value``. An undecided election has none, even if its tally has a leader."""
+        """Whether the work may use ``value``. An election without a decision has none, even if its tally has a leader."""
         return self.outcome in ("decided", "agreed", "leader", "person", "inferred")
 
     def require(self) -> A:
@@ -274,7 +298,8 @@ class Decision(Struct, Generic[A], frozen=True, kw_only=True):
             names = [each.path.rpartition("/")[2] for each in self.rungs]
             votes = [each._votes() or "no valid reply" for each in self.rungs]  # noqa: SLF001
             rungs = "".join(f"; then {name}: {voted}" for name, voted in zip(names, votes, strict=True))
-            raise Undecided(self.path, draws, f"{shown or 'no valid reply'}; {self.flagged} flagged{rungs}")
+            kind = Contested if self.outcome == "contested" else Undecided
+            raise kind(self.path, draws, f"{shown or 'no valid reply'}; {self.flagged} flagged{rungs}")
         return self.value
 
     def _votes(self) -> str:

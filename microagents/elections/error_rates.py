@@ -19,6 +19,8 @@ from msgspec import Struct
 
 K = TypeVar("K", bound=tuple[Any, ...])
 R = TypeVar("R", float, tuple[float, float])
+Loss = Callable[[Any], float]
+"""A loss at a step by its error rate; with a pool of two models, by the pair of their error rates."""
 Seen = tuple[int, int]
 """Number of wrong samples of a step, and of its valid ones."""
 
@@ -104,7 +106,7 @@ class ErrorRates(Struct, frozen=True, kw_only=True, dict=True):
             found.append(number)
         return sorted(found)
 
-    def loss(self, loss_at: Callable[[float], float]) -> float:
+    def loss(self, loss_at: Loss) -> float:
         """Average over the steps a loss that depends on the error rate, such as the chance that a vote is not decided right."""
         return sum(share * loss_at(rate) for rate, share in self.shares)
 
@@ -123,12 +125,16 @@ class ErrorRates(Struct, frozen=True, kw_only=True, dict=True):
 
 
 class PooledRates(ErrorRates, frozen=True, kw_only=True, dict=True):
-    """A distribution of the error rates of votes that come from two models in equal parts."""
+    """A distribution of the error rates of votes that come from two models by turns."""
 
     pairs: tuple[tuple[tuple[float, float], float], ...]
     """Error rates of both models, and the share of the steps that have each pair."""
     both_seen: tuple[tuple[tuple[Seen, Seen], int], ...]
     """What was seen of the steps that both were asked, each with the number of steps."""
+
+    def loss(self, loss_at: Loss) -> float:
+        """Average over the steps a loss that depends on the error rates of both."""
+        return sum(share * loss_at(pair) for pair, share in self.pairs)
 
     def hard_given(self, seen: Any) -> float:
         """Compute the chance that a step of which this was seen by both is hard for their pool."""

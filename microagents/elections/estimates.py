@@ -16,6 +16,8 @@ from microagents.elections.laws import (
     expected_bill,
     expected_votes,
     k_min,
+    p_full,
+    p_vote,
     smallest,
     uneven_race_lost,
     uneven_race_votes,
@@ -73,6 +75,11 @@ class Estimate(Struct, frozen=True, kw_only=True):
     """Expected votes of one election, comparable to ``votes_per_step`` of a run."""
     expected_calls: float
     """Expected samples of a run, which ends at its first undecided election. Includes flagged samples and those for no racer."""
+    steps_per_call: int = 1
+    """Number of steps that one call does."""
+    p_success_of_paper: float | None = None
+    """The same as ``p_success`` by equation 13 of MAKER: all rivals are one reply with one given step wrong, others cast no vote. None for
+    calls of one step, and for other races than that of two candidates by ahead-by."""
     p_success_interval: tuple[float, float] | None = None
     """95 % confidence interval of ``p_success``, where it was simulated; None where it is exact."""
     expected_calls_interval: tuple[float, float] | None = None
@@ -93,7 +100,8 @@ def estimate(
 ) -> Estimate:
     """Estimate a task, with the smallest margin that reaches the target or with the given k, which needs no target.
 
-    Against several rivals the figures of one election are exact to 1e-10, or simulated if there are too many courses of the race.
+    Against several rivals the figures of one election are exact to 1e-10, or simulated if there are too many courses of the race. With
+    several steps a call, a reply is right if all of its steps are, and all wrong replies are votes: for the rival, or evenly for several.
 
     Raises:
         InvalidUsage: an argument is out of range, the rule is unknown, or a step would take too many draws.
@@ -106,16 +114,17 @@ def estimate(
         rule = RuleAtK(name=rule, at=RULES[rule], has_k=True)
     if k is not None and not rule.has_k:
         raise InvalidUsage(f"the rule {rule.name} has no k; leave -k out")
-    _check_rivals(p, rivals)
     if target is not None:
         check_target(target)
     elif k is None and rule.has_k:
         raise InvalidUsage("give the wanted chance, --target T, or the margin to judge, -k K")
     check_steps(steps, steps_per_call)
     check_whole("max_draws", max_draws)
-    votes_per_draw = votes_per_sample(p, valid=valid, steps_per_call=steps_per_call)
+    right = p_vote(p, steps_per_call=steps_per_call)
+    _check_rivals(right, rivals, steps_per_call)
+    votes_per_draw = votes_per_sample(right, valid=valid)
     task = _Task(
-        p=p,
+        p=right,
         rule=rule,
         rivals=rivals,
         steps=steps,
@@ -141,6 +150,10 @@ def estimate(
         max_draws_min=None if course is None or target is None else task.smallest_cap(course),
         p_success=_power(ending.wrong + ending.undecided, elections),
         p_undecided=1 - _power(ending.undecided, elections),
+        steps_per_call=steps_per_call,
+        p_success_of_paper=p_full(p, used, steps, steps_per_call=steps_per_call)
+        if steps_per_call > 1 and task.is_of_two
+        else None,
         expected_votes_per_step=ending.draws * votes_per_draw,
         expected_calls=ending.draws * held,
         p_success_interval=None
@@ -228,6 +241,7 @@ class _Task(Struct, frozen=True, kw_only=True):
     """Elections of a task."""
 
     p: float
+    """Probability that a valid reply is right."""
     rule: RuleAtK
     rivals: int
     steps: int
@@ -241,14 +255,18 @@ class _Task(Struct, frozen=True, kw_only=True):
         return self.steps / self.steps_per_call
 
     @property
+    def is_of_two(self) -> bool:
+        """Whether an election is a race of two candidates by a margin."""
+        return self.rivals == 1 and self.rule.name == "ahead-by"
+
+    @property
     def allowed(self) -> float:
         """Largest chance that an election is not decided right."""
         return -math.expm1(math.log(self.target) / self.elections)
 
     def smallest_k(self) -> int | None:
         """Return the smallest margin that reaches the target without a cap; None where it is too large to be computed."""
-        two_candidates = self.rivals == 1 and self.rule.name == "ahead-by"
-        if not two_candidates:
+        if not self.is_of_two:
             try:
                 # An even number of ballots may end in a tie, which decides nothing.
                 return (
@@ -270,8 +288,7 @@ class _Task(Struct, frozen=True, kw_only=True):
 
     def course(self, k: int, *, max_work: int = MAX_WORK) -> Course | None:
         """Return the course of an election; None where it is too long even to begin."""
-        two_candidates = self.rivals == 1 and self.rule.name == "ahead-by"
-        if k > MAX_DRAWS or (expected_votes(self.p, k) * k if two_candidates else k * k) > MAX_WORK:
+        if k > MAX_DRAWS or (expected_votes(self.p, k) * k if self.is_of_two else k * k) > MAX_WORK:
             return None
         return Course(Race(p=self.p, rule=self.rule.at(k), rivals=self.rivals), max_work=max_work)
 
@@ -299,8 +316,13 @@ class _Task(Struct, frozen=True, kw_only=True):
         return ending.wrong + ending.undecided <= self.allowed
 
 
-def _check_rivals(p: float, rivals: int) -> None:
+def _check_rivals(p: float, rivals: int, steps_per_call: int) -> None:
     check_whole("rivals", rivals)
+    if steps_per_call > 1 and p <= (1 - p) / rivals:
+        raise InvalidUsage(
+            f"a reply of {steps_per_call:,} steps has all of them right with a chance of {p:.3g}, and a wrong reply may have one of "
+            f"{(1 - p) / rivals:.3g}: voting would decide for it; put fewer steps into a call"
+        )
     if rivals == 1:
         check_majority(p)
     check_chance(p)

@@ -1,22 +1,31 @@
 """Scaling laws: success and cost by number of steps, equations 9 to 20 of MAKER (arXiv 2511.09030); and confidence intervals.
 
-A subtask of m steps (``steps_per_call``) is a race between the right answer and one rival, the worst case: more rivals
-share the wrong votes. ``p`` is the chance that one step of a valid reply is right, ``k`` the margin that decides,
-``valid`` the share of replies without a red flag. Everything is computed from the log-odds ln(p/(1-p)), so that no
-digit is lost for any number of steps.
+A subtask of m steps (``steps_per_call``) is a race between the right answer and one rival. With m = 1 that is the worst
+case: more rivals share the wrong votes. With m > 1 it is the paper's assumption: the rival has one given step wrong, and
+other wrong answers cast no vote. The worst case is then one wrong answer with all of 1 - p^m, which
+`microagents.elections.estimates.estimate` computes.
+
+``p`` is the chance that one step of a valid reply is right, ``k`` the margin that decides, ``valid`` the share of replies
+without a red flag. Everything is computed from the log-odds ln(p/(1-p)), so that no digit is lost for any number of steps.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import lru_cache
 from statistics import NormalDist
+from typing import NamedTuple
 
 from microagents.errors import InvalidUsage
 
 _HALF = 0.5
 _MAX_COUNT = 10**30
 """Upper limit of steps and of k: larger than any task, and small enough that nothing overflows."""
+_LEAST_CHANCE = 1e-12
+"""Lower limit of a chance where the law of two models divides by it."""
+_NEAR_EVEN = 1e-4
+"""Two chances whose sum is this close to 1 are computed as the mean of both sides: exactly there the law is 0 / 0."""
 _MIN_SHARE = 1e-100
 """Lower limit of the share of samples that count for either racer, so that nothing overflows."""
 
@@ -159,6 +168,66 @@ def expected_calls(p: float, k: int, steps: int, *, valid: float = 1.0, steps_pe
     check_steps(steps, steps_per_call)
     per_vote = samples_per_vote(p, valid=valid, steps_per_call=steps_per_call)
     return steps / steps_per_call * expected_votes(p, k) * per_vote
+
+
+# -- two models by turns -------------------------------------------------------------------------------------------------
+
+
+class RaceByTurns(NamedTuple):
+    """End of an election in which two models vote by turns, without a cap."""
+
+    lost: float
+    """Chance that it is not decided right: for the rival, or contested."""
+    contested: float
+    """Chance that the first k votes of one model are all right, and those of the other all wrong."""
+    votes: float
+    """Expected number of votes."""
+
+
+@lru_cache(maxsize=65_536)
+def race_by_turns(p: float, other: float, k: int) -> RaceByTurns:
+    """Compute the end of a race in which the votes of two models alternate, and either may be the first.
+
+    The right candidate and one rival race until one leads by k, or each model has k votes for a candidate of its own (`contested`).
+
+    Raises:
+        InvalidUsage: a chance is not from 0 to 1, or k is below 1.
+    """
+    check_chance(p)
+    check_chance(other)
+    check_whole("k", k)
+    if k > 1 and {p, other} == {0, 1}:
+        return RaceByTurns(1.0, 1.0, 2.0 * k)
+    if abs(p + other - 1) < _NEAR_EVEN:
+        sides = [race_by_turns(p + 2 * side, other, k) for side in (-_NEAR_EVEN, _NEAR_EVEN) if 0 <= p + 2 * side <= 1]
+        return RaceByTurns(*[sum(values) / len(sides) for values in zip(*sides, strict=True)])
+    contested = (p * (1 - other)) ** k + ((1 - p) * other) ** k if k > 1 else 0.0
+    # A contested race is level at its end. Were it continued, it would be as at the beginning, so that both factors are 1 - contested.
+    pairs = [[min(max(each, _LEAST_CHANCE), 1 - _LEAST_CHANCE) for each in pair] for pair in ((p, other), (other, p))]
+    lost = sum(_turns_lost(first, second, k) for first, second in pairs) / 2
+    votes = sum(_turns_votes(first, second, k) for first, second in pairs) / 2
+    return RaceByTurns(contested + lost * (1 - contested), contested, votes * (1 - contested))
+
+
+def _turns_lost(first: float, second: float, k: int) -> float:
+    """Compute the chance that the rival leads by k before the right candidate does, where nothing else ends the race.
+
+    The lead changes by two in a pair of votes, or not at all: the gambler's ruin. With an odd k it is the first model's vote that ends it.
+    """
+    ratio = (1 - first) * (1 - second) / (first * second)
+    if ratio > 1:
+        return 1 - _turns_lost(1 - first, 1 - second, k)
+    half = ratio ** ((k + 1) // 2)
+    if k % 2 == 0:
+        return half / (1 + half)
+    edge = (1 - second) / first
+    return (half - edge * ratio**k) / (edge * (1 - ratio**k))
+
+
+def _turns_votes(first: float, second: float, k: int) -> float:
+    """Compute the votes until then, by Wald's identity."""
+    lead, pair = k * (1 - 2 * _turns_lost(first, second, k)), first + second - 1
+    return lead / pair if k % 2 == 0 else (lead + 2 * second - 1) / pair - 1
 
 
 # -- margins of their own ------------------------------------------------------------------------------------------------

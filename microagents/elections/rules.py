@@ -335,9 +335,14 @@ def likeliest(shares: Mapping[str, float]) -> str:
 
 
 class Tally:
-    """Votes of one election, in launch order."""
+    """Votes of one election, in launch order.
 
-    def __init__(self, rule: Rule) -> None:
+    Args:
+        rule: decides it.
+        models: number of different models that vote.
+    """
+
+    def __init__(self, rule: Rule, models: int = 1) -> None:
         self.rule = rule
         self.counts: dict[Hashable, int] = {}
         """Votes by candidate, in the order in which candidates were first launched."""
@@ -351,21 +356,25 @@ class Tally:
         """The probabilities of the options in each order in which they were weighed. The last ones of an order count."""
         self._options: dict[Hashable, str] = {}
         """The option of each vote that led in one order."""
+        self.of_models = tuple([Tally(rule) for _ in range(models)]) if models > 1 else ()
+        """The votes of each model; empty if one model casts all."""
+        self.is_contested = False
+        """Whether the models contradict each other: each alone would have decided the election unanimously, but not all for one value."""
         self.votes_needed = rule.votes_needed(self)
-        """Fewest further votes that can decide; 0 once the election is decided."""
+        """Fewest further votes that can decide; 0 once the election is decided or contested."""
 
-    def weigh(self, vote: Hashable, shares: Mapping[str, float], order: int) -> None:
+    def weigh(self, vote: Hashable, shares: Mapping[str, float], order: int, model: int = 0) -> None:
         """Count one ballot with the probabilities of all options, weighed in an order. It is for the likeliest."""
         self.weighed[order] = shares
         self._options.setdefault(vote, likeliest(shares))
-        self.count(vote)
+        self.count(vote, model)
 
     def probability_of(self, vote: Hashable) -> float:
         """Return the mean probability of the option of a vote."""
         return fmean(shares.get(self._options.get(vote, ""), 0.0) for shares in self.weighed.values())
 
-    def count(self, vote: Hashable) -> None:
-        """Count one ballot."""
+    def count(self, vote: Hashable, model: int = 0) -> None:
+        """Count one ballot, of the model with this index."""
         votes = self.counts[vote] = self.counts.get(vote, 0) + 1
         self.counted += 1
         if votes > self.leading:  # a new leader was level with the old one, who is level with the second
@@ -373,6 +382,17 @@ class Tally:
         else:
             self.second = max(self.second, votes)
         self.votes_needed = self.rule.votes_needed(self)
+        if self.of_models:
+            self.of_models[model].count(vote)
+            if self.votes_needed and self.may_be_contested:
+                self.is_contested = all(each.outcome == "decided" for each in self.of_models)
+                self.votes_needed *= not self.is_contested
+
+    @property
+    def may_be_contested(self) -> bool:
+        """Whether each model has voted for one value only so far, and not all of them for the same."""
+        is_unanimous = all(len(each.counts) <= 1 for each in self.of_models)
+        return is_unanimous and not (len(self.counts) == 1 and all(each.counts for each in self.of_models))
 
     @property
     def plurality(self) -> Hashable:
@@ -384,7 +404,8 @@ class Tally:
         """Winner's place in ``counts``; while the election is open, that of the plurality. None before the first vote."""
         if not self.counts:
             return None
-        return list(self.counts).index(self.plurality if self.votes_needed else self.rule.winner(self))
+        is_open = self.votes_needed or self.is_contested
+        return list(self.counts).index(self.plurality if is_open else self.rule.winner(self))
 
     @property
     def probability(self) -> float | None:
@@ -393,6 +414,8 @@ class Tally:
         return None if leader is None or not self.weighed else self.probability_of(list(self.counts)[leader])
 
     @property
-    def outcome(self) -> RuleOutcome | None:
-        """How the rule has decided; None while it has not."""
+    def outcome(self) -> RuleOutcome | Literal["contested"] | None:
+        """How the election has ended; None while it is open."""
+        if self.is_contested:
+            return "contested"
         return None if self.votes_needed else self.rule.outcome(self)

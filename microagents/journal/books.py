@@ -7,11 +7,11 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from copy import copy
 from hashlib import sha256
-from typing import Any
+from typing import Any, ClassVar
 
 from msgspec import Struct, field, structs
 
-from microagents.elections.election import ESCALATED, Ballot, Flagged, input_of
+from microagents.elections.election import ESCALATED, OPEN_OUTCOMES, Ballot, Flagged, input_of
 from microagents.journal.digests import ChainDigests, TreeDigests
 from microagents.journal.durations import bucket_of
 from microagents.journal.messages import (
@@ -33,7 +33,7 @@ from microagents.journal.messages import (
 )
 
 Digests = ChainDigests | TreeDigests
-NO_VOTE = ("sampled", "inferred", "undecided", "once")
+NO_VOTE = (*OPEN_OUTCOMES, "sampled", "inferred", "once")
 """Outcomes whose valid replies are not counted as votes."""
 
 
@@ -49,7 +49,7 @@ def is_vote(outcome: str, ballots: Sequence[Ballot | Flagged]) -> bool:
 
 
 class UndecidedElection(Struct, frozen=True, kw_only=True):
-    """Counts of an election that ended undecided. A later decision at the same path removes them from the books."""
+    """Counts of an election that ended without a decision. A later decision at the same path removes them from the books."""
 
     valid: int
     """Valid ballots counted."""
@@ -63,6 +63,8 @@ class UndecidedElection(Struct, frozen=True, kw_only=True):
     """The state that the step was asked in, as JSON; empty for any other question."""
     rung: str | None = None
     """Name of the rung that failed, where the election is one of a ladder: the step is decided, not the rung."""
+    is_contested: bool = False
+    """Whether the models of a pool contradict each other."""
     after: str
     """Digest of the decisions that its input had before it; empty where decisions have no order."""
 
@@ -116,22 +118,11 @@ class Books:
         # Sums over all inputs, kept up to date: the cost of a commit must not grow with the number of inputs.
         self._steps = self._total_steps = self._with_total = 0
         self._ended_as: Counter[InputOutcome | None] = Counter()
-        self._handlers: dict[type[Record], Callable[[Any], None]] = {
-            AllotCalls: self._add_allotment,
-            RecordCalls: self._add_calls,
-            CallsOver: lambda _: self._end_calls(),
-            RecordLost: lambda record: self.lose(record.source),
-            ReplicaEnded: self._end_replica,
-            RecordDecision: self._add_decision,
-            RecordProgress: self._add_progress,
-            RecordAnswer: lambda record: self.take_in_answer(record.id.path, record.value),
-            InputEnding: lambda record: self.end_input(record.input, record.outcome),
-        }
 
     def add(self, record: Record) -> None:
         """Add the next record; one without a sum changes nothing."""
         if (handler := self._handlers.get(type(record))) is not None:
-            handler(record)
+            handler(self, record)
         if self.on_decision is not None and isinstance(record, RecordDecision | RecordAnswer):
             self.on_decision(record)
 
@@ -179,12 +170,10 @@ class Books:
         self.totals.call_tokens = max(self.totals.call_tokens, record.call_tokens)
         self.totals.call_usd = max(self.totals.call_usd, record.call_usd)
 
-    def _end_calls(self) -> None:
+    def end_calls(self) -> None:
+        """Drop all allotments."""
         self.totals.leased.clear()
         self.totals.call_tokens, self.totals.call_usd = 0, 0.0
-
-    def _end_replica(self, record: ReplicaEnded) -> None:
-        self.totals.leased.pop(record.source, None)
 
     def _add_calls(self, record: RecordCalls) -> None:
         account, in_flight, usage = self.totals.account, self.totals.in_flight, record.usage
@@ -241,7 +230,7 @@ class Books:
         valid, flagged = _count_ballots(verdict.ballots)
         # A decision by another model stands at the path of the undecided election with ESCALATED behind it.
         before = self.totals.undecided.pop(path, None) or self.totals.undecided.get(path.removesuffix(ESCALATED))
-        if verdict.outcome == "undecided":
+        if verdict.outcome in OPEN_OUTCOMES:
             self.totals.undecided[path] = UndecidedElection(
                 valid=valid,
                 flagged=flagged,
@@ -249,6 +238,7 @@ class Books:
                 choices=record.choices,
                 state=record.state.decode(),
                 rung=record.rung,
+                is_contested=verdict.outcome == "contested",
                 after=self._digest_before(record.id.input) if before is None else before.after,
             )
             return
@@ -269,6 +259,13 @@ class Books:
             done, total = self.progress(record.id.input)
             self.move(record.id.input, max(done, record.done), total)
             self.reached[record.id.input] = Checkpoint(done=record.done, state=record.state, value=verdict.winner)
+
+    def _add_answer(self, record: RecordAnswer) -> None:
+        path = record.id.path
+        before = self.totals.undecided.pop(path, None)  # what a person was asked is answered otherwise
+        if before is not None and before.after != self._digest_before(record.id.input):
+            self.totals.out_of_order = True
+        self.take_in_answer(path, record.value)
 
     def _count_ballots(self, record: RecordDecision, valid: int, flagged: dict[str, int]) -> None:
         account, outcome = self.totals.account, record.verdict.outcome
@@ -329,6 +326,7 @@ class Books:
         account.undecided_at = tuple(
             path for path, each in undecided.items() if each.rung is None and f"{path}{ESCALATED}" not in later
         )
+        account.contested_at = tuple(path for path in account.undecided_at if undecided[path].is_contested)
         account.steps = self._steps
         account.total_steps = self._total_steps if self._with_total == self.inputs else None
         account.inputs = self.inputs
@@ -349,6 +347,19 @@ class Books:
         for each in range(self.inputs):
             combined.update(digests.digest(each))
         return combined.hexdigest()
+
+    # Of the class: bound methods in a table of the object would keep the books of many inputs in memory until a full collection.
+    _handlers: ClassVar[dict[type[Record], Callable[[Books, Any], object]]] = {
+        AllotCalls: _add_allotment,
+        RecordCalls: _add_calls,
+        CallsOver: lambda books, _: books.end_calls(),
+        RecordLost: lambda books, record: books.lose(record.source),
+        ReplicaEnded: lambda books, record: books.totals.leased.pop(record.source, None),
+        RecordDecision: _add_decision,
+        RecordProgress: _add_progress,
+        RecordAnswer: _add_answer,
+        InputEnding: lambda books, record: books.end_input(record.input, record.outcome),
+    }
 
 
 def _digested(ballot: Ballot | Flagged) -> Ballot | Flagged:

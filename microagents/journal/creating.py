@@ -6,6 +6,7 @@ import sqlite3
 from pathlib import Path
 
 from microagents.errors import Stopped
+from microagents.files import make_private
 
 NETWORK_FILE_SYSTEMS = (
     "9p",
@@ -36,26 +37,28 @@ def on_network(path: Path) -> bool:
 
 
 def create_file(path: Path) -> sqlite3.Connection:
-    """Make the file of a journal, and its folder.
+    """Make the file of a journal, and its folder. SQLite gives the files beside it the same rights.
 
     Raises:
         Stopped: the file cannot be made.
     """
     try:
-        _make_folder(path.parent)
+        make_folder(path.parent)
+        make_private(path)
         return sqlite3.connect(path, timeout=10.0, isolation_level=None, check_same_thread=False)
     except (OSError, sqlite3.Error) as error:
         raise creation_error(path, error) from None
 
 
-def _make_folder(folder: Path) -> None:
-    """Make the folder of runs, unless it is there, or another process makes it at the same time."""
+def make_folder(folder: Path) -> None:
+    """Make the folder of runs for this user alone, unless it is there, or another process makes it at the same time."""
     try:
-        folder.mkdir(parents=True)
+        folder.mkdir(mode=0o700, parents=True)
     except FileExistsError:
         if not folder.is_dir():
             raise
     else:
+        folder.chmod(0o700)  # a umask may have taken the owner's rights, too
         (folder / ".gitignore").write_text(
             "*\n", encoding="utf-8"
         )  # a new folder of runs stays out of the user's repository

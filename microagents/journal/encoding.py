@@ -12,7 +12,7 @@ import msgspec
 from microagents.elections.election import Ballot, Flagged, Rejected
 from microagents.elections.red_flags import UNVERIFIED
 from microagents.journal.messages import Recalled, RecordAnswer, RecordDecision
-from microagents.journal.tables import DECIDED_CODE, NUMBER_BITS, ONCE_CODE, OUTCOMES, UNDECIDED_CODE
+from microagents.journal.tables import DECIDED_CODE, NUMBER_BITS, ONCE_CODE, OPEN_CODES, OUTCOMES
 
 MAX_TEXT_BYTES = 64 * 1024
 """Longer texts of replies are cut."""
@@ -208,7 +208,7 @@ def decision_row(key: int, record: RecordDecision | RecordAnswer, after_ms: int)
         return key, record.id.question_digest, ONCE_CODE, 0, record.value.decode(), None, None, after_ms
     verdict = record.verdict
     outcome = DECIDED_CODE if verdict.outcome == "decided" else OUTCOMES.index(verdict.outcome)
-    value = None if outcome == UNDECIDED_CODE else verdict.winner
+    value = None if outcome in OPEN_CODES else verdict.winner
     ballots = written_ballots(verdict.ballots, value)
     return (
         key,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Container, Iterable, Iterator, Sequence
+from hashlib import blake2b
 from itertools import chain
 from typing import Any
 
@@ -180,6 +181,36 @@ def _differences(recorded: dict[str, str], given: dict[str, str]) -> Iterator[Ch
         before, after = recorded.get(name, usual), given.get(name, usual)
         if before != after:
             yield name, before, after
+
+
+class InputsDigest:
+    """Number and digest of the options of all inputs: there may be too many to compare each time a journal is opened.
+
+    Args:
+        first: options of the first input.
+    """
+
+    def __init__(self, first: dict[str, Any]) -> None:
+        self._count = 0
+        self._digest = blake2b(msgspec.json.encode(first), digest_size=16)
+
+    def adding(self, own: Iterable[str]) -> Iterator[str]:
+        """Yield the options of each input that differ from the first one's, as JSON, and add them."""
+        for each in own:
+            self._count += 1
+            self._digest.update(f"\n{each}".encode())
+            yield each
+
+    @classmethod
+    def of(cls, first: dict[str, Any], own: Iterable[str]) -> InputsDigest:
+        """Return the digest of all inputs."""
+        digest = cls(first)
+        for _ in digest.adding(own):
+            pass
+        return digest
+
+    def __str__(self) -> str:
+        return f"{self._count:,} with the digest {self._digest.hexdigest()}"
 
 
 def options_of(first: dict[str, Any], own: Iterable[str]) -> Iterator[dict[str, Any]]:

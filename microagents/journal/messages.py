@@ -9,12 +9,12 @@ from typing import Any, ClassVar, Literal
 import msgspec
 from msgspec import Struct, field
 
-from microagents.elections.election import Ballot, ElectionId, Flagged, Rejected, SampleId, Verdict
+from microagents.elections.election import OPEN_OUTCOMES, Ballot, ElectionId, Flagged, Rejected, SampleId, Verdict
 from microagents.messages import Batched, Request, Stream
 from microagents.replies.chat import Usage
 from microagents.user_code import TRACEBACK
 
-NO_DECISION = ("sampled", "contested", "undecided", "once")
+NO_DECISION = (*OPEN_OUTCOMES, "sampled", "climbed", "once")
 """Outcomes that are not counted as decided."""
 
 
@@ -27,7 +27,9 @@ class Recorded(Batched, frozen=True, kw_only=True):
         draws = [record for each in waiting if isinstance(each, RecordDraws) for record in each.records]
         decisions = tuple([each for each in waiting if isinstance(each, RecordDecision | RecordAnswer)])
         decided = {
-            each.id for each in decisions if isinstance(each, RecordDecision) and each.verdict.outcome != "undecided"
+            each.id
+            for each in decisions
+            if isinstance(each, RecordDecision) and each.verdict.outcome not in OPEN_OUTCOMES
         }
         kept = [
             each
@@ -189,7 +191,7 @@ class RecordLimit(Request[None], frozen=True, kw_only=True):
 
 
 class RecordDecision(Recorded, frozen=True, kw_only=True, tag=True):
-    """A verdict that the work uses, or that leaves it undecided. The first decision at a path counts; later ones are dropped."""
+    """A verdict that the work uses, or that leaves it without a decision. The first decision at a path counts; later ones are dropped."""
 
     id: ElectionId
     verdict: Verdict
@@ -386,7 +388,9 @@ class Account(Struct, kw_only=True):
     durations: dict[int, int] = field(default_factory=dict)
     """Number of answered calls by duration, see `microagents.journal.durations`; empty in earlier versions."""
     undecided_at: tuple[str, ...] = ()
-    """Paths of elections that ended undecided and are not settled."""
+    """Paths of elections that ended without a decision and are not settled."""
+    contested_at: tuple[str, ...] = ()
+    """Those of them in which the models of a pool contradict each other."""
     settled_at: dict[str, str] = field(default_factory=dict)
     """How elections were settled without a vote, by path: undecided ones by ``leader``, ``person``, or the spec of another model; and
     turns at a problem as ``single``, where only one of several samples was valid."""
@@ -451,7 +455,7 @@ class Recalled(Struct, frozen=True, kw_only=True):
 
     @property
     def is_decision(self) -> bool:
-        """Whether its value was decided on: it is no sample, no answer, and not only the leading reply of a contested election."""
+        """Whether its value was decided on: it is no sample, no answer, and not only the leading reply of a vote that climbed a ladder."""
         return self.value is not None and self.outcome not in NO_DECISION
 
 

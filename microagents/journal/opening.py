@@ -10,7 +10,8 @@ from tempfile import TemporaryDirectory
 from urllib.parse import quote
 
 from microagents.errors import InvalidUsage
-from microagents.journal.encoding import UNREADABLE
+from microagents.files import NOT_PLAIN
+from microagents.journal.encoding import SIBLINGS, UNREADABLE
 from microagents.journal.lease import read_lease
 from microagents.journal.rows import Rows
 from microagents.journal.tables import APPLICATION_ID, UNCHECKED_VERSION, VERSION, normalized, statements
@@ -59,11 +60,10 @@ def connect_to_read(path: Path) -> sqlite3.Connection:
 
 def holds_nothing(path: Path) -> bool:
     """Whether no run is recorded: the file is missing, empty, or has no tables because a crash or a full disk came before them."""
-    try:
-        if not path.exists():
-            return True
-    except OSError:  # a longer name than any file can have
+    if not _is_there(path):
         return True
+    if not path.is_file():
+        return False
     if not path.stat().st_size:
         return not log_bytes(path)
     try:
@@ -116,6 +116,7 @@ def _bytes(path: Path) -> int:
 def _open(path: Path, opened: Path, options: str) -> sqlite3.Connection:
     """Open a file, which is the journal or a copy of it, and read its first page."""
     try:
+        _refuse_special_files(path)
         if path.is_file() and path.stat().st_size < HEADER_BYTES:
             raise unreadable(path, "it has no header")
         uri = f"file:{quote(str(opened))}?{options}"
@@ -129,6 +130,20 @@ def _open(path: Path, opened: Path, options: str) -> sqlite3.Connection:
         db.close()
         raise unreadable(path, error) from None
     return db
+
+
+def _refuse_special_files(path: Path) -> None:
+    """Refuse a pipe or the like in the place of a journal or of a file beside it: to open a pipe would wait for ever."""
+    for each in (path, *[Path(f"{path}{ending}") for ending in SIBLINGS]):
+        if _is_there(each) and not each.is_file():
+            raise OSError(f"{NOT_PLAIN}: {each.name!r}")
+
+
+def _is_there(path: Path) -> bool:
+    try:
+        return path.exists()
+    except OSError:  # a link to itself, or a longer name than any file can have
+        return False
 
 
 def _open_aside(path: Path) -> sqlite3.Connection:

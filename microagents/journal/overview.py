@@ -18,11 +18,12 @@ MAX_SAMPLES = 15
 MARKED = FLAGGED = 16
 OUTVOTED = 32
 UNDECIDED, CLIMBED, SETTLED = 1 << 6, 2 << 6, 3 << 6
-_STATES = {"undecided": UNDECIDED, "contested": CLIMBED, "leader": SETTLED, "person": SETTLED}
+_STATES = {"undecided": UNDECIDED, "contested": UNDECIDED, "climbed": CLIMBED, "leader": SETTLED, "person": SETTLED}
 _STATE_CASES = " ".join(f"WHEN {OUTCOMES.index(name)} THEN {state}" for name, state in _STATES.items())
 _MARKS = f"""CASE WHEN ballots IS NULL THEN 0 WHEN instr(ballots, '{{') = 0 THEN {FLAGGED} * (instr(ballots, '"') > 0)
     ELSE (SELECT {FLAGGED} * max(type = 'text') + {OUTVOTED} * max(type = 'object') FROM json_each(ballots)) END"""
 _BYTE = f"min(counted, {MAX_SAMPLES}) + CASE outcome {_STATE_CASES} ELSE 0 END + {_MARKS}"
+_IS_WRONG = "coalesce(json_type(result, '$.correct'), json_type(result, '$.solved'), '') = 'false'"
 _OF_RANGE = "FROM decision WHERE key > ? AND key < ?"
 
 
@@ -73,13 +74,17 @@ def read_series(rows: Rows, points: int) -> list[tuple[float, int, int, float]]:
 
 
 def read_inputs(rows: Rows, inputs: int) -> bytes:
-    """For each input a byte: 0 while it has no decision, 1 while it is under way, then 2 completed, 3 undecided, 4 failed."""
+    """For each input a byte: 0 while it has no decision, 1 while it is under way, then 2 completed, 3 undecided, 4 failed.
+
+    5 is for one that is completed, and whose result says that it is wrong, by its ``correct`` or ``solved``.
+    """
     found = bytearray(inputs)
     for (number,) in rows.db.execute("SELECT input FROM progress WHERE input < ?", (inputs,)):
         found[number] = 1
     codes = {"completed": 2, "undecided": 3, "failed": 4}
-    for number, outcome in rows.db.execute("SELECT input, outcome FROM input_ending WHERE input < ?", (inputs,)):
-        found[number] = codes[outcome]
+    query = f"SELECT input, outcome, outcome = 'completed' AND {_IS_WRONG} FROM input_ending WHERE input < ?"
+    for number, outcome, is_wrong in rows.db.execute(query, (inputs,)):
+        found[number] = 5 if is_wrong else codes[outcome]
     return bytes(found)
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 from msgspec import structs
 
-from microagents.elections.election import Ballot, ElectionId, Flagged, Rejected, Rejection, input_of
+from microagents.elections.election import OPEN_OUTCOMES, Ballot, ElectionId, Flagged, Rejected, Rejection, input_of
 from microagents.journal.books import Books, Totals
 from microagents.journal.digests import in_order
 from microagents.journal.encoding import REJECTED_SEQ, joined, key_range, path_range, place_of, read_ballot, recalled
@@ -26,7 +26,7 @@ from microagents.journal.messages import (
     reason_and_traceback,
 )
 from microagents.journal.rows import Rows
-from microagents.journal.tables import ONCE_CODE, OUTCOMES, UNDECIDED_CODE
+from microagents.journal.tables import ONCE_CODE, OUTCOMES
 
 ROWS_PER_READ = 2000
 Row = tuple[str, Recalled]
@@ -41,6 +41,11 @@ def read_experiment(rows: Rows) -> Experiment:
     if inputs != experiment.inputs:
         raise ValueError(f"it has {inputs} inputs, not {experiment.inputs}")
     return experiment
+
+
+def first_record(rows: Rows) -> bytes:
+    """Return the record of the run: its name, its start and its experiment, by which its user's list of journals knows it."""
+    return msgspec.json.encode(rows.only("run"))
 
 
 def began_s(rows: Rows) -> float:
@@ -233,5 +238,5 @@ def take_in(books: Books, path: str, row: Recalled) -> None:
     """Add a row to the digests of the books."""
     if row.outcome == OUTCOMES[ONCE_CODE] and row.value is not None:
         books.take_in_answer(path, row.value)
-    elif row.outcome != OUTCOMES[UNDECIDED_CODE]:
+    elif row.outcome not in OPEN_OUTCOMES:
         books.take_in(path, row.outcome, row.value, row.ballots)

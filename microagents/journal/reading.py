@@ -7,7 +7,7 @@ import sqlite3
 import zlib
 from collections import Counter
 from collections.abc import Generator, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -19,7 +19,7 @@ from microagents.elections.election import Flagged
 from microagents.errors import InputMismatch, InvalidUsage, JournalMismatch
 from microagents.journal.books import Books, UndecidedElection, is_vote
 from microagents.journal.encoding import MAX_TEXT_BYTES, UNREADABLE, key_at, recalled
-from microagents.journal.experiment import INPUTS, Change, Experiment, options_of
+from microagents.journal.experiment import INPUTS, Change, Experiment, InputsDigest, options_of
 from microagents.journal.lease import Lease, read_lease
 from microagents.journal.messages import (
     NO_DECISION,
@@ -36,6 +36,7 @@ from microagents.journal.queries import (
     Row,
     began_s,
     damage,
+    first_record,
     moment,
     other_inputs,
     read_books,
@@ -50,6 +51,7 @@ from microagents.journal.queries import (
 from microagents.journal.requests import TakenRequest, taken_requests
 from microagents.journal.rows import Rows
 from microagents.journal.tables import TIMED_VERSION
+from microagents.trust import JOURNALS, without_code_of
 
 SUFFIX = ".sqlite"
 SHOWN_CHARS = 200
@@ -112,6 +114,7 @@ class Reader:
                 """Start time of the run, in UTC."""
                 self._began_s = began_s(self._rows)  # a damaged time fails here, not in the caller
                 self.experiment = read_experiment(self._rows)
+                self._first_record = first_record(self._rows)
         except BaseException:
             self._db.close()
             raise
@@ -123,6 +126,15 @@ class Reader:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._db.close()
+
+    @property
+    def is_known(self) -> bool:
+        """Whether this user has begun or continued the run here, or trusts its journal."""
+        return JOURNALS.has(self.path, self._first_record)
+
+    def trust(self) -> None:
+        """Let the journal count as one of this user's from now on."""
+        JOURNALS.add(self.path, self._first_record)
 
     def lease(self) -> Lease:
         """Return the lease of the writing process."""
@@ -169,7 +181,10 @@ class Reader:
             if not self.experiment.listed:
                 yield recipe.options
             else:
-                yield from options_of(recipe.options, read_own_options(self._rows))
+                digest = InputsDigest(recipe.options)
+                yield from options_of(recipe.options, digest.adding(read_own_options(self._rows)))
+                if str(digest) != self.experiment.identity.get(INPUTS):
+                    raise ValueError("the options of its inputs are not those of its experiment")
 
     def overview(self, of_input: int, start: int = 0) -> bytes:
         """For each step of an input from a number on a byte, as `microagents.journal.overview` has them."""
@@ -449,8 +464,14 @@ def _refuse_file(runs_dir: Path, given: str) -> None:
             raise InvalidUsage(f"{given!r} is the file of a journal; name its run: {file.stem}{folder}")
 
 
-def reader_of(runs_dir: Path, run_id: str) -> Reader:
-    """Open the journal of a run for reading.
+@contextmanager
+def reader_of(runs_dir: Path, run_id: str, *, trust: bool = False) -> Iterator[Reader]:
+    """Open the journal of a run for reading. Of one that is not this user's, no code is imported inside the block.
+
+    Args:
+        runs_dir: the folder of journals.
+        run_id: name of the run.
+        trust: whether to trust it from now on.
 
     Raises:
         InvalidUsage: the journal is missing, cannot be read, or belongs to another run.
@@ -461,9 +482,12 @@ def reader_of(runs_dir: Path, run_id: str) -> Reader:
         raise InvalidUsage(
             f"there is no run {run_id!r} in {str(runs_dir.resolve())!r}; `microagents list` shows the runs of a folder"
         )
-    reader = Reader(path)
-    if reader.experiment.run_id != run_id:
-        raise InvalidUsage(
-            f"{str(path)!r} is the journal of run {reader.experiment.run_id}; rename the file to {reader.experiment.run_id}{SUFFIX}"
-        )
-    return reader
+    with Reader(path) as reader:
+        if reader.experiment.run_id != run_id:
+            raise InvalidUsage(
+                f"{str(path)!r} is the journal of run {reader.experiment.run_id}; rename the file to {reader.experiment.run_id}{SUFFIX}"
+            )
+        if trust:
+            reader.trust()
+        with nullcontext() if reader.is_known else without_code_of(run_id):
+            yield reader

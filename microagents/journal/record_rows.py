@@ -23,7 +23,7 @@ from microagents.journal.messages import (
 from microagents.journal.queries import began_s, moment, read_checkpoint
 from microagents.journal.requests import now
 from microagents.journal.rows import Rows, chunks
-from microagents.journal.tables import TABLES, TIMED_VERSION, UNDECIDED_CODE
+from microagents.journal.tables import OPEN_CODES, TABLES, TIMED_VERSION, UNDECIDED_CODE
 
 
 class RecordRows:
@@ -82,7 +82,7 @@ class RecordRows:
         keys = {path: self._places.key(path) for path in dict.fromkeys(paths)}
         # One look-up for the whole batch. The first decision at a path counts, be it in the file or in this batch.
         known = self.outcomes(keys)
-        undecided = [key for key, outcome in known.items() if outcome == UNDECIDED_CODE]
+        undecided = [key for key, outcome in known.items() if outcome in OPEN_CODES]
         decisions = self._first_decisions(decided, keys, known, after_ms)
         self.committed_at = moment(self._began_s, after_ms if self._rows.version >= TIMED_VERSION else None)
         touched.update((record.id.input, None) for record in decided)
@@ -121,11 +121,11 @@ class RecordRows:
         known: dict[int, int],
         after_ms: int,
     ) -> dict[str, tuple[Any, ...]]:
-        """Rows of the decisions and answers, by path. Only the first record at a path counts; an undecided row may be replaced."""
+        """Rows of the decisions and answers, by path. Only the first record at a path counts; one without a decision may be replaced."""
         decisions: dict[str, tuple[Any, ...]] = {}
         for record in decided:
             path = record.id.path
-            if known.get(keys[path], UNDECIDED_CODE) == UNDECIDED_CODE:
+            if known.get(keys[path], UNDECIDED_CODE) in OPEN_CODES:
                 row = decisions[path] = decision_row(keys[path], record, after_ms)
                 known[row[0]] = row[2]
                 self._books.add(record)
@@ -142,7 +142,7 @@ class RecordRows:
         rows = []
         for sample in samples:
             path = sample.id.election.path
-            if path not in decisions and known.get(keys[path], UNDECIDED_CODE) == UNDECIDED_CODE:
+            if path not in decisions and known.get(keys[path], UNDECIDED_CODE) in OPEN_CODES:
                 rows.append(sample_row(keys[path], sample.id.election.question_digest, sample.ballot))
         over = [row[0] for row in decisions.values() if row[0] in self._sampled]
         self._rows.delete("sample", over)

@@ -1,4 +1,4 @@
-"""Requests of other processes to a live run: a file of JSON lines beside its journal, which the run reads and never writes.
+"""Requests of other processes to a live run: a file of JSON lines beside its journal, which the run empties once it has taken them.
 
 One process writes a journal, so others leave here what they ask for. A request has an id: it takes effect once, and the journal records it
 then. Whoever may write the file may be wrong, so every line is checked, and a bad one is ignored.
@@ -11,6 +11,7 @@ import getpass
 import os
 import socket
 import stat
+import time
 from collections.abc import Callable, Iterable
 from datetime import UTC, datetime
 from pathlib import Path
@@ -23,14 +24,19 @@ from msgspec import UNSET, Meta, Struct, UnsetType
 from microagents.errors import InvalidUsage
 from microagents.journal.encoding import key_at
 from microagents.journal.rows import Rows
-from microagents.journal.tables import TIMED_VERSION, UNDECIDED_CODE
+from microagents.journal.tables import OPEN_CODES, TIMED_VERSION
 from microagents.logs import log
 
 ENDING = ".requests"
 """Added to the name of a journal."""
 MAX_BYTES = 1 << 20
-"""Size of the file at which no more requests are taken."""
+"""Size of the file at which no more requests are taken, until the run has taken those in it. To end the run there is room for as much
+again."""
 MAX_REQUEST_BYTES = 1 << 16
+LOCK_S, LOCK_EVERY_S = 2.0, 0.01
+"""Longest wait for other processes that leave requests, and interval of tries."""
+MAX_COUNT, MAX_USD, MAX_S = 10**15, 1e9, 1e9
+"""Largest limits of calls and tokens, of cost, and of time: products with them fit 64 bits, as messages and billionths of a dollar need."""
 
 
 class Decide(Struct, frozen=True, kw_only=True, tag="decide", forbid_unknown_fields=True):
@@ -62,12 +68,12 @@ class EndRun(Struct, frozen=True, kw_only=True, tag="end", forbid_unknown_fields
 class SetRun(Struct, frozen=True, kw_only=True, tag="set", forbid_unknown_fields=True, omit_defaults=True):
     """Change settings on which no decision depends. None lifts a bound."""
 
-    concurrency: Annotated[int, Meta(ge=1)] | UnsetType | None = UNSET
-    max_calls: Annotated[int, Meta(ge=1)] | UnsetType | None = UNSET
-    max_tokens: Annotated[int, Meta(ge=1)] | UnsetType | None = UNSET
-    max_cost_usd: Annotated[float, Meta(gt=0)] | UnsetType | None = UNSET
-    max_time_s: Annotated[float, Meta(gt=0)] | UnsetType | None = UNSET
-    max_outage_s: Annotated[float, Meta(ge=0)] | UnsetType = UNSET
+    concurrency: Annotated[int, Meta(ge=1, le=MAX_COUNT)] | UnsetType | None = UNSET
+    max_calls: Annotated[int, Meta(ge=1, le=MAX_COUNT)] | UnsetType | None = UNSET
+    max_tokens: Annotated[int, Meta(ge=1, le=MAX_COUNT)] | UnsetType | None = UNSET
+    max_cost_usd: Annotated[float, Meta(gt=0, le=MAX_USD)] | UnsetType | None = UNSET
+    max_time_s: Annotated[float, Meta(gt=0, le=MAX_S)] | UnsetType | None = UNSET
+    max_outage_s: Annotated[float, Meta(ge=0, le=MAX_S)] | UnsetType = UNSET
     resend_stragglers: bool | UnsetType = UNSET
     lanes: Annotated[str, Meta(pattern="^(auto|[1-9][0-9]*)$")] | UnsetType | None = UNSET
 
@@ -112,7 +118,7 @@ class TakenRequest(Struct, frozen=True, kw_only=True):
 def _decide(rows: Rows, request: LiveRequest, ask: Decide, _is_left: bool) -> str | None:  # noqa: FBT001 - as in `EFFECTS`
     key = key_at(rows.db, ask.path)
     row = None if key is None else rows.first("decision", "WHERE key = ?", (key,))
-    if row is not None and row[2] != UNDECIDED_CODE:
+    if row is not None and row[2] not in OPEN_CODES:
         return f"{ask.path} is decided already"
     record_decision(rows, ask.path, ask.value, request.who, request.at)
     return None
@@ -203,14 +209,18 @@ def leave_request(journal: Path, request: LiveRequest) -> None:
         InvalidUsage: it cannot be written, or too many are there.
     """
     path, line = requests_of(journal), msgspec.json.encode(request) + b"\n"
+    most = MAX_BYTES * (2 if isinstance(request.ask, EndRun) else 1)
     try:
         file = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, 0o600)
         try:
             _check(file)
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            os.fchmod(file, 0o600)  # a umask may have taken the owner's rights, too
+            _lock(file)
             size = os.fstat(file).st_size
-            if size + len(line) > MAX_BYTES or len(line) > MAX_REQUEST_BYTES:
-                raise OSError(f"requests may take {MAX_BYTES:,} bytes in all, and one {MAX_REQUEST_BYTES:,}")
+            if len(line) > MAX_REQUEST_BYTES:
+                raise OSError(f"a request may take {MAX_REQUEST_BYTES:,} bytes, and this one has {len(line):,}")
+            if size + len(line) > most:
+                raise OSError("the run has not taken the many requests that are in it")
             torn = size > 0 and os.pread(file, 1, size - 1) != b"\n"  # of a process that was killed
             os.write(file, b"\n" * torn + line)
             os.fsync(file)
@@ -218,6 +228,19 @@ def leave_request(journal: Path, request: LiveRequest) -> None:
             os.close(file)
     except OSError as error:
         raise InvalidUsage(f"the request cannot be written to {str(path)!r}: {error}; nothing was changed") from None
+
+
+def _lock(file: int) -> None:
+    end_s = time.monotonic() + LOCK_S
+    while True:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if time.monotonic() > end_s:
+                raise OSError("another process keeps it locked") from None
+            time.sleep(LOCK_EVERY_S)
+        else:
+            return
 
 
 def _check(file: int) -> None:
@@ -254,15 +277,46 @@ class Inbox:
             return []
         self._seen = state
         try:
-            file = os.open(self._path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+            file = self._open(os.O_RDONLY)
             try:
-                _check(file)
-                *lines, _ = os.read(file, MAX_BYTES).split(b"\n")  # a last line without its end is being written
+                found = self._unknown(file)
             finally:
                 os.close(file)
         except OSError as error:
             self._warn(str(error))
             return []
+        if not found:
+            self.clear()
+        return found
+
+    def clear(self) -> None:
+        """Empty the file if all requests in it are known, so that it always has room for new ones."""
+        try:
+            file = self._open(os.O_RDWR)
+            try:
+                fcntl.flock(
+                    file, fcntl.LOCK_EX | fcntl.LOCK_NB
+                )  # else a request is being written: the file is emptied after it
+                if os.fstat(file).st_size and not self._unknown(file):
+                    os.ftruncate(file, 0)
+                    self._seen = self._state()
+            finally:
+                os.close(file)
+        except OSError:  # it is read again, and the ids of the recorded requests are known
+            return
+
+    def _open(self, flags: int) -> int:
+        file = os.open(self._path, flags | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        try:
+            _check(file)
+        except OSError:
+            os.close(file)
+            raise
+        return file
+
+    def _unknown(self, file: int) -> list[LiveRequest]:
+        """Read the requests that are not known from an open file."""
+        *lines, _ = os.pread(file, 2 * MAX_BYTES, 0).split(b"\n")  # a last line without its end is being written
         found: dict[str, LiveRequest] = {}
         for line in filter(None, lines):
             try:

@@ -15,12 +15,20 @@ from microagents.journal.books import Books, Totals
 from microagents.journal.experiment import INPUTS, Change, Experiment
 from microagents.journal.lease import read_lease
 from microagents.journal.opening import connect_to_read, unreadable
-from microagents.journal.queries import damage, other_inputs, read_books, read_experiment, read_open_elections
+from microagents.journal.queries import (
+    damage,
+    first_record,
+    other_inputs,
+    read_books,
+    read_experiment,
+    read_open_elections,
+)
 from microagents.journal.requests import now
 from microagents.journal.rows import Rows
 from microagents.journal.tables import create_tables
 from microagents.journal.transactions import refuse_if_leased
 from microagents.packages import installed_version
+from microagents.trust import JOURNALS
 
 INPUTS_PER_INSERT = 5000
 
@@ -47,9 +55,13 @@ class Sitting:
         experiment: the experiment of this run.
         own: per input, as JSON, the options that differ from those of the first input.
         accepted: names of fields of the experiment that may differ from the recorded ones.
+        listed_as: path of the journal in this user's list of journals; None to leave it out.
     """
 
-    def __init__(self, experiment: Experiment, own: Sequence[str], accepted: Sequence[str]) -> None:
+    def __init__(
+        self, experiment: Experiment, own: Sequence[str], accepted: Sequence[str], listed_as: Path | None
+    ) -> None:
+        self._listed_as = listed_as
         self._experiment = experiment
         self._own = own
         self._accepted = accepted
@@ -98,8 +110,13 @@ class Sitting:
         self._insert_inputs(rows)
         rows.insert("lease", [(0, None, 0.0)])
         rows.insert("account", [(_json(totals), 0.0, at)])
+        self._put_on_list(rows)
         db.execute("COMMIT")
         return True
+
+    def _put_on_list(self, rows: Rows) -> None:
+        if self._listed_as is not None:
+            JOURNALS.add(self._listed_as, first_record(rows))
 
     def _insert_inputs(self, rows: Rows) -> None:
         numbered = enumerate(self._own)
@@ -113,6 +130,7 @@ class Sitting:
         self._is_recorded = True
         rows.insert("change", [(now(), *change) for change in found.changes])
         rows.set_only("run", (*rows.only("run")[:3], _json(self._experiment)))
+        self._put_on_list(rows)
         if found.changed_inputs:
             rows.delete_all("input")
             self._insert_inputs(rows)

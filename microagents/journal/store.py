@@ -13,6 +13,7 @@ from pathlib import Path
 
 import msgspec
 
+from microagents.elections.election import OPEN_OUTCOMES
 from microagents.journal.creating import create_file, on_network
 from microagents.journal.encoding import Places, key_at, recalled
 from microagents.journal.experiment import Experiment
@@ -23,8 +24,11 @@ from microagents.journal.record_rows import RecordRows
 from microagents.journal.requests import Inbox, LiveRequest, TakenRequest, now, pause_among, take_effect, taken_requests
 from microagents.journal.rows import Rows
 from microagents.journal.sitting import Sitting
-from microagents.journal.tables import OUTCOMES, TIMED_VERSION, UNDECIDED_CODE
+from microagents.journal.tables import TIMED_VERSION
 from microagents.journal.transactions import Transactions
+
+CHECKPOINT_PAGES = 4000
+"""Pages of the write-ahead log after which they are written into the file: every changed page a second time."""
 
 
 class Store:
@@ -36,6 +40,7 @@ class Store:
         own: per input, as JSON, the options that differ from those of the first input.
         accepted: names of fields of the experiment that may differ from the recorded ones.
         full: whether a commit waits for the disk. Otherwise a power cut may lose the last commits.
+        is_kept: whether the journal is the user's, and not one that is removed with the run.
 
     Raises:
         JournalMismatch: the journal belongs to another experiment.
@@ -51,10 +56,11 @@ class Store:
         own: Sequence[str] = (),
         accepted: Sequence[str] = (),
         full: bool = True,
+        is_kept: bool = True,
     ) -> None:
         self.path = path
         self.is_new = holds_nothing(path)
-        self._sitting = Sitting(experiment, own, accepted)
+        self._sitting = Sitting(experiment, own, accepted, path if is_kept else None)
         self._transactions = Transactions(path, experiment.run_id, is_new=self.is_new)
         with self._transactions.translating_errors():
             found = None if self.is_new else self._sitting.read_before_writing(path)
@@ -83,12 +89,12 @@ class Store:
             raise
 
     def _set_durability(self, *, full: bool) -> None:
-        # Readers and writers of a write-ahead log share memory, which processes on two machines cannot.
-        self._db.execute(f"PRAGMA journal_mode = {'TRUNCATE' if on_network(self.path) else 'WAL'}")
-        self._db.execute(
-            "PRAGMA wal_autocheckpoint = 4000"
-        )  # in pages; a checkpoint writes every changed page a second time
-        self._db.execute(f"PRAGMA synchronous = {'FULL' if full else 'NORMAL'}")
+        # Readers and writers of a write-ahead log share memory, which processes on two machines cannot. After a power cut a rollback
+        # journal that did not wait for the disk may leave a file that is neither as before the commit nor as after it.
+        is_shared = on_network(self.path)
+        self._db.execute(f"PRAGMA journal_mode = {'TRUNCATE' if is_shared else 'WAL'}")
+        self._db.execute(f"PRAGMA wal_autocheckpoint = {CHECKPOINT_PAGES}")
+        self._db.execute(f"PRAGMA synchronous = {'FULL' if full or is_shared else 'NORMAL'}")
 
     def close(self, *, forget: bool = False) -> None:
         """Release the lease and close the file.
@@ -160,6 +166,11 @@ class Store:
         """Return the requests of other processes that are not recorded yet."""
         return [] if self._inbox is None else self._inbox.new()
 
+    def clear_requests(self) -> None:
+        """Make room for new requests, once all are recorded."""
+        if self._inbox is not None:
+            self._inbox.clear()
+
     def take_request(self, request: LiveRequest, *, is_left: bool) -> str | None:
         """Record a request with its effect; returns why it has none, or None.
 
@@ -195,13 +206,13 @@ class Store:
             return with_digests(self._rows, self.books)
 
     def recall(self, path: str) -> Recalled | None:
-        """Return the decision or the answer at a path; where a vote ended undecided, the decision of a person, if there is one."""
+        """Return the decision or the answer at a path; if a vote came to none, the decision of a person, if there is one."""
         with self._transactions.translating_errors():
             row = self._rows.first("decision", "WHERE key = ?", (self._places.key(path),))
             if row is None:
                 return None
             found = msgspec.structs.replace(recalled(row), changed=self._found.is_changed)
-            if found.outcome != OUTCOMES[UNDECIDED_CODE]:
+            if found.outcome not in OPEN_OUTCOMES:
                 return found
             person = self._rows.first("person", "WHERE path = ?", (path,))
         return found if person is None else msgspec.structs.replace(found, outcome="person", value=person[1].encode())

@@ -9,6 +9,8 @@ from typing import Annotated, Any, NamedTuple
 import msgspec
 from msgspec import Meta, Struct
 
+from microagents.elections.election import OPEN_OUTCOMES
+
 APPLICATION_ID = 0x6D61676A
 VERSION = 4
 TIMED_VERSION = 4
@@ -18,9 +20,22 @@ UNCHECKED_VERSION = 2
 they are."""
 MAX_COUNTED = 1_000_000
 """A row that claims more counted samples is damaged: reading it would exhaust the memory."""
-OUTCOMES = ("decided", "agreed", "argmax", "leader", "person", "sampled", "undecided", "once", "contested", "inferred")
+OUTCOMES = (
+    "decided",
+    "agreed",
+    "argmax",
+    "leader",
+    "person",
+    "sampled",
+    "undecided",
+    "once",
+    "climbed",
+    "inferred",
+    "contested",
+)
 """Outcomes by their number in the file. The most common one is 0, which SQLite stores in no bytes."""
 DECIDED_CODE, UNDECIDED_CODE, ONCE_CODE = OUTCOMES.index("decided"), OUTCOMES.index("undecided"), OUTCOMES.index("once")
+OPEN_CODES = frozenset([OUTCOMES.index(each) for each in OPEN_OUTCOMES])
 NUMBER_BITS = 40
 PLACE_OF_KEY = f"key >> {NUMBER_BITS}"
 

@@ -96,12 +96,22 @@ class JournalConfig(Struct, frozen=True, kw_only=True):
     """Fields that may differ from the recorded experiment."""
     full: bool = True
     """Whether a commit must survive a power cut, or only a kill of the process."""
+    is_kept: bool = True
+    """Whether it is not removed with the run."""
     inline_s: float | None = None
     """Duration of a commit on the event loop, in virtual time; None to commit in a thread."""
 
     def open(self) -> Writer | Inline:
         """Begin to open the journal for writing."""
-        opening = partial(Store, self.path, self.experiment, own=self.own, accepted=self.accepted, full=self.full)
+        opening = partial(
+            Store,
+            self.path,
+            self.experiment,
+            own=self.own,
+            accepted=self.accepted,
+            full=self.full,
+            is_kept=self.is_kept,
+        )
         return Writer(opening) if self.inline_s is None else Inline(opening, self.inline_s)
 
 

@@ -167,6 +167,9 @@ class Model:
             said = error.errors()[0]["msg"].lower() if isinstance(error, ValidationError) else error
             raise InvalidUsage(f"{cls.__name__} does not take the options {spec.options}: {said}") from None
 
+    async def prepare(self) -> None:
+        """Import and open what calls need, before the first one is allotted: after a kill no limit counts a call that could not be sent."""
+
     async def complete(self, call: Call) -> Sample:
         """Take one sample, in one attempt: the solver retries. `current_effect_key` is the same in all attempts at it.
 

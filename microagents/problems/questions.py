@@ -15,6 +15,7 @@ from msgspec import Meta, Raw, Struct
 
 from microagents.elections.red_flags import CYCLE, EMPTY, EMPTY_QUESTION, OUT_OF_RANGE, SELF_DEPENDENCY
 from microagents.errors import InvalidDefinition
+from microagents.foreign_text import visible
 from microagents.replies.chat import CheckedReply, Prompt, Reply
 from microagents.replies.tool_calls import alone
 
@@ -299,11 +300,15 @@ def prompt_of(system: str, asked: Struct, background: str = "") -> Prompt:
     """
     data = msgspec.json.encode(asked)
     if not background:
-        return Prompt(system=system, user=msgspec.json.format(data, indent=1).decode())
+        return Prompt(system=system, user=_shown(data))
     first = msgspec.json.encode({"background": background})[:-1]
-    user = msgspec.json.format(first + b"," + data[1:], indent=1).decode()
-    constant = msgspec.json.format(first + b"}", indent=1).decode().removesuffix("\n}")
+    user = _shown(first + b"," + data[1:])
+    constant = _shown(first + b"}").removesuffix("\n}")
     return Prompt(system=f"{system}\n{BACKGROUND}", user=user, static_chars=len(constant))
+
+
+def _shown(data: bytes) -> str:
+    return visible(msgspec.json.format(data, indent=1).decode())
 
 
 def asked_in(prompt: Prompt) -> Asked:

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 from msgspec import Raw, Struct, structs
 
-from microagents.elections.election import ESCALATED, Ballot, Flagged, total_usd
+from microagents.elections.election import ESCALATED, OPEN_OUTCOMES, Ballot, Flagged, total_usd
 from microagents.problems.candidates import Candidate, labels_of
 from microagents.problems.questions import Choice
 from microagents.problems.tree import CandidateResult, Turn, TurnOutcome, TurnResult
@@ -67,7 +67,7 @@ class TurnRecords:
         if first is None or second is None:
             return first
         # If the other model is undecided too, a person or `leader` may have settled the first election: then its outcome counts.
-        is_undecided = first.outcome == "undecided"
+        is_undecided = first.outcome in OPEN_OUTCOMES
         return structs.replace(
             second if is_undecided else first,
             flagged=first.flagged + second.flagged,

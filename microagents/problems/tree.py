@@ -7,7 +7,7 @@ from typing import Literal
 
 from msgspec import Raw, Struct, structs
 
-from microagents.elections.election import total_usd
+from microagents.elections.election import OPEN_OUTCOMES, total_usd
 
 ROOT = "solve"
 """Place of the whole problem. The two halves of a problem add ``/1`` and ``/2`` to its place."""
@@ -41,7 +41,9 @@ class Solution(Struct, frozen=True, kw_only=True):
     """Paths of turns at which no candidate reached k votes, so that the one with most votes was taken."""
 
 
-TurnOutcome = Literal["agreed", "single", "decided", "argmax", "leader", "person", "undecided", "none", "open"]
+TurnOutcome = Literal[
+    "agreed", "single", "decided", "argmax", "leader", "person", "undecided", "contested", "none", "open"
+]
 """`agreed`: all samples are equal, so no vote was needed; `single`: only one of several samples is valid; `none`: no sample is a valid
 decomposition; `open`: the turn has not ended."""
 
@@ -141,7 +143,7 @@ class ProblemNode(Struct, kw_only=True):
     @property
     def is_undecided(self) -> bool:
         """Whether one of its own turns is undecided."""
-        return any(turn.outcome == "undecided" for turn in self.turns)
+        return any(turn.outcome in OPEN_OUTCOMES for turn in self.turns)
 
     @property
     def below(self) -> SubtreeTotals:

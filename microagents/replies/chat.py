@@ -21,6 +21,7 @@ from msgspec import UNSET, Meta, Struct, StructMeta, UnsetType, structs
 from msgspec import inspect as types
 
 from microagents.errors import InvalidDefinition
+from microagents.foreign_text import fenced, visible
 from microagents.messages import register
 from microagents.user_code import called, mistyped
 
@@ -435,7 +436,8 @@ def system_with_instructions(system: str, reply: type[Reply], form: Format) -> s
 def with_feedback(asked: Prompt, rejected: Sequence[tuple[Reply, str]], form: Format) -> Prompt:
     """Put earlier answers, and what was found wrong with each, behind a question."""
     parts = [
-        f"{_EARLIER}{write(reply, form)}\nIt was checked, and it is wrong: {feedback}" for reply, feedback in rejected
+        f"{_EARLIER}{visible(write(reply, form))}\nIt was checked, and it is wrong:\n{fenced('feedback', feedback)}"
+        for reply, feedback in rejected
     ]
     if not parts:
         return asked

@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 
 from microagents.aio import Notifier, is_cancelled
+from microagents.elections.election import OPEN_OUTCOMES
 from microagents.errors import PASSING, Aborted, TaskFailed
 from microagents.journal.messages import RecordAnswer, RecordDecision, RecordedDecision, recorded_decision
 from microagents.tools.effect_keys import KeyedBy
@@ -78,14 +79,14 @@ class DecisionCallback:
 
 
 def _decided(record: RecordDecision | RecordAnswer, committed_at: str | None) -> RecordedDecision | None:
-    """A decision from its record; None for an election that stays undecided."""
+    """A decision from its record; None for an election that came to none."""
     path = record.id.path
     if isinstance(record, RecordAnswer):
         return recorded_decision(
             path, "once", record.value, (), cost_usd=None, settled_at=None, decided_at=committed_at
         )
     verdict = record.verdict
-    if verdict.outcome in ("undecided", "contested") or verdict.winner is None:
+    if verdict.outcome in (*OPEN_OUTCOMES, "climbed") or verdict.winner is None:
         return None
     return recorded_decision(
         path,

@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import aclosing
+from functools import partial
 from typing import Any, ClassVar
 
 import msgspec
 from msgspec import Struct, field, structs
 
 from microagents.actors import Context, Messenger
-from microagents.aio import Notifier, TaskScope
+from microagents.agents.actions import MAKING
+from microagents.agents.persons import FoundOutcome
+from microagents.aio import TaskScope, retrieve_exception
 from microagents.elections.admission import PAUSES, FollowAdmission
 from microagents.elections.election import Ballot, ElectionId, SampleId
 from microagents.errors import NotSent
 from microagents.journal.messages import RecallOpen, RecordDraws, RecordSample
-from microagents.messages import Message
+from microagents.logs import log
+from microagents.messages import Message, Request
 from microagents.tools.calling import Called, LookedUp, Tools
 from microagents.tools.tool import Effect, EffectKey, RunInput, ToolSpec
 from microagents.work.durable import DurableRequest, DurableRole, Work
@@ -30,7 +34,11 @@ MAX_KEPT = 20_000
 """Outcomes of look-ups that an executor remembers: of the oldest ones the inputs are mostly done."""
 KEPT = b"kept outcome\0\0\0\0"
 """In place of the digest of a question, where the outcome of a call is kept."""
+RECORD_S = 5.0
+"""Time for the record of a call that is left, when the run ends."""
 LOST = Called(outcome="unknown", text="the process that made the call died before it heard of the outcome")
+_acting: set[asyncio.Task[Called]] = set()
+"""Destructive calls under way in this process. Nothing cancels them, not even the end of their run."""
 
 
 class LookedUpBefore(Called, frozen=True, kw_only=True):
@@ -52,7 +60,9 @@ class Intention(Struct, frozen=True, kw_only=True):
 class Execute(DurableRequest[Called], frozen=True, kw_only=True):
     """Make one call of a tool. One that changes the world is made at most once, or under one key; what came of it is recorded.
 
-    Its intention is recorded at its place, and its outcome at ``outcome`` below that. What led to it must be durable before.
+    The place of one that changes the world is that of its making (`making_at`). Its intention is recorded there, its ``outcome`` below
+    that. If the outcome of a destructive call is unknown, the reason stands at ``unknown``; what a person or the call itself says of it
+    later, at ``found``. What led to the call must be durable before.
     """
 
     tool: str
@@ -67,6 +77,14 @@ class Execute(DurableRequest[Called], frozen=True, kw_only=True):
     """Whether a call that only reads is made once at its place, and its outcome kept for the whole run."""
 
 
+class EndEffects(Request[list[int]], frozen=True, kw_only=True):
+    """Wait until nothing that changes the world is under way, at most ``--max-wait-effects``.
+
+    The reply names the inputs whose work can go on, since a call ended after its time-out. The outcome of a call that takes longer than
+    the wait is recorded as unknown.
+    """
+
+
 class Executor(DurableRole):
     """Runs tools: functions, and those of MCP servers, whose connections live here. Keys and other secrets come from its environment."""
 
@@ -77,10 +95,19 @@ class Executor(DurableRole):
         self._tools = Tools()
         self._scope = TaskScope()
         self._effects: dict[str, asyncio.Task[Called]] = {}
-        """Effects under way, by path. The end of the run waits for them."""
+        """Effects that are asked for, by the path of their making."""
+        self._under_way: dict[str, asyncio.Task[Called]] = {}
+        """Destructive calls without a recorded outcome, by the path of the call; also those that ended after their time-out."""
+        self._late: dict[str, asyncio.Task[None]] = {}
+        """Records of destructive calls that go on after their time-out, by the path of their making."""
+        self._ended_late: list[int] = []
+        """Inputs with a call that ended after its time-out."""
+        self._max_wait_s: float = context.settings["max_wait_effects_s"]
+        self._waits_no_more = asyncio.Event()
+        self._left: set[asyncio.Task[Any]] = set()
+        """Tasks of effects that the end of the run waits for no more."""
         self._kept: dict[str, asyncio.Future[Called]] = {}
         """Calls that only read and are made once, by path; the last `MAX_KEPT` of them."""
-        self._effect_ended = Notifier()
         self._is_ending = False
         self._may_begin = asyncio.Event()
         """Set but while the run is paused."""
@@ -96,9 +123,12 @@ class Executor(DurableRole):
         self._scope.start(self._follow_admission())
 
     async def stop(self) -> None:
-        """Close the connections."""
-        await self._scope.close()
-        await self._tools.close()
+        """Wait for what is under way, and close the connections."""
+        try:
+            await self._wait_for_effects()
+        finally:
+            await self._scope.close()
+            await self._tools.close()
 
     async def execute(self, request: Execute) -> Called:
         """Make one call.
@@ -120,8 +150,35 @@ class Executor(DurableRole):
             )
         # In a task of its own: where the one who asks is cancelled, or dies and asks again, the effect goes on and is recorded.
         if path not in self._effects:
-            self._effects[path] = self._scope.start(self._effect(work, request, spec), lambda: self._end(path))
+            effect = self._effect(work, request, spec)
+            self._effects[path] = self._scope.start(effect, partial(_forget, self._effects, path))
         return await asyncio.shield(self._effects[path])
+
+    async def end_effects(self, request: EndEffects) -> list[int]:  # noqa: ARG002 - the message is the address
+        """Wait for what is under way; returns the inputs whose work can go on."""
+        await self._wait_for_effects()
+        ended, self._ended_late = sorted({*self._ended_late}), []
+        return [] if self._is_ending else ended
+
+    async def _wait_for_effects(self) -> None:
+        loop, pending = asyncio.get_running_loop(), self._pending()
+        until_s = loop.time() + self._max_wait_s
+        if pending:
+            places = sorted({path.partition(MAKING)[0] for path in (*self._effects, *self._late)})
+            log().warning("waiting for calls of tools that are under way", calls=places, at_most_s=self._max_wait_s)
+        while pending and (left_s := until_s - loop.time()) > 0:
+            await asyncio.wait(pending, timeout=left_s)
+            pending = self._pending()
+        if pending:
+            self._waits_no_more.set()
+            if self._effects:
+                await asyncio.wait(self._effects.values(), timeout=RECORD_S)
+            self._waits_no_more.clear()
+            self._left.update(pending := self._pending())
+            log().warning("calls of tools are left under way, and their outcome is unknown", calls=len(pending))
+
+    def _pending(self) -> list[asyncio.Task[Any]]:
+        return [each for each in (*self._effects.values(), *self._late.values()) if each not in self._left]
 
     async def _kept_outcome(self, work: Work[Any, Any], request: Execute, path: str) -> Called:
         if path not in self._kept:
@@ -144,58 +201,112 @@ class Executor(DurableRole):
         await work.flush()
         return called
 
-    def _end(self, path: str) -> None:
-        del self._effects[path]
-        self._effect_ended.notify()
-
     async def _effect(self, work: Work[Any, Any], request: Execute, spec: ToolSpec) -> Called:
         """Make a call that changes the world, or give its recorded outcome."""
-        known = await work.recorded(f"{request.at}/outcome")
-        if known is not None and known.value is not None:
-            recorded: Called = msgspec.json.decode(known.value, type=Called)
-            return recorded
-        called = await self._made_once(work, request, spec)
+        known = await _recorded(work, f"{request.at}/outcome")
+        if known is not None:
+            return known
+        if spec.effect != "idempotent":
+            return await self._made_once(work, request, spec)
+        await _intend(work, request, spec)
+        called = await self._call(work, request, TRIES)
         if called.outcome != "unknown":
             await work.record_answer(f"{request.at}/outcome", called)
         return called
 
     async def _made_once(self, work: Work[Any, Any], request: Execute, spec: ToolSpec) -> Called:
-        """Make a call that changes the world: after its intention is durable, and never again where that may do it twice."""
-        is_intended = await work.recorded(request.at) is not None
-        if not is_intended:
-            await work.record_answer(
-                request.at, Intention(tool=request.tool, arguments=request.arguments, effect=spec.effect)
-            )
-        if spec.effect == "idempotent":
-            return await self._call(work, request, TRIES)
-        called = LOST if is_intended else await self._call(work, request, 1)
-        if called.outcome != "unknown" or not spec.can_be_looked_up:
+        """Make a destructive call after its intention is durable, and never again where that may do it twice."""
+        at, path, place = request.at, work.path_of(request.at), _call_of(work, request)
+        unknown = await _recorded(work, f"{at}/unknown")
+        is_lost = unknown is None and await work.recorded(at) is not None
+        called = unknown or (LOST if is_lost else await self._make(work, request, spec))
+        if called.outcome == "unknown" and spec.can_be_looked_up:
+            found = await self._look_up(work, request)
+            if found is not None and found.was_made:
+                called = Called(outcome="done", text=found.text)
+            # A call of this process may still be under way. One of a process that died is not.
+            elif found is not None and is_lost:
+                is_lost, called = False, await self._begin(work, request)
+        call = self._under_way.get(place)
+        if called.outcome == "unknown" and call is not None and call.done():
+            called = call.result()
+        if called.outcome != "unknown":
+            self._under_way.pop(place, None)
+            if (late := self._late.get(path)) is not None:
+                late.cancel()
+            await _record(work, at, called, is_asked=await work.recorded(f"{at}/found") is not None)
             return called
-        found = await self._look_up(work, request)
-        if found is None:
-            return called
-        if found.was_made:
-            return Called(outcome="done", text=found.text)
-        # A call of this process may still be under way. One of a process that died is not.
-        return await self._call(work, request, 1) if is_intended else called
+        if unknown is None and not is_lost:
+            await work.record_answer(f"{at}/unknown", called)
+        if call is not None and path not in self._late:
+            late_record = self._record_late(work, request, call)
+            self._late[path] = self._scope.start(late_record, partial(_forget, self._late, path))
+        return called
+
+    async def _make(self, work: Work[Any, Any], request: Execute, spec: ToolSpec) -> Called:
+        """Begin a destructive call, unless an earlier making of it has ended after all, or is still under way: persons may err."""
+        earlier = self._under_way.get(_call_of(work, request))
+        if earlier is not None:
+            called = await self._outcome_of(earlier, request)
+            if not earlier.done() or called.outcome != "unknown":
+                return called
+        await _intend(work, request, spec)
+        return await self._begin(work, request)
+
+    async def _begin(self, work: Work[Any, Any], request: Execute) -> Called:
+        """Begin a destructive call, and wait for its outcome until its time-out. The call itself goes on."""
+        call = asyncio.get_running_loop().create_task(self._called(work, request, None))
+        self._under_way[_call_of(work, request)] = call
+        _acting.add(call)
+        call.add_done_callback(_acting.discard)
+        call.add_done_callback(retrieve_exception)
+        return await self._outcome_of(call, request)
+
+    async def _outcome_of(self, call: asyncio.Task[Called], request: Execute) -> Called:
+        """Wait for the outcome of a destructive call, until its time-out or the end of the run."""
+        end = self._scope.start(self._waits_no_more.wait())
+        try:
+            await asyncio.wait([call, end], timeout=request.timeout_s, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            end.cancel()
+        if call.done():
+            return call.result()
+        is_left = self._waits_no_more.is_set()
+        return Called(
+            outcome="unknown",
+            text="the run ended before it did" if is_left else f"no result within {request.timeout_s:g} s",
+        )
+
+    async def _record_late(self, work: Work[Any, Any], request: Execute, call: asyncio.Task[Called]) -> None:
+        """Record the outcome of a call that ends after its time-out, as what was found out about it."""
+        await asyncio.wait([call])
+        called = call.result()
+        if called.outcome == "unknown":
+            self._under_way.pop(_call_of(work, request), None)
+        else:  # it stays among those under way: a person may have said that it was not made
+            await _record(work, request.at, called, is_asked=True)
+            self._ended_late.append(request.input)
 
     async def _call(self, work: Work[Any, Any], request: Execute, tries: int) -> Called:
         """Make a call until its outcome is known, at most so many times."""
         number = 1
         while True:
-            called = await self._tools.call(
-                work.task.toolbox,
-                request.tool,
-                request.arguments,
-                EffectKey(request.key),
-                RunInput(f"{self.context.run_id}/{request.input}"),
-                timeout_s=request.timeout_s,
-                most_chars=request.most_chars,
-            )
+            called = await self._called(work, request, request.timeout_s)
             if called.outcome != "unknown" or number == tries:
                 return called
             await asyncio.sleep(number * WAIT_S)
             number += 1
+
+    async def _called(self, work: Work[Any, Any], request: Execute, timeout_s: float | None) -> Called:
+        return await self._tools.call(
+            work.task.toolbox,
+            request.tool,
+            request.arguments,
+            EffectKey(request.key),
+            RunInput(f"{self.context.run_id}/{request.input}"),
+            timeout_s=timeout_s,
+            most_chars=request.most_chars,
+        )
 
     async def _look_up(self, work: Work[Any, Any], request: Execute) -> LookedUp | None:
         """Ask a tool what became of a call; several times where it knows of none, since a server may still be at work on it."""
@@ -223,6 +334,29 @@ class Executor(DurableRole):
                     self._may_begin.set()
                 if self._is_ending:
                     break
-            # The end of the run waits until this stream is closed: by then every effect under way is recorded.
-            while self._effects:
-                await self._effect_ended.wait()
+
+
+def _forget(tasks: dict[str, asyncio.Task[Any]], path: str) -> None:
+    del tasks[path]
+
+
+def _call_of(work: Work[Any, Any], request: Execute) -> str:
+    """Return the path of the call that a request makes."""
+    return work.path_of(request.at).partition(MAKING)[0]
+
+
+async def _recorded(work: Work[Any, Any], at: str) -> Called | None:
+    found = await work.recorded(at)
+    return None if found is None or found.value is None else msgspec.json.decode(found.value, type=Called)
+
+
+async def _intend(work: Work[Any, Any], request: Execute, spec: ToolSpec) -> None:
+    """Record what is about to be done; again, where it was begun before, which changes nothing."""
+    intention = Intention(tool=request.tool, arguments=request.arguments, effect=spec.effect)
+    await work.record_answer(request.at, intention)
+
+
+async def _record(work: Work[Any, Any], at: str, called: Called, *, is_asked: bool) -> None:
+    """Record the outcome of a call; if a person is asked for it, as the answer."""
+    found = FoundOutcome(was_made=called.outcome == "done", value=called.text)
+    await work.record_answer(f"{at}/found" if is_asked else f"{at}/outcome", found if is_asked else called)

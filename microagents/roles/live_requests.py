@@ -70,7 +70,8 @@ class LiveRequests:
         if self._writer is None:
             return
         async with self._one_at_a_time:
-            for request in await self._writer.do(lambda store: store.new_requests()):
+            requests = await self._writer.do(lambda store: store.new_requests())
+            for request in requests:
                 refused = await self._writer.do(partial(_record, request, is_left))
                 if refused is not None:
                     continue
@@ -78,6 +79,8 @@ class LiveRequests:
                     self._decide(request.ask)
                 else:
                     self._on_control(request)
+            if requests:
+                await self._writer.do(lambda store: store.clear_requests())
 
     def _decide(self, ask: Decide) -> None:
         self._decisions[ask.path] = ask.value.encode()

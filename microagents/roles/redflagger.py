@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from microagents.actors import Context, Messenger, Role, eager
+from microagents.agents.actions import Action
 from microagents.elections.election import Ballot, Flagged, Screen, input_of
 from microagents.elections.red_flags import MALFORMED, NO_SUCH_CHOICE, flag_unread
 from microagents.messages import resolve
@@ -39,9 +40,12 @@ class RedFlagger(Role):
         # A state is read and a flag is asked for once an answer, not once a ballot: 7 us a step of a tower.
         judged, key = self._judged, (of_input, request.reply, request.state, value)
         if key not in judged:
+            if isinstance(screened, Action):
+                await task.toolbox.check_aside((call.tool, call.arguments) for call in screened.calls)
+            flag = flag_of(task, screened, request.state, at=path)
             if len(judged) >= MAX_JUDGED:
                 del judged[next(iter(judged))]
-            judged[key] = flag_of(task, screened, request.state, at=path)
+            judged[key] = flag
         flag = judged[key]
         if flag is not None:
             return Flagged(seq=seq, flag=flag, cost_usd=cost_usd)

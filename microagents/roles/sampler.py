@@ -51,8 +51,8 @@ class Sampler:
         self._state = question.state if flags_by_state(self._task) else b""
 
     def prompt(self, seq: int) -> Prompt:
-        """Return the prompt of a sample: the paraphrases of a question take turns."""
-        return self._question.prompts[seq % len(self._question.prompts)]
+        """Return the prompt of a sample."""
+        return self._question.prompt_of(seq)
 
     async def sample(self, seq: int, prompt: Prompt, first: Prompt, earlier: int = 0) -> Screened | None:
         """Draw one sample and screen it; None once the election counts no more.
@@ -64,7 +64,7 @@ class Sampler:
             earlier: number of replies that were rejected.
         """
         question, sample_id = self._question, SampleId(election=self._id, seq=seq)
-        model, substitute = _models_of(sample_id, question.models)
+        model = question.model_of(self._id, seq)
         temperature = question.sampling.temperature_of(seq + earlier)  # asked again at 0, a model repeats itself
         trace = self._trace
         asked_s = trace.clock() if trace is not None and self._traceparent else 0.0
@@ -77,7 +77,7 @@ class Sampler:
                 max_output_tokens=question.sampling.max_output_tokens,
                 needs_length=bool(question.sampling.flag_above_tokens),
                 model=model,
-                substitute=substitute,
+                substitute=question.model_of(self._id, seq + 1),
                 rejected=earlier,
                 first_prompt=first if earlier else None,
                 choices=question.choices,
@@ -87,7 +87,7 @@ class Sampler:
         )
         if self.is_over:
             return None
-        if self._task.looks_up and (wanted := wanted_in(seq, sample, question, self._task)) is not None:
+        if self._task.looks_up and (wanted := await wanted_in(seq, sample, question, self._task)) is not None:
             if trace is not None:
                 trace.calls.append((seq, model, temperature, prompt, sample, None, asked_s, trace.clock()))
             return sample, wanted
@@ -123,17 +123,3 @@ class Sampler:
             )
         )
         return observed(call, "error" if made.outcome == "unknown" else made.outcome, made.text)
-
-
-def _models_of(sample: SampleId, models: tuple[str, ...]) -> tuple[str, str]:
-    """Return the model of a sample, and the next one of the pool.
-
-    The sample's id chooses it, not the load, so that a resumed run asks the same model.
-    """
-    if len(models) == 1:
-        return models[0], models[0]
-    digest = blake2b(
-        sample.election.question_digest + f"{sample.election.path}\0{sample.seq}".encode(), digest_size=8
-    ).digest()
-    chosen = int.from_bytes(digest)
-    return models[chosen % len(models)], models[(chosen + 1) % len(models)]

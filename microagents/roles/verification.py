@@ -51,7 +51,7 @@ Drawn = tuple[Sample, Ballot | Flagged]
 Screened = tuple[Sample, Ballot | Flagged | Wanted]
 
 
-def wanted_in(seq: int, sample: Sample, question: Question, task: Task) -> Wanted | Flagged | None:
+async def wanted_in(seq: int, sample: Sample, question: Question, task: Task) -> Wanted | Flagged | None:
     """What a reply asks to look up, or the red flag of its calls; None for a reply that asks nothing."""
     if "look_up" not in sample.text or flag_unread(sample, question.sampling.flag_above_tokens) is not None:
         return None
@@ -59,8 +59,11 @@ def wanted_in(seq: int, sample: Sample, question: Question, task: Task) -> Wante
         wanted = parse(sample.text, LookUp, task.format, question.reading)
     except Malformed:
         return None
-    flags = (task.toolbox.flag_of(call.tool, call.arguments) for call in wanted.look_up)
-    flag, cost_usd = wanted.flaw() or next((each for each in flags if each is not None), None), sample.usage.cost_usd
+    flag, cost_usd = wanted.flaw(), sample.usage.cost_usd
+    if flag is None:
+        await task.toolbox.check_aside((call.tool, call.arguments) for call in wanted.look_up)
+        flags = (task.toolbox.flag_of(call.tool, call.arguments) for call in wanted.look_up)
+        flag = next((each for each in flags if each is not None), None)
     return (
         Wanted(seq=seq, calls=tuple(wanted.look_up), cost_usd=cost_usd)
         if flag is None
@@ -132,7 +135,7 @@ class Verification:
         """
         while True:
             before = self._rejected.get(seq, Rejected(seq=seq, replies=(), cost_usd=0.0))
-            asked = self._question.prompts[seq % len(self._question.prompts)]
+            asked = self._question.prompt_of(seq)
             began_s = self._loop.time()
             seen = [each.feedback for each in before.replies if each.is_look_up]
             first, rejections = with_observations(asked, seen), [each for each in before.replies if not each.is_look_up]

@@ -229,7 +229,7 @@ class RunningElection:
         self._question = question
         self._hedge = hedge or 0
         """Number of draws in flight beyond those needed."""
-        self._count = Count(question)
+        self._count = Count(election_id, question)
         self._trace, self._fewest = None, 0
         """Its trace, and the number of ballots that decide it if all agree, in a run that is traced."""
         if voter.tracer is not None:
@@ -242,8 +242,8 @@ class RunningElection:
         """Ballots that were paid for before and are not launched yet, by seq."""
         self._arrived: dict[int, Ballot | Flagged] = {}
         """Ballots that arrived but are not counted, by seq: an earlier one is missing."""
-        self._flagged_ahead = 0
-        """Number of flagged replies among them."""
+        self._flagged_ahead: set[int] = set()
+        """Seqs of the flagged replies among them."""
         self._texts: dict[int, str] = {}
         """Valid raw replies by seq, unless they are recorded already. After the decision those that lost are, and else all."""
         self._updates = Notifier()
@@ -293,7 +293,8 @@ class RunningElection:
         """Launch every draw that the decision needs, and the hedge.
 
         The number of launched draws is n + votes needed + f + hedge, at most the cap, where n ballots are counted and f flagged replies
-        arrived beyond them. Without a hedge exactly the samples of the decisive prefix are drawn, in whatever order they arrive.
+        arrived beyond them; fewer if the models of a pool may contradict each other before. Without a hedge exactly the samples of the
+        decisive prefix are drawn, in whatever order they arrive.
         """
         if self._is_launching:  # a draw has ended with its first step, and the loop below goes on
             return
@@ -322,10 +323,7 @@ class RunningElection:
     @property
     def _wanted(self) -> int:
         """Number of draws that should be launched so far."""
-        count = self._count
-        return min(
-            self._question.max_draws, len(count.ballots) + count.tally.votes_needed + self._flagged_ahead + self._hedge
-        )
+        return min(self._question.max_draws, self._count.fewest_draws(self._flagged_ahead) + self._hedge)
 
     def verdict(self) -> Verdict:
         """Return the verdict of the ballots counted so far.
@@ -429,7 +427,7 @@ class RunningElection:
             return
         self._arrived[seq] = ballot
         if isinstance(ballot, Flagged):
-            self._flagged_ahead += 1
+            self._flagged_ahead.add(seq)
         elif self._guessed.pop(seq, None) != ballot:
             self.arrivals.append(ballot)
             self._updates.notify()
@@ -456,7 +454,7 @@ class RunningElection:
             del self._arrived[ballot.seq]
             count.add(known)
             if isinstance(ballot, Flagged):
-                self._flagged_ahead -= 1
+                self._flagged_ahead.discard(ballot.seq)
 
     def _as_counted(self, ballot: Ballot | Flagged, meanings: Meanings) -> Ballot | Flagged | None:
         """Return the ballot as it counts by meaning; None while that is not known."""
@@ -467,7 +465,7 @@ class RunningElection:
         if self.count_is_closed:
             return
         if has_joined and self._meanings is not None:
-            counted, self._count = self._count.ballots, Count(self._question)
+            counted, self._count = self._count.ballots, Count(self.id, self._question)
             for each in counted:
                 self._count.add(self._as_counted(each, self._meanings) or each)
         self._count_on()
@@ -479,16 +477,20 @@ class RunningElection:
         self._record_texts()
         self.close_count(None)
         count = self._count
-        is_decided = self._person is None and count.tally.outcome is not None
+        is_decided = self._is_by_vote
         if self._trace is not None and self._trace.is_wanted(hard=not is_decided or len(count.ballots) > self._fewest):
             self._voter.tell(self._trace.message(self.verdict()))
 
     def _record_texts(self) -> None:
         """Record the texts of replies that lost; all of them where a person may decide, or has decided."""
-        is_by_vote = self._person is None and self._count.tally.outcome is not None
-        for seq in self._count.losers() if is_by_vote else self._texts:
+        for seq in self._count.losers() if self._is_by_vote else self._texts:
             if seq in self._texts:
                 self._voter.record(RecordReply(id=SampleId(election=self.id, seq=seq), text=self._texts[seq]))
+
+    @property
+    def _is_by_vote(self) -> bool:
+        """Whether the vote has decided it."""
+        return self._person is None and self._count.tally.outcome not in (None, "contested")
 
     def close_count(self, failure: MicroagentsError | None) -> None:
         """Count no more ballots. Followers read the verdict, or the failure, on the next iteration of the loop."""

@@ -106,15 +106,15 @@ def _in_words(schema: Mapping[str, Any], defined: Mapping[str, Any]) -> str | No
 
 
 def _bounds(schema: Mapping[str, Any]) -> Iterator[str]:
+    if "exclusiveMinimum" in schema:
+        yield f"above {_written(schema['exclusiveMinimum'])}"
     match schema:
         case {"minimum": least, "maximum": most}:
             yield f"from {_written(least)} to {_written(most)}"
         case {"minimum": least}:
             yield f"of at least {_written(least)}"
         case {"maximum": most}:
-            yield f"of at most {_written(most)}"
-    if "exclusiveMinimum" in schema:
-        yield f"above {_written(schema['exclusiveMinimum'])}"
+            yield f"{'and at most' if 'exclusiveMinimum' in schema else 'of at most'} {_written(most)}"
     if "exclusiveMaximum" in schema:
         yield f"below {_written(schema['exclusiveMaximum'])}"
     if "minLength" in schema:
@@ -126,5 +126,5 @@ def _bounds(schema: Mapping[str, Any]) -> Iterator[str]:
 def _written(value: object) -> str:
     """A value as a user writes it behind the equals sign of an option."""
     if isinstance(value, float) and value.is_integer():
-        return f"{value:g}"
+        return f"{value:.0f}"
     return json.dumps(value) if isinstance(value, bool | list | dict | None) else str(value)

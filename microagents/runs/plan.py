@@ -15,13 +15,14 @@ from msgspec import Struct
 
 from microagents.actors import Context, Strategy
 from microagents.errors import InvalidUsage, MicroagentsError
-from microagents.journal.experiment import FIRST_PROMPT, INPUTS, Experiment, Recipe
+from microagents.journal.experiment import FIRST_PROMPT, INPUTS, Experiment, InputsDigest, Recipe
 from microagents.journal.opening import holds_nothing
 from microagents.journal.reading import Reader, journal_of
 from microagents.messages import address_of
 from microagents.models.model import ModelObject
 from microagents.registry import STRATEGIES, TASKS, can_be_found, reference_to
 from microagents.replies.chat import Prompt, fingerprint, system_with_instructions
+from microagents.runs.references import references_in
 from microagents.runs.settings import LIMITS, Settings, strategy_of, validated
 from microagents.runs.task_list import TaskList, compact_options, dump_options
 from microagents.task import Task
@@ -109,6 +110,20 @@ def plan_of(reader: Reader) -> RunPlan:
     return RunPlan(tasks=tasks, listed=experiment.listed, strategy=chosen, settings=settings_of(experiment))
 
 
+def what_stranger_names(reader: Reader) -> str | None:
+    """Say what it means to resume a run that this user has neither begun nor continued here; None for any other run."""
+    if reader.is_known:
+        return None
+    experiment, recipe = reader.experiment, reader.experiment.recipe
+    settings = {name: value for name, value in recipe.run_settings.items() if name != "run_id"}
+    parts = {"task": recipe.task, "strategy": recipe.strategy}
+    named = references_in(
+        [*parts.items(), *recipe.options.items(), *recipe.strategy_options.items(), *settings.items()]
+    )
+    uses = f"uses {', '.join(named)}" if named else "names no code, no host and no file beyond this package"
+    return f"you did not begin run {experiment.run_id} here, and to resume it does what its journal says, which {uses}"
+
+
 def settings_of(experiment: Experiment) -> Settings:
     """Return the recorded settings of a run."""
     return validated(Settings, "the run", experiment.recipe.run_settings)
@@ -129,7 +144,7 @@ def _identity(plan: RunPlan, first: dict[str, Any], own: Sequence[str]) -> Itera
     task, strategy, settings = plan.tasks[0], plan.strategy, plan.settings
     yield "task", address_of(type(task)).replace("__main__:", f"{Path(sys.argv[0]).stem}:")
     if plan.listed:
-        yield INPUTS, f"{len(own):,} with the digest {_options_digest(first, own)}"
+        yield INPUTS, str(InputsDigest.of(first, own))
     else:
         yield from _option_fields("task", first)
     yield "strategy", address_of(type(strategy))
@@ -160,14 +175,6 @@ def _identity(plan: RunPlan, first: dict[str, Any], own: Sequence[str]) -> Itera
             FIRST_PROMPT,
             blake2b(f"{system}\0{asked.user}".encode("utf-8", "surrogatepass"), digest_size=16).hexdigest(),
         )
-
-
-def _options_digest(first: dict[str, Any], own: Sequence[str]) -> str:
-    """One digest of the options of all inputs, because there may be too many to compare each time a journal is opened."""
-    digest = blake2b(msgspec.json.encode(first), digest_size=16)
-    for each in own:
-        digest.update(f"\n{each}".encode())
-    return digest.hexdigest()
 
 
 def _option_fields(kind: str, options: dict[str, Any]) -> Iterator[tuple[str, str]]:

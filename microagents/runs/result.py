@@ -72,7 +72,7 @@ class Result(RunFacts[V], Generic[V], frozen=True, kw_only=True):
         settled = self.account.settled_at
         with Reader(self.journal) as reader:
             for path, row in reader.decisions():
-                if row.value is None or row.outcome == "contested":
+                if row.value is None or row.outcome == "climbed":
                     continue
                 at = {"settled_at": settled.get(path), "decided_at": reader.decided_at(row)}
                 try:
@@ -112,6 +112,7 @@ class Result(RunFacts[V], Generic[V], frozen=True, kw_only=True):
             "decided": account.decided,
             "errors": account.errors,
             "checked": account.checked,
+            "right": self.right,
             "calls": account.calls,
             "valid": account.valid,
             "flagged": account.flagged,
@@ -124,6 +125,7 @@ class Result(RunFacts[V], Generic[V], frozen=True, kw_only=True):
             "misled": account.misled,
             "unvoted_success": None if unvoted is None else unvoted.as_json(),
             "undecided_at": account.undecided_at,
+            "contested_at": account.contested_at,
             "settled_at": account.settled_at,
             "climbed": account.climbed,
             "lost_in_flight": account.lost_in_flight,

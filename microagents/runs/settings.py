@@ -22,6 +22,7 @@ from microagents.documents.document import Document
 from microagents.errors import InvalidUsage, read_failure, refusal
 from microagents.files import read_text
 from microagents.journal.experiment import RENAMED_SETTINGS
+from microagents.journal.requests import MAX_COUNT, MAX_S, MAX_USD
 from microagents.messages import address_of
 from microagents.models.model import ModelObject, ModelSpec, spec_of
 from microagents.models.prices import OwnPrice, read_prices
@@ -100,30 +101,33 @@ it. [default: auto for many inputs, else 1]"""
     """Texts of replies that the journal keeps: `all`, `none`, or those that `lost` or were flagged, and all of undecided elections."""
     on_undecided: Annotated[str, Flag("stop|leader|SPEC")] = "stop"
     """Action after an undecided election: `stop` the run, take the `leader` and mark it, or ask another model, given by its SPEC."""
-    max_output_tokens: Annotated[Annotated[int, Field(ge=1)] | None, Flag("N")] = None
+    max_output_tokens: Annotated[Annotated[int, Field(ge=1, le=MAX_COUNT)] | None, Flag("N")] = None
     """Limit of a reply that is sent to the provider, reasoning included; a longer one is flagged as `cut_off`. \
 [default: the task's, 2048 unless it says otherwise]"""
-    flag_above_tokens: Annotated[Annotated[int, Field(ge=0)] | None, Flag("N")] = None
+    flag_above_tokens: Annotated[Annotated[int, Field(ge=0, le=MAX_COUNT)] | None, Flag("N")] = None
     """Flag replies whose text has more tokens as `too_long`; reasoning does not count, and 0 turns the flag off. \
 [default: the task's, 750 for chains]"""
     resend_stragglers: Annotated[bool, Flag()] = True
     """Send a call again that takes longer than 3 times the 95th percentile of its model, and at least 5 s; the first reply counts."""
-    concurrency: Annotated[Annotated[int, Field(ge=1)] | None, Flag("N")] = None
+    concurrency: Annotated[Annotated[int, Field(ge=1, le=MAX_COUNT)] | None, Flag("N")] = None
     """Maximum number of calls in flight over the whole run. \
 [default: no bound, but what each model behind HTTP turns out to take]"""
-    max_calls: Annotated[Annotated[int, Field(ge=1)] | None, Flag("N")] = None
+    max_calls: Annotated[Annotated[int, Field(ge=1, le=MAX_COUNT)] | None, Flag("N")] = None
     """Stop after this many calls. A resumed run counts its earlier calls; `inf` lifts a recorded limit, here and below. \
 [default: no limit]"""
-    max_tokens: Annotated[Annotated[int, Field(ge=1)] | None, Flag("N")] = None
+    max_tokens: Annotated[Annotated[int, Field(ge=1, le=MAX_COUNT)] | None, Flag("N")] = None
     """Stop before the calls use more tokens than this, of prompts and replies. A resumed run counts its earlier ones. \
 [default: no limit]"""
-    max_cost_usd: Annotated[Annotated[float, Field(gt=0, allow_inf_nan=False)] | None, Flag("USD", "--max-cost")] = None
+    max_cost_usd: Annotated[Annotated[float, Field(gt=0, le=MAX_USD)] | None, Flag("USD", "--max-cost")] = None
     """Stop before the calls cost more than this: each is sent only if the most that it can cost is left. A resumed run counts its earlier \
 cost. [default: no limit]"""
-    max_time_s: Annotated[Annotated[float, Field(gt=0, allow_inf_nan=False)] | None, Flag("S", "--max-time")] = None
+    max_time_s: Annotated[Annotated[float, Field(gt=0, le=MAX_S)] | None, Flag("S", "--max-time")] = None
     """Stop this many seconds after the start or the resume of the run. [default: no limit]"""
-    max_outage_s: Annotated[float, Field(ge=0, allow_inf_nan=False), Flag("S", "--max-outage")] = 7200.0
+    max_outage_s: Annotated[float, Field(ge=0, le=MAX_S), Flag("S", "--max-outage")] = 7200.0
     """Stop once a provider has delivered nothing for this many seconds."""
+    max_wait_effects_s: Annotated[float, Field(ge=0, allow_inf_nan=False), Flag("S", "--max-wait-effects")] = 60.0
+    """Wait this many seconds, at the end of the run, for calls of tools that are under way and change the world. Then leave them, their \
+outcome unknown."""
     fallback: Annotated[tuple[str, ...], Flag("SPEC")] = ()
     """Model that is asked while another one is out, or while its provider refuses the account. Repeatable: the first that delivers is \
 asked."""
@@ -222,6 +226,7 @@ class SettingKeywords(TypedDict, total=False):
     max_cost_usd: float | None
     max_time_s: float | None
     max_outage_s: float
+    max_wait_effects_s: float
     fallback: Sequence[str]
     otel_sample: float
     prices: PricesGiven

@@ -14,12 +14,13 @@ import msgspec
 from microagents.actors import Strategy
 from microagents.elections.election import ElectionId, SampleId
 from microagents.errors import InvalidDefinition, InvalidUsage
+from microagents.models.json_schema import strict_schema
 from microagents.models.model import Call
 from microagents.models.sample_keys import Named, read_key
 from microagents.registry import STRATEGIES
 from microagents.replies.chat import HEADS, Prompt, Reply, instructions, without_feedback
 from microagents.replies.trajectories import trajectory_of
-from microagents.serving.wires import CompletionRequest
+from microagents.serving.wires import CompletionRequest, NotServed
 from microagents.task import Task
 
 MAX_COUNTED = 100_000
@@ -53,22 +54,37 @@ class Calls:
 
     Args:
         task: the task whose questions are asked; None if the model needs none.
+        simulates: whether the model is a simulated one.
     """
 
-    def __init__(self, task: Task | None) -> None:
+    def __init__(self, task: Task | None, *, simulates: bool) -> None:
         self._task = task
+        self._simulates = simulates
         self._drawn: OrderedDict[bytes, int] = OrderedDict()
 
     def of(self, asked: CompletionRequest, key: str | None) -> list[Call]:
-        """Build the calls of a request, one for each choice."""
+        """Build the calls of a request, one for each choice.
+
+        Raises:
+            InvalidUsage: the reply that it asks for is unknown.
+            NotServed: a parameter asks for something that no reply of the model has.
+        """
+        if asked.rehearsed and not self._simulates:
+            raise NotServed(next(iter(asked.rehearsed)))
+        if not asked.choices:
+            return []
         prompt, rejected = without_feedback(asked.prompt)
+        reply = self._reply(prompt)
+        for name, value in asked.rehearsed.items():
+            if not self._has_form(value, reply):
+                raise NotServed(name)
         named = (read_key(key) if key else None) or self._next(asked, rejected)
         election, first = named.id.election, named.id.seq
         return [
             Call(
                 id=SampleId(election=election, seq=first + choice),
                 prompt=asked.prompt,
-                reply=self._reply(prompt),
+                reply=reply,
                 temperature=asked.temperature,
                 max_output_tokens=asked.max_output_tokens,
                 attempt=named.attempt,
@@ -87,6 +103,15 @@ class Calls:
         if len(self._drawn) > MAX_COUNTED:
             self._drawn.popitem(last=False)
         return Named(SampleId(election=ElectionId(path=_SCRATCH, question_digest=digest), seq=seq), rejected, 0)
+
+    def _has_form(self, value: object, reply: type[Reply]) -> bool:
+        """Whether a reply has the form that the value of a parameter asks for; true if it asks for none."""
+        match value:
+            case {"json_schema": {"schema": schema}} | {"schema": schema}:
+                return self._task is not None and self._task.format == "json" and schema == strict_schema(reply)
+            case {"type": "json_object" | "json_schema"}:
+                return False
+        return True
 
     def _reply(self, prompt: Prompt) -> type[Reply]:
         """Find the reply that a prompt asks for, by the format instructions at the end of its system part.

@@ -20,12 +20,16 @@ from microagents.models.model import Call, Model, open_model
 from microagents.models.sample_keys import HEADER
 from microagents.replies.chat import Sample
 from microagents.serving.faults import Fault, FaultInjector
-from microagents.serving.listening import Listener, host_of, is_loopback
+from microagents.serving.listening import admit, busy, host_of, is_loopback, listening, wait_of
 from microagents.serving.questions import Calls, OneTask
-from microagents.serving.wires import WIRES, CompletionRequest, Wire
+from microagents.serving.wires import WIRES, CompletionRequest, NotServed, Wire
 from microagents.task import Task
 
 MAX_REQUEST_BYTES = 64 * 2**20
+MAX_BYTES_IN_HAND = 4 * MAX_REQUEST_BYTES
+"""Bytes of the bodies of all requests that have no reply yet."""
+BUSY_S = 5
+"""Seconds after which a request may be sent again that came while there were more."""
 BODY_S = 60.0
 """Seconds that the body of a request may take."""
 GARBAGE = b'{"choices": [{"message": {"content": "x ='
@@ -83,9 +87,7 @@ async def serving(endpoint: Endpoint) -> AsyncIterator[Serving]:
         application.router.add_post(wire.path, handler.answering(wire))
     async with AsyncExitStack() as stack:
         stack.push_async_callback(model.close)
-        handler.served.url = await stack.enter_async_context(
-            handler.listener.listening(application, endpoint.host, endpoint.port)
-        )
+        handler.served.url = await stack.enter_async_context(listening(application, endpoint.host, endpoint.port))
         yield handler.served
 
 
@@ -95,10 +97,10 @@ class _Handler:
     def __init__(self, endpoint: Endpoint, model: Model) -> None:
         self._endpoint = endpoint
         self._model = model
-        self._calls = Calls(endpoint.task)
+        self._calls = Calls(endpoint.task, simulates=endpoint.model.startswith("sim:"))
         self._faults = FaultInjector(endpoint.faults, endpoint.seed)
         self._numbers = count()
-        self.listener = Listener()
+        self._bytes_in_hand = 0
         self.served = Serving("")
 
     @web.middleware
@@ -114,7 +116,7 @@ class _Handler:
                 return self._error(wire, 401, "the token is missing or wrong")
         elif not is_loopback(host_of(request)):
             return self._error(wire, 403, "without a token only this machine is served, under its own name")
-        self.listener.admit(request)
+        admit(request)
         if request.method == "POST" and request.content_type != "application/json":
             return self._error(wire, 400, "the content type must be application/json")
         if (
@@ -124,7 +126,7 @@ class _Handler:
         try:
             return await handler(request)
         except web.HTTPException as error:
-            return self._error(wire, error.status, error.reason)
+            return _json(wire.error(error.status, error.reason), error.status, wait_of(error))
         except TimeoutError:
             return self._error(wire, 408, f"the body did not come within {BODY_S:g} s")
 
@@ -151,10 +153,13 @@ class _Handler:
             if fault is not None:
                 self.served.faults[fault] += 1
                 return await self._fail(request, wire, fault)
+            size = MAX_REQUEST_BYTES if request.content_length is None else request.content_length
+            if self._bytes_in_hand and self._bytes_in_hand + size > MAX_BYTES_IN_HAND:
+                raise busy("the requests in hand are too large together; try again later", BUSY_S)
+            self._bytes_in_hand += size
             try:
                 async with asyncio.timeout(BODY_S):
-                    body = await request.read()
-                asked = wire.read(body)
+                    asked = wire.read(await request.read())
                 calls = self._calls.of(asked, request.headers.get(HEADER))
                 await asyncio.sleep(self._endpoint.latency_s)
                 if asked.stream:
@@ -163,6 +168,8 @@ class _Handler:
                 return _json(wire.whole(asked, samples, next(self._numbers)))
             except MicroagentsError as error:
                 return self._refuse(wire, error)
+            finally:
+                self._bytes_in_hand -= size
 
         return answer
 
@@ -238,10 +245,11 @@ class _Handler:
             status = {"refused": 400, "busy": 429}.get(error.kind, 502)
             if error.retry_after_s is not None:
                 headers["retry-after"] = f"{error.retry_after_s:g}"
-        return self._error(wire, status, " ".join(str(error).split()), headers)
+        parameter = error.parameter if isinstance(error, NotServed) else None
+        return _json(wire.error(status, " ".join(str(error).split()), parameter), status, headers)
 
-    def _error(self, wire: Wire, status: int, message: str, headers: dict[str, str] | None = None) -> web.Response:
-        return _json(wire.error(status, message), status, headers)
+    def _error(self, wire: Wire, status: int, message: str) -> web.Response:
+        return _json(wire.error(status, message), status)
 
 
 def _json(body: object, status: int = 200, headers: dict[str, str] | None = None) -> web.Response:

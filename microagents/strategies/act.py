@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Coroutine, Mapping, Sequence
 from contextlib import aclosing
+from functools import partial
+from itertools import count
 from typing import Annotated, Any, Self, TypeVar, cast
 
 import msgspec
-from msgspec import Struct, structs
+from msgspec import UNSET, Struct, UnsetType, structs
 from pydantic import Field, field_validator, model_validator
 
 from microagents.actors import Deployment
-from microagents.agents.actions import END, Action, AgentState, Observation, ToCompressActions
+from microagents.agents.actions import END, Action, AgentState, Observation, ToCompressActions, making_at
 from microagents.agents.agent import AgentTask
 from microagents.agents.approvals import approval_rules, check_approvals
-from microagents.agents.persons import Approval, FoundOutcome, PersonReply
+from microagents.agents.persons import Approval, FoundOutcome, PersonReply, SecondApproval
 from microagents.agents.recording import AgentRecord, agent_record
 from microagents.aio import TaskScope
 from microagents.elections.election import ElectionId, Verdict
@@ -71,6 +73,8 @@ class Acting:
         self._reads_ahead = self._strategy.read_ahead and self._strategy.k_read > 1
         self._early = TaskScope()
         """Reads that began before the vote on their action has ended."""
+        self._correct: bool | UnsetType | None = UNSET
+        """What the task's check says of the work, once it was asked."""
 
     async def to_the_end(self) -> AgentState:
         """Take actions until the end; returns the last state.
@@ -87,13 +91,26 @@ class Acting:
                 step = self._chain.step(done, state)
                 reads = _Reads()
                 verdict = await self._follow(step, reads)
-                action: Action = (await self._chain.commit(step, verdict)).require()
+                committing = self._chain.commit(step, verdict, correct=partial(self._judged, step))
+                action: Action = (await committing).require()
                 state = await self._next(step, action, reads)
                 done += 1
                 self._work.progress(done)
         finally:
             await self._early.close()
         return state
+
+    def check(self, state: AgentState) -> bool | None:
+        """Ask the task, once, whether the work that has ended is right."""
+        if isinstance(self._correct, UnsetType):
+            run = RunInput(f"{self._work.role.context.run_id}/{self._work.input}")
+            result = self._task.result(state)
+            self._correct = called(self._task.check, state, result, run, gives=(bool, type(None)))
+        return self._correct
+
+    def _judged(self, step: ChainStep, action: Action) -> bool | None:
+        """Judge a decided action: with the end, the work as a whole."""
+        return self.check(self._chain.advance(step, action)) if action.is_end else None
 
     async def _take_up(self) -> tuple[AgentState, int]:
         last = await self._chain.last_step()
@@ -148,7 +165,7 @@ class Acting:
     def _read_early(self, step: ChainStep, action: Action, reads: _Reads) -> None:
         for call in action.calls:
             if call.key_text() not in reads:
-                reads[call.key_text()] = self._early.start(self._execute(step, "read", call))
+                reads[call.key_text()] = self._early.start(self._read_call(step, call))
 
     async def _next(self, step: ChainStep, action: Action, reads: _Reads) -> AgentState:
         """Take an action; returns the state after it."""
@@ -171,7 +188,7 @@ class Acting:
         for place, call, recorded in zip(places, action.calls, known, strict=True):
             if recorded is None:
                 early = reads.get(call.key_text())
-                made = await (self._execute(step, "read", call) if early is None else early)
+                made = await (self._read_call(step, call) if early is None else early)
                 seen = Observation(outcome="error" if made.outcome == "unknown" else made.outcome, text=made.text)
                 self._work.tell_answer(place, seen)
             else:
@@ -181,32 +198,50 @@ class Acting:
 
     async def _affect(self, step: ChainStep, call: ToolCall) -> Observation:
         """Make a call that changes the world, once it is approved where it has to be."""
-        at, shown, why = f"step/{step.number}/call/0", f"{call.key_text():.300}", ""
-        if self._strategy.needs_approval(call, self._task.toolbox.specs[call.tool].effect):
-            why = f"{shown} waits for an approval"
-            approval = await self._ask_person(f"{at}/approval", Approval, why)
-            if not approval.approved:
-                return Observation(outcome="rejected", text=approval.text or "A person did not approve this call.")
+        at, shown = f"step/{step.number}/call/0", f"{call.key_text():.300}"
+        if await self._work.recorded(making_at(at, 1)) is None:
+            withheld = await self._withheld(step, call, at, shown)
+            if withheld is not None:
+                return withheld
         await self._work.flush()  # the decision is durable before the call
-        said = await self._work.recorded(f"{at}/found")
-        if (
-            said is None or not said.is_decision
-        ):  # else a person has said what became of it, and it is not even looked up again
-            made = await self._execute(step, "call/0", call)
-            if made.outcome != "unknown":
-                return Observation(outcome=made.outcome, text=made.text)
-            why = f"nobody can tell whether {shown} was done ({made.text})"
-        found = await self._ask_person(f"{at}/found", FoundOutcome, why)
-        if found.was_made:
-            return Observation(outcome="done", text=observation_of(found.value, self._strategy.max_observation))
-        made = await self._execute(step, "call/0/again", call)
-        if made.outcome == "unknown":
-            raise TaskFailed(f"{call.tool} at {self._work.path_of(at)}", f"gave no outcome a second time ({made.text})")
-        return Observation(outcome=made.outcome, text=made.text)
+        for number in count(1):
+            making, why = making_at(at, number), ""
+            if await self._said(f"{making}/found") is None:  # else it is not even looked up again
+                made = await self._execute(step, making, call)
+                if made.outcome != "unknown":
+                    return Observation(outcome=made.outcome, text=made.text)
+                why = f"nobody can tell whether {shown} was done ({made.text})"
+            found = await self._ask_person(f"{making}/found", FoundOutcome, why)
+            if found.was_made or found.value is not None:
+                text = observation_of(found.value, self._strategy.max_observation)
+                return Observation(outcome="done" if found.was_made else "error", text=text)
+        raise AssertionError
 
-    async def _execute(self, step: ChainStep, part: str, call: ToolCall) -> Called:
+    async def _withheld(self, step: ChainStep, call: ToolCall, at: str, shown: str) -> Observation | None:
+        """Return what the agent sees of a call that is not made: it is repeated, or a person rejects it; None where it may be made."""
+        made = self._task.made_before(step.state, call)
+        if made is not None and not made.is_told:
+            text = f"This call was made at action {made.action}, and is not made again. It returned: {made.returned}"
+            seen = Observation(outcome="repeated", text=f"{text}\nIf you choose it once more, a person is asked.")
+            self._work.tell_answer(f"{at}/outcome", seen)
+            return seen
+        if made is not None:
+            why = f"{shown} was made at action {made.action}, and waits for an approval to be made once more"
+            approval: Approval = await self._ask_person(f"{at}/approval", SecondApproval, why)
+        elif self._strategy.needs_approval(call, self._task.toolbox.specs[call.tool].effect):
+            approval = await self._ask_person(f"{at}/approval", Approval, f"{shown} waits for an approval")
+        else:
+            return None
+        if approval.approved:
+            return None
+        return Observation(outcome="rejected", text=approval.text or "A person did not approve this call.")
+
+    def _read_call(self, step: ChainStep, call: ToolCall) -> Coroutine[Any, Any, Called]:
+        return self._execute(step, f"step/{step.number}/read", call)
+
+    async def _execute(self, step: ChainStep, at: str, call: ToolCall) -> Called:
         request = Execute(
-            at=f"step/{step.number}/{part}",
+            at=at,
             tool=call.tool,
             arguments=call.arguments,
             key=effect_key(self._work.role.context.run_id, step.election.path, call.tool, call.arguments),
@@ -221,9 +256,8 @@ class Acting:
         Raises:
             NeedsPerson: nobody has.
         """
-        recalled = await self._work.recorded(at)
+        said = await self._said(at)
         place = ElectionId(path=self._work.path_of(at), question_digest=b"\0" * 16)
-        said = None if recalled is None or not recalled.is_decision else recalled.value
         nothing = Verdict(outcome="undecided", leader=None, tally=(), ballots=(), cost_usd=0.0)
         verdict = nothing if said is None else structs.replace(nothing.won_by(said), outcome="person")
         settled = None if said is None else "person"
@@ -234,6 +268,11 @@ class Acting:
             given: P = decoder_of(reply).decode(said)
             return given
         raise NeedsPerson(place.path, why, *reply.words)
+
+    async def _said(self, at: str) -> bytes | None:
+        """Return what a person, or the call itself after its time-out, has said at a place."""
+        recalled = await self._work.recorded(at)
+        return None if recalled is None else recalled.value
 
 
 class _Reads(dict[str, asyncio.Task[Called]]):
@@ -248,11 +287,10 @@ class ActConductor(ChainConductor["Act"]):
     async def conduct(self, work: Work[Any, Act]) -> object:
         """Act until the end; returns the result, with the task's own check of the work."""
         check_approvals(work.strategy.approve, work.task.toolbox.specs)
-        state = await Acting(self.chain(work)).to_the_end()
+        acting = Acting(self.chain(work))
+        state = await acting.to_the_end()
         result = work.task.result(state)
-        run = RunInput(f"{self.context.run_id}/{work.input}")
-        correct: bool | None = called(work.task.check, state, result, run, gives=(bool, type(None)))
-        return Acted(result=result, actions=state.taken, errors=state.errors, correct=correct)
+        return Acted(result=result, actions=state.taken, errors=state.errors, correct=acting.check(state))
 
 
 class Act(Climbing):

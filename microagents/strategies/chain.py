@@ -15,7 +15,16 @@ import msgspec
 from msgspec import Struct, structs
 
 from microagents.actors import G, Strategy
-from microagents.elections.election import ESCALATED, Ballot, Decision, ElectionId, Flagged, Question, Verdict
+from microagents.elections.election import (
+    ESCALATED,
+    OPEN_OUTCOMES,
+    Ballot,
+    Decision,
+    ElectionId,
+    Flagged,
+    Question,
+    Verdict,
+)
 from microagents.errors import InvalidDefinition, InvalidUsage, TaskFailed
 from microagents.replies.chat import Prompt, Sampling, decoder_of
 from microagents.replies.rollouts import MAX_OUTPUT_TOKENS, Rollout, rollout_of
@@ -222,10 +231,17 @@ class Chain:
         """Yield the same as `hold`, item by item: valid ballots as they arrive, then the verdict."""
         return self._recall_or_follow(step) if step.number == self._first else self._follow(step)
 
-    async def commit(self, step: ChainStep, verdict: Verdict, *, checkpoint: bool = True) -> Decision[Any]:
+    async def commit(
+        self,
+        step: ChainStep,
+        verdict: Verdict,
+        *,
+        checkpoint: bool = True,
+        correct: Callable[[Any], bool | None] | None = None,
+    ) -> Decision[Any]:
         """Settle and record a verdict; returns its decision.
 
-        With ``checkpoint``, a resumed run continues after this step.
+        With ``checkpoint``, a resumed run continues after this step. ``correct`` judges the decision, by default as the task's oracle does.
         """
         work, election = self.work, step.election
         verdict = self.as_taken(verdict)
@@ -238,14 +254,14 @@ class Chain:
         if resolution is None:
             resolution = await work.settle(election, step.question, verdict)
             resolution = structs.replace(resolution, verdict=self.as_taken(resolution.verdict))
-            is_open = resolution.verdict.outcome == "undecided"
+            is_open = resolution.verdict.outcome in OPEN_OUTCOMES
             for place, each in tried[1:]:
                 work.leave(place, each, rung=place.path.rpartition("/")[2] if is_open else None)
         done = step.number + 1 if checkpoint else None
         decision = work.commit(
             resolution,
             self.reply_type,
-            lambda reply: self.correct(step.state, reply, step.number),
+            correct or (lambda reply: self.correct(step.state, reply, step.number)),
             done=done,
             state=step.question.state,
         )

@@ -57,14 +57,14 @@ class Lookahead(Struct, frozen=True, kw_only=True):
         """Draw rollouts, round by round, until their predictions decide the step, or to the cap of its election."""
         place = ElectionId(path=f"{step.election.path}/{self.name}", question_digest=self._digest(step))
         recalled = await chain.work.recorded(place)
-        was_left = recalled is not None and recalled.outcome == "contested"
+        was_left = recalled is not None and recalled.outcome == "climbed"
         past = await chain.before(step, self.history - 1)
         starts: list[ChainStep | Past] = [step, *past]
         for start, at in [*chain.rollouts]:
             if start <= step.number - self.history:  # no later step starts there
                 del chain.rollouts[start, at]
         # Its ballots are counted as those of the step's vote, by another rule.
-        count = Count(step.question)
+        count = Count(step.election, step.question)
         count.tally = Tally(AheadByInRounds(self.margin, len(starts)))
         flags: dict[Hashable, str | None] = {}
         while count.tally.votes_needed and len(count.ballots) < chain.max_draws:

@@ -1,4 +1,7 @@
-"""Calls of tools: of a function, in a thread where it may block, and of an MCP server. Every wait is bounded."""
+"""Calls of tools: of a function, in a thread where it may block, and of an MCP server.
+
+Every wait is bounded, but for the result of a call that acts: its caller bounds that wait, and never cancels the call.
+"""
 
 from __future__ import annotations
 
@@ -10,9 +13,10 @@ from typing import Any, Literal
 
 from msgspec import Struct
 
-from microagents.aio import is_cancelled, loop_has_threads
+from microagents.aio import is_cancelled, loop_has_threads, retrieve_exception
+from microagents.foreign_text import bounded
 from microagents.tools.mcp_connections import KEY_NAME, RUN_NAME, McpConnections
-from microagents.tools.observations import bounded, observation_of
+from microagents.tools.observations import observation_of
 from microagents.tools.threads import in_thread
 from microagents.tools.tool import BadArguments, EffectKey, RunInput
 from microagents.tools.toolbox import Toolbox
@@ -23,7 +27,7 @@ class Called(Struct, frozen=True, kw_only=True):
     """What came of one call."""
 
     outcome: Literal["done", "error", "unknown"]
-    """`done`: it returned. `error`: it raised, or was refused. `unknown`: nothing was heard of it."""
+    """`done`: it returned. `error`: it failed; a destructive call did nothing. `unknown`: it may have been made, or not."""
     text: str
     """What it returned, or why not; bounded, with control characters shown as such."""
 
@@ -54,7 +58,7 @@ class Tools:
         key: EffectKey,
         run: RunInput,
         *,
-        timeout_s: float,
+        timeout_s: float | None,
         most_chars: int,
     ) -> Called:
         """Make one call.
@@ -65,30 +69,36 @@ class Tools:
             arguments: its arguments, as JSON-like values.
             key: the key of its effect.
             run: the run and the input that it is made for.
-            timeout_s: time after which its outcome is unknown.
+            timeout_s: time after which it is cancelled, and its outcome is unknown; None to wait until it ends.
             most_chars: length of the observation.
         """
-        function = toolbox.functions.get(tool)
+        function, acts = toolbox.functions.get(tool), toolbox.specs[tool].effect == "destructive"
         outcome: Literal["done", "error", "unknown"]
         if function is None:
             server = toolbox.server_of[tool]
             outcome, text = await self._connections.call(
-                server, tool.removeprefix(server.prefix), arguments, {KEY_NAME: key, RUN_NAME: run}, timeout_s
+                server,
+                tool.removeprefix(server.prefix),
+                arguments,
+                {KEY_NAME: key, RUN_NAME: run},
+                timeout_s,
+                acts=acts,
             )
-            text = bounded(text, most_chars)
-        else:
-            try:
-                bound = function.bind(arguments, key, run)
-                outcome, text = "done", observation_of(await _within(timeout_s, function.function, **bound), most_chars)
-            except BadArguments as error:
-                outcome, text = "error", bounded(str(error), most_chars)
-            except TimeoutError:
-                outcome, text = "unknown", f"no result within {timeout_s:g} s"
-            except (Exception, asyncio.CancelledError, SystemExit) as error:
-                if isinstance(error, asyncio.CancelledError) and is_cancelled():
-                    raise
-                outcome, text = "error", bounded(described(error), most_chars)
-        return Called(outcome=outcome, text=text)
+            return Called(outcome=outcome, text=bounded(text, most_chars))
+        try:
+            given = function.bind(arguments, key, run)
+        except BadArguments as error:
+            return Called(outcome="error", text=bounded(str(error), most_chars))
+        try:
+            returned = await _within(timeout_s, function.function, **given)
+        except (Exception, asyncio.CancelledError, SystemExit) as error:
+            if isinstance(error, asyncio.CancelledError) and is_cancelled():
+                raise
+            # Nobody can tell how far a destructive call came that raised, but by the errors that are raised before it does anything.
+            is_unknown = isinstance(error, TimeoutError) or acts
+            outcome = "unknown" if is_unknown and not isinstance(error, function.not_made) else "error"
+            return Called(outcome=outcome, text=bounded(described(error), most_chars))
+        return Called(outcome="done", text=observation_of(returned, most_chars))
 
     async def look_up(
         self, toolbox: Toolbox, tool: str, key: EffectKey, *, timeout_s: float, most_chars: int
@@ -109,21 +119,27 @@ class Tools:
         )
 
 
-async def _within(timeout_s: float, function: Callable[..., Any], *given: object, **named: object) -> Any:
+async def _within(timeout_s: float | None, function: Callable[..., Any], *given: object, **named: object) -> Any:
     """Call a function, plain or async, and wait for it at most so long.
 
     Raises:
         TimeoutError: it takes longer. An async one is cancelled; a plain one goes on in its thread, and is not waited for.
     """
-    if not inspect.iscoroutinefunction(function):
-        if not loop_has_threads():
-            return function(*given, **named)
-        async with asyncio.timeout(timeout_s):
-            return await in_thread(partial(function, *given, **named))
-    # In a task of its own, since it may ignore that it is cancelled.
-    call = asyncio.ensure_future(function(*given, **named))
-    done, _ = await asyncio.wait([call], timeout=timeout_s)
-    if not done:
-        call.cancel()
-        raise TimeoutError
-    return call.result()
+    call: asyncio.Future[Any]
+    if inspect.iscoroutinefunction(function):
+        call = asyncio.ensure_future(
+            function(*given, **named)
+        )  # a task of its own, since it may ignore that it is cancelled
+        call.add_done_callback(retrieve_exception)
+    elif loop_has_threads():
+        call = in_thread(partial(function, *given, **named))
+    else:
+        return function(*given, **named)
+    try:
+        await asyncio.wait([call], timeout=timeout_s)
+        if not call.done():
+            raise TimeoutError(f"no result within {timeout_s:g} s")
+        return call.result()
+    finally:
+        if timeout_s is not None:
+            call.cancel()

@@ -3,29 +3,40 @@
 from __future__ import annotations
 
 import asyncio
-import os
+import re
 import shutil
-import sys
-from collections.abc import AsyncGenerator, Mapping
-from contextlib import asynccontextmanager
-from typing import Any, Literal
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
+from functools import partial
+from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
-from microagents.aio import CLOSE_S, TaskScope, retrieve_exception, wait_to_end
+from microagents.aio import Notifier, TaskScope, retrieve_exception, wait_to_end
 from microagents.errors import InvalidUsage
+from microagents.foreign_text import bounded, visible
+from microagents.logs import log
 from microagents.packages import missing_package
+from microagents.tools.json_schemas import BadSchema, SchemaCheck
 from microagents.tools.mcp_servers import McpServer
-from microagents.tools.tool import ToolSpec
+from microagents.tools.threads import in_thread
+from microagents.tools.tool import MAX_DESCRIPTION_CHARS, ToolSpec
 from microagents.user_code import described
+
+if TYPE_CHECKING:
+    from microagents.tools.mcp_transports import Transport
 
 KEY_NAME = "io.github.microagents/effect-key"
 RUN_NAME = "io.github.microagents/run-input"
 """The names under which the key of an effect, and the run and input that it is for, travel in the ``_meta`` of a call."""
 CONNECT_S = 30.0
-"""Time in which a server must be up."""
-MAX_TOOLS = 1_000
-MAX_DESCRIPTION_CHARS = 2_000
+"""Time in which a server must be up and list its tools."""
+END_S = 6.0
+"""Time in which a server may end in order."""
+MAX_TOOLS_CHARS = 200_000
+"""Length of the tools of a server, with which every prompt begins."""
+NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
+"""Names of tools that all providers take. Letters of other scripts can look like these."""
 
 
 class _Connection:
@@ -35,19 +46,55 @@ class _Connection:
         self._server = server
         self.client: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         self.client.add_done_callback(retrieve_exception)
+        self.transport: Transport | None = None
         self._closing = asyncio.Event()
+        self._acting = 0
+        """Calls under way that act: closing the connection may end their server."""
+        self._may_close = Notifier()
+        self._is_left = False
         self.task = scope.start(self._own())
 
     def close(self) -> None:
-        """Let its task close it."""
+        """Let its task close it once no call that acts is under way, also while the server does not answer."""
         self._closing.set()
+        if not self.client.done():
+            self.task.cancel()
+
+    def leave(self) -> None:
+        """Let its task close it now."""
+        self._is_left = True
+        self.close()
+        self._may_close.notify()
+
+    @contextmanager
+    def kept_open(self) -> Iterator[None]:
+        """Keep it open for a call that acts."""
+        self._acting += 1
+        try:
+            yield
+        finally:
+            self._acting -= 1
+            self._may_close.notify()
+
+    def why(self, error: Exception, timeout_s: float | None) -> str:
+        """Say why nothing was heard of the server."""
+        said = (
+            f"no answer within {timeout_s:g} s"
+            if timeout_s is not None and isinstance(error, TimeoutError)
+            else described(error)
+        )
+        return said if self.transport is None else f"{said}{self.transport.remarks}"
 
     async def _own(self) -> None:
         try:
-            async with _client_of(self._server) as client:
+            # In a thread: the import of the SDK takes a second.
+            self.transport = transport = await in_thread(partial(_transport_to, self._server))
+            async with transport.client() as client:
                 if not self.client.done():
                     self.client.set_result(client)
                 await self._closing.wait()
+                while self._acting and not self._is_left:
+                    await self._may_close.wait()
         except BaseException as raised:
             error: BaseException = raised
             while isinstance(error, BaseExceptionGroup):
@@ -68,32 +115,41 @@ class McpConnections:
         """Those that were dropped, whose clients still close."""
 
     async def close(self) -> None:
-        """Close all connections, and wait until their servers have ended, at most `CLOSE_S`."""
-        for each in self._open.values():
-            each.close()
+        """Close all connections, and wait until their servers have ended, at most `END_S`."""
+        for each in (*self._open.values(), *self._ending):
+            each.leave()
         ending = [each.task for each in (*self._open.values(), *self._ending) if not each.task.done()]
         try:
-            await wait_to_end(ending, within_s=CLOSE_S)
+            await wait_to_end(ending, within_s=END_S)
         finally:
             await self._scope.close()
 
     async def call(
-        self, server: McpServer, tool: str, arguments: Mapping[str, Any], meta: Mapping[str, str], timeout_s: float
+        self,
+        server: McpServer,
+        tool: str,
+        arguments: Mapping[str, Any],
+        meta: Mapping[str, str],
+        timeout_s: float | None,
+        *,
+        acts: bool,
     ) -> tuple[Literal["done", "error", "unknown"], str]:
-        """Make one call; returns its outcome, and what the tool returned, or why it is unknown."""
+        """Make one call, destructive if it ``acts``; returns its outcome, and what the tool returned, or why it is unknown."""
         try:
             connection = await self._connected(server)
         except Exception as error:  # noqa: BLE001 - a server may fail in any way; nothing was sent to it
-            return "error", f"the server cannot be reached, so the call was not made: {described(error)}"
+            return "error", f"the server cannot be reached, so the call was not made: {error}"
         try:
             async with asyncio.timeout(timeout_s):
-                result = await connection.client.result().call_tool(
-                    tool, dict(arguments), read_timeout_seconds=timeout_s, meta=dict(meta)
-                )
+                with connection.kept_open() if acts else nullcontext():
+                    result = await connection.client.result().call_tool(
+                        tool, dict(arguments), read_timeout_seconds=timeout_s, meta=dict(meta)
+                    )
         except Exception as error:  # noqa: BLE001 - as above; but it may have been made
             self._drop(connection)
-            return "unknown", described(error)
-        return ("error" if result.is_error else "done"), _text_of(result)
+            return "unknown", connection.why(error, timeout_s)
+        failed: Literal["error", "unknown"] = "unknown" if acts and server.errors == "unknown" else "error"
+        return (failed if result.is_error else "done"), "\n".join(each.text for each in result.content)
 
     async def list_tools(self, server: McpServer) -> list[ToolSpec]:
         """List the tools of a server that its user takes.
@@ -102,21 +158,38 @@ class McpConnections:
             InvalidUsage: it cannot be reached, or lacks a tool that is named.
         """
         try:
-            client = (await self._connected(server)).client.result()
-            async with asyncio.timeout(CONNECT_S):
-                listed = (await client.list_tools()).tools[:MAX_TOOLS]
+            connection = await self._connected(server)
         except InvalidUsage:
             raise
         except Exception as error:
-            raise InvalidUsage(f"the tools of {server.text} cannot be read: {described(error)}") from error
-        specs = {each.name: _spec_of(server, each) for each in listed}
-        lacking = [name for name in dict.fromkeys(server.named_tools) if name not in specs]
-        if lacking:
-            raise InvalidUsage(f"{server.text} has no tool {', '.join(lacking)}; it has {', '.join(specs) or 'none'}")
+            raise InvalidUsage(f"the tools of {server.text} cannot be read: {error}") from error
+        try:
+            async with asyncio.timeout(CONNECT_S):
+                listed = await connection.client.result().list_tools()
+        except Exception as error:
+            raise InvalidUsage(
+                f"the tools of {server.text} cannot be read: {connection.why(error, CONNECT_S)}"
+            ) from error
+        refused = {} if connection.transport is None else connection.transport.refused
+        # In a thread: the patterns in their schemas are compiled.
+        specs, refused = await in_thread(partial(_usable, server, listed.tools, refused))
+        for name, why in refused.items():
+            log().warning("a tool of an MCP server is left out", server=server.text, tool=name, why=why)
+        for name in dict.fromkeys(server.named_tools):
+            if name not in specs:
+                why = f": {refused[name]}" if name in refused else f"; it has {', '.join(specs) or 'none'}"
+                raise InvalidUsage(f"{server.text} has no tool {name} that can be taken{why}")
         for name, arguments in server.prose.items():
             if unknown := [each for each in arguments if each not in specs[name].parameters.get("properties", {})]:
                 raise InvalidUsage(f"prose names {', '.join(unknown)}, which the tool {name} of {server.text} lacks")
-        return [specs[name] for name in server.tools or specs]
+        taken = [specs[name] for name in server.tools or specs]
+        length = len(msgspec.json.encode(taken))
+        if length > MAX_TOOLS_CHARS:
+            raise InvalidUsage(
+                f"the {len(taken)} tools of {server.text} have {length:,} characters, with which every prompt would begin; at most "
+                f"{MAX_TOOLS_CHARS:,} are taken; name the tools that are needed, as in {server.text}#{taken[0].name}"
+            )
+        return taken
 
     async def _connected(self, server: McpServer) -> _Connection:
         key = msgspec.json.encode(server)  # all of it: another input may reach the same server with other headers
@@ -126,9 +199,12 @@ class McpConnections:
         try:
             async with asyncio.timeout(CONNECT_S):
                 await asyncio.shield(connection.client)
-        except Exception:
+        except Exception as error:
+            why = connection.why(error, CONNECT_S)
             self._drop(connection)
-            raise
+            if isinstance(error, InvalidUsage):
+                raise
+            raise ConnectionError(why) from error
         return connection
 
     def _drop(self, connection: _Connection) -> None:
@@ -138,46 +214,43 @@ class McpConnections:
         self._open = {key: each for key, each in self._open.items() if each is not connection}
 
 
-def _client_of(server: McpServer) -> Any:
-    """Make the client of a server.
+def _transport_to(server: McpServer) -> Transport:
+    """Make the transport to a server.
 
     Raises:
-        InvalidUsage: the package is not installed, or a variable of the environment is missing.
+        InvalidUsage: the package, or the command of the server, is not installed.
     """
     try:
-        from mcp import Client, StdioServerParameters, stdio_client  # noqa: PLC0415 - an optional package
+        from microagents.tools.mcp_transports import Transport  # noqa: PLC0415 - it needs an optional package
     except ImportError:
         raise missing_package("an MCP server", "mcp") from None
-    if server.is_remote:
-        return Client(_over_http(server))
-    missing = [name for name in server.env if name not in os.environ]
-    if missing:
-        raise InvalidUsage(f"set {', '.join(missing)} in the environment of the executor; {server.text} needs it")
-    command, *arguments = server.command
-    if shutil.which(command) is None:
+    if not server.is_remote and shutil.which(server.command[0]) is None:
         raise InvalidUsage(
-            f"{server.text} cannot be started: there is no command {command!r}; install it, or name it with its path"
+            f"{server.text} cannot be started: there is no command {server.command[0]!r}; install it, or name it with its path"
         )
-    started = StdioServerParameters(
-        command=command, args=arguments, env={name: os.environ[name] for name in server.env}
-    )
-    # Its own default is the sys.stderr of the moment of its import, which a notebook or a test may have replaced.
-    return Client(stdio_client(started, errlog=sys.__stderr__ or sys.stderr))
+    return Transport(server)
 
 
-@asynccontextmanager
-async def _over_http(server: McpServer) -> AsyncGenerator[Any]:
-    """Reach a server at an address, with its headers. Redirects are followed within its own origin only (by the client of ``mcp``)."""
-    import httpx2  # noqa: PLC0415 - it comes with the package mcp
-    from mcp.client.streamable_http import streamable_http_client  # noqa: PLC0415 - as above
-
-    # Every call is bounded by the time-out of its tool, which may be longer than any bound of the client.
-    timeout = httpx2.Timeout(CONNECT_S, read=None)
-    async with (
-        httpx2.AsyncClient(headers=server.headers_from(os.environ), timeout=timeout) as http,
-        streamable_http_client(server.server, http_client=http) as streams,
-    ):
-        yield streams
+def _usable(
+    server: McpServer, listed: Sequence[Any], refused: Mapping[str, str]
+) -> tuple[dict[str, ToolSpec], dict[str, str]]:
+    """Return the tools of a server that can be taken, and why the others are refused, each by its name."""
+    specs: dict[str, ToolSpec] = {}
+    why = {bounded(name, 80): each for name, each in refused.items()}
+    for each in listed:
+        name = bounded(each.name, 80)
+        if NAME.fullmatch(each.name) is None:
+            why[name] = "its name must be 1 to 64 letters (a to z, A to Z), digits, '_' or '-'"
+        elif name in specs:
+            why[name] = "another tool of the server has its name"
+        else:
+            try:
+                SchemaCheck(each.input_schema)
+            except BadSchema as error:
+                why[name] = str(error)
+            else:
+                specs[name] = _spec_of(server, each)
+    return specs, why
 
 
 def _spec_of(server: McpServer, listed: Any) -> ToolSpec:
@@ -187,18 +260,8 @@ def _spec_of(server: McpServer, listed: Any) -> ToolSpec:
         effect = "read_only" if hints.read_only_hint else "idempotent" if hints.idempotent_hint else None
     return ToolSpec(
         name=listed.name,
-        description=(listed.description or "")[:MAX_DESCRIPTION_CHARS],
+        description=visible(listed.description or "")[:MAX_DESCRIPTION_CHARS],
         parameters=listed.input_schema,
         effect=effect or "destructive",
+        repeatable=listed.name in server.repeatable,
     )
-
-
-def _text_of(result: Any) -> str:
-    """Write what a tool returned: the value that it gave as such, or else its texts."""
-    value = result.structured_content
-    if value is None:
-        return "\n".join(each.text if each.type == "text" else f"({each.type}, not shown)" for each in result.content)
-    only = (
-        value["result"] if isinstance(value, dict) and value.keys() == {"result"} else value
-    )  # servers put a bare value under this name
-    return only if isinstance(only, str) else msgspec.json.encode(only).decode()

@@ -6,6 +6,7 @@ import re
 import shlex
 from collections.abc import Collection, Mapping
 from string import Template
+from typing import Literal
 
 from msgspec import Struct, structs
 
@@ -31,6 +32,11 @@ class McpServer(Struct, frozen=True, kw_only=True):
     """Whether its own hints on effects are believed."""
     effects: Mapping[str, Effect] = {}
     """The effects of its tools, by name, as its user knows them."""
+    errors: Literal["unknown", "not_made"] = "unknown"
+    """What the error of a destructive tool says: nothing, so that the outcome of the call is unknown; or that the call was not made,
+    because the server validates it before it acts."""
+    repeatable: tuple[str, ...] = ()
+    """Names of destructive tools of which an agent may make one call twice without asking a person."""
     env: tuple[str, ...] = ()
     """Names of the variables of the executor's environment that it gets, such as a key. By default it gets HOME, PATH and the like."""
     headers: Mapping[str, str] = {}
@@ -51,6 +57,8 @@ class McpServer(Struct, frozen=True, kw_only=True):
                 raise InvalidUsage(
                     f"the effect of the tool {name} of {self.server} is one of {', '.join(EFFECTS)}, not {effect!r}"
                 )
+        if self.errors not in ("unknown", "not_made"):
+            raise InvalidUsage(f"errors of {self.server} is unknown or not_made, not {self.errors!r}")
         for name in (*self.timeouts, *self.margins):
             check_bounds(f"the tool {name} of {self.server}", self.timeouts.get(name), self.margins.get(name))
         for name, arguments in self.prose.items():
@@ -74,7 +82,7 @@ class McpServer(Struct, frozen=True, kw_only=True):
     @property
     def named_tools(self) -> tuple[str, ...]:
         """The tools that its fields name, as the server calls them."""
-        return (*self.tools, *self.effects, *self.prose, *self.timeouts, *self.margins)
+        return (*self.tools, *self.effects, *self.repeatable, *self.prose, *self.timeouts, *self.margins)
 
     def as_stated(self, listed: ToolSpec) -> ToolSpec:
         """Return a tool that it lists as models know it, with what its user states of it."""

@@ -12,7 +12,7 @@ from typing import Any, Literal, NewType, TypeVar, get_type_hints
 from msgspec import Struct
 from pydantic import BaseModel, ConfigDict, Field, PydanticUserError, ValidationError, create_model
 
-from microagents.errors import InvalidDefinition, MicroagentsError
+from microagents.errors import InvalidDefinition, MicroagentsError, NotMade
 from microagents.replies.chat import is_unvoted
 
 Effect = Literal["read_only", "idempotent", "destructive"]
@@ -55,6 +55,8 @@ class ToolSpec(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Time after which the outcome of a call is unknown; None for that of the strategy."""
     margin: int | None = None
     """Lead that an action with it needs; None for that of its effect."""
+    repeatable: bool = False
+    """Whether an agent may make one destructive call twice without asking a person."""
 
 
 class ToolOptions(Struct, frozen=True, kw_only=True):
@@ -65,6 +67,8 @@ class ToolOptions(Struct, frozen=True, kw_only=True):
     lookup: Callable[..., Any] | None = None
     timeout_s: float | None = None
     margin: int | None = None
+    not_made: tuple[type[Exception], ...] = ()
+    repeatable: bool = False
 
 
 def check_bounds(tool: str, timeout_s: object, margin: object) -> None:
@@ -88,6 +92,8 @@ def tool(
     lookup: Callable[..., Any] | None = None,
     timeout_s: float | None = None,
     margin: int | None = None,
+    not_made: tuple[type[Exception], ...] = (),
+    repeatable: bool = False,
 ) -> Callable[[F], F]:
     """State the effect of a function that agents may call; the function itself stays as it is.
 
@@ -95,21 +101,37 @@ def tool(
         effect: what a call does to the world.
         name: its name for models; by default that of the function.
         lookup: a function, plain or async, that takes the key of an effect and returns the result that the call had, or None if the call
-            was never made. It is asked after a crash.
+            was never made. It is asked when the outcome of a call is unknown.
         timeout_s: time after which the outcome of a call is unknown, in place of the strategy's ``tool_timeout``.
         margin: lead that an action with it needs, in place of that of its effect.
+        not_made: errors that a destructive function raises only before it has changed anything, besides `NotMade`. After any other error
+            the outcome of the call is unknown.
+        repeatable: let an agent make one destructive call of this function twice without asking a person.
 
     Raises:
-        InvalidDefinition: there is no such effect, or the time-out or the margin is out of range.
+        InvalidDefinition: there is no such effect, the time-out or the margin is out of range, or ``not_made`` is not a tuple of
+            exceptions.
     """
     if effect not in EFFECTS:
         raise InvalidDefinition(f"the effect of a tool is one of {', '.join(EFFECTS)}, not {effect!r}")
+    given: Any = not_made
+    if not isinstance(given, tuple) or not all(
+        isinstance(each, type) and issubclass(each, Exception) for each in given
+    ):
+        raise InvalidDefinition(f"not_made must be a tuple of exceptions, such as (ValueError,), not {given!r}")
+    options = ToolOptions(
+        effect=effect,
+        name=name,
+        lookup=lookup,
+        timeout_s=timeout_s,
+        margin=margin,
+        not_made=not_made,
+        repeatable=repeatable,
+    )
 
     def state(function: F) -> F:
         check_bounds(f"the tool {name or function.__name__}", timeout_s, margin)
-        function.tool_options = ToolOptions(  # type: ignore[attr-defined]
-            effect=effect, name=name, lookup=lookup, timeout_s=timeout_s, margin=margin
-        )
+        function.tool_options = options  # type: ignore[attr-defined]
         return function
 
     return state
@@ -130,6 +152,8 @@ class FunctionTool:
         options = given or ToolOptions(effect="destructive")
         self.function = function
         self.lookup = options.lookup
+        self.not_made: tuple[type[Exception], ...] = (NotMade, *options.not_made)
+        """Errors after which nothing was done."""
         self._given, self._prose, self._arguments = _arguments_of(function)
         schema = self._arguments.model_json_schema()
         schema.pop("title", None)
@@ -142,6 +166,7 @@ class FunctionTool:
             prose=self._prose,
             timeout_s=options.timeout_s,
             margin=options.margin,
+            repeatable=options.repeatable,
         )
 
     def check(self, arguments: Mapping[str, Any]) -> None:

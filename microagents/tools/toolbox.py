@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
-from functools import cached_property
-from typing import Any, TypeVar
+import json
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from functools import partial
+from typing import Any
 
 import msgspec
 
+from microagents.aio import loop_has_threads
 from microagents.errors import InvalidDefinition
+from microagents.tools.json_schemas import schema_check
 from microagents.tools.mcp_servers import McpServer
+from microagents.tools.threads import in_thread
 from microagents.tools.tool import BadArguments, FunctionTool, ToolSpec
 
 UNKNOWN_TOOL, BAD_ARGUMENTS, FORBIDDEN = "unknown_tool", "bad_arguments", "forbidden"
@@ -17,7 +21,7 @@ UNKNOWN_TOOL, BAD_ARGUMENTS, FORBIDDEN = "unknown_tool", "bad_arguments", "forbi
 GivenTool = Callable[..., Any] | McpServer | str
 """A function, or an MCP server; a text names a server, ``mcp:COMMAND`` or ``mcp:https://...``."""
 
-T = TypeVar("T")
+MAX_KNOWN = 64
 
 
 class Toolbox:
@@ -63,6 +67,8 @@ class Toolbox:
         self.specs = _by_name([*(each.spec for each in functions), *(spec for _, spec in listed)], reserved)
         self._allowed = allowed
         self._check_allowed()
+        self._known: dict[tuple[str, str], bool] = {}
+        """Whether arguments fit, of the last calls that were checked aside: by tool and JSON."""
 
     def flag_of(self, name: str, arguments: Mapping[str, Any]) -> str | None:
         """Name the red flag of a call; None where it may be made."""
@@ -89,21 +95,31 @@ class Toolbox:
                         f"the allowed values of {name}.{argument} must be a tuple or a set, such as ({values!r:.100},), not {values!r:.100}"
                     )
 
+    async def check_aside(self, calls: Iterable[tuple[str, Mapping[str, Any]]]) -> None:
+        """Check the arguments for tools of servers in a thread, so that none of their schemas holds the loop; `flag_of` then knows."""
+        for name, arguments in calls:
+            key = name, json.dumps(arguments)
+            if name not in self.server_of or key in self._known:
+                continue
+            check = partial(self._fits_schema, name, arguments)
+            fits = await in_thread(check) if loop_has_threads() else check()
+            if len(self._known) >= MAX_KNOWN:
+                del self._known[next(iter(self._known))]
+            self._known[key] = fits
+
     def _fit(self, name: str, arguments: Mapping[str, Any]) -> bool:
         function = self.functions.get(name)
         if function is None:
-            return next(self._validators[name].iter_errors(arguments), None) is None
+            known = self._known.get((name, json.dumps(arguments)))
+            return self._fits_schema(name, arguments) if known is None else known
         try:
             function.check(arguments)
         except BadArguments:
             return False
         return True
 
-    @cached_property
-    def _validators(self) -> dict[str, Any]:
-        from jsonschema import Draft202012Validator  # noqa: PLC0415 - it comes with the package mcp
-
-        return {name: Draft202012Validator(self.specs[name].parameters) for name in self.server_of}
+    def _fits_schema(self, name: str, arguments: Mapping[str, Any]) -> bool:
+        return schema_check(json.dumps(self.specs[name].parameters)).fits(arguments)
 
 
 def _is_in(value: object, values: Collection[Any]) -> bool:

@@ -52,6 +52,7 @@ def run_facts(reader: Reader, of_input: int) -> dict[str, Any]:
         "max_calls": bounds.max_calls,
         "paused": result.account.paused,
         "undecided_at": found["undecided_at"][:MAX_LISTED],
+        "contested_at": found["contested_at"][:MAX_LISTED],
         "settled_at": dict(islice(found["settled_at"].items(), MAX_LISTED)),
     }
 
@@ -83,10 +84,16 @@ def _count(node: ProblemNode) -> int:
 
 
 def judged(reader: Reader, of_input: int, within_s: float) -> dict[str, Any]:
-    """Return the steps that the task's oracle calls wrong, and how many it judged. A run without an error has none, and takes no time."""
+    """Return the steps that the task's oracle calls wrong, and how many it judged; without the task's code a note says why none.
+
+    A run without an error has none, and takes no time.
+    """
     if not reader.account().errors:
         return {"wrong": [], "judged": None}
-    wrong, number = wrong_steps(reader, of_input, within_s)
+    try:
+        wrong, number = wrong_steps(reader, of_input, within_s)
+    except InvalidUsage as error:
+        return {"wrong": [], "judged": None, "note": f"the wrong steps are not marked: {error}"}
     return {"wrong": wrong[:MAX_LISTED], "judged": number}
 
 

@@ -19,7 +19,7 @@ from microagents.errors import InvalidUsage, MicroagentsError
 from microagents.journal.reading import Reader, reader_of
 from microagents.runs.inspection.decision import inspect_decision
 from microagents.runs.inspection.runs import decide, inspect_run, runs_in
-from microagents.serving.listening import Listener, host_of, is_loopback
+from microagents.serving.listening import admit, busy, host_of, is_loopback, listening, wait_of
 from microagents.telemetry.prometheus import CONTENT_TYPE, exposition
 from microagents.viewer import pages
 
@@ -34,11 +34,16 @@ LATELY_S = 3600.0
 """Time for which the totals of a run are given after its last write."""
 MAX_BODY = 1 << 20
 """Bytes of a decision of a person."""
+OTHER_SITES = ("cross-site", "same-site")
+"""What browsers say of requests that neither a page of ours nor a person's own entry made; other ports are the same site."""
 MAX_READS = 3
 """Reads of journals at a time: each takes a thread, and more would slow a run on this machine."""
+QUEUE_S = 20.0
+"""Seconds that a request may wait for one of these reads."""
 LISTED = (
     "run_id",
     "outcome",
+    "right",
     "task",
     "strategy",
     "models",
@@ -63,20 +68,26 @@ SAFETY = {
 
 @asynccontextmanager
 async def viewing(
-    runs_dir: Path, port: int = 0, token: str = "", strips: Mapping[str, Future[bytes]] | None = None
+    runs_dir: Path,
+    port: int = 0,
+    token: str = "",
+    strips: Mapping[str, Future[bytes]] | None = None,
+    *,
+    trust: bool = False,
 ) -> AsyncIterator[str]:
     """Serve the pages of a folder of runs to this machine as long as the block; gives their address.
 
     Args:
         runs_dir: the folder.
         port: where to listen; 0 takes a free port.
-        token: with it a page may decide what waits for a person; without one nothing can be written.
+        token: a request with it may decide what waits for a person; without one nothing can be written.
         strips: strips that are being read already, by run; each is sent once.
+        trust: whether to trust each journal that is looked at.
 
     Raises:
         InvalidUsage: the port is taken.
     """
-    site = _Site(runs_dir, token, dict(strips or {}))
+    site = _Site(runs_dir, token, dict(strips or {}), trust=trust)
     application = web.Application(middlewares=[site.admit], client_max_size=MAX_BODY)
     application.router.add_get("/api/runs", site.runs)
     application.router.add_get("/metrics", site.metrics)
@@ -87,19 +98,19 @@ async def viewing(
     application.router.add_get("/", site.index)
     application.router.add_get("/run/{rest:.+}", site.index)
     application.router.add_get("/compare", site.index)
-    async with site.listener.listening(application, HOST, port) as url:
+    async with listening(application, HOST, port) as url:
         yield url
 
 
 class _Site:
     """Answers the requests of the pages."""
 
-    def __init__(self, runs_dir: Path, token: str, strips: dict[str, Future[bytes]]) -> None:
+    def __init__(self, runs_dir: Path, token: str, strips: dict[str, Future[bytes]], *, trust: bool) -> None:
         self._runs_dir = runs_dir
+        self._trust = trust
         self._strips = strips
         self._token = token
         self._reads = asyncio.Semaphore(MAX_READS)
-        self.listener = Listener()
 
     @web.middleware
     async def admit(
@@ -115,25 +126,23 @@ class _Site:
     ) -> web.StreamResponse:
         origin = request.headers.get("origin")
         is_foreign = origin is not None and urlsplit(origin).netloc != request.host
+        # No link and no picture of another site may have the code of a task imported, nor anything computed.
+        is_foreign |= request.path.startswith("/api/") and request.headers.get("sec-fetch-site") in OTHER_SITES
         if not is_loopback(host_of(request)) or is_foreign:
             return _error(403, "only pages of this machine are served, under its own name")
-        self.listener.admit(request)
+        admit(request)
         try:
             return await handler(request)
         except web.HTTPException as error:
-            return _error(error.status, error.reason)
+            response = _error(error.status, error.reason)
+            response.headers.update(wait_of(error))
+            return response
         except MicroagentsError as error:
             return _error(404, " ".join(str(error).split()))
 
-    async def index(self, request: web.Request) -> web.Response:
-        """Answer with the page. The token of the first visit moves from the address, which is kept in the history, into a cookie."""
-        if "token" not in request.query:
-            return _file("index.html")
-        if not self._is_token(request.query["token"]):
-            return _error(403, "the token is not that of this `microagents view`")
-        moved = web.Response(status=303, headers={"location": request.rel_url.raw_path})
-        moved.set_cookie(_cookie(request), self._token, httponly=True, samesite="Strict")
-        return moved
+    async def index(self, _: web.Request) -> web.Response:
+        """Answer with the page. The token stands behind the ``#`` of its address, which no browser sends."""
+        return _file("index.html")
 
     async def static(self, request: web.Request) -> web.Response:
         name = request.match_info["name"]
@@ -206,8 +215,11 @@ class _Site:
         return _json(await self._read(request, read))
 
     async def decide(self, request: web.Request) -> web.Response:
-        """Decide what waits for a person. A page of another site can neither send the cookie nor this kind of content."""
-        if not self._is_token(request.cookies.get(_cookie(request), "")):
+        """Decide what waits for a person. The token is in a header: cookies of this host go to all its ports, also those of other users."""
+        scheme, _, token = request.headers.get("authorization", "").partition(" ")
+        if scheme != "Bearer" or not (
+            self._token and compare_digest(token.encode(errors="replace"), self._token.encode())
+        ):
             return _error(403, "to decide here, open the address with the token that `microagents view` printed")
         if request.content_type != "application/json":
             return _error(415, "a decision is sent as JSON")
@@ -219,9 +231,6 @@ class _Site:
         path, _ = await asyncio.to_thread(decide, self._runs_dir, run, given.path, given.value)
         return _json({"path": path, "go_on": (await asyncio.to_thread(inspect_run, self._runs_dir, run)).go_on})
 
-    def _is_token(self, given: str) -> bool:
-        return bool(self._token) and compare_digest(given.encode(), self._token.encode())
-
     async def _answer_with(
         self, request: web.Request, page: Callable[[Reader, int], dict[str, Any]], within_s: float = READ_S
     ) -> web.Response:
@@ -232,22 +241,35 @@ class _Site:
         opened: list[Reader] = []
 
         def opening() -> T:
-            with reader_of(self._runs_dir, request.match_info["run"]) as reader:
+            with reader_of(self._runs_dir, request.match_info["run"], trust=self._trust) as reader:
                 opened.append(reader)
                 return read(reader)
 
         try:
-            async with asyncio.timeout(within_s * 1.5):
-                return await self._in_thread(opening)
+            return await self._in_thread(opening, within_s * 1.5)
         except TimeoutError:
             raise InvalidUsage(f"this took longer than {within_s:g} s, so it was ended") from None
         finally:
             for reader in opened:  # the query of a request that was cancelled, too
                 reader.interrupt()
 
-    async def _in_thread(self, read: Callable[[], T]) -> T:
-        async with self._reads:
-            return await asyncio.to_thread(read)
+    async def _in_thread(self, read: Callable[[], T], within_s: float | None = None) -> T:
+        """Read in a thread, once one is free.
+
+        Raises:
+            web.HTTPServiceUnavailable: none was free for `QUEUE_S`.
+            TimeoutError: the read took longer.
+        """
+        try:
+            async with asyncio.timeout(QUEUE_S):
+                await self._reads.acquire()
+        except TimeoutError:
+            raise busy("other reads of journals take too long; try again later", QUEUE_S) from None
+        try:
+            async with asyncio.timeout(within_s):
+                return await asyncio.to_thread(read)
+        finally:
+            self._reads.release()
 
 
 class _Decision(msgspec.Struct):
@@ -255,11 +277,6 @@ class _Decision(msgspec.Struct):
 
     path: str
     value: str
-
-
-def _cookie(request: web.Request) -> str:
-    """Name of the cookie of this server: cookies of one host are shared by all its ports."""
-    return f"microagents_{request.url.port}"
 
 
 def _number(request: web.Request, name: str) -> int:

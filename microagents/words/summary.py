@@ -39,7 +39,11 @@ MAX_OPTION_CHARS = 60
 """For a longer option of a task only its length is shown."""
 WHOLE = "whole"
 """Number of a document that has no subtasks, or was split into them."""
-_CHECKS = {"problem": ("the task's own check", "WRONG"), "subtask": ("the checks of the brief", "FAILED")}
+_CHECKS = {
+    "problem": ("the task's own check", "WRONG"),
+    "action": ("the task's own check", "WRONG"),
+    "subtask": ("the checks of the brief", "FAILED"),
+}
 """What code checks of a work, by its unit, and the word for a check that finds a fault. A chain has an oracle."""
 _LIMIT = re.compile(r"(?P<option>--max-(?:calls|tokens|cost)) (?P<value>\d[\d.e+-]*) is reached")
 """The beginning of the reason of a run that was stopped by a limit. That of time is anew in each sitting."""
@@ -92,9 +96,41 @@ class RunFacts(Struct, Generic[V], frozen=True, kw_only=True):
         raise NotImplementedError
 
     @property
+    def right(self) -> bool | None:
+        """Whether the task's own code finds all right that it checked, decisions and results; None where it checked nothing."""
+        account = self.account
+        verdicts = {verdict_of(each) for each in ((self.value,) if self.failed_inputs is None else self.value)}
+        if account.errors or False in verdicts:
+            return False
+        return True if account.errors == 0 or True in verdicts else None
+
+    @property
     def go_on(self) -> str | None:
         """How to continue it; None for a run without a journal, and where there is nothing to continue."""
         return None if self.journal is None else _go_on_text(self, self.journal.parent)
+
+
+def verdict_of(value: object) -> bool | None:
+    """Return what a result says of itself in its field ``correct``, or without one in ``solved``; None where it says nothing."""
+    found = value.get("correct", value.get("solved")) if isinstance(value, Mapping) else None
+    return found if isinstance(found, bool) else None
+
+
+def is_wrong(result: RunFacts[Any]) -> bool:
+    """Whether a run is completed, and the task's own code finds it wrong."""
+    return result.outcome == "completed" and result.right is False
+
+
+def outcome_text(result: RunFacts[Any]) -> str:
+    """Write how a run ended: also of one that is completed, whether it is wrong."""
+    return f"{result.outcome}, WRONG" if is_wrong(result) else result.outcome
+
+
+def wrong_text(result: RunFacts[Any]) -> str:
+    """Write what the task's own code found wrong, in few words."""
+    if result.account.errors:
+        return f"{result.account.errors:,} WRONG"
+    return {None: "not checked", True: "none wrong", False: "result WRONG"}[result.right]
 
 
 def _go_on_text(result: RunFacts[Any], runs_dir: Path) -> str | None:
@@ -193,7 +229,10 @@ def summary_rows(result: RunFacts[Any], *, with_text: bool = True) -> list[tuple
     """
     account = result.account
     rows: list[tuple[str, str]] = [
-        (result.outcome, f"{result.task}{options_text(result.options)}: {progress_text(result)}{_checked_text(result)}")
+        (
+            outcome_text(result),
+            f"{result.task}{options_text(result.options)}: {progress_text(result)}{_checked_text(result)}",
+        )
     ]
     if result.reason is not None:
         rows.append(("why", result.reason))
@@ -210,6 +249,7 @@ def summary_rows(result: RunFacts[Any], *, with_text: bool = True) -> list[tuple
         (name, text)
         for name, text in (
             ("voting", _voting_text(result)),
+            ("contested", _contested_text(account)),
             ("climbed", _climbed_text(result)),
             ("judge", _picks_text(result)),
         )
@@ -269,8 +309,14 @@ def _checked_text(result: RunFacts[Any]) -> str:
     )
     if not (account.decided or account.steps or account.errors):
         return decisions
+    if not account.errors and result.right is False:
+        return f"{decisions}; the task's own result says that it is WRONG"
     if account.errors is None:
-        return f"{decisions}, not checked by an oracle"
+        return (
+            f"{decisions}, not checked by an oracle"
+            if result.right is None
+            else f"{decisions}; the result says that it is right"
+        )
     by, wrong = _CHECKS.get(result.unit, ("the task's own oracle", "WRONG"))
     found = f"{account.errors:,} {wrong}" if account.errors else f"none {wrong.lower()}"
     return f"{decisions}, {_share_checked(result)} checked by {by}: {found}"
@@ -285,7 +331,7 @@ def _share_checked(result: RunFacts) -> str:
         return "all"
     if result.unit == "step" and checked > account.inputs:
         return f"{checked:,} of them" if account.decided else counted(checked, "reply", "replies")
-    what = "text" if result.unit == "subtask" else "answer"
+    what = {"subtask": "text", "action": "result"}.get(result.unit, "answer")
     return f"only the final {what}" if checked == 1 else f"only {checked:,} final {what}s"
 
 
@@ -356,7 +402,7 @@ def _sampling_text(account: Account) -> str | None:
 def _fallback_text(account: Account) -> str | None:
     """Write the share of ballots that came from each fallback; None where none did."""
     given = [f"{number:,} of {account.valid:,} replies came from {spec}" for spec, number in account.fallbacks.items()]
-    return f"{', '.join(given)}, since the model before it was out" if given else None
+    return f"{', '.join(given)}, since the model before it was out or slow" if given else None
 
 
 def _cached_text(account: Account) -> str | None:
@@ -415,6 +461,16 @@ def _voting_text(result: RunFacts[Any]) -> str | None:
         middle, low, high = [_once_in(each) for each in (unvoted.ln_rate, unvoted.ln_high, unvoted.ln_low)]
         parts.append(f"without voting this would have succeeded once in {middle} (95 %: {low} to {high})")
     return "; ".join(parts)
+
+
+def _contested_text(account: Account) -> str | None:
+    """Count the elections in which the models of a pool contradict each other; None without one."""
+    found = account.contested_at
+    return (
+        f"{counted(len(found), 'election')}, the first at {found[0]}: each model gives a reply of its own again and again"
+        if found
+        else None
+    )
 
 
 def _climbed_text(result: RunFacts[Any]) -> str | None:

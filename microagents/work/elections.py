@@ -10,7 +10,18 @@ from msgspec import Struct, structs
 
 from microagents.actors import Context, G, Messenger, Role, T
 from microagents.elections.count import Count
-from microagents.elections.election import ESCALATED, Ballot, Decision, Elect, ElectionId, Follow, Question, Verdict
+from microagents.elections.election import (
+    ESCALATED,
+    OPEN_OUTCOMES,
+    Ballot,
+    Decision,
+    Elect,
+    ElectionId,
+    ElectionOutcome,
+    Follow,
+    Question,
+    Verdict,
+)
 from microagents.elections.rules import Rule, UntilImprobable, portable
 from microagents.errors import InvalidDefinition, InvalidUsage, JournalMismatch, TaskFailed
 from microagents.journal.messages import HasRecords, Recall, Recalled, RecordDecision
@@ -255,12 +266,12 @@ class Elections(Generic[T, G]):
         recalled = await self.recorded(election)
         if recalled is None:
             return None
-        count = Count(question)
+        count = Count(election, question)
         for ballot in recalled.ballots:
             count.add(ballot)
         verdict = structs.replace(count.verdict(), cost_usd=recalled.cost_usd)
         if (
-            recalled.outcome == "contested"
+            recalled.outcome == "climbed"
         ):  # its value is only its leading reply; and its row stays, whatever another rule makes of it
             return structs.replace(verdict, outcome="undecided")
         if recalled.value is None:
@@ -291,13 +302,13 @@ class Elections(Generic[T, G]):
         if verdict.outcome in ("leader", "person"):  # recalled from the journal, settled before
             return Resolution(id=election, verdict=verdict, settled=verdict.outcome)
         resolution = Resolution(id=election, verdict=verdict, choices=question.choices)
-        if verdict.outcome != "undecided" or on_undecided == "stop":
+        if verdict.outcome not in OPEN_OUTCOMES or on_undecided == "stop":
             return resolution
         if on_undecided == "leader":
             if verdict.leader is None:
                 return resolution
             return Resolution(id=election, verdict=structs.replace(verdict, outcome="leader"), settled="leader")
-        # The undecided election keeps its own row; the election of the other model has another path.
+        # The election without a decision keeps its own row; the election of the other model has another path.
         self.role.tell(
             RecordDecision(
                 id=election,
@@ -359,7 +370,8 @@ class Elections(Generic[T, G]):
 
         A failed rung is undecided, so a resumed run with a higher cap holds it again.
         """
-        left = structs.replace(verdict, outcome="contested" if rung is None else "undecided")
+        failed: ElectionOutcome = verdict.outcome if verdict.outcome in OPEN_OUTCOMES else "undecided"
+        left = structs.replace(verdict, outcome="climbed" if rung is None else failed)
         self.role.tell(RecordDecision(id=election, verdict=left, correct=None, rung=rung))
 
 
@@ -385,7 +397,7 @@ def decision_of(path: str, verdict: Verdict, reply: type[A]) -> Decision[A]:
     """Return the decision of a verdict, with decoded replies."""
     decode = decoder_of(reply).decode
     tally = tuple((decode(value), votes) for value, votes in verdict.tally)
-    value = None if verdict.leader is None or verdict.outcome == "undecided" else tally[verdict.leader][0]
+    value = None if verdict.leader is None or verdict.outcome in OPEN_OUTCOMES else tally[verdict.leader][0]
     flagged = len(verdict.ballots) - sum(votes for _, votes in tally)
     return Decision(
         path=path, value=value, outcome=verdict.outcome, tally=tally, flagged=flagged, probability=verdict.probability

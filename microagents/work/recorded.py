@@ -83,7 +83,7 @@ class RecordedWork(Generic[T, G]):
     def value(self, at: str, reply: type[A]) -> A:
         """Return the decided reply at a place."""
         row = self.row(at)
-        if row.value is None or row.outcome == "contested":
+        if row.value is None or row.outcome == "climbed":
             raise NotRecorded(self.path_of(at))
         found: A = decoder_of(reply).decode(row.value)
         return found

@@ -19,7 +19,9 @@ import ray
 from msgspec import Struct
 from ray._private import services
 from ray._private.authentication.authentication_utils import is_token_auth_enabled
+from ray._private.runtime_env.constants import RAY_JOB_CONFIG_JSON_ENV_VAR
 from ray.autoscaler.sdk import request_resources
+from ray.job_config import JobConfig
 
 from microagents.errors import InvalidUsage
 
@@ -139,7 +141,13 @@ def _init(address: str) -> None:
     level = log.level
     try:
         dashboard = False if address == "local" else None
-        ray.init(address, log_to_driver=False, logging_level=logging.ERROR, include_dashboard=dashboard)
+        ray.init(
+            address,
+            log_to_driver=False,
+            logging_level=logging.ERROR,
+            include_dashboard=dashboard,
+            job_config=None if RAY_JOB_CONFIG_JSON_ENV_VAR in os.environ else _without_working_folder(),
+        )
     except Exception as error:  # noqa: BLE001 - Ray also raises plain exceptions
         text = " ".join(str(error).split())
         token = (
@@ -153,6 +161,14 @@ def _init(address: str) -> None:
         log.setLevel(level)  # ray.init sets the level of the program's own logger
     # Ray prints a paragraph about every process that dies to stdout, which belongs to the result; the runtime logs deaths itself.
     vars(ray._private.worker)["print_to_stdstream"] = lambda *_, **__: None  # noqa: SLF001 - Ray has no setting for it
+
+
+def _without_working_folder() -> JobConfig:
+    """Return a job whose workers do not search the working folder before the packages: a `msgspec.py` there would run in each of them.
+
+    Ray leaves the folder out for jobs of its own client alone, which differ in nothing else where no runtime environment is given.
+    """
+    return JobConfig(_client_job=True)
 
 
 def living_nodes() -> list[tuple[str, int]]:

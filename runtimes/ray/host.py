@@ -251,11 +251,11 @@ class RayLink:
 
 
 def _extend_import_path(folders: Sequence[str]) -> None:
-    """Make the user's modules importable: from the driver's folders, or from this node's copy of the job's working directory."""
+    """Make the user's modules importable, behind all packages: from the driver's folders, or from this node's copy of the job's folder."""
     for folder in folders:
         here = folder if Path(folder).is_dir() else os.path.join(os.getcwd(), os.path.basename(folder))  # noqa: PTH109, PTH118, PTH119
         if here not in sys.path:
-            sys.path.insert(0, here)
+            sys.path.append(here)
 
 
 async def _error_of(replica: str, doing: str, work: Awaitable[None]) -> bytes | None:

@@ -12,7 +12,8 @@ from msgspec import Struct
 
 from microagents import Prompt, Reply
 from microagents.agents.actions import Action, AgentState
-from microagents.agents.agent import AgentTask
+from microagents.agents.agent import AgentAnswer, AgentTask
+from microagents.problems.steps import Summary
 from microagents.replies.tool_calls import ToolCall
 from microagents.tools.tool import EffectKey, RunInput, tool
 from microagents.tools.toolbox import GivenTool
@@ -97,3 +98,20 @@ class Ticket(AgentTask[Closed]):
 
     def mistake(self, prompt: Prompt, right: Reply, rng: Random) -> Reply:  # noqa: ARG002 - nor does it need the question
         return Action(calls=[ToolCall("refund", {"order": 1, "cents": rng.randrange(1000)})])
+
+
+class Script(AgentTask[AgentAnswer]):
+    """Does what it is told, action by action."""
+
+    calls: tuple[tuple[str, dict[str, Any]], ...] = ()
+
+    def statement(self) -> str:
+        return "Do what is to be done."
+
+    def expert(self, prompt: Prompt, reply: type[Reply]) -> Reply:
+        if reply is Summary:
+            return Summary(summary="some actions")
+        found = re.search(r"Choose action (\d+)\.", prompt.user)
+        assert found is not None
+        planned = [*self.calls, ("end", {"answer": "done"})]
+        return Action(calls=[ToolCall(*planned[int(found[1]) - 1])])

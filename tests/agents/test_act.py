@@ -192,7 +192,7 @@ def test_a_destructive_effect_of_unknown_outcome_is_never_repeated_and_a_person_
         stopped = act()
         assert (stopped.outcome, effects()) == ("undecided", before)
         assert "nobody can tell whether" in str(stopped.reason)
-    assert microagents("decide", "r", "0/step/2/call/0/found", said).code == COMPLETED
+    assert microagents("decide", "r", "0/step/2/call/0/making/1/found", said).code == COMPLETED
     assert act().outcome == "completed"
     assert effects() == expected
 

@@ -17,6 +17,7 @@ from pydantic import Field
 
 from microagents import ChainTask, InvalidDefinition, InvalidUsage, Prompt, Reply, Result, compare, run, run_sync
 from microagents.errors import MicroagentsError
+from microagents.foreign_text import fenced_in
 from microagents.replies.tool_calls import SEEN, LookUp, ToolCall, alone
 from microagents.roles.verification import TOO_MANY_ROUNDS
 from microagents.runtimes.testing.virtual import run_virtual
@@ -81,9 +82,9 @@ class Sum(ChainTask[At, Price]):
 
     def expert(self, prompt: Prompt, reply: type[Reply]) -> Reply:  # noqa: ARG002 - it has one kind of reply
         item = int(prompt.user.split("item ")[1].split("?")[0])
-        if "<observation>" not in prompt.user:
+        if "<observation " not in prompt.user:
             return LookUp(look_up=[ToolCall("price_of", {"item": item})])
-        return Price(price=json.loads(prompt.user.split("<observation>\n")[1].split("\n")[0])["price"])
+        return Price(price=json.loads(fenced_in(prompt.user, "observation")[0])["price"])
 
 
 def curious(kind: type[Task]) -> Callable[..., Task]:
@@ -175,7 +176,7 @@ class Insatiable(Sum):
     tool_rounds: ClassVar[int] = 2
 
     def expert(self, prompt: Prompt, reply: type[Reply]) -> Reply:  # noqa: ARG002 - it has one kind of reply
-        return LookUp(look_up=[ToolCall("price_of", {"item": prompt.user.count("<observation>")})])
+        return LookUp(look_up=[ToolCall("price_of", {"item": prompt.user.count("<observation ")})])
 
 
 @pytest.mark.parametrize(
@@ -207,7 +208,7 @@ class Clock(Sum):
     mcp_tools: dict[str, list[dict[str, Any]]] = Field(default={}, repr=False)
 
     def expert(self, prompt: Prompt, reply: type[Reply]) -> Reply:  # noqa: ARG002 - it has one kind of reply
-        if "<observation>" in prompt.user:
+        if "<observation " in prompt.user:
             return Price(price=int("T21:00:00+09:00" in prompt.user))
         asked = {"source_timezone": "UTC", "time": "12:00", "target_timezone": "Asia/Tokyo"}
         return LookUp(look_up=[ToolCall("convert_time", asked)])

@@ -8,16 +8,49 @@ import threading
 import time
 from collections.abc import Callable
 from contextvars import ContextVar
+from dataclasses import dataclass
 from datetime import date
+from enum import Enum
 from typing import Any
 
 import pytest
+from pydantic import BaseModel, SecretStr, field_serializer
 
+from microagents import NotMade
 from microagents.errors import InvalidDefinition
+from microagents.foreign_text import bounded
 from microagents.tools.calling import Called, Tools
-from microagents.tools.observations import bounded
-from microagents.tools.tool import EffectKey, FunctionTool, RunInput, tool
+from microagents.tools.tool import EFFECTS, Effect, EffectKey, FunctionTool, RunInput, tool
 from microagents.tools.toolbox import Toolbox
+
+
+class How(Enum):
+    CARD = "card"
+
+
+class Order(BaseModel):
+    order: int
+    at: date
+    how: How
+    parts: list[Order] = []
+    secret: SecretStr = SecretStr("1234")
+
+
+class Broken(BaseModel):
+    order: int
+
+    @field_serializer("order")
+    def fail(self, order: int) -> str:
+        raise LookupError(order)
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    order: Order
+    seats: tuple[int, ...]
+
+
+PAID = Order(order=7, at=date(2026, 11, 23), how=How.CARD)
 
 
 @tool("idempotent")
@@ -92,6 +125,16 @@ def test_two_tools_of_one_name_are_refused_before_anything_runs() -> None:
         (b"\xff", '"/w=="'),
         (object(), "(the call was made; it returned a object, which cannot be written as JSON"),
         (None, "null"),
+        (PAID, '{"order":7,"at":"2026-11-23","how":"card","parts":[],"secret":"**********"}'),
+        (
+            [Line(PAID, (2, 3))],
+            '[{"order":{"order":7,"at":"2026-11-23","how":"card","parts":[],"secret":"**********"},"seats":[2,3]}]',
+        ),
+        (
+            Order(order=1, at=date(2026, 1, 2), how=How.CARD, parts=[PAID]),
+            '{"order":1,"at":"2026-01-02","how":"card","parts":[{"order":7,',
+        ),
+        (Broken(order=1), "(the call was made; it returned a Broken, which cannot be written as JSON"),
     ],
 )
 def test_what_a_tool_returns_is_shown_as_text_that_controls_no_terminal(result: object, shown: str) -> None:
@@ -108,14 +151,30 @@ def test_a_hundred_megabytes_are_cut_with_a_note() -> None:
     assert (len(text) < 1_100, "99,999,000 of 100,000,000 characters are left out" in text) == (True, True)
 
 
-@pytest.mark.parametrize(
-    "error", [ValueError("no such order"), SystemExit(3), StopIteration(), asyncio.CancelledError()]
-)
-def test_an_error_of_a_tool_is_an_observation(error: BaseException) -> None:
+ERRORS = (ValueError("no such order"), SystemExit(3), StopIteration(), asyncio.CancelledError())
+
+
+@pytest.mark.parametrize("error", [*ERRORS, NotMade("no such order"), ConnectionResetError()])
+@pytest.mark.parametrize("effect", EFFECTS)
+def test_what_a_destructive_tool_raises_leaves_it_unknown_unless_that_says_that_nothing_was_done(
+    effect: Effect, error: BaseException
+) -> None:
+    @tool(effect, not_made=(ValueError,))
     def fail() -> None:
         raise error
 
-    assert call(fail).outcome == "error"
+    is_unknown = effect == "destructive" and not isinstance(error, NotMade | ValueError)
+    assert call(fail).outcome == ("unknown" if is_unknown else "error")
+
+
+def test_arguments_that_do_not_fit_are_an_error_before_a_destructive_call_is_begun() -> None:
+    assert call(tool("destructive")(book), day="no", seats=1).outcome == "error"
+
+
+@pytest.mark.parametrize("not_made", [ValueError, ("ValueError",), [ValueError]])
+def test_errors_that_are_no_tuple_of_exceptions_are_refused(not_made: Any) -> None:
+    with pytest.raises(InvalidDefinition, match="not_made must be a tuple of exceptions"):
+        tool("destructive", not_made=not_made)
 
 
 @pytest.mark.parametrize("is_async", [False, True])

@@ -208,7 +208,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--turns", type=int, default=5, help="turns of each side (default: %(default)s)")
     parser.add_argument("--json", action="store_true", help="print figures of each turn as JSON")
     parser.add_argument(
-        "--check", action="store_true", help=f"exit with 1 where a figure is worse by more than {WORSE - 1:.0%}"
+        "--check", action="store_true", help=f"exit with 1 where a figure is worse by more than {WORSE - 1:.0%}%"
     )
     options = parser.parse_args(arguments)
     with tempfile.TemporaryDirectory() as folder:

@@ -193,7 +193,7 @@ def walked(task: FirstSteps, result: Result, model: str, seed: int) -> Walked:
     found, state = Walked(), task.start()
     for number in range(task.length):
         row = rows[f"0/step/{number}"]
-        has_climbed = row.outcome == "contested"
+        has_climbed = row.outcome == "climbed"
         value = rows[f"0/step/{number}/lookahead"].value if has_climbed else row.value
         assert value is not None
         reply = msgspec.json.decode(value, type=Step)

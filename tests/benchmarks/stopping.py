@@ -1,12 +1,14 @@
-"""When to stop drawing votes: ``python -m tests.benchmarks.stopping [VOTES.jsonl]``.
+"""When to stop drawing votes: ``python -m tests.benchmarks.stopping [VOTES]``.
 
 Stopping rules as they were published, written from their papers alone, on the same votes: the first to be ahead by k, adaptive
 consistency (arXiv 2305.11860), early-stopping self-consistency (arXiv 2401.10480), and the majority of all. Then calibrations by two and
 ten of the same votes of 100 questions, 400 times: how often the interval of p holds p, and how well questions that are wrong more often
 than right are found.
 
-A line of the file is a question: ``{"right": "12", "votes": ["12", "11", ...]}``, and ``"seconds": [...]`` if arrivals are known. Without
-a file, questions are drawn with the moments of recorded ones: right in .888 of the votes, two draws of one question correlated by .52.
+A line of the file is a question: ``{"right": "12", "votes": ["12", "11", ...]}``, and ``"seconds": [...]`` if arrivals are known; or a
+character for each vote, 0 for the right one (``tests/benchmarks/votes`` has such votes of a real model). Equal lines are different
+questions. Without a file, questions are drawn with the moments of recorded ones: right in .888 of the votes, two draws of one question
+correlated by .52.
 """
 
 from __future__ import annotations
@@ -116,12 +118,14 @@ def drawn(count: int, random: Random) -> list[Recorded]:
 
 def calibrated(questions: Sequence[Recorded], random: Random) -> tuple[float, float, float]:
     """Return how often p is in its interval, and of the questions mostly wrong and the others what share is called hard."""
-    p = {each: each.votes.count(each.right) / len(each.votes) for each in questions}
-    truth = fmean(p.values())
+    p = [each.votes.count(each.right) / len(each.votes) for each in questions]
+    truth = fmean(p)
     held, called, counted = 0, Counter[bool](), Counter[bool]()
     for _ in range(TIMES):
-        sample = random.choices(questions, k=SAMPLED)
-        outcomes = [[vote != each.right for vote in random.sample(each.votes, ALL)] for each in sample]
+        sample = random.choices(range(len(questions)), k=SAMPLED)
+        outcomes = [
+            [vote != questions[each].right for vote in random.sample(questions[each].votes, ALL)] for each in sample
+        ]
         wrong = sum(sum(each[:FIRST]) / FIRST for each in outcomes)
         low, high = exact_interval(wrong, SAMPLED)
         held += low <= 1 - truth <= high
@@ -134,6 +138,13 @@ def calibrated(questions: Sequence[Recorded], random: Random) -> tuple[float, fl
     return held / TIMES, called[True] / max(1, counted[True]), called[False] / max(1, counted[False])
 
 
+def recorded(text: str) -> list[Recorded]:
+    """Read recorded votes."""
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    decode = msgspec.json.Decoder(Recorded).decode
+    return [decode(line) if line.startswith("{") else Recorded(right="0", votes=tuple(line)) for line in lines]
+
+
 def main(arguments: Sequence[str] | None = None) -> None:
     """Print the tables."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -142,11 +153,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args(arguments)
     random = Random(options.seed)
-    if options.votes is None:
-        questions = drawn(options.questions, random)
-    else:
-        decoder = msgspec.json.Decoder(Recorded)
-        questions = [decoder.decode(line) for line in options.votes.read_bytes().splitlines() if line.strip()]
+    text = None if options.votes is None else options.votes.read_text(encoding="utf-8")
+    questions = drawn(options.questions, random) if text is None else recorded(text)
     orders = {"launch": [each.votes for each in questions]}
     if all(each.seconds for each in questions):
         orders["arrival"] = [tuple(by_arrival(each)) for each in questions]

@@ -13,6 +13,7 @@ import pytest
 from microagents import run_sync
 from microagents.agents.persons import Approval, FoundOutcome
 from microagents.cli import watching
+from microagents.foreign_text import fenced_in
 from microagents.roles.executor import Executor
 from microagents.strategies.act import Act
 from microagents.tools.effect_keys import effect_key
@@ -145,7 +146,7 @@ def test_a_short_path_names_what_waits_there_and_the_words_reach_the_agent() -> 
 
 
 def test_a_person_at_a_terminal_is_asked_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(watching, "_has_terminal", lambda: True)
+    monkeypatch.setattr(watching, "has_terminal", lambda: True)
     words = ("run", "tests.agents.shop:Ticket", "-s", "approve=refund,mail", "--model", "sim:perfect", "--run-id")
     assert microagents(*words, "left", stdin="\n").code == UNDECIDED
     assert effects() == ["label"]
@@ -163,9 +164,8 @@ def test_showing_an_action_calls_no_tool(monkeypatch: pytest.MonkeyPatch) -> Non
 
     monkeypatch.setattr(Executor, "execute", refuse)
     shown = microagents("show", "r", "step/2", "--json").json
-    assert (
-        'Action 2: {"arguments":{"order":7,"text":"refund"},"tool":"label"}\n<observation>\nlabelled' in shown["user"]
-    )
+    assert 'Action 2: {"arguments":{"order":7,"text":"refund"},"tool":"label"}\n<observation ' in shown["user"]
+    assert fenced_in(shown["user"], "observation")[1] == "labelled"
     (call,) = shown["action"]["calls"]
     assert (call["tool"], call["effect"], call["outcome"], call["observation"]) == (
         "refund",
@@ -204,3 +204,15 @@ def test_the_first_question_of_an_agent_is_shown(option: tuple[str, ...]) -> Non
     shown = json.loads(ran.stdout)
     assert (shown["outcome"], shown["path"]) == ("decided", "0/step/0")
     assert "get_customer" in shown["system"]
+
+
+@pytest.mark.usefixtures("agent_files")
+def test_an_agent_with_effects_that_begins_anew_under_a_given_name_says_what_its_keys_mean() -> None:
+    goal, said = (
+        ("-o", "goal=Pay order 7 back."),
+        "run r7 begins anew: its effects have the keys of every other run of this name",
+    )
+    named = (*AGENT, *goal, "--run-id", "r7")
+    assert [said in microagents(*named, *more).err for more in ((), (), ("--runs-dir", "other"))] == [True, False, True]
+    assert "begins anew" not in microagents(*AGENT, *goal).err
+    assert "begins anew" not in microagents("run", "drift", "--run-id", "r8").err

@@ -1243,9 +1243,21 @@ def test_a_file_in_the_place_of_a_command_or_a_task_is_told() -> None:
     ("words", "said"),
     [
         (("drift", "--runtime", "moon"), "no runtime 'moon'; known: local, linked, ray"),
-        (("drift", "--concurrency", "0"), "concurrency must be an integer of at least 1, not 0"),
+        (("drift", "--concurrency", "0"), "concurrency must be an integer from 1 to 1000000000000000, not 0"),
         (("drift", "--prices", "none.toml"), "the prices file 'none.toml' cannot be read: no such file"),
-        (("drift", "--max-cost", "-1"), "max_cost_usd (--max-cost) must be a number above 0, not -1.0"),
+        (
+            ("drift", "--max-cost", "-1"),
+            "max_cost_usd (--max-cost) must be a number above 0 and at most 1000000000, not -1",
+        ),
+        (("drift", "--max-cost", "1e300"), "max_cost_usd (--max-cost) must be a number above 0 and at most 1000000000"),
+        (("drift", "--max-cost", "nan"), "max_cost_usd (--max-cost) must be a number above 0 and at most 1000000000"),
+        (
+            ("drift", "--max-outage", "inf"),
+            "max_outage_s (--max-outage) must be a number from 0 to 1000000000, not inf",
+        ),
+        (("drift", "--max-tokens", "9" * 30), "max_tokens must be an integer from 1 to 1000000000000000"),
+        (("drift", "--max-output-tokens", "9" * 30), "max_output_tokens must be an integer from 1 to 1000000000000000"),
+        (("desk", "-s", f"k_end={10**30}"), "a number in an option has at most 64 bits, unlike 1000000000"),
         (
             ("drift", "--lanes", "2"),
             "lanes='2' are engines on Ray, but the runtime is 'local'; add --runtime ray, or leave",

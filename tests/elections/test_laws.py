@@ -22,6 +22,7 @@ from microagents.elections.laws import (
     p_full,
     p_vote,
     pass_k,
+    race_by_turns,
     race_won,
     sample_price,
     samples_per_vote,
@@ -292,6 +293,67 @@ def test_the_tally_of_elections_behaves_as_the_laws_say() -> None:
 
 
 # -- several steps per call, votes, calls and costs --------------------------------------------------------------------
+
+
+def followed(p: float, other: float, k: int) -> tuple[float, float, float]:
+    """The same as `race_by_turns`, vote by vote, with the votes for the right candidate and for the rival of each model."""
+    open_races = {(first, 0, 0, 0, 0): 0.5 for first in (0, 1)}
+    lost = contested = votes = 0.0
+    while sum(open_races.values()) > 1e-13:
+        after: dict[tuple[int, ...], float] = {}
+        for (turn, *counts), share in open_races.items():
+            votes += share
+            for is_right, chance in ((True, (p, other)[turn]), (False, 1 - (p, other)[turn])):
+                one = counts.copy()
+                one[2 * turn + (not is_right)] += 1
+                lead = one[0] + one[2] - one[1] - one[3]
+                if abs(lead) == k:
+                    lost += share * chance * (lead < 0)
+                elif one in ([k, 0, 0, k], [0, k, k, 0]):
+                    lost, contested = lost + share * chance, contested + share * chance
+                else:
+                    if sum(one) > 2 * k:  # no model is unanimous any more, so the lead alone is left of the votes
+                        one = [k + max(lead, 0), k + max(-lead, 0), 0, 0]
+                    key = (1 - turn, *one)
+                    after[key] = after.get(key, 0.0) + share * chance
+        open_races = after
+    return lost, contested, votes
+
+
+@pytest.mark.parametrize("k", [1, 2, 3, 4])
+@pytest.mark.parametrize(
+    ("p", "other"), [(0.98, 0.3), (0.3, 0.98), (0.9, 0.9), (0.6, 0.4), (0.5, 0.5), (0.2, 0.3), (0.999, 0.5)]
+)
+def test_two_models_by_turns_end_as_their_votes_followed_one_by_one(p: float, other: float, k: int) -> None:
+    assert race_by_turns(p, other, k) == pytest.approx(followed(p, other, k), rel=1e-5, abs=1e-9)
+
+
+def test_by_turns_the_better_of_two_models_wins_more_often_than_by_lot_and_none_loses_to_one_that_is_never_right() -> (
+    None
+):
+    found = race_by_turns(0.98, 0.3, 3)
+    decided = 1 - found.contested
+    assert (1 - found.lost) / decided == pytest.approx(0.982, abs=5e-4)  # of those decided; by lot .849
+    assert found.votes / decided == pytest.approx(10.3, abs=0.05)  # were contested ones continued; by lot 7.5
+    assert race_by_turns(1.0, 0.0, 3) == (1.0, 1.0, 6.0)
+    assert race_by_turns(1.0, 1.0, 3) == pytest.approx((0.0, 0.0, 3.0), abs=1e-9)
+
+
+def test_the_tally_of_a_pool_behaves_as_the_law_of_two_models_says() -> None:
+    """3,000 elections: under one false alarm in 10^4 seeds."""
+    rng, trials, chances = Random(5), 3_000, (0.7, 0.9)
+    ends, votes = {"decided for a": 0, "decided for b": 0, "contested for a": 0, "contested for b": 0}, 0
+    for first in range(trials):
+        tally = Tally(FirstToAheadBy(3), models=2)
+        while tally.votes_needed:
+            model = (first + tally.counted) % 2
+            tally.count("a" if rng.random() < chances[model] else "b", model)
+        ends[f"{tally.outcome} for {tally.plurality}"] += 1
+        votes += tally.counted
+    law = race_by_turns(*chances, 3)
+    assert ends["decided for a"] / trials == pytest.approx(1 - law.lost, abs=0.02)
+    assert (ends["contested for a"] + ends["contested for b"]) / trials == pytest.approx(law.contested, abs=0.02)
+    assert votes / trials == pytest.approx(law.votes, rel=0.05)
 
 
 @given(USUAL, st.integers(1, 30), MARGINS.filter(lambda k: k <= 10))

@@ -124,7 +124,7 @@ def test_elections_of_the_engine_end_as_a_course_says(race: Race, max_draws: int
     ends: Counter[str] = Counter()
     draws = 0
     for _ in range(trials):
-        count = Count(question)
+        count = Count(question.id_at("0/x"), question)
         while count.tally.votes_needed and len(count.ballots) < max_draws:
             seq = len(count.ballots)
             if rng.random() >= valid:

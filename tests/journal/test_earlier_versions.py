@@ -106,12 +106,6 @@ async def test_what_a_journal_of_before_left_undecided_is_decided_by_a_person() 
             "3f13959bf2ef9a1b",
             "4016f99df7e4bade",
         ),
-        (
-            Drift(length=50),
-            {"models": [NOISY, "sim:perfect@error=0.2"], "k": 2, "seed": 3},
-            "e313f9e7aee7bcea",
-            "33b8da191b9912c7",
-        ),
         (Hanoi(disks=5), {"models": "sim:gpt-4.1-mini", "k": 3}, "beac5d98861f2aa0", "a6f0f0ce59f6079e"),
         ([Drift(length=5), Drift(length=9)], {"models": NOISY, "k": 2}, "cdc6a692dd54dfa8", "0ae72cd1a84a41c1"),
         (
@@ -134,7 +128,7 @@ async def test_what_a_journal_of_before_left_undecided_is_decided_by_a_person() 
             "b622c74a3359c99f",
         ),
     ],
-    ids=["ahead-by", "first-to", "pool", "hanoi", "many", "recursive", "sorting", "self-consistency", "single-shot"],
+    ids=["ahead-by", "first-to", "hanoi", "many", "recursive", "sorting", "self-consistency", "single-shot"],
 )
 def test_a_new_run_decides_as_version_0_1_0_did(
     task: Any, options: dict[str, Any], decisions: str, ballots: str

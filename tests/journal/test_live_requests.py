@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import shutil
@@ -14,10 +15,10 @@ import pytest
 
 from microagents import InvalidUsage, run_sync
 from microagents.journal.reading import Reader
-from microagents.journal.requests import Decide, LiveRequest, leave_request, request_of
+from microagents.journal.requests import Decide, EndRun, LiveRequest, PauseRun, leave_request, request_of
 from microagents.runs.inspection.runs import inspect_run
 from microagents.tasks.drift import Drift
-from tests.cli.commands import COMPLETED, WAIT_S, WRONG_USAGE, Sitting, microagents
+from tests.cli.commands import COMPLETED, STOPPED, WAIT_S, WRONG_USAGE, Sitting, microagents
 
 RUNS, JOURNAL, REQUESTS = Path("runs"), Path("runs/r.sqlite"), Path("runs/r.sqlite.requests")
 STUCK = "sim:perfect@error=0.5,alternatives=1,latency=0.2"
@@ -129,6 +130,7 @@ def lines() -> list[bytes]:
         b"[" * 100_000 + b"\n",
         json.dumps({**good, "id": "../x"}).encode() + b"\n",
         json.dumps({**good, "ask": {"type": "rm"}}).encode() + b"\n",
+        json.dumps({**good, "ask": {"type": "set", "max_cost_usd": 1e300}}).encode() + b"\n",
         json.dumps({**good, "why": "\ud800"}).encode() + b"\n",
         json.dumps({**good, "id": "1" * 32}).encode()
         + b"\n",  # a reply of another kind: recorded, and no election takes it
@@ -137,13 +139,53 @@ def lines() -> list[bytes]:
 
 
 @pytest.mark.parametrize("damaged", [*lines(), b"".join(lines())], ids=range(len(lines()) + 1))
-def test_a_damaged_file_of_requests_harms_no_run(damaged: bytes) -> None:
+def test_a_damaged_file_of_requests_harms_no_run_and_is_emptied(damaged: bytes) -> None:
     RUNS.mkdir()
     REQUESTS.write_bytes(damaged)
     REQUESTS.chmod(0o600)
     result = run_sync(Drift(length=3), models="sim:perfect", k=2, run_id="r")
     assert (result.outcome, result.account.settled_at) == ("completed", {})
-    assert REQUESTS.read_bytes() == damaged
+    assert REQUESTS.read_bytes() == b""
+
+
+LONG = Decide(path="9/nowhere", value=json.dumps("x" * 60_000))
+"""A request of which 17 fill the file."""
+
+
+def fill() -> None:
+    """Leave more requests than the file has room for."""
+    for _ in range(20):
+        leave_request(JOURNAL, request_of(LONG))
+
+
+def test_requests_that_were_taken_leave_room_for_others_and_an_end_always_has_room() -> None:
+    with Sitting("run", "drift", "-o", "length=1", "--model", STUCK, "-k", "50", "--run-id", "r") as sitting:
+        until(is_open)
+        for ask in (PauseRun(), EndRun(after="nothing")):
+            os.kill(sitting.process.pid, signal.SIGSTOP)  # it takes nothing meanwhile
+            with pytest.raises(
+                InvalidUsage, match="has not taken the many requests that are in it; nothing was changed"
+            ):
+                fill()
+            if isinstance(ask, EndRun):
+                leave_request(JOURNAL, request_of(ask))
+            os.kill(sitting.process.pid, signal.SIGCONT)
+            until(lambda: REQUESTS.stat().st_size == 0)
+            if isinstance(ask, PauseRun):
+                assert microagents("ctl", "r", "pause").code == COMPLETED
+        assert sitting.end().code == STOPPED
+    kinds = [kind for (kind,) in recorded("SELECT kind FROM request ORDER BY rowid")]
+    assert kinds == [*["decide"] * 17, "pause", *["decide"] * 17, "end"]
+
+
+def test_of_two_processes_that_leave_a_request_at_once_one_waits_for_the_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    RUNS.mkdir()
+    leave_request(JOURNAL, request_of(PauseRun()))
+    with REQUESTS.open("rb") as other:
+        fcntl.flock(other, fcntl.LOCK_EX)
+        monkeypatch.setattr("microagents.journal.requests.time.sleep", lambda _: fcntl.flock(other, fcntl.LOCK_UN))
+        leave_request(JOURNAL, request_of(PauseRun()))
+    assert len(REQUESTS.read_bytes().splitlines()) == 2
 
 
 @pytest.mark.parametrize("kind", ["folder", "pipe", "link", "open to others"])

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import signal
+import subprocess
+import sys
 from math import inf
 from pathlib import Path
 from typing import Any
@@ -19,6 +22,7 @@ from microagents.runtimes.testing.virtual import run_virtual
 from microagents.strategies import Maker
 from microagents.tasks.drift import Drift
 from tests.benchmarks import budget
+from tests.models.server import reply, serving
 
 CALL_USD = 0.01
 """The most that a call of `Shop` can cost; most calls cost a tenth of it."""
@@ -203,6 +207,35 @@ def test_calls_that_are_lost_with_their_process_count_at_the_most_that_they_can_
     books.add(CallsOver())
     books.lose_all()
     assert books.account().unsettled_usd == account.unsettled_usd
+
+
+KILLED = """
+import os, signal
+from microagents.models.http import sending
+
+sending._tls = lambda: os.kill(os.getpid(), signal.SIGKILL)
+from microagents.cli import main
+
+main()
+"""
+"""The command, killed while it imports what its connections need, which takes most of its first second."""
+
+
+async def test_a_kill_before_the_first_request_leaves_the_limit_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "key")
+    message = {"choices": [{"message": {"content": "number = 22"}, "finish_reason": "stop"}]}
+    sold = reply({**message, "usage": {"prompt_tokens": 50, "completion_tokens": 10}})
+    async with serving(sold) as server:
+        spec = f"openai:any@base_url={server.url},price_in=1,price_out=4"
+        words = ("run", "drift", "-o", "length=1", "--model", spec, "-k", "1", "--run-id", "r", "--max-calls", "1")
+        killed = await asyncio.to_thread(
+            subprocess.run, [sys.executable, "-c", KILLED, *words, "--runs-dir", str(tmp_path)], check=False
+        )
+        assert killed.returncode == -signal.SIGKILL
+        result = await resume("r", runs_dir=tmp_path)
+        assert (result.outcome, result.account.lost_in_flight, len(server.received)) == ("completed", 0, 1)
 
 
 @pytest.mark.parametrize("runs", [4, pytest.param(60, marks=pytest.mark.slow)])

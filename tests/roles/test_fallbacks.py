@@ -197,7 +197,7 @@ def test_what_a_fallback_gave_is_in_the_journal_the_summary_and_the_decision() -
     result, _ = drifted(between(4.5, 1e9, REVOKED), steps=10, runs_dir="runs", run_id="r")
     with Reader(Path("runs/r.sqlite")) as reader:
         assert reader.verify() == []
-        replies = [inspect_decision(reader, f"0/step/{step}").replies[0].fallback for step in (4, 5)]
+        replies = [inspect_decision(reader, f"0/step/{step}").replies[0].model for step in (4, 5)]
     assert replies == [None, FALLBACK]
     assert f"5 of 10 replies came from {FALLBACK}" in summary(result)
     assert result.as_json()["fallbacks"] == {FALLBACK: 5}

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+from collections import Counter
 from collections.abc import Hashable, Sequence
 from contextlib import aclosing
 from decimal import Decimal
@@ -218,6 +219,21 @@ def counted_prefix(replies: Sequence[Reply | None], arrived: set[int], rule: Por
     return counted, tally.votes_needed
 
 
+def ends_after(replies: Sequence[Reply | None], k: int, models: int, cap: int) -> tuple[int, str]:
+    """After how many samples a pool's election ends, and how: from the definition, with what each model has said so far in a list."""
+    said: list[list[Hashable]] = [[] for _ in range(models)]
+    for seq, reply in enumerate(replies[:cap]):
+        if reply is None:
+            continue
+        said[seq % models].append(reply.vote())
+        votes = sorted(Counter(vote for each in said for vote in each).values(), reverse=True)
+        if votes[0] - sum(votes[1:2]) >= k:
+            return seq + 1, "decided"
+        if models > 1 and all(len(each) >= k and len(set(each)) == 1 for each in said):
+            return seq + 1, "contested"
+    return cap, "undecided"
+
+
 samples = st.text("aaabb.", min_size=30, max_size=30).map(says)
 rules = st.builds(FirstToAheadBy, k=st.integers(1, 4)) | st.builds(
     FirstTo, k=st.integers(1, 4), at_most=st.none() | st.integers(1, 6)
@@ -247,6 +263,31 @@ async def test_exactly_the_decisive_prefix_is_drawn_and_at_every_moment_no_more_
     assert [ballot.seq for ballot in verdict.ballots] == held.seqs
     assert [isinstance(ballot, Flagged) for ballot in verdict.ballots] == [reply is None for reply in replies[:prefix]]
     assert (verdict.outcome == "undecided") == bool(left_open)
+
+
+one_sided = st.builds(
+    lambda words, flags: [None if flag else Say(word=word) for word, flag in zip(words * 10, flags, strict=True)],
+    st.sampled_from(["ababab", "abcabc", "aabaab", "abbabb", "ababba"]),
+    st.lists(st.sampled_from([False, False, False, True]), min_size=60, max_size=60),
+)
+"""Each model of a pool of two or three mostly says the same."""
+
+
+@settings(deadline=None, max_examples=200)
+@given(
+    replies=one_sided | st.text("aaab.", min_size=60, max_size=60).map(says),
+    k=st.integers(1, 4),
+    models=st.integers(1, 3),
+    cap=st.integers(1, 30),
+    order=st.permutations(range(30)),
+)
+async def test_a_pool_draws_exactly_the_prefix_that_decides_or_shows_that_its_models_contradict_each_other(
+    replies: list[Reply | None], k: int, models: int, cap: int, order: list[int]
+) -> None:
+    question = a_question(FirstToAheadBy(k), models=[f"m:{number}" for number in range(models)], max_draws=cap)
+    prefix, outcome = ends_after(replies, k, models, cap)
+    verdict = await verdict_of(question, replies, order)  # which asserts that nothing else was drawn
+    assert (len(verdict.ballots), verdict.outcome) == (prefix, outcome)
 
 
 async def test_a_flagged_reply_uses_its_seq_but_casts_no_vote(tmp_path: Path) -> None:
@@ -312,15 +353,23 @@ async def test_several_prompts_are_cycled_by_seq() -> None:
     assert [draw.prompt.user for draw in drawn] == ["0", "1", "2", "0", "1", "2", "0", "1"]
 
 
-async def test_each_sample_takes_its_model_of_a_pool_by_its_id() -> None:
-    question = a_question(FirstToAheadBy(k=40), models=["m:one", "m:two", "m:three"])
-    first, again, elsewhere = [
-        [draw.model for draw in await all_drawn(question, "a" * 40, path)] for path in ("0/q", "0/q", "0/r")
-    ]
-    assert first == again != elsewhere
-    assert (
-        min(first.count(model) for model in question.models) >= 5
-    )  # of 40; a fair draw has fewer for one of the three once in 180
+async def test_the_models_of_a_pool_take_turns_and_elections_begin_with_different_ones() -> None:
+    models = ("m:one", "m:two", "m:three")
+    question, firsts = a_question(FirstToAheadBy(k=7), models=models), []
+    for path in (f"0/step/{number}" for number in range(30)):
+        asked = [draw.model for draw in await all_drawn(question, "a.aaaaaa", path)]
+        offset = models.index(asked[0])
+        assert asked == [models[(offset + seq) % 3] for seq in range(8)]
+        assert [draw.model for draw in await all_drawn(question, "a.aaaaaa", path)] == asked
+        firsts.append(asked[0])
+    assert min(map(firsts.count, models)) >= 4  # of 30; a fair draw has fewer for one of the three once in 200
+
+
+async def test_each_of_several_prompts_is_put_to_every_model_of_a_pool() -> None:
+    prompts = [Prompt(user=f"{number}") for number in range(2)]
+    drawn = await all_drawn(a_question(FirstToAheadBy(k=4), prompts=prompts, models=["m:one", "m:two"]), "aaaa")
+    assert [draw.prompt.user for draw in drawn] == ["0", "0", "1", "1"]
+    assert len({(draw.prompt.user, draw.model) for draw in drawn}) == 4
 
 
 # -- how it ends -------------------------------------------------------------------------------------------------------

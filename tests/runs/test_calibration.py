@@ -247,19 +247,22 @@ def test_lead_and_a_ladder_succeed_as_often_as_their_rows_say() -> None:
     assert lead.chance.share > 1.5 * ladder.chance.share  # votes decide a hard step before they are improbable
 
 
-def test_a_pool_of_two_models_is_as_good_as_the_steps_that_both_miss() -> None:
+def test_a_pool_of_two_models_is_as_good_as_the_steps_that_both_miss_and_runs_succeed_as_planned() -> None:
     # Models of different names find different steps hard; those of one name the same.
-    one = "sim:gpt-4.1-mini@error=0.005,hard=0.02,hard_error=0.7"
-    apart = calibrated(one, "sim:o3-mini@error=0.005,hard=0.02,hard_error=0.7", steps=1_000).models
+    one, other = (f"sim:{name}@error=0.005,hard=0.02,hard_error=0.7" for name in ("gpt-4.1-mini", "o3-mini"))
+    apart = calibrated(one, other, steps=1_000).models
     alike = calibrated(one, one.replace("0.005", "0.006"), steps=1_000).models
     chances = []
     for models in (apart, alike):
         both = pooled(*models)
         assert both is not None
-        chances.append(both.chance(30, lambda rate: race_won(rate, 5)))
+        chances.append(both.chances(5, 30).measured)
         assert chances[-1].low <= chances[-1].share <= chances[-1].high
-    assert chances[0].share > 0.8
-    assert chances[1].share < 0.7
+    assert chances[0].share > 0.75
+    assert chances[1].share < 0.65
+    simulation = simulate(Drift(length=30), model=[one, other], strategy=Maker(k=5, speculate=False), runs=60)
+    assert simulation.success.low <= chances[0].high
+    assert chances[0].low <= simulation.success.high
     rows = [each for each in plan_runs(TASK, apart, 30, 0.9).runs if len(each.models) == 2]
     assert {each.models for each in rows} == {tuple(each.model for each in apart)}
 

@@ -86,7 +86,7 @@ def test_a_climb_tells_what_would_have_been_decided_without_and_whether_it_diffe
         assert each.votes[0] == (each.without, max(count for _, count in each.votes))
         assert each.differs == (each.value != each.without)
         assert each.decided_by == each.rungs[-1].name
-        assert [rung.outcome for rung in each.rungs[:-1]] == ["contested"] * (len(each.rungs) - 1)
+        assert [rung.outcome for rung in each.rungs[:-1]] == ["climbed"] * (len(each.rungs) - 1)
 
 
 def test_rungs_are_in_the_order_of_the_ladder() -> None:
@@ -115,7 +115,7 @@ def test_what_was_left_to_the_next_rung_is_no_decision() -> None:
     decisions = inspect_run(Path("runs"), "r").decisions()
     of_steps = [each.path.split("/")[2] for each in decisions if each.path.split("/")[1] == "step"]
     assert of_steps == [str(number) for number in range(60)]
-    assert "contested" in {json.loads(line)["outcome"] for line in microagents("export", "r").out.splitlines()}
+    assert "climbed" in {json.loads(line)["outcome"] for line in microagents("export", "r").out.splitlines()}
 
 
 def test_without_the_code_of_the_task_replies_are_compared_to_the_letter() -> None:

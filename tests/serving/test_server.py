@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import AsyncIterator
-from typing import Any
+from typing import Any, get_type_hints
 
 import aiohttp
 import anthropic
 import openai
 import pytest
 from anthropic import AsyncAnthropic
+from anthropic.types import message_create_params
+from anthropic.types.beta import message_create_params as beta_message_create_params
 from openai import AsyncOpenAI
+from openai.types.chat import completion_create_params
+from openai.types.responses import response_create_params
 
-from microagents import InvalidUsage, Prompt
+from microagents import Call, InvalidUsage, Prompt
+from microagents.models.json_schema import strict_schema
 from microagents.replies.chat import system_with_instructions
-from microagents.serving import connections, server
+from microagents.serving import listening, server
 from microagents.serving.faults import Fault, FaultInjector
 from microagents.serving.server import Endpoint, Serving, serving
 from microagents.tasks.drift import Drift, Onward
@@ -173,6 +179,187 @@ async def test_what_is_no_json_is_refused(served: Serving) -> None:
             assert (got.status, (await got.json())["error"]["type"]) == (404, "not_found_error")
 
 
+# -- parameters --------------------------------------------------------------------------------------------------------
+
+PATHS = {"chat": "/v1/chat/completions", "responses": "/v1/responses", "messages": "/v1/messages"}
+ASKS: dict[str, dict[str, Any]] = {
+    "chat": {"model": "m", "messages": CHAT},
+    "responses": {"model": "m", "input": CHAT},
+    "messages": {"model": "m", "messages": TURNS, "system": PROMPT.system, "max_tokens": 1000},
+}
+PARAMETERS = {
+    "chat": (
+        completion_create_params.CompletionCreateParamsBase,
+        completion_create_params.CompletionCreateParamsStreaming,
+    ),
+    "responses": (
+        response_create_params.ResponseCreateParamsBase,
+        response_create_params.ResponseCreateParamsStreaming,
+    ),
+    "messages": (message_create_params.MessageCreateParamsBase, beta_message_create_params.MessageCreateParamsBase),
+}
+"""All parameters of the SDKs that are installed, so that one of a later version fails here until it is classified."""
+HONOURED = {
+    "chat": {
+        "max_completion_tokens",
+        "max_tokens",
+        "messages",
+        "model",
+        "n",
+        "stream",
+        "stream_options",
+        "temperature",
+    },
+    "responses": {"input", "instructions", "max_output_tokens", "model", "stream", "temperature"},
+    "messages": {"max_tokens", "messages", "model", "stream", "system", "temperature"},
+}
+HARMLESS = {
+    "chat": {
+        *("metadata", "parallel_tool_calls", "prediction", "prompt_cache_key", "prompt_cache_options"),
+        *("prompt_cache_retention", "safety_identifier", "store", "user"),
+    },
+    "responses": {
+        *("max_tool_calls", "metadata", "parallel_tool_calls", "prompt_cache_key", "prompt_cache_options"),
+        *("prompt_cache_retention", "safety_identifier", "store", "user"),
+    },
+    "messages": {"cache_control", "diagnostics", "metadata"},
+}
+
+
+async def asked(url: str, wire: str, **given: Any) -> tuple[int, Any]:
+    """Status and JSON of the answer to a request with more parameters."""
+    async with (
+        aiohttp.ClientSession() as session,
+        session.post(f"{url}{PATHS[wire]}", json={**ASKS[wire], **given}) as got,
+    ):
+        return got.status, await got.json()
+
+
+def named_by(wire: str, body: Any) -> str:
+    """The parameter that a refusal names, in the form of its wire."""
+    error = body["error"]
+    assert error["type"] == "invalid_request_error"
+    if wire == "messages":
+        return str(error["message"]).split("'")[1]
+    assert error["code"] == "unsupported_parameter"
+    return str(error["param"])
+
+
+@pytest.fixture
+async def real() -> AsyncIterator[str]:
+    """Address of an endpoint whose model is not simulated."""
+    async with serving(Endpoint(model=f"{__file__}:parrot")) as found:
+        yield found.url
+
+
+async def parrot(call: Call) -> str:
+    """Answer with what of a request reached the model."""
+    return f"{call.prompt.user} {call.max_output_tokens} {call.temperature}"
+
+
+@pytest.mark.parametrize("wire", PATHS)
+async def test_each_parameter_of_the_sdks_is_honoured_harmless_or_refused_by_name(real: str, wire: str) -> None:
+    names = set[str]().union(*[get_type_hints(each).keys() for each in PARAMETERS[wire]])
+    assert names >= HARMLESS[wire]
+    plain = (await asked(real, wire))[1]
+    for name in sorted(names - HONOURED[wire]):
+        status, body = await asked(real, wire, **{name: "x"})
+        if name in HARMLESS[wire]:
+            assert (status, sorted(body)) == (200, sorted(plain)), name
+        else:
+            assert (status, named_by(wire, body)) == (400, name), name
+        assert (await asked(real, wire, **{name: None}))[0] == 200, f"null asks for no {name}"
+
+
+@pytest.mark.parametrize("wire", PATHS)
+async def test_each_honoured_parameter_is_read(real: str, wire: str) -> None:
+    for name in sorted(HONOURED[wire]):
+        status, body = await asked(real, wire, **{name: {"of": "another type"}})
+        assert (status, name in body["error"]["message"]) == (400, True), name
+
+
+@pytest.mark.parametrize(
+    ("wire", "given"),
+    [
+        ("chat", {"max_tokens": 77, "temperature": 0.5}),
+        ("chat", {"max_completion_tokens": 77, "temperature": 0.5}),
+        ("responses", {"max_output_tokens": 77, "temperature": 0.5}),
+        ("messages", {"max_tokens": 77, "temperature": 0.5}),
+    ],
+)
+async def test_the_limit_of_a_reply_and_its_temperature_reach_the_model(
+    real: str, wire: str, given: dict[str, Any]
+) -> None:
+    assert " 77 0.5" in json.dumps((await asked(real, wire, **given))[1])
+
+
+@pytest.mark.parametrize(
+    ("wire", "given", "name"),
+    [
+        ("chat", {"tools": [{"type": "function"}]}, "tools"),
+        ("chat", {"tool_choice": "required"}, "tool_choice"),
+        ("chat", {"response_format": {"type": "json_object"}}, "response_format"),
+        ("chat", {"reasoning_effort": "low"}, "reasoning_effort"),
+        ("chat", {"logprobs": True}, "logprobs"),
+        ("chat", {"stop": ["\n"]}, "stop"),
+        ("chat", {"seed": 0}, "seed"),
+        ("chat", {"no_such_parameter": 1}, "no_such_parameter"),
+        ("chat", {"messages": [{"role": "user", "content": "a", "name": "Ann"}]}, "messages[0].name"),
+        ("responses", {"text": {"format": {"type": "json_schema", "schema": {}}}}, "text.format"),
+        ("responses", {"text": {"verbosity": "low"}}, "text.verbosity"),
+        ("responses", {"reasoning": {"summary": "auto"}}, "reasoning.summary"),
+        ("responses", {"previous_response_id": "resp_1"}, "previous_response_id"),
+        ("messages", {"stop_sequences": ["a"]}, "stop_sequences"),
+        ("messages", {"thinking": {"type": "adaptive"}}, "thinking"),
+        ("messages", {"output_config": {"format": {"type": "json_schema", "schema": {}}}}, "output_config.format"),
+        ("messages", {"top_k": 5}, "top_k"),
+    ],
+)
+async def test_a_request_for_what_no_reply_has_is_refused_by_name(
+    real: str, wire: str, given: dict[str, Any], name: str
+) -> None:
+    status, body = await asked(real, wire, **given)
+    assert (status, named_by(wire, body)) == (400, name)
+
+
+@pytest.mark.parametrize(
+    ("wire", "given"),
+    [
+        (
+            "chat",
+            {"tools": [], "tool_choice": "auto", "response_format": {"type": "text"}, "top_p": 1, "logprobs": False},
+        ),
+        ("chat", {"stream_options": {"include_usage": True, "include_obfuscation": False}, "modalities": ["text"]}),
+        ("responses", {"include": ["reasoning.encrypted_content"], "text": {"format": {"type": "text"}}, "tools": []}),
+        (
+            "responses",
+            {"input": [{"type": "message", "role": "user", "content": "a"}], "store": False, "reasoning": {}},
+        ),
+        ("messages", {"thinking": {"type": "disabled"}, "tool_choice": {"type": "auto"}, "stop_sequences": []}),
+        ("messages", {"messages": [{"role": "user", "content": [{"type": "text", "text": "a", "cache_control": {}}]}]}),
+    ],
+)
+async def test_values_that_ask_for_nothing_are_taken(real: str, wire: str, given: dict[str, Any]) -> None:
+    assert (await asked(real, wire, **given))[0] == 200
+
+
+async def test_a_simulated_model_is_asked_with_the_effort_and_schema_of_a_real_one() -> None:
+    class InJson(Drift):
+        format = "json"
+
+    task = InJson()
+    system = system_with_instructions(ASKED.system, Onward, "json")
+    messages = [{"role": "system", "content": system}, {"role": "user", "content": PROMPT.user}]
+    named = {"name": "Onward", "strict": True, "schema": strict_schema(Onward)}
+    form = {"type": "json_schema", "json_schema": named}
+    async with serving(Endpoint(model="sim:perfect", task=task)) as served:
+        given: dict[str, Any] = {"messages": messages, "reasoning_effort": "low", "service_tier": "flex"}
+        assert (await asked(served.url, "chat", **given, response_format=form))[0] == 200
+        other = {**form, "json_schema": {**named, "schema": {"type": "object"}}}
+        status, body = await asked(served.url, "chat", **given, response_format=other)
+        assert (status, named_by("chat", body)) == (400, "response_format")
+
+
 # -- faults ------------------------------------------------------------------------------------------------------------
 
 
@@ -319,22 +506,50 @@ async def test_malformed_headers_are_refused_and_no_token_of_them_is_printed(cap
     assert "let me in" not in "".join(capfd.readouterr())
 
 
-async def test_connections_that_send_no_admitted_request_are_few_and_short(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(connections, "HEADERS_S", 0.2)
+async def test_a_connection_without_an_admitted_request_is_closed_soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(listening, "HEADERS_S", 0.2)
     async with serving(Endpoint(model="sim:perfect", task=TASK, token="let me in")) as served:
         assert await raw(served, b"GET /v1/mod") == b"", "closed, since its headers do not end"
+        refused = await raw(served, b"GET /v1/models HTTP/1.1\r\nHost: x\r\n\r\n")
+        assert b" 401 " in refused.split(b"\r\n")[0], "closed after the refusal, too, though it would stay open"
+
+
+async def test_silent_connections_make_room_for_one_that_asks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(listening, "MAX_UNADMITTED", 8)
+    monkeypatch.setattr(listening, "PRESSED_HEADERS_S", 0.2)
+    async with serving(Endpoint(model="sim:perfect", task=TASK, token="let me in")) as served:
         host, port = served.url.removeprefix("http://").split(":")
-        monkeypatch.setattr(connections, "HEADERS_S", 60.0)
-        opened = [await asyncio.open_connection(host, int(port)) for _ in range(connections.MAX_UNADMITTED + 20)]
+        opened = [await asyncio.open_connection(host, int(port)) for _ in range(8)]
         async with AsyncOpenAI(api_key="let me in", base_url=f"{served.url}/v1", max_retries=0) as client:
-            assert (await client.chat.completions.create(model="m", messages=CHAT)).choices, (
-                "who has the token is served beside them"
-            )
-            closed = [reader for reader, _ in opened[:20]]
-            assert await asyncio.wait_for(asyncio.gather(*[reader.read() for reader in closed]), 10) == [b""] * 20
             assert (await client.chat.completions.create(model="m", messages=CHAT)).choices
+        assert await asyncio.wait_for(opened[0][0].read(), 10) == b"", "the oldest one was closed for it"
         for _, writer in opened:
             writer.close()
+
+
+async def test_more_connections_than_there_is_room_for_are_all_answered(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(listening, "MAX_UNADMITTED", 8)
+    monkeypatch.setattr(listening, "connections_allowed", lambda: 16)
+    asked = b"GET /v1/models HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\n"
+    async with serving(Endpoint(model="sim:perfect", task=TASK)) as served:
+        answers = await asyncio.gather(*[raw(served, asked) for _ in range(80)])
+    assert [answer.split(b"\r\n")[0] for answer in answers] == [b"HTTP/1.1 200 OK"] * 80
+
+
+async def test_bodies_that_are_too_large_together_are_refused_until_there_is_room(
+    served: Serving, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(server, "MAX_BYTES_IN_HAND", 100)
+    head = b"POST /v1/chat/completions HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\nContent-Length: 90\r\n"
+    host, port = served.url.removeprefix("http://").split(":")
+    reader, held = await asyncio.open_connection(host, int(port))
+    held.write(head + b"Expect: 100-continue\r\n\r\n")
+    assert b" 100 " in await asyncio.wait_for(reader.readline(), 10), "its body is waited for"
+    answer = await raw(served, head + b"Connection: close\r\n\r\n" + b" " * 90)
+    assert answer.startswith(b"HTTP/1.1 503 ")
+    assert b"retry-after: 5" in answer.lower()
+    assert json.loads(answer.partition(b"\r\n\r\n")[2])["error"]["type"] == "server_error"
+    held.close()
 
 
 async def test_a_body_that_does_not_end_is_given_up(served: Serving, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
 import os
 import re
 import signal
 import sqlite3
 import subprocess
+import threading
+from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -19,8 +22,10 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from microagents.errors import InvalidUsage
-from microagents.journal.reading import reader_of
+from microagents.journal.books import Books
+from microagents.journal.reading import Reader, reader_of
 from microagents.telemetry.prometheus import CONTENT_TYPE
+from microagents.viewer import server as viewer
 from microagents.viewer.server import viewing
 from tests.cli.commands import COMMAND, WAIT_S, microagents
 from tests.journal.test_earlier_versions import restored
@@ -337,6 +342,48 @@ def test_prometheus_reads_the_totals_of_runs_as_their_accounts_have_them() -> No
     (cost,) = families["microagents_cost_usd"].samples
     assert cost.value == found["cost_usd"]
     assert [each.value for each in families["microagents_paused"].samples] == [0]
+
+
+def test_no_answer_leaves_a_journal_to_a_collection_of_garbage() -> None:
+    Path("many.jsonl").write_text('{"length": 1}\n' * 20)
+    microagents("run", "drift", "--model", "sim:perfect", "--inputs", "many.jsonl", "--run-id", "r")
+    gc.collect()
+    gc.disable()
+    try:
+        assert [get(path)[0] for path in ("/metrics", "/api/runs", *[f"/api/run/r{each}" for each in READS[:-2]])] == [
+            200
+        ] * (len(READS))
+        assert [each for each in gc.get_objects() if isinstance(each, Books | Reader)] == []
+    finally:
+        gc.enable()
+
+
+async def test_a_read_that_no_thread_is_free_for_is_refused_until_later(monkeypatch: pytest.MonkeyPatch) -> None:
+    begun, free = threading.Barrier(viewer.MAX_READS + 1), threading.Event()
+
+    def held(*_: object, **__: object) -> Iterator[Any]:
+        begun.wait(WAIT_S)
+        free.wait(WAIT_S)
+        return iter(())
+
+    monkeypatch.setattr(viewer, "QUEUE_S", 0.05)
+    monkeypatch.setattr(viewer, "runs_in", held)
+    async with viewing(Path()) as url, aiohttp.ClientSession() as session:
+        reading = [asyncio.create_task(status_of(session, f"{url}/api/runs")) for _ in range(viewer.MAX_READS)]
+        await asyncio.to_thread(begun.wait, WAIT_S)
+        try:
+            async with session.get(f"{url}/metrics") as got:
+                assert (got.status, got.headers["retry-after"]) == (503, "0.05")
+                assert "try again" in (await got.json())["error"]
+        finally:
+            free.set()
+        assert await asyncio.gather(*reading) == [200] * viewer.MAX_READS
+
+
+async def status_of(session: aiohttp.ClientSession, url: str) -> int:
+    async with session.get(url) as got:
+        await got.read()
+        return got.status
 
 
 def test_runs_that_ended_long_ago_have_no_metrics() -> None:

@@ -21,7 +21,7 @@ from microagents.runs.inspection.control import (
     status_of,
 )
 from microagents.words.prices import prices_of
-from microagents.words.summary import printable, progress_line
+from microagents.words.summary import outcome_text, printable, progress_line
 
 DONE = {
     "pause": "is paused",
@@ -100,7 +100,7 @@ def _show(status: RunStatus, *, as_json: bool) -> None:
         return
     result = status.result
     typer.echo(printable(progress_line(result.run_id, result.account, result.unit, prices_of(result.models))))
-    typer.echo(printable(f"{result.outcome}{'' if result.reason is None else f': {result.reason}'}"))
+    typer.echo(printable(f"{outcome_text(result)}{'' if result.reason is None else f': {result.reason}'}"))
     if status.pause is not None:
         typer.echo(printable(f"paused: {request_text(status.pause)}"))
     for each in status.requests:

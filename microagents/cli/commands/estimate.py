@@ -107,7 +107,8 @@ def command(
     Prints the smallest k that reaches the target, and for this k, or for the given one, the cap of draws that it needs; and at the cap of
     a run the probability that all steps are decided right, and the expected number of calls (MAKER, equations 9 to 19).
 
-    One rival (all wrong replies are equal) is the worst case for the chance, but not for the calls. Several rivals are computed exactly
+    One rival (all wrong replies are equal) is the worst case for the chance, but not for the calls. With several steps a call it has all
+    errors of all steps; the chance by the paper's law, in which it has one of them, is printed beside. Several rivals are computed exactly
     where that takes seconds, else simulated, with intervals of 95 %.
 
     For an agent, --actions says how many actions of each kind (read, write, destructive, end) it takes, and -s the margins. Its chance is
@@ -147,7 +148,10 @@ def command(
         raise
     except Exception as error:
         raise InvalidUsage(f"rule {rule!r} failed: {described(error)}") from error
-    chances = None if measured is None or found.k is None else measured.chances(found.k, steps)
+    is_measured = (
+        measured is not None and found.k is not None and steps_per_call == 1
+    )  # a calibration asks single steps
+    chances = measured.chances(found.k, steps) if is_measured else None
     if as_json:
         typer.echo(
             json_text(found if chances is None else {**msgspec.structs.asdict(found), "measured": chances.measured})
@@ -228,9 +232,15 @@ def _lines(found: Estimate, steps: int, target: float | None) -> Iterator[str]:
     k = "" if found.k is None else f"at k = {found.k}, "
     yield f"{k}rule {found.rule}, at most {found.max_draws:,} draws a step, against {against}:"
     yield f"  chance that all steps are right   {found.p_success:.6f}{_interval(found.p_success_interval, '.6f')}"
+    if found.p_success_of_paper is not None:
+        rival = f"its rival has one of {found.steps_per_call} steps wrong"
+        yield f"  by the paper's law, without a cap {found.p_success_of_paper:.6f}  ({rival})"
     yield f"  chance of ending undecided        {found.p_undecided:.6f}"
-    yield f"  votes a step                      {found.expected_votes_per_step:.4f}"
+    each = "votes a step    " if found.steps_per_call == 1 else "votes of a group"
+    yield f"  {each}                  {found.expected_votes_per_step:.4f}"
     yield f"  calls                             {found.expected_calls:,.0f}{_interval(found.expected_calls_interval, ',.0f')}"
+    if found.steps_per_call > 1:
+        yield f"  steps asked for, the paper's unit {found.expected_calls * found.steps_per_call:,.0f}"
     if target is None:
         return
     where = "with this rule" if found.k is None else "at this k"

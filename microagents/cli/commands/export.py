@@ -15,7 +15,7 @@ import msgspec
 import typer
 from msgspec import Struct
 
-from microagents.cli.options import RUNS, RunName, RunsDir
+from microagents.cli.options import RUNS, RunName, RunsDir, WithCode
 from microagents.cli.reporting import json_text
 from microagents.errors import InvalidUsage
 from microagents.journal.reading import Reader, reader_of
@@ -54,6 +54,7 @@ def command(
     look_ups: Annotated[
         bool, typer.Option("--look-ups", help="Write the calls of tools that models made before a reply instead.")
     ] = False,
+    code: WithCode = False,
     runs_dir: RunsDir = RUNS,
 ) -> None:
     """Write the decisions of a run as rows of jsonl, csv or parquet.
@@ -71,7 +72,7 @@ def command(
             )
         if output is None:
             raise InvalidUsage("parquet is not written to stdout; name a file with --output")
-    with reader_of(runs_dir, run) as reader:
+    with reader_of(runs_dir, run, trust=code) as reader:
         kind, rows = _rows(reader, actions=actions, look_ups=look_ups)
         with nullcontext(typer.get_binary_stream("stdout")) if output is None else _new_file(output) as stream:
             if form == "parquet":

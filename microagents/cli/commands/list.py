@@ -15,7 +15,7 @@ from microagents.errors import InvalidUsage
 from microagents.runs.inspection.runs import runs_in
 from microagents.runs.result import Result
 from microagents.words.prices import prices_of
-from microagents.words.summary import columns_of_stdout, counted, printable, progress_text
+from microagents.words.summary import columns_of_stdout, counted, outcome_text, printable, progress_text, wrong_text
 
 GAP, INDENT = "  ", "    "
 
@@ -52,13 +52,13 @@ def lines_of(rows: Iterable[tuple[str, Result | InvalidUsage]], columns: int) ->
 
 def _cells(result: Result) -> Iterator[str]:
     account, models = result.account, result.models
-    yield "paused" if account.paused is not None else result.outcome
+    yield "paused" if account.paused is not None else outcome_text(result)
     yield "" if result.created_at is None else local_time(result.created_at)
     yield f"{result.task}: {progress_text(result)}"
     yield models[0].partition("@")[0] + (f" +{len({*models}) - 1}" if len({*models}) > 1 else "")
     yield counted(account.calls, "call")
     yield prices_of(models)(result.cost_usd)
-    yield {None: "not checked", 0: "none wrong"}.get(account.errors, f"{account.errors} WRONG")
+    yield wrong_text(result)
 
 
 def _lines(rows: Sequence[Sequence[str]], columns: int) -> Iterator[str]:

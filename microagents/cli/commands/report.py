@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from microagents.cli.options import RUNS, RunName, RunsDir
+from microagents.cli.options import RUNS, RunName, RunsDir, WithCode
 from microagents.errors import InvalidUsage, read_failure
 from microagents.journal.reading import reader_of
 
@@ -19,6 +19,7 @@ def command(
     output: Annotated[
         Path | None, typer.Option("-o", "--output", metavar="FILE", help="File to write. [default: RUN.html]")
     ] = None,
+    code: WithCode = False,
     runs_dir: RunsDir = RUNS,
 ) -> None:
     """Write what the pages of `view` show of a run into one file, which opens in a browser without a network.
@@ -28,7 +29,7 @@ def command(
     from microagents.viewer.report import report  # noqa: PLC0415 - the code of tasks, which other commands do not need
 
     file = output or Path(f"{run}.html")
-    with reader_of(runs_dir, run) as reader, redirect_stdout(sys.stderr):  # the task's code may print
+    with reader_of(runs_dir, run, trust=code) as reader, redirect_stdout(sys.stderr):  # the task's code may print
         written = report(reader)
     try:
         file.write_text(written, encoding="utf-8")

@@ -20,12 +20,13 @@ from microagents.cli.options import (
     fitting,
     with_settings,
 )
+from microagents.cli.trusting import confirm_trust
 from microagents.cli.watching import Watched, answered_in_terminal, kept_in, run_in_terminal, show_and_exit
 from microagents.errors import InvalidUsage
 from microagents.journal.interventions import forget_unsettled as forget
 from microagents.journal.reading import journal_of, reader_of
 from microagents.runs.driver.begin import resume
-from microagents.runs.plan import settings_of
+from microagents.runs.plan import settings_of, what_stranger_names
 from microagents.words.prices import specs_in
 from microagents.words.summary import printable
 
@@ -57,6 +58,13 @@ def command(
             help="Count no calls against the limits any more that were lost, or got no reply: you know what was billed.",
         ),
     ] = False,
+    trust_journal: Annotated[
+        bool,
+        typer.Option(
+            "--trust-journal",
+            help="Continue a run that you did not begin here with the code and the hosts that its journal names. Else a terminal asks you.",
+        ),
+    ] = False,
     of_experiment: OfExperiment = [],  # noqa: B006
     stream: AsStream = False,
     as_json: AsJson = False,
@@ -74,7 +82,10 @@ def command(
             f"resume keeps the task, the strategy, the models, k and the seed as recorded; to change one, write `microagents run TASK "
             f"... --run-id {run} --accept-change FIELD`, with all other options as they were"
         )
-    with reader_of(runs_dir, run) as reader:
+    with reader_of(runs_dir, run, trust=trust_journal) as reader:
+        if (stranger := what_stranger_names(reader)) is not None:
+            confirm_trust(stranger, "--trust-journal")
+            reader.trust()
         experiment = reader.experiment
         check_stream(stream, as_json=as_json, is_listed=experiment.listed)
         options_of_strategy = fitting(context, short, experiment.recipe.strategy_options.__contains__)

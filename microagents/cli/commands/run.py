@@ -80,7 +80,8 @@ def command(
     With --inputs, stdout gets one line of JSON for each input, in their order, once all have ended: its result, or null without one; or
     with --stream a line as each input ends.
 
-    Exit codes: 0 completed, 1 failed, 2 wrong usage, 3 stopped by a limit, an outage or a full disk, 4 undecided, 130 interrupted.
+    Exit codes: 0 completed, 1 failed, 2 wrong usage, 3 stopped by a limit, an outage or a full disk, 4 undecided, 5 completed, and wrong
+    by the task's own oracle, check or result, 130 interrupted.
     """
     check_stream(stream, as_json=as_json, is_listed=inputs is not None)
     given = given_by(task, with_tools(option, tool), inputs)

@@ -13,7 +13,7 @@ import typer
 from msgspec import Struct
 
 from microagents.agents.recording import AgentRecord
-from microagents.cli.options import RUNS, AsJson, RunName, RunsDir
+from microagents.cli.options import RUNS, AsJson, RunName, RunsDir, WithCode
 from microagents.cli.reporting import FAILURE, json_text
 from microagents.documents.recording import DocumentRecord
 from microagents.errors import InvalidUsage
@@ -65,6 +65,7 @@ def command(
             help="Show the tree, or the steps that climbed, of this one of many inputs, from 0.",
         ),
     ] = None,
+    code: WithCode = False,
     as_json: AsJson = False,
 ) -> None:
     """Show the recorded state of a run, or one of its decisions.
@@ -78,9 +79,9 @@ def command(
             raise InvalidUsage(
                 "--verify, --depth and --input are about a whole run; leave them out, or the PATH of the decision"
             )
-        _show_decision(run, path, runs_dir, as_json=as_json)
+        _show_decision(run, path, runs_dir, code=code, as_json=as_json)
         return
-    with reader_of(runs_dir, run) as reader:
+    with reader_of(runs_dir, run, trust=code) as reader:
         with redirect_stdout(sys.stderr) if as_json else nullcontext():  # this imports the task's code, which may print
             climbs = _climbs(reader, of_input)
             tree, note = _tree(
@@ -146,9 +147,9 @@ def _print_work(result: Result, tree: Struct | None, depth: int | None) -> None:
         typer.echo("\n" + draw_agent(tree, prices_of(result.models)))
 
 
-def _show_decision(run: str, path: str, runs_dir: Path, *, as_json: bool) -> None:
+def _show_decision(run: str, path: str, runs_dir: Path, *, code: bool, as_json: bool) -> None:
     with (
-        reader_of(runs_dir, run) as reader,
+        reader_of(runs_dir, run, trust=code) as reader,
         redirect_stdout(sys.stderr) if as_json else nullcontext(),
     ):  # the task's code may print
         shown = inspect_decision(reader, path)

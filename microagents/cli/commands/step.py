@@ -28,13 +28,14 @@ from microagents.cli.options import (
 )
 from microagents.cli.reporting import EXIT_CODES, json_text
 from microagents.cli.views.requests import requests_of
+from microagents.elections.election import OPEN_OUTCOMES
 from microagents.runs.plan import RunPlan
 from microagents.runs.settings import Settings, model_pools, validated
 from microagents.runs.studies.preview import ShownReply, ShownStep, question_of_step, show_step
 from microagents.words.prices import prices_of
 from microagents.words.summary import counted
 
-OPEN = ("undecided", "argmax")
+OPEN = (*OPEN_OUTCOMES, "argmax")
 """Outcomes of a vote that decides no step."""
 
 

@@ -8,16 +8,20 @@ import signal
 import webbrowser
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
+from tempfile import NamedTemporaryFile
 from typing import Annotated
 from urllib.parse import quote
 
 import typer
 
 from microagents.cli.commands.serve import MAX_PORT
-from microagents.cli.options import RUNS, RunsDir, complete_run
+from microagents.cli.options import RUNS, RunsDir, WithCode, complete_run
 from microagents.journal.reading import reader_of
 from microagents.packages import require_packages
 from microagents.viewer.pages import strip
+
+REDIRECT = '<!doctype html><meta charset="utf-8"><meta http-equiv="refresh" content="0; url={address}">\n'
+"""The browser opens a file that leads to the address and that this user alone can read: all users see the arguments of a program."""
 
 
 def command(
@@ -30,11 +34,12 @@ def command(
         int, typer.Option(metavar="N", min=0, max=MAX_PORT, help="Port to listen on; 0 takes a free one.")
     ] = 0,
     no_open: Annotated[bool, typer.Option("--no-open", help="Only print the address.")] = False,
+    code: WithCode = False,
 ) -> None:
     """Show runs in the browser: their steps at a glance, and each decision in full.
 
     Only this machine can reach the pages. They only read the journals, also while a run is running; but where something waits for a
-    person, the page can decide it as `decide` does, in the browser that opened the printed address. Ctrl-C ends it.
+    person, the page can decide it as `decide` does, in the tab that opened the printed address. Ctrl-C ends it.
     """
     require_packages("microagents view", "aiohttp")
     if run is not None:
@@ -43,19 +48,24 @@ def command(
     path = "/" if run is None else f"/run/{quote(run, safe='')}"
     with ThreadPoolExecutor(1) as pool:  # a million steps take half a second, as long as to import the server
         strips = {} if run is None else {run: pool.submit(strip, runs_dir, run)}
-        asyncio.run(_view(runs_dir, path, port, strips, opens=not no_open))
+        asyncio.run(_view(runs_dir, path, port, strips, opens=not no_open, code=code))
 
 
-async def _view(runs_dir: Path, path: str, port: int, strips: dict[str, Future[bytes]], *, opens: bool) -> None:
+async def _view(
+    runs_dir: Path, path: str, port: int, strips: dict[str, Future[bytes]], *, opens: bool, code: bool
+) -> None:
     from microagents.viewer.server import viewing  # noqa: PLC0415 - aiohttp, which other commands do not need
 
     ended = asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(number, ended.set)
     token = secrets.token_urlsafe(16)
-    async with viewing(runs_dir, port, token, strips) as url:
-        address = f"{url}{path}?token={token}"
+    async with viewing(runs_dir, port, token, strips, trust=code) as url:
+        address = f"{url}{path}#token={token}"
         print(address, flush=True)  # noqa: T201 - typer.echo does not flush
-        if opens:
-            await asyncio.to_thread(webbrowser.open, address)
-        await ended.wait()
+        with NamedTemporaryFile("w", prefix="microagents-", suffix=".html", encoding="utf-8") as redirecting:
+            if opens:
+                redirecting.write(REDIRECT.format(address=address))
+                redirecting.flush()
+                await asyncio.to_thread(webbrowser.open, Path(redirecting.name).as_uri())
+            await ended.wait()

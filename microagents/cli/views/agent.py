@@ -48,17 +48,28 @@ def action_lines(action: ActionRecord, price: Price, columns: int) -> Iterator[s
     for call in action.calls:
         yield _fitted("    ", call_text(call.tool, call.arguments), f"  {call.effect or 'no such tool'}", columns)
         seen = "" if call.observation is None else f": {one_line(call.observation)}"
-        by = "" if call.person is None else f"  (a person: {call.person})"
+        notes = "; ".join(_notes(call))
+        by = notes and f"  ({notes})"
         yield _fitted("      -> ", f"{call.outcome}{seen}", f"{by}{_seconds(call.ended_ms)}", columns)
 
 
 def print_calls(parts: Sections, calls: Sequence[CallRecord]) -> None:
     """Print the calls of an action, and what came of them, in full."""
     for call in calls:
-        said = [] if call.person is None else [f"a person: {call.person}"]
         key = [] if call.effect == "read_only" else [f"the key of the effect is {call.key}"]
         title = f"{call.effect or 'no such tool'}: {call_text(call.tool, call.arguments)}"
-        parts.add(f"{title}: {call.outcome}{_seconds(call.ended_ms)}", call.observation or "", "; ".join([*key, *said]))
+        parts.add(
+            f"{title}: {call.outcome}{_seconds(call.ended_ms)}",
+            call.observation or "",
+            "; ".join([*key, *_notes(call)]),
+        )
+
+
+def _notes(call: CallRecord) -> Iterator[str]:
+    if call.makings > 1:
+        yield f"begun {call.makings} times"
+    if call.person is not None:
+        yield f"a person: {call.person}"
 
 
 def call_text(tool: str, arguments: dict[str, object]) -> str:

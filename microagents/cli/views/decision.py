@@ -22,7 +22,7 @@ def print_decision(shown: InspectedDecision) -> None:
         parts.add(f"user prompt{several}", shown.user)
     for reply in shown.replies:
         cost = "" if reply.cost_usd is None else f", {price(reply.cost_usd)}"
-        cost += "" if reply.fallback is None else f", by the fallback {reply.fallback}"
+        cost += "" if reply.model is None else f", by {reply.model}"
         text = NOT_KEPT if reply.text is None else f"{reply.text}{CUT if reply.text_is_cut else ''}"
         if reply.rollout is not None:
             text = f"predicted by the rollout at {reply.rollout}"
@@ -50,7 +50,7 @@ def print_decision(shown: InspectedDecision) -> None:
     lines.append(
         f"asked of {', '.join(shown.models)}; the run began at {shown.began_at}{_end(shown)}; a decision has no time of its own"
     )
-    if shown.outcome == "contested":
+    if shown.outcome == "climbed":
         lines.append(_left_to(shown))
     if any(reply.text is None and reply.rollout is None and not reply.shares for reply in shown.replies):
         lines.append(
@@ -69,7 +69,7 @@ def print_decision(shown: InspectedDecision) -> None:
 def _read(reply: RecordedReply, shown: InspectedDecision) -> str:
     if reply.flag is not None:
         return f"RED FLAG {reply.flag}{f': {reply.why}' if reply.why else ''}"
-    is_by_vote = shown.outcome != "contested" and shown.settled_by is None
+    is_by_vote = shown.outcome != "climbed" and shown.settled_by is None
     return {None: "valid", True: "agrees", False: "OUTVOTED" if is_by_vote else "differs"}[reply.agrees]
 
 

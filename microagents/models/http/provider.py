@@ -152,6 +152,10 @@ class HttpModel(Model, ABC):
                     "task, or leave json_schema out"
                 )
 
+    async def prepare(self) -> None:
+        """Make the client: the imports that it needs take a second."""
+        self._client()
+
     async def complete(self, call: Call) -> Sample:
         """Take one sample in one attempt. A request with a refused parameter is repeated without it.
 
@@ -167,7 +171,6 @@ class HttpModel(Model, ABC):
             ModelUnavailable: no reply arrived, or it cannot be read.
         """
         check_length(call, self.name, self.capabilities.context_window)
-        # Outside of the timeout: the first call imports the SDK, which takes a second.
         client = client or self._client()
         try:
             async with asyncio.timeout(self.timeout_s):

@@ -63,8 +63,13 @@ class Solver(Role):
         """Those that concern a model, by its spec."""
 
     async def start(self) -> None:
-        """Open every model of the run, so that a wrong name or a missing key is reported before the first call."""
+        """Open every model of the run, so that a wrong name or a missing key is reported before the first call.
+
+        All that takes time before a request can be sent is done here: the allotment of the first call is the last thing before it.
+        """
         self._backends.open_all()
+        for backend in self._backends:
+            await backend.model.prepare()
         at_once = all(backend.answers_at_once for backend in self._backends)
         if not at_once:
             self._backends.refuse((await self.ask(Report())).refused)
@@ -112,7 +117,7 @@ class Solver(Role):
                 if backend.answers_at_once:
                     sample = await self._attempt(backend, call)
                 else:
-                    sample = await self._first_reply(
+                    sample, backend = await self._first_reply(
                         backend, self._backends.substitute_of(backend, request), call, outage
                     )
             except _Unsent as unsent:
@@ -219,8 +224,13 @@ class Solver(Role):
             await attempts.close()
         return False
 
-    async def _first_reply(self, backend: Backend, substitute: Backend, call: Call, outage: Outage) -> Sample:
+    async def _first_reply(
+        self, backend: Backend, substitute: Backend, call: Call, outage: Outage
+    ) -> tuple[Sample, Backend]:
         """Make one attempt. If it is a straggler, make another one beside it; the first reply counts, and the other call is cancelled.
+
+        Returns:
+            The sample, and the model that gave it.
 
         Raises:
             ModelUnavailable: no attempt gave a reply.
@@ -239,10 +249,10 @@ class Solver(Role):
                 running = {first, second}
                 while running:
                     _, running = await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
-                    for each in (first, second):
+                    for each, asked in ((first, backend), (second, substitute)):
                         if each.done() and each.exception() is None:
-                            return each.result()
-            return await first
+                            return each.result(), asked
+            return await first, backend
         finally:
             await attempts.close()
 
@@ -401,7 +411,7 @@ def _call_of(request: Draw) -> Call:
 
 
 def _marked(sample: Sample, backend: Backend, asked: str) -> Sample:
-    """A sample with the fallback that gave it, if one did."""
+    """A sample with the model that gave it, if that is another one than was asked."""
     return sample if backend.spec == asked else structs.replace(sample, fallback=backend.spec)
 
 

@@ -27,12 +27,12 @@ from microagents.journal.messages import (
     InputEnding,
     Recall,
     RecallCompletedInputs,
-    RecallDecidedInputs,
     RecallFailedInputs,
     Report,
     RunOutcome,
 )
 from microagents.journal.reading import Reader
+from microagents.runs.driver.effects import inputs_that_go_on
 from microagents.runs.plan import RunPlan
 from microagents.runtimes.dispatcher import RoleMessenger
 from microagents.work.conductor import Conduct
@@ -85,8 +85,8 @@ class Batch:
         await self._conduct_each(
             messenger, (number for number in wanted if self._only is not None or not completed[number])
         )
-        while decided := await messenger.ask(RecallDecidedInputs()):  # by a person, so that their work goes on
-            await self._conduct_each(messenger, iter(decided), recalls=True)
+        while going_on := await inputs_that_go_on(messenger, has_journal=self._journal is not None):
+            await self._conduct_each(messenger, iter(going_on), recalls=True)
 
     async def _conduct_each(self, messenger: RoleMessenger, remaining: Iterator[int], *, recalls: bool = False) -> None:
         scope = TaskScope()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import secrets
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -15,19 +16,23 @@ from typing import Any, Unpack, overload
 from msgspec import structs
 
 from microagents.actors import Strategy
+from microagents.agents.agent import AgentTask
 from microagents.documents.document import text_in
-from microagents.errors import InvalidUsage
-from microagents.journal.reading import Reader, reader_of
+from microagents.errors import Interrupted, InvalidUsage
+from microagents.journal.opening import holds_nothing
+from microagents.journal.reading import Reader, journal_of, reader_of
+from microagents.logs import log
 from microagents.messages import address_of
 from microagents.registry import TASKS, unknown
 from microagents.runs.arguments import check_arguments
+from microagents.runs.driver.conducting import unless_ended
 from microagents.runs.driver.control import RunControl, SharedKeywords, without_control
 from microagents.runs.driver.execute import execute_plan
 from microagents.runs.driver.notebook import notebook_progress
 from microagents.runs.driver.output import Outputs
 from microagents.runs.driver.tool_lists import with_tools_of_servers
 from microagents.runs.inspection.runs import recorded_result
-from microagents.runs.plan import RunPlan, plan_of, recorded_limits
+from microagents.runs.plan import RunPlan, plan_of, recorded_limits, what_stranger_names
 from microagents.runs.result import Result, Results
 from microagents.runs.settings import Models, Settings, check_for_ray, check_name, model_pools, strategy_of, validated
 from microagents.runs.short_forms import SHORT_FORMS
@@ -129,6 +134,7 @@ async def resume(
     runs_dir: str | Path = "runs",
     inputs: Sequence[int] | None = None,
     accept_changes: Sequence[str] = (),
+    trust_journal: bool = False,
     **changed: Unpack[ResumeKeywords],
 ) -> Result:
     """Continue a run from its journal alone.
@@ -138,17 +144,20 @@ async def resume(
         runs_dir: the folder of journals.
         inputs: numbers of the inputs to do, from 0; None for all that are not completed, failed ones included.
         accept_changes: names of fields that may differ from the recorded experiment.
+        trust_journal: whether the journal of a run that this user did not begin here may name the code and the hosts to use.
         changed: settings that differ from the recorded ones, such as ``on_undecided="leader"``; ``k``, ``max_draws`` and the other
             short forms of options of the strategy; and callbacks, as for `run`.
 
     Raises:
-        InvalidUsage: there is no such run or input, or its task cannot be imported.
+        InvalidUsage: there is no such run or input, its task cannot be imported, or its journal is not trusted.
         MicroagentsError: see `run`.
     """
     check_arguments(
         {"run_id": run_id, "runs_dir": runs_dir, "inputs": inputs, "accept_changes": accept_changes, **changed}
     )
-    with reader_of(Path(runs_dir), run_id) as reader:
+    with reader_of(Path(runs_dir), run_id, trust=trust_journal) as reader:
+        if (stranger := what_stranger_names(reader)) is not None:
+            raise InvalidUsage(f"{stranger}; if you trust it, pass trust_journal=True")
         reader.experiment.check_there(inputs or ())
         ending = reader.ending()
         if ending is not None and ending.outcome == "completed" and not accept_changes:
@@ -177,7 +186,11 @@ async def _execute(
     accepted: Sequence[str],
 ) -> Result:
     """Execute a run. In a notebook its progress is shown, unless the caller has a callback for it."""
-    plan = await with_tools_of_servers(plan)
+    listed = await unless_ended(with_tools_of_servers(plan), control)
+    if listed is None:
+        raise Interrupted("interrupted while the tools of MCP servers were read; nothing was started")
+    plan = listed
+    _tell_of_keys(plan, runs_dir)
     kind, show = type(plan.tasks[0]), None
     if control.get("on_progress") is None:
         show = notebook_progress(
@@ -189,6 +202,18 @@ async def _execute(
     if show is not None:
         show(result.account)
     return result
+
+
+def _tell_of_keys(plan: RunPlan, runs_dir: str | Path | None) -> None:
+    """Say what it means that an agent with effects begins a journal under a name that another run may have had."""
+    first, run_id = plan.tasks[0], plan.settings.run_id
+    if not isinstance(first, AgentTask) or not first.has_effects or re.search(NEW_NAME, run_id):
+        return
+    if runs_dir is None or holds_nothing(journal_of(Path(runs_dir), run_id)):
+        log().warning(
+            f"run {run_id} begins anew: its effects have the keys of every other run of this name, so a service that honours keys takes an "
+            "equal effect for a repetition and does not make it; for new effects use another --run-id"
+        )
 
 
 def _with_outputs(reader: Reader, result: Result) -> Result:
@@ -249,6 +274,10 @@ def _has_running_loop() -> bool:
     except RuntimeError:
         return False
     return True
+
+
+NEW_NAME = r"-\d{8}-\d{6}-[0-9a-f]{8}$"
+"""The end of a name that no other run has."""
 
 
 def new_run_id(task: Task) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Coroutine
-from typing import Any
+from typing import Any, TypeVar
 
 from microagents.aio import TaskScope
 from microagents.elections.admission import Drain
@@ -14,6 +14,8 @@ from microagents.roles.recorder import AwaitFailure
 from microagents.runs.driver.control import OnProgress, RunControl
 from microagents.runs.settings import Settings
 from microagents.runtimes.dispatcher import RoleMessenger
+
+T = TypeVar("T")
 
 PROGRESS_EVERY_S = 0.2
 """Interval between calls of ``on_progress``."""
@@ -67,6 +69,21 @@ async def conduct_until_end(
 async def wait_for_first(*tasks: asyncio.Task[Any]) -> None:
     """Wait until one of the tasks has ended."""
     await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+
+
+async def unless_ended(work: Coroutine[Any, Any, T], control: RunControl) -> T | None:
+    """Do what comes before the work of a run; returns its result, or None if the caller ended the run first."""
+    scope = TaskScope()
+    begun = scope.start(work)
+    ends = [
+        scope.start(event.wait()) for event in (control.get("interrupt"), control.get("terminate")) if event is not None
+    ]
+    try:
+        await wait_for_first(begun, *ends)
+        return await begun if begun.done() else None
+    finally:
+        # Else it would go on behind the back of a run that has ended; on a cluster that may take long.
+        await scope.close(within_s=None)
 
 
 async def never() -> None:

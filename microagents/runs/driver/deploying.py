@@ -51,7 +51,13 @@ def _with_settings(deployment: Deployment, settings: Settings) -> Deployment:
 
 
 def journaling_to(
-    path: Path, experiment: Experiment, own: Sequence[str], accepted: Sequence[str], *, survives_power_cut: bool
+    path: Path,
+    experiment: Experiment,
+    own: Sequence[str],
+    accepted: Sequence[str],
+    *,
+    survives_power_cut: bool,
+    is_kept: bool,
 ) -> JournalConfig:
     """Return the journal that the recorder writes. In virtual time, where there are no threads and no disk, the loop commits itself."""
     is_virtual = not loop_has_threads()
@@ -61,5 +67,6 @@ def journaling_to(
         own=own,
         accepted=tuple(accepted),
         full=survives_power_cut and not is_virtual,
+        is_kept=is_kept,
         inline_s=VIRTUAL_COMMIT_S if is_virtual else None,
     )

@@ -6,6 +6,7 @@ import gc
 import time
 from collections.abc import Coroutine, Iterable, Iterator, Sequence
 from contextlib import AsyncExitStack, contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
@@ -15,7 +16,7 @@ from msgspec import structs
 
 from microagents.actors import Context, Deployment, Strategy
 from microagents.agents.agent import AgentTask
-from microagents.aio import TaskScope, loop_has_threads
+from microagents.aio import finish, loop_has_threads
 from microagents.errors import (
     Aborted,
     InvalidDefinition,
@@ -35,9 +36,10 @@ from microagents.messages import address_of
 from microagents.registry import RUNTIMES, STRATEGIES, TASKS
 from microagents.roles.recorder import RecordEnding, Recorder
 from microagents.runs.driver.batch import Batch, undecided_elections
-from microagents.runs.driver.conducting import INTERRUPTED, End, conduct_until_end, never, wait_for_first
+from microagents.runs.driver.conducting import INTERRUPTED, End, conduct_until_end, never, unless_ended
 from microagents.runs.driver.control import RunControl
 from microagents.runs.driver.deploying import deployments_of, journaling_to
+from microagents.runs.driver.effects import inputs_that_go_on, leave_effects
 from microagents.runs.driver.following import follow_solution, read_solution
 from microagents.runs.driver.forecast import Forecast, forecast_of
 from microagents.runs.driver.output import Outputs
@@ -162,7 +164,8 @@ class _Sitting:
             stack.enter_context(_rare_garbage_collection())
             stack.enter_context(_no_empty_journal(self._path))
             deployments = deployments_of(plan, self._recorder(stack, telemetry))
-            roles = await _start_roles(stack, runtime_of(plan.settings.runtime, context, deployments), self._control)
+            runtime = runtime_of(plan.settings.runtime, context, deployments)
+            roles = await unless_ended(stack.enter_async_context(runtime), self._control)
             if roles is None:
                 return INTERRUPTED, Account()
             self._began_s = time.monotonic()  # a Ray takes seconds to start
@@ -189,7 +192,14 @@ class _Sitting:
         )
         options = {
             "journaling": path
-            and journaling_to(path, self._experiment, self._own, self._accepted, survives_power_cut=full),
+            and journaling_to(
+                path,
+                self._experiment,
+                self._own,
+                self._accepted,
+                survives_power_cut=full,
+                is_kept=self._path is not None,
+            ),
             "expected_usd": self._forecast and self._forecast.cost_usd,
             "promise": self._forecast and next(iter(self._forecast.promises), None),
             "on_decision": self._control.get("on_decision"),
@@ -200,11 +210,18 @@ class _Sitting:
     async def _conduct_and_record(self, roles: Runtime) -> tuple[End, Account]:
         messenger, strategy = roles.messenger, self._plan.strategy
         try:
-            conducting = _conduct_single_input(messenger) if self._inputs is None else self._inputs.conduct(messenger)
-            following = self._following(messenger)
-            outcome, reason, value = await conduct_until_end(
-                messenger, conducting, self._plan.settings, self._control, following
+            conducting = (
+                _conduct_single_input(messenger, has_journal=self._path is not None)
+                if self._inputs is None
+                else self._inputs.conduct(messenger)
             )
+            following = self._following(messenger)
+            try:
+                outcome, reason, value = await conduct_until_end(
+                    messenger, conducting, self._plan.settings, self._control, following
+                )
+            finally:
+                await finish(partial(leave_effects, messenger))
             # Roles in other processes may still have records under way; the last account must contain them.
             await roles.flush()
             account = await messenger.ask(Report(final=True))
@@ -333,22 +350,6 @@ def _is_empty(path: Path) -> bool:
         return False
 
 
-async def _start_roles(stack: AsyncExitStack, runtime: Runtime, control: RunControl) -> Runtime | None:
-    """Start the roles; returns the runtime, or None if the caller ended the run first. On a cluster the start may take a while."""
-    scope = TaskScope()
-    entering = scope.start(stack.enter_async_context(runtime))
-    ends = [
-        scope.start(event.wait()) for event in (control.get("interrupt"), control.get("terminate")) if event is not None
-    ]
-    try:
-        await wait_for_first(entering, *ends)
-        return await entering if entering.done() else None
-    finally:
-        await scope.close(
-            within_s=None
-        )  # a cluster may take long; else roles would start behind the back of a run that has ended
-
-
 def _refuse_job_folder(runs_dir: Path) -> None:
     """Refuse the folder that a Ray job was submitted with: Ray removes it after the job."""
     if "runtime_resources" in runs_dir.resolve().parts:
@@ -378,15 +379,15 @@ def _adjust_outcome(
     return outcome, reason
 
 
-async def _conduct_single_input(messenger: RoleMessenger) -> bytes:
+async def _conduct_single_input(messenger: RoleMessenger, *, has_journal: bool) -> bytes:
     recalls = False
     while True:
         try:
             conducted = await messenger.ask(Conduct(input=0, recalls=recalls))
         except Undecided:
-            if not await messenger.ask(RecallDecidedInputs()):
+            if not await inputs_that_go_on(messenger, has_journal=has_journal):
                 raise
         else:
             if not await messenger.ask(RecallDecidedInputs()):
                 return conducted.value
-        recalls = True  # a person has decided meanwhile, so the work goes on from there
+        recalls = True  # what was unknown is known meanwhile, so the work goes on from there

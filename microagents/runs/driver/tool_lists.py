@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 from msgspec import structs
 
+from microagents.aio import TaskScope
 from microagents.errors import InvalidDefinition, InvalidUsage
 from microagents.runs.plan import RunPlan
 from microagents.runs.task_list import TaskList
@@ -34,9 +35,12 @@ async def with_tools_of_servers(plan: RunPlan) -> RunPlan:
         )
     connections = McpConnections()
     try:
-        listed = {server.text: msgspec.to_builtins(await connections.list_tools(server)) for server in servers}
+        async with TaskScope() as scope:  # side by side: one that does not answer takes the time of all
+            listing = {server.text: scope.start(connections.list_tools(server)) for server in servers}
+            tools = {text: await each for text, each in listing.items()}
     finally:
         await connections.close()
+    listed = msgspec.json.decode(msgspec.json.encode(tools))  # as a journal gives them back, with lists for tuples
     for server, recorded in getattr(first, "mcp_tools", {}).items():
         if recorded != listed.get(server):
             raise InvalidUsage(_difference(server, recorded, listed.get(server, [])))

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from microagents.elections.election import ESCALATED, Ballot, total_usd
+from microagents.elections.election import ESCALATED, OPEN_OUTCOMES, Ballot, total_usd
 from microagents.errors import MicroagentsError
 from microagents.journal.messages import Recalled
 from microagents.journal.reading import Reader
@@ -33,8 +33,8 @@ class TriedRung(Struct, frozen=True, kw_only=True):
 
     name: str
     outcome: str | None
-    """`decided` or `inferred` if it decided the step, `contested` if something else did, `undecided` if nothing did; None where it had
-    nothing to ask, and while it is tried."""
+    """`decided` or `inferred` if it decided the step, `climbed` if something else did, `undecided` or `contested` if nothing did; None
+    if it had nothing to ask, and while it is tried."""
     votes: Votes
     """Its votes; a judge's are labels. Empty for a lookahead that decided nothing, of which the journal has only the rollouts."""
     samples: int
@@ -112,7 +112,7 @@ class _Climbs:
         tried = [self._tried(step, name, rows) for name in names.values()]
         votes = self._tally(own)
         without = (
-            own.value if own is not None and own.outcome == "contested" else next((value for value, _ in votes), None)
+            own.value if own is not None and own.outcome == "climbed" else next((value for value, _ in votes), None)
         )
         at = next((at for at in (*names, step, step + ESCALATED) if _decides(rows.get(at))), None)
         value = None if at is None else rows[at].value
@@ -130,8 +130,8 @@ class _Climbs:
 
     def _was_left(self, at: str, rows: Rows) -> bool:
         """Tell whether a step or a rung was left to the next rung, or a rung failed: it is undecided, and nobody is to decide it."""
-        failed = rows[at].outcome == "undecided" and at.count("/") >= RUNG_DEPTH and at not in self._undecided
-        return failed or rows[at].outcome == "contested"
+        failed = rows[at].outcome in OPEN_OUTCOMES and at.count("/") >= RUNG_DEPTH and at not in self._undecided
+        return failed or rows[at].outcome == "climbed"
 
     def _tried(self, step: str, name: str, rows: Rows) -> TriedRung:
         at = f"{step}/{name}"

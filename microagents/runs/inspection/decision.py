@@ -14,7 +14,7 @@ from msgspec import Struct, structs
 
 from microagents.agents.recording import ActionRecord, AgentRecord
 from microagents.elections.count import Count
-from microagents.elections.election import Ballot, Flagged, Question, input_of, total_usd
+from microagents.elections.election import OPEN_OUTCOMES, Ballot, ElectionId, Flagged, Question, input_of, total_usd
 from microagents.elections.red_flags import MALFORMED
 from microagents.errors import InvalidUsage, TaskFailed
 from microagents.journal.messages import Recalled
@@ -49,8 +49,8 @@ class RecordedReply(Struct, frozen=True, kw_only=True):
     """Whether the journal keeps only the beginning of the text."""
     cost_usd: float | None
     """Cost of this sample, while the election is open. Of a decided one the journal keeps the sum."""
-    fallback: str | None = None
-    """Spec of the fallback that gave it; None for a model of the pool."""
+    model: str | None = None
+    """Spec of the model that gave it, of a pool or a fallback; None for the only model of the question, and where that is unknown."""
     shares: dict[str, float] = {}
     """Probability of each option, where a model weighed them; empty for a vote."""
     rollout: str | None = None
@@ -97,7 +97,7 @@ class InspectedDecision(Struct, frozen=True, kw_only=True):
     probability: float | None = None
     """Mean probability of the leading value, where a model weighed the options and the prompt could be rebuilt; None after a vote."""
     decided_by: str | None = None
-    """Path of the rung that decided the step, for a contested election; None for any other, and where no rung decided."""
+    """Path of the rung that decided the step, for a vote that climbed a ladder; None for any other, and where no rung decided."""
     action: ActionRecord | None = None
     """What came of the calls, where it is an action of an agent; None for any other decision."""
 
@@ -133,7 +133,8 @@ def inspect_decision(reader: Reader, path: str) -> InspectedDecision:
     texts = reader.texts_at(path)
     settled_by, settled_at = _settled(reader, path)
     own_texts = [each for each in texts if each.question_digest == digest]
-    replies = _replies(ballots, value, own_texts, asked, is_vote=row is not None and row.outcome != "sampled")
+    election = ElectionId(path=path, question_digest=digest)
+    replies = _replies(election, ballots, value, own_texts, asked, is_vote=row is not None and row.outcome != "sampled")
     return InspectedDecision(
         run_id=run_id,
         path=path,
@@ -147,19 +148,19 @@ def inspect_decision(reader: Reader, path: str) -> InspectedDecision:
         models=settings_of(reader.experiment).solver_pool if question is None else question.models,
         replies=replies
         if inferred is None
-        else [structs.replace(each, rollout=_rollout(reader, path, each.seq)) for each in replies],
+        else [structs.replace(each, model=None, rollout=_rollout(reader, path, each.seq)) for each in replies],
         other_replies=sum(each.question_digest != digest for each in texts),
         tally=[
             (msgspec.json.decode(each), votes)
-            for each, votes in _tally(ballots, None if asked is None else asked.question)
+            for each, votes in _tally(election, ballots, None if asked is None else asked.question)
         ],
-        probability=None if question is None else _count(ballots, question).tally.probability,
+        probability=None if question is None else _count(election, ballots, question).tally.probability,
         correct=None if asked is None or value is None else _judged(asked, value),
         cost_usd=total_usd([*([] if row is None else [row.cost_usd]), *(each.cost_usd for each in more)]),
         began_at=reader.created_at,
         ended_at=reader.ended_at(input_of(path)),
         settled_at=settled_at,
-        decided_by=_decided_by(reader, path) if row is not None and row.outcome == "contested" else None,
+        decided_by=_decided_by(reader, path) if row is not None and row.outcome == "climbed" else None,
         action=_action(reader, path),
     )
 
@@ -181,10 +182,10 @@ def _action(reader: Reader, path: str) -> ActionRecord | None:
 def _inference(reader: Reader, path: str, row: Recalled) -> str | None:
     """What the row of a rung was inferred from; None for a row with samples of its own."""
     match path.split("/"):
-        case [_, "step", _, "lookahead"] if row.outcome in ("contested", "undecided", "inferred"):
+        case [_, "step", _, "lookahead"] if row.outcome in (*OPEN_OUTCOMES, "climbed", "inferred"):
             why = "" if row.ballots else "; none led by the margin, and the journal keeps only the rollouts"
             return f"its votes are predictions of rollouts, the first of which is at {_rollout(reader, path, 0)}{why}"
-        case [_, "step", _, name] if not row.ballots and (row.outcome in ("contested", "inferred") or name == "judge"):
+        case [_, "step", _, name] if not row.ballots and (row.outcome in ("climbed", "inferred") or name == "judge"):
             return f"it was chosen from the replies so far; the vote is at {path}/vote"
     return None
 
@@ -211,6 +212,7 @@ def _settled(reader: Reader, path: str) -> tuple[str | None, str | None]:
 
 
 def _replies(
+    election: ElectionId,
     ballots: Sequence[Ballot | Flagged],
     value: bytes | None,
     texts: Sequence[KeptText],
@@ -219,7 +221,7 @@ def _replies(
     is_vote: bool,
 ) -> list[RecordedReply]:
     kept = {each.seq: each for each in texts}
-    count = None if asked is None else Count(asked.question)
+    count = None if asked is None else Count(election, asked.question)
     replies = []
     for ballot in ballots:
         text, flag, agrees, why = kept.get(ballot.seq), None, None, None
@@ -236,7 +238,7 @@ def _replies(
                 flag=flag,
                 why=why,
                 vote=msgspec.json.decode(ballot.value) if isinstance(ballot, Ballot) else None,
-                fallback=ballot.fallback or None if isinstance(ballot, Ballot) else None,
+                model=_model_of(election, ballot, None if asked is None else asked.question),
                 shares=ballot.shares if isinstance(ballot, Ballot) else {},
                 agrees=agrees,
                 text=None if text is None else text.text,
@@ -247,14 +249,22 @@ def _replies(
     return replies
 
 
-def _tally(ballots: Sequence[Ballot | Flagged], question: Question | None) -> list[tuple[bytes, int]]:
+def _model_of(election: ElectionId, ballot: Ballot | Flagged, question: Question | None) -> str | None:
+    if isinstance(ballot, Ballot) and ballot.fallback:
+        return ballot.fallback
+    return None if question is None or len(question.models) == 1 else question.model_of(election, ballot.seq)
+
+
+def _tally(
+    election: ElectionId, ballots: Sequence[Ballot | Flagged], question: Question | None
+) -> list[tuple[bytes, int]]:
     if question is None:
         return list(Counter(ballot.value for ballot in ballots if isinstance(ballot, Ballot)).items())
-    return list(_count(ballots, question).verdict().tally)
+    return list(_count(election, ballots, question).verdict().tally)
 
 
-def _count(ballots: Sequence[Ballot | Flagged], question: Question) -> Count:
-    count = Count(question)
+def _count(election: ElectionId, ballots: Sequence[Ballot | Flagged], question: Question) -> Count:
+    count = Count(election, question)
     for ballot in ballots:
         count.add(ballot)
     return count

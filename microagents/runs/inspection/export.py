@@ -30,7 +30,7 @@ class DecisionRow(Struct, frozen=True, kw_only=True):
     outcome: str
     """`once` for the recorded answer to a message, else the outcome of the election."""
     value: Any
-    """The decided value, as JSON-like values; of a contested election the reply that leads; None while undecided."""
+    """The decided value, as JSON-like values; of a vote that climbed a ladder the reply that leads; None while undecided."""
     votes: int
     """Number of valid replies counted."""
     other_votes: int | None
@@ -98,11 +98,13 @@ class ActionRow(Struct, frozen=True, kw_only=True):
     key: str | None
     """The key of the effect."""
     outcome: str | None
-    """`done`, `error`, `rejected`, `waits`, `unknown`, `begun` or `not made`."""
+    """`done`, `error`, `rejected`, `repeated`, `waits`, `unknown`, `begun` or `not made`."""
     observation: str | None
     """What the model sees of it."""
     person: str | None
-    """What a person said of the call: `approved`, `rejected`, `was made` or `was not made`."""
+    """What persons said of the call: `approved`, `rejected`, `was made`, `was not made`, or several of these."""
+    makings: int | None
+    """Number of times that the call was begun, if it changes the world."""
     decided_at: str | None
     """Time of the decision, in UTC."""
     ended_at: str | None
@@ -145,6 +147,7 @@ def _calls(reader: Reader, of_input: int, action: ActionRecord) -> Iterator[Acti
             outcome=None if call is None else call.outcome or None,
             observation=None if call is None else call.observation,
             person=None if call is None else call.person,
+            makings=None if call is None else call.makings,
             decided_at=reader.moment(action.decided_ms),
             ended_at=None if call is None else reader.moment(call.ended_ms),
         )

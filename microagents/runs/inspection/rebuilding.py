@@ -114,7 +114,7 @@ class _Steps:
         chain = self.chain(messenger)
         step = self.step(number, chain)
         # Until the climb ends the vote has no row. Only a judge needs its ballots.
-        verdict = await chain.work.recall(step.election, step.question) or Count(step.question).verdict()
+        verdict = await chain.work.recall(step.election, step.question) or Count(step.election, step.question).verdict()
         await chain.climb(step, structs.replace(verdict, outcome="undecided"), [])
 
     async def roll_out(self, start: int, path: str, messenger: Messenger) -> None:

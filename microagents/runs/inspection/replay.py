@@ -130,7 +130,7 @@ class Replay:
             if path == self._path:
                 self.found = question
             raise Undecided(path, 0, "not recorded")
-        count = Count(question)
+        count = Count(request.id, question)
         for ballot in row.ballots:
             count.add(ballot)
         return count.verdict()

@@ -74,6 +74,9 @@ def _outcome(reader: Reader, ending: RunEnding | None) -> tuple[RunOutcome, str 
     lease = reader.lease()
     if lease.holder is not None and not lease.may_be_taken:
         return "running", f"process {lease.holder.pid} on {lease.holder.host} is running it"
+    if lease.holder is not None and lease.holder.is_alive and ending is None:
+        held = f"process {lease.holder.pid} on {lease.holder.host} has held it for {lease.age_s:.0f} s without a sign of life"
+        return "running", f"{held}: it is suspended or hangs; end that process, or resume the run, which takes it over"
     if ending is None:
         return "cut off", "its process ended without recording an outcome; all decisions so far are kept"
     return ending.outcome, ending.reason

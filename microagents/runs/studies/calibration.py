@@ -18,6 +18,7 @@ from microagents.registry import TASKS, reference_to
 from microagents.runs.arguments import check_arguments
 from microagents.runs.driver.control import SharedKeywords, without_control
 from microagents.runs.inspection.runs import recorded_result
+from microagents.runs.references import references_in
 from microagents.runs.result import Result, Results
 from microagents.runs.settings import OneModel, validated
 from microagents.runs.studies.inputs import plans_of_inputs
@@ -132,7 +133,7 @@ def calibration_from(runs_dir: Path, run_id: str, task: Task | None = None) -> M
         InvalidUsage: there is no such run, it is no calibration or not a completed one, or it is another task's.
     """
     with reader_of(runs_dir, run_id) as reader:
-        recipe, result = reader.experiment.recipe, recorded_result(reader)
+        recipe, result, is_known = reader.experiment.recipe, recorded_result(reader), reader.is_known
     if recipe.strategy == reference_to(Agreement):
         raise InvalidUsage(f"run {run_id!r} had no oracle, and agreement alone promises nothing")
     if recipe.strategy not in (reference_to(Calibration), reference_to(InputCalibration)):
@@ -144,6 +145,11 @@ def calibration_from(runs_dir: Path, run_id: str, task: Task | None = None) -> M
         )
     if result.outcome != "completed":
         raise InvalidUsage(f"the calibration {run_id!r} has not ended; the command that began it continues it")
+    if not is_known and (named := references_in([("model", result.models[0])])):
+        raise InvalidUsage(
+            f"you did not begin the calibration {run_id!r} here, and it gives {named[0]}, which may send your keys elsewhere; if you trust "
+            f"it: microagents show {run_id} --code"
+        )
     return _findings(result.models[0], result)
 
 

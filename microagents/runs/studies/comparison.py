@@ -19,7 +19,7 @@ from microagents.runs.task_list import dump_options
 from microagents.task import Task
 from microagents.user_code import called
 from microagents.words.prices import specs_in
-from microagents.words.summary import options_text
+from microagents.words.summary import options_text, verdict_of
 
 RowOutcome = Literal["completed", "undecided", "failed", "stopped", "interrupted"]
 ENDED = ("completed", "undecided", "failed")
@@ -184,8 +184,8 @@ def _mean_f1(inputs: Sequence[Task], values: Sequence[Any]) -> float | None:
 
 def _verdicts(values: Sequence[Any], completed: int, *, all_right: bool) -> list[bool] | None:
     """Which results are right by their own ``correct`` or ``solved``; without these all or None, by ``all_right``."""
-    verdicts = [each.get("correct", each.get("solved")) if isinstance(each, dict) else None for each in values]
-    if sum(isinstance(each, bool) for each in verdicts) == completed:
+    verdicts = [verdict_of(each) for each in values]
+    if sum(each is not None for each in verdicts) == completed:
         return [each is True for each in verdicts]
     return [each is not None for each in values] if all_right else None
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import cached_property
 from math import inf, log
 from statistics import NormalDist, fmean
@@ -13,6 +13,7 @@ from msgspec import Struct
 
 from microagents.elections.error_rates import (
     ErrorRates,
+    Loss,
     Seen,
     chance_of,
     error_rates,
@@ -21,7 +22,7 @@ from microagents.elections.error_rates import (
     smooth_rates,
     upper_share,
 )
-from microagents.elections.laws import expected_votes, race_won
+from microagents.elections.laws import expected_votes, race_by_turns, race_won
 from microagents.errors import InvalidUsage
 from microagents.journal.messages import Promise
 from microagents.runs.studies.analysis import Proportion
@@ -51,8 +52,6 @@ VERDICTS: dict[Verdict, str] = {
     ),
     "too-many-answers": "answers too many for exact votes: right replies differ from each other; use votes by meaning",
 }
-Loss = Callable[[float], float]
-"""The chance that a step is not decided right, by its error rate."""
 MAX_K = 30
 """The largest k that is tried."""
 _NORMAL_P95 = NormalDist().inv_cdf(0.95)
@@ -176,18 +175,27 @@ class ModelCalibration(Struct, frozen=True, kw_only=True, dict=True):
         return smooth_rates((each.wrong, each.valid) for each in self.steps if each.valid)
 
     @cached_property
-    def _held_out(self) -> list[float]:
+    def _held_out(self) -> list[Any]:
+        """The share of wrong samples of every other step."""
         return [each.wrong / each.valid for each in self.steps[1::2] if each.valid]
+
+    def lost(self, rate: Any, k: int) -> float:
+        """Compute the chance that votes ahead by k do not decide a step right, at an error rate."""
+        return race_won(rate, k)
+
+    def votes(self, rate: Any, k: int) -> float:
+        """Estimate the votes until then."""
+        return expected_votes(rate, k)
 
     def chances(self, k: int, total: int | None = None) -> Chances:
         """Compute the chances at a k, over the steps of the task or another number of them."""
         steps = self.total if total is None else total
 
-        def lost(rate: float) -> float:
-            return race_won(rate, k)
+        def lost(rate: Any) -> float:
+            return self.lost(rate, k)
 
         def votes(rates: ErrorRates, valid: float) -> float:
-            held = rates.loss(lambda rate: min(expected_votes(rate, k), float(MAX_DRAWS)))
+            held = rates.loss(lambda rate: min(self.votes(rate, k), float(MAX_DRAWS)))
             return steps * min(held / valid, float(MAX_DRAWS)) if valid else inf
 
         longest = _bounds([votes(each, self.valid.low) for each in self._resampled])[1]
@@ -325,8 +333,16 @@ class PooledCalibration(ModelCalibration, frozen=True, kw_only=True, dict=True):
         return {number: (seen, other[number]) for number, seen in one.items() if number in other}
 
     @cached_property
-    def _held_out(self) -> list[float]:
-        return [fmean(wrong / valid for wrong, valid in seen) for seen in list(self._seen.values())[1::2]]
+    def _held_out(self) -> list[Any]:
+        return [tuple(wrong / valid for wrong, valid in seen) for seen in list(self._seen.values())[1::2]]
+
+    def lost(self, rate: Any, k: int) -> float:
+        """Compute the chance that votes by turns do not decide a step right, at the error rates of both, or at one that both have."""
+        return race_by_turns(*_both_right(rate), k).lost
+
+    def votes(self, rate: Any, k: int) -> float:
+        """Estimate the votes until then."""
+        return race_by_turns(*_both_right(rate), k).votes
 
 
 def pooled(one: ModelCalibration, other: ModelCalibration) -> PooledCalibration | None:
@@ -355,6 +371,11 @@ def _joined(one: CalibratedStep, other: CalibratedStep) -> CalibratedStep:
         for name in ("first_wrong", "first_valid", "wrong", "valid", "drawn", "same_wrong", "same_right")
     }
     return CalibratedStep(number=one.number, mistakes=dict(Counter(one.mistakes) + Counter(other.mistakes)), **counts)
+
+
+def _both_right(rate: float | tuple[float, float]) -> tuple[float, float]:
+    one, other = rate if isinstance(rate, tuple) else (rate, rate)
+    return 1 - one, 1 - other
 
 
 def _bounds(values: list[float]) -> tuple[float, float]:

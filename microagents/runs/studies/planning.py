@@ -9,12 +9,12 @@ from statistics import fmean
 
 from msgspec import Struct, structs
 
-from microagents.elections.error_rates import HARD, exact_interval
+from microagents.elections.error_rates import HARD, Loss, exact_interval
 from microagents.elections.laws import check_target, check_whole, race_won
 from microagents.errors import InvalidUsage
 from microagents.runs.studies.analysis import Proportion
 from microagents.runs.studies.bills import Bill, Terms
-from microagents.runs.studies.measured import MAX_K, MOSTLY, Loss, ModelCalibration, PooledCalibration, pooled
+from microagents.runs.studies.measured import MAX_K, MOSTLY, ModelCalibration, PooledCalibration, pooled
 from microagents.runs.studies.simulation import Simulation, simulate
 from microagents.strategies.lead import Lead
 from microagents.strategies.maker import Maker

@@ -1,5 +1,5 @@
 // The pages: each has a path of its own, and reads what it shows from the journal.
-import { api, apiUrl, bytes, count, decisionUrl, fact, firstOf, h, json, money, moment, outcomeMark, plural, quoted, runUrl, said, say, section, table } from "./dom.js";
+import { api, apiUrl, bytes, count, decisionUrl, fact, firstOf, h, json, money, moment, outcomeMark, outcomeOf, plural, quoted, runUrl, said, say, section, table } from "./dom.js";
 import { overTime, race, undecidedByRound } from "./charts.js";
 import { accountOf, flagsOf, withoutResult } from "./facts.js";
 import { grid } from "./grid.js";
@@ -10,6 +10,13 @@ import { drawWork } from "./work.js";
 const LIVE_MS = 1000, REST = 2, LONG_REST = 30;
 const page = document.getElementById("page"), banner = document.getElementById("banner"), nav = document.getElementById("nav");
 let leaving = new AbortController();
+// The token of the printed address is kept for this tab and port alone, and leaves the address.
+function takeToken() {
+  const given = /^#token=([\w-]+)$/.exec(location.hash);
+  if (!given) return;
+  sessionStorage.setItem("token", given[1]);
+  history.replaceState(null, "", location.pathname + location.search);
+}
 
 function show(title, ...content) {
   document.title = `${title} · microagents`;
@@ -32,7 +39,7 @@ async function listPage() {
     const head = ([name, kind, field]) => [h("button", { type: "button", "aria-label": `Sort by ${name}`, onclick: () => { way = by === field ? -way : 1; by = field; remember(); fill(); } }, name, by === field ? (way > 0 ? " ↑" : " ↓") : ""), kind];
     host.replaceChildren(table("Runs", [["", null], ...COLUMNS.map(head)], found.map((run) => {
       const box = h("input", { type: "checkbox", "aria-label": `Compare ${run.run_id}`, checked: chosen.has(run.run_id), onchange: choose(run.run_id) });
-      return run.error ? ["", said(run.run_id), h("span", { class: "error" }, "✕ unreadable"), said(run.error), "", "", "", ""] : [box, h("a", { href: runUrl(run.run_id) }, said(run.run_id)), outcomeMark(run.outcome),
+      return run.error ? ["", said(run.run_id), h("span", { class: "error" }, "✕ unreadable"), said(run.error), "", "", "", ""] : [box, h("a", { href: runUrl(run.run_id) }, said(run.run_id)), outcomeMark(outcomeOf(run)),
         said(`${run.task} · ${run.strategy}`), moment(run.created_at), plural(run.inputs > 1 ? run.inputs : run.steps, run.inputs > 1 ? "input" : run.unit ?? "step"), count(run.calls), money(run.cost_usd)];
     })));
     say(plural(found.length, "run"));
@@ -76,7 +83,7 @@ async function runPage(run, signal) {
     account.replaceChildren(...accountOf(found));
     flags.replaceChildren(flagsOf(found));
     const waiting = found.undecided_at ?? [];
-    waits.replaceChildren(...(waiting.length ? [section("Undecided", firstOf(waiting, (shown) => h("ul", null, shown.map((path) => h("li", null, h("a", { href: decisionUrl(run, path) }, "◇ ", said(path)))))), h("p", { class: "note" }, "Each has its reply or its approval on its page; a person may decide it there."))] : []));
+    waits.replaceChildren(...(waiting.length ? [section("Undecided", firstOf(waiting, (shown) => h("ul", null, shown.map((path) => h("li", null, h("a", { href: decisionUrl(run, path) }, "◇ ", said(path)), found.contested_at?.includes(path) ? " contested: each model gives a reply of its own" : "")))), h("p", { class: "note" }, "Each has its reply or its approval on its page; a person may decide it there."))] : []));
     if (found.failed) problems.replaceChildren(section(`Input ${input} ${found.failed.outcome}`, h("p", null, said(found.failed.reason ?? ""))));
     else if (found.listed && !query.has("input") && found.failed_inputs.length) problems.replaceChildren(withoutResult(found.failed_inputs, (number) => runUrl(run, `?input=${number}`)));
     if (found.listed && !query.has("input")) inputs.replaceChildren(section("Inputs", ...grid(await bytes(apiUrl(run, "inputs"), signal), (i) => runUrl(run, `?input=${i}`))));
@@ -98,9 +105,9 @@ async function runPage(run, signal) {
       state = changed;
     }
     if (found.errors && isOver && strip) {
-      const { wrong, judged } = await api(apiUrl(run, "wrong", of), { signal });
+      const { wrong, judged, note } = await api(apiUrl(run, "wrong", of), { signal });
       strip.set(steps, wrong);
-      if (judged < steps.length) strip.tools.append(h("span", { class: "soft" }, `the oracle judged the first ${count(judged)} in its time`));
+      if (note || judged < steps.length) strip.tools.append(h("span", { class: "soft" }, said(note ?? `the oracle judged the first ${count(judged)} in its time`)));
     }
   };
   let took = 0;
@@ -119,7 +126,7 @@ async function runPage(run, signal) {
     }
     took = performance.now() - began;
   }
-  if (!signal.aborted) say(`This run is ${found.outcome}.`);
+  if (!signal.aborted) say(`This run is ${outcomeOf(found)}.`);
 }
 
 function decisionForm(run, path, found) {
@@ -129,7 +136,7 @@ function decisionForm(run, path, found) {
     event.preventDefault();
     answer.textContent = "…";
     try {
-      const done = await api(apiUrl(run, "decide"), { method: "POST", headers: { "content-type": "application/json" }, body: JSON.stringify({ path, value: value.value }) });
+      const done = await api(apiUrl(run, "decide"), { method: "POST", headers: { "content-type": "application/json", authorization: `Bearer ${sessionStorage.getItem("token") ?? ""}` }, body: JSON.stringify({ path, value: value.value }) });
       answer.textContent = `Decided by you; ${done.go_on ? `go on: ${done.go_on}` : "the run continues with it"}`;
     } catch (error) { answer.textContent = error.message; }
   };
@@ -153,13 +160,13 @@ async function decisionPage(run, path, signal) {
   const raced = race(found.replies), checked = { true: "● right", false: "✕ WRONG" }[found.correct] ?? "not checked";
   const samples = found.replies.map((reply, i) => h("div", { class: "row" },
     h("h3", null, `sample ${reply.seq}: `, h("span", { class: reply.flag ? "flagged" : reply.agrees === false ? "outvoted" : "" }, said(reply.flag ? `▲ red flag ${reply.flag}` : { true: "● agrees", false: "◆ differs" }[reply.agrees] ?? "valid")),
-      h("span", { class: "soft" }, raced ? ` ${reply.flag ? "no vote" : `votes ${raced.letter(reply)}`}; the lead is ${raced.leads[i]}` : "", reply.cost_usd === null ? "" : `, ${money(reply.cost_usd)}`, reply.fallback ? [", by the fallback ", said(reply.fallback)] : "")),
+      h("span", { class: "soft" }, raced ? ` ${reply.flag ? "no vote" : `votes ${raced.letter(reply)}`}; the lead is ${raced.leads[i]}` : "", reply.cost_usd === null ? "" : `, ${money(reply.cost_usd)}`, reply.model ? [", by ", said(reply.model)] : "")),
     reply.why ? h("p", null, said(reply.why)) : null,
     reply.rollout ? h("p", null, "predicted by the rollout at ", h("a", { href: decisionUrl(run, reply.rollout) }, said(reply.rollout))) : null,
     Object.keys(reply.shares ?? {}).length ? table("Probabilities", [["probability", "number"], ["option", "text"]], Object.entries(reply.shares).map(([option, part]) => [part.toFixed(4), said(option)])) : null,
     reply.flag ? null : quoted(json(reply.vote)),
     reply.text === null ? h("p", { class: "note" }, "text not kept") : [quoted(reply.text), reply.text_is_cut ? h("p", { class: "note" }, "the rest of the text is not kept") : null]));
-  const mayDecide = ["open", "undecided"].includes(found.outcome) && !found.settled_by;
+  const mayDecide = ["open", "undecided", "contested"].includes(found.outcome) && !found.settled_by;
   show(path, beside, section("Decision", h("dl", { class: "facts" }, fact("outcome", outcomeMark(found.outcome)), fact("settled by", said(found.settled_by ?? (mayDecide ? "nobody yet" : "the vote")), moment(found.settled_at ?? "").replace("–", "")), fact("oracle", checked),
     fact("samples", count(found.replies.length)), fact("cost", money(found.cost_usd)), found.probability === null ? null : fact("probability", found.probability.toFixed(4)),
     found.decided_by ? fact("decided at", h("a", { href: decisionUrl(run, found.decided_by) }, said(found.decided_by))) : null), found.value === null ? null : quoted(json(found.value))),
@@ -177,7 +184,7 @@ async function comparePage(signal) {
   const query = new URLSearchParams(location.search), names = [query.get("a") ?? "", query.get("b") ?? ""], input = query.get("input") ?? "0", of = `input=${encodeURIComponent(input)}`;
   const both = await Promise.all(names.map((run) => api(apiUrl(run, "", `?${of}`), { signal })));
   const hosts = names.map(() => h("div"));
-  const facts = [["outcome", (run) => outcomeMark(run.outcome)], ["task", (run) => said(`${run.task} by ${run.strategy}`)], ["k", (run) => count(run.k)], ["models", (run) => said(String(JSON.stringify(run.models)))], ["steps", (run) => count(run.steps)], ["wrong by the oracle", (run) => count(run.errors)],
+  const facts = [["outcome", (run) => outcomeMark(outcomeOf(run))], ["task", (run) => said(`${run.task} by ${run.strategy}`)], ["k", (run) => count(run.k)], ["models", (run) => said(String(JSON.stringify(run.models)))], ["steps", (run) => count(run.steps)], ["wrong by the oracle", (run) => count(run.errors)],
     ["votes a decision", (run) => run.votes_per_decision?.toFixed(2) ?? "–"], ["outvoted", (run) => count(run.outvoted)], ["calls", (run) => count(run.calls)], ["cost", (run) => money(run.cost_usd)], ["seconds", (run) => count(Math.round(run.wall_s))]];
   const differ = h("div");
   show(`${names[0]} and ${names[1]}`, section("Account", table("Account", [["", null], ...names.map((run) => [h("a", { href: runUrl(run) }, said(run)), null])], facts.map(([name, of]) => [name, ...both.map(of)]))),
@@ -227,4 +234,6 @@ document.addEventListener("click", (event) => {
   go(link.getAttribute("href"));
 });
 window.addEventListener("popstate", route);
+window.addEventListener("hashchange", takeToken);
+takeToken();
 route();

@@ -100,8 +100,10 @@ export const said = (text) => h("bdi", null, text);
 export const fact = (name, value, more) => h("div", null, h("dt", null, name), h("dd", null, value, more ? h("small", null, more) : null));
 export const section = (title, ...children) => h("section", null, title ? h("h2", null, title) : null, ...children);
 
-const SHAPES = { completed: "●", running: "▶", stopped: "■", failed: "✕", undecided: "◇", interrupted: "■", "cut off": "■", open: "○" };
-export const outcomeMark = (outcome) => h("span", { class: `mark ${outcome.split(" ")[0]}` }, `${SHAPES[outcome] ?? "●"} ${outcome}`);
+const SHAPES = { completed: "●", running: "▶", stopped: "■", failed: "✕", undecided: "◇", contested: "◇", interrupted: "■", "cut off": "■", open: "○", "completed, WRONG": "✗" };
+// Of a run that is completed, also whether the task's own code finds it wrong.
+export const outcomeOf = (run) => (run.outcome === "completed" && run.right === false ? "completed, WRONG" : run.outcome);
+export const outcomeMark = (outcome) => h("span", { class: `mark ${outcome.endsWith("WRONG") ? "wrong" : outcome.split(" ")[0]}` }, `${SHAPES[outcome] ?? "●"} ${outcome}`);
 
 export function table(caption, heads, rows) {
   const of = (kind) => (cell, index) => h(kind, { class: heads[index][1] ?? null, scope: kind === "th" ? "col" : null }, cell);

@@ -2,7 +2,7 @@
 import { colour, count, h, plural, redrawn, share } from "./dom.js";
 
 const CELL = 18;
-export const KINDS = [["waiting", "·", "line"], ["running", "▶", "accent"], ["completed", "●", "good"], ["undecided", "◇", "undecided"], ["failed", "✕", "wrong"]];
+export const KINDS = [["waiting", "·", "line"], ["running", "▶", "accent"], ["completed", "●", "good"], ["undecided", "◇", "undecided"], ["failed", "✕", "wrong"], ["wrong", "✗", "wrong"]];
 
 export function grid(codes, open) {
   const canvas = h("canvas", { tabindex: "0", role: "slider", "aria-label": "Inputs", "aria-valuemin": "0", "aria-valuemax": String(codes.length - 1) }), tall = h("div");

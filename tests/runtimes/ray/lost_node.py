@@ -8,8 +8,6 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-import sys
-from pathlib import Path
 
 import ray
 from ray.cluster_utils import Cluster
@@ -20,6 +18,7 @@ from microagents.journal.messages import Account
 from microagents.runtimes.ray import starting
 from microagents.runtimes.ray.actor_group import ActorGroup
 from tests.runtimes.ray.joining_node import INPUTS, MODEL
+from tests.runtimes.ray.one_node import end_path
 
 
 async def end_of_a_run(cluster: Cluster, doomed: str) -> dict[str, object]:
@@ -59,11 +58,12 @@ async def end_of_a_run(cluster: Cluster, doomed: str) -> dict[str, object]:
 
 def main() -> None:
     """Write the nodes of the lanes, the deaths and the digests as JSON."""
+    path = end_path()
     starting.READY_S = 300.0
     cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False})
     doomed, _ = [cluster.add_node(num_cpus=1) for _ in range(2)]
     ray.init(cluster.address, log_to_driver=False, logging_level=logging.ERROR)
-    Path(sys.argv[1]).write_text(json.dumps(asyncio.run(end_of_a_run(cluster, doomed.node_id))))
+    path.write_text(json.dumps(asyncio.run(end_of_a_run(cluster, doomed.node_id))))
     ray.shutdown()
     cluster.shutdown()  # type: ignore[no-untyped-call]
 

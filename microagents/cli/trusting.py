@@ -1,0 +1,38 @@
+"""Questions to the person at a terminal about files that somebody else may have written."""
+
+from __future__ import annotations
+
+import sys
+
+import typer
+
+from microagents.cli.reporting import warn
+from microagents.errors import InvalidUsage
+
+
+def has_terminal() -> bool:
+    """Tell whether a person can be asked."""
+    return all(stream is not None and stream.isatty() for stream in (sys.stdin, sys.stderr))
+
+
+def confirm_trust(what: str, flag: str, otherwise: str = "") -> None:
+    """Ask whether something is trusted.
+
+    Args:
+        what: what there is to trust, and what it can do.
+        flag: the option that says yes.
+        otherwise: how to do without; empty if there is no way.
+
+    Raises:
+        InvalidUsage: the answer is no, or nobody is there to ask.
+    """
+    without = f"; {otherwise}" if otherwise else ""
+    if not has_terminal():
+        raise InvalidUsage(f"{what}; if you trust it, add {flag}{without}")
+    warn(what)
+    try:
+        is_trusted = typer.confirm("Do you trust it?", err=True)
+    except typer.Abort:  # Ctrl-C, or the end of the input
+        is_trusted = False
+    if not is_trusted:
+        raise InvalidUsage(f"nothing was started, since you do not trust it{without}")

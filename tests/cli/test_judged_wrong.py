@@ -1,0 +1,168 @@
+"""Runs that are completed, and that the task's own code finds wrong: the exit code, the summary, lists, pages and reports say so."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from microagents.journal.reading import reader_of
+from microagents.viewer import pages
+from microagents.viewer.server import viewing
+from tests.cli.commands import COMPLETED, microagents, write
+
+WRONG = 5
+TASKS = '''
+from microagents import Action, AgentState, AgentTask, ChainTask, Problem, Prompt, Reply, ToolCall, tool
+
+
+@tool("read_only")
+def look() -> str:
+    """Look."""
+    return "nothing"
+
+
+class Agent(AgentTask):
+    tools = (look,)
+    verdict: bool | None = None
+
+    def statement(self) -> str:
+        return "Look."
+
+    def check(self, state, result, run):
+        with open("checks.txt", "a") as file:
+            file.write("checked\\\\n")
+        return self.verdict
+
+    def expert(self, prompt: Prompt, reply: type[Reply]) -> Reply:
+        return Action(calls=[ToolCall("end", {"answer": "done"})])
+
+
+class Number(Reply, frozen=True):
+    number: int
+
+
+class Chain(ChainTask[int, Number]):
+    verdict: bool | None = None
+    judge: bool = False
+
+    def start(self) -> int:
+        return 0
+
+    def done(self, state: int) -> bool:
+        return state == 2
+
+    def prompt(self, state: int) -> Prompt:
+        return Prompt(system="Count.", user=str(state))
+
+    def advance(self, state: int, reply: Number) -> int:
+        return state + 1
+
+    def result(self, state: int) -> dict:
+        return {"solved": self.verdict} if not self.judge else {"steps": state}
+
+    def correct(self, state: int, reply: Number) -> bool | None:
+        return self.verdict if self.judge else None
+
+    def expert(self, prompt: Prompt, reply: type[Reply]) -> Reply:
+        return Number(number=1)
+
+
+class Question(Problem[Number]):
+    verdict: bool | None = None
+
+    def statement(self) -> str:
+        return "How many?"
+
+    def correct(self, reply: Number) -> bool | None:
+        return self.verdict
+
+    def expert(self, prompt: Prompt, reply: type[Reply]) -> Reply:
+        others = {name: "so" for name in reply.__struct_fields__ if name != "answer"}
+        return reply(answer=Number(number=1), **others)
+'''
+KINDS = {
+    "check of an agent": ("Agent",),
+    "result of a chain": ("Chain",),
+    "oracle of a chain": ("Chain", "-o", "judge=true"),
+    "answer to a problem": ("Question", "--strategy", "cot"),
+}
+every_kind = pytest.mark.parametrize("kind", KINDS)
+
+
+def do(kind: str, verdict: str, *words: str) -> tuple[str, ...]:
+    """The words of the command for a run whose work is judged so; with an empty verdict nothing is judged."""
+    write("tasks.py", TASKS.replace("\\\\n", "\\n"))
+    name, *more = KINDS[kind]
+    return (
+        "run",
+        f"tasks.py:{name}",
+        *more,
+        *["-o", f"verdict={verdict}"] * bool(verdict),
+        "--model",
+        "sim:perfect",
+        "--run-id",
+        "r",
+        *words,
+    )
+
+
+@every_kind
+def test_a_run_that_is_judged_wrong_is_green_nowhere(kind: str) -> None:
+    ran = microagents(*do(kind, "false"))
+    assert (ran.code, ran.out.startswith("completed, WRONG  ")) == (WRONG, True), ran.out + ran.err
+    assert "not checked" not in ran.out
+    for words in (("show", "r"), ("list",), ("ctl", "r", "status"), ("top",)):
+        said = microagents(*words)
+        assert (said.code, "completed, WRONG" in said.out) == (COMPLETED, True), words
+    assert microagents("attach", "r").code == WRONG
+    shown = microagents("show", "r", "--json").json
+    assert (shown["outcome"], shown["right"]) == ("completed", False)
+    with reader_of(Path("runs"), "r") as reader:
+        assert pages.run_facts(reader, 0)["right"] is False
+    microagents("report", "r", "-o", "r.html")
+    assert "completed, WRONG  " in Path("r.html").read_text(encoding="utf-8")
+    assert microagents(*do(kind, "false")).code == WRONG, "also where it was completed before"
+
+
+@every_kind
+@pytest.mark.parametrize(("verdict", "right"), [("true", True), ("", None)])
+def test_a_run_that_is_right_or_was_not_judged_is_completed(kind: str, verdict: str, right: bool | None) -> None:  # noqa: FBT001
+    ran = microagents(*do(kind, verdict, "--json"))
+    assert (ran.code, ran.json["right"]) == (COMPLETED, right), ran.err
+    said = microagents("list").out
+    assert "WRONG" not in said
+    assert said.strip().endswith("not checked" if right is None else "none wrong")
+
+
+def test_an_agent_is_checked_once_and_counts_as_one_wrong_result() -> None:
+    ran = microagents(*do("check of an agent", "false", "--json"))
+    assert (ran.json["errors"], ran.json["checked"]) == (1, 1)
+    assert Path("checks.txt").read_text(encoding="utf-8") == "checked\n"
+    assert "only the final result checked by the task's own check: 1 WRONG" in microagents("show", "r").out
+
+
+@pytest.mark.parametrize("kind", ["check of an agent", "result of a chain"])
+def test_of_many_inputs_each_wrong_one_is_marked_among_all(kind: str) -> None:
+    Path("inputs.jsonl").write_text('{"verdict": true}\n{"verdict": false}\n{"verdict": null}\n', encoding="utf-8")
+    ran = microagents(*do(kind, "true", "--inputs", "inputs.jsonl"))
+    assert (ran.code, ran.err.startswith("completed, WRONG  ")) == (WRONG, True), ran.err
+    with reader_of(Path("runs"), "r") as reader:
+        assert list(reader.inputs_overview()) == [2, 5, 2]
+
+
+def test_the_list_of_the_pages_tells_whether_a_run_is_right() -> None:
+    microagents(*do("check of an agent", "false"))
+
+    async def listed() -> object:
+        import aiohttp  # noqa: PLC0415 - as the pages do
+
+        async with (
+            viewing(Path("runs")) as url,
+            aiohttp.ClientSession() as session,
+            session.get(f"{url}/api/runs") as got,
+        ):
+            return [each["right"] for each in await got.json()]
+
+    assert asyncio.run(listed()) == [False]

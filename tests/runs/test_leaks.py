@@ -1,0 +1,38 @@
+"""A short soak, and whether it sees leaks; for ten minutes and hours there is ``python -m tests.benchmarks.soak``."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.benchmarks.soak import soak
+
+AGAIN = """
+import tempfile, threading, time
+kept = []
+def leak():
+    while True:
+        {}
+        time.sleep(0.02)
+threading.Thread(target=leak, daemon=True).start()
+"""
+LEAKS = {
+    "run": "kept.append(b'x' * 1_000_000)",
+    "view": "kept.append(open('/dev/null'))",
+    "serve": "tempfile.NamedTemporaryFile(delete=False).write(bytes(100_000))",
+}
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_a_run_a_viewer_and_a_server_that_work_side_by_side_leak_nothing() -> None:
+    soaked = soak(24)
+    assert soaked.leaks == [], [str(each) for each in soaked.readings]
+    assert set(soaked.done) == {"steps", "view 200", "serve 200"}, "a request failed"
+    assert min(soaked.done.values()) > 50, soaked.done
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_the_soak_finds_a_leak_of_memory_of_open_files_and_of_files() -> None:
+    soaked = soak(8, {name: AGAIN.format(leak) for name, leak in LEAKS.items()})
+    assert soaked.leaks == ["run: memory", "view: open files", "runs: other files", "runs: number of files"]
