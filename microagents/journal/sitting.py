@@ -110,11 +110,12 @@ class Sitting:
         self._insert_inputs(rows)
         rows.insert("lease", [(0, None, 0.0)])
         rows.insert("account", [(_json(totals), 0.0, at)])
-        self._put_on_list(rows)
+        self.put_on_list(rows)
         db.execute("COMMIT")
         return True
 
-    def _put_on_list(self, rows: Rows) -> None:
+    def put_on_list(self, rows: Rows) -> None:
+        """Let the journal count as this user's, with its record of the run as it is now."""
         if self._listed_as is not None:
             JOURNALS.add(self._listed_as, first_record(rows))
 
@@ -130,7 +131,7 @@ class Sitting:
         self._is_recorded = True
         rows.insert("change", [(now(), *change) for change in found.changes])
         rows.set_only("run", (*rows.only("run")[:3], _json(self._experiment)))
-        self._put_on_list(rows)
+        self.put_on_list(rows)
         if found.changed_inputs:
             rows.delete_all("input")
             self._insert_inputs(rows)

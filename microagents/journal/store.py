@@ -182,6 +182,7 @@ class Store:
         with self._transactions.write():
             self._sitting.record(self._rows, self._found)
             refused = take_effect(self._rows, request, is_left=is_left)
+            self._sitting.put_on_list(self._rows)  # the request may change settings
         self._inbox.known.add(request.id)
         return refused
 

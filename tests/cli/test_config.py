@@ -82,11 +82,11 @@ def test_no_config_leaves_both_files_out_and_takes_the_one_that_is_named() -> No
 
 
 def test_variables_of_the_file_end_with_the_command(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("ONE", "real")
-    write(".env", "ONE=1\nTWO=2")
-    assert "sets TWO\n" in microagents(*SHORT).err
-    assert os.environ["ONE"] == "real"
-    assert "TWO" not in os.environ
+    monkeypatch.setenv("ONE_API_KEY", "real")
+    write(".env", "ONE_API_KEY=1\nTWO_API_KEY=2")
+    assert "sets TWO_API_KEY\n" in microagents(*SHORT).err
+    assert os.environ["ONE_API_KEY"] == "real"
+    assert "TWO_API_KEY" not in os.environ
 
 
 def test_a_variable_that_no_option_has_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -105,7 +105,7 @@ def test_a_variable_that_no_option_has_is_named(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_a_variable_of_the_file_is_seen_by_the_task() -> None:
-    write(".env", "STEPS_OF_MINE=3")
+    write(".env", "STEPS_API_KEY=3")
     write(
         "mine.py",
         """
@@ -113,7 +113,7 @@ def test_a_variable_of_the_file_is_seen_by_the_task() -> None:
         from microagents.tasks.drift import Drift
 
         class Mine(Drift):
-            length: int = int(os.environ["STEPS_OF_MINE"])
+            length: int = int(os.environ["STEPS_API_KEY"])
         """,
     )
     assert microagents("run", "mine.py", "--json").json["steps"] == 3
@@ -172,9 +172,17 @@ def test_a_wrong_value_is_refused_with_its_file(words: tuple[str, ...], monkeypa
     assert "microagents.toml gives k=" not in microagents(*SHORT, *words).err
 
 
-def test_a_broken_env_is_refused_in_one_sentence() -> None:
-    write(".env", "KEY='sk-secret")
-    assert_refused(microagents(*SHORT), "line 1 of '.env'")
+@pytest.mark.parametrize("line", ["A_API_KEY='sk-secret", "sk-secret", "=sk-secret", "A_API_KEY=sk-secret\0"])
+def test_a_broken_line_of_env_is_refused_by_its_number_and_never_shown(line: str) -> None:
+    write(".env", f"A_API_KEY='b # $C' # d\n\nexport B_API_KEY=\n{line}\n")
+    ran = microagents(*SHORT)
+    assert_refused(ran, "line 4 of '.env'")
+    assert "secret" not in ran.err
+
+
+def test_an_env_that_is_no_text_is_refused_in_one_sentence() -> None:
+    Path(".env").write_bytes(b"\xff\xfe")
+    assert_refused(microagents(*SHORT), "'.env' cannot be read")
 
 
 def test_a_folder_called_env_is_no_file_of_variables() -> None:

@@ -279,7 +279,7 @@ def cut_off(db: sqlite3.Connection, *statements: str) -> None:
     "words",
     [
         ("show", "cut"),
-        ("resume", "cut", "--max-calls", "999"),
+        ("resume", "cut", "--max-calls", "999", "--trust-journal"),
         ("run", *STEPWISE, "--run-id", "cut", "--max-calls", "999"),
     ],
     ids=lambda words: words[0],

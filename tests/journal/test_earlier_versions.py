@@ -34,6 +34,8 @@ def restored(name: str) -> str:
     db = sqlite3.connect(RUNS / f"{name}.sqlite")
     db.executescript((DUMPS / f"{name}.sql").read_text(encoding="utf-8"))
     db.close()
+    with Reader(RUNS / f"{name}.sqlite") as reader:
+        reader.trust()
     return name
 
 
