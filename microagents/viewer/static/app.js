@@ -100,7 +100,7 @@ async function runPage(run, signal) {
     if (found.errors && isOver && strip) {
       const { wrong, judged } = await api(apiUrl(run, "wrong", of), { signal });
       strip.set(steps, wrong);
-      if (judged < steps.length) strip.tools.append(h("span", { class: "soft" }, `the oracle judged the first ${count(judged)} in its time`));
+      if (judged !== null && judged < steps.length) strip.tools.append(h("span", { class: "soft" }, `the oracle judged the first ${count(judged)} in its time`));
     }
   };
   let took = 0;
