@@ -26,7 +26,7 @@ COMMAND = str(Path(sys.executable).with_name("microagents"))
 WAIT_S = 60
 """Bound of every wait for a process; none takes a tenth of it."""
 
-COMPLETED, FAILED, WRONG_USAGE, STOPPED, UNDECIDED, INTERRUPTED = 0, 1, 2, 3, 4, 130
+COMPLETED, FAILED, WRONG_USAGE, STOPPED, UNDECIDED, WRONG, INTERRUPTED = 0, 1, 2, 3, 4, 5, 130
 
 
 class Ran(NamedTuple):

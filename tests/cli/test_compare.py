@@ -256,7 +256,7 @@ def test_a_failure_of_the_whole_comparison_ends_with_1_and_one_sentence() -> Non
         ),
         (["-s", "depth"], ["-s 'depth' is not of the form NAME=VALUE"]),
         (["-o", "digit=3"], ["'digit'; did you mean 'digits'"]),
-        (["--max-cost", "0"], ["max_cost_usd (--max-cost) must be a number above 0, not 0.0"]),
+        (["--max-cost", "0"], ["max_cost_usd (--max-cost) must be a number above 0 and at most 1000000000, not 0.0"]),
     ],
     ids=str,
 )

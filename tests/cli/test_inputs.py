@@ -27,6 +27,7 @@ from tests.cli.commands import (
     STOPPED,
     UNDECIDED,
     WAIT_S,
+    WRONG,
     WRONG_USAGE,
     Ran,
     Sitting,
@@ -98,7 +99,7 @@ def assert_one_sentence(ran: Ran, *said: str) -> None:
 
 def test_results_stand_in_the_order_of_inputs_a_line_each_and_the_summary_on_stderr() -> None:
     ran = microagents("run", *NOISY, "--inputs", walks())
-    assert ran.code == COMPLETED
+    assert ran.code == WRONG
     assert [line["steps_done"] for line in lines(ran)] == list(LENGTHS)
     assert f"{len(LENGTHS)} of {len(LENGTHS)} inputs, {sum(LENGTHS)} of {sum(LENGTHS)} steps" in ran.err
 
@@ -272,7 +273,7 @@ def test_where_one_is_undecided_that_decides_the_exit_code() -> None:
     assert "of 3 inputs 1 undecided, 1 failed, the others are completed; input 1: " in ran.json["reason"]
     write("mended", "")
     ran = microagents("resume", "both", "--on-undecided", "leader", "--json")
-    assert (ran.code, ran.json["failed_inputs"], ran.json["undecided_at"]) == (COMPLETED, [], [])
+    assert (ran.code, ran.json["failed_inputs"], ran.json["undecided_at"]) == (WRONG, [], [])
     assert microagents("show", "both", "--verify").code == COMPLETED
 
 
@@ -330,7 +331,7 @@ def test_a_run_that_is_killed_comes_to_the_end_that_it_comes_to_undisturbed() ->
     done = {number for number, result in enumerate(shown["result"]) if result is not None}
     assert len(done) == shown["inputs_done"]
     ran, bought = shopping("resume", "killed", "--json")
-    assert (ran.code, ran.json["result"], digests(ran.json)) == (COMPLETED, right["result"], digests(right))
+    assert (ran.code, ran.json["result"], digests(ran.json)) == (WRONG, right["result"], digests(right))
     assert not done.intersection(int(sample.partition("/")[0]) for sample in bought.sent), (
         "what was completed is not done again"
     )
@@ -341,7 +342,7 @@ def test_streamed_results_are_printed_as_their_inputs_end_and_not_again() -> Non
     right = undisturbed()
     ran = microagents("run", *NOISY, "--inputs", walks(), "--stream")
     lines = [json.loads(line) for line in ran.out.splitlines()]
-    assert ran.code == COMPLETED
+    assert ran.code == WRONG
     assert [line["result"] for line in sorted(lines, key=lambda line: line["input"])] == right["result"]
     assert {(line["outcome"], line["reason"]) for line in lines} == {("completed", None)}
     assert [line["input"] for line in lines].index(1) < [line["input"] for line in lines].index(3), (
@@ -424,7 +425,7 @@ def test_a_limit_stops_all_and_prints_no_half_list() -> None:
     assert (ran.code, ran.out) == (STOPPED, "")
     assert "--max-calls 60 is reached" in ran.err
     ran = microagents("resume", "limited", "--max-calls", "100000", "--json")
-    assert (ran.code, digests(ran.json)) == (COMPLETED, digests(undisturbed()))
+    assert (ran.code, digests(ran.json)) == (WRONG, digests(undisturbed()))
 
 
 @pytest.mark.slow
@@ -442,7 +443,7 @@ def test_a_completed_run_answers_from_its_journal() -> None:
     first = microagents(*words)
     for again in (words, ("resume", "over", "--json"), ("resume", "over", "--input", "3", "--json")):
         ran, bought = shopping(*again)
-        assert (ran.code, ran.json, bought.sent) == (COMPLETED, first.json, [])
+        assert (ran.code, ran.json, bought.sent) == (WRONG, first.json, [])
 
 
 def test_decisions_are_read_in_the_order_of_inputs() -> None:

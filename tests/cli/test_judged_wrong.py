@@ -10,9 +10,8 @@ import pytest
 from microagents.journal.reading import reader_of
 from microagents.viewer import pages
 from microagents.viewer.server import viewing
-from tests.cli.commands import COMPLETED, microagents, write
+from tests.cli.commands import COMPLETED, WRONG, microagents, write
 
-WRONG = 5
 TASKS = '''
 from microagents import Action, AgentState, AgentTask, ChainTask, Problem, Prompt, Reply, ToolCall, tool
 

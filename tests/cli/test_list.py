@@ -39,7 +39,7 @@ def test_a_run_is_listed_with_its_date_model_price_and_wrong_decisions() -> None
     ).json
     line = microagents("list").out
     for said in (
-        "r  completed  20",
+        "r  completed, WRONG  20",
         "hanoi: 31 of 31 steps",
         "sim:gpt-4.1-nano  ",
         " simulated  ",

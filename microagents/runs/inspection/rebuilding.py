@@ -146,8 +146,10 @@ def _decided(reader: Reader, of_input: int) -> Iterator[tuple[int, bytes | None]
         yield int(number), next(found, None)
 
 
-def wrong_steps(reader: Reader, of_input: int, within_s: float) -> tuple[list[int], int]:
+def wrong_steps(reader: Reader, of_input: int, within_s: float) -> tuple[list[int], int | None]:
     """Return the steps of an input whose decisions the task's oracle refuses, and the number of steps that were judged in that time.
+
+    The number is None for work whose steps no oracle judges, such as an agent's.
 
     Raises:
         InvalidUsage: the task's code cannot be found, or raised.
@@ -155,7 +157,7 @@ def wrong_steps(reader: Reader, of_input: int, within_s: float) -> tuple[list[in
     plan, ends_s = plan_of(reader), time.monotonic() + within_s
     task, kind, knows_inputs = plan.tasks[of_input], plan.strategy.conductor, plan.strategy.knows_inputs
     if not (isinstance(task, ChainTask) and issubclass(kind, ChainConductor)) or isinstance(task, AgentTask):
-        return [], 0
+        return [], None
     chain, wrong, judged = _Steps(reader, plan, kind, of_input).chain(Replay(reader, plan, "")), list[int](), 0
     for number, state, reply in _walked(reader, chain, of_input, knows_inputs=knows_inputs):
         if time.monotonic() > ends_s:

@@ -107,7 +107,7 @@ async function runPage(run, signal) {
     if (found.errors && isOver && strip) {
       const { wrong, judged, note } = await api(apiUrl(run, "wrong", of), { signal });
       strip.set(steps, wrong);
-      if (note || judged < steps.length) strip.tools.append(h("span", { class: "soft" }, said(note ?? `the oracle judged the first ${count(judged)} in its time`)));
+      if (note || (judged !== null && judged < steps.length)) strip.tools.append(h("span", { class: "soft" }, said(note ?? `the oracle judged the first ${count(judged)} in its time`)));
     }
   };
   let took = 0;
