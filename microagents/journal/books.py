@@ -175,6 +175,9 @@ class Books:
         self.totals.leased.clear()
         self.totals.call_tokens, self.totals.call_usd = 0, 0.0
 
+    def _end_replica(self, record: ReplicaEnded) -> None:
+        self.totals.leased.pop(record.source, None)
+
     def _add_calls(self, record: RecordCalls) -> None:
         account, in_flight, usage = self.totals.account, self.totals.in_flight, record.usage
         in_flight[record.source] = in_flight.get(record.source, 0) + record.sent - record.ended
@@ -354,7 +357,7 @@ class Books:
         RecordCalls: _add_calls,
         CallsOver: lambda books, _: books.end_calls(),
         RecordLost: lambda books, record: books.lose(record.source),
-        ReplicaEnded: lambda books, record: books.totals.leased.pop(record.source, None),
+        ReplicaEnded: _end_replica,
         RecordDecision: _add_decision,
         RecordProgress: _add_progress,
         RecordAnswer: _add_answer,
