@@ -35,7 +35,7 @@ BROWSERS = ("chromium", "chromium-browser", "chromium-headless-shell", "google-c
 Met = Callable[[str], bool | None]
 """Whether a text meets a requirement; None where the program that could tell is not installed."""
 
-_LINE = re.compile(r"^[ \t]*[-*+][ \t]+check:[ \t]*(.*?)[ \t]*$", re.MULTILINE | re.IGNORECASE)
+_LINE = re.compile(r"^[ \t]*[-*+][ \t]+check:(.*)$", re.MULTILINE | re.IGNORECASE)
 _PLACEHOLDER = re.compile(
     r"\b(?:TODO|FIXME|TBD)\b|(?i:\blorem ipsum\b|\[(?:insert|your|add|fill in)\b[^\[\]\n]*\]|"
     r"\b(?:your|more|the rest of the|rest of the|remaining) (?:text|code|content|slides|frames|sections)(?: goes)? here\b)"
@@ -57,7 +57,7 @@ class Requirement(NamedTuple):
 
 def requirements_in(brief: str, ending: str) -> dict[str, Met]:
     """Read the requirements in a brief, by their text. ``ending`` is that of the file that the text is written into, such as ``.tex``."""
-    return {asked: _met(asked, ending) for asked in _LINE.findall(brief)}
+    return {asked: _met(asked, ending) for asked in map(str.strip, _LINE.findall(brief))}
 
 
 def _met(asked: str, ending: str) -> Met:

@@ -23,7 +23,7 @@ Write both anew, so that somebody who sees only your words would give exactly th
 every number, every name, every list and every quoted text as it stands, character by character. Add nothing and leave nothing out. A part \
 that is empty stays empty."""
 _NUMBER = re.compile(r"(?:(?<![\w)\]])-)?\d+(?:\.\d+)?(?:[eE][-+]?\d+)?")
-_QUOTED = re.compile(r""""[^"\n]+"|`[^`\n]+`|(?<!\w)'[^'\n]+'(?!\w)|\[[^\]]*\]|\([^()]*\d[^()]*\)""")
+_QUOTED = re.compile(r""""[^"\n]+"|`[^`\n]+`|(?<!\w)'[^'\n]+'(?!\w)|\[[^][]*\]|\([^()\d]*\d[^()]*\)""")
 _WORD = re.compile(r"\w+")
 _NAME = re.compile(r"\b(?=\w*[A-Z_])[A-Za-z]\w*[A-Z_0-9]\w*\b|(?<=[a-z,;:] )[A-Z]\w+\b")
 

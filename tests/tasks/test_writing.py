@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import shutil
+import time
 from pathlib import Path
 
 import pytest
@@ -148,6 +149,13 @@ def test_every_brief_of_the_examples_is_checked_here() -> None:
 def test_the_briefs_of_the_examples_have_requirements(name: str, ending: str) -> None:
     task = Writing(brief=(BRIEFS / f"{name}.md").read_text(encoding="utf-8"), output=f"{name}.{ending}")
     assert len(requirements.requirements_in(task.brief, f".{ending}")) >= 7
+
+
+def test_a_requirement_of_any_length_is_read_in_little_time() -> None:
+    began_s = time.monotonic()
+    with pytest.raises(ValueError, match="there is no check"):
+        requirements.requirements_in(f"- check: a{' ' * 100_000}b", ".py")
+    assert time.monotonic() - began_s < 2
 
 
 # -- requirements ----------------------------------------------------------------------------------------------------------------------

@@ -108,17 +108,22 @@ def result_of(method: str) -> dict[str, Any] | None:
     return None
 
 
-if WHEN == "start":
-    WAYS[WHAT]()
-for line in sys.stdin:
-    request = json.loads(line)
-    if "id" in request and "method" in request:
-        method = request["method"]
-        if method == f"tools/{WHEN}" and WHAT in WAYS:
-            Path("reached.txt").write_text(WHAT)
-            WAYS[WHAT]()
-        result = result_of(method)
-        error = {"code": -32601, "message": "no such method"}
-        write(message(id=request["id"], **({"error": error} if result is None else {"result": result})))
-if WHEN == "end" and WHAT in WAYS:
-    WAYS[WHAT]()
+def main() -> None:
+    if WHEN == "start":
+        WAYS[WHAT]()
+    for line in sys.stdin:
+        request = json.loads(line)
+        if "id" in request and "method" in request:
+            method = request["method"]
+            if method == f"tools/{WHEN}" and WHAT in WAYS:
+                Path("reached.txt").write_text(WHAT)
+                WAYS[WHAT]()
+            result = result_of(method)
+            error = {"code": -32601, "message": "no such method"}
+            write(message(id=request["id"], **({"error": error} if result is None else {"result": result})))
+    if WHEN == "end" and WHAT in WAYS:
+        WAYS[WHAT]()
+
+
+if __name__ == "__main__":
+    main()
