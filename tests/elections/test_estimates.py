@@ -93,7 +93,7 @@ def test_with_several_steps_a_call_the_chance_is_that_of_the_worst_case_in_which
     """Votes are counted one by one, in 600 tasks; five standard errors, under 1 false alarm in 10^5 seeds."""
     found, rng, solved, trials = estimate(p, 30 * m, k=3, steps_per_call=m), Random(7), 0, 600
     for _ in range(trials):
-        leads = []
+        leads: list[int] = []
         while len(leads) < 30 and all(lead == 3 for lead in leads):
             lead = 0
             while abs(lead) < 3:

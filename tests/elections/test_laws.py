@@ -297,7 +297,7 @@ def test_the_tally_of_elections_behaves_as_the_laws_say() -> None:
 
 def followed(p: float, other: float, k: int) -> tuple[float, float, float]:
     """The same as `race_by_turns`, vote by vote, with the votes for the right candidate and for the rival of each model."""
-    open_races = {(first, 0, 0, 0, 0): 0.5 for first in (0, 1)}
+    open_races: dict[tuple[int, ...], float] = {(first, 0, 0, 0, 0): 0.5 for first in (0, 1)}
     lost = contested = votes = 0.0
     while sum(open_races.values()) > 1e-13:
         after: dict[tuple[int, ...], float] = {}

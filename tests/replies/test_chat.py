@@ -267,7 +267,7 @@ def test_a_count_keeps_such_votes_apart() -> None:
         models=("m",),
         max_draws=9,
     )
-    count = Count(question)
+    count = Count(question.id_at("0/x"), question)
     for seq, value in enumerate([b"1", b"true", b"1.0", b"true"]):
         count.add(Ballot(seq=seq, value=b'{"x":%s}' % value))
     assert [(value, votes) for value, votes in count.verdict().tally] == [
