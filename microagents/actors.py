@@ -19,7 +19,7 @@ from microagents.elections.election import Votes
 from microagents.elections.rules import FirstToAheadBy, Rule
 from microagents.errors import InvalidDefinition, NoHandler
 from microagents.messages import Message, R, Request, Stream, address_of, reply_type
-from microagents.replies.chat import Prompt, Reply
+from microagents.replies.chat import Prompt, Reading, Reply
 from microagents.task import ChainTask, Task
 
 T = TypeVar("T", bound=Task)
@@ -59,6 +59,12 @@ class Context(Struct, frozen=True, kw_only=True):
     """None unless the driver's process has a provider of OpenTelemetry."""
     options: Mapping[str, Any] = {}
     """Options of this role's deployment."""
+
+    @property
+    def reading(self) -> Reading:
+        """Reading of replies: that of the run, else that of the task."""
+        given: Reading | None = self.settings.get("reading")
+        return given or self.tasks[0].reading
 
     def pool(self, *roles: str) -> tuple[str, ...]:
         """Return the pool of models for the questions of the first of these roles that has one, else that of all others."""

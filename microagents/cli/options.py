@@ -186,7 +186,7 @@ AcceptChange = Annotated[
 
 SERVE_PORT = 8399
 """Port of `microagents serve`, if no other is named."""
-OF_ONE_STEP = ("max_output_tokens", "flag_above_tokens", "max_outage_s", "prices")
+OF_ONE_STEP = ("max_output_tokens", "flag_above_tokens", "reading", "max_outage_s", "prices")
 """The settings that also matter for a single step."""
 
 

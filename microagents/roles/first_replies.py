@@ -7,6 +7,7 @@ from collections import Counter
 from microagents.elections.election import Flagged, Rejected, SampleId
 from microagents.elections.red_flags import CUT_OFF, EMPTY, MALFORMED, TOO_LONG, is_shipped
 from microagents.journal.messages import RecordReply, RecordSample
+from microagents.replies.chat import Reading
 from microagents.replies.parsing import Malformed, parse
 from microagents.task import Task
 
@@ -24,7 +25,7 @@ _REMEDIES = {
     MALFORMED: "look at the prompt and at whole replies with `microagents step`, and make the reply's format simpler or take another model",
 }
 _READ_AS_LAST = (
-    'the last one can be read with reading = "last" on the task: set that and begin another run, or look at whole replies with '
+    "the last one can be read with --reading last: resume with it and --accept-change reading, or look at whole replies with "
     "`microagents step` and make the format simpler"
 )
 _OTHER_REMEDY = (
@@ -38,11 +39,12 @@ class FirstReplies:
     Args:
         inputs: number of inputs of the run. One of many may fail, and must not stop the others.
         task: the first of them, for the advice.
+        reading: the reading of their replies.
     """
 
-    def __init__(self, inputs: int = 1, task: Task | None = None) -> None:
+    def __init__(self, inputs: int = 1, task: Task | None = None, reading: Reading = "strict") -> None:
         self._inputs = inputs
-        self._task = task
+        self._task, self._reading = task, reading
         self._flagged_inputs: set[int] = set()
         """Inputs with flagged replies."""
         self._replies = 0
@@ -98,9 +100,9 @@ class FirstReplies:
         return f"your flag {flag!r} discards nearly every reply: look at whole replies with `microagents step`, and correct flag()"
 
     def _is_read_as_last(self) -> bool:
-        """Whether the other reading of the task would read the last flagged reply."""
+        """Whether the other reading would read the last flagged reply."""
         task, reply = self._task, None if self._task is None else type(self._task).reply_type()
-        if task is None or reply is None or task.format != "lines" or task.reading != "strict":
+        if task is None or reply is None or task.format != "lines" or self._reading != "strict":
             return False
         try:
             parse(self._text, reply, reading="last")

@@ -58,6 +58,19 @@ class RunPlan(Struct, frozen=True, kw_only=True):
         )
 
 
+def check_reading(plan: RunPlan) -> None:
+    """Refuse a reading that the form of the task's replies does not have.
+
+    Raises:
+        InvalidUsage: it is `last`, and replies are no lines.
+    """
+    task = plan.tasks[0]
+    if plan.settings.reading == "last" and task.format != "lines":
+        raise InvalidUsage(
+            f"--reading last is for replies in lines, and {type(task).__name__} asks for {task.format}; leave it out"
+        )
+
+
 def experiment_of(plan: RunPlan) -> tuple[Experiment, Sequence[str]]:
     """Return the experiment that a journal records for a plan.
 
@@ -158,8 +171,8 @@ def _identity(plan: RunPlan, first: dict[str, Any], own: Sequence[str]) -> Itera
     for name in ("max_output_tokens", "flag_above_tokens"):
         if (limit := getattr(settings, name)) is not None:
             yield name, str(limit)
-    if task.reading != "strict":
-        yield "reading", task.reading
+    if (reading := settings.reading or task.reading) != "strict":
+        yield "reading", reading
     if (reply := type(task).reply_type()) is None:
         return
     yield "reply", fingerprint(reply).hex()

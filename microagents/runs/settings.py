@@ -28,6 +28,7 @@ from microagents.models.model import ModelObject, ModelSpec, spec_of
 from microagents.models.prices import OwnPrice, read_prices
 from microagents.problems.problem import Problem
 from microagents.registry import RUNTIMES, STRATEGIES, TASKS, unknown
+from microagents.replies.chat import Reading
 from microagents.runs.fields import allowed_values
 from microagents.runs.short_forms import long_form
 from microagents.task import ChainTask, Task
@@ -107,6 +108,9 @@ it. [default: auto for many inputs, else 1]"""
     flag_above_tokens: Annotated[Annotated[int, Field(ge=0, le=MAX_COUNT)] | None, Flag("N")] = None
     """Flag replies whose text has more tokens as `too_long`; reasoning does not count, and 0 turns the flag off. \
 [default: the task's, 750 for chains]"""
+    reading: Annotated[Reading | None, Flag("strict|last")] = None
+    """Reading of replies in lines: `strict` flags all that is not in the form asked for; `last` takes the last value of each field, \
+whatever stands around it. [default: the task's, strict unless it says otherwise]"""
     resend_stragglers: Annotated[bool, Flag()] = True
     """Send a call again that takes longer than 3 times the 95th percentile of its model, and at least 5 s; the first reply counts."""
     concurrency: Annotated[Annotated[int, Field(ge=1, le=MAX_COUNT)] | None, Flag("N")] = None
@@ -219,6 +223,7 @@ class SettingKeywords(TypedDict, total=False):
     on_undecided: str
     max_output_tokens: int | None
     flag_above_tokens: int | None
+    reading: Reading | None
     resend_stragglers: bool
     concurrency: int | None
     max_calls: int | None

@@ -224,7 +224,7 @@ class Elections(Generic[T, G]):
             models=self.pool if model is None else (model,),
             max_draws=max_draws,
             choices=tuple(options.get("choices", ())),
-            reading=task.reading,
+            reading=context.reading,
             prose={name: tuple(each) for name, each in task.prose_in(reply).items()},
             votes="exact" if options.get("choices") or not has_prose(reply) else context.strategy.votes,
         )

@@ -1,7 +1,7 @@
 """A whole tower, and many: ``python -m tests.benchmarks.tower`` (20 disks, about 3 minutes) and ``... --disks 14 --seeds 20``.
 
 Every run is compared with what the laws say of it: votes a step beyond k, and the chance that no decision is wrong. With one seed, memory
-is read after 10,000 steps and at the end.
+is read after 10,000 steps and at the end. ``--reading last`` reads replies as MAKER's flagging parser does.
 """
 
 from __future__ import annotations
@@ -9,10 +9,12 @@ from __future__ import annotations
 import argparse
 import asyncio
 from pathlib import Path
+from typing import get_args
 
 from microagents import run
 from microagents.elections.laws import expected_votes, p_full
 from microagents.journal.messages import Account
+from microagents.replies.chat import Reading
 from microagents.tasks.hanoi import Hanoi
 
 MODEL, P = "sim:gpt-4.1-mini", 1 - 0.0022
@@ -32,6 +34,7 @@ def main() -> None:
     parser.add_argument("--disks", type=int, default=20)
     parser.add_argument("--seeds", type=int, default=1)
     parser.add_argument("-k", type=int, default=3)
+    parser.add_argument("--reading", choices=get_args(Reading), help="reading of replies (default: the task's)")
     options = parser.parse_args()
     early_mb: list[float] = []
 
@@ -41,7 +44,8 @@ def main() -> None:
 
     predicted, right, votes, elections = p_full(P, options.k, 2**options.disks - 1), 0, 0, 0
     for seed in range(options.seeds):
-        result = asyncio.run(run(Hanoi(disks=options.disks), models=MODEL, k=options.k, seed=seed, on_progress=watch))
+        task, settings = Hanoi(disks=options.disks), {"k": options.k, "seed": seed, "reading": options.reading}
+        result = asyncio.run(run(task, models=MODEL, on_progress=watch, **settings))
         account = result.account
         right += account.errors == 0
         votes, elections = votes + account.votes, elections + account.decided

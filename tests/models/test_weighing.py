@@ -166,7 +166,7 @@ def test_two_samples_of_one_order_are_not_two_orders() -> None:
         models=("openai-decisions:m",),
         max_draws=6,
     )
-    count = Count(elected)
+    count = Count(elected.id_at("0/x"), elected)
     yes, no = b'{"even":true}', b'{"even":false}'
     for seq, value, share in ((0, yes, 1.0), (1, None, 0.0), (2, yes, 0.9)):
         count.add(

@@ -6,6 +6,7 @@ import ast
 import contextlib
 import re
 import time
+from collections.abc import Callable
 from decimal import Decimal
 from typing import Annotated, get_args
 
@@ -376,6 +377,26 @@ OTHERWISE = {
     "formula": f"$move = {MOVE}$\n$next_state = {STATE}$",
     "comments": f"move = {MOVE}  # disk 1 from peg 0 to peg 2\nnext_state = {STATE}  # the new state",
     "capitals": f"Move = {MOVE}\nNext_State = {STATE}",
+    "boxes of LaTeX": rf"\boxed{{move = {MOVE}}}" + "\n" + rf"\boxed{{next_state = {STATE}}}",
+    "display formulas": rf"\[ move = {MOVE} \]" + "\n" + rf"\[ next_state = {STATE} \]",
+    "table": f"| move = {MOVE} | next_state = {STATE} |",
+    "heading and quotation": f"### Answer\n> move = {MOVE}\n> next_state = {STATE}",
+    "semicolons": f"move = {MOVE};\nnext_state = {STATE};",
+    "tags": f"<answer>move = {MOVE}\nnext_state = {STATE}</answer>",
+    "no-break spaces": f"move\u00a0=\u00a0{MOVE}\nnext_state\u00a0=\u00a0{STATE}",
+    "names in bold with a sign": f"**Final answer: move = {MOVE}** and **next_state = {STATE}** \u2705",
+}
+BY_THE_PAPER_ALONE = {
+    "comma behind the last item": f"move = [1, 0, 2,]\nnext_state = {STATE}",
+    "comma behind the last peg's disks": f"move = {MOVE}\nnext_state = [[3, 2,], [], [1]]",
+}
+IN_NEITHER = {
+    "colons": f"move: {MOVE}\nnext_state: {STATE}",
+    "bold names": f"**move** = {MOVE}\n**next_state** = {STATE}",
+    "names in backticks": f"`move` = {MOVE}\n`next_state` = {STATE}",
+    "names in LaTeX": rf"$\text{{move}} = {MOVE}$" + "\n" + rf"$\text{{next\_state}} = {STATE}$",
+    "tuples": "move = (1, 0, 2)\nnext_state = ((3, 2), (), (1,))",
+    "one object": f'{{"move": {MOVE}, "next_state": {STATE}}}',
 }
 
 
@@ -392,19 +413,23 @@ def read_as_in_the_paper(text: str) -> Moved:
     return Moved(move=tuple(move), next_state=tuple(state))
 
 
-def test_both_readings_of_the_same_replies_beside_the_papers_parser() -> None:
-    """26 forms: the paper's parser and ``last`` read all, ``strict`` flags the 12 that are not as asked."""
-    forms = {**AS_ASKED, **OTHERWISE}
-    flagged: dict[str, list[str]] = {"strict": [], "last": []}
-    for reading in get_args(Reading):
-        for name, text in forms.items():
-            try:
-                assert parse(text, Moved, reading=reading) == RIGHT == read_as_in_the_paper(text)
-            except Malformed:
-                flagged[reading].append(name)
-    assert len(forms) == 26
-    assert flagged == {"strict": list(OTHERWISE), "last": []}
-    assert len(OTHERWISE) == 12
+def taken(read: Callable[[str], Moved], forms: dict[str, str]) -> list[str]:
+    """Names of the forms that a parser takes; each as the right reply."""
+    found = []
+    for name, text in forms.items():
+        with contextlib.suppress(Malformed, ValueError, SyntaxError):
+            assert read(text) == RIGHT, name
+            found.append(name)
+    return found
+
+
+def test_both_readings_of_forms_of_a_right_reply_beside_the_papers_parser() -> None:
+    """42 forms that models give: ``strict`` takes 14, ``last`` 34, the paper's flagging parser 36."""
+    forms = AS_ASKED | OTHERWISE | BY_THE_PAPER_ALONE | IN_NEITHER
+    assert (len(forms), len(AS_ASKED), len(OTHERWISE), len(BY_THE_PAPER_ALONE)) == (42, 14, 20, 2)
+    assert taken(lambda text: parse(text, Moved), forms) == list(AS_ASKED)
+    assert taken(lambda text: parse(text, Moved, reading="last"), forms) == [*AS_ASKED, *OTHERWISE]
+    assert taken(read_as_in_the_paper, forms) == [*AS_ASKED, *OTHERWISE, *BY_THE_PAPER_ALONE]
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from microagents import Call, Result, resume, run
+from microagents import Call, InvalidUsage, JournalMismatch, Result, resume, run
 from microagents.elections.election import Ballot, ElectionId, Flagged, SampleId
 from microagents.journal.messages import RecordReply, RecordSample
 from microagents.roles.first_replies import FirstReplies
@@ -112,8 +112,8 @@ async def mute(call: Call) -> str:  # noqa: ARG001
     ("task", "model", "said", "unsaid"),
     [
         (Choosy(), "sim:perfect", "your flag 'nope' discards nearly every reply", "another model"),
-        (Drift(), bold, 'can be read with reading = "last" on the task', "another model"),
-        (Drift(), mute, "another model", 'reading = "last"'),
+        (Drift(), bold, "can be read with --reading last", "another model"),
+        (Drift(), mute, "another model", "--reading"),
     ],
 )
 async def test_the_advice_names_the_cause(task: Drift, model: Any, said: str, unsaid: str) -> None:
@@ -121,3 +121,30 @@ async def test_the_advice_names_the_cause(task: Drift, model: Any, said: str, un
     assert result.reason is not None
     assert said in result.reason
     assert unsaid not in result.reason
+
+
+async def test_the_reading_is_a_setting_of_the_run_and_part_of_its_identity() -> None:
+    given: dict[str, Any] = {"models": bold, "runs_dir": "runs", "run_id": "r"}
+    assert (await run(Drift(length=20), **given)).outcome == "stopped"
+    with pytest.raises(JournalMismatch, match="reading"):
+        await run(Drift(length=20), **given, reading="last")
+    read = await run(Drift(length=20), **given, reading="last", accept_changes=["reading"])  # as the advice says
+    assert (read.outcome, read.account.errors) == ("completed", 0)
+
+
+async def test_a_simulated_model_breaks_the_form_in_the_reading_of_the_run() -> None:
+    ran = await run(Drift(length=50), models="sim:perfect@flag=.3", k=2, runs_dir=None, reading="last")
+    flagged, valid = sum(ran.account.flagged.values()), ran.account.valid
+    assert 0.2 < flagged / (flagged + valid) < 0.4
+    assert ran.account.flagged.keys() > {"malformed"}
+
+
+class Json(Drift):
+    """Asks for one object."""
+
+    format = "json"
+
+
+async def test_the_last_value_is_refused_for_replies_that_are_no_lines() -> None:
+    with pytest.raises(InvalidUsage, match="--reading last is for replies in lines, and Json asks for json"):
+        await run(Json(), models="sim:perfect", runs_dir=None, reading="last")

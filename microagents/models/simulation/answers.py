@@ -10,7 +10,7 @@ from random import Random
 from types import NoneType
 from typing import Any, NamedTuple
 
-from microagents.replies.chat import Prompt, Reply, write
+from microagents.replies.chat import Format, Prompt, Reading, Reply, write
 from microagents.replies.mistakes import one_field_altered
 from microagents.replies.parsing import Malformed, parse
 from microagents.replies.tool_calls import LookUp
@@ -92,18 +92,19 @@ def _class_method(reply: type[Reply], name: str) -> Callable[..., Any] | None:
     return getattr(reply, name) if isinstance(getattr_static(reply, name, None), classmethod) else None
 
 
-def broken(text: str, chance: float, reply: type[Reply], task: Task) -> str:
+def broken(text: str, chance: float, reply: type[Reply], form: Format, reading: Reading) -> str:
     """Break the format of an answer, so that the parser refuses it; empty text if it would still accept it.
 
     Args:
         text: the answer.
         chance: a uniform number in (0, 1), which chooses the way.
         reply: the class of the reply.
-        task: the task, for the format.
+        form: the form of replies.
+        reading: the reading that must refuse it.
     """
     spoilt = _FORMAT_BREAKS[int(chance * len(_FORMAT_BREAKS))](text)
     try:
-        parse(spoilt, reply, task.format, task.reading)
+        parse(spoilt, reply, form, reading)
     except Malformed:
         return spoilt
     return ""  # the change fell inside a text value and left the format valid

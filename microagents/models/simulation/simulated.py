@@ -28,7 +28,7 @@ from microagents.models.model import MAX_SAMPLES, SEVERAL, Call, Model, ModelSpe
 from microagents.models.simulation.answers import Answers, SimulatedReply, broken
 from microagents.models.simulation.profiles import profile_of
 from microagents.registry import STRATEGIES, TASKS
-from microagents.replies.chat import Prompt, Reply, Sample, Usage, system_with_instructions, write
+from microagents.replies.chat import Prompt, Reading, Reply, Sample, Usage, system_with_instructions, write
 from microagents.replies.rollouts import MAX_OUTPUT_TOKENS, Rollout
 from microagents.task import ChainTask, Task, chain_types
 from microagents.user_code import called
@@ -93,6 +93,7 @@ class SimulatedModel(Model):
         spec: a name of `microagents.models.simulation.profiles.PROFILES`, and fields of `Profile` to change.
         tasks: the task of each input; all have one class.
         seed: the seed of the run.
+        reading: the reading of replies; by default that of the task.
 
     Raises:
         InvalidUsage: the profile or an option is unknown, a value is out of range, or the task has no expert.
@@ -101,7 +102,7 @@ class SimulatedModel(Model):
     priced = True  # a profile without prices is free
     joins_guesses = True  # each sample of a request arrives after its own latency
 
-    def __init__(self, spec: ModelSpec, tasks: Sequence[Task], seed: int) -> None:
+    def __init__(self, spec: ModelSpec, tasks: Sequence[Task], seed: int, reading: Reading | None = None) -> None:
         self.name = f"sim:{spec.name}"
         self.max_samples = samples_per_request(spec.options, MAX_SAMPLES)
         self.profile = profile_of(
@@ -115,7 +116,7 @@ class SimulatedModel(Model):
                     f"{type(task).__name__} has no `expert`, so the simulated model cannot know right replies; {define}name a real model, "
                     f"such as --model openai:gpt-6-luna; {task.expert_page} shows what it needs for each strategy"
                 )
-        self._tasks = tasks
+        self._tasks, self._reading = tasks, reading
         self._key = blake2b(f"{seed}".encode(), digest_size=32).digest()
         self._hard_key = blake2b(self.name.encode(), digest_size=32, key=self._key).digest()
         self._purchases = Purchases.named()
@@ -130,7 +131,7 @@ class SimulatedModel(Model):
         """
         if context.tasks and all(each.startswith("sim:") for pool in context.models.values() for each in pool):
             _check_expert(context.strategy, context.tasks[0])
-        return cls(spec, context.tasks, context.seed)
+        return cls(spec, context.tasks, context.seed, context.settings.get("reading"))
 
     def at_most(self, call: Call) -> Most:
         """Bound what a call can use: the tokens of its prompt are known."""
@@ -245,7 +246,8 @@ class SimulatedModel(Model):
             low, high = RAMBLING_TOKENS
             return _pad(answer, min(steps * int(low + (high - low) * chance.length), MAX_RAMBLING_TOKENS), _RAMBLING)
         if chance.flag < profile.flag:
-            answer = broken(answer, chance.alternative, call.reply, self._tasks[of_input])
+            task = self._tasks[of_input]
+            answer = broken(answer, chance.alternative, call.reply, task.format, self._reading or task.reading)
         if not answer:
             return "", 0
         return _pad(answer, int(min(tokens, steps * MAX_PLAIN_TOKENS)), _REASONING)

@@ -44,7 +44,7 @@ from microagents.runs.driver.following import follow_solution, read_solution
 from microagents.runs.driver.forecast import Forecast, forecast_of
 from microagents.runs.driver.output import Outputs
 from microagents.runs.inspection.runs import remove_run
-from microagents.runs.plan import RunPlan, experiment_of
+from microagents.runs.plan import RunPlan, check_reading, experiment_of
 from microagents.runs.result import Result, results_of
 from microagents.runs.task_list import dump_options
 from microagents.runtimes.dispatcher import RoleMessenger
@@ -139,6 +139,7 @@ class _Sitting:
         """Refuse what cannot be done, and tell the expected cost."""
         plan = self._plan
         plan.strategy.check_models(plan.settings.solver_pool)
+        check_reading(plan)
         if plan.strategy.knows_inputs:
             check_oracle(plan.tasks[0])
         _warn_of(plan)

@@ -229,7 +229,7 @@ def _replies(
             flag = ballot.flag
             if flag == MALFORMED and text is not None and asked is not None:
                 reply = resolve(asked.question.reply, Reply)
-                why = malformed_reason(text.text, reply, asked.task.format, asked.task.reading)
+                why = malformed_reason(text.text, reply, asked.task.format, asked.question.reading)
         elif value is not None and is_vote:
             agrees = ballot.value == value if count is None else count.vote_of(ballot.value) == count.vote_of(value)
         replies.append(

@@ -31,12 +31,12 @@ from microagents.elections.red_flags import MALFORMED
 from microagents.errors import InvalidUsage, Stopped
 from microagents.journal.messages import Account, Report
 from microagents.messages import resolve
-from microagents.replies.chat import Reply, Sample, decoder_of
+from microagents.replies.chat import Reading, Reply, Sample, decoder_of
 from microagents.replies.parsing import malformed_reason
 from microagents.roles import Limiter, Recorder, RedFlagger, Solver, Voter
 from microagents.roles.recorder import AwaitFailure
 from microagents.runs.driver.tool_lists import with_tools_of_servers
-from microagents.runs.plan import RunPlan
+from microagents.runs.plan import RunPlan, check_reading
 from microagents.runtimes.dispatcher import RoleMessenger
 from microagents.runtimes.local import LocalRuntime
 from microagents.strategies.chain import Chain, ChainConductor
@@ -116,6 +116,11 @@ class Seen:
         self.drawn: dict[SampleId, tuple[Draw, Sample]] = {}
         self.screened: dict[SampleId, Ballot | Flagged] = {}
 
+    @property
+    def reading(self) -> Reading:
+        """Reading of the replies to the question."""
+        return "strict" if self.asked is None else self.asked[1].reading
+
     def replies(self, election: ElectionId, task: Task) -> list[ShownReply]:
         """Return the replies of an election, in launch order."""
         counted = None if not self.verdict.done() else {ballot.seq for ballot in self.verdict.result().ballots}
@@ -135,7 +140,7 @@ class Seen:
                     output_tokens=sample.usage.output_tokens,
                     cost_usd=sample.usage.cost_usd,
                     flag=ballot.flag if isinstance(ballot, Flagged) else None,
-                    why=malformed_reason(sample.text, resolve(draw.reply, Reply), task.format, task.reading)
+                    why=malformed_reason(sample.text, resolve(draw.reply, Reply), task.format, self.reading)
                     if is_malformed
                     else None,
                     vote=msgspec.json.decode(ballot.value) if isinstance(ballot, Ballot) else None,
@@ -279,6 +284,7 @@ async def _preview(
     plan: RunPlan, step: int, seen: Seen
 ) -> tuple[tuple[ElectionId, Question], Judged, str | None, Account]:
     plan = await with_tools_of_servers(plan)
+    check_reading(plan)
     task, strategy = plan.tasks[0], plan.strategy
     is_chain = isinstance(task, ChainTask) and issubclass(strategy.conductor, ChainConductor)
     if step and not is_chain:
