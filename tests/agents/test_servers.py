@@ -131,7 +131,9 @@ async def test_a_misspelt_tool_or_argument_of_a_server_is_refused_when_it_is_rea
     connections = McpConnections()
     try:
         for each in misspelt:
-            with pytest.raises(InvalidUsage, match=r"has no tool kee that can be taken; it has key|prose names too, which the tool key"):
+            with pytest.raises(
+                InvalidUsage, match=r"has no tool kee that can be taken; it has key|prose names too, which the tool key"
+            ):
                 await connections.list_tools(McpServer(server=address, **each))
     finally:
         await connections.close()
