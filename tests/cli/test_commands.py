@@ -71,7 +71,19 @@ CONTRACT = {
 """The keys of ``run --json`` that scripts rely on."""
 
 BEYOND = {
-    *("created_at", "reason", "settled_at", "climbed", "lost_in_flight", "go_on", "k", "unit", "checked"),
+    *(
+        "created_at",
+        "reason",
+        "settled_at",
+        "contested_at",
+        "climbed",
+        "lost_in_flight",
+        "go_on",
+        "k",
+        "unit",
+        "checked",
+        "right",
+    ),
     *("votes", "samples", "votes_per_decision", "outvoted", "misled", "unvoted_success"),
     *("repeated", "refused", "unanswered", "unmeasured", "estimated_usd", "cached_tokens", "cache_write_tokens"),
     *("expected_usd", "promise", "unsettled_usd", "unsettled_tokens", "joined", "fallbacks"),

@@ -34,7 +34,7 @@ NOISY = (
     "-o",
     "length=12",
     "--model",
-    "sim:perfect@error=0.4",
+    "sim:perfect@error=0.1",
     "-k",
     "2",
     "-s",
