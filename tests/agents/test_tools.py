@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 
 from microagents.errors import InvalidDefinition
+from microagents.foreign_text import bounded
 from microagents.tools.calling import Called, Tools
-from microagents.tools.observations import bounded
 from microagents.tools.tool import EffectKey, FunctionTool, RunInput, tool
 from microagents.tools.toolbox import Toolbox
 

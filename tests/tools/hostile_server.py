@@ -55,6 +55,16 @@ def answer_others() -> None:
         write(message(id=number, result={}))
 
 
+def close_output() -> None:
+    os.close(1)
+    sleep()
+
+
+def flood_stderr() -> None:
+    while True:
+        os.write(2, b"\x1b]0;owned\x07\x1b[2J" + b"x" * 60_000 + b"\n")
+
+
 WAYS: dict[str, Callable[[], None]] = {
     "rubbish": lambda: forever(b"rubbish " * 8 + b"\n"),
     "blanks": lambda: forever(b"\n" * 8_000),
@@ -66,10 +76,8 @@ WAYS: dict[str, Callable[[], None]] = {
     "endless line": lambda: forever(b"x" * 65_536),
     "deafness": ignore_signals,
     "death": lambda: os._exit(3),
-    "closed output": lambda: (os.close(1), sleep())[1],
-    "stderr": lambda: (
-        [os.write(2, b"\x1b]0;owned\x07\x1b[2J" + b"x" * 60_000 + b"\n") for _ in itertools.count()] and None
-    ),
+    "closed output": close_output,
+    "stderr": flood_stderr,
 }
 
 
