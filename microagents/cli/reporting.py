@@ -73,12 +73,18 @@ def exit_on_error() -> Iterator[None]:
         yield
     except MicroagentsError as error:
         _print_error(error)
-        codes = {
-            Interrupted: EXIT_CODES["interrupted"],
-            Stopped: STOPPED,
-            **dict.fromkeys((InvalidUsage, InvalidDefinition, NoHandler), WRONG_USAGE),
-        }
-        raise typer.Exit(next((code for kind, code in codes.items() if isinstance(error, kind)), FAILURE)) from None
+        raise typer.Exit(_exit_code(error)) from None
+
+
+def _exit_code(error: MicroagentsError) -> int:
+    match error:
+        case InvalidUsage() | InvalidDefinition() | NoHandler():
+            return WRONG_USAGE
+        case Interrupted():
+            return EXIT_CODES["interrupted"]
+        case Stopped():
+            return STOPPED
+    return FAILURE
 
 
 def warn(line: str) -> None:

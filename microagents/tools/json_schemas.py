@@ -330,10 +330,9 @@ def _fits_number(schema: dict[str, Any], value: float) -> bool:
     if unit is None:
         return True
     if isinstance(value, int) and isinstance(unit, int):
-        return value % unit == 0
-    return bool(
-        abs(value / unit - round(value / unit)) < 1e-9 * max(1.0, abs(value / unit))
-    )  # 19.99 is a multiple of 0.01
+        return not value % unit
+    quotient: float = value / unit
+    return abs(quotient - round(quotient)) < 1e-9 * max(1.0, abs(quotient))  # 19.99 is a multiple of 0.01
 
 
 def _program(pattern: str) -> Any:

@@ -160,9 +160,9 @@ def _message(request: dict[str, Any], **parts: Any) -> bytes:
 
 
 async def _stream(
-    request: web.Request, of: bytes, kind: str, pause_s: float = 0.0, **headers: str
+    request: web.Request, of: bytes, kind: str, pause_s: float = 0.0, encoding: str = "identity"
 ) -> web.StreamResponse:
-    response = web.StreamResponse(headers={"content-type": kind, **headers})
+    response = web.StreamResponse(headers={"content-type": kind, "content-encoding": encoding})
     await response.prepare(request)
     try:
         while True:
@@ -179,9 +179,7 @@ HTTP_WAYS: dict[str, Callable[[web.Request], Awaitable[web.StreamResponse]]] = {
     "endless body": lambda request: _stream(request, b" " * 65_536, "application/json"),
     "endless event": lambda request: _stream(request, b"data: " + b"x" * 65_536, "text/event-stream"),
     "events": lambda request: _stream(request, EVENT * 20, "text/event-stream"),
-    "bomb": lambda request: _stream(
-        request, zlib.compress(b" " * 10_000_000), "application/json", **{"content-encoding": "deflate"}
-    ),
+    "bomb": lambda request: _stream(request, zlib.compress(b" " * 10_000_000), "application/json", encoding="deflate"),
     "rubbish": lambda _: asyncio.sleep(0, web.Response(text="rubbish", content_type="application/json")),
     "redirect": lambda _: asyncio.sleep(0, web.HTTPFound("http://169.254.169.254/")),
 }
