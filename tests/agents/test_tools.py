@@ -168,7 +168,11 @@ def test_what_a_destructive_tool_raises_leaves_it_unknown_unless_that_says_that_
 
 
 def test_arguments_that_do_not_fit_are_an_error_before_a_destructive_call_is_begun() -> None:
-    assert call(tool("destructive")(book), day="no", seats=1).outcome == "error"
+    @tool("destructive")
+    def pay(day: date) -> str:
+        return f"{day}"
+
+    assert call(pay, day="no").outcome == "error"
 
 
 @pytest.mark.parametrize("not_made", [ValueError, ("ValueError",), [ValueError]])
