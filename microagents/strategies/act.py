@@ -105,7 +105,8 @@ class Acting:
         if isinstance(self._correct, UnsetType):
             run = RunInput(f"{self._work.role.context.run_id}/{self._work.input}")
             result = self._task.result(state)
-            self._correct = called(self._task.check, state, result, run, gives=(bool, type(None)))
+            correct: bool | None = called(self._task.check, state, result, run, gives=(bool, type(None)))
+            self._correct = correct
         return self._correct
 
     def _judged(self, step: ChainStep, action: Action) -> bool | None:

@@ -99,7 +99,8 @@ class RunFacts(Struct, Generic[V], frozen=True, kw_only=True):
     def right(self) -> bool | None:
         """Whether the task's own code finds all right that it checked, decisions and results; None where it checked nothing."""
         account = self.account
-        verdicts = {verdict_of(each) for each in ((self.value,) if self.failed_inputs is None else self.value)}
+        values: Any = (self.value,) if self.failed_inputs is None else self.value
+        verdicts = {verdict_of(each) for each in values}
         if account.errors or False in verdicts:
             return False
         return True if account.errors == 0 or True in verdicts else None

@@ -141,12 +141,14 @@ def _init(address: str) -> None:
     level = log.level
     try:
         dashboard = False if address == "local" else None
+        # A submitted job has a configuration already.
+        configured = {} if RAY_JOB_CONFIG_JSON_ENV_VAR in os.environ else {"job_config": _without_working_folder()}
         ray.init(
             address,
             log_to_driver=False,
             logging_level=logging.ERROR,
             include_dashboard=dashboard,
-            job_config=None if RAY_JOB_CONFIG_JSON_ENV_VAR in os.environ else _without_working_folder(),
+            **configured,
         )
     except Exception as error:  # noqa: BLE001 - Ray also raises plain exceptions
         text = " ".join(str(error).split())

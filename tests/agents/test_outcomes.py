@@ -343,7 +343,8 @@ async def test_however_a_run_ends_it_waits_for_what_is_under_way(how: str) -> No
     events = {each: asyncio.Event() for each in ("interrupt", "terminate")}
     options: dict[str, Any] = {"limit": {"max_time_s": 0.3}, "callback": {"on_progress": broken}}
     given: Any = {"models": "sim:perfect", "strategy": Act(), "run_id": "r"}
-    running = asyncio.ensure_future(run(PAY, **given, **events, **options.get(how, {})))
+    options = {**given, **events, **options.get(how, {})}
+    running = asyncio.ensure_future(run(PAY, **options))
     await asyncio.to_thread(BEGUN.wait, WAIT_S)
     match how:
         case "interrupt" | "terminate":

@@ -68,7 +68,7 @@ def test_a_call_that_was_made_is_answered_by_what_it_returned_and_not_made_again
 def test_a_person_is_asked_once_the_agent_insists_also_after_a_resume_and_a_summary(
     words: tuple[str, ...], made: int
 ) -> None:
-    calls = (FIRST, ("read", {}), ("read", {}), EQUAL, FIRST)
+    calls: Any = (FIRST, ("read", {}), ("read", {}), EQUAL, FIRST)
     result = act(*calls)
     assert (result.outcome, len(done())) == ("undecided", 1)
     assert "0/step/4/call/0/approval" in str(result.reason)

@@ -95,10 +95,9 @@ def case_of(random: Random) -> Case:
 def machine(case: Case, number: int) -> Iterator[None]:
     """Another process, whose clock is virtual time; its commits wait for the disk, and it makes a checkpoint often."""
 
-    def journaling(*given: Any, survives_power_cut: bool) -> Any:
-        return structs.replace(
-            deploying.journaling_to(*given, survives_power_cut=survives_power_cut), full=survives_power_cut
-        )
+    def journaling(*given: Any, survives_power_cut: bool, **options: Any) -> Any:
+        found = deploying.journaling_to(*given, survives_power_cut=survives_power_cut, **options)
+        return structs.replace(found, full=survives_power_cut)
 
     clock = SimpleNamespace(monotonic=lambda: asyncio.get_running_loop().time(), time=time.time)
     with (

@@ -131,7 +131,7 @@ def count_as_they_arrive(election: RunningElection) -> None:
         ballot = election._arrived.pop(next(iter(election._arrived)))
         election._count.add(ballot)
         if not isinstance(ballot, Ballot):
-            election._flagged_ahead -= 1
+            election._flagged_ahead.discard(ballot.seq)
 
 
 _launch = RunningElection.launch
@@ -139,9 +139,10 @@ _launch = RunningElection.launch
 
 def launch_too_many(election: RunningElection) -> None:
     """Four draws more than `RunningElection.launch` would make."""
-    election._flagged_ahead += 4
+    more = {-1, -2, -3, -4}
+    election._flagged_ahead |= more
     _launch(election)
-    election._flagged_ahead -= 4
+    election._flagged_ahead -= more
 
 
 @in_one_process

@@ -114,7 +114,7 @@ HARD = tuple(
 @pytest.mark.parametrize("runtime", ["local", "linked"])
 @pytest.mark.parametrize("seed", range(2))
 def test_a_run_by_a_pool_that_is_cut_off_anywhere_resumes_to_the_same_decisions(runtime: str, seed: int) -> None:
-    options = {"on_undecided": "sim:perfect", "runtime": runtime, "seed": seed}
+    options: Any = {"on_undecided": "sim:perfect", "runtime": runtime, "seed": seed}
     whole = run_virtual(drifted(*HARD, **options), seed=seed).account
     with Reader(Path("runs/r.sqlite")) as reader:
         rows = {path: (row.outcome, row.value) for path, row in reader.decisions()}

@@ -148,10 +148,8 @@ def command(
         raise
     except Exception as error:
         raise InvalidUsage(f"rule {rule!r} failed: {described(error)}") from error
-    is_measured = (
-        measured is not None and found.k is not None and steps_per_call == 1
-    )  # a calibration asks single steps
-    chances = measured.chances(found.k, steps) if is_measured else None
+    asked = measured if steps_per_call == 1 else None  # a calibration asks single steps
+    chances = None if asked is None or found.k is None else asked.chances(found.k, steps)
     if as_json:
         typer.echo(
             json_text(found if chances is None else {**msgspec.structs.asdict(found), "measured": chances.measured})
