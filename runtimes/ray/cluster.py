@@ -141,8 +141,9 @@ def _init(address: str) -> None:
     level = log.level
     try:
         dashboard = False if address == "local" else None
-        # A submitted job has a configuration already.
-        configured = {} if RAY_JOB_CONFIG_JSON_ENV_VAR in os.environ else {"job_config": _without_working_folder()}
+        configured: dict[str, Any] = {}
+        if RAY_JOB_CONFIG_JSON_ENV_VAR not in os.environ:  # a submitted job has a configuration already
+            configured["job_config"] = _without_working_folder()
         ray.init(
             address,
             log_to_driver=False,

@@ -86,7 +86,7 @@ class Stubborn(Script):
     address: str = ""
 
     def expert(self, prompt: Prompt, reply: type[Reply]) -> Reply:  # noqa: ARG002 - it has one kind of reply
-        is_booked = "<observation>" in prompt.user
+        is_booked = "<observation " in prompt.user
         return Action(
             calls=[ToolCall("end", {"answer": "a"}) if is_booked else ToolCall("book", {"address": self.address})]
         )

@@ -96,7 +96,7 @@ def test_a_tool_has_a_time_out_and_a_margin_of_its_own() -> None:
     class Hanging(Doing):
         tools: ClassVar[tuple[GivenTool, ...]] = (hang,)
 
-    result = run_sync(Hanging(calls=(("hang", {}),)), models="sim:perfect", strategy=Act())
+    result = run_sync(Hanging(calls=(("hang", {}),)), models="sim:perfect", strategy=Act(), max_wait_effects_s=0.0)
     assert (result.outcome, result.calls) == ("undecided", 2)
     assert "no result within 0.05 s" in str(result.reason)
 

@@ -126,7 +126,7 @@ def sitting(
         running = asyncio.ensure_future(run(task, run_id="r", runs_dir=folder / "runs", **given))
         disk.on_end = lambda: asyncio.get_running_loop().call_soon(running.cancel)
         try:
-            return await running
+            return cast("Result", await running)
         except (asyncio.CancelledError, MicroagentsError):
             if disk.has_ended:
                 return None

@@ -27,6 +27,8 @@ WAIT_S = 60
 """Bound of every wait for a process; none takes a tenth of it."""
 
 COMPLETED, FAILED, WRONG_USAGE, STOPPED, UNDECIDED, WRONG, INTERRUPTED = 0, 1, 2, 3, 4, 5, 130
+OVER = (COMPLETED, WRONG)
+"""Codes of a run that is over, for tests that are not about what its work is worth."""
 
 
 class Ran(NamedTuple):

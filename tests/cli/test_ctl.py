@@ -194,7 +194,7 @@ def test_a_detached_run_goes_on_by_itself_and_is_watched_to_its_end() -> None:
     done(microagents("ctl", "a", "stop"), "run a ends")
     assert microagents("attach", "a").code == 3
     assert microagents("rm", "a", "--yes").code == 0
-    assert list(Path("runs").iterdir()) == []
+    assert [each.name for each in Path("runs").iterdir()] == [".gitignore"]
 
 
 def test_a_detached_run_that_cannot_begin_says_why() -> None:

@@ -226,7 +226,9 @@ def test_a_slow_run_tells_its_steps_by_the_hour() -> None:
     ],
 )
 def test_the_summary_says_how_much_was_checked_and_by_what(unit: str, account: Account, said: str) -> None:
-    assert rows_of(account, unit=unit)["completed"].endswith(f"s, {said}")
+    first = summary(result(account, unit=unit)).splitlines()[0]
+    assert first.startswith("completed, WRONG  " if account.errors else "completed  ")
+    assert first.endswith(f"s, {said}")
 
 
 def test_the_summary_tells_the_share_of_cached_input() -> None:

@@ -19,7 +19,7 @@ from microagents.documents import Segment
 from microagents.documents.recording import DocumentRecord
 from microagents.documents.records import RankRecord, SegmentOutcome, SegmentRecord, SubtaskRecord, ValidationRecord
 from microagents.runs.driver import following
-from tests.cli.commands import COMPLETED, STOPPED, WRONG_USAGE, Ran, microagents, write
+from tests.cli.commands import COMPLETED, STOPPED, WRONG, WRONG_USAGE, Ran, microagents, write
 
 TWO = ("sim:perfect", "sim:o3-mini@error=0")
 NAMES = ("sim:perfect", "openai:o3-mini", "sim:gpt@error=0.1")
@@ -213,7 +213,7 @@ def test_a_document_has_samples_and_subtasks_and_no_votes_or_steps() -> None:
         shown["valid"],
     )
     assert ran.rows["how"].startswith(f"seqcv: {shown['samples']} samples; {shown['calls']} calls, ")
-    assert ": 1 of 1 subtasks, " in ran.rows["completed"]
+    assert ": 1 of 1 subtasks, " in ran.rows["completed, WRONG"]
     for word in ("decision", "step", "vote"):
         assert word not in ran.out
 
@@ -248,7 +248,7 @@ def test_names_of_agents_are_short_where_that_tells_them_apart() -> None:
 
 
 def test_show_draws_a_document_and_gives_all_of_it_as_json() -> None:
-    assert wrote().code == COMPLETED
+    assert wrote().code == WRONG
     lines = microagents("show", "r").out.partition("\n\n")[2].splitlines()
     assert lines == [
         "done     whole  Write 3 lines.",
@@ -375,7 +375,7 @@ async def test_a_callback_that_wants_no_more_is_not_called_again_and_one_that_ra
 @pytest.mark.parametrize("journal", [(), ("--no-journal",)])
 def test_the_text_is_written_into_the_output_and_the_summary_says_so(journal: tuple[str, ...]) -> None:
     ran = wrote(*journal)
-    assert ran.code == COMPLETED
+    assert ran.code == WRONG
     assert contents("lines.txt") == TEXT
     assert not list(Path.cwd().glob("lines.txt.*"))
     assert (
@@ -428,11 +428,11 @@ def test_a_folder_that_cannot_be_written_is_refused_before_the_start(folder: str
 def test_a_completed_run_writes_its_output_again_only_if_it_is_missing(how: tuple[str, ...]) -> None:
     wrote()
     Path("lines.txt").write_text("corrected by hand", encoding="utf-8")
-    assert microagents(*how).code == COMPLETED
+    assert microagents(*how).code == WRONG
     assert contents("lines.txt") == "corrected by hand"
     Path("lines.txt").unlink()
     ran = microagents(*how)
-    assert (ran.code, ran.rows["result"].partition(",")[0]) == (COMPLETED, str(Path.cwd() / "lines.txt"))
+    assert (ran.code, ran.rows["result"].partition(",")[0]) == (WRONG, str(Path.cwd() / "lines.txt"))
     assert contents("lines.txt") == TEXT
 
 
@@ -441,7 +441,7 @@ def test_a_completed_run_is_answered_without_the_code_of_its_task() -> None:
     Path("lines.txt").unlink()
     Path("lines.py").unlink()
     del sys.modules["lines"]
-    assert microagents("resume", "r").code == COMPLETED
+    assert microagents("resume", "r").code == WRONG
     assert not Path("lines.txt").exists()
 
 
@@ -461,7 +461,7 @@ def test_a_run_that_is_stopped_leaves_its_verified_text_and_goes_on_with_it() ->
     assert wrote("--max-calls", "8", "--concurrency", "1").code == STOPPED
     assert contents("lines.txt.part") == "line 1\n"
     assert not Path("lines.txt").exists()
-    assert microagents("resume", "r", "--max-calls", "100").code == COMPLETED
+    assert microagents("resume", "r", "--max-calls", "100").code == WRONG
     assert (contents("lines.txt"), Path("lines.txt.part").exists()) == (TEXT, False)
 
 
@@ -472,7 +472,7 @@ def test_each_of_many_inputs_writes_its_output_and_completed_ones_are_not_in_the
     assert ran.code == STOPPED
     before = sorted(path.name for path in Path.cwd().glob("*.txt"))
     ran = microagents("resume", "r", "--max-calls", "100")
-    assert ran.code == COMPLETED, ran.err
+    assert ran.code == WRONG, ran.err
     assert before != ["a.txt", "b.txt"]
     assert (contents("a.txt"), contents("b.txt")) == (TEXT, "line 1\n")
 

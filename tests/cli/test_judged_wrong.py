@@ -92,11 +92,11 @@ every_kind = pytest.mark.parametrize("kind", KINDS)
 
 def do(kind: str, verdict: str, *words: str) -> tuple[str, ...]:
     """The words of the command for a run whose work is judged so; with an empty verdict nothing is judged."""
-    write("tasks.py", TASKS.replace("\\\\n", "\\n"))
+    write("judged.py", TASKS.replace("\\\\n", "\\n"))
     name, *more = KINDS[kind]
     return (
         "run",
-        f"tasks.py:{name}",
+        f"judged.py:{name}",
         *more,
         *["-o", f"verdict={verdict}"] * bool(verdict),
         "--model",

@@ -60,7 +60,9 @@ async def used(use: Callable[[McpConnections], Awaitable[Any]]) -> Any:
 
 
 async def called(of: McpServer, timeout_s: float = 0.5) -> tuple[str, str]:
-    outcome: tuple[str, str] = await used(lambda connections: connections.call(of, "act", {}, {}, timeout_s, acts=False))
+    outcome: tuple[str, str] = await used(
+        lambda connections: connections.call(of, "act", {}, {}, timeout_s, acts=False)
+    )
     return outcome
 
 
