@@ -221,7 +221,7 @@ def test_a_person_decides_on_the_page(visit: Callable[..., Any]) -> None:
         stranger.get_by_role("button", name="Reply 1").click()
         stranger.get_by_role("button", name="Decide", exact=True).click()
         stranger.wait_for_selector("text=the token that")
-        page = visit(f"{url}/run/r?token={TOKEN}")
+        page = visit(f"{url}/run/r#token={TOKEN}")
         page.get_by_role("link", name="0/step/0").click()
         assert TOKEN not in page.url
         page.get_by_role("button", name="Reply 1").click()
@@ -234,7 +234,7 @@ def test_a_person_decides_on_the_page(visit: Callable[..., Any]) -> None:
 def test_a_call_that_waits_is_approved_on_the_page(visit: Callable[..., Any]) -> None:
     installed("run", "desk", "-s", "approve=send_mail", "--model", "sim:perfect", "--run-id", "r")
     with served() as url:
-        page = visit(f"{url}/run/r?token={TOKEN}")
+        page = visit(f"{url}/run/r#token={TOKEN}")
         page.get_by_role("link", name="approval").click()
         page.wait_for_selector("text=send_mail")
         page.get_by_role("button", name="approve").click()

@@ -27,11 +27,20 @@ from microagents.journal.reading import Reader, reader_of
 from microagents.telemetry.prometheus import CONTENT_TYPE
 from microagents.viewer import server as viewer
 from microagents.viewer.server import viewing
-from tests.cli.commands import COMMAND, WAIT_S, microagents
+from tests.cli.commands import COMMAND, WAIT_S, installed, microagents, write
 from tests.journal.test_earlier_versions import restored
 
 NOISY = ("drift", "-o", "length=12", "--model", "sim:perfect@error=0.4,flag=0.3", "-k", "2", "--run-id", "r")
 MARKUP = "<script>alert(1)</script>"
+THEIRS = """
+    from pathlib import Path
+    from microagents.tasks.drift import Drift
+
+    Path("imported").touch()
+
+    class Theirs(Drift):
+        pass
+"""
 
 
 def get(path: str, **headers: str) -> tuple[int, Any, Any]:
@@ -42,15 +51,11 @@ def get(path: str, **headers: str) -> tuple[int, Any, Any]:
 async def asked(method: str, path: str, token: str = "", **given: Any) -> tuple[int, Any, Any]:
     async with (
         viewing(Path("runs"), token=token) as url,
-        aiohttp.ClientSession(cookies=given.pop("cookies", None) and cookies_of(url, token)) as session,
+        aiohttp.ClientSession() as session,
         session.request(method, f"{url}{path}", allow_redirects=False, **given) as got,
     ):
         body = await got.read()
         return got.status, got.headers, json.loads(body) if got.content_type == "application/json" else body
-
-
-def cookies_of(url: str, token: str) -> dict[str, str]:
-    return {f"microagents_{url.rpartition(':')[2]}": token}
 
 
 def test_the_strip_has_for_each_step_its_samples_and_whether_one_was_flagged_or_outvoted() -> None:
@@ -243,21 +248,19 @@ UNDECIDED = (
     "r",
 )
 ANSWER = {"json": {"path": "0/step/0", "value": '{"number": 1}'}}
+SECRET = {"Authorization": "Bearer t"}
 
 
-def test_the_token_of_the_first_visit_moves_into_a_strict_cookie() -> None:
-    status, headers, _ = asyncio.run(asked("GET", "/run/r?token=secret", token="secret"))
-    assert (status, headers["location"]) == (303, "/run/r")
-    assert all(word in headers["set-cookie"] for word in ("secret", "HttpOnly", "SameSite=Strict"))
-    for token, given in (("secret", "other"), ("", "")):
-        status, headers, _ = asyncio.run(asked("GET", f"/run/r?token={given}", token=token))
-        assert (status, "set-cookie" in headers) == (403, False)
+def test_no_answer_sets_a_cookie() -> None:
+    for path in ("/", "/run/r?token=t"):
+        status, headers, _ = asyncio.run(asked("GET", path, token="t"))
+        assert (status, "set-cookie" in headers) == (200, False)
 
 
 def test_a_person_decides_from_the_page_as_on_the_command_line() -> None:
     microagents("run", *UNDECIDED)
     assert get("/api/run/r")[2]["undecided_at"] == ["0/step/0"]
-    sent = asyncio.run(asked("POST", "/api/run/r/decide", token="t", cookies=True, **ANSWER))
+    sent = asyncio.run(asked("POST", "/api/run/r/decide", token="t", headers=SECRET, **ANSWER))
     assert (sent[0], sent[2]) == (200, {"path": "0/step/0", "go_on": "microagents resume r"})
     microagents("resume", "r")
     assert microagents("show", "r", "0/step/0", "--json").json["outcome"] == "person"
@@ -267,10 +270,14 @@ def test_a_person_decides_from_the_page_as_on_the_command_line() -> None:
     ("given", "status"),
     [
         (ANSWER, 403),
-        ({"cookies": True, "data": "path=0/step/0"}, 415),
-        ({"cookies": True, "json": {"path": 1}}, 400),
-        ({"cookies": True, "headers": {"Origin": "https://evil.example"}, **ANSWER}, 403),
-        ({"cookies": True, "json": {"path": "0/step/0", "value": "no reply"}}, 404),
+        ({"headers": {"Authorization": "Bearer other"}, **ANSWER}, 403),
+        ({"headers": {"Authorization": "Basic t"}, **ANSWER}, 403),
+        ({"headers": {"Cookie": "token=t"}, **ANSWER}, 403),
+        ({"headers": SECRET, "data": "path=0/step/0"}, 415),
+        ({"headers": SECRET, "json": {"path": 1}}, 400),
+        ({"headers": {**SECRET, "Origin": "https://evil.example"}, **ANSWER}, 403),
+        ({"headers": {**SECRET, "Sec-Fetch-Site": "same-site"}, **ANSWER}, 403),
+        ({"headers": SECRET, "json": {"path": "0/step/0", "value": "no reply"}}, 404),
     ],
 )
 def test_nobody_else_decides(given: dict[str, Any], status: int) -> None:
@@ -402,11 +409,53 @@ def test_without_a_browser_the_printed_address_is_served_until_ctrl_c() -> None:
     with subprocess.Popen([COMMAND, "view", "r"], stdout=subprocess.PIPE, text=True, env=environment) as view:
         assert view.stdout is not None
         address = view.stdout.readline().strip()
-        assert re.fullmatch(r"http://127\.0\.0\.1:\d+/run/r\?token=[\w-]{20,}", address)
-        with urlopen(address.replace("/run/r?", "/api/run/r/strip?"), timeout=WAIT_S) as strip:
+        assert re.fullmatch(r"http://127\.0\.0\.1:\d+/run/r#token=[\w-]{20,}", address)
+        with urlopen(address.replace("/run/r#", "/api/run/r/strip#"), timeout=WAIT_S) as strip:
             assert strip.status == 200
         view.send_signal(signal.SIGINT)
         assert view.wait(WAIT_S) == 0
+
+
+def test_the_browser_is_started_with_a_file_that_only_this_user_can_read() -> None:
+    microagents("run", *NOISY)
+    told = Path("told").absolute()
+    os.mkfifo(told)
+    script = Path("browser.sh")
+    script.write_text(
+        f'#!/bin/sh\nfile=${{1#file://}}\n{{ echo "$1"; stat -c %a "$file"; cat "$file"; }} > "{told}"\n', encoding="utf-8"
+    )
+    script.chmod(0o700)
+    environment = {**os.environ, "BROWSER": f"{script.absolute()} %s"}
+    with subprocess.Popen([COMMAND, "view", "r"], stdout=subprocess.PIPE, text=True, env=environment) as view:
+        assert view.stdout is not None
+        address = view.stdout.readline().strip()
+        given, mode, page = told.read_text(encoding="utf-8").split("\n", 2)
+        view.send_signal(signal.SIGINT)
+        assert view.wait(WAIT_S) == 0
+    file = Path(given.removeprefix("file://"))
+    assert (address.partition("#token=")[2] in given, mode, address in page) == (False, "600", True)
+    assert not file.exists()
+
+
+@pytest.mark.parametrize("site", ["cross-site", "same-site"])
+def test_a_link_or_a_picture_of_another_site_imports_nothing(site: str) -> None:
+    write("theirs.py", THEIRS)
+    assert installed("run", "theirs.py", *NOISY[1:]).code == 0
+    Path("imported").unlink()
+    status, _, _ = get("/api/run/r/decision?path=0/step/3", **{"Sec-Fetch-Site": site})
+    assert (status, Path("imported").exists()) == (403, False)
+    assert get("/api/run/r/decision?path=0/step/3", **{"Sec-Fetch-Site": "same-origin"})[0] == 200
+    assert Path("imported").exists()
+
+
+def test_the_pages_of_a_foreign_journal_import_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    write("theirs.py", THEIRS)
+    assert installed("run", "theirs.py", *NOISY[1:]).code == 0
+    Path("imported").unlink()
+    monkeypatch.setenv("XDG_STATE_HOME", str(Path("nobody").absolute()))
+    for page in ("", "/strip", "/series", "/work", "/wrong", "/decision?path=0/step/3"):
+        assert get(f"/api/run/r{page}")[0] == 200
+    assert not Path("imported").exists()
 
 
 def test_a_run_that_is_not_there_is_said_at_once() -> None:
