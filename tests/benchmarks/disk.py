@@ -21,7 +21,7 @@ from math import inf
 from pathlib import Path
 from random import Random
 from types import SimpleNamespace
-from typing import Any, Literal, get_args
+from typing import Any, Literal, cast, get_args
 from unittest.mock import patch
 
 import msgspec

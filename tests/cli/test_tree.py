@@ -243,7 +243,7 @@ def test_a_task_that_cannot_be_imported_any_more_costs_only_the_tree() -> None:
     Path("wavering.py").write_text("raise RuntimeError('gone\\naway')", encoding="utf-8")
     del sys.modules["wavering"]
     ran = microagents("show", "r")
-    assert (ran.code, ran.rows["completed"][:8]) == (COMPLETED, "Wavering")
+    assert (ran.code, ran.rows["completed, WRONG"][:8]) == (COMPLETED, "Wavering")
     assert "cannot be imported: RuntimeError: gone away" in ran.out.splitlines()[-1]
     ran = microagents("show", "r", "--json")
     assert "cannot be imported" in ran.err

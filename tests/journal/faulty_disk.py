@@ -249,7 +249,8 @@ class FaultyDisk:
         name = "" if name_at is None else os.fsdecode(string_at(name_at))
         if Path(name).parent != self._folder:
             return int(self._system.open(vfs, name_at, file, flags, out))
-        is_new = not Path(name).exists()
+        path = Path(name)  # the engine may have made it, still empty, to set its rights
+        is_new = name not in self._files and (not path.exists() or not path.stat().st_size)
         if is_new and (code := self._refusal(CANTOPEN)):
             return code
         if code := self._system.open(vfs, name_at, file, flags, out):

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from microagents import Stopped
+from tests.cli.commands import WRONG
 from tests.journal.walks import (
     COMPLETED,
     LENGTH,
@@ -84,7 +85,7 @@ def assert_goes_on(runs: Path) -> None:
     assert problems(journal) == []
     kept = dict(sql("SELECT key, value FROM decision", journal=journal))
     ran = microagents("resume", "r", "--runs-dir", str(runs), "--json")
-    assert (ran.code, ran.err) == (COMPLETED, "")
+    assert (ran.code, ran.err) == (WRONG, "")
     assert (ran.json["decisions_sha256"], ran.json["ballots_sha256"]) == undisturbed()
     assert problems(journal) == []
     assert kept.items() <= dict(sql("SELECT key, value FROM decision", journal=journal)).items()
@@ -156,7 +157,7 @@ def test_a_disk_too_full_for_a_journal_stops_the_run_and_it_can_be_begun_again(d
     assert_stopped(microagents(*WALK, "--runs-dir", str(runs), "--json"))
     remount(disk, "size=20m")
     ran = microagents(*WALK, "--runs-dir", str(runs), "--json")
-    assert (ran.code, ran.err) == (COMPLETED, "")
+    assert (ran.code, ran.err) == (WRONG, "")
     assert (ran.json["decisions_sha256"], ran.json["ballots_sha256"]) == undisturbed()
 
 

@@ -26,8 +26,8 @@ from microagents.journal.messages import RecordCalls
 from microagents.journal.reading import Reader
 from microagents.runs.inspection.runs import inspect_run
 from microagents.tasks.drift import Drift
+from tests.cli.commands import WRONG
 from tests.journal.walks import (
-    COMPLETED,
     FAILED,
     JOURNAL,
     PATIENTLY,
@@ -115,7 +115,7 @@ def test_a_second_process_is_refused_with_one_sentence_and_the_first_goes_on() -
             assert (ran.code, f"process {first.pid}" in ran.reason) == (WRONG_USAGE, True)
         assert inspect_run(RUNS, "r").outcome == "running"
         ended = first.end()
-    assert (ended.code, ended.json["outcome"]) == (COMPLETED, "completed")
+    assert (ended.code, ended.json["outcome"]) == (WRONG, "completed")
     assert (ended.json["decisions_sha256"], ended.json["ballots_sha256"]) == undisturbed()
     assert (problems(), lease().epoch) == ([], 1)
 

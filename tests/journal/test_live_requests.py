@@ -18,7 +18,7 @@ from microagents.journal.reading import Reader
 from microagents.journal.requests import Decide, EndRun, LiveRequest, PauseRun, leave_request, request_of
 from microagents.runs.inspection.runs import inspect_run
 from microagents.tasks.drift import Drift
-from tests.cli.commands import COMPLETED, STOPPED, WAIT_S, WRONG_USAGE, Sitting, microagents
+from tests.cli.commands import COMPLETED, STOPPED, WAIT_S, WRONG, WRONG_USAGE, Sitting, microagents
 
 RUNS, JOURNAL, REQUESTS = Path("runs"), Path("runs/r.sqlite"), Path("runs/r.sqlite.requests")
 STUCK = "sim:perfect@error=0.5,alternatives=1,latency=0.2"
@@ -60,7 +60,7 @@ def test_a_person_decides_an_open_election_of_a_live_run_which_goes_on_from_it()
         assert (wrong.code, REQUESTS.exists()) == (WRONG_USAGE, False)
         decided = microagents("decide", "r", "0/step/0", '{"number": 5}')
         assert (decided.code, decided.err) == (COMPLETED, "")
-        assert sitting.end().code == COMPLETED
+        assert sitting.end().code == WRONG
     assert inspect_run(RUNS, "r").account.settled_at == {"0/step/0": "person"}
     assert recorded("SELECT kind, refused FROM request") == [("decide", None)]
     assert REQUESTS.stat().st_mode & 0o777 == 0o600
@@ -80,7 +80,7 @@ def test_a_request_that_a_killed_run_did_not_read_takes_effect_once_it_is_resume
         os.kill(sitting.process.pid, signal.SIGKILL)
         sitting.process.wait(WAIT_S)
     assert recorded("SELECT * FROM request") == []
-    assert microagents("resume", "r").code == COMPLETED
+    assert microagents("resume", "r").code == WRONG
     assert recorded("SELECT id, refused FROM request") == [(request.id, None)]
     assert inspect_run(RUNS, "r").account.settled_at == {"0/step/0": "person"}
 

@@ -422,7 +422,8 @@ def test_the_browser_is_started_with_a_file_that_only_this_user_can_read() -> No
     os.mkfifo(told)
     script = Path("browser.sh")
     script.write_text(
-        f'#!/bin/sh\nfile=${{1#file://}}\n{{ echo "$1"; stat -c %a "$file"; cat "$file"; }} > "{told}"\n', encoding="utf-8"
+        f'#!/bin/sh\nfile=${{1#file://}}\n{{ echo "$1"; stat -c %a "$file"; cat "$file"; }} > "{told}"\n',
+        encoding="utf-8",
     )
     script.chmod(0o700)
     environment = {**os.environ, "BROWSER": f"{script.absolute()} %s"}
