@@ -485,7 +485,7 @@ def test_a_limit_stops_a_run_and_a_higher_one_takes_it_on(
     assert (shown["outcome"], shown["calls"]) == ("stopped", len(first.sent))
     assert shown["steps"] < shown["decided"] + 1 < undisturbed(*words)["decided"]
     ran, second = shopping("resume", "limited", *higher, "--json")
-    assert ran.code == WRONG
+    assert ran.code in OVER
     assert_undisturbed(ran.json, *words)
     assert ran.json["calls"] == len(first.sent) + len(second.sent)
 
