@@ -39,6 +39,7 @@ from microagents.runtimes.testing.virtual import run_virtual
 from microagents.tasks.drift import Drift
 from microagents.tasks.multiplication import Multiplication
 from tests.agents import shop
+from tests.benchmarks.faults import ALIKE
 from tests.documents.lines import Lines
 from tests.journal.faulty_disk import Fault, FaultyDisk, Plan
 
@@ -56,18 +57,6 @@ FAULTS: tuple[Fault, ...] = get_args(Fault)
 COMMIT_S = 0.3
 """Slow enough that several records are in a commit, and that calls are in flight during it."""
 MOST_SITTINGS = 20
-ALIKE = (
-    "decisions_sha256",
-    "ballots_sha256",
-    "decided",
-    "valid",
-    "flagged",
-    "votes",
-    "errors",
-    "steps",
-    "undecided_at",
-)
-"""What is counted as without faults."""
 
 
 class Case(Struct, frozen=True, kw_only=True):

@@ -43,6 +43,18 @@ COMMIT_S = 0.2
 """Slow enough that a kill finds records which are not durable."""
 RIGHT = 10
 """How many different undisturbed runs the seeds are compared with."""
+ALIKE = (
+    "decisions_sha256",
+    "ballots_sha256",
+    "decided",
+    "valid",
+    "flagged",
+    "votes",
+    "errors",
+    "steps",
+    "undecided_at",
+)
+"""What is counted as without faults."""
 
 
 def carried_out(seed: int, runs: Path | None) -> Result:
@@ -121,17 +133,7 @@ def check(seed: int) -> int:
     os.environ.pop("MICROAGENTS_PURCHASES")
     right = undisturbed(seed % RIGHT)
     assert problems == []
-    for name in (
-        "decisions_sha256",
-        "ballots_sha256",
-        "decided",
-        "valid",
-        "flagged",
-        "votes",
-        "errors",
-        "steps",
-        "undecided_at",
-    ):
+    for name in ALIKE:
         assert getattr(account, name) == getattr(right, name), (
             f"{name} is {getattr(account, name)!r}, undisturbed {getattr(right, name)!r}"
         )
