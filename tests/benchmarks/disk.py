@@ -191,11 +191,14 @@ class Trial:
         assert result is not None
         assert result.outcome == "completed", result.reason
         account, (right, _) = result.account, undisturbed(self.case)
+        acts = isinstance(TASKS[self.case.task][0], shop.Ticket)
         if not self._has_asked:
             for name in ALIKE:
+                if name == "errors" and acts and not self._keeps_all:
+                    continue  # an effect whose record was lost is made again, and the task's check sees it
                 found, wanted = getattr(account, name), getattr(right, name)
                 assert found == wanted, f"{name} is {found!r}, undisturbed {wanted!r}"
-        if isinstance(TASKS[self.case.task][0], shop.Ticket) and self._keeps_all:
+        if acts and self._keeps_all:
             made = [each["what"] for each in shop.done()]
             assert made == ["label", "refund", "mail"], f"effects are {made}"
 

@@ -216,15 +216,17 @@ def test_a_folder_that_cannot_be_made_is_said_before_anything_is_started(tmp_pat
 
 
 @pytest.fixture
-def nobody() -> Iterator[tuple[list[str], Path]]:
+def nobody(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[list[str], Path]]:
     """The words by which a command is run without rights of its own, and a folder that it owns; the folders of tests are closed to it."""
     words = [] if os.geteuid() else ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"]
     if words and shutil.which("setpriv") is None:
         pytest.skip("only root has rights to give up, and needs setpriv for it")
-    folder = Path(tempfile.mkdtemp())
+    folder, state = Path(tempfile.mkdtemp()), Path(tempfile.mkdtemp())
+    monkeypatch.setenv("XDG_STATE_HOME", str(state))
     try:
         if words:
             os.chown(folder, 65534, 65534)
+            os.chown(state, 65534, 65534)
         tried = installed("--help", before=words, cwd=folder)
         if tried.code:
             pytest.skip(f"who has no rights cannot run this Python: {tried.err.strip()[-200:]}")
@@ -232,6 +234,7 @@ def nobody() -> Iterator[tuple[list[str], Path]]:
     finally:
         folder.chmod(0o755)
         shutil.rmtree(folder)
+        shutil.rmtree(state)
 
 
 def test_a_folder_without_permission_is_said_in_one_sentence(nobody: tuple[list[str], Path]) -> None:
