@@ -142,8 +142,14 @@ class Commits:
             await self.changed.wait()
 
     async def ask(self, query: Callable[[AnyStore], T]) -> T:
-        """Ask the store, which has every record received so far."""
+        """Ask the store, which has every record received so far.
+
+        Raises:
+            MicroagentsError: the journal cannot be written any more, so that some of them may be missing.
+        """
         await self.flush()
+        if self.failure is not None:
+            raise self.failure
         return await self._writer.do(query)
 
 

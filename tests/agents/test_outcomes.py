@@ -9,7 +9,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -18,9 +18,11 @@ from urllib.request import urlopen
 
 import pytest
 
-from microagents import InvalidUsage, Prompt, Reply, Result, run, run_sync
-from microagents.agents.actions import Action
+from microagents import InvalidUsage, Prompt, Reply, Result, Stopped, run, run_sync
+from microagents.agents.actions import MAKING, Action
+from microagents.journal.messages import Account, Record, RecordAnswer
 from microagents.journal.requests import EndRun
+from microagents.journal.store import Store
 from microagents.replies.tool_calls import ToolCall
 from microagents.runs.inspection.control import ask_run
 from microagents.runs.inspection.runs import calls_waiting, decide
@@ -30,16 +32,33 @@ from microagents.tools.mcp_connections import McpConnections
 from microagents.tools.mcp_servers import McpServer
 from microagents.tools.tool import tool
 from microagents.tools.toolbox import GivenTool
-from tests.agents.shop import Script, done, write
+from tests.agents.shop import Script, Ticket, done, write
 from tests.cli.commands import COMPLETED, UNDECIDED, microagents
 
 RUNS = Path("runs")
 WAIT_S = 20.0
 
 
-def sitting(task: Script, run_id: str = "r", **given: Any) -> Result:
+def sitting(task: Script | Ticket, run_id: str = "r", **given: Any) -> Result:
     strategy = Act(**{name: given.pop(name) for name in list(given) if name in Act.model_fields})
     return run_sync(task, models="sim:perfect", strategy=strategy, run_id=run_id, **given)
+
+
+def test_no_call_is_made_whose_intention_could_not_be_written(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The journal can still be read, as after an error of the disk that has passed."""
+    commit = Store.commit
+
+    def failing(store: Store, records: Sequence[Record]) -> Account:
+        if any(isinstance(each, RecordAnswer) and each.id.path.endswith(f"{MAKING}1") for each in records):
+            raise Stopped("an error of the disk")
+        return commit(store, records)
+
+    with monkeypatch.context() as failed:
+        failed.setattr(Store, "commit", failing)
+        assert sitting(Ticket()).outcome == "stopped"
+    assert done() == []
+    assert sitting(Ticket()).outcome == "completed"
+    assert [each["what"] for each in done()] == ["label", "refund", "mail"]
 
 
 # -- What it raised ---------------------------------------------------------------------------------------------------------------------

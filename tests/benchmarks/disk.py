@@ -195,7 +195,7 @@ class Trial:
         if not self._has_asked:
             for name in ALIKE:
                 if name == "errors" and acts and not self._keeps_all:
-                    continue  # an effect whose record was lost is made again, and the task's check sees it
+                    continue  # an effect whose record a disk lost is made again, and the task's check sees it
                 found, wanted = getattr(account, name), getattr(right, name)
                 assert found == wanted, f"{name} is {found!r}, undisturbed {wanted!r}"
         if acts and self._keeps_all:
