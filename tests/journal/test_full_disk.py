@@ -265,4 +265,4 @@ def test_a_run_whose_folder_lost_its_permission_goes_on_once_it_has_it_again(nob
     for path in runs.iterdir():
         path.chmod(0o644)
     ran = installed(*going_on, before=words, cwd=folder)
-    assert (ran.code, ran.json["decisions_sha256"]) == (COMPLETED, undisturbed()[0])
+    assert (ran.code, ran.json["decisions_sha256"]) == (WRONG, undisturbed()[0])

@@ -5,6 +5,7 @@ It has the tools of the file ``tools.json`` in its working folder, by default `a
 
 from __future__ import annotations
 
+import argparse
 import itertools
 import json
 import os
@@ -15,7 +16,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-WHEN, WHAT = [*sys.argv[1:], "never", "nothing"][:2]
+_parser = argparse.ArgumentParser(description=__doc__)
+_parser.add_argument("when", nargs="?", default="")
+_parser.add_argument("what", nargs="?", default="")
+_given = _parser.parse_args()
+WHEN: str = _given.when
+WHAT: str = _given.what
 OUT = sys.stdout.buffer
 ACT = {"name": "act", "description": "Act.", "inputSchema": {"type": "object"}}
 
