@@ -16,12 +16,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-_parser = argparse.ArgumentParser(description=__doc__)
-_parser.add_argument("when", nargs="?", default="")
-_parser.add_argument("what", nargs="?", default="")
-_given = _parser.parse_args()
-WHEN: str = _given.when
-WHAT: str = _given.what
+WHEN, WHAT = [*sys.argv[1:], "never", "nothing"][:2]
 OUT = sys.stdout.buffer
 ACT = {"name": "act", "description": "Act.", "inputSchema": {"type": "object"}}
 
@@ -132,4 +127,7 @@ def main() -> None:
 
 
 if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("words", nargs="*", metavar="WHEN WHAT")
+    parser.parse_args()
     main()
