@@ -30,7 +30,7 @@ from microagents.runtimes.testing.virtual import run_virtual
 from microagents.strategies import Maker
 from microagents.tasks.drift import Drift, Place
 from microagents.tasks.multiplication import Multiplication
-from tests.cli.commands import Ran, microagents
+from tests.cli.commands import WRONG, Ran, microagents
 from tests.runtimes.crowd import (
     Block,
     Blocker,
@@ -300,7 +300,7 @@ WALK = command(*walk(40, SLOW), *IN_ONE_ACTOR)
 def test_nothing_is_left_of_a_run_that_completed_and_its_json_stands_alone() -> None:
     with Program(*command(*walk(10, MODEL))) as program:
         code, out, err = program.end()
-        assert (code, err) == (0, "")
+        assert (code, err) == (WRONG, "")
         shown = json.loads(out)
         assert (shown["outcome"], shown["decisions_sha256"], shown["ballots_sha256"]) == undisturbed("short")
         until(lambda: not program.left())
@@ -361,8 +361,8 @@ def test_a_driver_that_is_killed_leaves_nothing_and_the_run_is_resumed_to_the_sa
         until(lambda: not program.left(agents=False))
     shutil.copytree("runs", "kept")
     assert_resumed_here()
-    ran = microagents("resume", "r", "--json", "--runs-dir", "kept")
-    assert (ran.code, ran.err) == (0, "")
+    ran = microagents("resume", "r", "--json", "--runs-dir", "kept", "--trust-journal")
+    assert (ran.code, ran.err) == (WRONG, "")
     assert ran.json["runtime"] == "ray", "as last time"
     assert (ran.json["outcome"], ran.json["decisions_sha256"], ran.json["ballots_sha256"]) == undisturbed("drift", SLOW)
 
