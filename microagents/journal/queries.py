@@ -9,7 +9,7 @@ from itertools import groupby, zip_longest
 from typing import Any
 
 import msgspec
-from msgspec import structs
+from msgspec import Struct, structs
 
 from microagents.elections.election import OPEN_OUTCOMES, Ballot, ElectionId, Flagged, Rejected, Rejection, input_of
 from microagents.journal.books import Books, Totals
@@ -29,6 +29,8 @@ from microagents.journal.rows import Rows
 from microagents.journal.tables import ONCE_CODE, OUTCOMES
 
 ROWS_PER_READ = 2000
+MAX_NUMBER = 1 << 63
+"""No sum of a run is as large."""
 Row = tuple[str, Recalled]
 """The path of a decision or an answer, and its content."""
 
@@ -155,7 +157,9 @@ def read_books(rows: Rows, inputs: int, *, in_order: bool, of_decisions: bool = 
         in_order: whether decisions form a chain. Its digests are stored; a tree of decisions is read row by row.
         of_decisions: False leaves the digests of a tree empty.
     """
-    books = Books(inputs, in_order=in_order, totals=msgspec.json.decode(rows.only("account")[0], type=Totals))
+    totals = rows.only("account")[0]
+    _check_numbers(msgspec.json.decode(totals, type=_Sums).account)
+    books = Books(inputs, in_order=in_order, totals=msgspec.json.decode(totals, type=Totals))
     rows.check("progress")
     for of_input, done, total, reached, state, value, decisions, ballots in rows.select("progress"):
         _check_input(of_input, inputs)
@@ -173,6 +177,21 @@ def read_books(rows: Rows, inputs: int, *, in_order: bool, of_decisions: bool = 
         for row in rows.select("decision"):
             take_in(books, joined(places[place_of(row[0])], row[0]), recalled(row))
     return books
+
+
+class _Sums(Struct):
+    """The sums of the totals, as they are written."""
+
+    account: dict[str, Any]
+
+
+def _check_numbers(value: object) -> None:
+    """Refuse numbers that no run counts: negative ones, and those that are too large to reckon with."""
+    if isinstance(value, dict):
+        for each in value.values():
+            _check_numbers(each)
+    elif (isinstance(value, int) and not 0 <= value < MAX_NUMBER) or (isinstance(value, float) and abs(value) > MAX_NUMBER):
+        raise ValueError(f"the account has the number {value!r:.40}")
 
 
 def read_endings(rows: Rows, inputs: int) -> Iterator[InputEnding]:

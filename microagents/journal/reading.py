@@ -90,10 +90,11 @@ class PersonDecision(Struct, frozen=True, kw_only=True):
 
 
 class Reader:
-    """A journal opened for reading.
+    """A journal opened for reading. As a context manager it answers for all that is read in its block.
 
     Raises:
-        InvalidUsage: the file is not a journal, is damaged, or has another version.
+        InvalidUsage: the file is not a journal, is damaged, or has another version; or values in it have another form than the code in the
+            block expects of a run's, whoever decodes them.
     """
 
     def __init__(self, path: Path) -> None:
@@ -126,6 +127,8 @@ class Reader:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._db.close()
+        if isinstance(error, UNREADABLE):  # checksums stop no forger, and most values are decoded by those who know their types
+            raise unreadable(self.path, f"{type(error).__name__}: {error}") from error
 
     @property
     def is_known(self) -> bool:

@@ -156,11 +156,11 @@ def taken_requests(rows: Rows) -> list[TakenRequest]:
     """Return the requests that a run has taken, in their order; none in journals of versions before 4."""
     if rows.version < TIMED_VERSION:
         return []
-    found = rows.select("request", "ORDER BY rowid")
-    return [
-        TakenRequest(kind=kind, who=who, why=why, asked_at=asked, at=at, payload=payload, refused=refused)
-        for _, kind, who, why, asked, payload, refused, at in found
-    ]
+    found = []
+    for _, kind, who, why, asked, payload, refused, at in rows.select("request", "ORDER BY rowid"):
+        msgspec.json.decode(payload, type=Ask)  # a damaged payload fails here, not in the caller
+        found.append(TakenRequest(kind=kind, who=who, why=why, asked_at=asked, at=at, payload=payload, refused=refused))
+    return found
 
 
 def said_by(request: LiveRequest | TakenRequest | None) -> str | None:

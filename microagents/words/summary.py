@@ -14,6 +14,7 @@ from math import exp, inf, lgamma, log
 from pathlib import Path
 from typing import Any, Generic
 
+import msgspec
 from msgspec import Struct
 
 from microagents.documents.document import text_in
@@ -45,7 +46,7 @@ _CHECKS = {
     "subtask": ("the checks of the brief", "FAILED"),
 }
 """What code checks of a work, by its unit, and the word for a check that finds a fault. A chain has an oracle."""
-_LIMIT = re.compile(r"(?P<option>--max-(?:calls|tokens|cost)) (?P<value>\d[\d.e+-]*) is reached")
+_LIMIT = re.compile(r"(?P<option>--max-(?:calls|tokens|cost)) (?P<value>\d+(?:\.\d+)?(?:e[+-]?\d{1,3})?) is reached")
 """The beginning of the reason of a run that was stopped by a limit. That of time is anew in each sitting."""
 _KEYWORDS = {"--max-calls": "max_calls", "--max-tokens": "max_tokens", "--max-cost": "max_cost_usd"}
 
@@ -428,14 +429,26 @@ def _by_name(counts: Mapping[str, int], what: str) -> str:
     return f"{sum(counts.values()):,} {what}" + (f" ({names})" if names else "")
 
 
+class _Picks(Struct):
+    """Part of a result of Atom of Thoughts."""
+
+    transitions: list[int]
+    endings: list[str]
+
+
+def _picks_in(value: object) -> _Picks | None:
+    """Read what the judge picked from a result; None from the result of something else."""
+    try:
+        return msgspec.convert(value, _Picks)
+    except msgspec.ValidationError:
+        return None
+
+
 def _picks_text(result: RunFacts[Any]) -> str | None:
     """Say how often the judge of Atom of Thoughts picked the answer of the contracted question; None for other work."""
-    values = [
-        each for each in (result.value if isinstance(result.value, list) else [result.value]) if isinstance(each, dict)
-    ]
-    chains = [each for each in values if {"transitions", "endings"} <= each.keys()]
-    picked = sum(sum(each["transitions"]) for each in chains)
-    judged = picked + sum(each["endings"].count("not picked") for each in chains)
+    chains = [each for each in map(_picks_in, result.value if isinstance(result.value, list) else [result.value]) if each]
+    picked = sum(sum(each.transitions) for each in chains)
+    judged = picked + sum(each.endings.count("not picked") for each in chains)
     return (
         f"picked the contracted question's answer at {picked:,} of {counted(judged, 'transition')}" if judged else None
     )
@@ -511,14 +524,26 @@ def _value_rows(result: RunFacts[Any], *, with_text: bool) -> list[tuple[str, st
     return [("result", result_text(result.value))]
 
 
+class _Marks(Struct):
+    """Part of the result of a document."""
+
+    checks: dict[str, bool | None] = {}
+    not_agreed: list[str] = []
+    incomplete: list[str] = []
+    summarized: list[str] = []
+
+
 def _text_facts(value: Mapping[str, Any]) -> str:
-    checks: Mapping[str, bool | None] = value.get("checks", {})
+    try:
+        found = msgspec.convert(value, _Marks)
+    except msgspec.ValidationError:  # a result of another task, which has a text as well
+        found = _Marks()
     marks = {
-        "not agreed": [number_of(at) for at in value.get("not_agreed", ())],
-        "incomplete": [number_of(at) for at in value.get("incomplete", ())],
-        "summarized": [number_of(at) for at in value.get("summarized", ())],
-        "checks FAILED": [name for name, met in checks.items() if met is False],
-        "checks not made": [name for name, met in checks.items() if met is None],
+        "not agreed": [number_of(at) for at in found.not_agreed],
+        "incomplete": [number_of(at) for at in found.incomplete],
+        "summarized": [number_of(at) for at in found.summarized],
+        "checks FAILED": [name for name, met in found.checks.items() if met is False],
+        "checks not made": [name for name, met in found.checks.items() if met is None],
     }
     text = text_in(value) or ""
     shown = "".join(f"; {mark}: {', '.join(names)}" for mark, names in marks.items() if names)

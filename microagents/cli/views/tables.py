@@ -33,7 +33,10 @@ def closing_notes(recorded_at: str | None, reason: str | None, kept: str) -> Ite
 
 def local_time(at: str) -> str:
     """Write a recorded time for a person."""
-    return f"{datetime.fromisoformat(at).astimezone():%Y-%m-%d %H:%M}"
+    try:
+        return f"{datetime.fromisoformat(at).astimezone():%Y-%m-%d %H:%M}"
+    except (OverflowError, ValueError):  # a time of the year 1 or 9999, which is none in every zone
+        return at
 
 
 def clock(seconds: float) -> str:
