@@ -190,7 +190,9 @@ def _check_numbers(value: object) -> None:
     if isinstance(value, dict):
         for each in value.values():
             _check_numbers(each)
-    elif (isinstance(value, int) and not 0 <= value < MAX_NUMBER) or (isinstance(value, float) and abs(value) > MAX_NUMBER):
+    elif (isinstance(value, int) and not 0 <= value < MAX_NUMBER) or (
+        isinstance(value, float) and abs(value) > MAX_NUMBER
+    ):
         raise ValueError(f"the account has the number {value!r:.40}")
 
 

@@ -446,7 +446,9 @@ def _picks_in(value: object) -> _Picks | None:
 
 def _picks_text(result: RunFacts[Any]) -> str | None:
     """Say how often the judge of Atom of Thoughts picked the answer of the contracted question; None for other work."""
-    chains = [each for each in map(_picks_in, result.value if isinstance(result.value, list) else [result.value]) if each]
+    chains = [
+        each for each in map(_picks_in, result.value if isinstance(result.value, list) else [result.value]) if each
+    ]
     picked = sum(sum(each.transitions) for each in chains)
     judged = picked + sum(each.endings.count("not picked") for each in chains)
     return (

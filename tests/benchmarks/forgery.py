@@ -45,7 +45,13 @@ RUNS: Mapping[str, Sequence[str]] = {
 VALUES: Sequence[Any] = (
     *(None, "", "x", b"\xff\x00", -1, 0, 1, 7, 2**63 - 1, -(2**63), 1e308, -1.5, float("inf"), float("nan")),
     *("{}", "[]", "null", "1e999", "NaN", "true", '"\\ud800"', "[" * 20_000, "1" + "0" * 400, '{"a":' * 300),
-    *("0001-01-01T00:00:00+14:00", "9999-12-31T23:59:59-14:00", "0/step/1/../x", "\0", "\N{RIGHT-TO-LEFT OVERRIDE}<script>"),
+    *(
+        "0001-01-01T00:00:00+14:00",
+        "9999-12-31T23:59:59-14:00",
+        "0/step/1/../x",
+        "\0",
+        "\N{RIGHT-TO-LEFT OVERRIDE}<script>",
+    ),
     *("--max-cost 1e999999999 is reached", "a" * 100_000),
 )
 """Values that stand in the place of a whole column."""
@@ -103,7 +109,9 @@ def forged_value(random: Random, old: object) -> tuple[Any, str]:
         return new, f"{new!r:.60}"
     at = random.choice(list(places(read)))
     part = random.choice([*LEAVES, *[ABSENT] * bool(at) * 3])
-    return json.dumps(replaced(read, at, part)), f"{'.'.join(map(str, at))} = {'nothing' if part is ABSENT else repr(part)[:60]}"
+    return json.dumps(
+        replaced(read, at, part)
+    ), f"{'.'.join(map(str, at))} = {'nothing' if part is ABSENT else repr(part)[:60]}"
 
 
 def forge(journal: Path, random: Random) -> str | None:
@@ -150,7 +158,7 @@ def give(words: Sequence[str]) -> None:
     """Give a command, which may refuse the journal in one sentence."""
     ran = microagents(*words)
     assert "Traceback" not in ran.out + ran.err
-    assert ran.code in (0, 3, 4, 5) or len(ran.err.strip().splitlines()) <= 3, ran.err  # logs and what was read are lines, too
+    assert ran.code != 2 or len(ran.err.strip().splitlines()) <= 3, ran.err  # logs and what was read are lines, too
 
 
 @contextmanager

@@ -34,7 +34,12 @@ def main() -> None:
     parser.add_argument("--disks", type=int, default=20)
     parser.add_argument("--seeds", type=int, default=1)
     parser.add_argument("-k", type=int, default=3)
-    parser.add_argument("--reading", choices=get_args(Reading), help="reading of replies (default: the task's)")
+    parser.add_argument(
+        "--reading",
+        choices=get_args(Reading),
+        default="last",
+        help="reading of replies (default: the paper's, %(default)s)",
+    )
     options = parser.parse_args()
     early_mb: list[float] = []
 

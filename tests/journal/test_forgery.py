@@ -1,0 +1,23 @@
+"""Journals whose values were forged, checksums and all; ``python -m tests.benchmarks.forgery`` takes any others."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+import pytest
+
+from tests.benchmarks.forgery import journals, tried
+
+
+@pytest.fixture(scope="module")
+def there() -> Iterator[Mapping[str, bytes]]:
+    with journals() as found:
+        yield found
+
+
+@pytest.mark.parametrize(
+    "tries", [range(40), pytest.param(range(40, 640), marks=pytest.mark.slow)], ids=["few", "many"]
+)
+def test_no_forged_value_ends_in_a_traceback(there: Mapping[str, bytes], tries: range) -> None:
+    found = [tried(there, number) for number in tries]
+    assert [each for each in found if each is not None] == []
