@@ -82,7 +82,7 @@ class ElectionId(Struct, frozen=True, kw_only=True):
     @property
     def offset(self) -> int:
         """A number that spreads elections over the models of a pool: the first sample of this one asks the model with this index."""
-        return int.from_bytes(hashlib.blake2b(self.question_digest + self.path.encode(), digest_size=8).digest())
+        return int.from_bytes(hashlib.blake2b(self.path.encode(), digest_size=8).digest())
 
 
 class SampleId(Struct, frozen=True, kw_only=True):

@@ -87,6 +87,7 @@ class Meanings:
             return False
         one, other = sorted(replies)  # the comparison does not depend on which was first
         pair = blake2b(one + b"\0" + other, digest_size=8).hexdigest()
-        at = f"{self._election.path.partition('/')[2]}/same/{self._election.question_digest.hex()[:8]}/{pair}"
+        asked_of = blake2b(f"{self._prompt.system}\0{self._prompt.user}".encode("utf-8", "surrogatepass"), digest_size=4)
+        at = f"{self._election.path.partition('/')[2]}/same/{asked_of.hexdigest()}/{pair}"
         asked = ToMatch(system=self._prompt.system, user=self._prompt.user, replies=(Raw(one), Raw(other)))
         return any(match.same for match in await self._ask(MeanTheSame(at=at, input=self._election.input, asked=asked)))

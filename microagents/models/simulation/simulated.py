@@ -1,7 +1,7 @@
 """A simulated model. The task's expert reads the prompt and gives the right reply; the model then makes errors on purpose.
 
 It replaces a real model where no key is available, and in measurements, since its error rates are known. Every reply is a function of
-the run's seed and the sample's id.
+the run's seed, the model's name, the text of the prompt, the path of the election, and the number of the draw.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import os
 import struct
 from collections import OrderedDict
 from collections.abc import AsyncGenerator, Coroutine, Sequence
+from functools import lru_cache
 from hashlib import blake2b
 from math import exp
 from random import Random
@@ -118,7 +119,7 @@ class SimulatedModel(Model):
                 )
         self._tasks, self._reading = tasks, reading
         self._key = blake2b(f"{seed}".encode(), digest_size=32).digest()
-        self._hard_key = blake2b(self.name.encode(), digest_size=32, key=self._key).digest()
+        self._own_key = blake2b(self.name.encode(), digest_size=32, key=self._key).digest()
         self._purchases = Purchases.named()
         self._answers: OrderedDict[tuple[str, str, type[Reply], int], Answers] = OrderedDict()
 
@@ -177,14 +178,14 @@ class SimulatedModel(Model):
         return sample
 
     async def _draw(self, call: Call) -> Sample:
-        chance = _Chance(self._key, call)
-        if self.profile.hang and _hangs(self.profile.hang, self._key, call):
+        # An expert reads the question alone. It need not know the form of feedback.
+        prompt = call.first_prompt or call.prompt
+        chance = _Chance(self._own_key, call, prompt)
+        if self.profile.hang and _hangs(self.profile.hang, self._own_key, call, prompt):
             await asyncio.sleep(HANG_S)
             raise ModelUnavailable("timeout", f"no complete reply within {HANG_S:g} s")
         if self.profile.latency > 0:
             await asyncio.sleep(self.profile.latency * exp(self.profile.sigma * _NORMAL.inv_cdf(chance.latency)))
-        # An expert reads the question alone. It need not know the form of feedback.
-        prompt = call.first_prompt or call.prompt
         text, tokens = self._reply(call, prompt, chance)
         finish = "stop"
         if tokens > call.max_output_tokens:
@@ -216,8 +217,8 @@ class SimulatedModel(Model):
         """
         if not self.profile.hard:
             return False
-        text = f"{prompt.system}\0{prompt.user}".encode("utf-8", "surrogatepass")
-        return int.from_bytes(blake2b(text, digest_size=8, key=self._hard_key).digest()) / 2**64 < self.profile.hard
+        text = _text_digest(prompt.system, prompt.user)
+        return int.from_bytes(blake2b(text, digest_size=8, key=self._own_key).digest()) / 2**64 < self.profile.hard
 
     def _answers_to(self, prompt: Prompt, reply: type[Reply], of_input: int) -> Answers:
         key = (prompt.user, prompt.system, reply, of_input)
@@ -345,26 +346,30 @@ def _check_expert(strategy: Strategy, task: Task) -> None:
 _FIVE = struct.Struct(">5I")
 
 
+@lru_cache(maxsize=1024)
+def _text_digest(system: str, user: str) -> bytes:
+    """Digest the text of a prompt, cached: it is long, and the samples of an election share it."""
+    return blake2b(f"{system}\0{user}".encode("utf-8", "surrogatepass"), digest_size=16).digest()
+
+
 class _Chance:
-    """Independent uniform numbers in (0, 1), derived from the seed and the id of a sample."""
+    """Independent uniform numbers in (0, 1), derived from the question, its place, and the number of the draw."""
 
     __slots__ = ("alternative", "error", "flag", "latency", "length", "number")
 
-    def __init__(self, key: bytes, call: Call) -> None:
-        election = call.id.election
+    def __init__(self, key: bytes, call: Call, prompt: Prompt) -> None:
         again = f"{call.rejected}\0" if call.rejected else ""
-        digest = blake2b(
-            f"{election.path}\0{call.id.seq}\0{again}".encode() + election.question_digest, digest_size=20, key=key
-        ).digest()
+        place = f"{call.id.election.path}\0{call.id.seq}\0{again}".encode()
+        digest = blake2b(place + _text_digest(prompt.system, prompt.user), digest_size=20, key=key).digest()
         self.number = int.from_bytes(digest)
         uniform = [(part + 0.5) / 2**32 for part in _FIVE.unpack(digest)]
         self.latency, self.length, self.alternative, self.error, self.flag = uniform
 
 
-def _hangs(share: float, key: bytes, call: Call) -> bool:
+def _hangs(share: float, key: bytes, call: Call, prompt: Prompt) -> bool:
     """Tell whether a call gets no reply. Unlike the reply, this differs from attempt to attempt."""
-    election = call.id.election
-    text = f"{election.path}\0{call.id.seq}\0{call.attempt}\0".encode() + election.question_digest
+    place = f"{call.id.election.path}\0{call.id.seq}\0{call.attempt}\0".encode()
+    text = place + _text_digest(prompt.system, prompt.user)
     return _uniform(int.from_bytes(blake2b(text, digest_size=4, key=key, person=b"hang").digest())) < share
 
 
