@@ -122,9 +122,9 @@ def main() -> None:
         FILE.write_bytes(msgspec.json.format(msgspec.json.encode(found)) + b"\n")
     before = baseline()
     others = [name for name in {**before, **found} if before.get(name) != found.get(name)]
-    for name in others:
-        print(f"{name}: {found.get(name)}, before {before.get(name)}")
-    print(f"{len(found)} systems, {len(others)} others than before")
+    lines = [f"{name}: {found.get(name)}, before {before.get(name)}" for name in others]
+    lines.append(f"{len(found)} systems, {len(others)} decide otherwise than before")
+    sys.stdout.write("\n".join(lines) + "\n")
     sys.exit(bool(others))
 
 
