@@ -3,11 +3,10 @@
 from importlib import import_module as _import_module
 from typing import TYPE_CHECKING as _IS_CHECKED
 
-from microagents import interrupts as _interrupts  # noqa: F401 - first of all: the other imports take most of a second
-from microagents import packages as _packages  # noqa: F401 - finds the folders of a checkout, which later imports need
-from microagents.actors import Context, Deployment, Role, Strategy
-from microagents.agents.actions import Action, AgentState, Observation
-from microagents.agents.agent import AgentTask
+from microagents.base import interrupts as _interrupts  # noqa: F401 - first of all: the other imports take most of a second
+from microagents.actors.role import Context, Deployment, Role, Strategy
+from microagents.systems.agents.actions import Action, AgentState, Observation
+from microagents.systems.agents.agent import AgentTask
 from microagents.elections.election import (
     Ballot,
     Decision,
@@ -22,7 +21,7 @@ from microagents.elections.election import (
 )
 from microagents.elections.panels import ApprovalShare
 from microagents.elections.rules import BestOf, FirstTo, FirstToAheadBy, FirstValid, Rule, Tally, Unanimity
-from microagents.errors import (
+from microagents.base.errors import (
     Contested,
     DeadlinePassed,
     EndedEarly,
@@ -44,17 +43,17 @@ from microagents.errors import (
     Undecided,
 )
 from microagents.journal.messages import Account, RecordedDecision
-from microagents.messages import Message, Request, Stream
+from microagents.base.messages import Message, Request, Stream
 from microagents.models.model import Call, Model, ModelSpec, Most
-from microagents.problems.problem import Problem
+from microagents.systems.questions.problem import Problem
 from microagents.replies.chat import Prompt, Prose, Reply, Sample, Sampling, Unvoted, Usage
 from microagents.replies.tool_calls import LookUp, ToolCall
 from microagents.runs.driver.begin import resume, run, run_sync
 from microagents.runs.driver.forecast import Forecast
 from microagents.runs.result import Result
 from microagents.runs.settings import Settings
-from microagents.runs.studies.compare import compare
-from microagents.runs.studies.comparison import Comparison
+from microagents.studies.compare import compare
+from microagents.studies.comparison import Comparison
 from microagents.task import ChainTask, Task
 from microagents.tools.effect_keys import current_effect_key
 from microagents.tools.mcp_servers import McpServer

@@ -15,7 +15,7 @@ from msgspec import Struct
 from pydantic import BaseModel, ConfigDict
 from typing_extensions import TypeVar
 
-from microagents.errors import InvalidDefinition, TaskFailed
+from microagents.base.errors import InvalidDefinition, TaskFailed
 from microagents.replies.chat import (
     NO_PROSE,
     A,
@@ -27,11 +27,12 @@ from microagents.replies.chat import (
     Sampling,
     vote_of,
 )
+from microagents.replies.data_prompts import prompt_of
 from microagents.replies.mistakes import one_field_altered
 from microagents.replies.rollouts import Rollout, default_rollout_prompt
 from microagents.replies.trajectories import Trajectory
 from microagents.tools.toolbox import GivenTool, Toolbox
-from microagents.user_code import called, called_aside, mistyped
+from microagents.base.user_code import called, called_aside, mistyped
 
 S = TypeVar("S")
 V = TypeVar("V", default=Any)
@@ -45,7 +46,7 @@ MAX_FEEDBACK_CHARS = 4000
 class Task(BaseModel, Generic[V]):
     """A piece of work; its fields are its options (``-o NAME=VALUE``).
 
-    Shipped strategies solve two kinds of task: `ChainTask` and `microagents.problems.problem.Problem`. To add a kind, subclass this
+    Shipped strategies solve two kinds of task: `ChainTask` and `microagents.systems.questions.problem.Problem`. To add a kind, subclass this
     class and write a strategy that names it in ``solves``.
     """
 
@@ -104,6 +105,10 @@ class Task(BaseModel, Generic[V]):
     def first_prompt(self) -> Prompt | None:
         """Ask the first question of the work, for the identity of a run; None if it is unknown before."""
         return None
+
+    def shown_background(self) -> str:
+        """Return the text that every question about the task shows in front of its data; empty by default."""
+        return ""
 
     def given_tools(self) -> Sequence[GivenTool]:
         """Name its tools; by default those of the class."""
@@ -252,6 +257,15 @@ _CLASS_SETTINGS = (
     ),
     "tool_rounds",
 )
+
+
+def prompt_about(task: Task, system: str, asked: Struct) -> Prompt:
+    """Return the prompt of a question about a task or a part of it, with the task's background.
+
+    Raises:
+        TaskFailed: ``background()`` raised, or did not return a text that UTF-8 can encode.
+    """
+    return prompt_of(system, asked, task.shown_background())
 
 
 class ChainTask(Task[V], Generic[S, A, V]):

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import msgspec
 from msgspec import Struct
 
-from microagents.aio import Notifier
+from microagents.base.aio import Notifier
 
 
 class Frame(Struct, frozen=True, array_like=True):

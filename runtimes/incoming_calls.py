@@ -8,7 +8,7 @@ from contextlib import aclosing
 
 from msgspec import Raw, structs
 
-from microagents.errors import MicroagentsError
+from microagents.base.errors import MicroagentsError
 from microagents.runtimes import wire
 
 ORPHAN_S = 5.0

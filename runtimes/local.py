@@ -8,8 +8,8 @@ from contextlib import AsyncExitStack
 from types import TracebackType
 from typing import Self
 
-from microagents.actors import Context, Deployment, Role, asked_by, check_graph
-from microagents.aio import finish
+from microagents.actors.role import Context, Deployment, Role, asked_by, check_graph
+from microagents.base.aio import finish
 from microagents.runtimes.dispatcher import Dispatcher, RoleMessenger
 from microagents.runtimes.link import Link
 from microagents.runtimes.role_group import DRIVER, RoleGroup, replica_names

@@ -10,11 +10,11 @@ from contextvars import ContextVar
 from types import UnionType
 from typing import Any, get_args
 
-from microagents.actors import Role, is_eager, is_plain
-from microagents.aio import Notifier, TaskScope, is_cancelled
-from microagents.errors import PASSING, MicroagentsError, RoleFailed
-from microagents.messages import Message, R, Request, Stream, reply_type
-from microagents.user_code import role_failed
+from microagents.actors.role import Role, is_eager, is_plain
+from microagents.base.aio import Notifier, TaskScope, is_cancelled
+from microagents.base.errors import PASSING, MicroagentsError, RoleFailed
+from microagents.base.messages import Message, R, Request, Stream, reply_type
+from microagents.base.user_code import role_failed
 
 
 class LocalRef:

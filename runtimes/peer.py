@@ -10,8 +10,8 @@ from itertools import groupby
 
 from msgspec import Raw, Struct
 
-from microagents.errors import MicroagentsError
-from microagents.messages import Batched, address_of
+from microagents.base.errors import MicroagentsError
+from microagents.base.messages import Batched, address_of
 from microagents.runtimes import wire
 from microagents.runtimes.channel import Channel
 from microagents.runtimes.incoming_calls import IncomingCalls

@@ -8,8 +8,8 @@ from typing import Any
 
 from msgspec import Raw
 
-from microagents.errors import DeadlinePassed, InvalidDefinition, RoleFailed
-from microagents.messages import Batched, Message, R, Request, Stream, address_of, reply_type
+from microagents.base.errors import DeadlinePassed, InvalidDefinition, RoleFailed
+from microagents.base.messages import Batched, Message, R, Request, Stream, address_of, reply_type
 from microagents.runtimes import wire
 from microagents.runtimes.outgoing_calls import DeadlineReached, OutgoingCalls, Reply
 from microagents.runtimes.peer import Peer, Waiting

@@ -7,13 +7,13 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from msgspec import structs
 
-from microagents.actors import Context, Deployment, Role, asked_by, check_graph
-from microagents.aio import is_cancelled
-from microagents.errors import MicroagentsError
-from microagents.logs import log
-from microagents.messages import Message
+from microagents.actors.role import Context, Deployment, Role, asked_by, check_graph
+from microagents.base.aio import is_cancelled
+from microagents.base.errors import MicroagentsError
+from microagents.base.logs import log
+from microagents.base.messages import Message
 from microagents.runtimes.dispatcher import Dispatcher, RoleMessenger, Route
-from microagents.user_code import role_failed
+from microagents.base.user_code import role_failed
 
 DRIVER = "driver"
 """Name of the dispatcher in the process that drives the run."""

@@ -11,8 +11,8 @@ from typing import Any
 import msgspec
 from msgspec import Raw, Struct
 
-from microagents.errors import MicroagentsError, RoleFailed
-from microagents.messages import address_of, resolve
+from microagents.base.errors import MicroagentsError, RoleFailed
+from microagents.base.messages import address_of, resolve
 
 CODEC_ERRORS = (TypeError, OverflowError, ValueError, RecursionError, msgspec.MsgspecError)
 """Errors of `pack` and `unpack` for a value that does not fit its type, or that msgpack cannot hold."""

@@ -6,7 +6,7 @@ from typing import Annotated
 
 from pydantic import Field, field_validator
 
-from microagents.problems.problem import Problem
+from microagents.systems.questions.problem import Problem
 from microagents.replies.chat import Reply
 
 MAX_CHARS = 100_000

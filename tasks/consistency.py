@@ -12,8 +12,8 @@ from typing import Annotated, Self
 from msgspec import Struct, structs
 from pydantic import Field
 
-from microagents.documents.document import WorkedDocument
-from microagents.documents.questions import (
+from microagents.systems.documents.document import WorkedDocument
+from microagents.systems.documents.questions import (
     Part,
     Parts,
     Segment,

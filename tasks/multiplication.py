@@ -12,8 +12,8 @@ from typing import Annotated, Self
 import msgspec
 from pydantic import Field, SerializerFunctionWrapHandler, model_serializer, model_validator
 
-from microagents.problems.problem import WorkedProblem
-from microagents.problems.questions import (
+from microagents.systems.questions.problem import WorkedProblem
+from microagents.systems.questions.questions import (
     ATOMIC,
     Choice,
     Contraction,

@@ -14,7 +14,7 @@ from typing import Annotated, Any, ClassVar, Self
 
 from pydantic import ConfigDict, Field, field_validator, model_validator
 
-from microagents.problems.problem import Problem
+from microagents.systems.questions.problem import Problem
 from microagents.replies.chat import A, Reply
 from microagents.tasks.exact import boxed_in, read_exact
 

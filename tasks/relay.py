@@ -13,8 +13,8 @@ import msgspec
 from msgspec import Raw
 from pydantic import Field
 
-from microagents.problems.problem import WorkedProblem
-from microagents.problems.questions import (
+from microagents.systems.questions.problem import WorkedProblem
+from microagents.systems.questions.questions import (
     ATOMIC,
     Contraction,
     Decomposition,
@@ -27,23 +27,8 @@ from microagents.problems.questions import (
     ToSolve,
     asked_in,
 )
-from microagents.problems.steps import (
-    MORE,
-    Check,
-    Done,
-    Pick,
-    Plan,
-    StepQuestion,
-    StepResult,
-    Summary,
-    ToAssemble,
-    ToCheck,
-    ToCompress,
-    ToPick,
-    ToPlan,
-    ToWork,
-    step_question_in,
-)
+from microagents.systems.swarm.steps import MORE, Check, Done, Pick, Plan, StepQuestion, StepResult, ToAssemble, ToCheck, ToCompress, ToPick, ToPlan, ToWork, step_question_in
+from microagents.work.prose import Summary
 from microagents.replies.chat import Prompt, Reply
 from microagents.replies.mistakes import one_field_altered
 

@@ -13,28 +13,10 @@ import msgspec
 from msgspec import Struct
 from pydantic import Field
 
-from microagents.documents.questions import REPLIES, Segment
-from microagents.documents.reasoning import WrittenProblem
-from microagents.problems.questions import (
-    ATOMIC,
-    Contraction,
-    Decomposition,
-    Subquestion,
-    Subquestions,
-    Thought,
-    ToCompose,
-    ToConclude,
-    ToContract,
-    ToCriticize,
-    ToEnsemble,
-    ToFollow,
-    ToRevise,
-    ToSolve,
-    ToThink,
-    ToTrace,
-    asked_in,
-    prompt_of,
-)
+from microagents.systems.documents.questions import REPLIES, Segment
+from microagents.systems.documents.reasoning import WrittenProblem
+from microagents.replies.data_prompts import prompt_of
+from microagents.systems.questions.questions import ATOMIC, Contraction, Decomposition, Subquestion, Subquestions, Thought, ToCompose, ToConclude, ToContract, ToCriticize, ToEnsemble, ToFollow, ToRevise, ToSolve, ToThink, ToTrace, asked_in
 from microagents.replies.chat import Prompt, Reply
 from microagents.replies.trajectories import Trajectory
 

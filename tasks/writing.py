@@ -12,10 +12,10 @@ import msgspec
 from msgspec import structs
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
-from microagents.documents.document import WorkedDocument
-from microagents.documents.questions import Part, Parts, Segment, ToRank, ToSplit, ToValidate, ToWrite, Validation
-from microagents.documents.subtasks import Graph
-from microagents.errors import InvalidUsage
+from microagents.systems.documents.document import WorkedDocument
+from microagents.systems.documents.questions import Part, Parts, Segment, ToRank, ToSplit, ToValidate, ToWrite, Validation
+from microagents.systems.documents.subtasks import Graph
+from microagents.base.errors import InvalidUsage
 from microagents.replies.chat import Reply
 from microagents.tasks.requirements import requirements_in
 

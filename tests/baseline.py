@@ -21,14 +21,14 @@ from msgspec import Struct
 from microagents import Result, run_sync
 from microagents.elections.election import Flagged
 from microagents.journal.reading import Reader
-from microagents.strategies import Maker
+from microagents.systems import Maker
 from microagents.tasks.desk import Desk
 from microagents.tasks.drift import Drift
 from microagents.tasks.hanoi import Hanoi
 from microagents.tasks.multiplication import Multiplication
 from microagents.tasks.relay import Relay
 from microagents.tasks.word_problems import WordProblem
-from tests.documents.lines import Lines
+from tests.systems.documents.lines import Lines
 
 FILE = Path(__file__).parent / "data" / "baseline.json"
 NOISY = "sim:perfect@error=0.3,flag=0.1"

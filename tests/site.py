@@ -24,7 +24,7 @@ import microagents
 from microagents import Strategy, Task, errors
 from microagents.cli import app
 from microagents.elections import red_flags
-from microagents.registry import STRATEGIES, TASKS
+from microagents.actors.registry import STRATEGIES, TASKS
 from microagents.runs.fields import fields_in_words
 
 ROOT = Path(__file__).parents[1]
@@ -167,7 +167,7 @@ def interface() -> Iterator[str]:
 def troubles() -> Iterator[str]:
     """Every error that a program can meet, and every flag that a reply can get."""
     yield (
-        "# Errors and flags\n\nWhat `microagents.errors` has, for programs; all are `MicroagentsError`. "
+        "# Errors and flags\n\nWhat `microagents.base.errors` has, for programs; all are `MicroagentsError`. "
         "The command line says each in one sentence, with an [exit code](../commands.md#output-and-exit-codes)."
     )
     found = {

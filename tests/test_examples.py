@@ -15,10 +15,10 @@ import pytest
 
 from microagents import Result, run_sync
 from microagents.journal.reading import reader_of
-from microagents.problems import ProblemNode
-from microagents.registry import RUNTIMES
+from microagents.systems.questions import ProblemNode
+from microagents.actors.registry import RUNTIMES
 from microagents.runs.inspection.runs import solution_of
-from microagents.strategies import Recursive
+from microagents.systems import Recursive
 from microagents.tasks.multiplication import Multiplication
 
 EXAMPLES = Path(__file__).parent.parent / "docs" / "examples"
@@ -47,7 +47,7 @@ ON_PAGE = {
     for each in re.findall(r"```python\n(.*?)```", PAGE_OF_TASKS, re.DOTALL)
 }
 """The files on the page about tasks, by the last class in them."""
-ON_PAGE["Written"] = "from microagents.documents import WrittenProblem\n" + ON_PAGE["Sum"].replace(
+ON_PAGE["Written"] = "from microagents.systems.documents import WrittenProblem\n" + ON_PAGE["Sum"].replace(
     "Sum(WorkedProblem[", "Sum(WrittenProblem["
 )
 TWO_MODELS = ("--model", "sim:gpt-4.1-mini", "--model", "sim:o3-mini")

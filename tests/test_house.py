@@ -16,8 +16,7 @@ from pathlib import Path
 import pytest
 
 import microagents
-from microagents import errors
-from microagents.packages import DISTRIBUTIONS
+from microagents.base import errors
 
 ROOT = Path(__file__).parent.parent
 FOLDERS = {"microagents": "microagents", "runtimes": "microagents.runtimes", "tasks": "microagents.tasks"}
@@ -39,9 +38,9 @@ EVERYWHERE = {
 SDK_PLACES: dict[str, str | tuple[str, ...]] = {
     "ray": "runtimes/ray/",
     "grpc": "runtimes/ray/",
-    "aiohttp": ("microagents/models/", "microagents/serving/", "microagents/viewer/"),
+    "aiohttp": ("microagents/models/", "microagents/web/serving/", "microagents/web/viewer/"),
     "httpx2": ("microagents/models/", "microagents/tools/mcp_connections.py", "microagents/tools/mcp_transports.py"),
-    "matplotlib": "microagents/runs/studies/pictures.py",
+    "matplotlib": "microagents/studies/pictures.py",
     "dotenv": "microagents/cli/config.py",
     "pyarrow": "microagents/cli/commands/export.py",
     "mcp": ("microagents/tools/mcp_connections.py", "microagents/tools/mcp_transports.py", "tasks/desk_server.py"),
@@ -52,11 +51,11 @@ SDK_PLACES: dict[str, str | tuple[str, ...]] = {
 PROVIDERS = "microagents/models/"
 """The folder whose files may each import an SDK of their own."""
 SAME_NAMES = {
-    "Agent": {"microagents/strategies/document_conductor.py", "tasks/agent.py"},
-    "Plan": {"microagents/problems/steps.py", "tasks/plan.py"},
+    "Agent": {"microagents/systems/documents/document_conductor.py", "tasks/agent.py"},
+    "Plan": {"microagents/systems/swarm/steps.py", "tasks/plan.py"},
     "Solved": {"tasks/blocks.py", "tasks/checkers.py", "tasks/hanoi.py"},
     "Step": {"tasks/blocks.py", "tasks/checkers.py", "tasks/hanoi.py"},
-    "Summary": {"microagents/documents/questions.py", "microagents/problems/steps.py"},
+    "Summary": {"microagents/systems/documents/questions.py", "microagents/systems/swarm/steps.py"},
     "Total": {"tasks/relay.py", "tasks/word_problems.py"},
 }
 """Public classes of one name: replies, whose addresses enter digests, the tasks `Agent` and `Plan`, and the values of tasks."""
@@ -200,7 +199,7 @@ def unsafe(source: str, file: str) -> set[str]:
 
 
 def unrepeatable(source: str, file: str) -> set[str]:
-    if not file.startswith("microagents/strategies/"):
+    if not file.startswith("microagents/systems/"):
         return set()
     tree = ast.parse(source)
     calls = {
@@ -238,7 +237,7 @@ def test_no_file_imports_an_sdk_evaluates_or_unpickles_and_no_strategy_is_unrepe
     [
         ("sdks", "import ray", "runtimes/local.py"),
         ("sdks", "def f():\n    from openai.types import x", "microagents/runs/driver/begin.py"),
-        ("sdks", "import anthropic as a", "microagents/serving/server.py"),
+        ("sdks", "import anthropic as a", "microagents/web/serving/server.py"),
         ("sdks", "import matplotlib", "microagents/models/openai.py"),
         ("unsafe", "eval('1')", "tasks/hanoi.py"),
         ("unsafe", "f = exec", "tasks/hanoi.py"),
@@ -246,11 +245,11 @@ def test_no_file_imports_an_sdk_evaluates_or_unpickles_and_no_strategy_is_unrepe
         ("unsafe", "from ast import literal_eval", "microagents/replies/chat.py"),
         ("unsafe", "import pickle", "runtimes/wire.py"),
         ("unsafe", "from ray import cloudpickle\nimport cloudpickle", "runtimes/wire.py"),
-        ("unrepeatable", "import time", "microagents/strategies/maker.py"),
-        ("unrepeatable", "from random import Random", "microagents/strategies/maker.py"),
-        ("unrepeatable", "import asyncio\nasyncio.as_completed([])", "microagents/strategies/lead.py"),
-        ("unrepeatable", "import asyncio\nasyncio.wait([])", "microagents/strategies/lead.py"),
-        ("unrepeatable", "from asyncio import wait", "microagents/strategies/lead.py"),
+        ("unrepeatable", "import time", "microagents/systems/chains/maker.py"),
+        ("unrepeatable", "from random import Random", "microagents/systems/chains/maker.py"),
+        ("unrepeatable", "import asyncio\nasyncio.as_completed([])", "microagents/systems/chains/lead.py"),
+        ("unrepeatable", "import asyncio\nasyncio.wait([])", "microagents/systems/chains/lead.py"),
+        ("unrepeatable", "from asyncio import wait", "microagents/systems/chains/lead.py"),
     ],
 )
 def test_the_checks_see_what_they_look_for(check: str, source: str, file: str) -> None:
@@ -271,7 +270,7 @@ def test_the_checks_let_the_right_places_be() -> None:
     assert not sdks_out_of_place("from microagents.models.openai import OpenAIModel", "microagents/models/registry.py")
     assert not unsafe("exec('1')", CONFINED)
     assert not unsafe("import re\nre.compile('x')", "microagents/replies/chat.py")
-    assert not unrepeatable("import asyncio\nasyncio.wait_for(1, 2)", "microagents/strategies/maker.py")
+    assert not unrepeatable("import asyncio\nasyncio.wait_for(1, 2)", "microagents/systems/chains/maker.py")
     assert not unrepeatable("import time", "microagents/runs/driver/begin.py")
 
 

@@ -13,10 +13,10 @@ import structlog
 from structlog.testing import capture_logs
 
 from microagents import Call, InvalidUsage, Prompt, Reply, TaskFailed, run
-from microagents.foreign_text import fenced_in
+from microagents.base.foreign_text import fenced_in
 from microagents.runs.inspection.runs import decide
-from microagents.runtimes.testing.virtual import run_virtual
-from microagents.strategies import Maker
+from microagents.runtimes.virtual import run_virtual
+from microagents.systems import Maker
 from microagents.task import near_misses
 from microagents.tasks.drift import RING, Drift, Onward, Place
 

@@ -6,8 +6,8 @@ import msgspec
 from msgspec import Raw
 
 from microagents import Deployment
-from microagents.roles import Compose, Composer
-from microagents.strategies import Recursive
+from microagents.systems.questions import Compose, Composer
+from microagents.systems import Recursive
 from microagents.tasks.multiplication import Product
 
 

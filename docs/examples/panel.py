@@ -4,7 +4,7 @@ from math import ceil
 from typing import Literal
 
 from microagents import ChainTask, Rule, Strategy, Tally
-from microagents.strategies import ChainConductor
+from microagents.systems import ChainConductor
 
 
 class Panel(Rule, frozen=True):

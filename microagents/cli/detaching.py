@@ -12,12 +12,12 @@ from typing import Annotated
 import typer
 
 from microagents.cli.reporting import EXIT_CODES, json_text
-from microagents.errors import InvalidUsage
-from microagents.files import make_private
+from microagents.base.errors import InvalidUsage
+from microagents.base.files import make_private
 from microagents.journal.creating import make_folder
 from microagents.journal.interventions import output_of
 from microagents.journal.reading import journal_of, reader_of
-from microagents.words.summary import printable
+from microagents.runs.words.summary import printable
 
 OPTION = "--detach"
 Detach = Annotated[

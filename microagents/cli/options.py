@@ -13,18 +13,18 @@ from typing import Annotated, Any, get_origin, get_type_hints
 
 import typer
 
-from microagents.actors import Strategy
+from microagents.actors.role import Strategy
 from microagents.cli.reporting import warn
-from microagents.errors import InvalidUsage
+from microagents.base.errors import InvalidUsage
 from microagents.journal.experiment import RENAMED_SETTINGS
-from microagents.packages import require_packages
-from microagents.registry import STRATEGIES, TASKS
+from microagents.base.packages import require_packages
+from microagents.actors.registry import STRATEGIES, TASKS
 from microagents.runs.settings import LIMITS, Flag, Settings, check_name, plain_type, read_value, strategy_of, validated
 from microagents.runs.short_forms import SHORT_FORMS
-from microagents.runs.studies.comparison import Comparison
-from microagents.runs.studies.study import StudyReport
+from microagents.studies.comparison import Comparison
+from microagents.studies.study import StudyReport
 from microagents.task import Task
-from microagents.words.summary import RUNS_DIR
+from microagents.runs.words.summary import RUNS_DIR
 
 DEFAULT_MODEL = "sim:gpt-4.1-mini"
 ASKED_FROM_USD = 1.0
@@ -355,7 +355,7 @@ def check_picture(file: Path | None) -> None:
 def draw_picture(report: Comparison | StudyReport, file: Path | None) -> None:
     """Draw a completed comparison or study into a file, if one is given."""
     if file is not None and report.outcome == "completed":
-        from microagents.runs.studies.pictures import draw  # noqa: PLC0415 - matplotlib, which only --svg needs
+        from microagents.studies.pictures import draw  # noqa: PLC0415 - matplotlib, which only --svg needs
 
         draw(report, file)
 

@@ -17,9 +17,9 @@ from typing import Any
 import msgspec
 import typer
 
-from microagents.errors import Interrupted, InvalidDefinition, InvalidUsage, MicroagentsError, NoHandler, Stopped
-from microagents.foreign_text import json_escape
-from microagents.words.summary import printable
+from microagents.base.errors import Interrupted, InvalidDefinition, InvalidUsage, MicroagentsError, NoHandler, Stopped
+from microagents.base.foreign_text import json_escape
+from microagents.runs.words.summary import printable
 
 EXIT_CODES = {"completed": 0, "failed": 1, "stopped": 3, "undecided": 4, "interrupted": 130}
 WRONG_USAGE = 2

@@ -7,7 +7,7 @@ import sys
 import typer
 
 from microagents.cli.reporting import warn
-from microagents.errors import InvalidUsage
+from microagents.base.errors import InvalidUsage
 
 
 def has_terminal() -> bool:

@@ -19,15 +19,15 @@ from msgspec import structs
 from microagents.cli.options import ASKED_FROM_USD
 from microagents.cli.reporting import EXIT_CODES, WRONG, json_text
 from microagents.cli.trusting import has_terminal
-from microagents.errors import InvalidUsage
+from microagents.base.errors import InvalidUsage
 from microagents.journal.messages import InputEnding
 from microagents.runs.driver.begin import resume
 from microagents.runs.driver.control import RunControl
 from microagents.runs.driver.forecast import Forecast
 from microagents.runs.inspection.runs import WaitingCall, calls_waiting, decide
 from microagents.runs.result import Result, Results
-from microagents.words.prices import prices_of
-from microagents.words.summary import is_wrong, printable, resume_command, summary
+from microagents.runs.words.prices import prices_of
+from microagents.runs.words.summary import is_wrong, printable, resume_command, summary
 
 ALL_ENDED = ("completed", "undecided", "failed")
 """Outcomes with which all of many inputs have ended. The list of results is printed only then: otherwise most of it is missing."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from microagents.messages import Request, Stream
+from microagents.base.messages import Request, Stream
 
 Admission = Literal["elections", "draws", "paused", "halted", "nothing"]
 """Work that may be launched: elections and their draws; only draws of open elections; nothing until it changes; nothing until then, and the

@@ -6,7 +6,7 @@ from collections.abc import Collection, Hashable
 
 from microagents.elections.election import Ballot, ElectionId, Flagged, Question, Verdict, total_usd
 from microagents.elections.rules import ORDERS, Tally
-from microagents.messages import resolve
+from microagents.base.messages import resolve
 from microagents.replies.chat import Reply, decoder_of, vote_of
 
 

@@ -16,8 +16,8 @@ import msgspec
 from msgspec import Struct, structs
 
 from microagents.elections.rules import PortableRule, Weighed
-from microagents.errors import Contested, Undecided
-from microagents.messages import Request, Stream
+from microagents.base.errors import Contested, Undecided
+from microagents.base.messages import Request, Stream
 from microagents.replies.chat import (
     NO_PROSE,
     A,

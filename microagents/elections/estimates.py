@@ -25,7 +25,7 @@ from microagents.elections.laws import (
 )
 from microagents.elections.races import MAX_WORK, CapOutcome, Course, Race, simulated
 from microagents.elections.rules import BestOf, FirstTo, FirstToAheadBy, Rule
-from microagents.errors import InvalidUsage
+from microagents.base.errors import InvalidUsage
 
 RULES: dict[str, type[FirstToAheadBy | FirstTo | BestOf]] = {
     "ahead-by": FirstToAheadBy,

@@ -17,7 +17,7 @@ from functools import lru_cache
 from statistics import NormalDist
 from typing import NamedTuple
 
-from microagents.errors import InvalidUsage
+from microagents.base.errors import InvalidUsage
 
 _HALF = 0.5
 _MAX_COUNT = 10**30

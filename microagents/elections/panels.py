@@ -7,7 +7,7 @@ from functools import lru_cache
 from math import ceil, floor
 
 from microagents.elections.rules import Rule, Tally
-from microagents.errors import InvalidUsage
+from microagents.base.errors import InvalidUsage
 
 
 class ApprovalShare(Rule, frozen=True):

@@ -16,7 +16,7 @@ from msgspec import Struct
 
 from microagents.elections.laws import wilson_interval
 from microagents.elections.rules import FirstToAheadBy, Rule, Tally
-from microagents.errors import InvalidUsage
+from microagents.base.errors import InvalidUsage
 
 MAX_WORK = 2_000_000
 """Work on a course, in moves: some two seconds of computing. A course that takes more is left at the votes it has come to."""

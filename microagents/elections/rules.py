@@ -12,8 +12,8 @@ import msgspec
 from msgspec import Struct
 
 from microagents.elections.dissent import is_improbable
-from microagents.errors import InvalidDefinition, InvalidUsage
-from microagents.messages import address_of, register, resolve
+from microagents.base.errors import InvalidDefinition, InvalidUsage
+from microagents.base.messages import address_of, register, resolve
 
 RuleOutcome = Literal["decided", "argmax"]
 ORDERS = 2
@@ -64,7 +64,7 @@ class FirstToAheadBy(Rule, frozen=True):
 class AheadByHarm(Rule, frozen=True):
     """Decided once one candidate leads every other by its own margin: the greatest among those of the parts that it names.
 
-    A vote is the JSON of a list of objects that each name a part, such as the calls of tools (`microagents.agents.actions.Action`).
+    A vote is the JSON of a list of objects that each name a part, such as the calls of tools (`microagents.systems.agents.actions.Action`).
     """
 
     margins: dict[str, int]

@@ -7,8 +7,8 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TypeVar
 
-from microagents.aio import Notifier
-from microagents.errors import MicroagentsError, RoleFailed
+from microagents.base.aio import Notifier
+from microagents.base.errors import MicroagentsError, RoleFailed
 from microagents.journal.messages import Account, Record
 from microagents.journal.store import Store
 from microagents.journal.writer import AnyStore, Inline, NullStore, Writer

@@ -5,8 +5,8 @@ from __future__ import annotations
 import sqlite3
 from pathlib import Path
 
-from microagents.errors import Stopped
-from microagents.files import make_private
+from microagents.base.errors import Stopped
+from microagents.base.files import make_private
 
 NETWORK_FILE_SYSTEMS = (
     "9p",

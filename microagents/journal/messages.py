@@ -10,9 +10,9 @@ import msgspec
 from msgspec import Struct, field
 
 from microagents.elections.election import OPEN_OUTCOMES, Ballot, ElectionId, Flagged, Rejected, SampleId, Verdict
-from microagents.messages import Batched, Request, Stream
+from microagents.base.messages import Batched, Request, Stream
 from microagents.replies.chat import Usage
-from microagents.user_code import TRACEBACK
+from microagents.base.user_code import TRACEBACK
 
 NO_DECISION = (*OPEN_OUTCOMES, "sampled", "climbed", "once")
 """Outcomes that are not counted as decided."""

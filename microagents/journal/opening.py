@@ -9,8 +9,8 @@ from subprocess import SubprocessError, run
 from tempfile import TemporaryDirectory
 from urllib.parse import quote
 
-from microagents.errors import InvalidUsage
-from microagents.files import NOT_PLAIN
+from microagents.base.errors import InvalidUsage
+from microagents.base.files import NOT_PLAIN
 from microagents.journal.encoding import SIBLINGS, UNREADABLE
 from microagents.journal.lease import read_lease
 from microagents.journal.rows import Rows

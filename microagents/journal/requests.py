@@ -21,11 +21,11 @@ from uuid import uuid4
 import msgspec
 from msgspec import UNSET, Meta, Struct, UnsetType
 
-from microagents.errors import InvalidUsage
+from microagents.base.errors import InvalidUsage
 from microagents.journal.encoding import key_at
 from microagents.journal.rows import Rows
 from microagents.journal.tables import OPEN_CODES, TIMED_VERSION
-from microagents.logs import log
+from microagents.base.logs import log
 
 ENDING = ".requests"
 """Added to the name of a journal."""

@@ -27,8 +27,8 @@ from microagents.journal.requests import now
 from microagents.journal.rows import Rows
 from microagents.journal.tables import create_tables
 from microagents.journal.transactions import refuse_if_leased
-from microagents.packages import installed_version
-from microagents.trust import JOURNALS
+from microagents.base.packages import installed_version
+from microagents.base.trust import JOURNALS
 
 INPUTS_PER_INSERT = 5000
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import msgspec
 
-from microagents.errors import InvalidUsage, Stopped, TakenOver
+from microagents.base.errors import InvalidUsage, Stopped, TakenOver
 from microagents.journal.creating import creation_error
 from microagents.journal.encoding import UNREADABLE
 from microagents.journal.lease import RENEW_EVERY_S, Holder, Lease, read_lease

@@ -12,8 +12,8 @@ from typing import Any, TypeVar
 
 from msgspec import Struct
 
-from microagents.aio import CLOSE_S, retrieve_exception, wait_to_end
-from microagents.errors import MicroagentsError
+from microagents.base.aio import CLOSE_S, retrieve_exception, wait_to_end
+from microagents.base.errors import MicroagentsError
 from microagents.journal.books import Books
 from microagents.journal.experiment import Experiment
 from microagents.journal.lease import RENEW_EVERY_S

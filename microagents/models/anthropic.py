@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import msgspec
 from msgspec import Raw, Struct, structs
 
-from microagents.errors import InvalidUsage, ModelUnavailable
+from microagents.base.errors import InvalidUsage, ModelUnavailable
 from microagents.models.http.provider import HttpModel
 from microagents.models.http.sending import Client, Sender
 from microagents.models.http.usage import Counts, read_or_empty, sum_of

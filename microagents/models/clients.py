@@ -8,8 +8,8 @@ from typing import Any, NoReturn, Protocol, Self
 
 import httpx2
 
-from microagents.actors import Context
-from microagents.errors import InvalidUsage, ModelUnavailable
+from microagents.actors.role import Context
+from microagents.base.errors import InvalidUsage, ModelUnavailable
 from microagents.models.anthropic import AnthropicModel
 from microagents.models.http.provider import HttpModel
 from microagents.models.http.sending import MAX_BODY_BYTES, MAX_ERROR_BYTES, Client, Response, failure, read_bounded

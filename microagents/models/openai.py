@@ -12,9 +12,9 @@ from urllib.parse import urlsplit
 import msgspec
 from msgspec import Meta, Raw, Struct, structs
 
-from microagents.aio import TaskScope
+from microagents.base.aio import TaskScope
 from microagents.elections.red_flags import known_finish
-from microagents.errors import InvalidUsage
+from microagents.base.errors import InvalidUsage
 from microagents.models.http.options import flag
 from microagents.models.http.provider import HttpModel
 from microagents.models.http.sending import Client, Sender

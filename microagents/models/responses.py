@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import msgspec
 from msgspec import Raw, Struct
 
-from microagents.errors import ModelUnavailable
+from microagents.base.errors import ModelUnavailable
 from microagents.models.http.usage import Counts, read_or_empty
 from microagents.models.json_schema import schema_name, strict_schema
 from microagents.models.openai import CACHING, OpenAIWire, ReadDetails, WrittenDetails

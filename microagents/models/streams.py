@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from msgspec import Raw, Struct, structs
 
-from microagents.errors import ModelUnavailable
+from microagents.base.errors import ModelUnavailable
 
 if TYPE_CHECKING:
     from microagents.models.http.sending import Response, Sender

@@ -22,7 +22,7 @@ from microagents.elections.rules import (
     Weighed,
     likeliest,
 )
-from microagents.errors import InvalidUsage, ModelUnavailable
+from microagents.base.errors import InvalidUsage, ModelUnavailable
 from microagents.models.model import Call, ModelSpec
 from microagents.replies.chat import Prompt, Reply, Sample, fields_of, instructions, voted_fields
 

@@ -20,10 +20,10 @@ import msgspec
 from msgspec import UNSET, Meta, Struct, StructMeta, UnsetType, structs
 from msgspec import inspect as types
 
-from microagents.errors import InvalidDefinition
-from microagents.foreign_text import fenced, visible
-from microagents.messages import register
-from microagents.user_code import called, mistyped
+from microagents.base.errors import InvalidDefinition
+from microagents.base.foreign_text import fenced, visible
+from microagents.base.messages import register
+from microagents.base.user_code import called, mistyped
 
 A = TypeVar("A", bound="Reply")
 Format = Literal["lines", "json"]

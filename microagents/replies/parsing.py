@@ -16,7 +16,7 @@ import msgspec
 from msgspec import Struct
 from msgspec import inspect as types
 
-from microagents.errors import MicroagentsError
+from microagents.base.errors import MicroagentsError
 from microagents.replies.chat import JSON_FORMS, A, Format, Reading, Reply, instructions
 
 MAX_REPLY_CHARS = 200_000

@@ -9,7 +9,7 @@ from typing import Annotated, Any, ClassVar
 
 from msgspec import Meta, structs
 
-from microagents.messages import make_on_demand
+from microagents.base.messages import make_on_demand
 from microagents.replies.chat import Prompt, Reply, vote_of
 
 MAX_OUTPUT_TOKENS = 32_768

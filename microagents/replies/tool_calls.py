@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct, structs
 
-from microagents.foreign_text import fenced, visible
+from microagents.base.foreign_text import fenced, visible
 from microagents.replies.chat import CheckedReply, Format, Prompt, template_of
 
 MAX_CALLS = 16

@@ -7,7 +7,7 @@ from collections.abc import Hashable
 from functools import lru_cache
 from typing import Annotated, Any
 
-from microagents.messages import make_on_demand
+from microagents.base.messages import make_on_demand
 from microagents.replies.chat import Reply, Unvoted
 
 

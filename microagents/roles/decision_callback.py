@@ -7,12 +7,12 @@ from collections import deque
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 
-from microagents.aio import Notifier, is_cancelled
+from microagents.base.aio import Notifier, is_cancelled
 from microagents.elections.election import OPEN_OUTCOMES
-from microagents.errors import PASSING, Aborted, TaskFailed
+from microagents.base.errors import PASSING, Aborted, TaskFailed
 from microagents.journal.messages import RecordAnswer, RecordDecision, RecordedDecision, recorded_decision
 from microagents.tools.effect_keys import KeyedBy
-from microagents.user_code import role_failed
+from microagents.base.user_code import role_failed
 
 OnDecision = Callable[[RecordedDecision], Awaitable[None] | None]
 """Gets each decision once it is durable. A plain function or an async one. What it does happens once under `current_effect_key`."""

@@ -9,7 +9,7 @@ import msgspec
 from msgspec import Raw, Struct
 
 from microagents.replies.chat import Prompt, Reply, Sampling
-from microagents.roles.asking import AskingRole, Consult
+from microagents.work.asking import AskingRole, Consult
 from microagents.task import Task
 
 SYSTEM = """You compare two replies. The message is a JSON object: `system` and `user` were put to two others, and `replies` are what they \

@@ -8,10 +8,10 @@ from hashlib import blake2b
 
 from msgspec import Raw, structs
 
-from microagents.aio import TaskScope
+from microagents.base.aio import TaskScope
 from microagents.elections.election import Ballot, ElectionId
 from microagents.elections.groups import Groups
-from microagents.errors import MicroagentsError
+from microagents.base.errors import MicroagentsError
 from microagents.replies.chat import CheckedReply, Prompt, ProseByTool, Reply, decoder_of, vote_of
 from microagents.roles.matcher import Match, MeanTheSame, ToMatch
 

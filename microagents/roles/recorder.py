@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import structs
 
-from microagents.actors import Context, Messenger, Role
-from microagents.aio import Notifier, TaskScope
+from microagents.actors.role import Context, Messenger, Role
+from microagents.base.aio import Notifier, TaskScope
 from microagents.elections.admission import Admission, Drain, FollowAdmission
-from microagents.errors import Aborted, MicroagentsError, Stopped, TaskFailed
+from microagents.base.errors import Aborted, MicroagentsError, Stopped, TaskFailed
 from microagents.journal.books import COMPLETED, Books
 from microagents.journal.commits import Commits
 from microagents.journal.messages import (
@@ -47,7 +47,7 @@ from microagents.journal.messages import (
 )
 from microagents.journal.requests import EndRun, LiveRequest, PauseRun, ResumeRun, SetRun, said_by
 from microagents.journal.writer import AnyStore, Inline, JournalConfig, NullStore, Writer
-from microagents.messages import Request
+from microagents.base.messages import Request
 from microagents.roles.decision_callback import DecisionCallback, OnDecision
 from microagents.roles.first_replies import FirstReplies
 from microagents.roles.live_requests import LiveRequests

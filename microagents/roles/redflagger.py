@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import msgspec
 
-from microagents.actors import Context, Messenger, Role, eager
-from microagents.agents.actions import Action
+from microagents.actors.role import Context, Messenger, Role, eager
+from microagents.systems.agents.actions import Action
 from microagents.elections.election import Ballot, Flagged, Screen, input_of
 from microagents.elections.red_flags import MALFORMED, NO_SUCH_CHOICE, flag_unread
-from microagents.messages import resolve
+from microagents.base.messages import resolve
 from microagents.replies.chat import CheckedReply, Reply
 from microagents.replies.parsing import Malformed, parse
 from microagents.task import Task, flag_of

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator
 
-from microagents.aio import Notifier
+from microagents.base.aio import Notifier
 from microagents.elections.admission import Admission
 from microagents.journal.commits import Commits
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hashlib import blake2b
 
-from microagents.actors import Role
+from microagents.actors.role import Role
 from microagents.elections.election import Draw, ElectionId, Question, SampleId, Screen
 from microagents.replies.chat import Prompt
 from microagents.replies.tool_calls import ToolCall, observed

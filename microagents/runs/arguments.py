@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from os import PathLike
 from typing import Any
 
-from microagents.errors import InvalidUsage
+from microagents.base.errors import InvalidUsage
 
 
 def is_list(value: object) -> bool:

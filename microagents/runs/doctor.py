@@ -15,15 +15,15 @@ from typing import Literal
 import msgspec
 from msgspec import Struct
 
-from microagents.actors import Context, Strategy
-from microagents.errors import InvalidUsage, MicroagentsError, ModelUnavailable
+from microagents.actors.role import Context, Strategy
+from microagents.base.errors import InvalidUsage, MicroagentsError, ModelUnavailable
 from microagents.models.capabilities import capabilities_of, has_ended, nearest_model
 from microagents.models.http.open_files import connections_allowed
 from microagents.models.http.provider import HttpModel
 from microagents.models.http.sending import Response
 from microagents.models.model import ModelSpec, open_model
 from microagents.models.simulation.profiles import profile_of
-from microagents.packages import REQUIREMENTS
+from microagents.base.packages import REQUIREMENTS
 
 CHECK_S = 10.0
 """Seconds that one check may take."""

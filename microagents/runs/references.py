@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from microagents.registry import MODELS
+from microagents.actors.registry import MODELS
 
 OPEN_OPTIONS = ("address", "insecure", "host", "token_env", "yes", "run_id")
 """Options whose every value reaches further: another cluster, other machines, money without a question, another journal."""

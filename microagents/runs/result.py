@@ -8,16 +8,16 @@ from typing import Any, Generic, overload
 
 import msgspec
 
-from microagents.errors import InvalidUsage
+from microagents.base.errors import InvalidUsage
 from microagents.journal.messages import InputEnding, RecordedDecision, recorded_decision
 from microagents.journal.opening import unreadable
 from microagents.journal.reading import Reader
 from microagents.runs.settings import Settings
 from microagents.runs.spool import Spool
 from microagents.task import V
-from microagents.words.prices import specs_in
-from microagents.words.summary import FailedInput, RunFacts, counted, progress_text, summary, summary_rows
-from microagents.words.voting import unvoted_success
+from microagents.runs.words.prices import specs_in
+from microagents.runs.words.summary import FailedInput, RunFacts, counted, progress_text, summary, summary_rows
+from microagents.runs.words.voting import unvoted_success
 
 MAX_SHOWN = 10
 """Results that `repr` shows."""

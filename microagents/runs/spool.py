@@ -9,7 +9,7 @@ from tempfile import TemporaryFile
 from typing import Any, overload
 from weakref import finalize
 
-from microagents.errors import InvalidUsage
+from microagents.base.errors import InvalidUsage
 
 MAX_KEPT_BYTES = 1 << 20
 """Texts of so many bytes together stay in memory."""

@@ -6,7 +6,7 @@ from types import NoneType
 from typing import Any
 
 from microagents.task import ChainTask
-from microagents.user_code import called
+from microagents.base.user_code import called
 
 MOST_WALKED = 100_000
 """Steps after which a walk by the oracle ends: a chain may be endless."""

@@ -9,8 +9,8 @@ from typing import Any, overload
 import msgspec
 from pydantic_core import PydanticSerializationError
 
-from microagents.actors import Strategy
-from microagents.errors import InvalidDefinition, InvalidUsage
+from microagents.actors.role import Strategy
+from microagents.base.errors import InvalidDefinition, InvalidUsage
 from microagents.journal.experiment import options_of
 from microagents.runs.arguments import is_list
 from microagents.runs.settings import validated

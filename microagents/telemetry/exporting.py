@@ -15,9 +15,9 @@ from opentelemetry.metrics import CallbackOptions, Histogram, MeterProvider, Obs
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 from opentelemetry.util.types import AttributeValue
 
-from microagents.actors import Tracing
+from microagents.actors.role import Tracing
 from microagents.journal.messages import Account
-from microagents.packages import installed_version
+from microagents.base.packages import installed_version
 from microagents.telemetry import names
 from microagents.telemetry.metrics import METRICS, Metric
 from microagents.telemetry.tracing import TracedCall, TraceElection

@@ -14,9 +14,9 @@ from zlib import crc32
 
 from msgspec import Struct
 
-from microagents.actors import Tracing
+from microagents.actors.role import Tracing
 from microagents.elections.election import ESCALATED, ElectionId, Flagged, Verdict
-from microagents.messages import Request
+from microagents.base.messages import Request
 from microagents.replies.chat import Prompt, Sample, Usage
 
 if TYPE_CHECKING:

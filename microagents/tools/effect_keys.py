@@ -8,7 +8,7 @@ from types import TracebackType
 
 import msgspec
 
-from microagents.errors import InvalidUsage
+from microagents.base.errors import InvalidUsage
 from microagents.tools.tool import EffectKey
 
 _at: ContextVar[tuple[str, str, object] | None] = ContextVar("_at", default=None)

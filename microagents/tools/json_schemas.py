@@ -12,8 +12,8 @@ from collections.abc import Callable, Hashable, Iterator, Mapping
 from functools import lru_cache
 from typing import Any
 
-from microagents.errors import InvalidDefinition
-from microagents.packages import missing_package
+from microagents.base.errors import InvalidDefinition
+from microagents.base.packages import missing_package
 
 MAX_SCHEMA_CHARS = 20_000
 """Length of a schema, as JSON."""

@@ -10,7 +10,7 @@ from typing import Literal
 
 from msgspec import Struct, structs
 
-from microagents.errors import InvalidUsage
+from microagents.base.errors import InvalidUsage
 from microagents.tools.tool import EFFECTS, Effect, ToolSpec, check_bounds
 
 PREFIX = "mcp:"

@@ -26,10 +26,10 @@ from mcp.client.streamable_http import streamable_http_client
 from mcp.shared.message import SessionMessage
 from msgspec import UNSET, Raw, Struct, UnsetType
 
-from microagents.aio import TaskScope, finish
-from microagents.errors import InvalidUsage
-from microagents.foreign_text import bounded, visible
-from microagents.logs import log
+from microagents.base.aio import TaskScope, finish
+from microagents.base.errors import InvalidUsage
+from microagents.base.foreign_text import bounded, visible
+from microagents.base.logs import log
 from microagents.tools.json_schemas import MAX_SCHEMA_CHARS
 from microagents.tools.mcp_servers import McpServer
 from microagents.tools.tool import MAX_DESCRIPTION_CHARS

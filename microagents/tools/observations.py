@@ -8,7 +8,7 @@ import msgspec
 from pydantic import BaseModel
 from pydantic_core import to_jsonable_python
 
-from microagents.foreign_text import bounded
+from microagents.base.foreign_text import bounded
 
 MAX_OBSERVATION_CHARS = 4_000
 """The default of ``--max-observation``."""

@@ -10,7 +10,7 @@ from contextvars import Context
 from queue import SimpleQueue
 from typing import TypeVar
 
-from microagents.aio import retrieve_exception
+from microagents.base.aio import retrieve_exception
 
 T = TypeVar("T")
 Job = Callable[[], None]

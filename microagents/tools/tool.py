@@ -12,7 +12,7 @@ from typing import Any, Literal, NewType, TypeVar, get_type_hints
 from msgspec import Struct
 from pydantic import BaseModel, ConfigDict, Field, PydanticUserError, ValidationError, create_model
 
-from microagents.errors import InvalidDefinition, MicroagentsError, NotMade
+from microagents.base.errors import InvalidDefinition, MicroagentsError, NotMade
 from microagents.replies.chat import is_unvoted
 
 Effect = Literal["read_only", "idempotent", "destructive"]

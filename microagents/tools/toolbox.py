@@ -9,8 +9,8 @@ from typing import Any
 
 import msgspec
 
-from microagents.aio import loop_has_threads
-from microagents.errors import InvalidDefinition
+from microagents.base.aio import loop_has_threads
+from microagents.base.errors import InvalidDefinition
 from microagents.tools.json_schemas import schema_check
 from microagents.tools.mcp_servers import McpServer
 from microagents.tools.threads import in_thread

@@ -9,8 +9,8 @@ from typing import Any, Literal, NamedTuple
 import msgspec
 from msgspec import Struct
 
-from microagents.aio import TaskScope
-from microagents.errors import Stopped
+from microagents.base.aio import TaskScope
+from microagents.base.errors import Stopped
 from microagents.work.durable import Work
 
 SLOW_S = 0.5

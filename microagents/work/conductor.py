@@ -7,9 +7,9 @@ from typing import ClassVar, Generic
 import msgspec
 from msgspec import Struct
 
-from microagents.actors import G, T
+from microagents.actors.role import G, T
 from microagents.journal.messages import RecallCheckpoint
-from microagents.messages import Message, Request
+from microagents.base.messages import Message, Request
 from microagents.work.durable import DurableRole, Work
 
 

@@ -7,10 +7,10 @@ from contextlib import suppress
 from itertools import accumulate
 from typing import Any, Generic, Self, TypeVar
 
-from microagents.actors import G, T
+from microagents.actors.role import G, T
 from microagents.elections.election import ESCALATED, Ballot, Flagged, total_usd
 from microagents.journal.messages import OpenElection, Recalled
-from microagents.messages import R
+from microagents.base.messages import R
 from microagents.replies.chat import A, decoder_of
 from microagents.work.durable import DurableRequest, Work
 

@@ -11,9 +11,9 @@ from typing import Any
 import ray
 from ray.exceptions import ActorUnavailableError, RayError
 
-from microagents.actors import Context, Deployment
-from microagents.aio import TaskScope, retrieve_exception, wait_to_end
-from microagents.errors import MicroagentsError, NoHandler, PeerLost
+from microagents.actors.role import Context, Deployment
+from microagents.base.aio import TaskScope, retrieve_exception, wait_to_end
+from microagents.base.errors import MicroagentsError, NoHandler, PeerLost
 from microagents.journal.messages import RecordLost, ReplicaEnded
 from microagents.runtimes.dispatcher import Dispatcher
 from microagents.runtimes.ray import starting, watching

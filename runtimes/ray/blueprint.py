@@ -10,8 +10,8 @@ from typing import Any
 
 import ray
 
-from microagents.actors import Context, Deployment
-from microagents.errors import InvalidDefinition
+from microagents.actors.role import Context, Deployment
+from microagents.base.errors import InvalidDefinition
 from microagents.runtimes.ray.cluster import aside
 
 MOST_SENT_BYTES = 1 << 20

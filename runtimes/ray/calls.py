@@ -10,7 +10,7 @@ from typing import Any
 
 from ray.exceptions import ActorUnschedulableError, RayActorError, RayError
 
-from microagents.aio import TaskScope
+from microagents.base.aio import TaskScope
 from microagents.runtimes.ray.host import decode_error
 
 NOT_CREATED = "it cannot be created"

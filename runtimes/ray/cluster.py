@@ -23,7 +23,7 @@ from ray._private.runtime_env.constants import RAY_JOB_CONFIG_JSON_ENV_VAR
 from ray.autoscaler.sdk import request_resources
 from ray.job_config import JobConfig
 
-from microagents.errors import InvalidUsage
+from microagents.base.errors import InvalidUsage
 
 P = ParamSpec("P")
 T = TypeVar("T")

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from microagents.actors import Deployment
+from microagents.actors.role import Deployment
 from microagents.runtimes.ray.cluster import living_nodes
 
 AUTO = "auto"

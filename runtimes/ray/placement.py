@@ -6,8 +6,8 @@ from collections import deque
 from collections.abc import Sequence
 from typing import Any
 
-from microagents.actors import Deployment
-from microagents.errors import InvalidDefinition
+from microagents.actors.role import Deployment
+from microagents.base.errors import InvalidDefinition
 from microagents.runtimes.role_group import DRIVER, replica_names
 
 

@@ -17,11 +17,11 @@ from typing import Self
 
 from ray.exceptions import RayError
 
-from microagents.actors import Context, Deployment, check_graph
-from microagents.aio import TaskScope, finish, wait_to_end
-from microagents.errors import MicroagentsError, NoHandler, PeerLost
+from microagents.actors.role import Context, Deployment, check_graph
+from microagents.base.aio import TaskScope, finish, wait_to_end
+from microagents.base.errors import MicroagentsError, NoHandler, PeerLost
 from microagents.journal.messages import FollowSettings
-from microagents.logs import log
+from microagents.base.logs import log
 from microagents.runtimes.dispatcher import RoleMessenger
 from microagents.runtimes.ray import actor_group, watching
 from microagents.runtimes.ray.actor_group import ActorGroup

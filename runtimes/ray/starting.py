@@ -11,7 +11,7 @@ from typing import Any
 import ray
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-from microagents.errors import InvalidDefinition, PeerLost
+from microagents.base.errors import InvalidDefinition, PeerLost
 from microagents.runtimes.ray.blueprint import Blueprint, import_folders
 from microagents.runtimes.ray.calls import call_role, ends_within, future_of
 from microagents.runtimes.ray.cluster import aside, missing_resource

@@ -10,7 +10,7 @@ from typing import Any
 import ray
 from ray.exceptions import ActorUnavailableError, RayError
 
-from microagents.logs import log as library_log
+from microagents.base.logs import log as library_log
 from microagents.runtimes.dispatcher import Dispatcher
 from microagents.runtimes.ray.calls import DEATHS, cause_of, future_of
 from microagents.runtimes.ray.cluster import aside

@@ -14,17 +14,8 @@ import msgspec
 from msgspec import Raw
 
 from microagents import Reply
-from microagents.problems.questions import (
-    Asked,
-    Choice,
-    Decomposition,
-    Labelled,
-    ToChoose,
-    ToCompose,
-    ToDecompose,
-    ToSolve,
-    prompt_of,
-)
+from microagents.replies.data_prompts import prompt_of
+from microagents.systems.questions.questions import Asked, Choice, Decomposition, Labelled, ToChoose, ToCompose, ToDecompose, ToSolve
 from microagents.replies.chat import A
 from microagents.tasks.multiplication import Multiplication, Product
 

@@ -28,14 +28,14 @@ from microagents import Deployment, Prompt, Reply, Result, Strategy, run
 from microagents.elections.laws import wilson_interval
 from microagents.journal.messages import Recalled
 from microagents.journal.reading import Reader
-from microagents.problems.questions import ToChoose, asked_in
-from microagents.problems.tree import ProblemNode
+from microagents.systems.questions.questions import ToChoose, asked_in
+from microagents.systems.questions.tree import ProblemNode
 from microagents.runs.inspection.runs import solution_of
 from microagents.runs.settings import strategy_of
-from microagents.runtimes.testing.virtual import run_virtual
-from microagents.strategies.aot import Aot, AotTree
-from microagents.strategies.chain_of_thought import Cot, CotSC, SelfRefine
-from microagents.strategies.recursive import Recursive
+from microagents.runtimes.virtual import run_virtual
+from microagents.systems.questions.aot import Aot, AotTree
+from microagents.systems.questions.chain_of_thought import Cot, CotSC, SelfRefine
+from microagents.systems.questions.recursive import Recursive
 from microagents.tasks import word_problems
 from microagents.tasks.multiplication import Multiplication
 from microagents.tasks.word_problems import WordProblem
@@ -244,7 +244,7 @@ def _draw(found: Sequence[Walk], file: Path) -> None:
     import matplotlib as mpl  # noqa: PLC0415 - an extra, which only --svg needs
     from matplotlib.figure import Figure  # noqa: PLC0415
 
-    from microagents.runs.studies.pictures import BLUE, ORANGE, STYLE  # noqa: PLC0415
+    from microagents.studies.pictures import BLUE, ORANGE, STYLE  # noqa: PLC0415
 
     with mpl.rc_context(STYLE):
         figure = Figure(figsize=(11, 5.6), layout="constrained")

@@ -23,15 +23,15 @@ from msgspec import Struct
 
 from microagents import Call, Sample
 from microagents.elections.red_flags import known_finish
-from microagents.errors import ModelUnavailable
+from microagents.base.errors import ModelUnavailable
 from microagents.journal.messages import Account
 from microagents.journal.reading import Reader
 from microagents.models.model import Model, Most, most_tokens
 from microagents.models.prices import flat_tariff
 from microagents.replies.chat import Usage
 from microagents.runs.driver.begin import run
-from microagents.runtimes.testing.virtual import run_virtual
-from microagents.strategies import Maker
+from microagents.runtimes.virtual import run_virtual
+from microagents.systems import Maker
 from microagents.tasks.drift import Drift
 
 MAX_OUTPUT_TOKENS = 400

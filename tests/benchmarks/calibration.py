@@ -11,8 +11,8 @@ from math import exp, log1p
 from random import Random
 
 from microagents.elections.error_rates import exact_interval
-from microagents.runs.studies.measured import ModelCalibration
-from microagents.strategies.calibration import CalibratedStep
+from microagents.studies.measured import ModelCalibration
+from microagents.studies.sampling.calibration import CalibratedStep
 
 RUNS, STEPS = 400, 1_000
 PROFILES: dict[str, Callable[[Random], float]] = {

@@ -19,7 +19,7 @@ from typing import Any
 from unittest.mock import patch
 
 from microagents import Prompt, run
-from microagents.actors import Context
+from microagents.actors.role import Context
 from microagents.elections.election import ElectionId, SampleId
 from microagents.elections.red_flags import flag_unread
 from microagents.journal.books import Books
@@ -29,8 +29,8 @@ from microagents.replies.parsing import Malformed, parse
 from microagents.roles import redflagger
 from microagents.roles.solver.call_accounts import CallAccounts
 from microagents.roles.voter import RunningElection, Voter
-from microagents.strategies import Maker
-from microagents.strategies.chain import Chain
+from microagents.systems import Maker
+from microagents.systems.chains.chain import Chain
 from microagents.tasks.hanoi import Step, Towers
 from microagents.work.durable import Work
 from microagents.work.elections import Resolution, decision_of

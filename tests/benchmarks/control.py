@@ -23,7 +23,7 @@ from pathlib import Path
 from random import Random
 from statistics import median
 
-from microagents.errors import InvalidUsage
+from microagents.base.errors import InvalidUsage
 from microagents.journal.reading import journal_of, reader_of
 from microagents.journal.requests import (
     Ask,

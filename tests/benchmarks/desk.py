@@ -20,7 +20,7 @@ from msgspec import Struct
 from microagents import run_sync
 from microagents.elections.estimates import estimate_agent
 from microagents.elections.laws import pass_k
-from microagents.strategies.act import Act
+from microagents.systems.agents.act import Act
 from microagents.tasks.desk import Desk
 from microagents.tasks.desk_world import case_of
 from tests.benchmarks.desk_monte_carlo import Margins, ticket

@@ -35,12 +35,12 @@ from microagents.journal.reading import Reader, RunEnding
 from microagents.runs.driver import deploying
 from microagents.runs.driver import execute as driving
 from microagents.runs.inspection.runs import calls_waiting, decide
-from microagents.runtimes.testing.virtual import run_virtual
+from microagents.runtimes.virtual import run_virtual
 from microagents.tasks.drift import Drift
 from microagents.tasks.multiplication import Multiplication
-from tests.agents import shop
+from tests.systems.agents import shop
 from tests.benchmarks.faults import ALIKE
-from tests.documents.lines import Lines
+from tests.systems.documents.lines import Lines
 from tests.journal.faulty_disk import Fault, FaultyDisk, Plan
 
 NOISY = "error=0.3,flag=0.1,latency=1.0,sigma=0.7"

@@ -6,7 +6,7 @@ import time
 from typing import Any
 
 from microagents import Work
-from microagents.strategies.seqcv import SeqCV, SeqCVConductor
+from microagents.systems.documents.seqcv import SeqCV, SeqCVConductor
 
 
 class TimedConductor(SeqCVConductor):

@@ -22,11 +22,11 @@ from microagents.journal.messages import Account
 from microagents.journal.reading import Reader
 from microagents.runs.driver import deploying
 from microagents.runs.driver import execute as driving
-from microagents.runtimes.testing.lossy import Faults, LossyRuntime
-from microagents.runtimes.testing.virtual import run_virtual
+from microagents.runtimes.lossy import Faults, LossyRuntime
+from microagents.runtimes.virtual import run_virtual
 from microagents.tasks.drift import Drift
 from microagents.tasks.multiplication import Multiplication
-from tests.documents.lines import Lines
+from tests.systems.documents.lines import Lines
 
 TASKS = (
     Drift(length=25),

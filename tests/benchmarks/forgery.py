@@ -23,7 +23,7 @@ from typing import Any
 import aiohttp
 
 from microagents.journal.tables import TABLES
-from microagents.viewer.server import viewing
+from microagents.web.viewer.server import viewing
 from tests.cli.commands import microagents
 from tests.journal.seal import sealed
 

@@ -17,7 +17,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from microagents.errors import InvalidUsage
+from microagents.base.errors import InvalidUsage
 from microagents.journal.reading import Reader
 from tests.cli.commands import OVER
 

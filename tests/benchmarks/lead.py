@@ -20,12 +20,12 @@ import msgspec
 from msgspec import Struct
 
 from microagents import Prompt, Result, run
-from microagents.actors import Strategy
+from microagents.actors.role import Strategy
 from microagents.journal.reading import Reader
 from microagents.models.model import ModelSpec
 from microagents.models.simulation.simulated import SimulatedModel
 from microagents.replies.chat import system_with_instructions
-from microagents.strategies import IterativeRestart, Lead, Maker, SingleShot
+from microagents.systems import IterativeRestart, Lead, Maker, SingleShot
 from microagents.task import ChainTask, chain_types
 from microagents.tasks.checkers import Checkers
 from microagents.tasks.drift import Drift

@@ -24,8 +24,8 @@ from microagents.elections.election import Ballot
 from microagents.elections.laws import wilson_interval
 from microagents.journal.messages import Recalled
 from microagents.journal.reading import Reader
-from microagents.runtimes.testing.virtual import run_virtual
-from microagents.strategies.recursive import Recursive
+from microagents.runtimes.virtual import run_virtual
+from microagents.systems.questions.recursive import Recursive
 from microagents.tasks.multiplication import Multiplication
 from tests.benchmarks.algorithm4 import MonteCarlo
 from tests.benchmarks.kills import kill

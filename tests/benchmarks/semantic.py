@@ -18,10 +18,10 @@ import msgspec
 from msgspec import Struct
 
 from microagents import Call, Reply, run
-from microagents.problems import Problem
+from microagents.systems.questions import Problem
 from microagents.replies.chat import write
 from microagents.roles.matcher import Match, ToMatch
-from microagents.strategies import Maker
+from microagents.systems import Maker
 
 RIGHT = 0.6
 WRONG = 3

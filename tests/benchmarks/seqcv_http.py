@@ -20,7 +20,7 @@ from typing import ClassVar
 from urllib.request import Request, urlopen
 
 from microagents import Result, Sampling, run
-from microagents.documents import (
+from microagents.systems.documents import (
     Ranking,
     Segment,
     Summary,
@@ -31,15 +31,15 @@ from microagents.documents import (
     ToWrite,
     Validation,
 )
-from microagents.documents.questions import REPLIES, Asked
-from microagents.documents.recording import DocumentRecord
+from microagents.systems.documents.questions import REPLIES, Asked
+from microagents.systems.documents.recording import DocumentRecord
 from microagents.journal.reading import reader_of
 from microagents.replies.chat import schema
 from microagents.runs.inspection.runs import solution_of
-from microagents.strategies.seqcv import SeqCV
+from microagents.systems.documents.seqcv import SeqCV
 from microagents.tasks.writing import Writing
 from tests.models.server import Connection, reply
-from tests.strategies.served import Given, Served, author
+from tests.systems.served import Given, Served, author
 
 BRIEF = """Write a web page, as one HTML file, that turns minutes into hours and minutes. It has a title, one field for a whole number of
 minutes, and a line that shows the result at every change, or says that the field holds no whole number.

@@ -20,8 +20,8 @@ from statistics import median
 import structlog
 
 from microagents import Result, run
-from microagents.runtimes.testing.virtual import run_virtual
-from microagents.strategies import Maker
+from microagents.runtimes.virtual import run_virtual
+from microagents.systems import Maker
 from microagents.tasks.drift import Drift
 
 MODEL = "sim:perfect@error={error},latency=1.0,sigma=0.5"

@@ -26,10 +26,10 @@ from msgspec import Struct, structs
 
 from microagents import run
 from microagents.journal.reading import reader_of
-from microagents.problems.step_records import StepRecord, SwarmRecord
-from microagents.problems.steps import StepResult
+from microagents.systems.swarm.step_records import StepRecord, SwarmRecord
+from microagents.systems.swarm.steps import StepResult
 from microagents.runs.inspection.runs import solution_of
-from microagents.strategies.swarm import Swarm
+from microagents.systems.swarm.swarm import Swarm
 from microagents.tasks import relay
 from microagents.tasks.relay import Relay
 from tests.benchmarks.swarm_monte_carlo import Rates, Settings, swarmed

@@ -17,7 +17,7 @@ from random import Random
 from statistics import fmean
 
 from microagents import run
-from microagents.errors import InvalidUsage
+from microagents.base.errors import InvalidUsage
 from microagents.tasks.drift import Drift, Place
 
 _NUMBER = re.compile(rb"Number: (\d+)")

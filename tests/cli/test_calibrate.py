@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from microagents.cli.commands.plan import command_of
-from microagents.runs.studies.analysis import Proportion
-from microagents.runs.studies.bills import Bill
-from microagents.runs.studies.planning import PlannedRun
+from microagents.studies.analysis import Proportion
+from microagents.studies.bills import Bill
+from microagents.studies.planning import PlannedRun
 from tests.cli.commands import COMPLETED, FAILED, WRONG_USAGE, microagents
 
 EXAMPLES = Path(__file__).parents[2] / "docs" / "examples"

@@ -306,7 +306,7 @@ def test_a_second_ctrl_c_leaves_at_once() -> None:
         """
         import asyncio, sys
         from microagents import Deployment, Request, Role
-        from microagents.strategies import Maker
+        from microagents.systems import Maker
         from microagents.tasks.hanoi import Hanoi
 
         class Long(Hanoi):
@@ -868,7 +868,7 @@ def test_a_task_that_cannot_be_had_is_refused(words: str, said: list[str]) -> No
 def test_whatever_else_is_wrong_with_a_run_is_refused_before_it_starts(words: list[str], said: list[str]) -> None:
     strategy = """
         from microagents import Deployment, Request, Role
-        from microagents.strategies import Maker
+        from microagents.systems import Maker
 
         class Ping(Request[int], frozen=True):
             pass
@@ -887,7 +887,7 @@ def test_whatever_else_is_wrong_with_a_run_is_refused_before_it_starts(words: li
     write(
         "wrong_task.py",
         """
-        from microagents.strategies import Maker
+        from microagents.systems import Maker
         from microagents.tasks.hanoi import Hanoi
 
         class Picky(Maker):
@@ -1221,7 +1221,7 @@ def test_a_file_with_several_tasks_is_asked_for_one_of_them() -> None:
 
 
 def test_a_file_with_one_strategy_needs_no_class() -> None:
-    write("mine.py", "from microagents.strategies import Maker\nclass Mine(Maker): pass")
+    write("mine.py", "from microagents.systems import Maker\nclass Mine(Maker): pass")
     assert microagents("run", "drift", "-o", "length=1", "--strategy", "mine.py", "--json").json["strategy"] == "Mine"
 
 

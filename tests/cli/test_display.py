@@ -15,8 +15,8 @@ from microagents.cli.views.display import live_display
 from microagents.journal.messages import Account
 from microagents.runs.result import Result
 from microagents.runs.settings import Settings
-from microagents.words.prices import money, prices_of
-from microagents.words.summary import summary
+from microagents.runs.words.prices import money, prices_of
+from microagents.runs.words.summary import summary
 from tests.cli.commands import microagents
 
 SMALL = Account()

@@ -15,9 +15,9 @@ from structlog.testing import capture_logs
 from microagents import InvalidUsage, Result, TaskFailed, resume, run
 from microagents.cli.views.display import live_display
 from microagents.cli.views.document import MAX_OBJECTIONS, draw_document, live_lines, short_names
-from microagents.documents import Segment
-from microagents.documents.recording import DocumentRecord
-from microagents.documents.records import RankRecord, SegmentOutcome, SegmentRecord, SubtaskRecord, ValidationRecord
+from microagents.systems.documents import Segment
+from microagents.systems.documents.recording import DocumentRecord
+from microagents.systems.documents.records import RankRecord, SegmentOutcome, SegmentRecord, SubtaskRecord, ValidationRecord
 from microagents.runs.driver import following
 from tests.cli.commands import COMPLETED, STOPPED, WRONG, WRONG_USAGE, Ran, microagents, write
 
@@ -25,7 +25,7 @@ TWO = ("sim:perfect", "sim:o3-mini@error=0")
 NAMES = ("sim:perfect", "openai:o3-mini", "sim:gpt@error=0.1")
 LINES = """
     from pathlib import Path
-    from microagents.documents import Part, Parts, Segment, Validation, WorkedDocument
+    from microagents.systems.documents import Part, Parts, Segment, Validation, WorkedDocument
 
     class Lines(WorkedDocument):
         n: int = 3

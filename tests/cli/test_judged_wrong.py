@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from microagents.journal.reading import reader_of
-from microagents.viewer import pages
-from microagents.viewer.server import viewing
+from microagents.web.viewer import pages
+from microagents.web.viewer.server import viewing
 from tests.cli.commands import COMPLETED, WRONG, microagents, write
 
 TASKS = '''

@@ -80,7 +80,7 @@ ASIDE = """
     from asyncio import gather
 
     from microagents import Conductor, Deployment, Request, Role, Strategy, Work
-    from microagents.strategies import Maker
+    from microagents.systems import Maker
     from microagents.tasks.drift import RING, Drift, Onward, Place
 
     class Turns(Request[int], frozen=True):

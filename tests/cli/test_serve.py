@@ -11,11 +11,11 @@ import pytest
 
 from microagents import run_sync
 from microagents.cli.options import SERVE_PORT
-from microagents.errors import ModelUnavailable
+from microagents.base.errors import ModelUnavailable
 from microagents.runs.settings import strategy_of
 from microagents.tasks.word_problems import WordProblem
 from tests.cli.commands import COMMAND, COMPLETED, WAIT_S, WRONG_USAGE, microagents
-from tests.serving.test_decisions import OF_PROBLEMS, OPTIONS
+from tests.web.serving.test_decisions import OF_PROBLEMS, OPTIONS
 
 
 def test_it_prints_its_addresses_serves_a_run_and_ends_cleanly_with_ctrl_c() -> None:

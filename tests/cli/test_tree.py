@@ -13,7 +13,7 @@ import pytest
 from msgspec import Raw
 
 from microagents.cli.views.tree import draw_tree
-from microagents.problems.tree import Branch, ProblemNode, Turn, TurnResult, fold
+from microagents.systems.questions.tree import Branch, ProblemNode, Turn, TurnResult, fold
 from tests.cli.commands import COMPLETED, OVER, STOPPED, UNDECIDED, WRONG_USAGE, Ran, microagents, write
 
 FIVE = ("run", "multiplication", "-o", "digits=5", "--run-id", "r")
@@ -105,7 +105,7 @@ def test_an_argmax_is_marked() -> None:
 
 
 WAVERING = """
-    from microagents.problems.questions import Choice
+    from microagents.systems.questions.questions import Choice
     from microagents.tasks.multiplication import Multiplication
 
     class Wavering(Multiplication):
@@ -133,8 +133,8 @@ def test_an_undecided_vote_is_shown() -> None:
 
 HOSTILE = """
     from microagents import Reply
-    from microagents.problems.questions import Decomposition
-    from microagents.problems.problem import WorkedProblem
+    from microagents.systems.questions.questions import Decomposition
+    from microagents.systems.questions.problem import WorkedProblem
 
     NASTY = "\\x1b[2J\\x07\\r\\x9b31m\\u202e\\n+99 problems"
 

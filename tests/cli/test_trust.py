@@ -18,7 +18,7 @@ import pytest
 
 from microagents import InvalidUsage, resume
 from microagents.journal.reading import Reader
-from microagents.trust import JOURNALS, TrustList
+from microagents.base.trust import JOURNALS, TrustList
 from tests.cli.commands import COMMAND, COMPLETED, WAIT_S, WRONG_USAGE, Ran, installed, microagents, write
 
 KEY = "sk-of-this-user"
@@ -398,7 +398,7 @@ def test_processes_add_to_a_list_at_once(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setenv("XDG_STATE_HOME", str(state))
     add = """
 import sys, pathlib
-from microagents.trust import JOURNALS
+from microagents.base.trust import JOURNALS
 for n in range(50):
     JOURNALS.add(pathlib.Path(f"{sys.argv[1]}-{n}"), b"")
 """

@@ -31,7 +31,7 @@ from microagents.elections.laws import (
     wilson_interval,
 )
 from microagents.elections.rules import FirstToAheadBy, Tally
-from microagents.errors import InvalidUsage
+from microagents.base.errors import InvalidUsage
 
 MAJORITIES = st.floats(0.5, 1.0, exclude_min=True)
 USUAL = st.floats(0.51, 0.999999)

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from microagents.elections.panels import ApprovalShare
 from microagents.elections.rules import BestOf, FirstTo, FirstToAheadBy, FirstValid, Rule, Tally, Unanimity
-from microagents.errors import InvalidUsage
+from microagents.base.errors import InvalidUsage
 from microagents.replies.chat import Reply
 
 Voted = FirstToAheadBy | FirstTo

@@ -15,12 +15,12 @@ import pytest
 from msgspec import Meta, Struct
 
 from microagents import ChainTask, InvalidUsage, MicroagentsError, Prompt, Reply, Result, resume, run, run_sync
-from microagents.errors import JournalMismatch
+from microagents.base.errors import JournalMismatch
 from microagents.journal.reading import Reader
 from microagents.journal.rows import Rows
 from microagents.journal.tables import APPLICATION_ID, VERSION
 from microagents.runs.inspection.runs import inspect_run
-from microagents.runtimes.testing.virtual import run_virtual
+from microagents.runtimes.virtual import run_virtual
 from microagents.tasks.drift import Drift
 from microagents.tasks.hanoi import Hanoi
 from tests.journal.walks import (

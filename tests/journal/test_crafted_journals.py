@@ -96,7 +96,7 @@ def test_a_run_that_has_no_problems_and_says_that_it_cuts_some_is_shown_without_
     shown = microagents("show", "r")
     assert (shown.code, shown.err) == (COMPLETED, "")
     assert (
-        "cannot be drawn: its journal says that it can, but its strategy microagents.strategies.maker:Maker does not"
+        "cannot be drawn: its journal says that it can, but its strategy microagents.systems.chains.maker:Maker does not"
         in shown.out
     )
 

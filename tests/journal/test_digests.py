@@ -21,7 +21,7 @@ from microagents.elections.election import Ballot
 from microagents.journal.digests import ChainDigests, TreeDigest, TreeDigests
 from microagents.roles import Solver
 from microagents.roles.voter import RunningElection
-from microagents.strategies import Maker
+from microagents.systems import Maker
 from microagents.tasks.drift import Drift
 
 ERRING = "sim:perfect@error=0.4,flag=0.1"

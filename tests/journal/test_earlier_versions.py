@@ -17,7 +17,7 @@ from microagents import JournalMismatch, Result, resume, run, run_sync
 from microagents.journal.reading import Reader
 from microagents.runs.inspection.runs import decide
 from microagents.runs.plan import plan_of
-from microagents.strategies import Maker, Recursive
+from microagents.systems import Maker, Recursive
 from microagents.tasks.drift import Drift
 from microagents.tasks.hanoi import Hanoi
 from microagents.tasks.multiplication import Multiplication

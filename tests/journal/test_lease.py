@@ -18,7 +18,7 @@ import msgspec
 import pytest
 
 from microagents import InvalidUsage, Usage, run
-from microagents.errors import TakenOver
+from microagents.base.errors import TakenOver
 from microagents.journal import transactions
 from microagents.journal import writer as writer_module
 from microagents.journal.lease import STALE_AFTER_S, Holder, Lease

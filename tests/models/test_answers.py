@@ -7,7 +7,7 @@ from typing import Any, NoReturn, Self
 
 import pytest
 
-from microagents.errors import TaskFailed
+from microagents.base.errors import TaskFailed
 from microagents.replies.chat import Prompt, Reply
 from microagents.replies.parsing import parse
 from microagents.task import Task

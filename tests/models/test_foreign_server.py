@@ -15,14 +15,14 @@ import pytest
 from msgspec import Struct, structs
 
 from microagents import ChainTask, Prompt, Reply, run
-from microagents.actors import Context
+from microagents.actors.role import Context
 from microagents.elections.election import ElectionId, SampleId
 from microagents.elections.red_flags import UNWEIGHED
 from microagents.models.model import Call, open_model
 from microagents.replies.chat import Sampling, system_with_instructions
 from microagents.replies.parsing import parse
-from microagents.strategies import Maker
-from microagents.words.summary import summary
+from microagents.systems import Maker
+from microagents.runs.words.summary import summary
 
 pytestmark = pytest.mark.slow
 WIRES = {"openai": "/v1", "openai-responses": "/v1", "anthropic": ""}

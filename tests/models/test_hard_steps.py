@@ -15,15 +15,15 @@ from typing import ClassVar
 import pytest
 
 from microagents import run
-from microagents.actors import Strategy
-from microagents.errors import InvalidUsage, TaskFailed
+from microagents.actors.role import Strategy
+from microagents.base.errors import InvalidUsage, TaskFailed
 from microagents.models.model import Call
 from microagents.models.simulation.simulated import SimulatedModel
 from microagents.replies.chat import Format, Prompt, Reply, Sample, system_with_instructions, write
 from microagents.replies.parsing import Malformed, parse
 from microagents.replies.rollouts import MAX_OUTPUT_TOKENS, Rollout, rollout_of
 from microagents.runs.inspection.runs import runs_in
-from microagents.strategies import IterativeRestart, Lead, Maker, SingleShot
+from microagents.systems import IterativeRestart, Lead, Maker, SingleShot
 from microagents.task import ChainTask
 from microagents.tasks.drift import RING, Drift, Onward, Place
 from tests.models.simulation import DRIFT, call, model, replies

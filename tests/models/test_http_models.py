@@ -16,15 +16,15 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from structlog.testing import capture_logs
 
-from microagents.actors import Context
-from microagents.errors import InvalidUsage, ModelUnavailable
+from microagents.actors.role import Context
+from microagents.base.errors import InvalidUsage, ModelUnavailable
 from microagents.models.http.refusals import MAX_MESSAGE_CHARS, retry_after_s
 from microagents.models.http.sending import MAX_BODY_BYTES
 from microagents.models.model import Call, Model, ModelSpec, open_model
 from microagents.models.openai import OpenAIModel, priority_of
 from microagents.models.rates import Rate
 from microagents.replies.chat import Sample, Usage
-from microagents.strategies.maker import Maker
+from microagents.systems.chains.maker import Maker
 from microagents.tasks.drift import Drift
 from tests.models import server as scripted
 from tests.models.server import Answer, serving

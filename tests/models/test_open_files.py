@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from microagents.errors import InvalidUsage
+from microagents.base.errors import InvalidUsage
 from microagents.models.http.open_files import MOST, RESERVED, connections_allowed
 
 

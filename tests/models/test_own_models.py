@@ -10,7 +10,7 @@ import pytest
 
 from microagents import Call, ChainTask, Context, InvalidUsage, Model, ModelUnavailable, Sample, Usage, run
 from microagents.models.model import ModelSpec, spec_of
-from microagents.strategies import Maker
+from microagents.systems import Maker
 from microagents.tasks.drift import RING, Drift
 
 CONTEXT = Context(run_id="r", seed=0, tasks=[Drift()], strategy=Maker())

@@ -13,7 +13,7 @@ from genai_prices import calc_price
 from hypothesis import given
 from hypothesis import strategies as st
 
-from microagents.errors import InvalidUsage
+from microagents.base.errors import InvalidUsage
 from microagents.models.prices import HALF_PRICE, Tariff, flat_tariff, read_prices, tariff_of
 from microagents.replies.chat import Usage
 

@@ -7,11 +7,11 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from msgspec import structs
 
-from microagents.actors import Context
+from microagents.actors.role import Context
 from microagents.elections.election import ElectionId, SampleId
 from microagents.models.model import open_model
 from microagents.models.sample_keys import key_of, read_key
-from microagents.strategies import Maker
+from microagents.systems import Maker
 from microagents.tasks.drift import Drift
 from tests.models import server as scripted
 from tests.models.server import serving

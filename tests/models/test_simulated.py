@@ -24,14 +24,14 @@ from hypothesis import strategies as st
 from msgspec import Struct, structs
 
 from microagents import run, run_sync
-from microagents.actors import Context, Strategy
+from microagents.actors.role import Context, Strategy
 from microagents.elections.laws import expected_votes, race_won
-from microagents.errors import InvalidUsage, ModelUnavailable, TaskFailed
+from microagents.base.errors import InvalidUsage, ModelUnavailable, TaskFailed
 from microagents.models.model import Call, Model, open_model
 from microagents.models.simulation import simulated
 from microagents.replies.chat import Format, Prompt, Reply, Sample
 from microagents.replies.parsing import parse
-from microagents.strategies import Aot, Maker
+from microagents.systems import Aot, Maker
 from microagents.task import ChainTask, Task
 from microagents.tasks.consistency import Consistency
 from microagents.tasks.drift import Drift, Onward, Place

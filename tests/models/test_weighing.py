@@ -18,19 +18,19 @@ from microagents.elections.count import Count
 from microagents.elections.election import Ballot, Flagged, Question
 from microagents.elections.rules import FirstToAheadBy, FirstValid, Rule, Weighed
 from microagents.journal.reading import Reader
-from microagents.messages import address_of
+from microagents.base.messages import address_of
 from microagents.models.model import Call, ModelSpec
 from microagents.models.openai import OpenAIModel
 from microagents.models.weighing import LETTERS, at_least, options_of
-from microagents.problems.candidates import labels_of
-from microagents.problems.questions import Choice
+from microagents.systems.questions.candidates import labels_of
+from microagents.systems.questions.questions import Choice
 from microagents.replies.chat import Sampling, write
 from microagents.runs.inspection.decision import InspectedDecision, inspect_decision
-from microagents.strategies.maker import Maker
-from microagents.strategies.recursive import Recursive
+from microagents.systems.chains.maker import Maker
+from microagents.systems.questions.recursive import Recursive
 from microagents.tasks.ask import Ask
 from tests.models.server import Answer, Connection, Server, reply, serving
-from tests.strategies.scripted import four, label, rows, scripted
+from tests.systems.scripted import four, label, rows, scripted
 
 Weigh = Callable[[list[str], int], Mapping[str, float] | Answer]
 """The probability of each option, in the order in which they are listed, at a request of this number; or any bytes of HTTP."""

@@ -16,8 +16,8 @@ from msgspec import Meta, Struct
 from microagents.elections.count import Count
 from microagents.elections.election import Ballot, Question
 from microagents.elections.rules import FirstToAheadBy
-from microagents.errors import InvalidDefinition
-from microagents.messages import address_of
+from microagents.base.errors import InvalidDefinition
+from microagents.base.messages import address_of
 from microagents.replies.chat import (
     Format,
     Prompt,

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from microagents import Context, Deployment
-from microagents.aio import TaskScope
+from microagents.base.aio import TaskScope
 from microagents.elections.election import ElectionId, SampleId
 from microagents.journal.messages import RecordCalls, RecordLost
 from microagents.models.rates import Rate
@@ -17,8 +17,8 @@ from microagents.roles.limits.quotas import Outcome, Quotas, Trade
 from microagents.roles.limits.reservations import Reservations
 from microagents.runtimes.dispatcher import RoleMessenger
 from microagents.runtimes.local import LinkedRuntime
-from microagents.runtimes.testing.lossy import Faults, LossyRuntime
-from microagents.strategies import Maker
+from microagents.runtimes.lossy import Faults, LossyRuntime
+from microagents.systems import Maker
 from microagents.tasks.drift import Drift
 
 

@@ -13,13 +13,13 @@ from typing import Any
 import pytest
 
 from microagents import Call, InvalidUsage, Result, Sample, resume, run
-from microagents.errors import ModelUnavailable
+from microagents.base.errors import ModelUnavailable
 from microagents.journal.books import Books
 from microagents.journal.messages import Account, AllotCalls, CallsOver, RecordCalls
 from microagents.models.model import Model, Most
 from microagents.replies.chat import Usage
-from microagents.runtimes.testing.virtual import run_virtual
-from microagents.strategies import Maker
+from microagents.runtimes.virtual import run_virtual
+from microagents.systems import Maker
 from microagents.tasks.drift import Drift
 from tests.benchmarks import budget
 from tests.models.server import reply, serving

@@ -14,7 +14,7 @@ from microagents.journal.books import Totals
 from microagents.journal.messages import AllotCalls
 from microagents.journal.reading import Reader
 from microagents.roles.solver.call_allotment import AT_ONCE, LEAST, CallAllotment
-from microagents.runtimes.testing.virtual import run_virtual
+from microagents.runtimes.virtual import run_virtual
 from microagents.tasks.drift import Drift
 from tests.journal.test_store import called
 from tests.journal.walks import JOURNAL, RUNS, opened, sql

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from microagents import Deployment, Result, run
-from microagents.errors import InvalidUsage, ModelUnavailable
+from microagents.base.errors import InvalidUsage, ModelUnavailable
 from microagents.journal.reading import Reader
 from microagents.models.model import Call, Model
 from microagents.replies.chat import Sample, Usage, write
@@ -18,10 +18,10 @@ from microagents.roles import Solver
 from microagents.roles.solver.health import OUT_AFTER_S, PROBE_EVERY_S, refuses_account
 from microagents.roles.solver.outages import TRIAL_S
 from microagents.runs.inspection.decision import inspect_decision
-from microagents.runtimes.testing.virtual import run_virtual
-from microagents.strategies import Maker
+from microagents.runtimes.virtual import run_virtual
+from microagents.systems import Maker
 from microagents.tasks.drift import Drift, Onward
-from microagents.words.summary import summary
+from microagents.runs.words.summary import summary
 
 FALLBACK = "sim:perfect@latency=1,sigma=0,price_in=1"
 BUSY = ModelUnavailable("busy", "slow down", 429, None, None)

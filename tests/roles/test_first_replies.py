@@ -10,8 +10,8 @@ from microagents import Call, InvalidUsage, JournalMismatch, Result, resume, run
 from microagents.elections.election import Ballot, ElectionId, Flagged, SampleId
 from microagents.journal.messages import RecordReply, RecordSample
 from microagents.roles.first_replies import FirstReplies
-from microagents.runtimes.testing.virtual import run_virtual
-from microagents.strategies import Maker
+from microagents.runtimes.virtual import run_virtual
+from microagents.systems import Maker
 from microagents.tasks.drift import RING, Drift, Onward, Place
 
 

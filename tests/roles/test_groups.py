@@ -14,15 +14,15 @@ import pytest
 
 from microagents import Result, Sampling, resume, run
 from microagents.elections.election import Ballot
-from microagents.errors import InvalidUsage, ModelUnavailable
+from microagents.base.errors import InvalidUsage, ModelUnavailable
 from microagents.journal.reading import Reader
 from microagents.models.model import Call, Model, ModelSpec, Most
 from microagents.models.openai import OpenAIModel
 from microagents.models.simulation.simulated import Purchases
 from microagents.replies.chat import Sample, Usage, write
 from microagents.roles.solver import outages
-from microagents.runtimes.testing.virtual import run_virtual
-from microagents.strategies import Maker, SelfConsistency
+from microagents.runtimes.virtual import run_virtual
+from microagents.systems import Maker, SelfConsistency
 from microagents.tasks.drift import Drift, Onward
 from microagents.tasks.word_problems import WordProblem
 from tests.models.server import Answer, Connection, Server, reply, serving

@@ -9,18 +9,18 @@ from typing import Any, ClassVar
 import pytest
 
 from microagents import Context, Deployment, Draw, Prompt, Result, Sample, run
-from microagents.actors import Messenger
+from microagents.actors.role import Messenger
 from microagents.elections.election import ElectionId, SampleId
-from microagents.errors import ModelUnavailable, RoleFailed
-from microagents.messages import address_of
+from microagents.base.errors import ModelUnavailable, RoleFailed
+from microagents.base.messages import address_of
 from microagents.models.model import Call, Model
 from microagents.roles import Limiter, Recorder, Solver
 from microagents.roles.limits.quotas import Trade
 from microagents.roles.solver.backends import Backend, Backends
 from microagents.roles.solver.gates import Attempt
 from microagents.runs.driver.execute import runtime_of
-from microagents.runtimes.testing.virtual import run_virtual
-from microagents.strategies import Maker
+from microagents.runtimes.virtual import run_virtual
+from microagents.systems import Maker
 from microagents.tasks.drift import Drift, Onward
 
 both_runtimes = pytest.mark.parametrize("runtime", ["local", "linked"])

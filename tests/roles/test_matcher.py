@@ -12,12 +12,12 @@ import pytest
 
 from microagents import Call, Reply, Result, run
 from microagents.journal.reading import reader_of
-from microagents.problems import Problem
+from microagents.systems.questions import Problem
 from microagents.replies.chat import write
 from microagents.roles.matcher import Match, ToMatch
-from microagents.runtimes.testing.virtual import run_virtual
-from microagents.strategies import Maker
-from tests.strategies.scripted import noted_draws
+from microagents.runtimes.virtual import run_virtual
+from microagents.systems import Maker
+from tests.systems.scripted import noted_draws
 
 
 class Capital(Reply, frozen=True):

@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
-from microagents.errors import NotSent, Stopped
+from microagents.base.errors import NotSent, Stopped
 from microagents.roles.limits.bounds import Bound
 from microagents.roles.limits.quotas import Change
 from microagents.roles.recorder import AwaitFailure
-from microagents.runtimes.testing.lossy import Faults
-from microagents.runtimes.testing.virtual import run_virtual
+from microagents.runtimes.lossy import Faults
+from microagents.runtimes.virtual import run_virtual
 from tests.roles.replicas import Replica, World, a_world
 
 

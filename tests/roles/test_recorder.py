@@ -18,8 +18,8 @@ from microagents.journal.store import Store
 from microagents.roles import Recorder
 from microagents.runs.driver import batch, deploying
 from microagents.runtimes.local import LocalRuntime
-from microagents.runtimes.testing.virtual import run_virtual
-from microagents.strategies import Maker
+from microagents.runtimes.virtual import run_virtual
+from microagents.systems import Maker
 from microagents.tasks.drift import Drift
 
 WAIT_S = 20.0

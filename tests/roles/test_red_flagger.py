@@ -8,11 +8,11 @@ import pytest
 
 from microagents import Context, Deployment, Reply, Sample, Task, TaskFailed, Usage
 from microagents.elections.election import Ballot, ElectionId, Flagged, SampleId, Screen
-from microagents.messages import address_of
+from microagents.base.messages import address_of
 from microagents.replies.chat import write
 from microagents.roles import RedFlagger
 from microagents.runtimes.local import LocalRuntime
-from microagents.strategies import Maker
+from microagents.systems import Maker
 from tests.roles.voting import Quiz, Say
 
 FLAG_ABOVE_TOKENS = 750

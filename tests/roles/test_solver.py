@@ -14,7 +14,7 @@ from structlog.testing import capture_logs
 
 from microagents import Deployment, FirstTo, Result, Sample, Stopped, run
 from microagents.elections.election import Ballot, Flagged, Screen
-from microagents.errors import ModelUnavailable
+from microagents.base.errors import ModelUnavailable
 from microagents.journal.messages import Report
 from microagents.models.model import Call, Model
 from microagents.models.simulation.scripted import ScriptLine
@@ -22,8 +22,8 @@ from microagents.replies.chat import write
 from microagents.roles import RedFlagger, Solver
 from microagents.roles.solver import outages
 from microagents.roles.solver.gates import Attempt
-from microagents.runtimes.testing.virtual import run_virtual
-from microagents.strategies import Maker
+from microagents.runtimes.virtual import run_virtual
+from microagents.systems import Maker
 from microagents.tasks.drift import RING, Drift, Onward
 from tests.roles.voting import Say, a_line, a_question, elect, says, scripted, tally_of, turns, voting
 

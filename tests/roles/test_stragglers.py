@@ -11,8 +11,8 @@ from microagents import Result, run
 from microagents.models.model import Call, Model
 from microagents.models.simulation.simulated import HANG_S
 from microagents.replies.chat import Sample, Usage, write
-from microagents.runtimes.testing.virtual import run_virtual
-from microagents.strategies import Maker
+from microagents.runtimes.virtual import run_virtual
+from microagents.systems import Maker
 from microagents.tasks.drift import Drift, Onward
 
 SLOW = "sim:perfect@latency=1.0,sigma=0.5,error=0.002"

@@ -11,7 +11,7 @@ import pytest
 from microagents.models.rates import Rate
 from microagents.models.throttle import START
 from microagents.roles.limits.quotas import Outcome
-from microagents.runtimes.testing.virtual import run_virtual
+from microagents.runtimes.virtual import run_virtual
 from tests.roles.replicas import Replica, World, a_world
 
 MODEL = "a model"

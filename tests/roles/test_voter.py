@@ -40,7 +40,7 @@ from microagents import (
 )
 from microagents.elections.election import Ballot, ElectionId, Flagged, Follow, Question, Verdict
 from microagents.elections.rules import PortableRule, Tally
-from microagents.errors import ModelUnavailable
+from microagents.base.errors import ModelUnavailable
 from microagents.journal.messages import Report
 from microagents.replies.chat import write
 from microagents.roles import Solver

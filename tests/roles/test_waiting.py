@@ -10,7 +10,7 @@ from microagents import InvalidUsage, ModelUnavailable, Result, run
 from microagents.models.http import provider as http
 from microagents.models.model import Call, Model
 from microagents.replies.chat import Sample, Usage, write
-from microagents.runtimes.testing.virtual import run_virtual
+from microagents.runtimes.virtual import run_virtual
 from microagents.tasks.drift import Drift, Onward
 from tests.models import server as scripted
 from tests.models.server import Connection, serving

@@ -25,13 +25,13 @@ from microagents import (
 )
 from microagents.elections.election import Question, Verdict
 from microagents.elections.rules import PortableRule
-from microagents.messages import address_of
+from microagents.base.messages import address_of
 from microagents.models.simulation.scripted import ScriptLine
 from microagents.replies.chat import fingerprint, write
 from microagents.roles import Limiter, Recorder, RedFlagger, Voter
 from microagents.runs.driver.execute import runtime_of
 from microagents.runtimes.dispatcher import RoleMessenger
-from microagents.strategies import Maker
+from microagents.systems import Maker
 
 ROBUST_S = 20.0
 """A time that is not meant to pass."""

@@ -19,7 +19,7 @@ from microagents import Account, Call, InvalidUsage, RecordedDecision, TaskFaile
 from microagents.cli import app
 from microagents.runs.inspection.runs import inspect_run
 from microagents.runs.settings import SettingKeywords, Settings, plain_type
-from microagents.strategies import Maker
+from microagents.systems import Maker
 from microagents.tasks.drift import RING, Drift
 from tests.cli.commands import microagents
 

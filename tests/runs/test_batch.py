@@ -24,10 +24,10 @@ from microagents import (
     run,
     run_sync,
 )
-from microagents.errors import JournalMismatch
+from microagents.base.errors import JournalMismatch
 from microagents.journal.messages import Account
 from microagents.runs.driver import batch as inputs_of_runs
-from microagents.runtimes.testing.virtual import run_virtual
+from microagents.runtimes.virtual import run_virtual
 from microagents.tasks.drift import Drift
 from microagents.tasks.hanoi import Hanoi
 

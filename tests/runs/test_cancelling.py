@@ -14,9 +14,9 @@ from typing import Any
 import pytest
 
 from microagents import Conductor, Result, Strategy, Work, run
-from microagents.aio import CLOSE_S
+from microagents.base.aio import CLOSE_S
 from microagents.runs.driver import deploying
-from microagents.runtimes.testing.virtual import VirtualLoop, run_virtual
+from microagents.runtimes.virtual import VirtualLoop, run_virtual
 from microagents.tasks.drift import Drift
 
 MODEL = "sim:perfect@error=0.2,flag=0.1,latency=0.01"

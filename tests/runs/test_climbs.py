@@ -135,8 +135,8 @@ def test_with_many_inputs_the_climbs_are_those_of_one() -> None:
 
 OWN = """
     from msgspec import structs
-    from microagents.strategies.maker import Maker
-    from microagents.strategies.ladder import OtherModel
+    from microagents.systems.chains.maker import Maker
+    from microagents.systems.chains.ladder import OtherModel
 
     class Own(Maker):
         @property

@@ -11,7 +11,7 @@ import pytest
 
 from microagents.runs import doctor
 from microagents.runs.doctor import Finding, examine
-from microagents.serving.server import Endpoint, serving
+from microagents.web.serving.server import Endpoint, serving
 from microagents.tasks.drift import Drift
 from tests.cli.commands import COMPLETED, FAILED, WRONG_USAGE, microagents
 from tests.models import server as scripted

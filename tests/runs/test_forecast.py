@@ -12,8 +12,8 @@ from microagents.elections.laws import expected_votes
 from microagents.runs.driver.forecast import CHARS_PER_TOKEN, OUTPUT_TOKENS, Forecast, forecast_of, total_of
 from microagents.runs.plan import RunPlan
 from microagents.runs.settings import Settings, model_pools, strategy_of
-from microagents.runs.studies.compare import compare
-from microagents.runs.studies.study import study
+from microagents.studies.compare import compare
+from microagents.studies.study import study
 from microagents.task import Task
 from microagents.tasks.drift import Drift
 from microagents.tasks.multiplication import Multiplication

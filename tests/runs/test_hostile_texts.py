@@ -13,7 +13,7 @@ import pytest
 from msgspec import Struct
 
 from microagents import Call, ChainTask, Prompt, Reply, Result, Unvoted, run
-from microagents.strategies import Maker
+from microagents.systems import Maker
 from tests.cli.commands import microagents
 
 TEXTS = {

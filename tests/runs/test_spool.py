@@ -11,7 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from microagents.errors import InvalidUsage
+from microagents.base.errors import InvalidUsage
 from microagents.journal.books import Books
 from microagents.journal.messages import Checkpoint, InputEnding
 from microagents.runs import spool as spool_module

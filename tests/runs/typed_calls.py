@@ -6,7 +6,7 @@ from typing import Any, assert_type
 
 from microagents import Comparison, Result, compare, resume, run, run_sync
 from microagents.runs.result import Results
-from microagents.runs.studies.study import StudyReport, study
+from microagents.studies.study import StudyReport, study
 from microagents.tasks.drift import Drift
 from microagents.tasks.hanoi import Hanoi, Solved
 

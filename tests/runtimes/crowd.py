@@ -11,7 +11,7 @@ from pathlib import Path
 import structlog
 
 from microagents import Context, Request, Role
-from microagents.actors import Messenger
+from microagents.actors.role import Messenger
 
 
 class Die(Request[None], frozen=True):

@@ -8,7 +8,7 @@ from random import Random
 import pytest
 
 from microagents.runtimes.channel import Channel
-from microagents.runtimes.testing.virtual import run_virtual
+from microagents.runtimes.virtual import run_virtual
 
 RESEND_S, ACKNOWLEDGE_S = 0.25, 0.02
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from msgspec import structs
 
 from microagents import Strategy, run
-from microagents.documents import (
+from microagents.systems.documents import (
     Part,
     Ranking,
     Segment,
@@ -24,9 +24,9 @@ from microagents.documents import (
     WorkedDocument,
     prompt_of,
 )
-from microagents.documents.subtasks import fault_of
-from microagents.strategies.seqcv import SeqCV
-from microagents.strategies.subtask_baselines import Parallel, Sequential
+from microagents.systems.documents.subtasks import fault_of
+from microagents.systems.documents.seqcv import SeqCV
+from microagents.systems.documents.subtask_baselines import Parallel, Sequential
 from microagents.tasks.consistency import Consistency
 
 OWN = "Section 2: the unit of section 2 is u7"

@@ -14,24 +14,12 @@ from msgspec import Raw
 from pydantic import ValidationError
 
 from microagents import Call, Reply, TaskFailed, resume, run
-from microagents.problems.problem import WorkedProblem, answer_type
-from microagents.problems.questions import (
-    ATOMIC,
-    Asked,
-    Choice,
-    Contraction,
-    Decomposition,
-    Labelled,
-    ToChoose,
-    ToCompose,
-    ToDecompose,
-    ToSolve,
-    asked_in,
-    prompt_of,
-)
+from microagents.systems.questions.problem import WorkedProblem, answer_type
+from microagents.replies.data_prompts import prompt_of
+from microagents.systems.questions.questions import ATOMIC, Asked, Choice, Contraction, Decomposition, Labelled, ToChoose, ToCompose, ToDecompose, ToSolve, asked_in
 from microagents.replies.chat import write
 from microagents.replies.parsing import parse
-from microagents.strategies.aot import to_contract
+from microagents.systems.questions.aot import to_contract
 from microagents.tasks.ask import Ask
 from microagents.tasks.multiplication import Multiplication, Product
 from microagents.tasks.sorting import Sorted, Sorting

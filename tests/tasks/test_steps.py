@@ -9,20 +9,11 @@ import pytest
 from pydantic import ValidationError
 
 from microagents import Prompt, Reply
-from microagents.problems.questions import ToSolve, prompt_of
-from microagents.problems.steps import (
-    Check,
-    Done,
-    Pick,
-    StepResult,
-    Summary,
-    ToAssemble,
-    ToCheck,
-    ToCompress,
-    ToPlan,
-    ToWork,
-)
-from microagents.problems.steps import Plan as Steps
+from microagents.replies.data_prompts import prompt_of
+from microagents.systems.questions.questions import ToSolve
+from microagents.systems.swarm.steps import Check, Done, Pick, StepResult, ToAssemble, ToCheck, ToCompress, ToPlan, ToWork
+from microagents.work.prose import Summary
+from microagents.systems.swarm.steps import Plan as Steps
 from microagents.tasks.plan import Outcome, Plan
 from microagents.tasks.relay import Relay, Total
 

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from microagents import run_sync
-from microagents.documents import Part, Segment, Text, Validation
-from microagents.errors import InvalidUsage
+from microagents.systems.documents import Part, Segment, Text, Validation
+from microagents.base.errors import InvalidUsage
 from microagents.runs.settings import validated
 from microagents.tasks import requirements
 from microagents.tasks.requirements import BROWSERS, compiles, opens

@@ -32,7 +32,7 @@ from opentelemetry.sdk.trace.export import BatchSpanProcessor
 from microagents import run
 from microagents.journal.messages import Account
 from microagents.runs.inspection.runs import inspect_run
-from microagents.strategies import Maker
+from microagents.systems import Maker
 from microagents.tasks.hanoi import Hanoi
 from microagents.telemetry import names
 from microagents.telemetry.metrics import METRICS

@@ -14,13 +14,13 @@ from opentelemetry import trace
 from opentelemetry.sdk.trace.sampling import ALWAYS_OFF
 
 from microagents import Result, run
-from microagents.actors import Tracing
+from microagents.actors.role import Tracing
 from microagents.elections.election import ElectionId
-from microagents.errors import InvalidUsage, RoleFailed
+from microagents.base.errors import InvalidUsage, RoleFailed
 from microagents.journal.messages import RecordedDecision
 from microagents.models.model import Call, Model
 from microagents.replies.chat import Sample, Usage, write
-from microagents.strategies import Maker
+from microagents.systems import Maker
 from microagents.tasks.drift import Drift, Onward
 from microagents.tasks.hanoi import Hanoi
 from microagents.telemetry import names

@@ -28,7 +28,7 @@ from microagents import (
     Work,
     run_sync,
 )
-from microagents.errors import JournalMismatch
+from microagents.base.errors import JournalMismatch
 from microagents.journal.reading import Reader
 from microagents.models.simulation.simulated import Purchases
 from microagents.work import durable

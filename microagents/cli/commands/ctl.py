@@ -8,8 +8,8 @@ import typer
 
 from microagents.cli.options import RUNS, AsJson, RunName, RunsDir
 from microagents.cli.reporting import EXIT_CODES, json_text
-from microagents.errors import InvalidUsage
-from microagents.registry import unknown
+from microagents.base.errors import InvalidUsage
+from microagents.actors.registry import unknown
 from microagents.runs.inspection.control import (
     ADJUSTABLE,
     NOW,
@@ -20,8 +20,8 @@ from microagents.runs.inspection.control import (
     setting_of,
     status_of,
 )
-from microagents.words.prices import prices_of
-from microagents.words.summary import outcome_text, printable, progress_line
+from microagents.runs.words.prices import prices_of
+from microagents.runs.words.summary import outcome_text, printable, progress_line
 
 DONE = {
     "pause": "is paused",

@@ -9,7 +9,7 @@ import typer
 from microagents.cli.options import RUNS, RunName, RunsDir
 from microagents.cli.reporting import EXIT_CODES
 from microagents.runs.inspection.runs import decide, inspect_run
-from microagents.words.summary import printable
+from microagents.runs.words.summary import printable
 
 
 def command(

@@ -17,7 +17,7 @@ from msgspec import Struct
 
 from microagents.cli.options import RUNS, RunName, RunsDir, WithCode
 from microagents.cli.reporting import json_text
-from microagents.errors import InvalidUsage
+from microagents.base.errors import InvalidUsage
 from microagents.journal.reading import Reader, reader_of
 from microagents.runs.inspection.export import (
     ActionRow,

@@ -13,7 +13,7 @@ from typing import Annotated
 import typer
 
 from microagents.cli import starter
-from microagents.errors import InvalidUsage, read_failure
+from microagents.base.errors import InvalidUsage, read_failure
 
 NAME = "dates"
 """Name of the task if none is given."""

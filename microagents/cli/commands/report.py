@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from microagents.cli.options import RUNS, RunName, RunsDir, WithCode
-from microagents.errors import InvalidUsage, read_failure
+from microagents.base.errors import InvalidUsage, read_failure
 from microagents.journal.reading import reader_of
 
 
@@ -26,7 +26,7 @@ def command(
 
     It has no code but its own, asks nothing of any host, and prints. An existing file is replaced.
     """
-    from microagents.viewer.report import report  # noqa: PLC0415 - the code of tasks, which other commands do not need
+    from microagents.web.viewer.report import report  # noqa: PLC0415 - the code of tasks, which other commands do not need
 
     file = output or Path(f"{run}.html")
     with reader_of(runs_dir, run, trust=code) as reader, redirect_stdout(sys.stderr):  # the task's code may print

@@ -22,13 +22,13 @@ from microagents.cli.options import (
 )
 from microagents.cli.trusting import confirm_trust
 from microagents.cli.watching import Watched, answered_in_terminal, kept_in, run_in_terminal, show_and_exit
-from microagents.errors import InvalidUsage
+from microagents.base.errors import InvalidUsage
 from microagents.journal.interventions import forget_unsettled as forget
 from microagents.journal.reading import journal_of, reader_of
 from microagents.runs.driver.begin import resume
 from microagents.runs.plan import settings_of, what_stranger_names
-from microagents.words.prices import specs_in
-from microagents.words.summary import printable
+from microagents.runs.words.prices import specs_in
+from microagents.runs.words.summary import printable
 
 OfExperiment = Annotated[
     list[str], typer.Option("-o", "--option", "--strategy", "-s", "--set", "--model", "-k", "--seed", hidden=True)

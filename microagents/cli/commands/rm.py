@@ -8,9 +8,9 @@ from typing import Annotated
 import typer
 
 from microagents.cli.options import RUNS, RunName, RunsDir
-from microagents.errors import InvalidUsage
+from microagents.base.errors import InvalidUsage
 from microagents.runs.inspection.runs import inspect_run, remove_run
-from microagents.words.summary import counted, printable, progress_text
+from microagents.runs.words.summary import counted, printable, progress_text
 
 
 def command(

@@ -32,10 +32,10 @@ from microagents.cli.options import (
     with_tools,
 )
 from microagents.cli.watching import Watched, answered_in_terminal, kept_in, run_in_terminal, show_and_exit
-from microagents.errors import InvalidUsage
+from microagents.base.errors import InvalidUsage
 from microagents.runs.driver.begin import new_run_id, run
-from microagents.runs.studies.calibration import calibration_from
-from microagents.words.prices import specs_in
+from microagents.studies.calibration import calibration_from
+from microagents.runs.words.prices import specs_in
 
 
 @with_settings

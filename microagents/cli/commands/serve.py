@@ -11,10 +11,10 @@ from typing import Annotated, Any
 import typer
 
 from microagents.cli.options import DEFAULT_MODEL, SERVE_PORT, AsJson, Config, Options, Seed, complete_task, task_of
-from microagents.errors import InvalidUsage
-from microagents.packages import require_packages
-from microagents.registry import TASKS
-from microagents.words.summary import counted, printable
+from microagents.base.errors import InvalidUsage
+from microagents.base.packages import require_packages
+from microagents.actors.registry import TASKS
+from microagents.runs.words.summary import counted, printable
 
 MAX_PORT = 65_535
 
@@ -71,7 +71,7 @@ def command(
     is ready. Ctrl-C ends it.
     """
     require_packages("microagents serve", "aiohttp")
-    from microagents.serving.faults import Fault  # noqa: PLC0415
+    from microagents.web.serving.faults import Fault  # noqa: PLC0415
 
     if task is None and model.startswith("sim:"):
         raise InvalidUsage(
@@ -102,7 +102,7 @@ def _token(name: str | None) -> str | None:
 
 
 async def _serve(given: dict[str, Any], *, as_json: bool) -> None:
-    from microagents.serving.server import Endpoint, serving  # noqa: PLC0415 - aiohttp, which only this command needs
+    from microagents.web.serving.server import Endpoint, serving  # noqa: PLC0415 - aiohttp, which only this command needs
 
     ended = asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM):

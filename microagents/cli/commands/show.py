@@ -12,23 +12,23 @@ from typing import Annotated
 import typer
 from msgspec import Struct
 
-from microagents.agents.recording import AgentRecord
+from microagents.systems.agents.recording import AgentRecord
 from microagents.cli.options import RUNS, AsJson, RunName, RunsDir, WithCode
 from microagents.cli.reporting import FAILURE, json_text
-from microagents.documents.recording import DocumentRecord
-from microagents.errors import InvalidUsage
+from microagents.systems.documents.recording import DocumentRecord
+from microagents.base.errors import InvalidUsage
 from microagents.journal.reading import Reader, reader_of
 from microagents.journal.requests import TakenRequest
-from microagents.problems.step_records import SwarmRecord
-from microagents.problems.tree import ProblemNode, fold
+from microagents.systems.swarm.step_records import SwarmRecord
+from microagents.systems.questions.tree import ProblemNode, fold
 from microagents.runs.inspection.climbs import Climb, climbs_of
 from microagents.runs.inspection.control import request_text
 from microagents.runs.inspection.decision import inspect_decision
 from microagents.runs.inspection.export import look_up_rows
 from microagents.runs.inspection.runs import recorded_result, solution_of
 from microagents.runs.result import Result
-from microagents.words.prices import are_simulated, prices_of
-from microagents.words.summary import printable, summary
+from microagents.runs.words.prices import are_simulated, prices_of
+from microagents.runs.words.summary import printable, summary
 
 DEFAULT_DEPTH = 2
 

@@ -11,9 +11,9 @@ import typer
 
 from microagents.cli.commands.list import lines_of
 from microagents.cli.options import RUNS, RunsDir
-from microagents.errors import InvalidUsage
+from microagents.base.errors import InvalidUsage
 from microagents.runs.inspection.runs import runs_in
-from microagents.words.summary import columns_of_stdout
+from microagents.runs.words.summary import columns_of_stdout
 
 LOOK_EVERY_S = 1.0
 

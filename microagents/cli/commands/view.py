@@ -17,8 +17,8 @@ import typer
 from microagents.cli.commands.serve import MAX_PORT
 from microagents.cli.options import RUNS, RunsDir, WithCode, complete_run
 from microagents.journal.reading import reader_of
-from microagents.packages import require_packages
-from microagents.viewer.pages import strip
+from microagents.base.packages import require_packages
+from microagents.web.viewer.pages import strip
 
 REDIRECT = '<!doctype html><meta charset="utf-8"><meta http-equiv="refresh" content="0; url={address}">\n'
 """The browser opens a file that leads to the address and that this user alone can read: all users see the arguments of a program."""
@@ -54,7 +54,7 @@ def command(
 async def _view(
     runs_dir: Path, path: str, port: int, strips: dict[str, Future[bytes]], *, opens: bool, code: bool
 ) -> None:
-    from microagents.viewer.server import viewing  # noqa: PLC0415 - aiohttp, which other commands do not need
+    from microagents.web.viewer.server import viewing  # noqa: PLC0415 - aiohttp, which other commands do not need
 
     ended = asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM):

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 
 from rich.cells import cell_len, set_cell_size
 
-from microagents.words.summary import printable
+from microagents.runs.words.summary import printable
 
 
 def joined(lines: Iterable[str]) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from rich.console import Console
 from rich.text import Text
 
-from microagents.words.summary import printable
+from microagents.runs.words.summary import printable
 
 INDENT = 2
 

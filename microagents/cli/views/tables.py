@@ -7,7 +7,7 @@ import textwrap
 from collections.abc import Container, Iterator, Sequence
 from datetime import datetime
 
-from microagents.words.summary import columns_of_stdout, printable
+from microagents.runs.words.summary import columns_of_stdout, printable
 
 
 def table(rows: Sequence[Sequence[str]], *, to_the_left: Container[int] = ()) -> Iterator[str]:

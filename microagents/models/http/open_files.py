@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from microagents.errors import InvalidUsage
+from microagents.base.errors import InvalidUsage
 
 MOST = 16_384
 """Connections to one model from one process, where the limit of open files allows so many."""

@@ -9,7 +9,7 @@ from datetime import UTC, date, datetime
 from difflib import get_close_matches
 from urllib.parse import urlsplit
 
-from microagents.errors import InvalidUsage, ModelUnavailable
+from microagents.base.errors import InvalidUsage, ModelUnavailable
 from microagents.models.capabilities import Capabilities, has_ended, nearest_model
 from microagents.models.model import Call, ModelSpec
 

@@ -17,7 +17,7 @@ from weakref import WeakKeyDictionary
 import msgspec
 from msgspec import Struct, structs
 
-from microagents.errors import InvalidUsage, ModelUnavailable
+from microagents.base.errors import InvalidUsage, ModelUnavailable
 from microagents.models import sample_keys
 from microagents.models.capabilities import capabilities_of
 from microagents.models.http.open_files import connections_allowed
@@ -48,7 +48,7 @@ from microagents.models.http.warming import Warming
 from microagents.models.model import Model, Most, most_tokens
 from microagents.models.prices import Tariff, flat_tariff, tariff_of
 from microagents.models.rates import Rate, rates_of
-from microagents.packages import require_packages
+from microagents.base.packages import require_packages
 from microagents.replies.chat import Prompt, Sample, Usage
 
 S = TypeVar("S", bound=Struct)
@@ -58,7 +58,7 @@ SHOWN_BYTES = 200
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from microagents.actors import Context
+    from microagents.actors.role import Context
     from microagents.models.model import Call, ModelSpec
 
 

@@ -12,7 +12,7 @@ import msgspec
 from msgspec import Struct, structs
 
 from microagents.elections.red_flags import known_finish
-from microagents.logs import log
+from microagents.base.logs import log
 from microagents.models.http.options import either
 from microagents.models.http.sending import Response
 from microagents.replies.chat import Prompt, Sample

@@ -14,7 +14,7 @@ from urllib.request import getproxies, proxy_bypass
 import msgspec
 from msgspec import Struct
 
-from microagents.errors import ModelUnavailable
+from microagents.base.errors import ModelUnavailable
 
 if TYPE_CHECKING:
     import ssl

@@ -15,7 +15,7 @@ from microagents.replies.mistakes import one_field_altered
 from microagents.replies.parsing import Malformed, parse
 from microagents.replies.tool_calls import LookUp
 from microagents.task import Task
-from microagents.user_code import called
+from microagents.base.user_code import called
 
 
 class SimulatedReply(NamedTuple):

@@ -6,7 +6,7 @@ from difflib import get_close_matches
 
 from msgspec import Struct, convert, structs
 
-from microagents.errors import InvalidUsage
+from microagents.base.errors import InvalidUsage
 from microagents.models.model import ModelSpec
 
 MAX_ALTERNATIVES = 1_000_000

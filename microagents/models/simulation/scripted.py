@@ -9,8 +9,8 @@ from typing import Self
 import msgspec
 from msgspec import Struct
 
-from microagents.actors import Context
-from microagents.errors import InvalidUsage, ModelUnavailable, read_failure
+from microagents.actors.role import Context
+from microagents.base.errors import InvalidUsage, ModelUnavailable, read_failure
 from microagents.models.model import Call, Model, ModelSpec
 from microagents.replies.chat import Sample, Usage
 

@@ -9,9 +9,9 @@ from typing import Any
 
 from msgspec import Struct, structs
 
-from microagents.actors import Context, Messenger, Role
-from microagents.aio import TaskScope
-from microagents.errors import InvalidUsage
+from microagents.actors.role import Context, Messenger, Role
+from microagents.base.aio import TaskScope
+from microagents.base.errors import InvalidUsage
 from microagents.journal.messages import Account, FollowSettings, RecordLimit, Report
 from microagents.models.rates import Rate
 from microagents.models.throttle import START, Throttle

@@ -13,11 +13,11 @@ from typing import Literal
 
 from msgspec import Struct, structs
 
-from microagents.aio import TaskScope
+from microagents.base.aio import TaskScope
 from microagents.elections.election import SampleId
-from microagents.errors import MicroagentsError, NotSent
+from microagents.base.errors import MicroagentsError, NotSent
 from microagents.journal.digests import in_order
-from microagents.messages import Request, Stream
+from microagents.base.messages import Request, Stream
 from microagents.models.rates import Rate
 
 OUTCOMES_S = 0.2

@@ -7,11 +7,11 @@ from collections.abc import Callable, Iterator, Mapping
 from copy import copy
 from functools import partial
 
-from microagents.actors import Context
-from microagents.aio import Slots
+from microagents.actors.role import Context
+from microagents.base.aio import Slots
 from microagents.elections.election import Draw
-from microagents.errors import InvalidUsage, ModelUnavailable
-from microagents.logs import log
+from microagents.base.errors import InvalidUsage, ModelUnavailable
+from microagents.base.logs import log
 from microagents.models.latencies import Latencies
 from microagents.models.model import Model, checked_model, open_model
 from microagents.models.weighing import at_least

@@ -7,8 +7,8 @@ import sys
 from collections.abc import Awaitable, Callable
 from math import exp, inf
 
-from microagents.aio import Notifier, TaskScope
-from microagents.errors import MicroagentsError
+from microagents.base.aio import Notifier, TaskScope
+from microagents.base.errors import MicroagentsError
 from microagents.journal.messages import AllotCalls
 from microagents.models.model import Most
 

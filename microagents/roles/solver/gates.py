@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Iterable, Mapping
 
 from msgspec import Struct, structs
 
-from microagents.errors import ModelUnavailable, NotSent
+from microagents.base.errors import ModelUnavailable, NotSent
 from microagents.journal.digests import in_order
 from microagents.models.model import Call, Most
 from microagents.models.rates import INPUT_TOKENS, OUTPUT_TOKENS, REQUESTS, TOKENS

@@ -7,7 +7,7 @@ from asyncio import AbstractEventLoop, Future, TimerHandle
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from microagents.errors import ModelUnavailable
+from microagents.base.errors import ModelUnavailable
 
 OUT_AFTER_S = 10.0
 """A model that has failed for this long without a reply in between is out, and so is one that asks to wait for so long."""

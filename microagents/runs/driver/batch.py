@@ -9,9 +9,9 @@ from pathlib import Path
 
 from msgspec import structs
 
-from microagents.aio import TaskScope
+from microagents.base.aio import TaskScope
 from microagents.elections.election import input_of
-from microagents.errors import (
+from microagents.base.errors import (
     Aborted,
     JournalMismatch,
     MicroagentsError,

@@ -6,9 +6,9 @@ import asyncio
 from collections.abc import Coroutine
 from typing import Any, TypeVar
 
-from microagents.aio import TaskScope
+from microagents.base.aio import TaskScope
 from microagents.elections.admission import Drain
-from microagents.errors import Stopped, Undecided
+from microagents.base.errors import Stopped, Undecided
 from microagents.journal.messages import Report, RunOutcome
 from microagents.roles.recorder import AwaitFailure
 from microagents.runs.driver.control import OnProgress, RunControl

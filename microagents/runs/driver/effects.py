@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 from contextlib import suppress
 
-from microagents.aio import TaskScope
-from microagents.errors import MicroagentsError
+from microagents.base.aio import TaskScope
+from microagents.base.errors import MicroagentsError
 from microagents.journal.messages import RecallDecidedInputs
 from microagents.roles.executor import EndEffects
 from microagents.runtimes.dispatcher import RoleMessenger

@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from msgspec import structs
 
-from microagents.actors import Context, Deployment, Strategy
-from microagents.agents.agent import AgentTask
-from microagents.aio import finish, loop_has_threads
-from microagents.errors import (
+from microagents.actors.role import Context, Deployment, Strategy
+from microagents.systems.agents.agent import AgentTask
+from microagents.base.aio import finish, loop_has_threads
+from microagents.base.errors import (
     Aborted,
     InvalidDefinition,
     InvalidUsage,
@@ -31,9 +31,9 @@ from microagents.errors import (
 from microagents.journal.messages import Account, InputEnding, RecallDecidedInputs, Report, RunOutcome
 from microagents.journal.opening import holds_nothing
 from microagents.journal.reading import Reader, journal_of
-from microagents.logs import log
-from microagents.messages import address_of
-from microagents.registry import RUNTIMES, STRATEGIES, TASKS
+from microagents.base.logs import log
+from microagents.base.messages import address_of
+from microagents.actors.registry import RUNTIMES, STRATEGIES, TASKS
 from microagents.roles.recorder import RecordEnding, Recorder
 from microagents.runs.driver.batch import Batch, undecided_elections
 from microagents.runs.driver.conducting import INTERRUPTED, End, conduct_until_end, never, unless_ended
@@ -49,7 +49,7 @@ from microagents.runs.result import Result, results_of
 from microagents.runs.task_list import dump_options
 from microagents.runtimes.dispatcher import RoleMessenger
 from microagents.runtimes.runtime import Runtime
-from microagents.strategies.known_inputs import check_oracle
+from microagents.systems.chains.known_inputs import check_oracle
 from microagents.task import near_misses
 from microagents.telemetry.starting import telemetry_of
 from microagents.work.conductor import Conduct

@@ -9,25 +9,25 @@ from typing import Protocol
 
 from msgspec import Struct, structs
 
-from microagents.actors import Strategy
+from microagents.actors.role import Strategy
 from microagents.elections.rules import FirstToAheadBy, Tally
-from microagents.errors import InvalidUsage, MicroagentsError
+from microagents.base.errors import InvalidUsage, MicroagentsError
 from microagents.journal.messages import Account, Promise
 from microagents.journal.opening import holds_nothing
 from microagents.journal.reading import Reader, RunEnding
-from microagents.messages import address_of
+from microagents.base.messages import address_of
 from microagents.models.model import Model, ModelSpec, open_model
 from microagents.models.prices import Tariff
-from microagents.registry import MODELS, STRATEGIES
+from microagents.actors.registry import MODELS, STRATEGIES
 from microagents.replies.chat import Usage, system_with_instructions
 from microagents.runs.driver.budget import stops_again
 from microagents.runs.plan import RunPlan
 from microagents.runs.steps import steps_of
-from microagents.strategies.maker import Maker
+from microagents.systems.chains.maker import Maker
 from microagents.task import ChainTask, Task
-from microagents.user_code import called
-from microagents.words.prices import are_simulated, money, prices_of, specs_in
-from microagents.words.summary import promised_chance
+from microagents.base.user_code import called
+from microagents.runs.words.prices import are_simulated, money, prices_of, specs_in
+from microagents.runs.words.summary import promised_chance
 
 CHARS_PER_TOKEN = 4
 OUTPUT_TOKENS = 300
@@ -37,7 +37,7 @@ MAX_ASKED = 100
 
 
 class MeasuredModel(Protocol):
-    """What was measured of a model: `microagents.runs.studies.measured.ModelCalibration`."""
+    """What was measured of a model: `microagents.studies.measured.ModelCalibration`."""
 
     @property
     def run_id(self) -> str:

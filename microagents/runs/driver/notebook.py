@@ -7,8 +7,8 @@ from typing import Any
 
 from microagents.journal.messages import Account
 from microagents.runs.driver.control import OnProgress
-from microagents.words.prices import Price
-from microagents.words.summary import progress_line
+from microagents.runs.words.prices import Price
+from microagents.runs.words.summary import progress_line
 
 
 def notebook_progress(title: str, unit: str, price: Price) -> OnProgress | None:

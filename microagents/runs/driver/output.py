@@ -14,16 +14,16 @@ from types import NoneType
 import msgspec
 from msgspec import Struct
 
-from microagents.documents.document import Document, text_in
-from microagents.documents.recording import DocumentRecord
-from microagents.errors import InvalidUsage, TaskFailed
+from microagents.systems.documents.document import Document, text_in
+from microagents.systems.documents.recording import DocumentRecord
+from microagents.base.errors import InvalidUsage, TaskFailed
 from microagents.journal.messages import InputEnding
 from microagents.journal.opening import holds_nothing
 from microagents.journal.reading import Reader
-from microagents.logs import log
+from microagents.base.logs import log
 from microagents.runs.result import Result
 from microagents.task import Task
-from microagents.user_code import called
+from microagents.base.user_code import called
 
 
 class Outputs:

@@ -8,8 +8,8 @@ from typing import Any
 import msgspec
 from msgspec import structs
 
-from microagents.aio import TaskScope
-from microagents.errors import InvalidDefinition, InvalidUsage
+from microagents.base.aio import TaskScope
+from microagents.base.errors import InvalidDefinition, InvalidUsage
 from microagents.runs.plan import RunPlan
 from microagents.runs.task_list import TaskList
 from microagents.task import Task

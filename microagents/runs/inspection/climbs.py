@@ -11,13 +11,13 @@ import msgspec
 from msgspec import Struct
 
 from microagents.elections.election import ESCALATED, OPEN_OUTCOMES, Ballot, total_usd
-from microagents.errors import MicroagentsError
+from microagents.base.errors import MicroagentsError
 from microagents.journal.messages import Recalled
 from microagents.journal.reading import Reader
 from microagents.replies.chat import decoder_of
 from microagents.runs.plan import plan_of
-from microagents.strategies.ladder import names_in
-from microagents.strategies.lookahead import Lookahead, lookahead_in
+from microagents.systems.chains.ladder import names_in
+from microagents.systems.chains.lookahead import Lookahead, lookahead_in
 from microagents.task import ChainTask
 
 RUNG_DEPTH = 3

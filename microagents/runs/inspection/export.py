@@ -9,10 +9,10 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from microagents.agents.actions import END
-from microagents.agents.recording import ActionRecord, AgentRecord, CallRecord
+from microagents.systems.agents.actions import END
+from microagents.systems.agents.recording import ActionRecord, AgentRecord, CallRecord
 from microagents.elections.election import Ballot, Flagged, input_of
-from microagents.errors import InvalidUsage
+from microagents.base.errors import InvalidUsage
 from microagents.journal.opening import unreadable
 from microagents.journal.reading import Reader
 from microagents.replies.tool_calls import ToolCall

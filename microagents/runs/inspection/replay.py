@@ -9,13 +9,13 @@ from typing import Any
 import msgspec
 from msgspec import structs
 
-from microagents.actors import Messenger, Role
+from microagents.actors.role import Messenger, Role
 from microagents.elections.count import Count
 from microagents.elections.election import Elect, Follow, Question, Verdict
-from microagents.errors import InvalidUsage, Undecided
+from microagents.base.errors import InvalidUsage, Undecided
 from microagents.journal.messages import HasRecords, Recall, RecallCheckpoint, Recalled
 from microagents.journal.reading import Reader
-from microagents.messages import Message
+from microagents.base.messages import Message
 from microagents.roles.executor import Execute, Executor
 from microagents.runs.plan import RunPlan
 from microagents.tools.calling import Called

@@ -12,7 +12,7 @@ import sys
 from collections.abc import Sequence
 
 from microagents import Result, run
-from microagents.strategies import Maker
+from microagents.systems import Maker
 from microagents.tasks.hanoi import Hanoi
 from tests.benchmarks.quick_server import in_another_process
 

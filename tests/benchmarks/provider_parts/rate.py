@@ -15,7 +15,7 @@ from microagents import Call, Prompt, run
 from microagents.elections.election import ElectionId, SampleId
 from microagents.models.model import ModelSpec
 from microagents.models.openai import OpenAIModel
-from microagents.strategies import Maker
+from microagents.systems import Maker
 from microagents.tasks.drift import Drift, Onward
 from tests.benchmarks.quick_server import quick_server
 

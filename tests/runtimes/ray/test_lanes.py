@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from microagents.actors import Deployment
-from microagents.errors import InvalidUsage
+from microagents.actors.role import Deployment
+from microagents.base.errors import InvalidUsage
 from microagents.roles import RedFlagger, Solver, Voter
 from microagents.roles.recorder import Recorder
 from microagents.runs.settings import Settings, validated

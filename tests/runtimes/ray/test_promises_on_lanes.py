@@ -18,7 +18,7 @@ from microagents import Result, run
 from microagents.journal.reading import reader_of
 from microagents.journal.requests import SetRun
 from microagents.models.simulation.simulated import Purchases
-from microagents.registry import TASKS
+from microagents.actors.registry import TASKS
 from microagents.runs.driver import batch
 from microagents.runs.inspection.control import ask_run, status_of
 from microagents.runs.plan import settings_of

@@ -19,15 +19,15 @@ import ray
 from structlog.testing import capture_logs
 
 from microagents import ChainTask, Context, Deployment, InvalidUsage, Prompt, Result, Role, Task, resume, run
-from microagents.errors import InvalidDefinition, PeerLost
+from microagents.base.errors import InvalidDefinition, PeerLost
 from microagents.runs.driver.execute import runtime_of
 from microagents.runs.inspection.runs import inspect_run
 from microagents.runtimes.dispatcher import RoleMessenger
 from microagents.runtimes.ray import actor_group, starting, watching
 from microagents.runtimes.ray.cluster import Cluster, connect, disconnect
 from microagents.runtimes.ray.host import Host
-from microagents.runtimes.testing.virtual import run_virtual
-from microagents.strategies import Maker
+from microagents.runtimes.virtual import run_virtual
+from microagents.systems import Maker
 from microagents.tasks.drift import Drift, Place
 from microagents.tasks.multiplication import Multiplication
 from tests.cli.commands import WRONG, Ran, microagents

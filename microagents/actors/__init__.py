@@ -1,0 +1,1 @@
+"""What a role, a strategy and a registry are."""

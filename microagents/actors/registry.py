@@ -1,0 +1,291 @@
+"""Registries: tasks, strategies, model providers and runtimes by name.
+
+A name is a shipped one, an entry point of an installed package, ``package.module:Class``, ``path/file.py:Class``, or ``path/file.py`` for
+a file with one class of the kind. A module is imported only when its class is needed.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from difflib import get_close_matches
+from functools import lru_cache
+from importlib import import_module, invalidate_caches
+from importlib.metadata import entry_points
+from importlib.util import find_spec
+from inspect import iscoroutinefunction, isfunction
+from pathlib import Path
+from types import ModuleType
+from typing import Any, TypeVar
+
+from msgspec import Struct
+
+from microagents.base.errors import InvalidDefinition, InvalidUsage
+from microagents.base.messages import address_of
+from microagents.base.packages import REQUIREMENTS, missing_package
+from microagents.base.trust import check_import
+from microagents.base.user_code import described
+
+C = TypeVar("C")
+OBJECT = "object"
+"""The provider in specs of models that were given as objects."""
+
+
+class Registry(Struct, frozen=True, kw_only=True):
+    """Named classes of one kind."""
+
+    kind: str
+    """The kind, as error messages call it."""
+    group: str
+    """Entry-point group in which installed packages register classes of this kind."""
+    shipped: Mapping[str, str]
+    """Addresses (``module:Class``) of the shipped classes, by name."""
+    combiner: str = ""
+    """Address of the function that makes a class of two names with a plus between them; empty where names cannot be combined."""
+
+    @property
+    def addresses(self) -> dict[str, str]:
+        """Addresses by name, of shipped classes and of installed packages. A package cannot replace a shipped class."""
+        return {
+            **self.shipped,
+            **{name: address for name, address in _installed(self.group) if name not in self.shipped},
+        }
+
+    def find(self, name: str, base: type[C]) -> type[C]:
+        """Find the class of a name. A ``file.py`` is imported by its stem, with its folder last on the path.
+
+        Raises:
+            InvalidUsage: there is none. The message lists similar and known names.
+        """
+        if self._is_combined(name):
+            place, _, function = self.combiner.partition(":")
+            combined: type[C] = getattr(import_module(place), function)(name.removeprefix(f"{place}:"))
+            return combined
+        if name.endswith(".py"):
+            return self._only_class(name, base)
+        found, module, attribute = self._locate(name)
+        if isinstance(found, type) and issubclass(found, base):
+            return found
+        raise _not_found(module, attribute, base)
+
+    def find_or_function(self, name: str, base: type[C]) -> Any:
+        """Find the class or the ``async def`` function of a name."""
+        found, module, attribute = self._locate(name)
+        if iscoroutinefunction(found) or (isinstance(found, type) and issubclass(found, base)):
+            return found
+        if isfunction(found):
+            raise InvalidUsage(f"{attribute!r} in {module.__name__} is a plain function; make it an `async def`")
+        raise _not_found(module, attribute, base)
+
+    def find_function(self, name: str) -> Callable[..., Any]:
+        """Find the function of a name, plain or async."""
+        found, module, attribute = self._locate(name)
+        if not isfunction(found):
+            raise InvalidUsage(
+                f"{self.kind} {name!r} must be a function, and {module.__name__} has none called {attribute!r}"
+            )
+        return found
+
+    def name_of(self, address: str) -> str:
+        """Return the registered name of a class, or else the name of the class itself."""
+        return next(
+            (name for name, each in self.addresses.items() if each == address),
+            address.rpartition(":")[2].rpartition(".")[2],
+        )
+
+    def _is_combined(self, name: str) -> bool:
+        """Tell whether a name is of two classes. A plus may also stand in the path of a file."""
+        return (
+            bool(self.combiner)
+            and "+" in name
+            and name not in self.addresses
+            and not Path(name.rpartition(":")[0] or name).is_file()
+        )
+
+    def _locate(self, name: str) -> tuple[object, ModuleType, str]:
+        """Import the module of a name; returns what the name stands for, if it is there, the module, and its name in it."""
+        where, colon, attribute = self.addresses.get(name, name).rpartition(":")
+        if not colon:
+            known = unknown(self.kind, name, sorted(self.addresses))
+            file = f"; did you mean the file {name}.py?" if Path(f"{name}.py").is_file() else ""
+            raise InvalidUsage(f"{known}; or name your own as path/file.py:Class or package.module:Class{file}")
+        module = self._import(name, where)
+        return getattr(module, attribute, None), module, attribute
+
+    def _only_class(self, file: str, base: type[C]) -> type[C]:
+        """Import the one class of a file that other code may name: without an underscore in front."""
+        found = [each for each in _classes_in(self._import(file, file), base) if not each.__name__.startswith("_")]
+        if len(found) == 1:
+            return found[0]
+        names = f"{len(found)} classes of this kind; name one: {', '.join(f'{file}:{each.__name__}' for each in found)}"
+        raise InvalidUsage(f"the {self.kind}'s file {file!r} has {names if found else f'no {base.__name__}'}")
+
+    def _import(self, name: str, where: str) -> ModuleType:
+        if where.endswith(".py"):
+            where = _put_on_path(self.kind, where)
+        elif all(address.rpartition(":")[0] != where for address in self.addresses.values()):
+            check_import(where, name)
+        try:
+            return import_module(where)
+        except InvalidDefinition as error:
+            raise InvalidUsage(f"{self.kind} {name!r}: {error}") from None
+        except (Exception, SystemExit) as error:  # a user's file may raise anything while it is imported
+            lacking = (error.name or ".").partition(".")[0] if isinstance(error, ModuleNotFoundError) else ""
+            if lacking in REQUIREMENTS or (lacking and name in self.shipped and lacking != "microagents"):
+                raise missing_package(f"{self.kind} {name!r}", lacking) from None
+            raise InvalidUsage(f"{self.kind} {name!r} cannot be imported: {described(error)}") from error
+
+
+TASKS = Registry(
+    kind="task",
+    group="microagents.tasks",
+    shipped={
+        "agent": "microagents.tasks.agent:Agent",
+        "hanoi": "microagents.tasks.hanoi:Hanoi",
+        "checkers": "microagents.tasks.checkers:Checkers",
+        "blocks": "microagents.tasks.blocks:Blocks",
+        "desk": "microagents.tasks.desk:Desk",
+        "drift": "microagents.tasks.drift:Drift",
+        "multiplication": "microagents.tasks.multiplication:Multiplication",
+        "sorting": "microagents.tasks.sorting:Sorting",
+        "consistency": "microagents.tasks.consistency:Consistency",
+        "plan": "microagents.tasks.plan:Plan",
+        "relay": "microagents.tasks.relay:Relay",
+        "word-problems": "microagents.tasks.word_problems:WordProblem",
+        "ask": "microagents.tasks.ask:Ask",
+        "gsm8k": "microagents.tasks.reasoning:Gsm8k",
+        "math": "microagents.tasks.reasoning:Math",
+        "multiple-choice": "microagents.tasks.reasoning:MultipleChoice",
+        "multi-hop": "microagents.tasks.reasoning:MultiHop",
+        "code": "microagents.tasks.code:Code",
+        "writing": "microagents.tasks.writing:Writing",
+    },
+)
+STRATEGIES = Registry(
+    kind="strategy",
+    group="microagents.systems",
+    combiner="microagents.systems.questions.pairs:pair_of",
+    shipped={
+        "act": "microagents.systems.agents.act:Act",
+        "analogical": "microagents.systems.questions.chain_of_thought:Analogical",
+        "aot": "microagents.systems.questions.aot:Aot",
+        "aot+tree": "microagents.systems.questions.aot:AotTree",
+        "chain-of-draft": "microagents.systems.questions.chain_of_thought:ChainOfDraft",
+        "cot": "microagents.systems.questions.chain_of_thought:Cot",
+        "cot-sc": "microagents.systems.questions.chain_of_thought:CotSC",
+        "iterative-restart": "microagents.systems.chains.iterative_restart:IterativeRestart",
+        "lead": "microagents.systems.chains.lead:Lead",
+        "maker": "microagents.systems.chains.maker:Maker",
+        "recursive": "microagents.systems.questions.recursive:Recursive",
+        "single-shot": "microagents.systems.chains.single_shot:SingleShot",
+        "self-consistency": "microagents.systems.chains.self_consistency:SelfConsistency",
+        "swarm": "microagents.systems.swarm.swarm:Swarm",
+        "tot": "microagents.systems.questions.tree_of_thoughts:TreeOfThoughts",
+        "fot": "microagents.systems.questions.tree_of_thoughts:ForestOfThoughts",
+        "self-refine": "microagents.systems.questions.chain_of_thought:SelfRefine",
+        "seqcv": "microagents.systems.documents.seqcv:SeqCV",
+        "sequential": "microagents.systems.documents.subtask_baselines:Sequential",
+        "parallel": "microagents.systems.documents.subtask_baselines:Parallel",
+    },
+)
+MODELS = Registry(
+    kind="model provider",
+    group="microagents.models",
+    shipped={
+        "sim": "microagents.models.simulation.simulated:SimulatedModel",
+        "openai": "microagents.models.openai:OpenAIModel",
+        "openai-responses": "microagents.models.responses:ResponsesModel",
+        "openai-decisions": "microagents.models.openai_decisions:OpenAIDecisions",
+        "anthropic": "microagents.models.anthropic:AnthropicModel",
+        "scripted": "microagents.models.simulation.scripted:ScriptedModel",
+    },
+)
+TOOLS = Registry(kind="tool", group="microagents.tools", shipped={})
+RUNTIMES = Registry(
+    kind="runtime",
+    group="microagents.runtimes",
+    shipped={
+        "local": "microagents.runtimes.local:LocalRuntime",
+        "linked": "microagents.runtimes.local:LinkedRuntime",
+        "ray": "microagents.runtimes.ray.runtime:RayRuntime",
+    },
+)
+
+
+def reference_to(named: Any) -> str:
+    """Name a class or function so that a registry can find it again: its address, or a file that is in no package."""
+    module = sys.modules[named.__module__]
+    file = getattr(module, "__file__", None)
+    if (
+        file is not None
+        and named.__module__ != "__main__"
+        and "." not in module.__name__
+        and not hasattr(module, "__path__")
+    ):
+        return f"{Path(file).resolve()}:{named.__qualname__}"
+    return address_of(named)
+
+
+def has_name(source: str) -> bool:
+    """Tell whether another program may find a source, or the model of a spec."""
+    return "<locals>" not in source and not source.startswith(("__main__:", f"{OBJECT}:"))
+
+
+def can_be_found(reference: str) -> bool:
+    """Tell whether a registry may find a class or function: one in no function; one of the program itself only if it is there."""
+    module, _, name = reference.partition(":")
+    return "<locals>" not in reference and (module != "__main__" or hasattr(sys.modules["__main__"], name))
+
+
+def unknown(kind: str, name: str, known: Sequence[str]) -> str:
+    """Write the error about an unknown name, with similar names and the list of known ones."""
+    near = get_close_matches(name, known, n=2)
+    hint = f"; did you mean {' or '.join(map(repr, near))}?" if near else ";"
+    return f"there is no {kind} {name!r}{hint} known: {', '.join(known) or 'none'}"
+
+
+@lru_cache
+def _installed(group: str) -> tuple[tuple[str, str], ...]:
+    return tuple((each.name, each.value) for each in entry_points(group=group))
+
+
+def _not_found(module: ModuleType, attribute: str, base: type[C]) -> InvalidUsage:
+    own = [each.__name__ for each in _classes_in(module, base)]
+    failure = f"is no {base.__name__}" if hasattr(module, attribute) else "is not there"
+    return InvalidUsage(
+        f"{attribute!r} {failure} in {module.__name__}; it has {', '.join(own) or f'no {base.__name__}'}"
+    )
+
+
+def _classes_in(module: ModuleType, base: type[C]) -> list[type[C]]:
+    found = [value for value in vars(module).values() if isinstance(value, type) and issubclass(value, base)]
+    return [
+        each for each in dict.fromkeys(found) if each.__module__ == module.__name__ and each.__qualname__.isidentifier()
+    ]
+
+
+def _put_on_path(kind: str, where: str) -> str:
+    """Make a file importable, with its folder behind all others: a file there must not stand in for a package.
+
+    Returns the name of its module.
+    """
+    path = Path(where).resolve()
+    if not path.is_file():
+        raise InvalidUsage(
+            f"the {kind}'s file {where!r} is not there; to continue a run whose file has moved, give its first command again, with its "
+            "--run-id, where the file is now"
+        )
+    stem, folder = path.stem, str(path.parent)
+    if not stem.isidentifier():
+        raise InvalidUsage(f"rename {where!r} to letters, digits and underscores: it cannot be imported by its name")
+    loaded = sys.modules.get(stem)
+    if loaded is None:
+        check_import(stem, where)
+        if folder not in sys.path:
+            sys.path.append(folder)
+        invalidate_caches()  # the file may be new
+    spec = find_spec(stem) if loaded is None else None
+    found = getattr(loaded, "__file__", None) or (spec and spec.origin) or "built in"
+    if Path(found).resolve() != path:
+        raise InvalidUsage(f"rename {where!r}: it would be imported as {stem!r}, which is already another module")
+    return stem

@@ -1,0 +1,168 @@
+"""Calls of a user's code: a failure is named by class, method, place in the work and line, and a result of another type is refused."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import sys
+import traceback
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from types import CodeType, FrameType, NoneType
+from typing import Any
+
+from microagents.base.errors import Aborted, MicroagentsError, RoleFailed, TaskFailed
+
+TRACEBACK = "Traceback (most recent call last):\n"
+MAX_TRACEBACK_CHARS = 8_000
+"""Of a longer traceback the first and the last half of so many characters are kept: it travels, and the journal keeps it."""
+
+
+def called(method: Callable[..., Any], *given: object, gives: Any = object, at: int | str = "") -> Any:
+    """Call a method of a task, and check the type of its result.
+
+    Args:
+        method: the bound method.
+        given: its arguments.
+        gives: the type of its result, or several, as ``isinstance`` takes them.
+        at: number of the step, or another place in the work, for the message of an error.
+
+    Raises:
+        TaskFailed: it raised, or its result has another type.
+    """
+    try:
+        result = method(*given)
+    except MicroagentsError:
+        raise
+    except (Exception, asyncio.CancelledError, SystemExit) as error:
+        raise _raised(method, error, at) from error
+    if isinstance(result, gives):
+        return result
+    raise mistyped(method, result, _type_text(gives), at)
+
+
+async def called_aside(method: Callable[..., Any], *given: object, gives: Any = object, at: int | str = "") -> Any:
+    """Call a method that may take long, as `called` does.
+
+    It is an ``async def``, or a plain one that is called in a thread.
+
+    Raises:
+        TaskFailed: it raised, or its result has another type.
+    """
+    if not inspect.iscoroutinefunction(method):
+        return await asyncio.to_thread(partial(called, method, *given, gives=gives, at=at))
+    try:
+        result = await method(*given)
+    except MicroagentsError:
+        raise
+    except (Exception, asyncio.CancelledError, SystemExit) as error:
+        task = asyncio.current_task()
+        if isinstance(error, asyncio.CancelledError) and task is not None and task.cancelling():
+            raise
+        raise _raised(method, error, at) from error
+    if isinstance(result, gives):
+        return result
+    raise mistyped(method, result, _type_text(gives), at)
+
+
+def _raised(method: Callable[..., Any], error: BaseException, at: int | str) -> TaskFailed:
+    return TaskFailed(_name(method), f"raised {shown(error)}{_at(at)} ({_line(error, method)})", traceback_of(error))
+
+
+def mistyped(method: Callable[..., Any], result: object, wanted: str, at: int | str = "") -> TaskFailed:
+    """Build the error of a method that gave something else than ``wanted``."""
+    if inspect.iscoroutine(result):
+        result.close()  # else Python warns that it was never awaited
+    return TaskFailed(_name(method), f"must give {wanted}, not {shown(result)}{_at(at)} ({_first_line(method)})")
+
+
+def role_failed(role: str, message: str, error: BaseException) -> RoleFailed:
+    """Build the error of a role whose handler raised: it names the innermost line of the user's code."""
+    kind = RoleFailed if isinstance(error, (Exception, asyncio.CancelledError, SystemExit)) else Aborted
+    failed = kind(role, message, described(error), traceback_of(error))
+    failed.__cause__ = error
+    return failed
+
+
+def described(error: BaseException) -> str:
+    """Describe an error and the innermost line of the user's code: ``KeyError: 'x' in Dates.rate (dates.py:41)``."""
+    try:
+        text = f"{type(error).__name__}: {error}"
+    except Exception as broken:  # noqa: BLE001 - a user's __str__ may raise anything
+        text = f"{type(error).__name__} (whose text raises {type(broken).__name__})"
+    lines = [(frame, line) for frame, line in traceback.walk_tb(error.__traceback__) if _is_of_user(frame)]
+    if not lines:
+        return text
+    frame, line = lines[-1]
+    return f"{text} in {frame.f_code.co_qualname} ({_location(frame.f_code, line)})"
+
+
+def shown(value: object) -> str:
+    """Return the start of a value's representation."""
+    try:
+        return f"{value!r:.200}"
+    except Exception as broken:  # noqa: BLE001 - a user's __repr__ may raise anything
+        return f"a {type(value).__name__} (whose representation raises {type(broken).__name__})"
+
+
+def traceback_of(error: BaseException) -> str:
+    """Write the traceback of an error as Python prints it. The middle of a long one is left out."""
+    try:
+        text = "".join(traceback.format_exception(error))
+    except Exception as broken:  # noqa: BLE001 - a user's __str__ may raise anything
+        text = f"{TRACEBACK}{''.join(traceback.format_tb(error.__traceback__))}{type(error).__name__} ({type(broken).__name__})\n"
+    if not text.startswith(TRACEBACK):  # its cause was never raised
+        text = f"{TRACEBACK}{text}"
+    half = MAX_TRACEBACK_CHARS // 2
+    return text if len(text) <= MAX_TRACEBACK_CHARS else f"{text[:half]}\n  [...]\n{text[-half:]}"
+
+
+def _at(at: int | str) -> str:
+    if at == "":
+        return ""
+    return f" at step {at}" if isinstance(at, int) else f" at {at}"
+
+
+def _name(method: Callable[..., Any]) -> str:
+    owner = getattr(method, "__self__", None)
+    kind = owner if isinstance(owner, type) else type(owner)
+    name = getattr(method, "__name__", "call")
+    return name if owner is None else f"{kind.__name__}.{name}"
+
+
+def _type_text(gives: Any) -> str:
+    """Write types in words, such as ``a Prompt or None``."""
+    named = {bool: "True, False", NoneType: "None", int: "a whole number", str: "a text", float: "a number"}
+    kinds = gives if isinstance(gives, tuple) else (gives,)
+    text = ", ".join(
+        named.get(each) or f"{'an' if each.__name__[:1] in 'AEIOU' else 'a'} {each.__name__}" for each in kinds
+    )
+    return " or ".join(text.rsplit(", ", 1))
+
+
+def _line(error: BaseException, method: Callable[..., Any]) -> str:
+    """Find the innermost line of the user's file behind a method that raised; of a shipped method, of its own file."""
+    lines = list(traceback.walk_tb(error.__traceback__))[1:]  # the first is the call of the method
+    if not lines:  # the method could not be called
+        return _first_line(method)
+    first = next((frame for frame, _ in lines if _is_of_user(frame)), lines[0][0])
+    return _location(
+        *[(frame.f_code, line) for frame, line in lines if frame.f_code.co_filename == first.f_code.co_filename][-1]
+    )
+
+
+def _first_line(method: Callable[..., Any]) -> str:
+    code = getattr(inspect.unwrap(method), "__code__", None)
+    return _location(code, code.co_firstlineno) if isinstance(code, CodeType) else "its definition"
+
+
+def _location(code: CodeType, line: int) -> str:
+    return f"{Path(code.co_filename).name}:{line}"
+
+
+def _is_of_user(frame: FrameType) -> bool:
+    """Tell whether a frame belongs neither to this framework nor to Python and its libraries."""
+    module, file = str(frame.f_globals.get("__name__", "")), frame.f_code.co_filename
+    is_ours = module.startswith("microagents.") and not module.startswith("microagents.tasks.")
+    return not (is_ours or file.startswith((sys.prefix, sys.base_prefix, "<")) or "site-packages" in file)

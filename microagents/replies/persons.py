@@ -1,0 +1,77 @@
+"""What persons say of calls: whether one is approved, and what became of one whose outcome is unknown."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, ClassVar, Self
+
+import msgspec
+
+from microagents.base.messages import address_of
+from microagents.replies.chat import Reply
+
+
+class PersonReply(Reply, frozen=True):
+    """A reply that only persons give, in plain words or as JSON."""
+
+    words: ClassVar[tuple[str, str]]
+    """The words of which one is said."""
+    question: ClassVar[str]
+    """What a person is asked of the call."""
+
+    @classmethod
+    def in_words(cls, text: str) -> Self | None:
+        """Read the words; None where they are none of its own."""
+        raise NotImplementedError
+
+
+class Approval(PersonReply, frozen=True):
+    """What a person says of an action that waits for approval."""
+
+    approved: bool
+    text: str = ""
+
+    words: ClassVar[tuple[str, str]] = ("approve", "reject TEXT")
+    question: ClassVar[str] = "may this call be made?"
+
+    @classmethod
+    def in_words(cls, text: str) -> Self | None:
+        """Read ``approve`` or ``reject TEXT``."""
+        word, _, rest = text.partition(" ")
+        return cls(approved=word == "approve", text=rest.strip()) if word in ("approve", "reject") else None
+
+
+class SecondApproval(Approval, frozen=True):
+    """What a person says of a call that is equal to one that was made."""
+
+    question: ClassVar[str] = "an equal call was made before; may it be made once more?"
+
+
+class FoundOutcome(PersonReply, frozen=True):
+    """What a person found out about a call whose outcome is unknown."""
+
+    was_made: bool
+    value: Any = None
+    """What it returned; of a call that was not made, what the agent is told in place of a further making."""
+
+    words: ClassVar[tuple[str, str]] = ("done VALUE", "not-done")
+    question: ClassVar[str] = "was this call made? Nothing was heard of it"
+
+    @classmethod
+    def in_words(cls, text: str) -> Self | None:
+        """Read ``done VALUE``, where the value is JSON or else a text, or ``not-done``, perhaps with a text for the agent."""
+        word, _, rest = text.partition(" ")
+        if word == "not-done":
+            return cls(was_made=False, value=rest.strip() or None)
+        if word != "done":
+            return None
+        try:
+            return cls(was_made=True, value=msgspec.json.decode(rest))
+        except msgspec.DecodeError:
+            return cls(was_made=True, value=rest.strip() or "done")
+
+
+PERSON_REPLIES: Mapping[str, type[PersonReply]] = {
+    address_of(each): each for each in (Approval, SecondApproval, FoundOutcome)
+}
+"""What persons say, by the address under which journals name it."""

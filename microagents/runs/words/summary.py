@@ -1,0 +1,622 @@
+"""The text of a run for a person: its summary, and the line of its progress. The command line prints it, and so does ``print(result)``."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+import shutil
+import sys
+import textwrap
+from collections.abc import Iterator, Mapping, Sequence
+from decimal import Decimal
+from math import exp, inf, lgamma, log
+from pathlib import Path
+from typing import Any, Generic
+
+import msgspec
+from msgspec import Struct
+
+from microagents.systems.documents.document import text_in
+from microagents.journal.messages import Account, InputOutcome, Promise, RunOutcome
+from microagents.task import V
+from microagents.runs.words.prices import Price, are_simulated, money, prices_of
+from microagents.runs.words.voting import unvoted_success
+
+RUNS_DIR = Path("runs")
+"""Folder of journals by default."""
+MAX_RESULT_LINES = 12
+SILENT_S = 10.0
+"""Time without a reply from which on the progress of a run tells it."""
+SELECTED_SHARE = 0.01
+"""Timeouts per sample above which they matter to the vote: the slow answers to a question may be those to its hard cases."""
+MAX_DIGITS = 9
+"""A number of tries with more digits is written as a power of ten."""
+UNLIKELY = 0.05
+"""Chance below which a number of errors is more than was promised."""
+MAX_SETTLED_SHOWN = 5
+MAX_FAILED_SHOWN = 5
+MAX_OPTION_CHARS = 60
+"""For a longer option of a task only its length is shown."""
+WHOLE = "whole"
+"""Number of a document that has no subtasks, or was split into them."""
+_CHECKS = {
+    "problem": ("the task's own check", "WRONG"),
+    "action": ("the task's own check", "WRONG"),
+    "subtask": ("the checks of the brief", "FAILED"),
+}
+"""What code checks of a work, by its unit, and the word for a check that finds a fault. A chain has an oracle."""
+_LIMIT = re.compile(r"(?P<option>--max-(?:calls|tokens|cost)) (?P<value>\d+(?:\.\d+)?(?:e[+-]?\d{1,3})?) is reached")
+"""The beginning of the reason of a run that was stopped by a limit. That of time is anew in each sitting."""
+_KEYWORDS = {"--max-calls": "max_calls", "--max-tokens": "max_tokens", "--max-cost": "max_cost_usd"}
+
+
+class FailedInput(Struct, frozen=True, kw_only=True):
+    """One of many inputs that ended and did not complete."""
+
+    input: int
+    """Its number, counted from 0."""
+    outcome: InputOutcome
+    reason: str | None
+    traceback: str = ""
+    """Where a user's code raised; empty where it did not. ``--json`` leaves it out."""
+
+
+class RunFacts(Struct, Generic[V], frozen=True, kw_only=True):
+    """Part of a result that its summary tells."""
+
+    outcome: RunOutcome
+    reason: str | None
+    """Why the run did not complete, in one sentence; None if it did."""
+    value: V
+    """The task's ``result`` as read from JSON; for a list of inputs the `Results`, in their order. None where the run has no result."""
+    run_id: str
+    task: str
+    strategy: str
+    account: Account
+    k: int | None = None
+    """The strategy's k; None for a strategy without one."""
+    unit: str = "step"
+    """Name of a unit of progress: step, problem or subtask."""
+    wall_s: float
+    """Seconds of all sittings."""
+    journal: Path | None
+    """Path of the journal; None for a run without one."""
+    failed_inputs: tuple[FailedInput, ...] | None = None
+    """Inputs of a list that failed or are undecided; None for a run with one task and no list."""
+    options: dict[str, Any] = {}
+    """Options of the task; empty for a list of inputs."""
+    needs_program: bool = False
+    """Whether only the program that began the run can continue it, since its task, strategy or a model has no name for others."""
+    outputs: tuple[Path, ...] = ()
+    """Files that hold the texts of documents, as written by this process or found complete; empty without output files."""
+
+    @property
+    def models(self) -> Sequence[str]:
+        """Specs of all models of the run."""
+        raise NotImplementedError
+
+    @property
+    def right(self) -> bool | None:
+        """Whether the task's own code finds all right that it checked, decisions and results; None where it checked nothing."""
+        account = self.account
+        values: Any = (self.value,) if self.failed_inputs is None else self.value
+        verdicts = {verdict_of(each) for each in values}
+        if account.errors or False in verdicts:
+            return False
+        return True if account.errors == 0 or True in verdicts else None
+
+    @property
+    def go_on(self) -> str | None:
+        """How to continue it; None for a run without a journal, and where there is nothing to continue."""
+        return None if self.journal is None else _go_on_text(self, self.journal.parent)
+
+
+def verdict_of(value: object) -> bool | None:
+    """Return what a result says of itself in its field ``correct``, or without one in ``solved``; None where it says nothing."""
+    found = value.get("correct", value.get("solved")) if isinstance(value, Mapping) else None
+    return found if isinstance(found, bool) else None
+
+
+def is_wrong(result: RunFacts[Any]) -> bool:
+    """Whether a run is completed, and the task's own code finds it wrong."""
+    return result.outcome == "completed" and result.right is False
+
+
+def outcome_text(result: RunFacts[Any]) -> str:
+    """Write how a run ended: also of one that is completed, whether it is wrong."""
+    return f"{result.outcome}, WRONG" if is_wrong(result) else result.outcome
+
+
+def wrong_text(result: RunFacts[Any]) -> str:
+    """Write what the task's own code found wrong, in few words."""
+    if result.account.errors:
+        return f"{result.account.errors:,} WRONG"
+    return {None: "not checked", True: "none wrong", False: "result WRONG"}[result.right]
+
+
+def _go_on_text(result: RunFacts[Any], runs_dir: Path) -> str | None:
+    """Write how to continue a run, with a reached limit doubled. None if it is completed or running."""
+    if result.outcome in ("completed", "running"):
+        return None
+    limit = _LIMIT.match(result.reason or "") if result.outcome == "stopped" else None
+    most = "" if limit is None else f"{2 * Decimal(limit['value']):f}"
+    if result.needs_program:
+        raised = f", {_KEYWORDS[limit['option']]}={most}" if limit is not None else ""
+        return f"start the program again with run_id={result.run_id!r}, runs_dir={str(runs_dir)!r}{raised}"
+    raised = f" {limit['option']} {most}" if limit is not None else ""
+    return f"{resume_command(result.run_id, runs_dir)}{raised}"
+
+
+def resume_command(run_id: str, runs_dir: Path) -> str:
+    """Write the command that continues a run."""
+    return _command("resume", run_id, runs_dir)
+
+
+def _command(name: str, run_id: str, runs_dir: Path) -> str:
+    where = "" if runs_dir == RUNS_DIR else f" --runs-dir {shlex.quote(str(runs_dir))}"
+    return f"microagents {name} {run_id}{where}"
+
+
+NOT_GIVEN = ("mcp_tools",)
+"""Options that runs add on their own."""
+
+
+def options_text(options: Mapping[str, object]) -> str:
+    """Write the options of a task in parentheses; empty without options."""
+    shown = ", ".join(f"{name}={_value_text(value)}" for name, value in options.items() if name not in NOT_GIVEN)
+    return f" ({shown})" if shown else ""
+
+
+def _value_text(value: object) -> str:
+    text = str(value)
+    return text if len(text) <= MAX_OPTION_CHARS and text.isprintable() else f"<{len(text):,} characters>"
+
+
+def progress_line(title: str, account: Account, unit: str, price: Price) -> str:
+    """Write the progress of a run on one line."""
+    total = "" if account.total_steps is None else f" of {account.total_steps:,}"
+    ended = account.inputs_done + account.inputs_failed
+    inputs = f"{ended:,}/{account.inputs:,} inputs \N{MIDDLE DOT} " if account.inputs > 1 else ""
+    return f"{title}: {inputs}{account.steps:,}{total} {unit}s   {'   '.join(counts_of(account, unit, price))}"
+
+
+def counts_of(account: Account, unit: str, price: Price) -> Iterator[str]:
+    """List what a run has counted so far, part by part."""
+    flagged = sum(account.flagged.values())
+    if account.decided:
+        yield _votes_text(account, unit)
+    if account.samples:
+        yield counted(account.samples, "sample")
+    if account.climbed:
+        yield f"{sum(account.climbed.values()):,} climbed"
+    yield f"{_percentage(flagged, account.valid + flagged)} flagged"
+    yield counted(account.calls, "call") + (f", {account.in_flight:,} in flight" if account.in_flight > 0 else "")
+    yield price(account.cost_usd)
+    if account.inputs_failed:
+        yield f"{account.inputs_failed:,} failed"
+    if account.errors:
+        yield f"{account.errors} wrong"
+    if account.silent_s >= SILENT_S:
+        yield f"no reply for {account.silent_s:.0f} s"
+    if account.paused is not None:
+        yield f"paused {account.paused}"
+    if account.outage is not None:
+        yield f"waiting: {account.outage}"
+
+
+def _votes_text(account: Account, unit: str) -> str:
+    """Write the votes that decisions took, by the step; by the decision in work that counts no steps yet."""
+    if account.votes_per_step is None:
+        return f"{account.votes_per_decision or 0:.3f} votes a decision"
+    elections = (
+        "" if account.decided == account.steps else f" ({account.votes:,} in {counted(account.decided, 'election')})"
+    )
+    return f"{account.votes_per_step:.3f} votes {'an' if unit[0] in 'aeiou' else 'a'} {unit}{elections}"
+
+
+def summary(result: RunFacts[Any], *, with_text: bool = True) -> str:
+    """Write the summary of a run, for a person. The arguments are those of `summary_rows`."""
+    rows = summary_rows(result, with_text=with_text)
+    width = max(len(name) for name, _ in rows)
+    return "\n".join(_wrapped(f"{name:<{width}}  ", text) for name, text in rows)
+
+
+def summary_rows(result: RunFacts[Any], *, with_text: bool = True) -> list[tuple[str, str]]:
+    """List the rows of the summary of a run: a name, and a text that is printable.
+
+    Args:
+        result: the result of the run.
+        with_text: whether to print the text of a document that was not written into a file.
+    """
+    account = result.account
+    rows: list[tuple[str, str]] = [
+        (
+            outcome_text(result),
+            f"{result.task}{options_text(result.options)}: {progress_text(result)}{_checked_text(result)}",
+        )
+    ]
+    if result.reason is not None:
+        rows.append(("why", result.reason))
+    of_rungs = " of rungs" if account.climbed else ""
+    taken = [_votes_text(account, result.unit)] * bool(account.decided)
+    taken += [counted(account.samples, "sample") + of_rungs] * bool(account.samples)
+    # Flags are counted where an election has ended: "0 red-flagged" would be untrue of a run without any.
+    has_counted = account.valid or account.flagged
+    replies = counted(account.calls, "call") + (
+        f", {_by_name(account.flagged, 'red-flagged')}" if has_counted or not account.calls else ""
+    )
+    rows.append(("how", f"{result.strategy}: {', '.join(taken) or 'no decision'}; {replies}"))
+    rows += [
+        (name, text)
+        for name, text in (
+            ("voting", _voting_text(result)),
+            ("contested", _contested_text(account)),
+            ("climbed", _climbed_text(result)),
+            ("judge", _picks_text(result)),
+        )
+        if text is not None
+    ]
+    models = result.models
+    rows.append(("model", ", ".join(models) + _cost_text(result, models)))
+    of_calls = (
+        ("promised", _promised_text(result)),
+        ("sampling", _sampling_text(account)),
+        ("fallback", _fallback_text(account)),
+        ("cached", _cached_text(account)),
+        ("calls", _calls_text(account, prices_of(models))),
+        ("timeouts", _timeouts_text(account)),
+    )
+    rows += [(name, text) for name, text in of_calls if text is not None]
+    rate = account.steps / result.wall_s if result.wall_s else 0
+    speed = (
+        f", {rate:,.0f} {result.unit}s a second"
+        if rate >= 1
+        else f", {rate * 3600:,.0f} {result.unit}s an hour"
+        if rate
+        else ""
+    )
+    rows.append(("took", f"{result.wall_s:,.1f} s{speed}; run {result.run_id}"))
+    if result.failed_inputs:
+        rows += [
+            (each.outcome, f"input {each.input}: {each.reason}") for each in result.failed_inputs[:MAX_FAILED_SHOWN]
+        ]
+        if (more := len(result.failed_inputs) - MAX_FAILED_SHOWN) > 0:
+            rows.append(("", f"and {more:,} more inputs; --json lists all of them"))
+    if account.settled_at:
+        rows.append(("marked", _settled_text(account)))
+    if account.lost_in_flight:
+        lost = counted(account.lost_in_flight, "call was", "calls were")
+        rows.append(
+            (
+                "lost",
+                f"at most {lost} in flight when the process ended; such calls are made again, and may be paid twice",
+            )
+        )
+    rows += _value_rows(result, with_text=with_text)
+    if result.journal is not None:
+        rows.append(("journal", str(result.journal)))
+        if result.go_on is not None:
+            rows.append(("go on", result.go_on))
+    return [(name, printable(text)) for name, text in rows]
+
+
+def _checked_text(result: RunFacts[Any]) -> str:
+    """Write the number of decisions or elections, and what the task's oracle says of them, or of the answers."""
+    account = result.account
+    decisions = (
+        f", {counted(account.decided, 'decision')}"
+        if result.unit == "step"
+        else f", {counted(account.decided, 'election')}" * bool(account.decided)
+    )
+    if not (account.decided or account.steps or account.errors):
+        return decisions
+    if not account.errors and result.right is False:
+        return f"{decisions}; the task's own result says that it is WRONG"
+    if account.errors is None:
+        return (
+            f"{decisions}, not checked by an oracle"
+            if result.right is None
+            else f"{decisions}; the result says that it is right"
+        )
+    by, wrong = _CHECKS.get(result.unit, ("the task's own oracle", "WRONG"))
+    found = f"{account.errors:,} {wrong}" if account.errors else f"none {wrong.lower()}"
+    return f"{decisions}, {_share_checked(result)} checked by {by}: {found}"
+
+
+def _share_checked(result: RunFacts) -> str:
+    """Write how much of a run was checked: of a problem or a text only the end can be."""
+    account, checked = result.account, result.account.checked
+    if checked is None:  # a journal of an earlier version
+        return "some"
+    if result.unit == "step" and checked == account.decided:
+        return "all"
+    if result.unit == "step" and checked > account.inputs:
+        return f"{checked:,} of them" if account.decided else counted(checked, "reply", "replies")
+    what = {"subtask": "text", "action": "result"}.get(result.unit, "answer")
+    return f"only the final {what}" if checked == 1 else f"only {checked:,} final {what}s"
+
+
+def _promised_text(result: RunFacts[Any]) -> str | None:
+    """Write how a run lies to what the calibration promised; None without one."""
+    account, promise = result.account, result.account.promise
+    if promise is None:
+        return None
+    price = prices_of([promise.model])
+    promised = None if promise.cost_usd is None else promise.cost_usd * account.inputs
+    text = (
+        f"{promise.calls * account.inputs:,.0f} calls, {price(promised)}, by the calibration {promise.calibration}; "
+        f"taken {account.calls:,}, {price(account.cost_usd)}"
+    )
+    if account.errors is None:
+        return text
+    chance = f"a chance of {promised_chance(promise)} that all steps are right"
+    if _may_be(account.errors, inf if promise.low == 0 else -log(promise.low) * account.inputs):
+        return f"{text}; {counted(account.errors, 'error')}, as {chance} allows"
+    return f"{text}; {counted(account.errors, 'error')}, MORE than {chance} allows"
+
+
+def _may_be(errors: int, expected: float) -> bool:
+    """Whether so many errors, or more, are likely enough where so many are expected (Poisson)."""
+    if not errors or expected == inf:
+        return True
+    if not expected:
+        return False
+    return 1 - sum(exp(n * log(expected) - expected - lgamma(n + 1)) for n in range(errors)) >= UNLIKELY
+
+
+def promised_chance(promise: Promise) -> str:
+    """Write a promised chance with its interval."""
+    return f"{promise.chance:.4f} ({promise.low:.4f} to {promise.high:.4f})"
+
+
+def _calls_text(account: Account, price: Price) -> str | None:
+    """Write the calls that did not go as they should; None if all did."""
+    parts = []
+    if account.repeated:
+        parts.append(_by_name(account.repeated, "repeated"))
+    if account.unanswered:
+        estimated = (
+            f", for which the cost has an estimate of {price(account.estimated_usd)}" if account.estimated_usd else ""
+        )
+        parts.append(f"{account.unanswered:,} cancelled or timed out{estimated}")
+    if account.unsettled_usd > 0:
+        most = price(account.unsettled_usd)
+        parts.append(
+            f"calls without a reply may have cost up to {most} more, which limits count until `resume --forget-unsettled`"
+        )
+    if account.unmeasured:
+        parts.append(f"{counted(account.unmeasured, 'reply', 'replies')} of unknown length, not flagged as too_long")
+    return "; ".join(parts) or None
+
+
+def _sampling_text(account: Account) -> str | None:
+    """Name the models whose temperature cannot be set; None if there are none."""
+    names = list(
+        dict.fromkeys(spec.partition("@")[0] for spec, refused in account.refused.items() if "temperature" in refused)
+    )
+    if not names:
+        return None
+    takes = "takes" if len(names) == 1 else "take"
+    return f"{', '.join(names)} {takes} no temperature: samples differ by the model's own sampling, and the first is not drawn at 0"
+
+
+def _fallback_text(account: Account) -> str | None:
+    """Write the share of ballots that came from each fallback; None where none did."""
+    given = [f"{number:,} of {account.valid:,} replies came from {spec}" for spec, number in account.fallbacks.items()]
+    return f"{', '.join(given)}, since the model before it was out or slow" if given else None
+
+
+def _cached_text(account: Account) -> str | None:
+    """Write the share of the input that providers read from their caches; None where they tell of none."""
+    if not account.input_tokens or not (account.cached_tokens or account.cache_write_tokens):
+        return None
+    shares = [f"{count / account.input_tokens:.1%}" for count in (account.cached_tokens, account.cache_write_tokens)]
+    return f"{shares[0]} of {account.input_tokens:,} input tokens read from the provider's cache, {shares[1]} written into it"
+
+
+def _timeouts_text(account: Account) -> str | None:
+    """Warn where timeouts are so many that they choose among the answers; None where they are few."""
+    timeouts, samples = account.repeated.get("timeout", 0), account.valid + sum(account.flagged.values())
+    if timeouts <= SELECTED_SHARE * samples:
+        return None
+    count = f"{counted(timeouts, 'call')} timed out for {counted(samples, 'sample')}"
+    return f"{count}: slow answers are being selected out, and their votes may differ; set a longer timeout_s in the model's spec"
+
+
+def _by_name(counts: Mapping[str, int], what: str) -> str:
+    names = ", ".join(f"{name} {count:,}" for name, count in sorted(counts.items(), key=lambda item: -item[1]))
+    return f"{sum(counts.values()):,} {what}" + (f" ({names})" if names else "")
+
+
+class _Picks(Struct):
+    """Part of a result of Atom of Thoughts."""
+
+    transitions: list[int]
+    endings: list[str]
+
+
+def _picks_in(value: object) -> _Picks | None:
+    """Read what the judge picked from a result; None from the result of something else."""
+    try:
+        return msgspec.convert(value, _Picks)
+    except msgspec.ValidationError:
+        return None
+
+
+def _picks_text(result: RunFacts[Any]) -> str | None:
+    """Say how often the judge of Atom of Thoughts picked the answer of the contracted question; None for other work."""
+    chains = [
+        each for each in map(_picks_in, result.value if isinstance(result.value, list) else [result.value]) if each
+    ]
+    picked = sum(sum(each.transitions) for each in chains)
+    judged = picked + sum(each.endings.count("not picked") for each in chains)
+    return (
+        f"picked the contracted question's answer at {picked:,} of {counted(judged, 'transition')}" if judged else None
+    )
+
+
+def _voting_text(result: RunFacts[Any]) -> str | None:
+    """Say what the vote outvoted, and how often a run without errors would have succeeded without it; None if none."""
+    account = result.account
+    if result.k is None or result.k == 1 or not account.decided or account.outvoted is None:
+        return None
+    wrong = (
+        "wrong " if account.errors is not None and account.decided == account.steps else ""
+    )  # else it judges answers, not votes
+    samples = counted(account.outvoted, f"{wrong}sample") if account.outvoted else "no sample was"
+    parts = [f"k = {result.k}", f"{samples} outvoted"]
+    misled = account.outvoted + account.misled
+    if account.errors and 2 * misled >= account.votes:
+        share = f"at least {misled:,} of {account.votes:,} votes were for wrong replies"
+        parts.append(
+            f"{share}: voting does not help a model that is wrong more often than right; make the steps smaller, or ask another"
+        )
+    unvoted = unvoted_success(account) if result.outcome == "completed" and not account.errors else None
+    if unvoted is not None:
+        middle, low, high = [_once_in(each) for each in (unvoted.ln_rate, unvoted.ln_high, unvoted.ln_low)]
+        parts.append(f"without voting this would have succeeded once in {middle} (95 %: {low} to {high})")
+    return "; ".join(parts)
+
+
+def _contested_text(account: Account) -> str | None:
+    """Count the elections in which the models of a pool contradict each other; None without one."""
+    found = account.contested_at
+    return (
+        f"{counted(len(found), 'election')}, the first at {found[0]}: each model gives a reply of its own again and again"
+        if found
+        else None
+    )
+
+
+def _climbed_text(result: RunFacts[Any]) -> str | None:
+    """Write the steps that a ladder decided, and the command that lists them; None if it decided none."""
+    climbed = result.account.climbed
+    if not climbed:
+        return None
+    rungs = ", ".join(f"{count:,} by {rung}" for rung, count in sorted(climbed.items(), key=lambda item: -item[1]))
+    text = f"{counted(sum(climbed.values()), 'step')}: {rungs}"
+    if result.journal is None:
+        return text
+    of_input = "" if result.failed_inputs is None else " --input N"
+    return f"{text}; {_command('show', result.run_id, result.journal.parent)}{of_input} lists them"
+
+
+def _once_in(ln_chance: float) -> str:
+    digits = -ln_chance / log(10)
+    if digits == inf:
+        return "infinity"
+    tries = exp(-ln_chance) if digits < MAX_DIGITS else inf
+    return f"10^{digits:,.0f}" if tries == inf else f"{tries:,.0f}" if tries >= 10 else f"{tries:.1f}"  # noqa: PLR2004 - two digits
+
+
+def _value_rows(result: RunFacts[Any], *, with_text: bool) -> list[tuple[str, str]]:
+    if result.failed_inputs is not None:
+        return (
+            [("written", f"{len(result.outputs):,} texts, the first into {result.outputs[0]}")]
+            if result.outputs
+            else []
+        )
+    if result.value is None:
+        return []
+    if result.outputs:
+        return [("result", f"{result.outputs[0]}, {_text_facts(result.value)}")]
+    if not with_text and text_in(result.value) is not None:
+        return [("result", f"a text of {_text_facts(result.value)}; --json prints it")]
+    return [("result", result_text(result.value))]
+
+
+class _Marks(Struct):
+    """Part of the result of a document."""
+
+    checks: dict[str, bool | None] = {}
+    not_agreed: list[str] = []
+    incomplete: list[str] = []
+    summarized: list[str] = []
+
+
+def _text_facts(value: Mapping[str, Any]) -> str:
+    try:
+        found = msgspec.convert(value, _Marks)
+    except msgspec.ValidationError:  # a result of another task, which has a text as well
+        found = _Marks()
+    marks = {
+        "not agreed": [number_of(at) for at in found.not_agreed],
+        "incomplete": [number_of(at) for at in found.incomplete],
+        "summarized": [number_of(at) for at in found.summarized],
+        "checks FAILED": [name for name, met in found.checks.items() if met is False],
+        "checks not made": [name for name, met in found.checks.items() if met is None],
+    }
+    text = text_in(value) or ""
+    shown = "".join(f"; {mark}: {', '.join(names)}" for mark, names in marks.items() if names)
+    return f"{len(text):,} characters, {len(text.split()):,} words{shown}"
+
+
+def _settled_text(account: Account) -> str:
+    """List the undecided elections that a leader, a person or another model settled."""
+    first = ", ".join(f"{path} by {source}" for path, source in list(account.settled_at.items())[:MAX_SETTLED_SHOWN])
+    more = len(account.settled_at) - MAX_SETTLED_SHOWN
+    return f"not decided by the vote: {first}" + (f", and {more:,} more" if more > 0 else "")
+
+
+def _wrapped(head: str, text: str) -> str:
+    """Write a row of the summary; on a terminal wrapped at words to its width."""
+    return textwrap.fill(
+        text,
+        columns_of_stdout(sys.maxsize),
+        initial_indent=head,
+        subsequent_indent=" " * len(head),
+        break_long_words=False,
+    )
+
+
+def columns_of_stdout(otherwise: int = 100) -> int:
+    """Measure the width of the terminal; another one where stdout is none."""
+    return shutil.get_terminal_size().columns if sys.stdout is not None and sys.stdout.isatty() else otherwise
+
+
+def _cost_text(result: RunFacts[Any], models: Sequence[str]) -> str:
+    if are_simulated(models):
+        return f" (simulated: no real model was asked; at list prices the real one would have cost {money(result.account.cost_usd)})"
+    expected = result.account.expected_usd
+    return f", {prices_of(models)(result.account.cost_usd)}" + (
+        "" if expected is None else f" (expected: {money(expected)})"
+    )
+
+
+def counted(count: int, what: str, plural: str | None = None) -> str:
+    """Write a number of things in words, such as ``1 call`` and ``2,000 calls``."""
+    return f"{count:,} {what if count == 1 else plural or f'{what}s'}"
+
+
+def _percentage(part: int, whole: int) -> str:
+    return f"{part / whole:.2%}" if whole else "0%"
+
+
+def result_text(value: object) -> str:
+    """Write a result as JSON text, cut to `MAX_RESULT_LINES` lines."""
+    width = shutil.get_terminal_size().columns * MAX_RESULT_LINES
+    text = json.dumps(value)
+    return text if len(text) <= width else f"{text[:width]} ... ({len(text):,} characters; --json prints all of them)"
+
+
+def progress_text(result: RunFacts[Any]) -> str:
+    """Write the numbers of done inputs and of done steps, problems or subtasks."""
+    account = result.account
+    total = "" if account.total_steps is None else f" of {account.total_steps:,}"
+    inputs = "" if result.failed_inputs is None else f"{account.inputs_done:,} of {account.inputs:,} inputs, "
+    return (
+        f"{inputs}{account.steps:,}{total} {result.unit}s"
+        if total
+        else f"{inputs}{counted(account.steps, result.unit)}"
+    )
+
+
+def printable(text: str) -> str:
+    """Replace the control characters of a text, because a terminal would act on them."""
+    return "".join(each if each.isprintable() or each == "\n" else "\N{REPLACEMENT CHARACTER}" for each in text)
+
+
+def number_of(at: str) -> str:
+    """Write the number of a subtask for a person, such as 1.2 for ``write/part/1/part/2``."""
+    return ".".join(at.split("/part/")[1:]) or WHOLE

@@ -1,0 +1,143 @@
+"""Bills: the range of a call's cost, the pace that a provider allows, and what bears on a plan of what is known of a model."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import date
+from math import ceil
+
+from msgspec import Struct
+
+from microagents.models.capabilities import UNKNOWN, capabilities_of
+from microagents.models.model import MAX_SAMPLES, SEVERAL, Model, ModelSpec
+from microagents.models.prices import Tariff, flat_tariff
+from microagents.models.rates import INPUT_TOKENS, OUTPUT_TOKENS, REQUESTS, TOKENS
+from microagents.models.simulation.profiles import profile_of
+from microagents.actors.registry import MODELS
+from microagents.replies.chat import Usage, system_with_instructions
+from microagents.runs.doctor import announced_end
+from microagents.studies.measured import ModelCalibration
+from microagents.task import Task
+from microagents.base.user_code import called
+from microagents.runs.words.prices import SIMULATED
+
+CHARS_PER_TOKEN = 4
+FLEX = "flex"
+
+
+class Bill(Struct, frozen=True, kw_only=True):
+    """Cost of a vote in US dollars; None where it is unknown."""
+
+    low: float | None
+    """With the prompt cache, the half-price tier and several votes for one prompt, as far as the provider has them."""
+    mid: float | None
+    """As measured by the calibration."""
+    high: float | None
+    """Without any cache."""
+
+
+class Terms:
+    """Terms on which a provider serves the model of a calibration.
+
+    Args:
+        found: the calibration.
+        task: the task that is planned.
+    """
+
+    def __init__(self, found: ModelCalibration, task: Task) -> None:
+        self._found = found
+        self._spec = ModelSpec.parse(found.model)
+        is_simulated = found.model.startswith(SIMULATED)
+        is_vendors = not is_simulated and "base_url" not in self._spec.options
+        self._capabilities = (
+            capabilities_of(self._spec.provider, self._spec.name)
+            if is_vendors and self._spec.provider in MODELS.addresses
+            else UNKNOWN
+        )
+        self._constant_tokens = _constant_tokens(task)
+        self._tariff = _tariff(self._spec, found, is_simulated=is_simulated)
+        self._has_flex = (
+            is_vendors
+            and self._spec.provider in ("openai", "openai-responses")
+            and "service_tier" not in self._spec.options
+        )
+        most = MAX_SAMPLES if is_simulated else self._capabilities.max_choices or 1
+        takes_several = self._spec.provider in ("sim", "openai") and SEVERAL not in self._spec.options
+        self._most_votes = most if takes_several else 1
+
+    @property
+    def _read(self) -> float:
+        return self._found.input_tokens / max(1, self._found.calls)
+
+    @property
+    def _written(self) -> float:
+        return self._found.output_tokens / max(1, self._found.calls)
+
+    def bill(self, votes: int) -> Bill:
+        """Return the cost of a vote, where so many are asked for at once."""
+        mid = self._found.call_usd
+        if mid is None or self._tariff is None:
+            return Bill(low=mid, mid=mid, high=mid)
+        # The first vote goes alone, so that it can open the next step.
+        prompts = (1 + ceil((votes - 1) / self._most_votes)) / votes
+        read, written, cached = self._read, round(self._written), self._cached_tokens
+        cheap = Usage(input_tokens=round(prompts * read), output_tokens=written, cached_tokens=round(prompts * cached))
+        plain = Usage(input_tokens=round(read), output_tokens=written)
+        low = self._tariff.cost_usd(cheap, FLEX if self._has_flex else None)
+        high = self._tariff.cost_usd(plain)
+        return Bill(low=mid if low is None else min(low, mid), mid=mid, high=mid if high is None else max(high, mid))
+
+    @property
+    def _cached_tokens(self) -> float:
+        floor = self._capabilities.cache_floor
+        return min(self._read, self._constant_tokens) if floor is not None and self._constant_tokens >= floor else 0.0
+
+    def least_s(self, calls: float) -> tuple[float, str]:
+        """Return the least duration of so many calls under the limits that the provider told, and the limit that makes it; 0 for none."""
+        of_call = {
+            REQUESTS: 1.0,
+            TOKENS: self._read + self._written,
+            INPUT_TOKENS: self._read,
+            OUTPUT_TOKENS: self._written,
+        }
+        each = [
+            (60 * calls * of_call[name] / limit, name) for name, limit in self._found.limits.items() if name in of_call
+        ]
+        return max(each, default=(0.0, ""))
+
+    def notes(self, today: date) -> Iterator[str]:
+        """Say what bears on a plan: what the low cost counts on, a prompt below the threshold of the cache, and an announced end."""
+        floor, saves = self._capabilities.cache_floor, []
+        if self._has_flex and self._tariff is not None:
+            saves.append("service_tier=flex, at half the price")
+        if self._most_votes > 1:
+            saves.append(f"{SEVERAL}=auto, which pays a prompt once for several votes")
+        if self._cached_tokens:
+            saves.append(f"a cache that holds the {self._constant_tokens:,} constant tokens of a prompt")
+        if saves:
+            yield f"the low cost counts on {' and '.join(saves)}"
+        if floor is not None and self._constant_tokens < floor:
+            yield (
+                f"the {self._constant_tokens:,} constant tokens of a prompt are below the {floor:,} from which on the provider caches, so "
+                "no cache makes it cheaper"
+            )
+        end = announced_end(self._spec, today)
+        if end is not None and self._capabilities is not UNKNOWN:
+            yield f"the model {end}"
+
+
+def _tariff(spec: ModelSpec, found: ModelCalibration, *, is_simulated: bool) -> Tariff | None:
+    if is_simulated:
+        options = {name: text for name, text in spec.options.items() if name != SEVERAL}
+        profile = profile_of(ModelSpec(provider=spec.provider, name=spec.name, options=options))
+        return flat_tariff(profile.price_in, profile.price_out)
+    if spec.provider not in MODELS.addresses:
+        return None
+    return MODELS.find(spec.provider, Model).tariff(spec, found.prices)
+
+
+def _constant_tokens(task: Task) -> int:
+    asked, reply = called(task.first_prompt), type(task).reply_type()
+    if asked is None or reply is None:
+        return 0
+    return len(system_with_instructions(asked.system, reply, task.format) + asked.user_parts[0]) // CHARS_PER_TOKEN

@@ -1,0 +1,242 @@
+"""Comparisons of strategies on one task: a row for each, all on the same inputs, each a run with its own journal."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple, TypeVar, Unpack
+
+import msgspec
+from msgspec import structs
+
+from microagents.actors.role import Strategy
+from microagents.base.errors import InvalidUsage
+from microagents.base.messages import address_of
+from microagents.models.model import ModelObject
+from microagents.actors.registry import STRATEGIES, TASKS, unknown
+from microagents.runs.arguments import check_arguments
+from microagents.runs.driver.control import SharedKeywords, without_control
+from microagents.runs.driver.tool_lists import with_tools_of_servers
+from microagents.runs.plan import RunPlan
+from microagents.runs.settings import (
+    Models,
+    Settings,
+    check_for_ray,
+    check_strategy,
+    model_pools,
+    strategy_of,
+    validated,
+)
+from microagents.runs.short_forms import long_form
+from microagents.studies.comparison import ENDED, Comparison, row_of
+from microagents.studies.series import Series, SeriesRun, short_digest
+from microagents.runs.task_list import compact_options, dump_options, tasks_of
+from microagents.task import Task
+from microagents.base.user_code import called
+
+V = TypeVar("V")
+
+DEFAULT_REPEAT = 20
+"""Number of inputs of a comparison that is given one task."""
+
+
+class _Chosen(NamedTuple):
+    """A strategy to compare."""
+
+    strategy: Strategy
+    given: str
+    """The options of its row alone."""
+
+
+async def compare(
+    task: Task | Sequence[Task],
+    *,
+    models: Models,
+    strategies: Sequence[str | Strategy] = (),
+    k: Sequence[int] = (),
+    options: Mapping[str, Any] | None = None,
+    repeat: int | None = None,
+    trials: int = 1,
+    speculate: bool | None = None,
+    known_inputs: bool | None = None,
+    max_draws: int | None = None,
+    runs_dir: str | Path = "runs",
+    run_id: str | None = None,
+    on_row: Callable[[str], None] | None = None,
+    **given: Unpack[SharedKeywords],
+) -> Comparison:
+    """Compare strategies on the same inputs, one strategy after the other. The same call again continues where it ended.
+
+    An undecided or failed input is not solved, and stops no other.
+
+    Args:
+        task: the first input; the others are its variants. A task without variants is done ``repeat`` times. Or a list of all inputs.
+        models: as for `run`.
+        strategies: names or instances, a row for each; none for the task's default strategy. Options of a row alone stand behind its
+            name, as in ``aot@transitions=1,k=2``.
+        k: values of ``k``, a row for each and for every strategy that has a ``k``; none for its default.
+        options: options of strategies; each applies to all strategies that have a field of its name.
+        repeat: number of inputs; by default 20, or all of a list.
+        trials: number of times that each input is done. The chance that k trials succeed is told then (pass^k).
+        speculate: as for `run`.
+        known_inputs: as for `run`.
+        max_draws: as for `run`.
+        runs_dir: the folder of journals; each row has one.
+        run_id: prefix of the names of the rows' runs; by default made from the arguments of the comparison.
+        on_row: called with the name of each row as it begins.
+        given: callbacks (`RunControl`), which are told of the row that is done, and the expected cost of all that is left; and fields of
+            `Settings` for all rows, such as ``seed``. The limits hold over all rows and sittings.
+
+    Raises:
+        InvalidUsage: an argument is wrong; nothing was started.
+        MicroagentsError: the run of a row failed, see `run`; the results of rows that have ended are kept.
+    """
+    check_arguments({"runs_dir": runs_dir, **given})
+    inputs = (
+        _variants(task, DEFAULT_REPEAT if repeat is None else repeat)
+        if isinstance(task, Task)
+        else _listed(task, repeat)
+    )
+    if trials < 1:
+        raise InvalidUsage(f"trials must be at least 1, not {trials!r}")
+    inputs = [each for each in inputs for _ in range(trials)]
+    first, settings = inputs[0], without_control(given)
+    short = {"speculate": speculate, "known_inputs": known_inputs, "max_draws": max_draws}
+    chosen = _strategies(first, strategies or [first.default_strategy], k, options or {}, short)
+    pools = model_pools(models, [each.strategy for each in chosen])
+    shared = validated(Settings, "the comparison", {**settings, "models": pools.pools, "run_id": run_id or "compare"})
+    check_for_ray(settings, shared.runtime)
+    options_of_first, own = compact_options(inputs)
+    compared = dump_options(task) if isinstance(task, Task) else (options_of_first, list(own))
+    asked = compared if trials == 1 else (compared, trials)
+    plans = _plans(chosen, inputs, shared, pools.objects, run_id or _run_id_prefix(first, asked, shared, len(inputs)))
+    plans = [await with_tools_of_servers(plan) for plan in plans]
+    titles = [f"{_title(each)} (row {number} of {len(chosen)})" for number, each in enumerate(chosen, 1)]
+    series = Series("comparison", [*map(SeriesRun, titles, plans)], Path(runs_dir), ended=ENDED)
+    outcome, reason, results = await series.do(given, on_row)
+    judged = first.oracle_judges_result
+    rows = [
+        structs.replace(row_of(each.strategy, result, inputs, oracle_judges=judged), given=each.given)
+        for each, result in zip(chosen, results, strict=False)
+    ]
+    return Comparison(
+        outcome=outcome,
+        reason=reason,
+        task=TASKS.name_of(address_of(type(first))),
+        options=dump_options(task) if isinstance(task, Task) else _common_options(options_of_first, own),
+        models=shared.models,
+        seed=shared.seed,
+        repeat=len(inputs),
+        rows=tuple(rows),
+        recorded_at=series.recorded_at,
+    )
+
+
+def _variants(task: Task, repeat: int) -> list[Task]:
+    if repeat < 1:
+        raise InvalidUsage(f"repeat must be at least 1, not {repeat!r}")
+    return [called(task.variant, number, gives=type(task)) for number in range(repeat)]
+
+
+def _listed(given: Sequence[Task], repeat: int | None) -> Sequence[Task]:
+    if repeat is not None:
+        raise InvalidUsage(f"all inputs are given, so repeat={repeat!r} has no meaning; leave it out")
+    return tasks_of(given)
+
+
+def _common_options(first: dict[str, Any], own: Iterable[str]) -> dict[str, Any]:
+    differing = {name for each in own for name in msgspec.json.decode(each, type=dict[str, Any])}
+    return {name: value for name, value in first.items() if name not in differing}
+
+
+def _run_id_prefix(task: Task, inputs: object, settings: Settings, repeat: int) -> str:
+    """Prefix of the names of all rows. Comparisons whose results could differ have different ones."""
+    address = address_of(type(task))
+    compared = (address, inputs, settings.models, settings.seed, settings.on_undecided, repeat)
+    return f"compare-{TASKS.name_of(address).lower()}-{short_digest(compared)}"
+
+
+def _strategies(
+    task: Task,
+    strategies: Sequence[str | Strategy],
+    ks: Sequence[int],
+    options: Mapping[str, Any],
+    short: Mapping[str, Any],
+) -> list[_Chosen]:
+    """Every strategy, once for every k if it has one. Equal ones are taken once."""
+    for each in strategies:
+        check_strategy(each)
+    named = [_with_own_options(each) for each in strategies]
+    kinds = [STRATEGIES.find(each, Strategy) if isinstance(each, str) else type(each) for each, _ in named]
+    fields = list(dict.fromkeys(name for kind in kinds for name in kind.model_fields))
+    options = {**options, **long_form(short, lambda name: any(kind.takes(name) for kind in kinds))}
+    for name in (*options, *["k"] * bool(ks)):
+        if not any(kind.takes(name) for kind in kinds):
+            raise InvalidUsage(unknown("option of the compared strategies named", name, fields))
+    found: list[_Chosen] = []
+    for (given, of_row), kind in zip(named, kinds, strict=True):
+        own = {name: value for name, value in options.items() if kind.takes(name)} | of_row
+        for more in [{"k": k} for k in ks] if ks and kind.takes("k") and "k" not in of_row else [{}]:
+            strategy = strategy_of(given, task, {**own, **more})
+            if strategy not in [each.strategy for each in found]:
+                found.append(_Chosen(strategy, ",".join(f"{name}={value}" for name, value in of_row.items())))
+    return found
+
+
+def _with_own_options(given: str | Strategy) -> tuple[str | Strategy, dict[str, str]]:
+    """A strategy, and the options that stand behind its name: ``aot@transitions=1,k=2``."""
+    if not isinstance(given, str):
+        return given, {}
+    name, _, words = given.rpartition("@")
+    if not name or "=" not in words:  # an @ in the path of a file
+        return given, {}
+    pairs = [word.partition("=") for word in words.split(",")]
+    for option, equals, _ in pairs:
+        if not (option and equals):
+            raise InvalidUsage(f"options behind a name must be NAME=VALUE, with commas between them, not {given!r}")
+    return name, {option: value for option, _, value in pairs}
+
+
+def _title(row: _Chosen) -> str:
+    name = STRATEGIES.name_of(address_of(type(row.strategy)))
+    named, k = f"{name}@{row.given}" if row.given else name, row.strategy.deciding_votes
+    return named if k is None else f"{named} k={k}"
+
+
+def _plans(
+    chosen: Sequence[_Chosen], inputs: Sequence[Task], shared: Settings, objects: Mapping[str, ModelObject], prefix: str
+) -> list[RunPlan]:
+    roles = [_role_names(each.strategy) for each in chosen]
+    everywhere = [role for each in roles for role in each]
+    found = []
+    for (strategy, _), own in zip(chosen, roles, strict=True):
+        k, name = strategy.deciding_votes, STRATEGIES.name_of(address_of(type(strategy)))
+        of_row = {
+            "run_id": f"{prefix}-{name.lower().replace('+', '-')}{'' if k is None else f'-k{k}'}{_run_id_suffix(strategy)}",
+            "models": _for_roles(shared.models, own, everywhere),
+            "deploy": _for_roles(shared.deploy, own, everywhere),
+        }
+        settings = validated(Settings, "the comparison", {**shared.model_dump(), **of_row})
+        found.append(RunPlan(tasks=inputs, listed=True, strategy=strategy, settings=settings, model_objects=objects))
+    return found
+
+
+def _run_id_suffix(strategy: Strategy) -> str:
+    """A suffix that distinguishes a strategy from others with its name and k; empty for a shipped one with default options."""
+    address = address_of(type(strategy))
+    usual = {name: info.default for name, info in type(strategy).model_fields.items()}
+    unusual = {
+        name: value
+        for name, value in dump_options(strategy).items()
+        if name not in ("k", *strategy.changes_no_decision) and value != usual[name]
+    }
+    return f"-{short_digest((address, unusual))}" if unusual or address not in STRATEGIES.addresses.values() else ""
+
+
+def _role_names(strategy: Strategy) -> list[str]:
+    return [role.__name__.lower() for role in (strategy.conductor, *(each.role for each in strategy.deployments()))]
+
+
+def _for_roles(given: Mapping[str, V], own: Sequence[str], everywhere: Sequence[str]) -> dict[str, V]:
+    """Options by role, without those of roles that only other rows have. A row refuses options of unknown roles."""
+    return {role: value for role, value in given.items() if role.lower() in own or role.lower() not in everywhere}

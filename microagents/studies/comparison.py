@@ -1,0 +1,209 @@
+"""Results of a comparison: a row for each strategy, read from the result of its run."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from statistics import fmean
+from types import NoneType
+from typing import Any, Literal
+
+import msgspec
+from msgspec import Struct
+
+from microagents.actors.role import Strategy
+from microagents.elections.laws import pass_k, wilson_interval
+from microagents.systems.questions.problem import Problem, answer_type_of
+from microagents.runs.result import Result
+from microagents.studies.series import SeriesOutcome
+from microagents.runs.task_list import dump_options
+from microagents.task import Task
+from microagents.base.user_code import called
+from microagents.runs.words.prices import specs_in
+from microagents.runs.words.summary import options_text, verdict_of
+
+RowOutcome = Literal["completed", "undecided", "failed", "stopped", "interrupted"]
+ENDED = ("completed", "undecided", "failed")
+"""Outcomes of a row all of whose inputs have ended."""
+
+
+class PassK(Struct, frozen=True, kw_only=True):
+    """Chance that all of k trials of one input succeed, estimated without bias."""
+
+    k: int
+    chance: float
+    """The mean over the inputs."""
+    low: float
+    """Lower end of its 95 % Wilson interval."""
+    high: float
+    """Upper end of the interval."""
+
+
+class Row(Struct, frozen=True, kw_only=True):
+    """Results of one strategy. The rate and all figures per input are None until all inputs have ended."""
+
+    strategy: str
+    k: int | None
+    """None for a strategy without a k."""
+    options: dict[str, Any]
+    """All options of the strategy."""
+    given: str
+    """Options of this row alone, such as ``transitions=1``; empty for none."""
+    run_id: str
+    solved: int | None
+    """Number of inputs with a right result; None where code cannot judge results. Undecided and failed inputs are not solved."""
+    completed: int
+    """Number of inputs with a result, right or wrong."""
+    repeat: int
+    """Number of inputs."""
+    rate: float | None
+    """Share of solved inputs."""
+    low: float | None
+    """Lower end of its 95 % Wilson interval."""
+    high: float | None
+    """Upper end of the interval."""
+    pass_k: tuple[PassK, ...]
+    """For k = 2, 4, 8, ... up to the trials of an input; empty where inputs are not repeated, or code cannot judge results."""
+    f1: float | None
+    """Mean F1 of the answers, where the task has one; an undecided or failed input has 0."""
+    undecided: int
+    """Number of undecided inputs."""
+    failed: int
+    """Number of failed inputs."""
+    argmax: int | None
+    """Number of turns, over all inputs, that were decided by plurality; None if results do not report it."""
+    calls: int
+    calls_per_input: float | None
+    tokens: int
+    """Tokens of all prompts and replies."""
+    tokens_per_input: float | None
+    cost_usd: float | None
+    """None where a price is unknown."""
+    cost_per_input: float | None
+    """US dollars."""
+    wall_s: float
+    outcome: RowOutcome
+    reason: str | None
+    """Why not all inputs are completed; None if they are."""
+
+
+class Comparison(Struct, frozen=True, kw_only=True):
+    """Strategies compared on the same inputs."""
+
+    outcome: SeriesOutcome
+    """`completed` once all inputs of all rows have ended, solved or not."""
+    reason: str | None
+    """Why the comparison ended early, in one sentence; None if it is completed."""
+    task: str
+    options: dict[str, Any]
+    """Options of the task."""
+    models: dict[str, tuple[str, ...]]
+    """Pools of model specs by role; ``""`` is the pool of every other role."""
+    seed: int
+    repeat: int
+    """Number of inputs."""
+    rows: tuple[Row, ...]
+    """The rows that were begun, in the order of their strategies."""
+    recorded_at: str | None = None
+    """When the first of the recorded runs began that gave all rows; None if this call did a part of the work."""
+
+    @property
+    def title(self) -> str:
+        """What was compared, on what, and by which models."""
+        models = ", ".join(specs_in(self.models))
+        return f"{self.task}{options_text(self.options)}: {self.repeat:,} inputs; {models}, seed {self.seed}"
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the object that ``--json`` prints."""
+        written: dict[str, Any] = msgspec.to_builtins(self)
+        return {**written, "models": list(self.models[""]) if len(self.models) == 1 else written["models"]}
+
+
+def row_of(strategy: Strategy, result: Result, inputs: Sequence[Task], *, oracle_judges: bool) -> Row:
+    """Return the row of a strategy, from the result of its run.
+
+    Args:
+        strategy: the strategy.
+        result: the result of its run.
+        inputs: its inputs.
+        oracle_judges: whether a result without a verdict of its own is right if the oracle found every decision right.
+    """
+    account, outcome = result.account, result.outcome
+    assert outcome in ("completed", "undecided", "failed", "stopped", "interrupted")
+    repeat, completed = len(result.value), account.inputs_done
+    failed = result.failed_inputs or ()
+    results = [each for each in result.value if isinstance(each, dict)]
+    verdicts = _verdicts(result.value, completed, all_right=oracle_judges and account.errors == 0)
+    solved = None if verdicts is None else sum(verdicts)
+    has_ended = completed + len(failed) == repeat
+    rate = low = high = None
+    if solved is not None and has_ended:
+        rate, (low, high) = solved / repeat, wilson_interval(solved, repeat)
+    turns = [each["argmax"] for each in results if isinstance(each.get("argmax"), list)]
+    cost_usd, tokens = result.cost_usd, account.input_tokens + account.output_tokens
+    return Row(
+        strategy=result.strategy,
+        k=strategy.deciding_votes,
+        options=dump_options(strategy),
+        given="",
+        run_id=result.run_id,
+        solved=solved,
+        completed=completed,
+        repeat=repeat,
+        rate=rate,
+        low=low,
+        high=high,
+        pass_k=() if verdicts is None or not has_ended else _pass_k(inputs, verdicts),
+        f1=_mean_f1(inputs, result.value) if has_ended else None,
+        undecided=sum(each.outcome == "undecided" for each in failed),
+        failed=sum(each.outcome == "failed" for each in failed),
+        argmax=sum(map(len, turns)) if turns else None,
+        calls=result.calls,
+        calls_per_input=result.calls / repeat if has_ended else None,
+        tokens=tokens,
+        tokens_per_input=tokens / repeat if has_ended else None,
+        cost_usd=cost_usd,
+        cost_per_input=cost_usd / repeat if has_ended and cost_usd is not None else None,
+        wall_s=round(result.wall_s, 3),
+        outcome=outcome,
+        reason=result.reason,
+    )
+
+
+def _mean_f1(inputs: Sequence[Task], values: Sequence[Any]) -> float | None:
+    """Return the mean F1 of the answers; None where an answer has none."""
+    found: list[float | None] = []
+    for task, value in zip(inputs, values, strict=True):
+        if not isinstance(task, Problem):
+            return None
+        answer = value.get("answer") if isinstance(value, dict) else None
+        reply = None if answer is None else msgspec.convert(answer, answer_type_of(task))
+        found.append(0.0 if reply is None else called(task.f1, reply, gives=(float, int, NoneType)))
+    known = [each for each in found if each is not None]
+    return fmean(known) if any(known) and len(known) == len(found) else None
+
+
+def _verdicts(values: Sequence[Any], completed: int, *, all_right: bool) -> list[bool] | None:
+    """Which results are right by their own ``correct`` or ``solved``; without these all or None, by ``all_right``."""
+    verdicts = [verdict_of(each) for each in values]
+    if sum(each is not None for each in verdicts) == completed:
+        return [each is True for each in verdicts]
+    return [each is not None for each in values] if all_right else None
+
+
+def _pass_k(inputs: Sequence[Task], verdicts: Sequence[bool]) -> tuple[PassK, ...]:
+    trials: dict[bytes, list[bool]] = {}
+    for task, is_right in zip(inputs, verdicts, strict=True):
+        trials.setdefault(msgspec.json.encode(dump_options(task), order="deterministic"), []).append(is_right)
+    fewest = min(map(len, trials.values()))
+    powers = {2**power for power in range(1, fewest.bit_length())}
+    return tuple(_passed(list(trials.values()), k) for k in sorted({*powers, fewest} - {1}))
+
+
+def _passed(trials: Sequence[Sequence[bool]], k: int) -> PassK:
+    shares = [pass_k(sum(each), len(each), k) for each in trials]
+    if len(trials) > 1:
+        low, high = wilson_interval(sum(shares), len(shares))
+    else:
+        low, high = (end**k for end in wilson_interval(sum(trials[0]), len(trials[0])))
+    chance = fmean(shares)  # without bias, so it may lie outside: 1 of 5 gives 0 for k = 2, and at least .001
+    return PassK(k=k, chance=chance, low=min(low, chance), high=max(high, chance))

@@ -1,0 +1,217 @@
+"""What red flags gain and cost: the same replies read leniently, strictly, and with caps of their length (MAKER, section 4.5)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from math import log
+from random import Random
+from types import NoneType
+from typing import Any, NamedTuple
+
+from msgspec import Struct
+
+from microagents.elections.election import Flagged
+from microagents.elections.red_flags import MALFORMED, TOO_LONG
+from microagents.base.errors import InvalidUsage
+from microagents.journal.reading import Reader
+from microagents.replies.chat import Reading, Reply
+from microagents.replies.parsing import Malformed, parse
+from microagents.task import ChainTask, chain_types
+from microagents.base.user_code import called
+
+QUANTILES = (0.5, 0.75, 0.9, 0.95, 0.99)
+"""Quantiles of the lengths of all texts that are tried as caps."""
+CHARS_PER_TOKEN = 4
+"""For the cap of the task itself, which is in tokens. The journal has texts alone."""
+RESAMPLINGS = 400
+MOST_AGAINST = 2
+"""Number of resamplings at most in which what is advised gains nothing: 0.5 %, since several caps are tried."""
+READ_AGAIN = (None, TOO_LONG, MALFORMED)
+"""Flags of the run that a reading judges anew. A reply with another one, such as one that was cut off, is no strict reply."""
+FIRST = 2
+"""Number of replies to a step that may collide."""
+
+
+class FlaggedReading(Struct, frozen=True, kw_only=True):
+    """The replies as one reading takes them."""
+
+    name: str
+    most_chars: int | None
+    """Longer texts are flagged; None for no cap."""
+    valid: int
+    wrong: int
+    """Among the valid ones."""
+    right_flagged: int
+    """Number of flagged replies that are right if they are read leniently: what the flags cost."""
+    both_wrong: int
+    """Number of steps whose first two valid replies are wrong: the collisions of the paper."""
+    both_if_independent: float
+    """Their expected number if all steps had the mean error rate."""
+    collisions: int
+    """Number of steps whose first two valid replies are the same wrong one."""
+    information: float
+    """Information of a call about the right reply, in nats, flagged calls included: v (2p - 1) ln(p / (1 - p)). The calls of a vote with
+    given errors are inversely proportional to it."""
+    gains: bool
+    """Whether a call surely tells more than in the reading it is compared with: lenient for strict, and strict for caps."""
+
+
+class FlagFindings(Struct, frozen=True, kw_only=True):
+    """Findings about flags for one model."""
+
+    replies: int
+    readings: tuple[FlaggedReading, ...]
+    advice: str
+
+
+class _Read(NamedTuple):
+    """A reply, read both ways."""
+
+    chars: int
+    lenient: Any
+    """Its vote; None where it cannot be read."""
+    strict: Any
+    is_right: bool
+    """Whether the lenient reading is right."""
+    is_strict_right: bool
+
+
+def flags_in(reader: Reader, task: ChainTask[Any, Any]) -> FlagFindings:
+    """Read the texts that a study has recorded again.
+
+    Raises:
+        InvalidUsage: its journal has not all texts.
+    """
+    steps = list(_steps(reader, task))
+    lengths = sorted(each.chars for step in steps for each in step)
+    if not lengths:
+        raise InvalidUsage("the model gave no reply, so no flag can be judged")
+    own = (task.sampling.flag_above_tokens or 0) * CHARS_PER_TOKEN
+    caps = sorted({*(lengths[int(share * (len(lengths) - 1))] for share in QUANTILES), *([own] if own else [])})
+    lenient = [[(each.lenient, each.is_right) for each in step] for step in steps]
+    strict = [[(each.strict, each.is_strict_right) for each in step] for step in steps]
+    right_read = sum(right for step in lenient for _, right in step)
+    readings = [
+        _judged("lenient", None, lenient, lenient, right_read),
+        _judged("strict", None, strict, lenient, right_read),
+    ]
+    for cap in caps:
+        kept = [
+            [(each.strict, each.is_strict_right) if each.chars <= cap else (None, False) for each in step]
+            for step in steps
+        ]
+        readings.append(_judged(f"strict, at most {cap:,} characters", cap, kept, strict, right_read))
+    return FlagFindings(replies=len(lengths), readings=tuple(readings), advice=_advice(readings))
+
+
+def _advice(readings: Sequence[FlaggedReading]) -> str:
+    lenient, strict, *capped = readings
+    if lenient.information > strict.information and lenient.right_flagged < strict.right_flagged and not strict.gains:
+        form = "the strict form costs right replies and shows no gain"
+    else:
+        form = f"the strict form {'gains' if strict.gains else 'shows no gain, and costs nothing'}"
+    best = max((each for each in capped if each.gains), key=lambda each: each.information, default=None)
+    if best is None:
+        return f"{form}; no length flag gains: leave it off"
+    more = best.information / strict.information - 1 if strict.information else float("inf")
+    return f"{form}; flag replies of more than {best.most_chars:,} characters: a call tells {more:.1%} more"
+
+
+Taken = Sequence[Sequence[tuple[Any, bool]]]
+"""For each step its replies: the vote, None for a flagged one, and whether it is right."""
+
+
+def _judged(name: str, cap: int | None, taken: Taken, other: Taken, right_read: int) -> FlaggedReading:
+    drawn, valid, right = map(sum, zip(*_counts(taken), strict=True))
+    wrong, firsts = valid - right, [_first(step) for step in taken]
+    pairs = [each for each in firsts if len(each) == FIRST]
+    both = [[vote for vote, _ in pair] for pair in pairs if not any(is_right for _, is_right in pair)]
+    return FlaggedReading(
+        name=name,
+        most_chars=cap,
+        valid=valid,
+        wrong=wrong,
+        right_flagged=max(0, right_read - right),
+        both_wrong=len(both),
+        both_if_independent=len(pairs) * (wrong / valid) ** 2 if valid else 0.0,
+        collisions=sum(first == second for first, second in both),
+        information=_information(drawn, valid, right),
+        gains=_gains(_counts(taken), _counts(other)),
+    )
+
+
+def _first(step: Sequence[tuple[Any, bool]]) -> list[tuple[Any, bool]]:
+    return [each for each in step if each[0] is not None][:FIRST]
+
+
+def _counts(taken: Taken) -> list[tuple[int, int, int]]:
+    """Count the drawn, valid and right replies of each step."""
+    return [
+        (len(step), sum(vote is not None for vote, _ in step), sum(is_right for _, is_right in step)) for step in taken
+    ]
+
+
+def _information(drawn: int, valid: int, right: int) -> float:
+    p = (right + 0.5) / (valid + 1)  # half a wrong reply more than seen: none seen is not none
+    return valid / drawn * (2 * p - 1) * log(p / (1 - p)) if 2 * p > 1 else 0.0
+
+
+def _gains(counts: Sequence[tuple[int, int, int]], others: Sequence[tuple[int, int, int]]) -> bool:
+    """Tell whether a reading tells more than another, by the bootstrap over steps."""
+    if counts == others:
+        return False
+    rng, both, against = Random(0), list(zip(counts, others, strict=True)), 0  # noqa: S311 - seeded on purpose
+    for _ in range(RESAMPLINGS):
+        mine, theirs = zip(*rng.choices(both, k=len(both)), strict=True)
+        against += _information(*_sums(mine)) <= _information(*_sums(theirs))
+        if against > MOST_AGAINST:
+            return False
+    return True
+
+
+def _sums(counts: Sequence[tuple[int, int, int]]) -> tuple[int, int, int]:
+    drawn, valid, right = zip(*counts, strict=True)
+    return sum(drawn), sum(valid), sum(right)
+
+
+def _steps(reader: Reader, task: ChainTask[Any, Any]) -> Iterator[list[_Read]]:
+    """Walk the oracle's states, and read what was sampled in each."""
+    kind, state, number = chain_types(type(task))[1], called(task.start), 0
+    while not called(task.done, state, gives=bool, at=number):
+        right = called(task.oracle, state, gives=kind, at=number)
+        at = f"0/step/{number}/sample"
+        recorded = reader.decision_at(at)
+        texts = {each.seq: each.text for each in reader.texts_at(at)}
+        step = []
+        for ballot in () if recorded is None else recorded.ballots:
+            if ballot.seq not in texts:
+                raise InvalidUsage(f"the text of sample {ballot.seq} of {at} is not in the journal; begin another run")
+            text = texts[ballot.seq]
+            flag = ballot.flag if isinstance(ballot, Flagged) else None
+            lenient = _reply(text, kind, task, "last")
+            strict = _reply(text, kind, task, "strict") if flag in READ_AGAIN else None
+            step.append(
+                _Read(
+                    chars=len(text),
+                    lenient=None if lenient is None else task.vote_of(lenient),
+                    strict=None if strict is None else task.vote_of(strict),
+                    is_right=_is_right(task, state, lenient, right, number),
+                    is_strict_right=_is_right(task, state, strict, right, number),
+                )
+            )
+        yield step
+        state, number = called(task.advance, state, right, at=number), number + 1
+
+
+def _reply(text: str, kind: type[Reply], task: ChainTask[Any, Any], reading: Reading) -> Reply | None:
+    try:
+        return parse(text, kind, task.format, reading)
+    except Malformed:
+        return None
+
+
+def _is_right(task: ChainTask[Any, Any], state: Any, reply: Reply | None, right: Reply, number: int) -> bool:
+    if reply is None:
+        return False
+    verdict = called(task.correct, state, reply, gives=(bool, NoneType), at=number)
+    return task.vote_of(reply) == task.vote_of(right) if verdict is None else bool(verdict)

@@ -1,0 +1,332 @@
+"""Preview of one question, before a run: its prompt, the replies, their flags, and the vote.
+
+Of a chain it is any step, of other work the first question that its strategy asks.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from typing import Any
+
+import msgspec
+from msgspec import Struct, structs
+
+from microagents.actors.role import Deployment, Strategy
+from microagents.base.aio import TaskScope
+from microagents.elections.election import (
+    Ballot,
+    Draw,
+    Elect,
+    ElectionId,
+    Flagged,
+    Follow,
+    Question,
+    SampleId,
+    Screen,
+    Verdict,
+)
+from microagents.elections.red_flags import MALFORMED
+from microagents.base.errors import InvalidUsage, Stopped
+from microagents.journal.messages import Account, Report
+from microagents.base.messages import resolve
+from microagents.replies.chat import Reading, Reply, Sample, decoder_of
+from microagents.replies.parsing import malformed_reason
+from microagents.roles import Limiter, Recorder, RedFlagger, Solver, Voter
+from microagents.roles.recorder import AwaitFailure
+from microagents.runs.driver.tool_lists import with_tools_of_servers
+from microagents.runs.plan import RunPlan, check_reading
+from microagents.runtimes.dispatcher import RoleMessenger
+from microagents.runtimes.local import LocalRuntime
+from microagents.systems.chains.chain import Chain, ChainConductor
+from microagents.task import ChainTask, Task
+from microagents.work.conductor import Conduct
+from microagents.work.durable import Work
+from microagents.work.elections import Resolution
+
+
+class ShownReply(Struct, frozen=True, kw_only=True):
+    """One sample of the shown question."""
+
+    seq: int
+    temperature: float | None
+    model: str
+    text: str
+    finish: str
+    output_tokens: int | None
+    cost_usd: float | None
+    flag: str | None
+    why: str | None
+    """The parser's reason for a malformed reply."""
+    vote: Any
+    """The parsed reply, as JSON-like values; None for a flagged one, and for one that is not counted."""
+    counted: bool
+    """Whether it is part of the vote; False for a reply that arrived when the vote was over."""
+
+
+class ShownStep(Struct, frozen=True, kw_only=True):
+    """One question with its prompt, all replies and the vote."""
+
+    step: int
+    """Number of the step; 0 for the first question of other work than a chain."""
+    path: str
+    """Where the question stands in the work."""
+    system: str
+    user: str
+    replies: list[ShownReply]
+    outcome: str
+    """The outcome of the vote; ``stopped`` where it ended before, for the reason."""
+    reason: str | None
+    tally: list[tuple[Any, int]]
+    """For each distinct vote its first-launched reply, as JSON-like values, and its count."""
+    correct: bool | None
+    """Whether the oracle accepts the decision; None without a decision or an oracle."""
+    leader_correct: bool | None
+    """Whether the oracle accepts the leading reply, also of a vote without a decision; None without a valid reply or an oracle."""
+    climbs_to: str | None
+    """Name of the rung that a run would try next; None where the vote decided, and without a ladder."""
+    calls: int
+    cost_usd: float | None
+
+
+class Judged(Struct, frozen=True, kw_only=True):
+    """What the task and the strategy say of the vote on a step."""
+
+    correct: bool | None = None
+    leader_correct: bool | None = None
+    climbs_to: str | None = None
+
+
+NOT_ASKED = Verdict(outcome="undecided", leader=None, tally=(), ballots=(), cost_usd=0.0)
+"""In place of a vote, where only the question is wanted."""
+
+
+class Seen:
+    """What the roles of a preview see of its question. They live in one process.
+
+    Args:
+        draws: whether models are asked.
+    """
+
+    def __init__(self, *, draws: bool) -> None:
+        self.draws = draws
+        self.asked: tuple[ElectionId, Question] | None = None
+        self.verdict: asyncio.Future[Verdict] = asyncio.get_running_loop().create_future()
+        self.drawn: dict[SampleId, tuple[Draw, Sample]] = {}
+        self.screened: dict[SampleId, Ballot | Flagged] = {}
+
+    @property
+    def reading(self) -> Reading:
+        """Reading of the replies to the question."""
+        return "strict" if self.asked is None else self.asked[1].reading
+
+    def replies(self, election: ElectionId, task: Task) -> list[ShownReply]:
+        """Return the replies of an election, in launch order."""
+        counted = None if not self.verdict.done() else {ballot.seq for ballot in self.verdict.result().ballots}
+        shown = []
+        for sample_id, (draw, sample) in sorted(self.drawn.items(), key=lambda item: item[0].seq):
+            ballot = self.screened.get(sample_id)
+            if sample_id.election != election:
+                continue
+            is_malformed = isinstance(ballot, Flagged) and ballot.flag == MALFORMED
+            shown.append(
+                ShownReply(
+                    seq=sample_id.seq,
+                    temperature=draw.temperature,
+                    model=draw.model,
+                    text=sample.text,
+                    finish=sample.finish,
+                    output_tokens=sample.usage.output_tokens,
+                    cost_usd=sample.usage.cost_usd,
+                    flag=ballot.flag if isinstance(ballot, Flagged) else None,
+                    why=malformed_reason(sample.text, resolve(draw.reply, Reply), task.format, self.reading)
+                    if is_malformed
+                    else None,
+                    vote=msgspec.json.decode(ballot.value) if isinstance(ballot, Ballot) else None,
+                    counted=ballot is not None if counted is None else sample_id.seq in counted,
+                )
+            )
+        return shown
+
+
+class PreviewVoter(Voter):
+    """Holds the first election that it is asked for; all others wait until the preview ends."""
+
+    async def elect(self, request: Elect) -> Verdict:
+        """Hold the first election."""
+        await self._take_first(request)
+        verdict = await super().elect(request) if self._seen.draws else NOT_ASKED
+        self._seen.verdict.set_result(verdict)
+        return verdict
+
+    async def follow(self, request: Follow) -> AsyncGenerator[Ballot | Verdict]:
+        """Hold the first election."""
+        await self._take_first(request)
+        if not self._seen.draws:
+            self._seen.verdict.set_result(NOT_ASKED)
+            yield NOT_ASKED
+            return
+        async with aclosing(super().follow(request)) as items:
+            async for item in items:
+                if isinstance(item, Verdict):
+                    self._seen.verdict.set_result(item)
+                yield item
+
+    @property
+    def _seen(self) -> Seen:
+        seen: Seen = self.context.options["seen"]
+        return seen
+
+    async def _take_first(self, request: Elect | Follow) -> None:
+        if self._seen.asked is not None:
+            await asyncio.Event().wait()
+        self._seen.asked = request.id, request.question
+
+
+class PreviewSolver(Solver):
+    """Draws samples, and keeps them."""
+
+    async def start(self) -> None:
+        """Open the models, if they are asked."""
+        if self.context.options["seen"].draws:
+            await super().start()
+
+    async def draw(self, request: Draw) -> Sample:
+        """Take one sample, and keep it."""
+        sample = await super().draw(request)
+        self.context.options["seen"].drawn[request.id] = request, sample
+        return sample
+
+
+class PreviewRedFlagger(RedFlagger):
+    """Screens replies, and keeps what became of each."""
+
+    async def screen(self, request: Screen) -> Ballot | Flagged:
+        """Screen a sample, and keep what became of it."""
+        screened = self.context.options["seen"].screened[request.id] = await super().screen(request)
+        return screened
+
+
+class StepConductor(ChainConductor[Strategy]):
+    """Holds the election of one step. The oracle does the steps before it."""
+
+    def _chain_of_strategy(self, work: Work[ChainTask[Any, Any], Strategy]) -> Chain:
+        kind = work.strategy.conductor
+        return (kind(self.context, self._messenger) if issubclass(kind, ChainConductor) else self).chain(work)
+
+    async def conduct(self, work: Work[ChainTask[Any, Any], Strategy]) -> Judged:
+        """Hold the election of the step; returns what the oracle says of the vote."""
+        task, wanted, chain = work.task, self.context.settings["step"], self._chain_of_strategy(work)
+        state = chain.start()
+        for step in range(wanted):
+            known = None if chain.is_done(state, step) else chain.oracle(state, step)
+            if known is None:
+                why = "is over before it" if chain.is_done(state, step) else "has no oracle for the steps before it"
+                raise InvalidUsage(
+                    f"step {wanted} cannot be shown: {type(task).__name__} {why}; try --step {max(0, step - 1)}"
+                )
+            state = chain.next_state(state, known, step)
+        if chain.is_done(state, wanted):
+            raise InvalidUsage(
+                f"step {wanted} cannot be shown: {type(task).__name__} is over before it; try --step {wanted - 1}"
+            )
+        shown = chain.step(wanted, state)
+        verdict = await work.hold(shown.election, shown.question)
+        resolution = Resolution(id=shown.election, verdict=verdict)
+        decision = work.commit(resolution, chain.reply_type, lambda right: chain.correct(state, right, wanted))
+        leader = None if verdict.winner is None else decoder_of(chain.reply_type).decode(verdict.winner)
+        right = None if leader is None else chain.correct(state, leader, wanted)
+        rungs = () if decision.decided else work.strategy.rungs
+        return Judged(
+            correct=right if decision.decided else None,
+            leader_correct=right,
+            climbs_to=rungs[0].name if rungs else None,
+        )
+
+
+async def question_of_step(plan: RunPlan, step: int) -> Question:
+    """Find the question that `show_step` asks, and ask no model. Args and errors are those of `show_step`."""
+    plan = await with_tools_of_servers(plan)
+    (_, question), *_ = await _preview(plan, step, Seen(draws=False))
+    return question
+
+
+async def show_step(plan: RunPlan, step: int) -> ShownStep:
+    """Ask one question, and show it with its prompt, all replies and the vote.
+
+    Args:
+        plan: the run that the question belongs to.
+        step: number of the step of a chain, from 0; 0 for the first question of other work.
+
+    Raises:
+        InvalidUsage: there is no such step, no oracle for the steps before it, or no model is asked.
+    """
+    seen = Seen(draws=True)
+    (place, question), judged, reason, account = await _preview(plan, step, seen)
+    verdict = seen.verdict.result() if seen.verdict.done() else None
+    return ShownStep(
+        step=step,
+        path=place.path,
+        system=question.prompts[0].system,
+        user=question.prompts[0].user,
+        replies=seen.replies(place, plan.tasks[0]),
+        outcome="stopped" if verdict is None else verdict.outcome,
+        reason=reason,
+        tally=[] if verdict is None else [(msgspec.json.decode(value), votes) for value, votes in verdict.tally],
+        **structs.asdict(judged),
+        calls=account.calls,
+        cost_usd=account.cost_usd,
+    )
+
+
+async def _preview(
+    plan: RunPlan, step: int, seen: Seen
+) -> tuple[tuple[ElectionId, Question], Judged, str | None, Account]:
+    plan = await with_tools_of_servers(plan)
+    check_reading(plan)
+    task, strategy = plan.tasks[0], plan.strategy
+    is_chain = isinstance(task, ChainTask) and issubclass(strategy.conductor, ChainConductor)
+    if step and not is_chain:
+        raise InvalidUsage(
+            f"{type(task).__name__} by {type(strategy).__name__} has no numbered steps: leave --step out for its first question"
+        )
+    context = plan.context()
+    context = structs.replace(context, settings={**context.settings, "step": step})
+    watching: dict[type, type] = {Voter: PreviewVoter, Solver: PreviewSolver, RedFlagger: PreviewRedFlagger}
+    roles = [
+        Deployment(role=Recorder),
+        Deployment(role=Limiter),
+        Deployment(role=StepConductor if is_chain else strategy.conductor),
+        *(
+            Deployment(role=watching.get(each.role, each.role), options={**each.options, "seen": seen})
+            for each in strategy.deployments()
+            if not is_chain or each.role in watching
+        ),
+    ]
+    async with LocalRuntime(context, roles) as runtime:
+        judged, reason = await _until_verdict(runtime.messenger, seen, is_chain=is_chain)
+        account = await runtime.messenger.ask(Report())
+    if seen.asked is None:
+        raise InvalidUsage(reason or f"{type(strategy).__name__} asked no model, so there is no question to show")
+    return seen.asked, judged, reason, account
+
+
+async def _until_verdict(messenger: RoleMessenger, seen: Seen, *, is_chain: bool) -> tuple[Judged, str | None]:
+    """Work until the first election has its verdict, or the recorder stops the run; what is said of the vote, and why it stopped."""
+    scope = TaskScope()
+    try:
+        conducting = scope.start(messenger.ask(Conduct(input=0)))
+        failure = scope.start(messenger.ask(AwaitFailure()))
+        ends: list[asyncio.Future[Any]] = [conducting, failure] + ([] if is_chain else [seen.verdict])
+        await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+        if conducting.done():
+            value = (await conducting).value
+            return (msgspec.json.decode(value, type=Judged) if is_chain else Judged()), None
+        if failure.done():
+            await failure
+    except Stopped as error:
+        return Judged(), str(error)
+    finally:
+        await scope.close()
+    return Judged(), None

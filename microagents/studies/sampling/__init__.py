@@ -1,0 +1,1 @@
+"""Strategies that only sample: calibrations, studies, and how often draws agree."""

@@ -1,0 +1,155 @@
+"""Series of runs, as of a comparison or a study: one after the other, under limits that all share, and none done twice."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from hashlib import blake2b
+from pathlib import Path
+from typing import Literal, NamedTuple
+
+import msgspec
+from msgspec import structs
+
+from microagents.base.errors import JournalMismatch, MicroagentsError
+from microagents.journal.opening import holds_nothing
+from microagents.journal.reading import journal_of, reader_of
+from microagents.runs.driver.budget import Budget
+from microagents.runs.driver.control import RunControl, is_ended_by_caller
+from microagents.runs.driver.execute import execute_plan
+from microagents.runs.driver.forecast import forecast_of, total_of
+from microagents.runs.inspection.runs import recorded_result
+from microagents.runs.plan import RunPlan, experiment_of
+from microagents.runs.result import Result
+
+SeriesOutcome = Literal["completed", "stopped", "interrupted"]
+
+
+class SeriesRun(NamedTuple):
+    """A run of a series."""
+
+    title: str
+    """Its name in messages."""
+    plan: RunPlan
+
+
+class SeriesEnd(NamedTuple):
+    """End of a series."""
+
+    outcome: SeriesOutcome
+    reason: str | None
+    """Why it ended early, in one sentence; None if it is completed."""
+    results: list[Result]
+    """Results of the runs that were begun, in their order. The last one may have stopped early."""
+
+
+class _Recorded(NamedTuple):
+    """Result of a run in earlier sittings."""
+
+    result: Result
+    left: list[int] | None
+    """Numbers of the inputs that have not ended; None for a run with one task and no list."""
+
+
+class Series:
+    """Runs that are done one after the other, until one is stopped. All their journals are checked before the first begins.
+
+    An undecided input may have sub-problems that were cancelled with it: to continue them would buy calls that change nothing.
+
+    Args:
+        kind: what it is, for messages: a comparison or a study.
+        runs: the runs, in their order. All have the limits of the whole series.
+        runs_dir: the folder of journals.
+        ended: outcomes of a run that needs no more work.
+
+    Raises:
+        JournalMismatch: a journal belongs to another series; nothing was started.
+    """
+
+    def __init__(self, kind: str, runs: Sequence[SeriesRun], runs_dir: Path, *, ended: Collection[str]) -> None:
+        self._runs = runs
+        self._runs_dir = runs_dir
+        self._ended = ended
+        self._recorded = {
+            each.plan.settings.run_id: found for each in runs if (found := _recorded(kind, each, runs_dir)) is not None
+        }
+        self._done = {
+            name: each.result for name, each in self._recorded.items() if each.result.outcome in ended and not each.left
+        }
+
+    @property
+    def recorded_at(self) -> str | None:
+        """When the first of the recorded runs began that give all results; None if a part of the work is left."""
+        began = [result.created_at for result in self._done.values() if result.created_at is not None]
+        return min(began) if len(began) == len(self._runs) else None
+
+    async def do(self, control: RunControl, on_run: Callable[[str], None] | None) -> SeriesEnd:
+        """Do the runs that are left."""
+        left = [plan for _, plan in self._runs if plan.settings.run_id not in self._done]
+        on_forecast, calibration = control.get("on_forecast"), control.get("calibration")
+        total = total_of(
+            [forecast_of(plan, journal_of(self._runs_dir, plan.settings.run_id), calibration) for plan in left]
+        )
+        if on_forecast is not None and total is not None:
+            on_forecast(total)
+        budget = Budget(self._runs[0].plan.settings, {name: each.result for name, each in self._recorded.items()})
+        results: list[Result] = []
+        for title, plan in self._runs:
+            before = self._done.get(plan.settings.run_id)
+            if before is not None:
+                results.append(before)
+                continue
+            if is_ended_by_caller(control):
+                return SeriesEnd("interrupted", f"interrupted before {title}", results)
+            if (limit := budget.spent_before(plan.settings.run_id)) is not None:
+                return SeriesEnd("stopped", f"{limit} is reached before {title}", results)
+            if on_run is not None:
+                on_run(title)
+            try:
+                results.append(await self._execute(plan, budget, control))
+            except MicroagentsError as error:
+                if results:
+                    error.add_note(f"this happened in {title}; the results of the runs before it are kept")
+                raise
+            budget.take(results[-1])
+            if (end := self._early_end(title, results, budget)) is not None:
+                return end
+        return SeriesEnd("completed", None, results)
+
+    async def _execute(self, plan: RunPlan, budget: Budget, control: RunControl) -> Result:
+        run_id = plan.settings.run_id
+        limited = structs.replace(plan, settings=plan.settings.model_copy(update=budget.left_for(run_id)))
+        only = self._recorded[run_id].left if run_id in self._recorded else None
+        silent: RunControl = {**control, "on_forecast": None}  # one forecast of all runs was told
+        return await execute_plan(limited, runs_dir=self._runs_dir, only=only, control=silent)
+
+    def _early_end(self, title: str, results: list[Result], budget: Budget) -> SeriesEnd | None:
+        """Return the end of the series after its last result; None where it continues."""
+        result = results[-1]
+        if result.outcome == "interrupted":
+            return SeriesEnd("interrupted", f"interrupted in {title}", results)
+        if result.outcome in self._ended:
+            return None
+        limit = budget.reached(result)
+        return SeriesEnd(
+            "stopped", f"{limit} is reached in {title}" if limit else f"stopped in {title}: {result.reason}", results
+        )
+
+
+def _recorded(kind: str, run: SeriesRun, runs_dir: Path) -> _Recorded | None:
+    plan, run_id = run.plan, run.plan.settings.run_id
+    if holds_nothing(journal_of(runs_dir, run_id)):
+        return None
+    with reader_of(runs_dir, run_id) as reader:
+        try:
+            reader.changes_to(*experiment_of(plan), ())
+        except JournalMismatch as error:
+            remedy = f"run {run_id} differs from {run.title}, and a {kind} changes no run; give another --run-id"
+            raise error.with_remedy(remedy) from None
+        ended = {ending.input for ending in reader.input_endings()} if plan.listed else ()
+        left = [number for number in range(len(plan.tasks)) if number not in ended] if plan.listed else None
+        return _Recorded(recorded_result(reader), left)
+
+
+def short_digest(value: object) -> str:
+    """A digest for the names of runs: those with other arguments have other names."""
+    return blake2b(msgspec.json.encode(value, order="deterministic"), digest_size=4).hexdigest()

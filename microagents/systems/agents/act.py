@@ -1,0 +1,382 @@
+"""Act: an agent's every action is elected, by a margin that grows with the harm it can do, and every effect is made at most once."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine, Mapping, Sequence
+from contextlib import aclosing
+from functools import partial
+from itertools import count
+from typing import Annotated, Any, Self, TypeVar, cast
+
+import msgspec
+from msgspec import UNSET, Struct, UnsetType, structs
+from pydantic import Field, field_validator, model_validator
+
+from microagents.actors.role import Deployment
+from microagents.systems.agents.actions import END, Action, AgentState, Observation, ToCompressActions, making_at
+from microagents.systems.agents.agent import AgentTask
+from microagents.systems.agents.approvals import approval_rules, check_approvals
+from microagents.replies.persons import Approval, FoundOutcome, PersonReply, SecondApproval
+from microagents.systems.agents.recording import AgentRecord, agent_record
+from microagents.base.aio import TaskScope
+from microagents.elections.election import ElectionId, Verdict
+from microagents.elections.rules import AheadByHarm, Rule
+from microagents.base.errors import NeedsPerson, TaskFailed
+from microagents.journal.messages import OpenElection, Recalled, RecordDecision
+from microagents.base.messages import address_of
+from microagents.replies.chat import decoder_of
+from microagents.replies.tool_calls import ToolCall
+from microagents.systems.agents.compressor import ActionCompressor, CompressActions
+from microagents.roles.executor import Execute, Executor
+from microagents.systems.chains.chain import Chain, ChainConductor, ChainStep
+from microagents.systems.chains.ladder import Climbing, rungs_in
+from microagents.systems.chains.speculation import OpenStep
+from microagents.task import Task
+from microagents.tools.calling import Called
+from microagents.tools.effect_keys import effect_key
+from microagents.tools.observations import MAX_OBSERVATION_CHARS, observation_of
+from microagents.tools.tool import Effect, RunInput
+from microagents.base.user_code import called
+from microagents.work.durable import Work
+from microagents.work.elections import no_verdict
+
+P = TypeVar("P", bound=PersonReply)
+
+
+class Acted(Struct, frozen=True, kw_only=True):
+    """Result of an agent."""
+
+    result: Any
+    """What it gave at its end."""
+    actions: int
+    """Number of actions, the end left out."""
+    errors: int
+    """Number of calls that ended with an error."""
+    correct: bool | None
+    """Whether the task's `check` finds the work right; None without one."""
+
+
+class Acting:
+    """Actions of one input.
+
+    Args:
+        chain: the chain of its steps.
+    """
+
+    def __init__(self, chain: Chain) -> None:
+        self._chain = chain
+        self._work: Work[Any, Act] = chain.work
+        self._task = cast("AgentTask[Any]", chain.task)
+        self._strategy: Act = chain.work.strategy
+        # With a margin of 1 the first ballot for a read is its decision.
+        self._reads_ahead = self._strategy.read_ahead and self._strategy.k_read > 1
+        self._early = TaskScope()
+        """Reads that began before the vote on their action has ended."""
+        self._correct: bool | UnsetType | None = UNSET
+        """What the task's check says of the work, once it was asked."""
+
+    async def to_the_end(self) -> AgentState:
+        """Take actions until the end; returns the last state.
+
+        Raises:
+            TaskFailed: it took too many actions, or its calls failed too often.
+            NeedsPerson: an action waits for an approval, or the outcome of an effect is unknown.
+        """
+        try:
+            state, done = await self._take_up()
+            while not self._chain.is_done(state, done):
+                self._check_bounds(state, done)
+                state = await self._compressed(state, done)
+                step = self._chain.step(done, state)
+                reads = _Reads()
+                verdict = await self._follow(step, reads)
+                committing = self._chain.commit(step, verdict, correct=partial(self._judged, step))
+                action: Action = (await committing).require()
+                state = await self._next(step, action, reads)
+                done += 1
+                self._work.progress(done)
+        finally:
+            await self._early.close()
+        return state
+
+    def check(self, state: AgentState) -> bool | None:
+        """Ask the task, once, whether the work that has ended is right."""
+        if isinstance(self._correct, UnsetType):
+            run = RunInput(f"{self._work.role.context.run_id}/{self._work.input}")
+            result = self._task.result(state)
+            correct: bool | None = called(self._task.check, state, result, run, gives=(bool, type(None)))
+            self._correct = correct
+        return self._correct
+
+    def _judged(self, step: ChainStep, action: Action) -> bool | None:
+        """Judge a decided action: with the end, the work as a whole."""
+        return self.check(self._chain.advance(step, action)) if action.is_end else None
+
+    async def _take_up(self) -> tuple[AgentState, int]:
+        last = await self._chain.last_step()
+        if last is None:
+            self._work.progress(0)
+            return self._chain.start(), 0
+        step, action = last
+        return await self._next(step, action, _Reads()), step.number + 1
+
+    def _check_bounds(self, state: AgentState, done: int) -> None:
+        strategy, where = self._strategy, f"the agent of input {self._work.input}"
+        if done >= strategy.max_steps:
+            raise TaskFailed(where, f"took {done} actions without an end; --max-steps {strategy.max_steps} bounds them")
+        if state.errors > strategy.max_tool_errors:
+            raise TaskFailed(
+                where, f"had {state.errors} calls that failed; --max-tool-errors {strategy.max_tool_errors} bounds them"
+            )
+        last = [turn.calls for turn in state.turns[-strategy.max_repeats - 1 :]]
+        if len(last) > strategy.max_repeats and all(calls == last[0] for calls in last):
+            raise TaskFailed(
+                where,
+                f"took the same action {len(last)} times in a row; --max-repeats {strategy.max_repeats} bounds that",
+            )
+
+    async def _compressed(self, state: AgentState, done: int) -> AgentState:
+        """Take the older half of the actions into the summary where the prompt grows too long."""
+        sizes = [turn.size for turn in state.turns]
+        if sum(sizes) <= self._strategy.memory:
+            return state
+        older = max(1, len(sizes) // 2)
+        asked = ToCompressActions(goal=self._task.statement(), summary=state.summary, actions=state.turns[:older])
+        at = f"step/{done}/summary"
+        (found,) = await self._work.ask(CompressActions(at=at, asked=asked, max_draws=10, sampling=self._task.sampling))
+        return structs.replace(
+            state, turns=state.turns[older:], summary=found.summary, summarized=state.summarized + older
+        )
+
+    async def _follow(self, step: ChainStep, reads: _Reads) -> Verdict:
+        """Hold the election; reads of the reply that leads by arrival begin at once."""
+        if not self._reads_ahead:
+            return await self._chain.hold(step)
+        opened = OpenStep(step, self._chain.reply_type)
+        async with aclosing(self._chain.follow(step)) as items:
+            async for item in items:
+                if isinstance(item, Verdict):
+                    return item
+                guess = opened.guess if opened.arrive(item) else None
+                if isinstance(guess, Action) and self._task.only_reads(guess):
+                    self._read_early(step, guess, reads)
+        raise no_verdict(step.election)
+
+    def _read_early(self, step: ChainStep, action: Action, reads: _Reads) -> None:
+        for call in action.calls:
+            if call.key_text() not in reads:
+                reads[call.key_text()] = self._early.start(self._read_call(step, call))
+
+    async def _next(self, step: ChainStep, action: Action, reads: _Reads) -> AgentState:
+        """Take an action; returns the state after it."""
+        if action.is_end:
+            ended: AgentState = self._chain.advance(step, action)
+            return ended
+        if self._task.only_reads(action):
+            observations = await self._read(step, action, reads)
+        else:
+            observations = [await self._affect(step, action.calls[0])]
+        return self._task.after(step.state, action, observations)
+
+    async def _read(self, step: ChainStep, action: Action, reads: _Reads) -> list[Observation]:
+        """Make calls that change nothing, side by side; what they return is recorded in their order."""
+        places = [f"step/{step.number}/call/{number}/outcome" for number in range(len(action.calls))]
+        known = [await self._work.recorded(place) for place in places]
+        if len(action.calls) > 1 and any(each is None for each in known):
+            self._read_early(step, action, reads)
+        observations = []
+        for place, call, recorded in zip(places, action.calls, known, strict=True):
+            if recorded is None:
+                early = reads.get(call.key_text())
+                made = await (self._read_call(step, call) if early is None else early)
+                seen = Observation(outcome="error" if made.outcome == "unknown" else made.outcome, text=made.text)
+                self._work.tell_answer(place, seen)
+            else:
+                seen = msgspec.json.decode(recorded.value or b"", type=Observation)
+            observations.append(seen)
+        return observations
+
+    async def _affect(self, step: ChainStep, call: ToolCall) -> Observation:
+        """Make a call that changes the world, once it is approved where it has to be."""
+        at, shown = f"step/{step.number}/call/0", f"{call.key_text():.300}"
+        if await self._work.recorded(making_at(at, 1)) is None:
+            withheld = await self._withheld(step, call, at, shown)
+            if withheld is not None:
+                return withheld
+        await self._work.flush()  # the decision is durable before the call
+        for number in count(1):
+            making, why = making_at(at, number), ""
+            if await self._said(f"{making}/found") is None:  # else it is not even looked up again
+                made = await self._execute(step, making, call)
+                if made.outcome != "unknown":
+                    return Observation(outcome=made.outcome, text=made.text)
+                why = f"nobody can tell whether {shown} was done ({made.text})"
+            found = await self._ask_person(f"{making}/found", FoundOutcome, why)
+            if found.was_made or found.value is not None:
+                text = observation_of(found.value, self._strategy.max_observation)
+                return Observation(outcome="done" if found.was_made else "error", text=text)
+        raise AssertionError
+
+    async def _withheld(self, step: ChainStep, call: ToolCall, at: str, shown: str) -> Observation | None:
+        """Return what the agent sees of a call that is not made: it is repeated, or a person rejects it; None where it may be made."""
+        made = self._task.made_before(step.state, call)
+        if made is not None and not made.is_told:
+            text = f"This call was made at action {made.action}, and is not made again. It returned: {made.returned}"
+            seen = Observation(outcome="repeated", text=f"{text}\nIf you choose it once more, a person is asked.")
+            self._work.tell_answer(f"{at}/outcome", seen)
+            return seen
+        if made is not None:
+            why = f"{shown} was made at action {made.action}, and waits for an approval to be made once more"
+            approval: Approval = await self._ask_person(f"{at}/approval", SecondApproval, why)
+        elif self._strategy.needs_approval(call, self._task.toolbox.specs[call.tool].effect):
+            approval = await self._ask_person(f"{at}/approval", Approval, f"{shown} waits for an approval")
+        else:
+            return None
+        if approval.approved:
+            return None
+        return Observation(outcome="rejected", text=approval.text or "A person did not approve this call.")
+
+    def _read_call(self, step: ChainStep, call: ToolCall) -> Coroutine[Any, Any, Called]:
+        return self._execute(step, f"step/{step.number}/read", call)
+
+    async def _execute(self, step: ChainStep, at: str, call: ToolCall) -> Called:
+        request = Execute(
+            at=at,
+            tool=call.tool,
+            arguments=call.arguments,
+            key=effect_key(self._work.role.context.run_id, step.election.path, call.tool, call.arguments),
+            most_chars=self._strategy.max_observation,
+            timeout_s=self._strategy.tool_timeout,
+        )
+        return await self._work.ask(request)
+
+    async def _ask_person(self, at: str, reply: type[P], why: str) -> P:
+        """Give what a person has said at a place.
+
+        Raises:
+            NeedsPerson: nobody has.
+        """
+        said = await self._said(at)
+        place = ElectionId(path=self._work.path_of(at), question_digest=b"\0" * 16)
+        nothing = Verdict(outcome="undecided", leader=None, tally=(), ballots=(), cost_usd=0.0)
+        verdict = nothing if said is None else structs.replace(nothing.won_by(said), outcome="person")
+        settled = None if said is None else "person"
+        self._work.role.tell(
+            RecordDecision(id=place, verdict=verdict, correct=None, reply=address_of(reply), settled=settled)
+        )
+        if said is not None:
+            given: P = decoder_of(reply).decode(said)
+            return given
+        raise NeedsPerson(place.path, why, *reply.words)
+
+    async def _said(self, at: str) -> bytes | None:
+        """Return what a person, or the call itself after its time-out, has said at a place."""
+        recalled = await self._work.recorded(at)
+        return None if recalled is None else recalled.value
+
+
+class _Reads(dict[str, asyncio.Task[Called]]):
+    """Reads of one step that have begun, by their calls: equal ones are made once."""
+
+
+class ActConductor(ChainConductor["Act"]):
+    """Lets an agent act."""
+
+    asks = (Execute, CompressActions)
+
+    async def conduct(self, work: Work[Any, Act]) -> object:
+        """Act until the end; returns the result, with the task's own check of the work."""
+        check_approvals(work.strategy.approve, work.task.toolbox.specs)
+        acting = Acting(self.chain(work))
+        state = await acting.to_the_end()
+        result = work.task.result(state)
+        return Acted(result=result, actions=state.taken, errors=state.errors, correct=acting.check(state))
+
+
+class Act(Climbing):
+    """One election for each action of an agent, with a margin that grows with the harm that the action can do."""
+
+    solves = (AgentTask,)
+    conductor = ActConductor
+    draws_solution = True
+
+    k_read: Annotated[int, Field(ge=1)] = 1
+    """Lead of an action that only reads. 1: the first valid reply is taken. A tool may state another lead (`margin`)."""
+    k_write: Annotated[int, Field(ge=1)] = 2
+    """Lead of an action with an idempotent tool."""
+    k_destructive: Annotated[int, Field(ge=1)] = 4
+    """Lead of an action that cannot be repeated."""
+    k_end: Annotated[int, Field(ge=1)] = 3
+    """Lead of the end: an end too early does harm, too."""
+    max_draws: Annotated[int, Field(ge=1, le=1_000_000)] = 100
+    """Cap of an election: after this many samples, flagged ones included, it ends undecided."""
+    approve: str = ""
+    """What waits for the approval of a person, separated by commas: an effect (`destructive`, `idempotent`), the name of a tool, or
+    TOOL.ARGUMENT OP NUMBER, where OP is one of < <= > >= == !=. An argument that is no number waits, too."""
+    max_steps: Annotated[int, Field(ge=1)] = 100
+    """Number of actions after which an input fails."""
+    max_repeats: Annotated[int, Field(ge=1)] = 3
+    """Number of times in a row that one action may be taken; once more, and the input fails."""
+    max_tool_errors: Annotated[int, Field(ge=0)] = 10
+    """Number of calls that may end with an error; with one more the input fails."""
+    max_observation: Annotated[int, Field(ge=100)] = MAX_OBSERVATION_CHARS
+    """Characters of an observation; the middle of a longer one is left out."""
+    memory: Annotated[int, Field(ge=1_000)] = 60_000
+    """Characters of actions and observations in a prompt; where there are more, the role `compressor` sums up the older half."""
+    tool_timeout: Annotated[float, Field(gt=0)] = 60.0
+    """Seconds after which the outcome of a call is unknown. A tool may state others (`timeout_s`)."""
+    read_ahead: bool = True
+    """Begin to read on the first ballot for it. Changes no decision."""
+
+    changes_no_decision = ("read_ahead", "max_draws", "max_steps", "max_repeats", "max_tool_errors", "tool_timeout")
+
+    @field_validator("approve")
+    @classmethod
+    def _is_a_list(cls, text: str) -> str:
+        approval_rules(text)
+        return ",".join(part.strip() for part in text.split(",") if part.strip())
+
+    @model_validator(mode="after")
+    def _has_no_lookahead(self) -> Self:
+        if "lookahead" in rungs_in(self.ladder):
+            raise ValueError(
+                "lookahead is no rung for agents, whose next steps depend on what tools return; take model=SPEC or judge"
+            )
+        return self
+
+    def needs_approval(self, call: ToolCall, effect: Effect) -> bool:
+        """Whether a call waits for the approval of a person."""
+        return any(rule.holds(call, effect) for rule in approval_rules(self.approve))
+
+    def deployments(self) -> list[Deployment]:
+        """Return the roles of an election, the executor, and the compressor."""
+        return [*super().deployments(), Deployment(role=Executor), Deployment(role=ActionCompressor)]
+
+    def rule_for(self, task: Task) -> Rule:
+        """A margin for each tool, and for the end."""
+        assert isinstance(task, AgentTask)
+        by_effect: dict[Effect, int] = {
+            "read_only": self.k_read,
+            "idempotent": self.k_write,
+            "destructive": self.k_destructive,
+        }
+        margins = {name: spec.margin or by_effect[spec.effect] for name, spec in task.toolbox.specs.items()}
+        return AheadByHarm(margins={**margins, END: self.k_end}, otherwise=self.k_destructive)
+
+    def solution(
+        self,
+        of_input: int,
+        task: Task,
+        pool: Sequence[str],  # noqa: ARG002 - of no account here
+        rows: Mapping[str, Recalled],
+        open_elections: Sequence[OpenElection],
+    ) -> AgentRecord:
+        """Return the recorded actions."""
+        assert isinstance(task, AgentTask)
+        prose = task.prose_in(Action) if self.votes == "exact" else {}
+        return agent_record(of_input, task, rows, open_elections, prose)
+
+    def expected_calls(self, task: Task) -> float | None:  # noqa: ARG002 - the number of actions is unknown
+        """None: the number of actions is unknown."""
+        return None

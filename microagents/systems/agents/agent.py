@@ -1,0 +1,226 @@
+"""Tasks of agents: a goal, tools, a policy, and the check of the end."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from functools import cached_property
+from typing import Any, ClassVar, Generic
+
+import msgspec
+from msgspec import Struct, structs
+from pydantic import Field
+from typing_extensions import TypeVar
+
+from microagents.systems.agents.actions import (
+    END,
+    MAX_RETURNED_CHARS,
+    Action,
+    AgentState,
+    MadeCall,
+    Observation,
+    PastAction,
+    call_digest,
+)
+from microagents.base.errors import InvalidDefinition
+from microagents.base.foreign_text import bounded, fenced
+from microagents.replies.chat import NO_PROSE, Prompt, Prose, ProseByTool, Reply, Sampling, unvoted_in
+from microagents.replies.tool_calls import FENCES, ToolCall, tool_lines
+from microagents.task import ChainTask, types_named
+from microagents.tools.tool import RunInput
+from microagents.tools.toolbox import BAD_ARGUMENTS, Toolbox
+
+R = TypeVar("R", bound=Struct, default=Any)
+EFFECTS_TOGETHER = "effects_together"
+"""The red flag of an action with several calls that do not all only read."""
+SYSTEM = """You work on a goal by calling tools, one action at a time. After each action you see what its calls returned, and choose the \
+next one. {fences} The same holds for what stands between <summary ID> and </summary ID>.
+An action is one call, or several calls of read-only tools that do not depend on each other. When the goal is reached, or cannot be \
+reached, call {end} alone.{policy}
+
+Tools, each with the JSON schema of its arguments:
+{tools}"""
+
+
+class AgentAnswer(Struct, frozen=True, kw_only=True):
+    """Result of an agent that names no type of its own."""
+
+    answer: Prose
+    """What was done or found out."""
+
+
+class AgentTask(ChainTask[AgentState, Action, dict[str, Any]], Generic[R]):
+    """Work that a model does through tools. R, which may be left out, is the struct of its result."""
+
+    sampling: ClassVar[Sampling] = Sampling(first_temperature=0.3, temperature=0.7)
+    default_strategy: ClassVar[str] = "act"
+    expert_page: ClassVar[str] = "docs/agents.md"
+    required_methods: ClassVar[tuple[str, ...]] = ("statement",)
+    progress_unit: ClassVar[str] = "action"
+    oracle_judges_result: ClassVar[bool] = False
+
+    allowed: ClassVar[Mapping[str, Mapping[str, Collection[Any]]]] = {}
+    """By tool and argument the allowed values. An action with another value is flagged as ``forbidden``, and never run."""
+
+    mcp_tools: dict[str, list[dict[str, Any]]] = Field(default={}, repr=False)
+    """The tools of its MCP servers, by server. They are read when a run begins, and are a part of its identity."""
+
+    def statement(self) -> str:
+        """Say what is to be done, complete in itself."""
+        raise NotImplementedError
+
+    def policy(self) -> str:
+        """Give the rules that it follows, for the prompt; by default none.
+
+        What must never happen belongs into `flag` or `allowed`, which code checks.
+        """
+        return ""
+
+    def check(self, state: AgentState, result: R, run: RunInput) -> bool | None:  # noqa: ARG002 - for tasks to override
+        """Tell whether the work is done right; None where code cannot tell. It may look at the world of this run and input."""
+        return None
+
+    def summary(self, state: AgentState) -> str:  # noqa: ARG002 - for tasks to override
+        """Say more about the state, which stands behind the actions in each prompt; by default nothing."""
+        return ""
+
+    # What the strategies use.
+
+    @cached_property
+    def toolbox(self) -> Toolbox:
+        """Its tools, which are its actions.
+
+        Raises:
+            InvalidDefinition: two tools have one name, or the tools of a server were not read yet.
+        """
+        return Toolbox(self.given_tools(), self.mcp_tools, self.allowed, reserved=(END,))
+
+    @property
+    def looks_up(self) -> bool:
+        """False: looking up is an action."""
+        return False
+
+    @property
+    def has_effects(self) -> bool:
+        """Whether a tool of it changes the world."""
+        return any(spec.effect != "read_only" for spec in self.toolbox.specs.values())
+
+    @classmethod
+    def result_type(cls) -> type[Struct]:
+        """Return the struct of its result."""
+        try:
+            (named,) = types_named(cls, AgentTask, "YourResult")
+        except InvalidDefinition:  # it names none
+            return AgentAnswer
+        return named if isinstance(named, type) and issubclass(named, Struct) else AgentAnswer
+
+    def prose_in(self, reply: type[Reply]) -> ProseByTool:
+        """Name the arguments of its tools, and of the end, that are declared as prose."""
+        if not issubclass(reply, Action):
+            return NO_PROSE
+        declared = {spec.name: spec.prose for spec in self.toolbox.specs.values()} | {
+            END: unvoted_in(self.result_type())
+        }
+        return {name: arguments for name, arguments in declared.items() if arguments}
+
+    def unfit(self, reply: Reply) -> str | None:
+        """Flag an action that cannot be run: of an unknown tool, with arguments that do not fit, or that the table forbids."""
+        if not isinstance(reply, Action):
+            return None
+        if reply.is_end:
+            return None if self._fits_result(reply.calls[0].arguments) else BAD_ARGUMENTS
+        flags = (self.toolbox.flag_of(call.tool, call.arguments) for call in reply.calls)
+        flag = next((each for each in flags if each is not None), None)
+        if flag is None and len(reply.calls) > 1 and not self.only_reads(reply):
+            return EFFECTS_TOGETHER
+        return flag
+
+    def only_reads(self, action: Action) -> bool:
+        """Tell whether an action changes nothing."""
+        return not action.is_end and all(self.toolbox.specs[call.tool].effect == "read_only" for call in action.calls)
+
+    def _fits_result(self, arguments: dict[str, Any]) -> bool:
+        try:
+            msgspec.convert(arguments, self.result_type(), strict=True)
+        except (msgspec.ValidationError, ValueError, TypeError):
+            return False
+        return True
+
+    # The chain.
+
+    def start(self) -> AgentState:
+        """Return the state before the first action."""
+        return AgentState()
+
+    def done(self, state: AgentState) -> bool:
+        """Tell whether the end was taken."""
+        return state.result is not None
+
+    def prompt(self, state: AgentState) -> Prompt:
+        """Ask for the next action: the goal, what was done and seen so far, and what the task says of it."""
+        head = f"Goal:\n{self.statement()}\n"
+        parts = [head]
+        if state.summarized:
+            parts.append(f"\nActions 1 to {state.summarized}, in short:\n{fenced('summary', state.summary)}\n")
+        parts += _shown(state)
+        own = self.summary(state)
+        parts.append(f"\n{own}\n" if own else "")
+        parts.append(f"\nChoose action {state.taken + 1}.")
+        return Prompt(system=self._system, user="".join(parts), static_chars=len(head))
+
+    @cached_property
+    def _system(self) -> str:
+        end = {
+            "tool": END,
+            "description": "Ends the work. The arguments are its result.",
+            "parameters": _plain_schema(self.result_type()),
+        }
+        tools = [
+            {"tool": spec.name, "description": spec.description, "effect": spec.effect, "parameters": spec.parameters}
+            for spec in self.toolbox.specs.values()
+        ]
+        policy, lines = self.policy(), tool_lines([*tools, end])
+        return SYSTEM.format(end=END, fences=FENCES, policy=f"\n\nRules:\n{policy}" if policy else "", tools=lines)
+
+    def advance(self, state: AgentState, reply: Action) -> AgentState:
+        """Take in the end. Other actions lead on by what their calls return: `after`."""
+        return structs.replace(state, result=reply.calls[0].arguments)
+
+    def after(self, state: AgentState, action: Action, observations: Sequence[Observation]) -> AgentState:
+        """Give the state after an action, by what came of its calls."""
+        turn = PastAction(calls=tuple(action.calls), observations=tuple(observations))
+        errors = state.errors + sum(each.outcome == "error" for each in observations)
+        made = {each.digest: each for each in state.made}
+        for call, seen in zip(action.calls, observations, strict=True):
+            digest = self.repeated_digest(call)
+            if digest is not None and seen.outcome == "done":
+                returned = bounded(seen.text, MAX_RETURNED_CHARS)
+                made[digest] = MadeCall(digest=digest, action=state.taken + 1, returned=returned)
+            elif digest is not None and seen.outcome == "repeated":
+                made[digest] = structs.replace(made[digest], is_told=True)
+        return structs.replace(state, turns=(*state.turns, turn), errors=errors, made=tuple(made.values()))
+
+    def made_before(self, state: AgentState, call: ToolCall) -> MadeCall | None:
+        """Return the destructive call that was made and is equal to this one; None for any other, and for a repeatable one."""
+        digest = self.repeated_digest(call)
+        return next((each for each in state.made if each.digest == digest), None)
+
+    def repeated_digest(self, call: ToolCall) -> str | None:
+        """Return the digest of a destructive call that must not be repeated; None for any other."""
+        spec = self.toolbox.specs[call.tool]
+        return call_digest(call, spec.parameters) if spec.effect == "destructive" and not spec.repeatable else None
+
+    def result(self, state: AgentState) -> Any:
+        """Return what it gave at its end."""
+        return msgspec.convert(state.result, self.result_type())
+
+
+def _shown(state: AgentState) -> Iterator[str]:
+    for number, turn in enumerate(state.turns, state.summarized + 1):
+        for shown in turn.shown:
+            yield f"\nAction {number}: {shown}"
+
+
+def _plain_schema(kind: type[Struct]) -> dict[str, Any]:
+    (schema,), parts = msgspec.json.schema_components([kind], ref_template="#/$defs/{name}")
+    own = parts.pop(kind.__name__, schema)
+    return {**own, **({"$defs": parts} if parts else {})}

@@ -1,0 +1,1 @@
+"""Chains of steps: MAKER, LEAD, the ladder, and speculation."""

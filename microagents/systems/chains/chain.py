@@ -1,0 +1,419 @@
+"""Chains: the parts of the work on a `ChainTask`, for strategies to combine.
+
+`Chain` asks, holds and commits the steps of one input. There are three ways to walk them: `step_by_step` in order,
+`microagents.systems.chains.speculation` in order with guesses, and `microagents.systems.chains.known_inputs` side by side.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Callable, Coroutine, Sequence
+from contextlib import aclosing
+from types import NoneType
+from typing import Any, Protocol
+
+import msgspec
+from msgspec import Struct, structs
+
+from microagents.actors.role import G, Strategy
+from microagents.elections.election import (
+    ESCALATED,
+    OPEN_OUTCOMES,
+    Ballot,
+    Decision,
+    ElectionId,
+    Flagged,
+    Question,
+    Verdict,
+)
+from microagents.base.errors import InvalidDefinition, InvalidUsage, TaskFailed
+from microagents.replies.chat import Prompt, Sampling, decoder_of
+from microagents.replies.rollouts import MAX_OUTPUT_TOKENS, Rollout, rollout_of
+from microagents.systems.chains.judge import Choose
+from microagents.systems.chains.paraphraser import Paraphrase
+from microagents.task import ChainTask, chain_types
+from microagents.tools.effect_keys import KeyedBy
+from microagents.base.user_code import called, mistyped
+from microagents.work.conductor import Conductor
+from microagents.work.durable import Work
+from microagents.work.elections import Resolution, decision_of, encode_state
+
+MAX_TIMES_LONGER, MAX_MORE_STEPS = 10, 100
+"""A chain that takes so many times its number of steps, and so many more, is endless."""
+MAX_PAST = 1_000
+"""Number of the last steps that are kept for a ladder; earlier ones would be read from the journal."""
+ChainWork = Work[ChainTask[Any, Any], Any]
+
+
+class ChainStep(Struct, frozen=True, kw_only=True):
+    """A step of a chain, asked in a given state."""
+
+    number: int
+    """Counted from 0."""
+    state: Any
+    election: ElectionId
+    question: Question
+
+
+class Past(Struct, frozen=True, kw_only=True):
+    """A step that the chain has gone on from."""
+
+    number: int
+    state: Any
+    reply: Any
+    """The reply that led on: the decided one, or the oracle's with known inputs."""
+
+
+class Rung(Protocol):
+    """A remedy for a step that its vote does not decide."""
+
+    @property
+    def name(self) -> str:
+        """Its name in accounts, and the last part of the path of its election."""
+        ...
+
+    async def hold(self, chain: Chain, step: ChainStep, tried: Sequence[Verdict]) -> tuple[ElectionId, Verdict] | None:
+        """Hold its election; None where it has nothing to ask. Only a verdict that is `decided` or `inferred` decides the step.
+
+        ``tried`` are the verdicts of the step's vote and of the rungs before.
+        """
+        ...
+
+
+class Chain:
+    """Chain of one input.
+
+    Args:
+        work: the work on the input.
+        max_draws: cap of each step's election; by default the strategy's.
+        sampling: temperatures and limits of its draws; by default the task's.
+    """
+
+    def __init__(self, work: ChainWork, *, max_draws: int | None = None, sampling: Sampling | None = None) -> None:
+        self.work = work
+        self.task = work.task
+        self.max_draws = work.strategy.draw_cap if max_draws is None else max_draws
+        self.sampling = sampling
+        self._strategy: Strategy = work.strategy
+        self._rungs: Sequence[Rung] = work.strategy.rungs
+        self._past: dict[int, Past] = {}
+        """The last steps by number."""
+        self.rollouts: dict[tuple[int, str], Rollout | Flagged] = {}
+        """Rollouts that later steps may count as well, by the number of their first step and their place."""
+        self.total: int | None = called(self.task.steps, gives=(int, NoneType))
+        """Number of steps; None if it is unknown."""
+        self.state_type, self.reply_type = chain_types(type(work.task))
+        self._most_steps: int | None = None
+        """Number of steps at which the chain counts as endless; None where its own number is unknown."""
+        self._first = 0
+        """Number of the step at which this sitting resumes the chain. Of those still to do, only this one can have a record: it ended
+        undecided, and a person may have decided it since."""
+        state: Any = self.state_type
+        self._state: Any = state if isinstance(state, type) else object
+
+    # The task's methods. The number of a step names it in errors; it enters no question.
+
+    def start(self) -> Any:
+        """Return the initial state."""
+        return called(self.task.start, gives=self._state)
+
+    def asked(self, state: Any, number: int) -> Prompt:
+        """Return the prompt of a step."""
+        asked: Prompt = called(self.task.prompt, state, gives=Prompt, at=number)
+        return asked
+
+    def is_done(self, state: Any, number: int) -> bool:
+        """Whether a state is the last."""
+        done: bool = called(self.task.done, state, gives=bool, at=number)
+        return done
+
+    def next_state(self, state: Any, reply: Any, number: int) -> Any:
+        """Return the state that a reply leads to."""
+        return called(self.task.advance, state, reply, gives=self._state, at=number)
+
+    def advance(self, step: ChainStep, reply: Any) -> Any:
+        """Return the state after a step.
+
+        Raises:
+            TaskFailed: the task changed the state that it was given. After a guess, the decided reply would lead on from another state.
+        """
+        with KeyedBy(self.work.role.context.run_id, step.election.path, reply):
+            state = self.next_state(step.state, reply, step.number)
+        if encode_state(step.state) != step.question.state:
+            raise TaskFailed(
+                f"{type(self.task).__name__}.advance",
+                f"changed the state that it was given at step {step.number}; return a new state, and copy the lists and dicts in it",
+            )
+        return state
+
+    def oracle(self, state: Any, number: int) -> Any:
+        """Return the right reply to a step; None if code cannot know it."""
+        return called(self.task.oracle, state, gives=(self.reply_type, NoneType), at=number)
+
+    def correct(self, state: Any, reply: Any, number: int) -> bool | None:
+        """Whether a reply is right; None if code cannot know it."""
+        right: bool | None = called(self.task.correct, state, reply, gives=(bool, NoneType), at=number)
+        return right
+
+    def result(self, state: Any) -> object:
+        """Return the result of the work."""
+        result = called(self.task.result, state)
+        try:
+            msgspec.json.encode(result)
+        except (TypeError, ValueError) as error:
+            raise mistyped(self.task.result, result, f"JSON-like values or a struct ({error})") from None
+        return result
+
+    # The parts of the work.
+
+    def step(self, number: int, state: Any) -> ChainStep:
+        """Build the step with this number in this state.
+
+        Raises:
+            TaskFailed: the chain has gone on far beyond its number of steps.
+        """
+        if self._most_steps is not None and number >= self._most_steps:
+            failure = (
+                f"is False after {number:,} steps, where {type(self.task).__name__}.steps gives {self.total or 0:,}"
+            )
+            raise TaskFailed(
+                f"{type(self.task).__name__}.done", f"{failure}; perhaps advance leads to the same state again"
+            )
+        asked = self.asked(state, number)
+        rule = self._strategy.rule_of(self.task, number, self.total)
+        question = self.work.question(
+            asked, self.reply_type, rule=rule, max_draws=self.max_draws, sampling=self.sampling, state=state
+        )
+        return ChainStep(
+            number=number, state=state, election=self.work.election_id(f"step/{number}", question), question=question
+        )
+
+    async def take_up(self) -> tuple[Any, int]:
+        """Resume from the checkpoint, or begin; returns the state and the number of steps that led to it.
+
+        Raises:
+            InvalidUsage: the checkpoint names another decision than the journal has.
+            InvalidDefinition: a state cannot be read back from JSON.
+        """
+        last, total = await self.last_step(), self.total
+        if last is None:
+            state = self.start()
+            self._check_readable(state)
+        else:
+            state = self.advance(*last)
+        # Wrong decisions may make a chain longer, but one that never ends would buy calls for ever.
+        self._most_steps = None if total is None else MAX_TIMES_LONGER * total + MAX_MORE_STEPS
+        self.work.progress(self._first, total)
+        return state, self._first
+
+    async def last_step(self) -> tuple[ChainStep, Any] | None:
+        """Return the last step of earlier sittings and its decided reply, from the checkpoint; None before the first.
+
+        Raises:
+            InvalidUsage: the checkpoint names another decision than the journal has.
+        """
+        checkpoint = self.work.checkpoint
+        if checkpoint is None:
+            return None
+        self._first = checkpoint.done
+        last = self.step(checkpoint.done - 1, self.read_state(checkpoint.state))
+        if await self._decided_at(last) != checkpoint.value:
+            raise InvalidUsage(
+                f"the journal contradicts itself: its checkpoint does not match the decision of step {last.number}; it was left as it is; "
+                "begin another run"
+            )
+        return last, decoder_of(self.reply_type).decode(checkpoint.value)
+
+    def hold(self, step: ChainStep) -> Coroutine[Any, Any, Verdict]:
+        """Return the recorded verdict of a step, or that of an election held now."""
+        return self.work.hold(step.election, step.question, recalls=step.number == self._first)
+
+    def follow(self, step: ChainStep) -> AsyncGenerator[Ballot | Verdict]:
+        """Yield the same as `hold`, item by item: valid ballots as they arrive, then the verdict."""
+        return self._recall_or_follow(step) if step.number == self._first else self._follow(step)
+
+    async def commit(
+        self,
+        step: ChainStep,
+        verdict: Verdict,
+        *,
+        checkpoint: bool = True,
+        correct: Callable[[Any], bool | None] | None = None,
+    ) -> Decision[Any]:
+        """Settle and record a verdict; returns its decision.
+
+        With ``checkpoint``, a resumed run continues after this step. ``correct`` judges the decision, by default as the task's oracle does.
+        """
+        work, election = self.work, step.election
+        verdict = self.as_taken(verdict)
+        tried: list[tuple[ElectionId, Verdict]] = []
+        resolution = (
+            Resolution(id=election, verdict=verdict)
+            if verdict.outcome == "decided"
+            else await self.climb(step, verdict, tried)
+        )
+        if resolution is None:
+            resolution = await work.settle(election, step.question, verdict)
+            resolution = structs.replace(resolution, verdict=self.as_taken(resolution.verdict))
+            is_open = resolution.verdict.outcome in OPEN_OUTCOMES
+            for place, each in tried[1:]:
+                work.leave(place, each, rung=place.path.rpartition("/")[2] if is_open else None)
+        done = step.number + 1 if checkpoint else None
+        decision = work.commit(
+            resolution,
+            self.reply_type,
+            correct or (lambda reply: self.correct(step.state, reply, step.number)),
+            done=done,
+            state=step.question.state,
+        )
+        if decision.decided or len(tried) <= 1:
+            return decision
+        return structs.replace(
+            decision, rungs=tuple([decision_of(place.path, each, self.reply_type) for place, each in tried[1:]])
+        )
+
+    def as_taken(self, verdict: Verdict) -> Verdict:
+        """A verdict as the chain takes it: a plurality (``argmax``) decides no step."""
+        return structs.replace(verdict, outcome="undecided") if verdict.outcome == "argmax" else verdict
+
+    async def climb(
+        self, step: ChainStep, verdict: Verdict, tried: list[tuple[ElectionId, Verdict]]
+    ) -> Resolution | None:
+        """Try the rungs of the ladder; None where none decides the step. What decides nothing is added to ``tried``."""
+        if verdict.outcome in ("leader", "person"):
+            return None
+        tried.append((step.election, verdict))
+        for rung in self._rungs:
+            held = _checked(rung, await rung.hold(self, step, [each for _, each in tried]))
+            if held is not None and held[1].outcome in ("decided", "inferred"):
+                for each in tried:
+                    self.work.leave(*each)
+                return Resolution(id=held[0], verdict=held[1], rung=rung.name)
+            if held is not None:
+                tried.append(held)
+        return None
+
+    async def rollout(
+        self,
+        at: str,
+        asked: Prompt,
+        horizon: int,
+        *,
+        first: bool = False,
+        correct: Callable[[Rollout], bool | None] = lambda _: None,
+    ) -> Rollout | Flagged:
+        """Draw one reply with several steps, or its red flag. ``correct`` judges it for the account of errors, where code can.
+
+        Only the ``first`` one of a question has the temperature of a first sample: others would repeat it.
+
+        The length flag does not apply: what is long for one step is not for many. The provider's limit grows with the steps.
+        """
+        most = min(MAX_OUTPUT_TOKENS, horizon * self.task.sampling.max_output_tokens)
+        sampling = structs.replace(self.sampling or self.task.sampling, max_output_tokens=most, flag_above_tokens=None)
+        if not first:
+            sampling = structs.replace(sampling, first_temperature=sampling.temperature)
+        return await self.work.draw(at, asked, rollout_of(self.reply_type, horizon), sampling=sampling, correct=correct)
+
+    # What it has gone on from.
+
+    def go_on(self, step: ChainStep | Past, reply: Any) -> None:
+        """Note that the chain goes on from a step with this reply."""
+        if self._rungs:
+            self._past[step.number] = Past(number=step.number, state=step.state, reply=reply)
+            self._past.pop(step.number - MAX_PAST, None)
+
+    async def before(self, step: ChainStep, count: int) -> list[Past]:
+        """At most so many steps before a step, the last first. Those of an earlier sitting are read from the journal."""
+        numbers = range(step.number - 1, max(-1, step.number - 1 - count), -1)
+        if any(number not in self._past for number in numbers):
+            state = self.start()
+            for number in range(step.number):
+                value = await self._value_at(f"step/{number}")
+                if value is None:
+                    raise InvalidUsage(f"the decision of step {number} is not in the journal; begin another run")
+                past = Past(number=number, state=state, reply=decoder_of(self.reply_type).decode(value))
+                if number in numbers:
+                    self._past.setdefault(number, past)
+                state = self.next_state(state, past.reply, number)
+        return [self._past[number] for number in numbers]
+
+    async def _recall_or_follow(self, step: ChainStep) -> AsyncGenerator[Ballot | Verdict]:
+        recalled = await self.work.recall(step.election, step.question)
+        if recalled is not None:
+            yield recalled
+            return
+        async with aclosing(self._follow(step)) as items:
+            async for item in items:
+                yield item
+
+    def _follow(self, step: ChainStep) -> AsyncGenerator[Ballot | Verdict]:
+        return self.work.follow(step.election, step.question, hedge=self._strategy.extra_draws)
+
+    async def _decided_at(self, step: ChainStep) -> bytes | None:
+        """Return the recorded decision of a step."""
+        await self.work.recorded(step.election)  # refuses another question
+        return await self._value_at(f"step/{step.number}")
+
+    async def _value_at(self, at: str) -> bytes | None:
+        """Return the recorded decision at the place of a step: that of its vote, of a rung, or of another model where it was undecided."""
+        for place in (at, *(f"{at}/{rung.name}" for rung in self._rungs), at + ESCALATED):
+            recalled = await self.work.recorded(place)
+            if recalled is not None and recalled.is_decision:
+                return recalled.value
+        return None
+
+    def read_state(self, state: bytes) -> Any:
+        """Read a state from JSON.
+
+        Raises:
+            InvalidDefinition: it is no state of the task.
+        """
+        try:
+            return msgspec.json.decode(state, type=self.state_type)
+        except (msgspec.MsgspecError, TypeError, ValueError) as error:
+            name = self.state_type.__qualname__
+            raise InvalidDefinition(
+                f"a {name} cannot be read back from the journal: {error}; use field types that JSON can hold"
+            ) from None
+
+    def _check_readable(self, state: Struct) -> None:
+        # Without this check, a state that cannot be read back would fail only when a long run is resumed.
+        written = encode_state(state)
+        if encode_state(self.read_state(written)) != written:
+            raise InvalidDefinition(f"{state!r:.200} does not survive JSON; use field types that JSON can hold")
+
+
+def _checked(rung: Rung, held: object) -> tuple[ElectionId, Verdict] | None:
+    match held:
+        case None:
+            return None
+        case (ElectionId() as election, Verdict() as verdict):
+            return election, verdict
+    raise mistyped(rung.hold, held, "the id of its election and the verdict, or None")
+
+
+async def step_by_step(chain: Chain) -> object:
+    """Walk a chain, and ask each step only after the one before is decided; returns the task's result."""
+    total = chain.total
+    state, done = await chain.take_up()
+    while not chain.is_done(state, done):
+        step = chain.step(done, state)
+        decision = await chain.commit(step, await chain.hold(step))
+        reply = decision.require()
+        chain.go_on(step, reply)
+        state, done = chain.advance(step, reply), done + 1
+        chain.work.progress(done, total)
+    return chain.result(state)
+
+
+class ChainConductor(Conductor[ChainTask[Any, Any], G]):
+    """Base class of conductors that walk chains. `microagents step` works with every strategy that has such a conductor."""
+
+    may_ask = (Paraphrase, Choose)
+
+    def chain(self, work: Work[ChainTask[Any, Any], G]) -> Chain:
+        """Return the chain of one input, as the strategy describes it."""
+        return Chain(work)
+
+    async def conduct(self, work: Work[ChainTask[Any, Any], G]) -> object:
+        """Walk the chain step by step."""
+        return await step_by_step(self.chain(work))

@@ -1,0 +1,51 @@
+"""Documents: texts that are written in segments, each on top of the text before it."""
+
+from microagents.systems.documents.ranker import Rank, Ranker
+from microagents.systems.documents.splitter import Split, Splitter
+from microagents.systems.documents.validator import Validate, Validator
+from microagents.systems.documents.document import Document, WorkedDocument
+from microagents.systems.documents.questions import (
+    Part,
+    Parts,
+    Ranking,
+    Segment,
+    Summary,
+    Text,
+    ToRank,
+    ToSplit,
+    ToSummarize,
+    ToValidate,
+    ToWrite,
+    Validation,
+    Version,
+    asked_in,
+)
+from microagents.systems.documents.reasoning import WrittenProblem
+from microagents.replies.data_prompts import prompt_of
+
+__all__ = [
+    "Rank",
+    "Ranker",
+    "Split",
+    "Splitter",
+    "Validate",
+    "Validator",
+    "Document",
+    "Part",
+    "Parts",
+    "Ranking",
+    "Segment",
+    "Summary",
+    "Text",
+    "ToRank",
+    "ToSplit",
+    "ToSummarize",
+    "ToValidate",
+    "ToWrite",
+    "Validation",
+    "Version",
+    "WorkedDocument",
+    "WrittenProblem",
+    "asked_in",
+    "prompt_of",
+]

@@ -1,0 +1,471 @@
+"""The writing of a document, without models and without I/O: who is asked, what a round's replies lead to (SeqCV, algorithms 1 and 2).
+
+A subtask's writing is a generator. It yields batches, each a set of questions that are asked at the same time, and is sent their replies.
+A conductor sends the replies of models, ``show`` those that a journal has recorded; both get the same records.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterable, Sequence
+from enum import Enum
+from random import Random
+from typing import Literal
+
+from msgspec import Struct, structs
+
+from microagents.systems.documents.questions import (
+    Asked,
+    Part,
+    Parts,
+    Ranking,
+    Segment,
+    Summary,
+    ToRank,
+    ToSplit,
+    ToSummarize,
+    ToValidate,
+    ToWrite,
+    Validation,
+    Version,
+)
+from microagents.systems.documents.records import RankRecord, SegmentRecord, SubtaskRecord, ValidationRecord
+from microagents.systems.documents.subtasks import Graph, Subtask, fault_of
+from microagents.elections.rules import Rule, Tally
+from microagents.systems.questions.candidates import labels_of
+from microagents.replies.chat import Reply
+from microagents.work.recorded import NotRecorded
+
+CHARS_PER_TOKEN = 4
+"""Characters of a token, for estimates of the length of prompts."""
+SEGMENT_END = "\n"
+SUBTASK_END = "\n\n"
+
+
+class Missing(Enum):
+    """In place of a reply."""
+
+    FLAGGED = "flagged"
+    """Every draw was red-flagged."""
+    ABSENT = "absent"
+    """The agent did not answer in time."""
+    OPEN = "open"
+    """Not recorded yet."""
+
+
+Answer = Reply | Missing
+
+
+class SegmentQuestion(Struct, frozen=True, kw_only=True):
+    """A question of a batch."""
+
+    at: str
+    agent: int | None
+    """Index of the agent that is asked; None for a role that is no agent."""
+    asked: Asked
+
+
+class QuestionBatch(Struct, frozen=True, kw_only=True):
+    """Questions that are asked at the same time."""
+
+    at: str
+    asks: tuple[SegmentQuestion, ...]
+    quorum: int | None = None
+    """Number of agents that must answer; if as many have, the others may be absent. None: all must answer."""
+
+
+Batches = Generator[QuestionBatch, Sequence[Answer], "Sequence[Part] | None"]
+"""The writing of a subtask. It returns the parts that the subtask is split into, or None once its text is written."""
+
+
+class WritingRules(Struct, frozen=True, kw_only=True):
+    """Rules of writing."""
+
+    agents: int
+    panel: Rule | None = None
+    """Rule of a panel of all agents on one segment, with True for an approval; None: no segment is validated."""
+    min_passing: int = 1
+    """Fewest agents with a segment that passes, or with a complete text. With fewer the subtask is split."""
+    approvals: int = 0
+    """Fewest approvals with which a segment can pass."""
+    rounds: int
+    depth: int = 0
+    """Maximum number of splits above a subtask."""
+    max_subtasks: int = 0
+    split_tries: int = 0
+    ranked_by: Literal["agents", "ranker"]
+    sees: Literal["all", "ancestors", "parents"]
+    """Finished subtasks whose text an author sees: all, those that lead to its subtask, or the direct parents only."""
+    context_tokens: int | None
+    """Greatest length of the finished text in a prompt; a longer one is summarized, oldest subtasks first. None: never."""
+
+
+class NothingWritten(Exception):
+    """No agent wrote a valid segment in any round; args: place of the subtask, number of rounds."""
+
+
+class DocumentDraft:
+    """State of a document that is being written."""
+
+    def __init__(self, objective: str, given: Sequence[Part], rules: WritingRules) -> None:
+        self.records: dict[str, SubtaskRecord] = {}
+        """All subtasks by place, split ones included."""
+        self._objective = objective
+        self._rules = rules
+        self._graph = Graph.of(objective, given)
+        self._add(self._graph.order())
+
+    @property
+    def in_order(self) -> list[SubtaskRecord]:
+        """Subtasks that are not split, in the stable topological order."""
+        return [self.records[node.at] for node in self._graph.order()]
+
+    def text(self) -> str:
+        """Join the text of finished subtasks and of those in work, in the stable topological order; end the line."""
+        texts = [record.text for record in self.in_order if record.text]
+        return SUBTASK_END.join(texts) + SEGMENT_END if texts else ""
+
+    def ready(self) -> list[SubtaskRecord]:
+        """List the subtasks that can begin now. If every author sees all finished text, that is one at a time."""
+        if self._rules.sees == "all":
+            first = next((record for record in self.in_order if record.state != "done"), None)
+            return [first] if first is not None and first.state == "waiting" else []
+        done = {record.at for record in self.records.values() if record.state == "done"}
+        return [record for record in self.in_order if record.state == "waiting" and done.issuperset(record.parents)]
+
+    def begin(self, record: SubtaskRecord) -> Batches:
+        """Begin the writing of a subtask."""
+        record.state = "writing"
+        return self._write(record)
+
+    def end(self, record: SubtaskRecord, parts: Sequence[Part] | None) -> None:
+        """End the writing of a subtask with its result: parts that take its place, or None if its text is written."""
+        if parts is None:
+            record.state = "done"
+        else:
+            record.state = "split"
+            self._add(self._graph.split(record.at, parts))
+
+    def _add(self, subtasks: Iterable[Subtask]) -> None:
+        for each in subtasks:
+            self.records[each.at] = SubtaskRecord(
+                at=each.at, objective=each.objective, parents=each.parents, depth=each.depth
+            )
+        for node in self._graph.order():  # a split changes the parents of others
+            self.records[node.at].parents = node.parents
+
+    def _write(self, record: SubtaskRecord) -> Batches:
+        """Write rounds of segments until every agent is complete, then choose a version (SeqCV, algorithm 1)."""
+        rules = self._rules
+        finished = yield from self._finished_text(record)
+        authors = [_Author(agent) for agent in range(rules.agents)]
+        may_split = record.depth < rules.depth
+        for number in range(1, rules.rounds + 1):
+            if all(author.complete or author.absent for author in authors):
+                break
+            finished_authors = sum(author.complete for author in authors)
+            drafts = yield from self._round(record, number, finished, authors)
+            taken = [draft for draft in drafts if draft.outcome == "passed"]
+            if len(taken) + finished_authors < rules.min_passing:
+                if may_split:
+                    parts = yield from self._split(record, finished)
+                    if parts is not None:
+                        return parts
+                    may_split = False  # the same proposals would come again
+                taken = _force(drafts, authors)
+            for draft in taken:
+                authors[draft.agent].take(draft)
+            record.text = max((author.text for author in authors), key=len)
+        yield from self._choose(record, finished, authors)
+        return None
+
+    def _round(
+        self, record: SubtaskRecord, number: int, finished: str, authors: Sequence[_Author]
+    ) -> Generator[QuestionBatch, Sequence[Answer], list[SegmentRecord]]:
+        """Do one round: every agent that is not complete writes a segment, and all agents validate each of them."""
+        rules, at = self._rules, f"{record.at}/round/{number}"
+        asked = ToWrite(
+            objective=self._objective,
+            finished=finished,
+            subtask=record.objective,
+            written="",
+            round=number,
+            rounds=rules.rounds,
+        )
+        writers = [author for author in authors if not author.complete and not author.absent]
+        asks = [
+            SegmentQuestion(
+                at=f"{at}/draft/{author.agent}", agent=author.agent, asked=structs.replace(asked, written=author.text)
+            )
+            for author in writers
+        ]
+        needed = max(rules.approvals, rules.min_passing)
+        quorum = max(1, needed - sum(author.complete and not author.absent for author in authors))
+        replies = yield QuestionBatch(at=f"{at}/draft", asks=tuple(asks), quorum=quorum)
+        drafts = [_draft(author, reply) for author, reply in zip(writers, replies, strict=True)]
+        record.rounds.append(drafts)
+        written = [draft for draft in drafts if draft.segment is not None and draft.outcome == "open"]
+        yield from self._validate(record, f"{at}/check", finished, authors, written)
+        if any(draft.outcome == "open" for draft in drafts):
+            raise NotRecorded
+        return drafts
+
+    def _validate(
+        self, record: SubtaskRecord, at: str, finished: str, authors: Sequence[_Author], drafts: Sequence[SegmentRecord]
+    ) -> Generator[QuestionBatch, Sequence[Answer], None]:
+        """Let every agent that is there validate every segment, in the context of the segment's author."""
+        rules = self._rules
+        if rules.panel is None:
+            for draft in drafts:
+                draft.outcome = "passed"
+            return
+        panel = [author for author in authors if not author.absent]
+        checks = []
+        for draft in drafts:
+            assert draft.segment is not None
+            asked = ToValidate(
+                objective=self._objective,
+                finished=finished,
+                subtask=record.objective,
+                written=authors[draft.agent].text,
+                segment=draft.segment.text,
+                status=draft.segment.status,
+                mode=draft.segment.mode,
+            )
+            checks += [
+                SegmentQuestion(at=f"{at}/{draft.agent}/{member.agent}", agent=member.agent, asked=asked)
+                for member in panel
+            ]
+        answers = list(
+            (yield QuestionBatch(at=at, asks=tuple(checks), quorum=max(rules.approvals, rules.min_passing)))
+            if checks
+            else ()
+        )
+        for place, draft in enumerate(drafts):
+            given = answers[place * len(panel) : (place + 1) * len(panel)]
+            there = {member.agent: _validation(member, reply) for member, reply in zip(panel, given, strict=True)}
+            draft.validations = [
+                there.get(agent) or ValidationRecord(agent=agent, passes=None, missing="absent")
+                for agent in range(rules.agents)
+            ]
+            if Missing.OPEN not in given:
+                draft.outcome = "passed" if self._passes(draft) else "failed"
+
+    def _passes(self, draft: SegmentRecord) -> bool:
+        """Tell whether the panel approves a segment. A member without a valid judgement does not approve."""
+        assert self._rules.panel is not None
+        tally = Tally(self._rules.panel)
+        for each in draft.validations:
+            if tally.votes_needed:
+                tally.count(each.passes is True)
+        return not tally.votes_needed and self._rules.panel.winner(tally) is True
+
+    def _split(
+        self, record: SubtaskRecord, finished: str
+    ) -> Generator[QuestionBatch, Sequence[Answer], Sequence[Part] | None]:
+        """Propose parts that can take the place of a subtask; None if no valid split was proposed."""
+        rules = self._rules
+        for number in range(1, rules.split_tries + 1):
+            asked = ToSplit(
+                objective=self._objective, finished=finished, subtask=record.objective, max_subtasks=rules.max_subtasks
+            )
+            at = f"{record.at}/split/{number}"
+            (reply,) = yield QuestionBatch(at=at, asks=(SegmentQuestion(at=at, agent=None, asked=asked),))
+            if reply is Missing.OPEN:
+                raise NotRecorded
+            if isinstance(reply, Parts):
+                fault = fault_of(reply.subtasks, self._objectives_above(record), rules.max_subtasks)
+                if fault is None:
+                    return reply.subtasks
+                record.refused_splits.append(f"the subtasks {fault}")
+        return None
+
+    def _objectives_above(self, record: SubtaskRecord) -> list[str]:
+        return [
+            each.objective
+            for each in self.records.values()
+            if record.at == each.at or record.at.startswith(f"{each.at}/")
+        ]
+
+    def _choose(
+        self, record: SubtaskRecord, finished: str, authors: Sequence[_Author]
+    ) -> Generator[QuestionBatch, Sequence[Answer], None]:
+        """Choose the text of a subtask among the complete versions; if nobody is complete, among all (SeqCV, equation 2)."""
+        versions = [author for author in authors if author.complete] or [
+            author for author in authors if author.segments
+        ]
+        if not versions:
+            raise NothingWritten(record.at, self._rules.rounds)
+        first: dict[str, _Author] = {}
+        for author in versions:
+            first.setdefault(author.text, author)
+        chosen = versions[0]
+        if len(first) > 1:
+            best = yield from self._rank(record, finished, list(first.values()), authors)
+            chosen = authors[best]
+        record.author, record.text, record.agreed, record.complete = (
+            chosen.agent,
+            chosen.text,
+            chosen.agreed,
+            chosen.complete,
+        )
+
+    def _rank(
+        self, record: SubtaskRecord, finished: str, versions: Sequence[_Author], authors: Sequence[_Author]
+    ) -> Generator[QuestionBatch, Sequence[Answer], int]:
+        """Choose the agent whose version has most points.
+
+        It gets 2 for each ranker that calls it best, 1 for each that calls it second best.
+
+        Ties go to the version with more first places, then to the lower agent. With three agents or more, none ranks its own version; where
+        nobody else is there to rank, a neutral call does.
+        """
+        rules = self._rules
+        labels = dict(
+            zip(
+                (author.agent for author in versions),
+                labels_of([author.text.encode() for author in versions]),
+                strict=True,
+            )
+        )
+        asks = []
+        if rules.ranked_by == "agents" and rules.agents > 2:  # noqa: PLR2004 - of two agents each would rank the other's
+            for ranker in authors:
+                ranked = [author for author in versions if author.text != ranker.text]
+                if len(ranked) > 1 and not ranker.absent:
+                    asks.append(self._rank_ask(record, finished, ranker.agent, ranked, labels))
+        quorum = 1 if asks else None
+        asks = asks or [self._rank_ask(record, finished, None, versions, labels)]
+        answers = yield QuestionBatch(at=f"{record.at}/rank", asks=tuple(asks), quorum=quorum)
+        if Missing.OPEN in answers:
+            raise NotRecorded
+        agents = {label: agent for agent, label in labels.items()}
+        for ask, reply in zip(asks, answers, strict=True):
+            ranking = RankRecord(agent=ask.agent, best=None)
+            if isinstance(reply, Ranking):
+                best, second = reply.vote().split()
+                ranking = RankRecord(agent=ask.agent, best=agents[best], second=agents[second], reason=reply.reason)
+            record.rankings.append(ranking)
+        points = {author.agent: 0 for author in versions}
+        firsts = dict(points)
+        for each in record.rankings:
+            if each.best is not None and each.second is not None:
+                points[each.best] += 2
+                points[each.second] += 1
+                firsts[each.best] += 1
+        return max(points, key=lambda agent: (points[agent], firsts[agent]))
+
+    def _rank_ask(
+        self,
+        record: SubtaskRecord,
+        finished: str,
+        ranker: int | None,
+        ranked: Sequence[_Author],
+        labels: dict[int, str],
+    ) -> SegmentQuestion:
+        at = f"{record.at}/rank/{'neutral' if ranker is None else ranker}"
+        shown = sorted(
+            ranked, key=lambda author: labels[author.agent]
+        )  # by label, and then shuffled: no order of agents shows
+        Random(f"{at} {' '.join(labels[author.agent] for author in shown)}").shuffle(shown)  # noqa: S311 - seeded on purpose
+        asked = ToRank(
+            objective=self._objective,
+            finished=finished,
+            subtask=record.objective,
+            versions=tuple(Version(label=labels[author.agent], text=author.text) for author in shown),
+        )
+        return SegmentQuestion(at=at, agent=ranker, asked=asked)
+
+    def _finished_text(self, record: SubtaskRecord) -> Generator[QuestionBatch, Sequence[Answer], str]:
+        """Join the finished text that the authors of a subtask see.
+
+        Which texts are shown as summaries depends on the texts alone, not on the summaries that others have asked for.
+        """
+        seen = self._seen_by(record)
+        limit = self._rules.context_tokens
+        shown = [each.text for each in seen]
+        for place, each in enumerate(seen):
+            if limit is None or sum(map(len, shown)) <= limit * CHARS_PER_TOKEN:
+                break
+            if each.summary is None and not each.has_no_summary:
+                at = f"{each.at}/summary"
+                asked = ToSummarize(objective=self._objective, subtask=each.objective, text=each.text)
+                (reply,) = yield QuestionBatch(at=at, asks=(SegmentQuestion(at=at, agent=None, asked=asked),))
+                if reply is Missing.OPEN:
+                    raise NotRecorded
+                each.summary = reply.summary if isinstance(reply, Summary) else None
+                each.has_no_summary = each.summary is None
+            if each.summary is not None:
+                shown[place] = each.summary
+        return SUBTASK_END.join(text for text in shown if text)
+
+    def _seen_by(self, record: SubtaskRecord) -> list[SubtaskRecord]:
+        sees = self._rules.sees
+        visible = (
+            set(self.records)
+            if sees == "all"
+            else set(record.parents)
+            if sees == "parents"
+            else self._graph.ancestors(record.at)
+        )
+        return [each for each in self.in_order if each.at in visible and each.state == "done"]
+
+
+class _Author:
+    """Text of one agent in one subtask."""
+
+    def __init__(self, agent: int) -> None:
+        self.agent = agent
+        self.segments: list[str] = []
+        self.complete = False
+        self.absent = False
+        self.agreed = True
+
+    @property
+    def text(self) -> str:
+        return SEGMENT_END.join(self.segments)
+
+    def take(self, draft: SegmentRecord) -> None:
+        """Take over a segment: behind the text so far, or in its place."""
+        assert draft.segment is not None
+        if draft.segment.mode == "override":
+            self.segments, self.agreed = [], True
+        if draft.segment.text.strip():
+            self.segments.append(draft.segment.text.strip("\n"))
+        self.complete = draft.segment.status == "complete" and bool(self.segments)
+        self.agreed = self.agreed and draft.outcome == "passed"
+
+
+def _draft(author: _Author, reply: Answer) -> SegmentRecord:
+    if isinstance(reply, Segment):
+        is_nothing = not reply.text.strip() and not author.segments  # "complete", although nothing is written
+        return SegmentRecord(agent=author.agent, outcome="failed" if is_nothing else "open", segment=reply)
+    assert isinstance(reply, Missing)
+    author.absent = reply is Missing.ABSENT
+    return SegmentRecord(agent=author.agent, outcome=reply.value)
+
+
+def _validation(member: _Author, reply: Answer) -> ValidationRecord:
+    if isinstance(reply, Validation):
+        return ValidationRecord(agent=member.agent, passes=reply.passes, reason=reply.reason)
+    assert isinstance(reply, Missing)
+    member.absent = member.absent or reply is Missing.ABSENT
+    return ValidationRecord(agent=member.agent, passes=None, missing=reply.value)
+
+
+def _force(drafts: Sequence[SegmentRecord], authors: Sequence[_Author]) -> list[SegmentRecord]:
+    """Choose the segments to take although too few passed: those that passed, and the one with most approvals.
+
+    Ties go to fewer objections, then to the lower agent. Nothing that would replace verified text is forced.
+    """
+    written = [
+        draft for draft in drafts if draft.validations and (draft.outcome == "passed" or not _replaces(draft, authors))
+    ]
+    best = max(written, key=lambda draft: (draft.approvals, -draft.objections, -draft.agent), default=None)
+    taken = [draft for draft in written if draft.outcome == "passed" or draft is best]
+    for draft in taken:
+        draft.outcome = "forced"
+    return taken
+
+
+def _replaces(draft: SegmentRecord, authors: Sequence[_Author]) -> bool:
+    return draft.segment is not None and draft.segment.mode == "override" and bool(authors[draft.agent].segments)

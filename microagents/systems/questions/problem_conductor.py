@@ -1,0 +1,90 @@
+"""The answer to a problem, and the base class of conductors that solve problems."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from types import NoneType
+from typing import Any
+
+import msgspec
+from msgspec import UNSET, Raw, UnsetType
+
+from microagents.actors.role import G, Strategy
+from microagents.elections.election import ElectionId, Verdict
+from microagents.journal.messages import RecordDecision
+from microagents.systems.questions.candidates import merged
+from microagents.systems.questions.problem import Problem, text_of
+from microagents.systems.questions.questions import problem_id
+from microagents.systems.questions.tree import ROOT, ProblemNode, Solution
+from microagents.replies.chat import Reply
+from microagents.systems.questions.turns import RecordedTurns
+from microagents.base.user_code import called
+from microagents.work.conductor import Conductor
+from microagents.work.durable import Work
+
+
+def is_problem(work: Work[Any, Any]) -> bool:
+    """Whether the work is on a problem, in a strategy that solves chains as well."""
+    return isinstance(work.task, Problem)
+
+
+def concluded(
+    work: Work[Any, Any],
+    answer: Reply,
+    *,
+    problems: int = 1,
+    argmax: tuple[str, ...] = (),
+    correct: bool | UnsetType | None = UNSET,
+) -> Solution:
+    """Record the answer to the problem; returns the solution. The answer enters the digests and the account of errors.
+
+    Args:
+        work: the work on the input.
+        answer: the answer to the problem.
+        problems: number of solved problems, sub-problems included.
+        argmax: paths of turns that were decided by plurality.
+        correct: whether the answer is right, where that is known already; by default the problem is asked.
+
+    Raises:
+        TaskFailed: ``correct()`` returned something else than True, False or None.
+    """
+    work.progress(problems, problems)
+    value = msgspec.json.encode(answer)
+    judged: bool | None = (
+        called(work.task.correct, answer, gives=(bool, NoneType)) if isinstance(correct, UnsetType) else correct
+    )
+    place = ElectionId(path=work.path_of(ROOT), question_digest=problem_id(text_of(work.task)))
+    verdict = Verdict(outcome="sampled", leader=0, tally=((value, 1),), ballots=())
+    work.role.tell(RecordDecision(id=place, verdict=verdict, correct=judged))
+    return Solution(answer=Raw(value), correct=judged, argmax=argmax)
+
+
+def concluded_by_plurality(work: Work[Any, Any], answers: Sequence[Reply], samples: int) -> Solution:
+    """Record the most frequent answer, marked ``argmax`` if it is no majority of the samples."""
+    leader = max(merged(answers), key=lambda candidate: candidate.copies)
+    is_majority = 2 * leader.copies > samples
+    return concluded(work, leader.reply, argmax=() if is_majority else (work.path_of("answer"),))
+
+
+class ProblemConductor(Conductor[Problem[Any], G]):
+    """A conductor that gives one answer to a problem."""
+
+    concluded = staticmethod(concluded)
+
+
+class ProblemMaker(ProblemConductor[G]):
+    """A conductor that can also make a simpler problem with the same answer, for another strategy to solve."""
+
+    handles_no_message = ("make_problem",)
+
+    async def make_problem(self, work: Work[Problem[Any], G], root: str) -> str:
+        """Return the text of the simpler problem. ``root`` is the place of this work."""
+        raise NotImplementedError
+
+
+class MakesProblem(Strategy):
+    """A strategy that can stand before another one. Its conductor is a `ProblemMaker`."""
+
+    def states(self, turns: RecordedTurns, root: str = ROOT) -> ProblemNode:
+        """Return the recorded way from a problem to the simpler one."""
+        raise NotImplementedError

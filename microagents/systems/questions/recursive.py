@@ -1,0 +1,210 @@
+"""MAKER's recursive solver: cut a problem in two, solve both halves, compose, and vote at every turn (arXiv 2511.09030, algorithm 4)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from typing import Annotated, Any, Self
+
+import msgspec
+from msgspec import Raw, Struct
+from pydantic import Field, model_validator
+
+from microagents.actors.role import Deployment, Strategy
+from microagents.journal.messages import OpenElection, Recalled
+from microagents.systems.questions.problem import Problem, answer_type_of, text_of
+from microagents.systems.questions.questions import Decomposition, ToCompose, ToDecompose, ToSolve, problem_id
+from microagents.systems.questions.tree import MAX_DEPTH, ROOT, ProblemNode, Solution, Turn
+from microagents.work.asking import Consult
+from microagents.systems.questions.composer import Compose, Composer
+from microagents.systems.questions.decomposer import Decompose, Decomposer
+from microagents.systems.questions.discriminator import Discriminate, Discriminator
+from microagents.systems.questions.problem_conductor import ProblemConductor
+from microagents.systems.questions.turns import (
+    AnswerDirectly,
+    AskedTurns,
+    RecordedTurns,
+    Turns,
+    check_cap,
+    most_ballots,
+    sampling_at,
+)
+from microagents.task import Task
+from microagents.work.durable import DurableRequest, Work
+
+
+class RecursiveSolution(Struct, frozen=True, kw_only=True):
+    """Answer to a problem, with counts of the work on it."""
+
+    answer: bytes
+    """The reply, as JSON."""
+    problems: int = 1
+    """Number of solved problems, sub-problems included."""
+    argmax: tuple[str, ...] = ()
+    """Paths of turns at which no candidate reached k votes, so that the one with most votes was taken."""
+
+
+class Solve(DurableRequest[RecursiveSolution], frozen=True, kw_only=True):
+    """Solve a problem. A conductor passes the sub-problems of a problem to all conductors with this message."""
+
+    problem: str
+    depth: int
+    """Number of cuts that led to it."""
+    width: int | None
+    """Maximum number of direct answers below it; None for no bound."""
+    above: tuple[bytes, ...] = ()
+    """Ids of the problems above it in the tree."""
+
+
+ProblemWork = Work[Problem[Any], "Recursive"]
+
+
+class RecursiveConductor(ProblemConductor["Recursive"]):
+    """Solves problems, and sub-problems that any replica sends."""
+
+    asks = (Solve, Decompose, Compose, Discriminate)
+
+    async def conduct(self, work: ProblemWork) -> Solution:
+        """Solve the whole problem."""
+        work.progress(0)
+        solved = await work.ask(Solve(at=ROOT, problem=text_of(work.task), depth=0, width=work.strategy.width))
+        answer = msgspec.json.decode(solved.answer, type=answer_type_of(work.task))
+        return self.concluded(work, answer, problems=solved.problems, argmax=solved.argmax)
+
+    async def solve(self, request: Solve) -> RecursiveSolution:
+        """Solve one problem."""
+        work: ProblemWork = self.work_on(request)
+        strategy = work.strategy
+        turns = AskedTurns(
+            work,
+            k=strategy.k,
+            max_draws=strategy.max_draws,
+            temperature=strategy.discriminator_temperature,
+            show_copies=strategy.show_copies,
+        )
+        return await solved(ProblemNode(at=request.at), request, strategy, turns, lambda _, half: work.ask(half))
+
+
+async def solved(
+    node: ProblemNode,
+    problem: Solve,
+    strategy: Recursive,
+    turns: Turns,
+    solve: Callable[[ProblemNode, Solve], Coroutine[Any, Any, RecursiveSolution]],
+) -> RecursiveSolution:
+    """Solve one problem: cut it in two, solve both halves and compose their answers; or answer it directly.
+
+    ``node`` gets the work on the problem. ``solve`` solves a half; in a run on any replica of the conductor.
+    """
+    draws: dict[str, Any] = {
+        "samples": strategy.candidates,
+        "at_least": strategy.min_candidates,
+        "max_draws": strategy.max_draws,
+    }
+    node.problem, node.depth = problem.problem, problem.depth
+    halves: Sequence[RecursiveSolution] = ()
+    cut: Decomposition | None = None
+    if problem.depth < strategy.depth and problem.width != 1:
+        sampling = sampling_at(turns.task, strategy.decomposer_temperature)
+        asked = ToDecompose(problem=problem.problem)
+        cut = await turns.take(
+            node,
+            Decompose(at=f"{node.at}/{Turn.DECOMPOSE}", asked=asked, above=problem.above, sampling=sampling, **draws),
+        )
+    if cut is None or cut.is_atomic:
+        sampling = sampling_at(turns.task, strategy.solver_temperature)
+        ask: Consult[Any, Raw] = AnswerDirectly(
+            at=f"{node.at}/{Turn.ANSWER}", asked=ToSolve(problem=problem.problem), sampling=sampling, **draws
+        )
+    else:
+        above = (*problem.above, problem_id(problem.problem))
+        # Halving the bound on the width at every cut keeps decisions independent of time. A shared count would depend on the faster half.
+        more, fewer = (
+            (None, None) if problem.width is None else (problem.width - problem.width // 2, problem.width // 2)
+        )
+        parts = [
+            Solve(at=f"{node.at}/{number}", problem=part, depth=problem.depth + 1, width=width, above=above)
+            for number, (part, width) in enumerate([(cut.first, more), (cut.second, fewer)], 1)
+        ]
+        node.children = tuple([ProblemNode(at=part.at) for part in parts])
+        halves = await turns.all_ended([solve(child, part) for child, part in zip(node.children, parts, strict=True)])
+        to_compose = ToCompose(
+            problem=problem.problem,
+            first=cut.first,
+            answer_to_first=Raw(halves[0].answer),
+            second=cut.second,
+            answer_to_second=Raw(halves[1].answer),
+            compose=cut.compose,
+        )
+        sampling = sampling_at(turns.task, strategy.composer_temperature)
+        ask = Compose(at=f"{node.at}/{Turn.COMPOSE}", asked=to_compose, sampling=sampling, **draws)
+    node.answer = await turns.take(node, ask)
+    assert node.answer is not None
+    return RecursiveSolution(
+        answer=bytes(node.answer),
+        problems=1 + sum(each.problems for each in halves),
+        argmax=(*turns.argmax, *(path for each in halves for path in each.argmax)),
+    )
+
+
+class Recursive(Strategy):
+    """Recursive decomposition: 2k - 1 candidates at every turn, and a vote among them, first to k."""
+
+    solves = (Problem,)
+    conductor = RecursiveConductor
+    draws_solution = True
+
+    k: Annotated[int, Field(ge=1, le=100)] = 2
+    """Number of votes that decide. With k = 1 there is one candidate, and no vote."""
+    depth: Annotated[int, Field(ge=0, le=MAX_DEPTH)] = 5
+    """Maximum number of cuts above a sub-problem; a deeper one is answered directly."""
+    width: Annotated[int, Field(ge=1)] | None = None
+    """Maximum number of direct answers, halved at every cut; None for no bound."""
+    max_draws: Annotated[int, Field(ge=1, le=1_000_000)] = 100
+    """Cap of a vote: after this many ballots, flagged ones included, it ends undecided. Also the cap of the candidates of a turn."""
+    min_candidates: Annotated[int, Field(ge=1, le=199)] = 2
+    """Number of valid candidates that is aimed at, 2k - 1 at most: where fewer than these are valid, but one is, more are drawn. One that
+    remains without a rival is taken, and marked `single`."""
+    show_copies: bool = False
+    """Tell discriminators how many samples gave each candidate."""
+    decomposer_temperature: Annotated[float, Field(ge=0, le=2)] = 0.5
+    """Temperature of decompositions."""
+    solver_temperature: Annotated[float, Field(ge=0, le=2)] = 0.5
+    """Temperature of direct answers."""
+    composer_temperature: Annotated[float, Field(ge=0, le=2)] = 0.5
+    """Temperature of compositions."""
+    discriminator_temperature: Annotated[float, Field(ge=0, le=2)] = 0.1
+    """Temperature of ballots."""
+
+    @model_validator(mode="after")
+    def _can_decide(self) -> Self:
+        check_cap(self.k, self.max_draws)
+        return self
+
+    @property
+    def candidates(self) -> int:
+        """Number of candidates at a turn: N of algorithm 4."""
+        return most_ballots(self.k)
+
+    def solution(
+        self,
+        of_input: int,
+        task: Task,
+        pool: Sequence[str],  # noqa: ARG002 - of no account here
+        rows: Mapping[str, Recalled],
+        open_elections: Sequence[OpenElection],
+    ) -> ProblemNode:
+        """Return the recorded tree of sub-problems."""
+        turns, root = RecordedTurns(of_input, task, self, rows, open_elections), ProblemNode(at=ROOT)
+        problem = Solve(at=ROOT, problem=text_of(turns.task), depth=0, width=self.width)
+
+        def solve(node: ProblemNode, half: Solve) -> Coroutine[Any, Any, RecursiveSolution]:
+            return solved(node, half, self, turns, solve)
+
+        turns.replayed(solve(root, problem))
+        # A role of the user may give the whole answer without these turns.
+        root.answer = root.answer or turns.records.concluded(ROOT)
+        return root
+
+    def deployments(self) -> list[Deployment]:
+        """Return the roles of an election, and the decomposer, the composer and the discriminator."""
+        return [*super().deployments(), *(Deployment(role=role) for role in (Decomposer, Composer, Discriminator))]

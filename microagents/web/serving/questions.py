@@ -1,0 +1,155 @@
+"""From a request to a call of a model: which sample it draws, and which reply it asks for."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from functools import cached_property
+from hashlib import blake2b
+from typing import overload
+
+import msgspec
+
+from microagents.actors.role import Strategy
+from microagents.elections.election import ElectionId, SampleId
+from microagents.base.errors import InvalidDefinition, InvalidUsage
+from microagents.models.json_schema import strict_schema
+from microagents.models.model import Call
+from microagents.models.sample_keys import Named, read_key
+from microagents.actors.registry import STRATEGIES
+from microagents.replies.chat import HEADS, Prompt, Reply, instructions, without_feedback
+from microagents.replies.trajectories import trajectory_of
+from microagents.web.serving.wires import CompletionRequest, NotServed
+from microagents.task import Task
+
+MAX_COUNTED = 100_000
+"""Number of different requests whose repeats are counted."""
+_SCRATCH = "0/http"
+"""Path of the samples that requests without a key draw."""
+
+
+class OneTask(Sequence[Task]):
+    """Same task for every input."""
+
+    def __init__(self, task: Task) -> None:
+        self._task = task
+
+    def __len__(self) -> int:
+        return 1
+
+    @overload
+    def __getitem__(self, index: int) -> Task: ...
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[Task]: ...
+    def __getitem__(self, index: int | slice) -> Task | Sequence[Task]:
+        return [self._task] if isinstance(index, slice) else self._task
+
+
+class Calls:
+    """Makes calls of requests.
+
+    A request with an idempotency key of a run draws the sample that the key names, so that the simulated model replies as in the process
+    of the run. Of all others, equal ones draw one sample after the other.
+
+    Args:
+        task: the task whose questions are asked; None if the model needs none.
+        simulates: whether the model is a simulated one.
+    """
+
+    def __init__(self, task: Task | None, *, simulates: bool) -> None:
+        self._task = task
+        self._simulates = simulates
+        self._drawn: OrderedDict[bytes, int] = OrderedDict()
+
+    def of(self, asked: CompletionRequest, key: str | None) -> list[Call]:
+        """Build the calls of a request, one for each choice.
+
+        Raises:
+            InvalidUsage: the reply that it asks for is unknown.
+            NotServed: a parameter asks for something that no reply of the model has.
+        """
+        if asked.rehearsed and not self._simulates:
+            raise NotServed(next(iter(asked.rehearsed)))
+        if not asked.choices:
+            return []
+        prompt, rejected = without_feedback(asked.prompt)
+        reply = self._reply(prompt)
+        for name, value in asked.rehearsed.items():
+            if not self._has_form(value, reply):
+                raise NotServed(name)
+        named = (read_key(key) if key else None) or self._next(asked, rejected)
+        election, first = named.id.election, named.id.seq
+        return [
+            Call(
+                id=SampleId(election=election, seq=first + choice),
+                prompt=asked.prompt,
+                reply=reply,
+                temperature=asked.temperature,
+                max_output_tokens=asked.max_output_tokens,
+                attempt=named.attempt,
+                rejected=named.rejected,
+                first_prompt=prompt if rejected else None,
+            )
+            for choice in range(asked.choices)
+        ]
+
+    def _next(self, asked: CompletionRequest, rejected: int) -> Named:
+        digest = blake2b(
+            msgspec.json.encode((asked.model, asked.prompt.system, asked.prompt.user)), digest_size=16
+        ).digest()
+        seq = self._drawn.pop(digest, 0)
+        self._drawn[digest] = seq + asked.choices
+        if len(self._drawn) > MAX_COUNTED:
+            self._drawn.popitem(last=False)
+        return Named(SampleId(election=ElectionId(path=_SCRATCH, question_digest=digest), seq=seq), rejected, 0)
+
+    def _has_form(self, value: object, reply: type[Reply]) -> bool:
+        """Whether a reply has the form that the value of a parameter asks for; true if it asks for none."""
+        match value:
+            case {"json_schema": {"schema": schema}} | {"schema": schema}:
+                return self._task is not None and self._task.format == "json" and schema == strict_schema(reply)
+            case {"type": "json_object" | "json_schema"}:
+                return False
+        return True
+
+    def _reply(self, prompt: Prompt) -> type[Reply]:
+        """Find the reply that a prompt asks for, by the format instructions at the end of its system part.
+
+        `Reply` itself without a task.
+        """
+        if self._task is None:
+            return Reply
+        start = prompt.system.rfind(HEADS[self._task.format])
+        found = None if start < 0 else self._replies.get(prompt.system[start:])
+        if found is None:
+            name = type(self._task).__name__
+            raise InvalidUsage(
+                f"the system prompt ends with no instructions for a reply that is known; a question of {name} has them"
+            )
+        return found
+
+    @cached_property
+    def _replies(self) -> Mapping[str, type[Reply]]:
+        """Classes of replies by their instructions. Of several with the same, the task's own comes first."""
+        for name in STRATEGIES.addresses:  # with a strategy the replies are defined that it and its roles ask for
+            with suppress(InvalidUsage):  # an installed package's may be broken
+                STRATEGIES.find(name, Strategy)
+        assert self._task is not None
+        own = type(self._task).reply_type()
+        found: dict[str, type[Reply]] = {}
+        for reply in [
+            *([own, trajectory_of(own)] if own else []),
+            *_subclasses(Reply),
+        ]:  # a trajectory's class is made on demand
+            try:
+                found.setdefault(instructions(reply, self._task.format), reply)
+            except InvalidDefinition:  # a base class, which nothing asks for
+                continue
+        return found
+
+
+def _subclasses(reply: type[Reply]) -> Iterator[type[Reply]]:
+    for each in reply.__subclasses__():
+        yield each
+        yield from _subclasses(each)

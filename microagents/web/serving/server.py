@@ -1,0 +1,256 @@
+"""The endpoint: routes, who may use it, faults and latency on request, and replies of the model behind it."""
+
+from __future__ import annotations
+
+import asyncio
+import hmac
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from itertools import count
+
+from aiohttp import web
+from msgspec import Struct, json
+
+from microagents.actors.role import Context, Strategy
+from microagents.base.aio import TaskScope
+from microagents.base.errors import InvalidUsage, MicroagentsError, ModelUnavailable
+from microagents.base.logs import log
+from microagents.models.model import Call, Model, open_model
+from microagents.models.sample_keys import HEADER
+from microagents.replies.chat import Sample
+from microagents.web.serving.faults import Fault, FaultInjector
+from microagents.web.serving.listening import admit, busy, host_of, is_loopback, listening, wait_of
+from microagents.web.serving.questions import Calls, OneTask
+from microagents.web.serving.wires import WIRES, CompletionRequest, NotServed, Wire
+from microagents.task import Task
+
+MAX_REQUEST_BYTES = 64 * 2**20
+MAX_BYTES_IN_HAND = 4 * MAX_REQUEST_BYTES
+"""Bytes of the bodies of all requests that have no reply yet."""
+BUSY_S = 5
+"""Seconds after which a request may be sent again that came while there were more."""
+BODY_S = 60.0
+"""Seconds that the body of a request may take."""
+GARBAGE = b'{"choices": [{"message": {"content": "x ='
+
+
+class Endpoint(Struct, frozen=True, kw_only=True):
+    """Address, access and model of a served endpoint."""
+
+    model: str
+    """Spec of the model."""
+    task: Task | None = None
+    """The task whose questions the simulated model answers; None for other models."""
+    seed: int = 0
+    """Seed of simulated replies and of faults."""
+    faults: Sequence[Fault] = ()
+    latency_s: float = 0.0
+    """Seconds before each reply, on top of the model's own."""
+    host: str = "127.0.0.1"
+    port: int = 0
+    """0 takes a free one."""
+    token: str | None = None
+    """Token that requests must have as their key; None admits all who reach it, which must be this machine alone."""
+
+
+class Serving:
+    """An endpoint while it is being served."""
+
+    def __init__(self, url: str) -> None:
+        self.url = url
+        """Its address, such as ``http://127.0.0.1:8399``."""
+        self.requests = 0
+        self.samples = 0
+        """Number of samples drawn."""
+        self.faults = Counter[str]()
+        """Number of faults by kind."""
+
+
+@asynccontextmanager
+async def serving(endpoint: Endpoint) -> AsyncIterator[Serving]:
+    """Serve an endpoint as long as the block.
+
+    Raises:
+        InvalidUsage: the model or the task is refused, the port is taken, or others could use it without a token.
+    """
+    if endpoint.token is None and not is_loopback(endpoint.host):
+        raise InvalidUsage(
+            f"host {endpoint.host!r} lets other machines use the model: name the environment variable of a token with --token-env"
+        )
+    tasks = [] if endpoint.task is None else OneTask(endpoint.task)
+    model = open_model(endpoint.model, Context(run_id="serve", seed=endpoint.seed, tasks=tasks, strategy=Strategy()))
+    handler = _Handler(endpoint, model)
+    application = web.Application(client_max_size=MAX_REQUEST_BYTES, middlewares=[handler.admit])
+    application.router.add_get("/v1/models", handler.models)
+    for wire in WIRES:
+        application.router.add_post(wire.path, handler.answering(wire))
+    async with AsyncExitStack() as stack:
+        stack.push_async_callback(model.close)
+        handler.served.url = await stack.enter_async_context(listening(application, endpoint.host, endpoint.port))
+        yield handler.served
+
+
+class _Handler:
+    """Handles the requests to one endpoint."""
+
+    def __init__(self, endpoint: Endpoint, model: Model) -> None:
+        self._endpoint = endpoint
+        self._model = model
+        self._calls = Calls(endpoint.task, simulates=endpoint.model.startswith("sim:"))
+        self._faults = FaultInjector(endpoint.faults, endpoint.seed)
+        self._numbers = count()
+        self._bytes_in_hand = 0
+        self.served = Serving("")
+
+    @web.middleware
+    async def admit(
+        self, request: web.Request, handler: Callable[[web.Request], Awaitable[web.StreamResponse]]
+    ) -> web.StreamResponse:
+        """Refuse requests without the token, and those that a web page in a browser of this machine could send."""
+        wire = next((wire for wire in WIRES if wire.path == request.path), WIRES[0])
+        token = self._endpoint.token
+        if token is not None:
+            sent = request.headers.get("x-api-key") or request.headers.get("authorization", "").removeprefix("Bearer ")
+            if not hmac.compare_digest(sent.encode("utf-8", "surrogateescape"), token.encode()):
+                return self._error(wire, 401, "the token is missing or wrong")
+        elif not is_loopback(host_of(request)):
+            return self._error(wire, 403, "without a token only this machine is served, under its own name")
+        admit(request)
+        if request.method == "POST" and request.content_type != "application/json":
+            return self._error(wire, 400, "the content type must be application/json")
+        if (
+            request.headers.get("content-encoding", "identity") != "identity"
+        ):  # no SDK sends one, and a small body could become a large one
+            return self._error(wire, 415, "the body must not be compressed")
+        try:
+            return await handler(request)
+        except web.HTTPException as error:
+            return _json(wire.error(error.status, error.reason), error.status, wait_of(error))
+        except TimeoutError:
+            return self._error(wire, 408, f"the body did not come within {BODY_S:g} s")
+
+    async def models(self, _: web.Request) -> web.Response:
+        """Answer with the list of models, in a form that all SDKs read. Requests may name any model."""
+        name = self._endpoint.model
+        times = {"created": 0, "created_at": "1970-01-01T00:00:00Z"}
+        model = {
+            "id": name,
+            "object": "model",
+            "type": "model",
+            "display_name": name,
+            "owned_by": "microagents",
+            **times,
+        }
+        return _json({"object": "list", "data": [model], "has_more": False, "first_id": name, "last_id": name})
+
+    def answering(self, wire: Wire) -> Callable[[web.Request], Awaitable[web.StreamResponse]]:
+
+        async def answer(request: web.Request) -> web.StreamResponse:
+            self.served.requests += 1
+            fault = self._faults.next()
+            log().info("request", path=request.path, key=request.headers.get(HEADER), fault=fault)
+            if fault is not None:
+                self.served.faults[fault] += 1
+                return await self._fail(request, wire, fault)
+            size = MAX_REQUEST_BYTES if request.content_length is None else request.content_length
+            if self._bytes_in_hand and self._bytes_in_hand + size > MAX_BYTES_IN_HAND:
+                raise busy("the requests in hand are too large together; try again later", BUSY_S)
+            self._bytes_in_hand += size
+            try:
+                async with asyncio.timeout(BODY_S):
+                    asked = wire.read(await request.read())
+                calls = self._calls.of(asked, request.headers.get(HEADER))
+                await asyncio.sleep(self._endpoint.latency_s)
+                if asked.stream:
+                    return await self._stream(request, wire, asked, calls)
+                samples = await self._draw(calls)
+                return _json(wire.whole(asked, samples, next(self._numbers)))
+            except MicroagentsError as error:
+                return self._refuse(wire, error)
+            finally:
+                self._bytes_in_hand -= size
+
+        return answer
+
+    async def _draw(self, calls: Sequence[Call]) -> list[Sample]:
+        if len(calls) == 1:
+            return [await self._sample(calls[0])]
+        scope = TaskScope()
+        try:
+            drawn = [scope.start(self._sample(call)) for call in calls]
+            await scope.join()
+            return [each.result() for each in drawn]
+        finally:
+            await scope.close()
+
+    async def _sample(self, call: Call) -> Sample:
+        self.served.samples += 1
+        return await self._model.complete(call)
+
+    async def _stream(
+        self, request: web.Request, wire: Wire, asked: CompletionRequest, calls: Sequence[Call]
+    ) -> web.StreamResponse:
+        """Send each choice as soon as it is drawn. After the first one, an error can only be an event."""
+        number = next(self._numbers)
+        response = web.StreamResponse(headers={"content-type": "text/event-stream", "cache-control": "no-cache"})
+        scope = TaskScope()
+
+        async def send(index: int, call: Call) -> Sample:
+            sample = await self._sample(call)
+            await opened()
+            await response.write(b"".join(wire.choice(asked, index, sample, number)))
+            return sample
+
+        async def opened() -> None:
+            async with opening:
+                if not response.prepared:
+                    await response.prepare(request)
+                    await response.write(b"".join(wire.opening(asked, number)))
+
+        opening = asyncio.Lock()
+        try:
+            drawn = [scope.start(send(index, call)) for index, call in enumerate(calls)]
+            await scope.join()
+            await opened()
+            await response.write(b"".join(wire.closing(asked, [each.result() for each in drawn], number)))
+        except MicroagentsError as error:
+            if not response.prepared:
+                raise
+            await response.write(b"data: %s\n\n" % json.encode(wire.error(502, str(error))))
+        finally:
+            await scope.close()
+        await response.write_eof()
+        return response
+
+    async def _fail(self, request: web.Request, wire: Wire, fault: str) -> web.StreamResponse:
+        if fault.isdigit():
+            return self._error(wire, int(fault), "a fault that was asked for")
+        await asyncio.sleep(self._endpoint.latency_s)
+        if fault == "hang":
+            await asyncio.Event().wait()  # until the client hangs up
+        if fault == "garbage":
+            return web.Response(body=GARBAGE, content_type="application/json")
+        response = web.StreamResponse(headers={"content-length": str(2 * len(GARBAGE))})
+        await response.prepare(request)
+        await response.write(GARBAGE)
+        if request.transport is not None:
+            request.transport.abort()
+        return response
+
+    def _refuse(self, wire: Wire, error: MicroagentsError) -> web.Response:
+        status = 400
+        headers = {}
+        if isinstance(error, ModelUnavailable):
+            status = {"refused": 400, "busy": 429}.get(error.kind, 502)
+            if error.retry_after_s is not None:
+                headers["retry-after"] = f"{error.retry_after_s:g}"
+        parameter = error.parameter if isinstance(error, NotServed) else None
+        return _json(wire.error(status, " ".join(str(error).split()), parameter), status, headers)
+
+    def _error(self, wire: Wire, status: int, message: str) -> web.Response:
+        return _json(wire.error(status, message), status)
+
+
+def _json(body: object, status: int = 200, headers: dict[str, str] | None = None) -> web.Response:
+    return web.Response(body=json.encode(body), status=status, content_type="application/json", headers=headers)

@@ -1,0 +1,526 @@
+"""The wires of providers, seen from the server: requests in, replies out, whole or streamed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Annotated, Any, ClassVar, Literal, Protocol, TypeVar
+
+import msgspec
+from msgspec import Meta, Struct
+
+from microagents.base.errors import InvalidUsage
+from microagents.replies.chat import Prompt, Sample
+
+MAX_CHOICES = 128
+DEFAULT_MAX_OUTPUT_TOKENS = 32_768
+PIECE_CHARS = 200
+"""Length of a text in one event of a stream."""
+
+S = TypeVar("S", bound=Struct)
+
+
+class CompletionRequest(Struct, frozen=True, kw_only=True):
+    """A request, whatever its wire."""
+
+    model: str
+    prompt: Prompt
+    temperature: float | None
+    max_output_tokens: int
+    choices: int = 1
+    stream: bool = False
+    with_usage: bool = True
+    """Whether a stream ends with the usage."""
+    rehearsed: dict[str, Any] = {}
+    """Parameters that only a simulated model takes (`Parameters.rehearsed`), with their values."""
+
+
+class NotServed(InvalidUsage):
+    """A request asks for something that no reply here has."""
+
+    def __init__(self, parameter: str) -> None:
+        super().__init__(parameter)
+        self.parameter = parameter
+
+    def __str__(self) -> str:
+        return f"the parameter {self.parameter!r:.100} is not supported here; leave it out"
+
+
+class Parameters(Struct, frozen=True, kw_only=True):
+    """Parameters that a wire takes and does not read. A parameter of an object has a point: ``text.format``. All others are refused."""
+
+    harmless: frozenset[str]
+    """They change no reply of ours: notes of the sender, caches, and how tools are called, of which there are none."""
+    neutral: Mapping[str, Sequence[object]]
+    """Values that ask for nothing, by parameter. Null is one of every parameter."""
+    rehearsed: frozenset[str]
+    """Asked of a simulated model, they change nothing either; other models have them in their spec, so a request with one is refused."""
+
+
+Temperature = Annotated[float, Meta(ge=0, le=2)] | None
+Messages = list[dict[str, Any]]
+
+
+class StreamOptions(Struct):
+    """Options of a stream of chat completions."""
+
+    include_usage: bool | None = None
+
+
+class ChatBody(Struct):
+    """Request of OpenAI's chat completions, as far as it is read."""
+
+    model: str
+    messages: Messages
+    n: Annotated[int, Meta(ge=1, le=MAX_CHOICES)] | None = None
+    stream: bool | None = None
+    stream_options: StreamOptions | None = None
+    temperature: Temperature = None
+    max_tokens: Annotated[int, Meta(ge=1)] | None = None
+    max_completion_tokens: Annotated[int, Meta(ge=1)] | None = None
+
+
+class ResponsesBody(Struct):
+    """Request of OpenAI's responses, as far as it is read."""
+
+    model: str
+    input: str | Messages
+    instructions: str | None = None
+    stream: bool | None = None
+    temperature: Temperature = None
+    max_output_tokens: Annotated[int, Meta(ge=16)] | None = None
+
+
+class MessagesBody(Struct):
+    """Request of Anthropic's messages, as far as it is read."""
+
+    model: str
+    messages: Messages
+    max_tokens: Annotated[int, Meta(ge=0)]
+    system: str | Messages | None = None
+    stream: bool | None = None
+    temperature: Annotated[float, Meta(ge=0, le=1)] | None = None
+
+
+class Wire(Protocol):
+    """Form of a provider's requests and replies."""
+
+    path: ClassVar[str]
+
+    def read(self, body: bytes) -> CompletionRequest:
+        """Read a request.
+
+        Raises:
+            InvalidUsage: it is not one, or it asks for what is not served.
+        """
+
+    def whole(self, asked: CompletionRequest, samples: Sequence[Sample], number: int) -> dict[str, Any]:
+        """Write the JSON of a whole reply; ``number`` counts the replies of the server."""
+
+    def opening(self, asked: CompletionRequest, number: int) -> Iterator[bytes]:
+        """Write the events at the start of a stream."""
+
+    def choice(self, asked: CompletionRequest, index: int, sample: Sample, number: int) -> Iterator[bytes]:
+        """Write the events of one choice."""
+
+    def closing(self, asked: CompletionRequest, samples: Sequence[Sample], number: int) -> Iterator[bytes]:
+        """Write the events at the end of a stream."""
+
+    def error(self, status: int, message: str, parameter: str | None = None) -> dict[str, Any]:
+        """Write the JSON of an error, which may be about a parameter that is not supported."""
+
+
+class _OpenAI:
+    def error(self, status: int, message: str, parameter: str | None = None) -> dict[str, Any]:
+        kind, code = _ERRORS.get(status, "server_error"), "unsupported_parameter" if parameter else None
+        return {"error": {"message": message, "type": kind, "param": parameter, "code": code}}
+
+
+class _Chat(_OpenAI):
+    """OpenAI's chat completions: several choices, and usage at the end of a stream if it is asked for."""
+
+    path: ClassVar = "/v1/chat/completions"
+
+    def read(self, body: bytes) -> CompletionRequest:
+        found, rehearsed = _decoded(body, ChatBody, _CHAT_PARAMETERS)
+        return CompletionRequest(
+            model=found.model,
+            prompt=_prompt({"messages": found.messages}),
+            temperature=found.temperature,
+            max_output_tokens=found.max_completion_tokens or found.max_tokens or DEFAULT_MAX_OUTPUT_TOKENS,
+            choices=found.n or 1,
+            stream=bool(found.stream),
+            with_usage=bool((found.stream_options or StreamOptions()).include_usage),
+            rehearsed=rehearsed,
+        )
+
+    def whole(self, asked: CompletionRequest, samples: Sequence[Sample], number: int) -> dict[str, Any]:
+        choices = [
+            {
+                "index": index,
+                "message": {"role": "assistant", "content": sample.text, "refusal": None},
+                "finish_reason": sample.finish,
+                "logprobs": None,
+            }
+            for index, sample in enumerate(samples)
+        ]
+        return {**_chat(asked, number), "object": "chat.completion", "choices": choices, "usage": _chat_usage(samples)}
+
+    def opening(self, asked: CompletionRequest, number: int) -> Iterator[bytes]:  # noqa: ARG002 - the choices say it all
+        return iter(())
+
+    def choice(self, asked: CompletionRequest, index: int, sample: Sample, number: int) -> Iterator[bytes]:
+        deltas: list[tuple[dict[str, str], str | None]] = [({"role": "assistant", "content": ""}, None)]
+        deltas += [({"content": piece}, None) for piece in _pieces(sample.text)]
+        for delta, finish in [*deltas, ({}, sample.finish)]:
+            yield self._chunk(
+                asked, number, [{"index": index, "delta": delta, "finish_reason": finish, "logprobs": None}]
+            )
+
+    def closing(self, asked: CompletionRequest, samples: Sequence[Sample], number: int) -> Iterator[bytes]:
+        if asked.with_usage:
+            yield self._chunk(asked, number, [], usage=_chat_usage(samples))
+        yield b"data: [DONE]\n\n"
+
+    def _chunk(self, asked: CompletionRequest, number: int, choices: list[dict[str, Any]], **more: Any) -> bytes:
+        return _event({**_chat(asked, number), "object": "chat.completion.chunk", "choices": choices, **more})
+
+
+class _Responses(_OpenAI):
+    """OpenAI's responses: one choice."""
+
+    path: ClassVar = "/v1/responses"
+
+    def read(self, body: bytes) -> CompletionRequest:
+        found, rehearsed = _decoded(body, ResponsesBody, _RESPONSES_PARAMETERS)
+        messages = [{"role": "user", "content": found.input}] if isinstance(found.input, str) else found.input
+        system: Messages = [{"role": "system", "content": found.instructions}]
+        return CompletionRequest(
+            model=found.model,
+            prompt=_prompt({"instructions": system, "input": messages}),
+            temperature=found.temperature,
+            max_output_tokens=found.max_output_tokens or DEFAULT_MAX_OUTPUT_TOKENS,
+            stream=bool(found.stream),
+            rehearsed=rehearsed,
+        )
+
+    def whole(self, asked: CompletionRequest, samples: Sequence[Sample], number: int) -> dict[str, Any]:
+        (sample,) = samples
+        reason = {"stop": None, "length": "max_output_tokens"}.get(sample.finish, sample.finish)
+        usage = {
+            "input_tokens": sample.usage.input_tokens or 0,
+            "input_tokens_details": {"cached_tokens": 0},
+            "output_tokens": sample.usage.output_tokens or 0,
+            "output_tokens_details": {"reasoning_tokens": sample.usage.reasoning_tokens or 0},
+            "total_tokens": (sample.usage.input_tokens or 0) + (sample.usage.output_tokens or 0),
+        }
+        return {
+            **self._begun(asked, number),
+            "status": "incomplete" if reason else "completed",
+            "incomplete_details": {"reason": reason} if reason else None,
+            "output": [self._message(number, sample)],
+            "usage": usage,
+        }
+
+    def opening(self, asked: CompletionRequest, number: int) -> Iterator[bytes]:
+        yield self._named("response.created", 0, response=self._begun(asked, number))
+
+    def choice(self, asked: CompletionRequest, index: int, sample: Sample, number: int) -> Iterator[bytes]:  # noqa: ARG002 - there is one
+        message = self._message(number, sample)
+        (part,) = message["content"]
+        begun: dict[str, Any] = {**message, "status": "in_progress", "content": []}
+        place: dict[str, Any] = {"item_id": message["id"], "output_index": 0, "content_index": 0}
+        events: list[tuple[str, dict[str, Any]]] = [
+            ("output_item.added", {"output_index": 0, "item": begun}),
+            ("content_part.added", {**place, "part": {**part, "text": ""}}),
+            *[("output_text.delta", {**place, "delta": piece, "logprobs": []}) for piece in _pieces(sample.text)],
+            ("output_text.done", {**place, "text": sample.text, "logprobs": []}),
+            ("content_part.done", {**place, "part": part}),
+            ("output_item.done", {"output_index": 0, "item": message}),
+        ]
+        for sequence, (name, values) in enumerate(events, 1):
+            yield self._named(f"response.{name}", sequence, **values)
+
+    def closing(self, asked: CompletionRequest, samples: Sequence[Sample], number: int) -> Iterator[bytes]:
+        response = self.whole(asked, samples, number)
+        yield self._named(f"response.{response['status']}", len(samples[0].text) // PIECE_CHARS + 8, response=response)
+
+    def _begun(self, asked: CompletionRequest, number: int) -> dict[str, Any]:
+        return {
+            "id": f"resp_{number}",
+            "object": "response",
+            "created_at": 0,
+            "model": asked.model,
+            "status": "in_progress",
+            "error": None,
+            "incomplete_details": None,
+            "instructions": None,
+            "metadata": {},
+            "output": [],
+            "parallel_tool_calls": False,
+            "temperature": asked.temperature,
+            "tool_choice": "none",
+            "tools": [],
+            "top_p": None,
+        }
+
+    def _message(self, number: int, sample: Sample) -> dict[str, Any]:
+        part = {"type": "output_text", "text": sample.text, "annotations": [], "logprobs": []}
+        status = "completed" if sample.finish == "stop" else "incomplete"
+        return {"id": f"msg_{number}", "type": "message", "role": "assistant", "status": status, "content": [part]}
+
+    def _named(self, name: str, sequence: int, **values: Any) -> bytes:
+        return _event({"type": name, "sequence_number": sequence, **values}, name)
+
+
+class _Messages:
+    """Anthropic's messages: one choice. A request for no tokens, which warms a cache, gets an empty reply."""
+
+    path: ClassVar = "/v1/messages"
+
+    def read(self, body: bytes) -> CompletionRequest:
+        found, rehearsed = _decoded(body, MessagesBody, _MESSAGES_PARAMETERS)
+        system: Messages = [{"role": "system", "content": found.system}]
+        return CompletionRequest(
+            model=found.model,
+            prompt=_prompt({"system": system, "messages": found.messages}),
+            temperature=found.temperature,
+            max_output_tokens=found.max_tokens,
+            choices=1 if found.max_tokens else 0,
+            stream=bool(found.stream),
+            rehearsed=rehearsed,
+        )
+
+    def whole(self, asked: CompletionRequest, samples: Sequence[Sample], number: int) -> dict[str, Any]:
+        blocks = [{"type": "text", "text": sample.text, "citations": None} for sample in samples]
+        return {
+            **self._begun(asked, number),
+            "content": blocks,
+            "stop_reason": self._stop_reason(samples),
+            "usage": self._usage(samples),
+        }
+
+    def opening(self, asked: CompletionRequest, number: int) -> Iterator[bytes]:
+        yield self._named("message_start", message=self._begun(asked, number))
+
+    def choice(self, asked: CompletionRequest, index: int, sample: Sample, number: int) -> Iterator[bytes]:  # noqa: ARG002 - there is one
+        yield self._named("content_block_start", index=0, content_block={"type": "text", "text": "", "citations": None})
+        for piece in _pieces(sample.text):
+            yield self._named("content_block_delta", index=0, delta={"type": "text_delta", "text": piece})
+        yield self._named("content_block_stop", index=0)
+
+    def closing(self, asked: CompletionRequest, samples: Sequence[Sample], number: int) -> Iterator[bytes]:  # noqa: ARG002 - it has no id
+        delta = {"stop_reason": self._stop_reason(samples), "stop_sequence": None}
+        yield self._named("message_delta", delta=delta, usage=self._usage(samples))
+        yield self._named("message_stop")
+
+    def error(self, status: int, message: str, parameter: str | None = None) -> dict[str, Any]:  # noqa: ARG002 - the message names it
+        return {"type": "error", "error": {"type": _ERRORS.get(status, "api_error"), "message": message}}
+
+    def _begun(self, asked: CompletionRequest, number: int) -> dict[str, Any]:
+        return {
+            "id": f"msg_{number}",
+            "type": "message",
+            "role": "assistant",
+            "model": asked.model,
+            "content": [],
+            "stop_reason": None,
+            "stop_sequence": None,
+            "usage": self._usage([]),
+        }
+
+    def _stop_reason(self, samples: Sequence[Sample]) -> str:
+        finish = samples[0].finish if samples else "length"
+        return {"stop": "end_turn", "length": "max_tokens"}.get(finish, finish)
+
+    def _usage(self, samples: Sequence[Sample]) -> dict[str, int]:
+        read, written = _tokens(samples)
+        return {
+            "input_tokens": read,
+            "output_tokens": written,
+            "cache_creation_input_tokens": 0,
+            "cache_read_input_tokens": 0,
+        }
+
+    def _named(self, name: str, **values: Any) -> bytes:
+        return _event({"type": name, **values}, name)
+
+
+WIRES: Sequence[Wire] = (_Chat(), _Responses(), _Messages())
+_ERRORS = {
+    400: "invalid_request_error",
+    401: "authentication_error",
+    403: "permission_error",
+    404: "not_found_error",
+    413: "request_too_large",
+    429: "rate_limit_error",
+    529: "overloaded_error",
+}
+
+
+_HARMLESS = frozenset(
+    [
+        "metadata",
+        "parallel_tool_calls",
+        "prompt_cache_key",
+        "prompt_cache_options",
+        "prompt_cache_retention",
+        "safety_identifier",
+        "store",
+        "stream_options.include_obfuscation",
+        "user",
+    ]
+)
+_NEUTRAL: Mapping[str, Sequence[object]] = {
+    "service_tier": ("auto", "default", "standard_only"),
+    "tool_choice": ("auto", "none", {"type": "auto"}, {"type": "none"}),
+    "tools": ([],),
+    "top_logprobs": (0,),
+    "top_p": (1,),
+}
+_CHAT_PARAMETERS = Parameters(
+    harmless=_HARMLESS | {"prediction", "priority", "stream_options.include_usage"},
+    neutral={
+        **_NEUTRAL,
+        "frequency_penalty": (0,),
+        "function_call": ("auto", "none"),
+        "functions": ([],),
+        "logit_bias": ({},),
+        "logprobs": (False,),
+        "modalities": (["text"],),
+        "presence_penalty": (0,),
+        "response_format": ({"type": "text"},),
+        "stop": ([],),
+        "verbosity": ("medium",),
+    },
+    rehearsed=frozenset(("reasoning_effort", "response_format", "service_tier")),
+)
+_RESPONSES_PARAMETERS = Parameters(
+    harmless=_HARMLESS | {"client_metadata", "max_tool_calls"},
+    neutral={
+        **_NEUTRAL,
+        "background": (False,),
+        "context_management": ([],),
+        "include": ([], ["reasoning.encrypted_content"]),  # no reasoning is sent back, so none is left out
+        "text.format": ({"type": "text"},),
+        "text.verbosity": ("medium",),
+        "truncation": ("disabled",),
+    },
+    rehearsed=frozenset(("reasoning.effort", "reasoning.summary", "service_tier", "text.format")),
+)
+_MESSAGES_PARAMETERS = Parameters(
+    harmless=frozenset(("cache_control", "diagnostics", "metadata")),
+    neutral={
+        **_NEUTRAL,
+        "fallbacks": ([],),
+        "mcp_servers": ([],),
+        "speed": ("standard",),
+        "stop_sequences": ([],),
+        "thinking": ({"type": "disabled"},),
+    },
+    rehearsed=frozenset(("output_config.effort", "output_config.format", "service_tier", "thinking")),
+)
+_OBJECTS = ("output_config", "reasoning", "stream_options", "text")
+"""Parameters that are objects of parameters."""
+_OF_MESSAGE = frozenset(("content", "id", "role", "status", "type"))
+_OF_PART = frozenset(("cache_control", "prompt_cache_breakpoint", "text", "type"))
+
+
+def _decoded(body: bytes, kind: type[S], takes: Parameters) -> tuple[S, dict[str, Any]]:
+    """Read a request, and which of its parameters only a simulated model takes.
+
+    Raises:
+        InvalidUsage: it cannot be read.
+        NotServed: it has a parameter that is neither read nor taken.
+    """
+    try:
+        given = msgspec.json.decode(body, type=dict[str, Any])
+        rehearsed = dict[str, Any]()
+        for name, value in _named(given):
+            if (
+                name in kind.__struct_fields__
+                or name in takes.harmless
+                or value in (None, *takes.neutral.get(name, ()))
+            ):
+                continue
+            if name not in takes.rehearsed:
+                raise NotServed(name)
+            rehearsed[name] = value
+        return msgspec.convert(given, kind), rehearsed
+    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
+        raise InvalidUsage(f"the request cannot be read: {' '.join(str(error).split())}") from None
+
+
+def _named(given: dict[str, Any]) -> Iterator[tuple[str, object]]:
+    for name, value in given.items():
+        if name in _OBJECTS and isinstance(value, dict):
+            yield from ((f"{name}.{inner}", each) for inner, each in value.items())
+        else:
+            yield name, value
+
+
+def _prompt(given: Mapping[str, Messages]) -> Prompt:
+    """Read messages by the name of their parameter."""
+    texts: dict[Literal["system", "user"], list[str]] = {"system": [], "user": []}
+    for name, messages in given.items():
+        for index, message in enumerate(messages):
+            role = message.get("role")
+            if role not in ("system", "developer", "user") or message.get("type") not in (None, "message"):
+                raise InvalidUsage(
+                    f"a message of the role {role!r:.40} is not served: ask one question, without earlier turns"
+                )
+            _refuse_others(f"{name}[{index}]", message, _OF_MESSAGE)
+            texts["user" if role == "user" else "system"].append(_text(f"{name}[{index}]", message.get("content")))
+    if not texts["user"]:
+        raise InvalidUsage("there is no message of the user")
+    return Prompt(system="\n\n".join(filter(None, texts["system"])), user="\n\n".join(texts["user"]))
+
+
+def _text(place: str, content: object) -> str:
+    if content is None or isinstance(content, str):
+        return content or ""
+    for part in msgspec.convert(content, Messages):
+        if part.get("type") not in ("text", "input_text"):
+            raise InvalidUsage(f"a part of the type {part.get('type')!r:.40} is not served: only text is")
+        _refuse_others(f"{place}.content", part, _OF_PART)
+    return "".join(part.text for part in msgspec.convert(content, list[_Part]))
+
+
+class _Part(Struct):
+    text: str
+
+
+def _refuse_others(place: str, given: Mapping[str, object], known: frozenset[str]) -> None:
+    for name, value in given.items():
+        if value is not None and name not in known:
+            raise NotServed(f"{place}.{name}")
+
+
+def _tokens(samples: Sequence[Sample]) -> tuple[int, int]:
+    """Count the tokens of the prompt, which is read once, and of all choices."""
+    read = max((sample.usage.input_tokens or 0 for sample in samples), default=0)
+    return read, sum(sample.usage.output_tokens or 0 for sample in samples)
+
+
+def _chat(asked: CompletionRequest, number: int) -> dict[str, Any]:
+    return {"id": f"chatcmpl-{number}", "created": 0, "model": asked.model}
+
+
+def _chat_usage(samples: Sequence[Sample]) -> dict[str, Any]:
+    read, written = _tokens(samples)
+    reasoned = sum(sample.usage.reasoning_tokens or 0 for sample in samples)
+    return {
+        "prompt_tokens": read,
+        "completion_tokens": written,
+        "total_tokens": read + written,
+        "prompt_tokens_details": {"cached_tokens": 0},
+        "completion_tokens_details": {"reasoning_tokens": reasoned},
+    }
+
+
+def _pieces(text: str) -> Iterator[str]:
+    return (text[start : start + PIECE_CHARS] for start in range(0, len(text), PIECE_CHARS))
+
+
+def _event(data: dict[str, Any], name: str | None = None) -> bytes:
+    head = b"" if name is None else b"event: %s\n" % name.encode()
+    return b"%sdata: %s\n\n" % (head, msgspec.json.encode(data))

@@ -1,0 +1,136 @@
+"""What the pages show, as JSON: all of it is read from the journal."""
+
+from __future__ import annotations
+
+import time
+import zlib
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from microagents.base.errors import InvalidUsage
+from microagents.journal.reading import Reader, reader_of
+from microagents.systems.questions.tree import ProblemNode, fold
+from microagents.runs.inspection.climbs import climbs_of
+from microagents.runs.inspection.rebuilding import wrong_steps
+from microagents.runs.inspection.runs import recorded_result, solution_of
+
+STATIC = Path(__file__).parent / "static"
+POINTS = 160
+"""Points of a chart over time."""
+MAX_LISTED = 500
+"""Entries of a list on a page."""
+MAX_RANGES = 20_000
+"""Ranges of steps in which two runs differ."""
+MAX_PROBLEMS = 2_000
+"""Problems of a tree on a page; deeper ones are folded."""
+MAX_FOLDED_DEPTH = 64
+
+
+def run_facts(reader: Reader, of_input: int) -> dict[str, Any]:
+    """Return what `show --json` has, and the bounds of the run. Of many inputs it has the result of one."""
+    experiment = reader.experiment
+    result = recorded_result(reader, digests=False)  # those of a run under way may take all its rows
+    found, bounds = result.as_json(), result.settings
+    if experiment.listed:
+        experiment.check_there([of_input])
+        failed = {each["input"]: each for each in found["failed_inputs"]}
+        found |= {
+            "result": result.value[of_input],
+            "failed_inputs": found["failed_inputs"][:MAX_LISTED],
+            "failed": failed.get(of_input),
+        }
+    return {
+        **found,
+        "listed": experiment.listed,
+        "inputs_failed": result.account.inputs_failed,
+        "total_steps": result.account.total_steps,
+        "max_cost_usd": bounds.max_cost_usd,
+        "max_calls": bounds.max_calls,
+        "paused": result.account.paused,
+        "undecided_at": found["undecided_at"][:MAX_LISTED],
+        "contested_at": found["contested_at"][:MAX_LISTED],
+        "settled_at": dict(islice(found["settled_at"].items(), MAX_LISTED)),
+    }
+
+
+def work_on(reader: Reader, of_input: int) -> dict[str, Any]:
+    """Return the work on an input as its strategy tells it, and the steps that climbed; what cannot be drawn has a note."""
+    solution, note = None, None
+    if reader.experiment.draws_solution:
+        try:
+            solution = _folded(solution_of(reader, of_input))
+        except InvalidUsage as error:
+            note = str(error)
+    climbs = climbs_of(reader, of_input)
+    shown = {"solution": solution, "note": note, "climbs": climbs[:MAX_LISTED], "climbed": len(climbs)}
+    return msgspec.json.decode(msgspec.json.encode(shown))  # type: ignore[no-any-return]
+
+
+def _folded(solution: Struct) -> Struct:
+    if isinstance(solution, ProblemNode) and solution.below.problems > MAX_PROBLEMS:
+        depth = MAX_FOLDED_DEPTH
+        while depth and _count(fold(solution, depth)) > MAX_PROBLEMS:
+            depth -= 1
+        return fold(solution, depth)
+    return solution
+
+
+def _count(node: ProblemNode) -> int:
+    return 1 + sum(map(_count, node.children))
+
+
+def judged(reader: Reader, of_input: int, within_s: float) -> dict[str, Any]:
+    """Return the steps that the task's oracle calls wrong, and how many it judged; without the task's code a note says why none.
+
+    A run without an error has none, and takes no time.
+    """
+    if not reader.account().errors:
+        return {"wrong": [], "judged": None}
+    try:
+        wrong, number = wrong_steps(reader, of_input, within_s)
+    except InvalidUsage as error:
+        return {"wrong": [], "judged": None, "note": f"the wrong steps are not marked: {error}"}
+    return {"wrong": wrong[:MAX_LISTED], "judged": number}
+
+
+def differences(reader: Reader, other: Reader, of_input: int, within_s: float) -> dict[str, Any]:
+    """Return where two runs decided otherwise: how often, the first places with both values, and the ranges of steps."""
+    ends_s, count, ended = time.monotonic() + within_s, 0, True
+    found: list[dict[str, Any]] = []
+    ranges: list[list[int]] = []
+    steps = f"{of_input}/step/"
+    for path, *values in reader.differences(other, of_input):
+        count += 1
+        if len(found) < MAX_LISTED:
+            decoded = [None if each is None else msgspec.json.decode(each) for each in values]
+            found.append({"path": path, "values": decoded})
+        if path.startswith(steps) and (number := path.removeprefix(steps)).isdecimal():
+            if ranges and ranges[-1][1] == int(number):
+                ranges[-1][1] += 1
+            else:
+                ranges.append([int(number), int(number) + 1])
+        if time.monotonic() > ends_s:
+            ended = False
+            break
+    return {"differ": found, "count": count, "ended": ended, "ranges": ranges[:MAX_RANGES]}
+
+
+def strip(runs_dir: Path, run_id: str) -> bytes:
+    """Return the packed strip of the first input of a run."""
+    with reader_of(runs_dir, run_id) as reader:
+        return packed(reader.overview(0))
+
+
+def packed(content: bytes) -> bytes:
+    """Compress the bytes of a strip: most repeat the one before."""
+    compressor = zlib.compressobj(6, zlib.DEFLATED, 15, 9, zlib.Z_RLE)
+    return compressor.compress(content) + compressor.flush()
+
+
+def source(name: str) -> str:
+    """Return the text of a file of the pages."""
+    return (STATIC / name).read_text(encoding="utf-8")

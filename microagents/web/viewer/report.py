@@ -1,0 +1,105 @@
+"""A report of one run: a file that opens without a network, made of the code of the pages."""
+
+from __future__ import annotations
+
+import re
+from base64 import b64encode
+from hashlib import sha256
+from html import escape
+from typing import Any
+
+import msgspec
+
+from microagents.elections.election import Flagged
+from microagents.journal.overview import MARKED
+from microagents.journal.reading import Reader
+from microagents.runs.inspection.runs import recorded_result
+from microagents.web.viewer import pages
+from microagents.runs.words.summary import printable, summary
+
+MODULES = ("dom", "charts", "facts", "grid", "strip", "work", "report")
+"""Modules of a report, each behind those that it imports."""
+MAX_DECISIONS = 60
+"""Decisions that are listed: undecided and wrong ones first, then marked ones, those with most samples first."""
+MAX_BYTES = 800_000
+"""Length of what a report shows. The decisions, the work and the result are left out of a longer one, in this order, until it fits."""
+JUDGE_S = 2.5
+"""Seconds for the task's oracle to find the wrong steps."""
+_IMPORT = re.compile(r"^import .*\n", re.MULTILINE)
+_EXPORT = re.compile(r"^export ", re.MULTILINE)
+
+
+def report(reader: Reader) -> str:
+    """Return the report of a run as HTML, with everything that it shows inside."""
+    run, is_listed = pages.run_facts(reader, 0), reader.experiment.listed
+    steps = b"" if is_listed else reader.overview(0)
+    wrong = pages.judged(reader, 0, JUDGE_S)["wrong"] if steps else []
+    found: dict[str, Any] = {
+        "run": run | {"journal": None, "result": None if is_listed else run["result"]},
+        "series": reader.series(pages.POINTS),
+        "steps": _as_text(steps),
+        "inputs": _as_text(reader.inputs_overview()) if is_listed else None,
+        "wrong": wrong,
+        "work": None if is_listed else pages.work_on(reader, 0),
+        "decisions": _decisions(reader, [*run["undecided_at"], *_of_interest(steps, wrong)]),
+    }
+    for name in ("decisions", "work", "run"):
+        if len(msgspec.json.encode(found)) > MAX_BYTES:
+            found[name] = (
+                found["run"] | {"result": None, "reason": None, "failed_inputs": []} if name == "run" else None
+            )
+    return _html(reader.experiment.run_id, summary(recorded_result(reader)), msgspec.json.encode(found).decode())
+
+
+def _of_interest(steps: bytes, wrong: list[int]) -> list[str]:
+    marked = sorted(
+        (number for number, byte in enumerate(steps) if byte >= MARKED), key=lambda number: -(steps[number] & 15)
+    )
+    return [f"0/step/{number}" for number in [*wrong, *marked[:MAX_DECISIONS]]]
+
+
+def _decisions(reader: Reader, paths: list[str]) -> list[dict[str, Any]]:
+    found = [(path, reader.decision_at(path)) for path in list(dict.fromkeys(paths))[:MAX_DECISIONS]]
+    return [
+        {
+            "path": path,
+            "outcome": row.outcome,
+            "value": None if row.value is None else msgspec.json.decode(row.value),
+            "samples": [each.flag if isinstance(each, Flagged) else each.value == row.value for each in row.ballots],
+        }
+        for path, row in found
+        if row is not None
+    ]
+
+
+def _as_text(content: bytes) -> str:
+    return b64encode(pages.packed(content)).decode()
+
+
+def _html(name: str, told: str, content: str) -> str:
+    script = "".join(_EXPORT.sub("", _IMPORT.sub("", pages.source(f"{module}.js"))) for module in MODULES)
+    style = pages.source("viewer.css")
+    allowed = [b64encode(sha256(each.encode()).digest()).decode() for each in (script, style)]
+    policy = f"default-src 'none'; script-src 'sha256-{allowed[0]}'; style-src 'sha256-{allowed[1]}'; base-uri 'none'; form-action 'none'"
+    title, inert = escape(printable(name)), content.replace("<", "\\u003c")
+    return f"""<!doctype html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta http-equiv="content-security-policy" content="{policy}">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<meta name="color-scheme" content="light dark">
+<meta name="referrer" content="no-referrer">
+<title>{title} · microagents</title>
+<style>{style}</style>
+</head>
+<body>
+<header><span class="home">microagents</span></header>
+<main id="page"><h1><bdi>{title}</bdi></h1>
+<pre>{escape(printable(told))}</pre></main>
+<p id="said" class="unseen" role="status"></p>
+<script type="application/json" id="content">{inert}</script>
+<script type="module">{script}</script>
+</body>
+</html>
+"""

@@ -1,0 +1,304 @@
+"""The pages of runs, and the read-only answers that they ask for."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from concurrent.futures import Future
+from contextlib import asynccontextmanager
+from hmac import compare_digest
+from pathlib import Path
+from typing import Any, TypeVar
+from urllib.parse import urlsplit
+
+import msgspec
+from aiohttp import web
+
+from microagents.base.errors import InvalidUsage, MicroagentsError
+from microagents.journal.reading import Reader, reader_of
+from microagents.runs.inspection.decision import inspect_decision
+from microagents.runs.inspection.runs import decide, inspect_run, runs_in
+from microagents.web.serving.listening import admit, busy, host_of, is_loopback, listening, wait_of
+from microagents.telemetry.prometheus import CONTENT_TYPE, exposition
+from microagents.web.viewer import pages
+
+T = TypeVar("T")
+HOST = "127.0.0.1"
+TYPES = {".js": "text/javascript", ".css": "text/css", ".html": "text/html"}
+READ_S = 20.0
+"""Seconds that one read may take."""
+JUDGE_S = 30.0
+"""Seconds that the task's oracle may take to judge the steps of an input."""
+LATELY_S = 3600.0
+"""Time for which the totals of a run are given after its last write."""
+MAX_BODY = 1 << 20
+"""Bytes of a decision of a person."""
+OTHER_SITES = ("cross-site", "same-site")
+"""What browsers say of requests that neither a page of ours nor a person's own entry made; other ports are the same site."""
+MAX_READS = 3
+"""Reads of journals at a time: each takes a thread, and more would slow a run on this machine."""
+QUEUE_S = 20.0
+"""Seconds that a request may wait for one of these reads."""
+LISTED = (
+    "run_id",
+    "outcome",
+    "right",
+    "task",
+    "strategy",
+    "models",
+    "inputs",
+    "steps",
+    "unit",
+    "calls",
+    "cost_usd",
+    "created_at",
+)
+"""What the list of runs has of each."""
+SAFETY = {
+    "content-security-policy": "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data:; "
+    "base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
+    "x-content-type-options": "nosniff",
+    "referrer-policy": "no-referrer",
+    "cross-origin-opener-policy": "same-origin",
+    "cross-origin-resource-policy": "same-origin",
+    "cache-control": "no-store",
+}
+
+
+@asynccontextmanager
+async def viewing(
+    runs_dir: Path,
+    port: int = 0,
+    token: str = "",
+    strips: Mapping[str, Future[bytes]] | None = None,
+    *,
+    trust: bool = False,
+) -> AsyncIterator[str]:
+    """Serve the pages of a folder of runs to this machine as long as the block; gives their address.
+
+    Args:
+        runs_dir: the folder.
+        port: where to listen; 0 takes a free port.
+        token: a request with it may decide what waits for a person; without one nothing can be written.
+        strips: strips that are being read already, by run; each is sent once.
+        trust: whether to trust each journal that is looked at.
+
+    Raises:
+        InvalidUsage: the port is taken.
+    """
+    site = _Site(runs_dir, token, dict(strips or {}), trust=trust)
+    application = web.Application(middlewares=[site.admit], client_max_size=MAX_BODY)
+    application.router.add_get("/api/runs", site.runs)
+    application.router.add_get("/metrics", site.metrics)
+    for name in ("", "/strip", "/series", "/inputs", "/work", "/wrong", "/decision", "/differences"):
+        application.router.add_get(f"/api/run/{{run}}{name}", getattr(site, name[1:] or "run"))
+    application.router.add_post("/api/run/{run}/decide", site.decide)
+    application.router.add_get("/static/{name}", site.static)
+    application.router.add_get("/", site.index)
+    application.router.add_get("/run/{rest:.+}", site.index)
+    application.router.add_get("/compare", site.index)
+    async with listening(application, HOST, port) as url:
+        yield url
+
+
+class _Site:
+    """Answers the requests of the pages."""
+
+    def __init__(self, runs_dir: Path, token: str, strips: dict[str, Future[bytes]], *, trust: bool) -> None:
+        self._runs_dir = runs_dir
+        self._trust = trust
+        self._strips = strips
+        self._token = token
+        self._reads = asyncio.Semaphore(MAX_READS)
+
+    @web.middleware
+    async def admit(
+        self, request: web.Request, handler: Callable[[web.Request], Awaitable[web.StreamResponse]]
+    ) -> web.StreamResponse:
+        """Refuse what a page of another site could send, and keep all that is shown from acting as a page."""
+        response = await self._answer(request, handler)
+        response.headers.update(SAFETY)
+        return response
+
+    async def _answer(
+        self, request: web.Request, handler: Callable[[web.Request], Awaitable[web.StreamResponse]]
+    ) -> web.StreamResponse:
+        origin = request.headers.get("origin")
+        is_foreign = origin is not None and urlsplit(origin).netloc != request.host
+        # No link and no picture of another site may have the code of a task imported, nor anything computed.
+        is_foreign |= request.path.startswith("/api/") and request.headers.get("sec-fetch-site") in OTHER_SITES
+        if not is_loopback(host_of(request)) or is_foreign:
+            return _error(403, "only pages of this machine are served, under its own name")
+        admit(request)
+        try:
+            return await handler(request)
+        except web.HTTPException as error:
+            response = _error(error.status, error.reason)
+            response.headers.update(wait_of(error))
+            return response
+        except MicroagentsError as error:
+            return _error(404, " ".join(str(error).split()))
+
+    async def index(self, _: web.Request) -> web.Response:
+        """Answer with the page. The token stands behind the ``#`` of its address, which no browser sends."""
+        return _file("index.html")
+
+    async def static(self, request: web.Request) -> web.Response:
+        name = request.match_info["name"]
+        if name not in {each.name for each in pages.STATIC.iterdir()}:
+            raise web.HTTPNotFound
+        return _file(name)
+
+    async def runs(self, _: web.Request) -> web.Response:
+        """Answer with the runs of the folder: those under way first, then the most recent ones."""
+
+        def read() -> list[dict[str, Any]]:
+            found = [
+                {"run_id": run, "error": str(row)}
+                if isinstance(row, InvalidUsage)
+                else {name: value for name, value in row.as_json().items() if name in LISTED}
+                for run, row in reversed(list(runs_in(self._runs_dir, digests=False)))
+            ]
+            return sorted(found, key=lambda each: each.get("outcome") != "running")
+
+        return _json(await self._in_thread(read))
+
+    async def metrics(self, _: web.Request) -> web.Response:
+        """Answer Prometheus with the totals of the runs under way, and of those that ended lately."""
+
+        def read() -> str:
+            lately = runs_in(self._runs_dir, since_s=time.time() - LATELY_S, digests=False)
+            return exposition((run, row.account) for run, row in lately if not isinstance(row, InvalidUsage))
+
+        return web.Response(body=(await self._in_thread(read)).encode(), headers={"content-type": CONTENT_TYPE})
+
+    async def run(self, request: web.Request) -> web.Response:
+        return await self._answer_with(request, pages.run_facts)
+
+    async def work(self, request: web.Request) -> web.Response:
+        return await self._answer_with(request, pages.work_on)
+
+    async def wrong(self, request: web.Request) -> web.Response:
+        return await self._answer_with(request, lambda reader, number: pages.judged(reader, number, JUDGE_S), JUDGE_S)
+
+    async def strip(self, request: web.Request) -> web.Response:
+        """Answer with one byte for each step of an input, from a number on."""
+        of_input, start = (_number(request, name) for name in ("input", "start"))
+        if not of_input and not start and (ahead := self._strips.pop(request.match_info["run"], None)) is not None:
+            return _packed(await asyncio.wrap_future(ahead))
+
+        def read(reader: Reader) -> bytes:
+            reader.experiment.check_there([of_input])
+            return pages.packed(reader.overview(of_input, start))
+
+        return _packed(await self._read(request, read))
+
+    async def inputs(self, request: web.Request) -> web.Response:
+        """Answer with one byte for each input."""
+        return _packed(await self._read(request, lambda reader: pages.packed(reader.inputs_overview())))
+
+    async def series(self, request: web.Request) -> web.Response:
+        return _json(await self._read(request, lambda reader: reader.series(pages.POINTS)))
+
+    async def decision(self, request: web.Request) -> web.Response:
+        return _json(await self._read(request, lambda reader: inspect_decision(reader, request.query.get("path", ""))))
+
+    async def differences(self, request: web.Request) -> web.Response:
+        """Answer with the decisions that another run has differently."""
+        of_input = _number(request, "input")
+
+        def read(reader: Reader) -> dict[str, Any]:
+            with reader_of(self._runs_dir, request.query.get("other", "")) as other:
+                return pages.differences(reader, other, of_input, READ_S / 2)
+
+        return _json(await self._read(request, read))
+
+    async def decide(self, request: web.Request) -> web.Response:
+        """Decide what waits for a person. The token is in a header: cookies of this host go to all its ports, also those of other users."""
+        scheme, _, token = request.headers.get("authorization", "").partition(" ")
+        if scheme != "Bearer" or not (
+            self._token and compare_digest(token.encode(errors="replace"), self._token.encode())
+        ):
+            return _error(403, "to decide here, open the address with the token that `microagents view` printed")
+        if request.content_type != "application/json":
+            return _error(415, "a decision is sent as JSON")
+        try:
+            given = msgspec.json.decode(await request.read(), type=_Decision)
+        except msgspec.MsgspecError as error:
+            return _error(400, f"this is no decision: {error}")
+        run = request.match_info["run"]
+        path, _ = await asyncio.to_thread(decide, self._runs_dir, run, given.path, given.value)
+        return _json({"path": path, "go_on": (await asyncio.to_thread(inspect_run, self._runs_dir, run)).go_on})
+
+    async def _answer_with(
+        self, request: web.Request, page: Callable[[Reader, int], dict[str, Any]], within_s: float = READ_S
+    ) -> web.Response:
+        of_input = _number(request, "input")
+        return _json(await self._read(request, lambda reader: page(reader, of_input), within_s))
+
+    async def _read(self, request: web.Request, read: Callable[[Reader], T], within_s: float = READ_S) -> T:
+        opened: list[Reader] = []
+
+        def opening() -> T:
+            with reader_of(self._runs_dir, request.match_info["run"], trust=self._trust) as reader:
+                opened.append(reader)
+                return read(reader)
+
+        try:
+            return await self._in_thread(opening, within_s * 1.5)
+        except TimeoutError:
+            raise InvalidUsage(f"this took longer than {within_s:g} s, so it was ended") from None
+        finally:
+            for reader in opened:  # the query of a request that was cancelled, too
+                reader.interrupt()
+
+    async def _in_thread(self, read: Callable[[], T], within_s: float | None = None) -> T:
+        """Read in a thread, once one is free.
+
+        Raises:
+            web.HTTPServiceUnavailable: none was free for `QUEUE_S`.
+            TimeoutError: the read took longer.
+        """
+        try:
+            async with asyncio.timeout(QUEUE_S):
+                await self._reads.acquire()
+        except TimeoutError:
+            raise busy("other reads of journals take too long; try again later", QUEUE_S) from None
+        try:
+            async with asyncio.timeout(within_s):
+                return await asyncio.to_thread(read)
+        finally:
+            self._reads.release()
+
+
+class _Decision(msgspec.Struct):
+    """A decision of a person, as the page sends it."""
+
+    path: str
+    value: str
+
+
+def _number(request: web.Request, name: str) -> int:
+    given = request.query.get(name, "0")
+    if not (given.isascii() and given.isdecimal() and len(given) < 12):  # noqa: PLR2004 - as numbers in paths
+        raise InvalidUsage(f"{given!r:.100} is no number")
+    return int(given)
+
+
+def _packed(content: bytes) -> web.Response:
+    return web.Response(body=content, headers={"content-encoding": "deflate"}, content_type="application/octet-stream")
+
+
+def _file(name: str) -> web.Response:
+    return web.Response(text=pages.source(name), content_type=TYPES[Path(name).suffix], charset="utf-8")
+
+
+def _json(body: object, status: int = 200) -> web.Response:
+    response = web.Response(body=msgspec.json.encode(body), status=status, content_type="application/json")
+    response.enable_compression()
+    return response
+
+
+def _error(status: int, message: str) -> web.Response:
+    return _json({"error": message}, status)

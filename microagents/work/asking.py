@@ -1,0 +1,149 @@
+"""Roles that only ask: a system text for each kind of question. The answer is valid replies, or the one that wins a vote."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from typing import Any, ClassVar, Generic, TypeVar, get_args
+
+import msgspec
+from msgspec import Raw, Struct
+
+from microagents.elections.rules import FirstTo
+from microagents.base.messages import reply_type
+from microagents.replies.data_prompts import prompt_of
+from microagents.replies.chat import Prompt, Reply, Sampling
+from microagents.task import Task, prompt_about
+from microagents.work.absence import flush_if_slow
+from microagents.work.durable import REDRAW, DurableRole, Work
+from microagents.work.recorded import NotRecorded, RecordedRequest, RecordedWork
+
+Q = TypeVar("Q", bound=Struct)
+A = TypeVar("A")
+
+
+class Consult(RecordedRequest[tuple[A, ...]], Generic[Q, A], frozen=True, kw_only=True):
+    """Put a question to models; the answer is the valid replies in launch order, or with ``k`` the one that a vote decides for.
+
+    A subclass names the question's data and the class of replies, or `Raw` for answers to the problem as JSON.
+    """
+
+    shows_background: ClassVar[bool] = True
+    """Whether its prompts show the background of a problem; False where the data hold another prompt, which shows it."""
+    asked: Q
+    """The data of the question."""
+    needed: bool = False
+    """Whether the place is undecided without a valid reply, so that ``--on-undecided`` is applied to it."""
+    samples: int = 1
+    """Number of valid replies that is aimed at."""
+    at_least: int | None = None
+    """Draw all samples at once, and more only if fewer than so many are valid; None: draw until ``samples`` are valid."""
+    k: int | None = None
+    """Number of votes that decide; None for samples without a vote."""
+    max_draws: int
+    """Cap of all samples, or of the vote."""
+    sampling: Sampling
+    model: str | None = None
+    """Spec of the model that is asked; None for the pool of the role."""
+    manners: tuple[str, ...] = ("",)
+    """What the system text says to each of several authors, such as their personas: one prompt each."""
+
+    def kept(self, replies: Sequence[Any]) -> Sequence[Any]:
+        """Return the replies that lead anywhere; by default all."""
+        return replies
+
+    def reply_class(self, task: Task) -> type[Reply]:
+        """Return the class of its replies."""
+        named = named_reply(type(self))
+        reply: type[Reply] | None = task.reply_type() if named is Raw else named
+        assert reply is not None
+        return reply
+
+    def answered(self, replies: Sequence[Any]) -> tuple[A, ...]:
+        """Return the answer to it, with these replies of models."""
+        kept = self.kept(replies)
+        return tuple([Raw(msgspec.json.encode(each)) for each in kept] if named_reply(type(self)) is Raw else kept)
+
+    def recorded(self, work: RecordedWork[Any, Any]) -> tuple[A, ...]:
+        """Return the recorded answer."""
+        reply = self.reply_class(work.task)
+        if self.k is not None:
+            return self.answered([work.value(self.at, reply)])
+        replies = work.replies(self.at, reply)
+        if self.needed and not replies:
+            raise NotRecorded(self.at)
+        if self.at_least is not None and work.ballots(f"{self.at}/{REDRAW}"):
+            replies += work.replies(f"{self.at}/{REDRAW}", reply)
+        return self.answered(replies)
+
+
+@lru_cache(maxsize=256)
+def named_reply(message: type[Consult[Any, Any]]) -> Any:
+    """Return the class of replies that a subclass of `Consult` names."""
+    return get_args(reply_type(message))[0]
+
+
+async def consulted(
+    work: Work[Any, Any], request: Consult[Any, A], system: str, choices: Sequence[str] = ()
+) -> tuple[A, ...]:
+    """Put a question to models.
+
+    Raises:
+        Undecided: there is no valid reply where one is needed, or too many ballots were flagged.
+    """
+    reply = request.reply_class(work.task)
+    prompts = [
+        prompt_about(work.task, said, request.asked) if request.shows_background else prompt_of(said, request.asked)
+        for said in [system.replace("{manner}", manner) for manner in request.manners]
+    ]
+    given: dict[str, Any] = {"max_draws": request.max_draws, "sampling": request.sampling}
+    replies: Sequence[Any]
+    if request.k is not None:
+        decision = await work.elect(
+            request.at, prompts, reply, rule=FirstTo(request.k), model=request.model, choices=choices, **given
+        )
+        replies = [decision.require()] if request.needed or decision.decided else []
+    elif request.at_least is not None:
+        given |= {"n": request.samples, "at_least": request.at_least, "needed": request.needed}
+        replies = await work.propose(request.at, prompts[0], reply, keep=request.kept, **given)
+    else:
+        given |= {"n": request.samples, "model": request.model, "needed": request.needed}
+        replies = await work.sample(request.at, prompts, reply, choices=choices, **given)
+    return request.answered(replies)
+
+
+class AskingRole(DurableRole):
+    """A role that only asks. A subclass may handle one of its messages in a method of its own."""
+
+    handles_no_message = ("put",)
+    systems: ClassVar[Mapping[type[Consult[Any, Any]], str]] = {}
+    """The messages that it handles, each with the system text of its prompts, in which ``{manner}`` is filled in."""
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        cls.handlers = {**dict.fromkeys(cls.systems, "put"), **cls.handlers}
+
+    def system(self, request: Consult[Any, Any], task: Task) -> str:  # noqa: ARG002 - for subclasses to override
+        """Return the system text for a question."""
+        return self.systems[type(request)]
+
+    def choices(self, request: Consult[Any, Any]) -> Sequence[str]:  # noqa: ARG002 - as above
+        """Return the votes that a reply may cast; none, the default, for any."""
+        return ()
+
+    async def put(self, request: Consult[Any, A]) -> tuple[A, ...]:
+        """Put a question to models: `consulted` with its system text."""
+        work = self.work_on(request)
+        return await consulted(work, request, self.system(request, work.task), self.choices(request))
+
+
+class PanelMember(AskingRole):
+    """A role that asks for a member of a panel, which may go on without a slow one."""
+
+    async def put(self, request: Consult[Any, A]) -> tuple[A, ...]:
+        """Put a question to models, and make slow replies safe before they are given."""
+        began_s = asyncio.get_running_loop().time()
+        replies = await super().put(request)
+        await flush_if_slow(self.work_on(request), began_s)
+        return replies

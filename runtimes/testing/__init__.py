@@ -1,1 +1,0 @@
-"""Runtimes for tests: virtual time, and links that lose messages."""

@@ -1,0 +1,708 @@
+"""The programming model: what is wrong with a class shows when it is created, what is wrong with a house before anything is asked."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Sequence
+from typing import Any, ClassVar, Generic, TypeVar
+
+import pytest
+from msgspec import Struct
+from pydantic import ValidationError
+
+from microagents import (
+    ChainTask,
+    Conductor,
+    Context,
+    Deployment,
+    MicroagentsError,
+    Prompt,
+    Reply,
+    Request,
+    Role,
+    Strategy,
+    Stream,
+    Task,
+    Work,
+)
+from microagents.actors.role import asked_by, check_graph
+from microagents.elections.rules import FirstToAheadBy
+from microagents.base.errors import InvalidDefinition, NoHandler
+from microagents.base.messages import Message, reply_type
+from microagents.actors.registry import RUNTIMES
+from microagents.replies.chat import A
+from microagents.runs.driver.begin import run
+from microagents.runs.driver.execute import runtime_of
+from microagents.systems import Maker
+from microagents.task import S, chain_types
+from microagents.tasks.drift import Drift, Onward, Place
+from microagents.tasks.hanoi import Hanoi, Step, Towers
+from microagents.work.conductor import Conduct
+
+every_runtime = pytest.mark.parametrize("runtime", ["local", "linked", pytest.param("ray", marks=pytest.mark.slow)])
+
+
+class Ping(Request[int], frozen=True):
+    """A message with a reply."""
+
+    number: int = 0
+
+
+class Pong(Request[str], frozen=True):
+    """Another."""
+
+
+class Note(Request[None], frozen=True):
+    """One that is answered with nothing."""
+
+
+class Count(Stream[int], frozen=True):
+    """A message with many replies."""
+
+
+class Bare(Request, frozen=True):  # type: ignore[type-arg]
+    """A message that names no reply."""
+
+
+class Astray(Request["Nowhere"], frozen=True):  # type: ignore[name-defined]
+    """A message whose reply nobody defined."""
+
+
+class Later(Request["Found"], frozen=True):
+    """A message whose reply is defined below it."""
+
+
+class Found(Struct, frozen=True):
+    """That reply."""
+
+
+NotAMessage = dict[str, int]
+
+
+# -- the table of handlers ---------------------------------------------------------------------------------------------
+
+
+def test_a_handler_is_found_by_the_annotation_of_its_one_argument() -> None:
+    class All(Role):
+        async def ping(self, request: Ping) -> int:
+            return request.number
+
+        async def note(self, _: Note) -> None: ...
+
+        async def count(self, _: Count) -> AsyncIterator[int]:
+            yield 1
+
+        async def later(self, _: Later) -> Found:
+            return Found()
+
+    assert All.handlers == {Ping: "ping", Note: "note", Count: "count", Later: "later"}
+    assert [reply_type(message) for message in (Ping, Note, Count, Later)] == [int, type(None), int, Found]
+
+
+def test_methods_that_are_no_handlers_are_let_be() -> None:
+    class Quiet(Role):
+        async def ping(self, request: Ping) -> int:
+            return self.doubled(request.number)
+
+        def doubled(self, number: int) -> int:
+            return 2 * number
+
+        async def both(self, one: int, other: int) -> int:
+            return one + other
+
+        async def nothing(self) -> None: ...
+
+        async def _hidden(self, number: int) -> int:
+            return number
+
+        @staticmethod
+        async def free(number: int) -> int:
+            return number
+
+    assert Quiet.handlers == {Ping: "ping"}
+
+
+def test_handlers_are_inherited_and_can_be_overridden() -> None:
+    class Base(Role):
+        async def ping(self, request: Ping) -> int:
+            return request.number
+
+    class Same(Base):
+        async def pong(self, _: Pong) -> str:
+            return ""
+
+    class Overridden(Base):
+        async def ping(self, request: Ping) -> int:
+            return -request.number
+
+    assert Same.handlers == {Ping: "ping", Pong: "pong"}
+    assert Overridden.handlers == {Ping: "ping"}
+    assert Base.handlers == {Ping: "ping"}
+
+
+def _no_message() -> object:
+    class Wrong(Role):
+        async def ping(self, request: int) -> int:
+            return request
+
+    return Wrong
+
+
+def _alias_for_no_message() -> object:
+    class Wrong(Role):
+        async def ping(self, request: NotAMessage) -> int:
+            return len(request)
+
+    return Wrong
+
+
+def _unannotated() -> object:
+    class Wrong(Role):
+        async def ping(self, request):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202 - that is the point
+            return request
+
+    return Wrong
+
+
+def _wrong_return() -> object:
+    class Wrong(Role):
+        async def ping(self, request: Ping) -> str:
+            return str(request)
+
+    return Wrong
+
+
+def _returns_nothing() -> object:
+    class Wrong(Role):
+        async def ping(self, _: Ping) -> None: ...
+
+    return Wrong
+
+
+def _something_for_nothing() -> object:
+    class Wrong(Role):
+        async def note(self, _: Note) -> int:
+            return 1
+
+    return Wrong
+
+
+def _unannotated_override() -> object:
+    class Right(Role):
+        def ping(self, request: Ping) -> int:
+            return request.number
+
+    class Wrong(Right):
+        def ping(self, request):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202 - that is the point
+            return request.number
+
+    return Wrong
+
+
+def _request_that_yields() -> object:
+    class Wrong(Role):
+        async def ping(self, _: Ping) -> AsyncIterator[int]:
+            yield 1
+
+    return Wrong
+
+
+def _stream_that_returns() -> object:
+    class Wrong(Role):
+        async def count(self, _: Count) -> int:
+            return 1
+
+    return Wrong
+
+
+def _stream_that_is_not_async() -> object:
+    class Wrong(Role):
+        def count(self, _: Count) -> list[int]:
+            return [1]
+
+    return Wrong
+
+
+def _no_reply_named() -> object:
+    class Wrong(Role):
+        async def bare(self, _: Bare) -> int:
+            return 1
+
+    return Wrong
+
+
+def _handled_twice() -> object:
+    class Wrong(Role):
+        async def one(self, request: Ping) -> int:
+            return request.number
+
+        async def two(self, request: Ping) -> int:
+            return request.number
+
+    return Wrong
+
+
+def _unknown_name() -> object:
+    class Wrong(Role):
+        async def ping(self, _: Nowhere) -> int:  # type: ignore[name-defined]  # noqa: F821 - that is the point
+            return 1
+
+    return Wrong
+
+
+def _unknown_reply() -> object:
+    class Wrong(Role):
+        async def astray(self, _: Astray) -> int:
+            return 1
+
+    return Wrong
+
+
+def _unknown_attribute() -> object:
+    class Wrong(Role):
+        async def ping(self, _: Role.Nowhere) -> int:  # type: ignore[name-defined]
+            return 1
+
+    return Wrong
+
+
+@pytest.mark.parametrize(
+    ("define", "sentence"),
+    [
+        (
+            _no_message,
+            r"Wrong\.ping takes one argument that is no message; annotate `request` with a Request or a Stream, or begin",
+        ),
+        (
+            _alias_for_no_message,
+            r"Wrong\.ping takes one argument that is no message; annotate `request` with a Request",
+        ),
+        (_unannotated, r"Wrong\.ping takes one argument that is no message; annotate `request` with a Request"),
+        (_wrong_return, r"Wrong\.ping returns str, but Ping is answered with int"),
+        (_returns_nothing, r"Wrong\.ping returns NoneType, but Ping is answered with int"),
+        (_something_for_nothing, r"Wrong\.note returns int, but Note is answered with None"),
+        (_unannotated_override, r"Wrong\.ping overrides a handler; annotate its argument with the message, as there"),
+        (_request_that_yields, r"Wrong\.ping must return, and not `yield`: Ping is answered with int"),
+        (
+            _stream_that_returns,
+            r"Wrong\.count must be an `async def` with `yield`: Count is answered with int, item by item",
+        ),
+        (
+            _stream_that_is_not_async,
+            r"Wrong\.count must be an `async def` with `yield`: Count is answered with int, item by item",
+        ),
+        (_no_reply_named, r"Bare does not name its reply; write class Bare\(Request\[ReplyType\]\)"),
+        (_handled_twice, r"Wrong handles Ping twice: in one and in two"),
+        (_unknown_name, r"Wrong\.ping: name 'Nowhere' is not defined; define messages and replies at module level"),
+        pytest.param(_unknown_reply, r"'Nowhere' is not defined; define messages and replies at module level"),
+        pytest.param(_unknown_attribute, r"Wrong\.ping: .*Nowhere.*; define messages and replies at module level"),
+    ],
+)
+def test_what_is_wrong_with_a_handler_is_said_when_the_class_is_created(
+    define: Callable[[], object], sentence: str
+) -> None:
+    with pytest.raises(InvalidDefinition, match=sentence):
+        define()
+
+
+def test_a_method_that_begins_with_an_underscore_is_no_handler() -> None:
+    class Private(Role):
+        async def ping(self, request: Ping) -> int:
+            return await self._answer(request)
+
+        async def _answer(self, request: Ping) -> int:
+            return request.number
+
+        def _key(self, request: Ping) -> str:
+            return str(request.number)
+
+    assert Private.handlers == {Ping: "ping"}
+
+
+def test_a_wrong_definition_is_a_type_error_and_one_of_ours() -> None:
+    assert issubclass(InvalidDefinition, TypeError)
+    assert issubclass(InvalidDefinition, MicroagentsError)
+
+
+# -- who handles what --------------------------------------------------------------------------------------------------
+
+
+class Pinged(Role):
+    """Handles one message, asks nobody."""
+
+    async def ping(self, request: Ping) -> int:
+        return request.number
+
+
+class AlsoPinged(Role):
+    """Handles the same message."""
+
+    async def ping(self, request: Ping) -> int:
+        return request.number
+
+
+class Asks(Role):
+    """Asks for two messages."""
+
+    asks: ClassVar[tuple[type[Message], ...]] = (Ping, Pong)
+
+    async def note(self, _: Note) -> None: ...
+
+
+class AsksMore(Asks):
+    """Asks for one of them again and for a third."""
+
+    asks: ClassVar[tuple[type[Message], ...]] = (Count, Ping)
+
+
+class Silent(Role):
+    """Neither asks nor handles."""
+
+
+class Back(Role):
+    """Leads back to whoever handles a note."""
+
+    asks: ClassVar[tuple[type[Message], ...]] = (Note,)
+
+    async def pong(self, _: Pong) -> str:
+        return ""
+
+
+def deployed(*roles: type[Role]) -> list[Deployment]:
+    return [Deployment(role=role) for role in roles]
+
+
+def test_every_message_has_the_deployment_that_handles_it() -> None:
+    deployments = deployed(Asks, Pinged, Back)
+    assert check_graph(deployments) == {Note: deployments[0], Ping: deployments[1], Pong: deployments[2]}
+
+
+def test_what_is_asked_is_inherited_from_every_base() -> None:
+    class MoreBases(AsksMore, Back):
+        asks: ClassVar[tuple[type[Message], ...]] = ()
+
+    assert asked_by(Silent) == ()
+    assert asked_by(Asks) == (Ping, Pong)
+    assert set(asked_by(AsksMore)) == {Ping, Pong, Count}
+    assert len(asked_by(AsksMore)) == 3
+    assert set(asked_by(MoreBases)) == {Ping, Pong, Count, Note}
+
+
+@pytest.mark.parametrize("runtime", RUNTIMES.shipped)
+@pytest.mark.parametrize("asker", [Asks, AsksMore])
+def test_a_message_without_a_handler_is_named_before_anything_is_started(runtime: str, asker: type[Role]) -> None:
+    sentence = rf"{asker.__name__} asks for \S+:Pong, which no deployed role handles; deployed are {asker.__name__}, Pinged; add a"
+    with pytest.raises(NoHandler, match=sentence):
+        runtime_of(runtime, a_context(), deployed(asker, Pinged))
+
+
+def test_two_roles_with_one_message_are_refused() -> None:
+    with pytest.raises(InvalidDefinition, match="Pinged and AlsoPinged both handle Ping; deploy one of them"):
+        check_graph(deployed(Pinged, AlsoPinged))
+
+
+def test_a_role_deployed_twice_is_refused() -> None:
+    with pytest.raises(InvalidDefinition, match="both handle Ping"):
+        check_graph(deployed(Pinged, Pinged))
+
+
+def test_two_roles_of_one_name_are_refused() -> None:
+    twin = type("Pinged", (Back,), {"asks": (Ping,)})
+    with pytest.raises(InvalidDefinition, match="Pinged"):
+        check_graph(deployed(Pinged, twin, Asks))
+
+
+class BoundedToItself(Role):
+    """Asks for what it handles."""
+
+    asks = (Ping,)
+    concurrency = 1
+
+    async def ping(self, request: Ping) -> int:
+        return request.number
+
+
+class BoundedInARing(Role):
+    """Asks somebody whose asks lead back to it."""
+
+    asks = (Pong,)
+    concurrency: ClassVar[int | None] = 4
+
+    async def note(self, _: Note) -> None: ...
+
+
+class UnboundedInARing(BoundedInARing):
+    """The same without a bound."""
+
+    concurrency = None
+
+
+class BoundedAtTheEnd(Pinged):
+    """Bounded, and asks nobody."""
+
+    concurrency = 1
+
+
+@pytest.mark.parametrize("roles", [(BoundedToItself,), (BoundedInARing, Back), (Back, BoundedInARing)])
+def test_bounded_concurrency_that_leads_back_to_itself_is_refused(roles: Sequence[type[Role]]) -> None:
+    with pytest.raises(
+        InvalidDefinition, match=r"Bounded\w+ bounds its concurrency to \d, but its own asks lead back .* set conc"
+    ):
+        check_graph(deployed(*roles))
+
+
+@pytest.mark.parametrize("roles", [(UnboundedInARing, Back), (Asks, BoundedAtTheEnd, Back)])
+def test_a_ring_without_a_bound_and_a_bound_without_a_ring_are_fine(roles: Sequence[type[Role]]) -> None:
+    assert check_graph(deployed(*roles))
+
+
+@pytest.mark.parametrize("replicas", [0, -1])
+def test_a_role_has_at_least_one_replica(replicas: int) -> None:
+    with pytest.raises(ValidationError):
+        Deployment(role=Pinged, num_replicas=replicas)
+
+
+# -- what reaches a role -----------------------------------------------------------------------------------------------
+
+
+class Tell(Request[dict[str, Any]], frozen=True):
+    """Ask a role what it was built from."""
+
+
+class Telling(Role):
+    """Says so."""
+
+    async def tell_all(self, _: Tell) -> dict[str, Any]:
+        context, strategy = self.context, self.context.strategy
+        assert isinstance(strategy, Choosing)
+        return {
+            "run_id": context.run_id,
+            "seed": context.seed,
+            "lengths": [task.length for task in context.tasks if isinstance(task, Drift)],
+            "k": strategy.k,
+            "pools": [list(context.pool(role)) for role in ("Solver", "solver", "composer")],
+            "concurrency": context.settings["concurrency"],
+            "options": dict(context.options),
+        }
+
+
+class ChoosingConductor(Conductor[Drift, "Choosing"]):
+    """Shows what it was given."""
+
+    asks = (Tell,)
+
+    async def conduct(self, work: Work[Drift, Choosing]) -> object:
+        told = await self.ask(Tell())
+        own = {
+            "length": work.task.length,
+            "k": work.strategy.k,
+            "input": work.input,
+            "options": dict(self.context.options),
+        }
+        return {"told": told["options"], "own": own}
+
+
+class Choosing(Strategy):
+    """A strategy with an option of its own."""
+
+    solves = (Drift,)
+    conductor = ChoosingConductor
+    k: int = 3
+    colour: str = "red"
+
+    def deployments(self) -> list[Deployment]:
+        return [*super().deployments(), Deployment(role=Telling, options={"colour": self.colour})]
+
+
+def a_context(strategy: Strategy | None = None) -> Context:
+    return Context(
+        run_id="a-run",
+        seed=17,
+        tasks=[Drift(length=5), Drift(length=6)],
+        strategy=strategy or Choosing(k=4),
+        models={"": ("sim:perfect", "sim:o3-mini"), "composer": ("sim:gpt-4.1-nano",)},
+        settings={"concurrency": 9},
+    )
+
+
+@every_runtime
+async def test_roles_are_built_from_the_context_and_their_deployments_own_options(runtime: str) -> None:
+    async with runtime_of(runtime, a_context(), [Deployment(role=Telling, options={"colour": "red"})]) as roles:
+        given = await roles.messenger.ask(Tell())
+        assert given == {
+            "run_id": "a-run",
+            "seed": 17,
+            "lengths": [5, 6],
+            "k": 4,
+            "pools": [["sim:perfect", "sim:o3-mini"], ["sim:perfect", "sim:o3-mini"], ["sim:gpt-4.1-nano"]],
+            "concurrency": 9,
+            "options": {"colour": "red"},
+        }
+
+
+class Named(Request[str], frozen=True):
+    """Ask a replica what it is called."""
+
+
+class Naming(Role):
+    """Says so."""
+
+    async def named(self, _: Named) -> str:
+        return self.context.name
+
+
+@every_runtime
+async def test_every_replica_of_a_role_has_a_name_of_its_own(runtime: str) -> None:
+    async with runtime_of(runtime, a_context(), [Deployment(role=Naming, num_replicas=3)]) as roles:
+        assert sorted([await roles.messenger.ask(Named()) for _ in range(3)]) == ["Naming/0", "Naming/1", "Naming/2"]
+
+
+@every_runtime
+async def test_a_conductor_has_its_task_its_strategy_and_the_roles_that_the_strategy_deploys(runtime: str) -> None:
+    result = await run(Drift(length=5), models="sim:perfect", strategy=Choosing(k=4, colour="blue"), runtime=runtime)
+    assert result.value == {"told": {"colour": "blue"}, "own": {"length": 5, "k": 4, "input": 0, "options": {}}}
+
+
+def test_a_strategy_has_the_roles_of_an_election_and_ahead_by_k_or_by_three() -> None:
+    class Plain(Strategy):
+        conductor = ChoosingConductor
+
+    assert [each.role.__name__ for each in Plain().deployments()] == ["Voter", "Solver", "RedFlagger"]
+    assert (Plain().default_rule, Choosing(k=5).default_rule) == (FirstToAheadBy(3), FirstToAheadBy(5))
+
+
+def test_a_conductor_handles_its_input_and_asks_for_elections_and_what_is_its_own() -> None:
+    assert ChoosingConductor.handlers == {Conduct: "conduct_input"}
+    assert {"Elect", "Follow", "RecordDecision", "Tell"} <= {
+        message.__name__ for message in asked_by(ChoosingConductor)
+    }
+
+
+@pytest.mark.parametrize("given", [{"k": 0}, {"kk": 3}, {"rule": "plurality"}])
+def test_an_option_that_a_strategy_does_not_take_is_refused(given: dict[str, Any]) -> None:
+    with pytest.raises(ValidationError):
+        Maker(**given)
+
+
+# -- tasks -------------------------------------------------------------------------------------------------------------
+
+
+def test_a_field_that_hides_a_method_is_refused_when_the_class_is_created() -> None:
+    with pytest.raises(InvalidDefinition, match=r"rename the field .*Wrong\.steps: it would hide the method steps\(\)"):
+
+        class Wrong(ChainTask[Place, Onward]):
+            steps: int = 3  # type: ignore[assignment]
+
+
+def test_a_field_that_hides_a_method_of_a_users_own_base_is_refused() -> None:
+    class Base(Task):
+        def size(self) -> int:
+            return 1
+
+    with pytest.raises(InvalidDefinition, match=r"Wrong\.size: it would hide the method size\(\)"):
+
+        class Wrong(Base):
+            size: int = 3  # type: ignore[assignment]
+
+
+@pytest.mark.filterwarnings("ignore:Field name .format. in:UserWarning")
+def test_a_field_that_hides_a_setting_of_the_class_is_refused() -> None:
+    with pytest.raises(InvalidDefinition, match=r"write format: ClassVar\[\.\.\.\] in .*Wrong"):
+
+        class Wrong(ChainTask[Place, Onward]):
+            format: str = "csv"  # type: ignore[misc,assignment]
+
+
+def test_a_task_may_set_how_it_is_sampled_and_override_its_methods() -> None:
+    class Own(Drift):
+        kinds: ClassVar[int] = 2
+        format = "json"
+
+        def steps(self) -> int:
+            return 1
+
+    assert (Own(length=4).steps(), Own.format, Own.kinds) == (1, "json", 2)
+
+
+def test_an_option_that_a_task_does_not_have_is_refused_and_a_task_does_not_change() -> None:
+    with pytest.raises(ValidationError):
+        Drift(lenght=3)  # type: ignore[call-arg]
+    with pytest.raises(ValidationError):
+        Drift(length=3).length = 4
+
+
+BaseState = TypeVar("BaseState", bound=Struct)
+BaseReply = TypeVar("BaseReply", bound=Reply)
+
+
+class Swapped(ChainTask[BaseState, BaseReply], Generic[BaseReply, BaseState]):
+    """A base of a user's own, with its parameters in another order."""
+
+
+class HalfNamed(ChainTask[Place, A], Generic[A]):
+    """One that names the state only."""
+
+
+class Same(ChainTask[S, A], Generic[S, A]):
+    """One that names nothing."""
+
+
+class OfSwapped(Swapped[Onward, Place]):
+    """Named through that base."""
+
+
+class OfHalf(HalfNamed[Onward]):
+    """Named in part by the base."""
+
+
+class OfSame(Same[Place, Onward]):
+    """Named through that base."""
+
+
+class LongerWalk(Drift):
+    """Named by the shipped task."""
+
+
+class Nameless(ChainTask):  # type: ignore[type-arg]
+    """Named nowhere."""
+
+
+class StillNameless(Same):  # type: ignore[type-arg]
+    """Named nowhere, with a base between."""
+
+
+@pytest.mark.parametrize(
+    ("task", "state", "reply"),
+    [
+        (Drift, Place, Onward),
+        (Hanoi, Towers, Step),
+        (LongerWalk, Place, Onward),
+        (OfSame, Place, Onward),
+        (OfSwapped, Place, Onward),
+        (OfHalf, Place, Onward),
+    ],
+)
+def test_a_chain_names_its_types_itself_or_through_its_bases(
+    task: type[ChainTask[Any, Any]], state: type[Struct], reply: type[Reply]
+) -> None:
+    assert chain_types(task) == (state, reply)
+
+
+@pytest.mark.parametrize("task", [Nameless, StillNameless, Same, HalfNamed])
+def test_a_chain_that_names_no_types_is_told_how(task: type[ChainTask[Any, Any]]) -> None:
+    with pytest.raises(
+        InvalidDefinition, match=rf"write class {task.__name__}\(ChainTask\[.*{task.__name__} names no types"
+    ):
+        chain_types(task)
+
+
+def test_a_chain_calls_a_reply_right_that_casts_the_oracles_vote() -> None:
+    assert Drift().correct(Place(number=2), Onward(number=39)) is True
+    assert Drift().correct(Place(number=2), Onward(number=40)) is False
+    assert Blind().correct(Place(), Onward(number=1)) is None
+
+
+class Blind(ChainTask[Place, Onward]):
+    """A chain without an oracle."""
+
+    def prompt(self, state: Place) -> Prompt:
+        return Prompt(user=f"{state.number}")

@@ -1,0 +1,155 @@
+"""Calibrations on the states of a run or of a file, and what they tell where there is no oracle."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from microagents import ChainTask, InvalidUsage, Prompt, Reply, run
+from microagents.studies.agreement import ModelAgreement, measure_agreement
+from microagents.studies.calibration import calibrate, calibration_from
+from microagents.studies.states import has_oracle, states_in_file, states_of_run
+from microagents.task import Task
+from microagents.tasks.drift import Drift, Onward, Place
+from microagents.tasks.multiplication import Multiplication
+
+RUNS = Path("runs")
+MODEL = "sim:gpt-4.1-mini@error=0.1,flag=0,alternatives=1"
+FILE = Path("states.jsonl")
+
+
+class Sum(Reply, frozen=True):
+    total: int
+
+
+class Adding(ChainTask[list[int], Sum]):
+    """A chain without an oracle."""
+
+    count: int = 300
+
+    def start(self) -> list[int]:
+        return list(range(self.count))
+
+    def done(self, state: list[int]) -> bool:
+        return len(state) == 1
+
+    def prompt(self, state: list[int]) -> Prompt:
+        return Prompt(system="Add the two numbers.", user=f"{state[0]} and {state[1]}")
+
+    def advance(self, state: list[int], reply: Sum) -> list[int]:
+        return [reply.total, *state[2:]]
+
+    def expert(self, prompt: Prompt, reply: type[Reply]) -> Sum:  # noqa: ARG002 - it has one kind of reply
+        return Sum(total=sum(int(number) for number in prompt.user.split(" and ")))
+
+
+TASK = Adding()
+
+
+def done(task: Any = TASK, *, model: str = "sim:perfect", **options: Any) -> None:
+    asyncio.run(run(task, models=model, run_id="r", **options))
+
+
+def agreed(model: str, **options: Any) -> ModelAgreement:
+    given = states_of_run(RUNS, "r", TASK)
+    return asyncio.run(measure_agreement(TASK, states=given, models=[model], **options)).models[0]
+
+
+def test_agreement_bounds_the_share_of_right_replies() -> None:
+    done()
+    found = agreed(MODEL)
+    assert (found.total, len(found.steps), found.calls) == (299, 299, 598)
+    assert found.agreement.low < 0.9**2 + 0.1**2 < found.agreement.high
+    assert found.p_low < 0.9 < found.p_high
+    assert found.as_decided is not None
+    assert found.as_decided.low < 0.9 < found.as_decided.high
+
+
+def test_replies_that_are_wrong_in_the_same_way_agree_and_only_the_upper_bound_holds() -> None:
+    done(Adding(count=60))
+    found = agreed("sim:gpt-4.1-mini@error=0.99,flag=0,alternatives=1")
+    assert found.agreement.share > 0.9
+    assert found.p_low > 0.5
+    assert found.p_high >= 0.01
+
+
+def test_fewer_states_are_a_part_of_more_and_the_same_call_asks_nothing_again() -> None:
+    done()
+    few, more = agreed(MODEL, steps=50), agreed(MODEL, steps=100)
+    assert {each.number for each in few.steps} < {each.number for each in more.steps}
+    given = states_of_run(RUNS, "r", TASK)
+    again = asyncio.run(measure_agreement(TASK, states=given, models=[MODEL], steps=50))
+    assert (again.models[0].steps, again.recorded_at is not None) == (few.steps, True)
+
+
+def test_agreement_promises_nothing() -> None:
+    done()
+    found = agreed(MODEL, steps=20)
+    with pytest.raises(InvalidUsage, match="had no oracle, and agreement alone promises nothing"):
+        calibration_from(RUNS, found.run_id)
+
+
+@pytest.mark.parametrize("options", [{}, {"known_inputs": True}])
+def test_the_states_of_a_run_without_an_error_are_those_of_the_oracle(options: dict[str, Any]) -> None:
+    task = Drift(length=100)
+    done(task, **options)
+    given = states_of_run(RUNS, "r", task)
+    assert has_oracle(task, given)
+    by_run = asyncio.run(calibrate(task, models=[MODEL], steps=60, states=given))
+    by_oracle = asyncio.run(calibrate(task, models=[MODEL], steps=60))
+    assert (by_run.source, by_oracle.source) == ("run 'r'", "the oracle")
+    assert by_run.models[0].steps == by_oracle.models[0].steps
+    assert calibration_from(RUNS, by_run.models[0].run_id, task).total == 100
+
+
+class NeverRightAtFive(Drift):
+    """Drift with a state in which no reply is right."""
+
+    def correct(self, state: Place, reply: Onward) -> bool:  # noqa: ARG002 - by the state alone
+        return state.number != 5
+
+
+def test_the_states_of_a_file_are_judged_by_the_oracle() -> None:
+    FILE.write_text('{"number": 5}\n\n{"number": 7, "steps_done": 3}\n', encoding="utf-8")
+    task = NeverRightAtFive()
+    found = asyncio.run(calibrate(task, models=["sim:perfect"], states=states_in_file(FILE, task))).models[0]
+    assert [(each.number, each.wrong) for each in found.steps] == [(0, 10), (2, 0)]
+    assert found.total == Drift().length
+    assert found.condition(200).startswith("if no step is harder than those seen: 2 steps with 1 hard ones")
+
+
+@pytest.mark.parametrize(
+    ("task", "line", "said"),
+    [
+        (Drift(), "[1]", "line 1 of 'states.jsonl' is no Place: "),
+        (Drift(), "{", "line 1 of 'states.jsonl' is no Place: "),
+        (Drift(), '{"numbr": 1}', "line 1 of 'states.jsonl' is no Place: it has no 'numbr'"),
+        (Drift(), '{"steps_done": 200}', "line 1 of 'states.jsonl' is a last state, in which no step is asked"),
+        (Drift(), "", "'states.jsonl' has no state of a step"),
+        (TASK, '["a"]', "line 1 of 'states.jsonl' is no list"),
+        (Multiplication(), "{}", "Multiplication is no chain of steps, so it has no states"),
+    ],
+)
+def test_a_file_with_other_things_than_states_is_refused(task: Task, line: str, said: str) -> None:
+    FILE.write_text(line, encoding="utf-8")
+    with pytest.raises(InvalidUsage) as refused:
+        states_in_file(FILE, task)
+    assert str(refused.value).startswith(said)
+
+
+@pytest.mark.parametrize(
+    ("of", "task", "said"),
+    [
+        (Drift(length=3), TASK, "run 'r' is a run of drift, not of Adding, so its states are no states of Adding"),
+        ([Drift(length=3)], Drift(), "run 'r' did not decide the steps of one chain, so it has no states"),
+        (Multiplication(), Multiplication(), "run 'r' did not decide the steps of one chain"),
+    ],
+)
+def test_a_run_without_states_of_the_task_is_refused(of: Any, task: Task, said: str) -> None:
+    done(of)
+    with pytest.raises(InvalidUsage) as refused:
+        states_of_run(RUNS, "r", task)
+    assert str(refused.value).startswith(said)

@@ -1,0 +1,212 @@
+"""Agents: actions are elected by the harm they can do, and effects are made at most once."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from microagents import Result, run, run_sync
+from microagents.systems.agents.actions import Action
+from microagents.elections.rules import AheadByHarm, Tally
+from microagents.base.errors import InvalidUsage, TaskFailed
+from microagents.replies.tool_calls import ToolCall
+from microagents.runs.inspection.runs import WaitingCall, calls_waiting, decide
+from microagents.runtimes.virtual import run_virtual
+from microagents.systems.agents.act import Act
+from tests.systems.agents.shop import WORLD, Ticket, done
+from tests.cli.commands import COMPLETED, microagents
+
+MODEL = "sim:perfect@error=0.1,alternatives=9"
+LATE = "sim:perfect@error=0.1,alternatives=9,latency=1,sigma=1"
+EFFECTS = ["label", "refund", "mail"]
+
+
+def effects() -> list[str]:
+    return [each["what"] for each in done()]
+
+
+def act(run_id: str = "r", **given: Any) -> Result:
+    options = {name: given.pop(name) for name in list(given) if name in Act.model_fields}
+    return run_sync(Ticket(), models=given.pop("models", MODEL), strategy=Act(**options), run_id=run_id, **given)
+
+
+def vote(*tools: str, n: int = 0) -> str:
+    return str(Action(calls=[ToolCall(tool, {"n": n}) for tool in tools]).vote())
+
+
+@pytest.mark.parametrize(
+    ("votes", "needed"),
+    [
+        ([], 1),
+        ([vote("read")], 0),
+        ([vote("pay")], 2),  # a read would be one ahead with two votes
+        ([vote("pay")] * 3, 1),
+        ([vote("pay")] * 4, 0),
+        ([vote("pay")] * 4 + [vote("pay", n=2)], 1),
+        ([vote("pay"), vote("read")], 1),
+        ([vote("read", "pay")], 2),
+    ],
+)
+def test_the_margin_is_that_of_the_greatest_harm_of_the_leading_action(votes: list[str], needed: int) -> None:
+    tally = Tally(AheadByHarm(margins={"read": 1, "pay": 4}, otherwise=4))
+    for each in votes:
+        tally.count(each)
+    assert tally.votes_needed == needed
+
+
+def test_equal_actions_are_one_vote_whatever_the_order_of_calls_and_arguments() -> None:
+    first = Action(calls=[ToolCall("a", {"x": 1, "y": "2"}), ToolCall("b", {})])
+    second = Action(calls=[ToolCall("b", {}), ToolCall("a", {"y": "2", "x": 1})])
+    other = Action(calls=[ToolCall("b", {}), ToolCall("a", {"y": "2", "x": 1.0})])
+    assert first.vote() == second.vote() != other.vote()
+
+
+def test_an_agent_reaches_its_goal_and_pays_more_votes_where_harm_is_possible() -> None:
+    result = act(models="sim:perfect")
+    assert (result.outcome, effects()) == ("completed", EFFECTS)
+    assert result.value == {"result": {"answer": "done"}, "actions": 4, "errors": 0, "correct": True}
+    votes = {
+        each.path: sum(number for _, number in each.votes) for each in result.decisions() if each.outcome == "decided"
+    }
+    assert votes == {"0/step/0": 1, "0/step/1": 2, "0/step/2": 4, "0/step/3": 4, "0/step/4": 3}
+
+
+@pytest.mark.parametrize("runtime", ["local", "linked", pytest.param("ray", marks=pytest.mark.slow)])
+def test_the_decisions_are_the_same_wherever_it_runs_and_whether_it_reads_ahead(runtime: str) -> None:
+    digests = set()
+    given: list[dict[str, Any]] = [{}, {"read_ahead": False}, {"runtime": runtime}]
+    for number, each in enumerate(given):
+        result = act(f"r{number}", **each)
+        assert result.outcome == "completed"
+        digests.add((result.account.decisions_sha256, result.account.ballots_sha256))
+    assert len(digests) == 1
+    assert effects() == EFFECTS * (
+        2 if runtime == "ray" else 3
+    )  # an actor of Ray has a folder, and thus a world, of its own
+
+
+def test_the_decisions_do_not_depend_on_the_order_of_events() -> None:
+    found = set()
+    for seed in range(200):
+        WORLD.unlink(missing_ok=True)
+        strategy, runtime = Act(), ("local", "linked")[seed % 2]
+        result = run_virtual(run(Ticket(), models=LATE, strategy=strategy, runs_dir=None, runtime=runtime), seed=seed)
+        found.add((result.outcome, result.account.decisions_sha256, tuple(effects())))
+    assert [(outcome, made) for outcome, _, made in found] == [("completed", tuple(EFFECTS))]
+
+
+def test_an_action_waits_for_an_approval_and_a_rejection_is_an_observation() -> None:
+    waiting = act(approve="refund")
+    assert (waiting.outcome, effects()) == ("undecided", ["label"])
+    assert "0/step/2/call/0/approval" in str(waiting.reason)
+    assert microagents("decide", "r", "0/step/2/call/0/approval", '{"approved": true}').code == COMPLETED
+    assert act(approve="refund").value["correct"]
+    assert effects() == EFFECTS
+
+
+def test_the_agent_sees_that_a_person_rejected_its_action() -> None:
+    act(approve="refund")
+    microagents("decide", "r", "0/step/2/call/0/approval", '{"approved": false, "text": "ask first"}')
+    act(approve="refund")
+    assert effects() == ["label", "mail"]
+
+
+async def test_an_approval_reaches_a_run_that_is_under_way() -> None:
+    """The other input is still at work, so the run has not ended, and takes the one up again that waits."""
+    given: Any = {
+        "models": "sim:perfect@latency=0.4,sigma=0",
+        "strategy": Act(approve="refund.cents>750"),
+        "run_id": "r",
+    }
+    running = asyncio.ensure_future(run([Ticket(), Ticket(order=8)], **given))
+    waiting: list[WaitingCall] = []
+    while not waiting:
+        assert not running.done(), running.result().reason
+        await asyncio.sleep(0.1)
+        with suppress(InvalidUsage):  # it has no journal yet
+            waiting = await asyncio.to_thread(calls_waiting, Path("runs"), "r")
+    await asyncio.to_thread(decide, Path("runs"), "r", waiting[0].path, "approve")
+    result = await running
+    assert (result.outcome, sorted(effects())) == ("completed", sorted(EFFECTS * 2))
+
+
+KILLED = """
+    import os, signal
+    from microagents import run_sync
+    from microagents.systems.agents.act import Act
+    from microagents.tools import calling
+    from tests.systems.agents import shop
+
+    def die(*_, **__):
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    {fault}
+    run_sync(shop.Ticket(), models={model!r}, strategy=Act(), run_id="r")
+"""
+BEFORE_THE_EFFECT = (
+    "write = shop.write; shop.write = lambda what, **more: die() if what == {tool!r} else write(what, **more)"
+)
+AFTER_THE_EFFECT = (
+    "write = shop.write; shop.write = lambda what, **more: (write(what, **more), what == {tool!r} and die())"
+)
+
+
+def kill(fault: str) -> None:
+    program = textwrap.dedent(KILLED).format(fault=fault, model=MODEL)
+    killed = subprocess.run(
+        [sys.executable, "-c", program], env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}, check=False
+    )
+    assert killed.returncode == -signal.SIGKILL
+
+
+@pytest.mark.parametrize("fault", [BEFORE_THE_EFFECT, AFTER_THE_EFFECT])
+@pytest.mark.parametrize("tool", ["label", "mail"])
+def test_an_idempotent_or_looked_up_effect_is_made_exactly_once_across_a_kill(fault: str, tool: str) -> None:
+    kill(fault.format(tool=tool))
+    assert act().outcome == "completed"
+    assert effects() == EFFECTS
+
+
+@pytest.mark.parametrize(
+    ("fault", "said", "expected"),
+    [
+        (BEFORE_THE_EFFECT, '{"was_made": false}', EFFECTS),
+        (AFTER_THE_EFFECT, '{"was_made": true, "value": "paid back"}', EFFECTS),
+    ],
+)
+def test_a_destructive_effect_of_unknown_outcome_is_never_repeated_and_a_person_says_what_became_of_it(
+    fault: str, said: str, expected: list[str]
+) -> None:
+    kill(fault.format(tool="refund"))
+    before = effects()
+    for _ in range(2):
+        stopped = act()
+        assert (stopped.outcome, effects()) == ("undecided", before)
+        assert "nobody can tell whether" in str(stopped.reason)
+    assert microagents("decide", "r", "0/step/2/call/0/making/1/found", said).code == COMPLETED
+    assert act().outcome == "completed"
+    assert effects() == expected
+
+
+def test_an_agent_that_goes_on_for_ever_is_stopped() -> None:
+    with pytest.raises(TaskFailed, match="--max-steps 3"):
+        act(max_steps=3, models="sim:perfect")
+
+
+def test_a_resumed_agent_makes_no_call_again() -> None:
+    first = act()
+    again = act()
+    assert (again.value, again.account.decisions_sha256, effects()) == (
+        first.value,
+        first.account.decisions_sha256,
+        EFFECTS,
+    )

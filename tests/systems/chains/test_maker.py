@@ -1,0 +1,431 @@
+"""MAKER: chains decided step by step, and how often and how fast they are, against the scaling laws."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from functools import cache
+from itertools import pairwise
+from statistics import NormalDist
+from typing import Any, ClassVar
+
+import pytest
+from msgspec import Struct
+
+from microagents import (
+    ChainTask,
+    Conductor,
+    FirstTo,
+    FirstToAheadBy,
+    Prompt,
+    Reply,
+    Result,
+    Strategy,
+    TaskFailed,
+    Work,
+    resume,
+    run,
+    run_sync,
+)
+from microagents.elections import laws
+from microagents.base.errors import InvalidDefinition, InvalidUsage
+from microagents.journal.messages import Account
+from microagents.runs.settings import Models, strategy_of
+from microagents.systems import Maker
+from microagents.tasks.drift import RING, Drift, Onward, Place
+from microagents.tasks.hanoi import Hanoi
+
+FALSE_ALARMS = 1e-4
+"""How often a check against a law would fail with a fresh seed although the law holds; seeds here are fixed."""
+ELECTIONS = 3000
+
+
+every_runtime = pytest.mark.parametrize("runtime", ["local", "linked", pytest.param("ray", marks=pytest.mark.slow)])
+
+
+class Walk(ChainTask[Place, Onward]):
+    """A chain without an oracle."""
+
+    def start(self) -> Place:
+        return Place()
+
+    def done(self, state: Place) -> bool:
+        return state.steps_done == 5
+
+    def prompt(self, state: Place) -> Prompt:
+        return Prompt(user=f"{state.number}")
+
+    def advance(self, state: Place, reply: Onward) -> Place:
+        return Place(number=reply.number, steps_done=state.steps_done + 1)
+
+    def expert(self, prompt: Prompt, reply: type[Reply]) -> Onward:  # noqa: ARG002 - it has one kind of reply
+        return Onward(number=int(prompt.user) + 1)
+
+
+class Noted(Drift):
+    """A chain that notes what it was asked to ask."""
+
+    asked: ClassVar[list[int]] = []
+
+    def prompt(self, state: Place) -> Prompt:
+        self.asked.append(state.number)
+        return super().prompt(state)
+
+
+class Stumble(Drift):
+    """A user's chain that raises on the way."""
+
+    def advance(self, state: Place, reply: Onward) -> Place:
+        if state.steps_done == 3:
+            raise ValueError("no such place")
+        return super().advance(state, reply)
+
+
+# -- what a step costs -------------------------------------------------------------------------------------------------
+
+
+async def test_a_step_takes_one_turn_of_the_loop_and_no_task_where_the_model_answers_at_once() -> None:
+    """One turn, so that it costs little; not less, so that other work goes on beside a long chain."""
+    steps, turns, tasks, loop = 500, 0, 0, asyncio.get_running_loop()
+
+    def counted(loop: asyncio.AbstractEventLoop, work: Any) -> asyncio.Task[Any]:
+        nonlocal tasks
+        tasks += 1
+        return asyncio.Task(work, loop=loop)
+
+    async def count_turns() -> None:
+        nonlocal turns
+        while True:
+            await asyncio.sleep(0)
+            turns += 1
+
+    ticking = asyncio.create_task(count_turns())
+    loop.set_task_factory(counted)
+    result = await run(
+        Drift(length=steps), models="sim:perfect@error=0", strategy=Maker(speculate=False), runs_dir=None
+    )
+    ticking.cancel()
+    assert (result.outcome, result.calls) == ("completed", 3 * steps)
+    assert steps <= turns < 1.2 * steps
+    assert tasks < 0.1 * steps
+
+
+# -- chains ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("disks", "runtime"),
+    [*((disks, "local") for disks in range(1, 7)), (5, "linked"), pytest.param(4, "ray", marks=pytest.mark.slow)],
+)
+async def test_a_tower_of_hanoi_is_solved_without_an_error(disks: int, runtime: str) -> None:
+    result = await run(
+        Hanoi(disks=disks), models="sim:gpt-4.1-mini@error=0.02,flag=0.1", runtime=runtime, speculate=False
+    )
+    steps = 2**disks - 1
+    assert (result.outcome, result.reason) == ("completed", None)
+    assert result.value == {"solved": True, "moves": steps, "pegs": [[], [], list(range(disks, 0, -1))]}
+    assert (result.account.errors, result.account.steps, result.account.decided) == (0, steps, steps)
+    assert result.account.wasted_calls == 0
+
+
+async def test_a_wrong_decision_leads_on_from_where_it_leads() -> None:
+    """Voting makes errors rare; it does not notice them."""
+    result = await run(Drift(length=100), models="sim:perfect@error=0.4", k=1)
+    assert result.outcome == "completed"
+    assert result.value["steps_done"] == 100
+    assert 0 < (result.account.errors or 0) < 100
+
+
+async def test_without_an_oracle_nobody_knows_the_errors() -> None:
+    result = await run(Walk(), models="sim:perfect")
+    assert (result.outcome, result.value, result.account.errors) == ("completed", {"number": 6, "steps_done": 5}, None)
+
+
+async def test_a_chain_ends_undecided_at_a_step_that_is_undecided() -> None:
+    result = await run(
+        Drift(length=50),
+        models="sim:perfect@error=0.4,alternatives=1",
+        strategy=Maker(k=3, max_draws=12),
+        run_id="mine",
+    )
+    at = result.account.steps
+    assert at < 50
+    assert (result.outcome, result.value) == ("undecided", None)
+    assert result.account.undecided_at == (f"0/step/{at}",)
+    assert (result.reason or "").startswith(f"the election at 0/step/{at} is undecided after 12 draws (")
+    assert f"decide it yourself (`microagents decide mine 0/step/{at} 'REPLY'`) and resume" in (result.reason or "")
+    assert result.account.decided == at
+
+
+async def test_inputs_that_are_all_undecided_are_counted_without_any_others() -> None:
+    result = await run(
+        [Drift(length=3), Drift(length=4)], models="sim:perfect@flag=1", strategy=Maker(k=1, max_draws=1), run_id="two"
+    )
+    assert (result.reason or "").startswith(
+        "of 2 inputs 2 undecided; input 0: the election at 0/step/0 is undecided after 1 draw ("
+    )
+    assert "`microagents decide two 0/step/0 'REPLY'`" in (result.reason or "")
+
+
+@pytest.mark.parametrize("known_inputs", [False, True])
+async def test_what_a_users_chain_raises_is_named(*, known_inputs: bool) -> None:
+    with pytest.raises(TaskFailed, match=r"raised ValueError\('no such place'\) at step \d+ \(test_maker\.py:\d+\)"):
+        await run(Stumble(), models="sim:perfect", known_inputs=known_inputs)
+
+
+def test_the_rule_is_ahead_by_k_unless_first_to_k_is_asked_for() -> None:
+    assert Maker().default_rule == FirstToAheadBy(k=3)
+    assert Maker(k=5).default_rule == FirstToAheadBy(k=5)
+    assert Maker(k=2, rule="first-to").default_rule == FirstTo(k=2)
+
+
+async def test_first_to_k_takes_the_first_reply_with_k_votes() -> None:
+    first_to, ahead_by = [
+        await run(Drift(length=200), models="sim:perfect@error=0.4,alternatives=1", strategy=Maker(k=3, rule=rule))
+        for rule in ("first-to", "ahead-by")
+    ]
+    assert (
+        3 < (first_to.account.votes_per_step or 0) <= 5
+    )  # of two replies one has three votes after five at the latest
+    assert (ahead_by.account.votes_per_step or 0) > 5
+
+
+# -- known inputs ------------------------------------------------------------------------------------------------------
+
+
+@every_runtime
+async def test_the_curves_of_known_inputs_start_with_all_steps_never_rise_and_end_with_none(runtime: str) -> None:
+    result = await run(Drift(length=300), models="sim:perfect@error=0.2,flag=0.2", known_inputs=True, runtime=runtime)
+    shown, account = result.value, result.account
+    assert result.outcome == "completed"
+    assert (shown["steps"], shown["wrong"], shown["undecided"]) == (300, account.errors, 0)
+    sampling, voting = shown["sampling_rounds"], shown["voting_rounds"]
+    for curve in (sampling, voting):
+        assert (curve[0], curve[3] > 0, curve[-1]) == (300, True, 0)
+        assert all(before >= after for before, after in pairwise(curve))
+    assert len(sampling) > len(voting)
+    assert all(by_samples >= by_votes for by_samples, by_votes in zip(sampling, voting, strict=False))
+    # Every round takes one sample, or one valid one, of each step that is undecided before it.
+    assert sum(voting) == account.valid
+    assert sum(sampling) == account.valid + sum(account.flagged.values())
+
+
+async def test_known_inputs_ask_every_step_from_the_right_state_however_wrong_the_decisions() -> None:
+    Noted.asked.clear()
+    result = await run(Noted(length=100), models="sim:perfect@error=0.4", k=1, known_inputs=True)
+    right = [1, 1]  # the first question is put together once more, for the journal
+    for _ in range(99):
+        right.append((right[-1] * 17 + 5) % RING)
+    assert Noted.asked == right
+    assert result.value["wrong"] == result.account.errors
+    assert 0 < result.value["wrong"] < 100
+
+
+async def test_how_many_steps_are_open_at_a_time_changes_nothing_that_is_decided() -> None:
+    wide, narrow = [
+        await run(
+            Drift(length=100), models="sim:perfect@error=0.4", strategy=Maker(k=1, window=window), known_inputs=True
+        )
+        for window in (256, 1)
+    ]
+    assert wide.account == narrow.account
+    assert wide.value == narrow.value
+
+
+async def test_undecided_steps_are_counted_apart_with_known_inputs() -> None:
+    strategy = Maker(k=3, max_draws=8)
+    result = await run(
+        Drift(length=100), models="sim:perfect@error=0.5,alternatives=1", strategy=strategy, known_inputs=True
+    )
+    undecided = result.account.undecided_at
+    assert 0 < len(undecided) < 100
+    assert (result.outcome, result.value["undecided"]) == ("undecided", len(undecided))
+    assert result.reason == f"{len(undecided)} elections are undecided, the first at {undecided[0]}"
+    assert result.value["wrong"] == result.account.errors
+    assert result.account.decided + len(undecided) == result.value["steps"] == 100
+
+
+async def test_known_inputs_need_an_oracle_before_a_journal_is_made() -> None:
+    with pytest.raises(
+        InvalidUsage, match=r"Walk has no oracle, so its inputs are not known; define oracle\(state\), or run"
+    ):
+        await run(Walk(), models="sim:perfect", known_inputs=True, run_id="a")
+    with pytest.raises(InvalidUsage, match="there is no run 'a'"):
+        await resume("a")
+
+
+# -- against the laws --------------------------------------------------------------------------------------------------
+
+
+@cache
+def held(p: float, k: int = 3) -> Result:
+    """Elections between the right reply and one rival, as the laws have it."""
+    error = round(1 - p, 6)
+    return run_sync(
+        Drift(length=ELECTIONS), models=f"sim:perfect@error={error},alternatives=1", k=k, seed=1, known_inputs=True
+    )
+
+
+def right_decisions(result: Result) -> int:
+    assert (result.outcome, result.account.decided) == ("completed", ELECTIONS)
+    assert result.account.errors is not None
+    return ELECTIONS - result.account.errors
+
+
+def share_agrees(successes: int, trials: int, share: float) -> bool:
+    """Whether so many successes are no rarer than `FALSE_ALARMS` at this share: an exact binomial test, two-sided."""
+
+    def chance(least: int, most: int) -> float:
+        ways = (
+            math.lgamma(trials + 1) - math.lgamma(n + 1) - math.lgamma(trials - n + 1) for n in range(least, most + 1)
+        )
+        return math.fsum(
+            math.exp(way + n * math.log(share) + (trials - n) * math.log1p(-share)) for n, way in enumerate(ways, least)
+        )
+
+    return 2 * min(chance(0, successes), chance(successes, trials)) >= FALSE_ALARMS
+
+
+def votes_of_a_race(p: float, k: int) -> tuple[float, float]:
+    """Mean and standard deviation of the votes until one of two leads by k, summed over the walk itself and not by any law."""
+    at, mean, square, n = {0: 1.0}, 0.0, 0.0, 0
+    while at and sum(at.values()) > 1e-15:
+        n += 1
+        after: dict[int, float] = {}
+        for lead, chance in at.items():
+            for step, share in ((1, p), (-1, 1 - p)):
+                after[lead + step] = after.get(lead + step, 0.0) + chance * share
+        ended = after.pop(k, 0.0) + after.pop(-k, 0.0)
+        mean, square, at = mean + n * ended, square + n * n * ended, after
+    return mean, math.sqrt(square - mean * mean)
+
+
+def votes_agree(votes: int, elections: int, mean: float, deviation: float) -> bool:
+    """Whether so many votes are no rarer than `FALSE_ALARMS` at this mean; the mean of thousands of elections is normal enough."""
+    bound = NormalDist().inv_cdf(1 - FALSE_ALARMS / 2) * deviation / math.sqrt(elections)
+    return abs(votes / elections - mean) <= bound
+
+
+every_p = pytest.mark.parametrize("p", [0.7, *(pytest.param(p, marks=pytest.mark.slow) for p in (0.8, 0.9))])
+
+
+@every_p
+def test_decisions_are_right_as_often_as_the_law_says(p: float) -> None:
+    right = right_decisions(held(p))
+    assert share_agrees(right, ELECTIONS, laws.race_won(p, 3))
+    assert not share_agrees(right, ELECTIONS, laws.race_won(p, 2))
+    assert not share_agrees(right, ELECTIONS, p)
+
+
+@every_p
+def test_elections_take_as_many_votes_as_the_law_says(p: float) -> None:
+    account = held(p).account
+    mean, deviation = votes_of_a_race(p, 3)
+    assert laws.expected_votes(p, 3) == pytest.approx(mean, rel=1e-9)
+    assert votes_agree(account.votes, ELECTIONS, laws.expected_votes(p, 3), deviation)
+    assert not votes_agree(account.votes, ELECTIONS, laws.expected_votes(p, 2), deviation)
+    assert account.votes_per_step == account.votes / ELECTIONS
+    assert account.calls == account.votes
+
+
+def test_the_short_form_of_the_law_of_votes_is_told_from_the_long_one() -> None:
+    """k/(2p - 1) leaves out the races that the rival wins: at p = 0.7 and k = 3 it says 7.5 votes for 6.4."""
+    _, deviation = votes_of_a_race(0.7, 3)
+    assert not votes_agree(held(0.7).account.votes, ELECTIONS, 3 / (2 * 0.7 - 1), deviation)
+
+
+def test_a_model_that_is_wrong_more_often_than_right_is_wrong_almost_always() -> None:
+    right = right_decisions(held(0.3))
+    assert share_agrees(right, ELECTIONS, laws.race_won(0.3, 3))
+    assert 0.91 < 1 - right / ELECTIONS < 0.945
+
+
+def test_the_checks_themselves_raise_false_alarms_as_rarely_as_they_say() -> None:
+    """A check that accepts all, or a bound that is too tight, would show here: the exact bounds at 4,000 trials of 0.5 are 2,000 +- 123."""
+    assert [share_agrees(2000 + off, 4000, 0.5) for off in (-124, -122, 0, 122, 124)] == [
+        False,
+        True,
+        True,
+        True,
+        False,
+    ]
+    assert [votes_agree(4000 + off, 1000, 4.0, 1.0) for off in (-124, -122, 0, 122, 124)] == [
+        False,
+        True,
+        True,
+        True,
+        False,
+    ]
+
+
+class Bag(Struct, frozen=True):
+    """A state with what msgpack and a hash order would stumble over."""
+
+    words: frozenset[str] = frozenset({"a", "b", "c", "d"})
+    large: int = 10**30
+    steps: int = 0
+
+
+class Packing(ChainTask[Bag, Onward]):
+    def start(self) -> Bag:
+        return Bag()
+
+    def done(self, state: Bag) -> bool:
+        return state.steps == 3
+
+    def prompt(self, state: Bag) -> Prompt:
+        return Prompt(user=str(state.steps))
+
+    def advance(self, state: Bag, reply: Onward) -> Bag:
+        return Bag(steps=state.steps + 1, large=state.large * 10 + reply.number)
+
+    def expert(self, prompt: Prompt, reply: type[Reply]) -> Onward:  # noqa: ARG002 - always the same
+        return Onward(number=7)
+
+
+@every_runtime
+async def test_a_state_may_hold_sets_and_large_integers(runtime: str) -> None:
+    result = await run(Packing(), models="sim:perfect", runtime=runtime)
+    assert result.value["large"] == 10**33 + 777
+
+
+def test_more_votes_than_samples_are_refused() -> None:
+    with pytest.raises(InvalidUsage, match="k = 101 votes cannot come from max_draws = 100 samples"):
+        strategy_of("maker", Drift(), {"k": 101})
+
+
+async def test_two_reply_classes_of_one_name_are_refused() -> None:
+    def pick() -> type[Reply]:
+        class Pick(Reply, frozen=True):
+            number: int
+
+        return Pick
+
+    first, _ = pick(), pick()
+
+    class Picking(Drift):
+        pass
+
+    class PickConductor(Conductor[Picking, "PickOne"]):
+        async def conduct(self, work: Work[Picking, PickOne]) -> object:
+            return (await work.elect("a", Prompt(user="?"), first)).outcome
+
+    class PickOne(Strategy):
+        solves, conductor = (Picking,), PickConductor
+
+    with pytest.raises(InvalidDefinition, match="rename one of the two reply classes"):
+        await run(Picking(), models="sim:perfect", strategy=PickOne())
+
+
+async def test_what_on_progress_raises_ends_the_run() -> None:
+    def fail(account: Account) -> None:
+        raise ZeroDivisionError(account.calls)
+
+    with pytest.raises(ZeroDivisionError):
+        await run(Drift(length=100_000), models="sim:perfect", on_progress=fail)
+
+
+@pytest.mark.parametrize("models", [[], {"solver": []}, {}])
+async def test_a_pool_without_a_model_is_refused(models: Models) -> None:
+    with pytest.raises(InvalidUsage, match="names no model"):
+        await run(Drift(), models=models)

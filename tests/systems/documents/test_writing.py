@@ -1,0 +1,425 @@
+"""The rules of SeqCV, each point of it in every setting (arXiv: Yao et al., NeurIPS 2025, algorithms 1 and 2), without models."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import pytest
+
+from microagents.systems.documents import Ranking, ToRank, ToValidate, ToWrite
+from microagents.systems.documents.writing import Answer, DocumentDraft, Missing, NothingWritten, SegmentQuestion
+from microagents.elections.panels import ApprovalShare
+from microagents.systems.questions.candidates import labels_of
+from tests.systems.documents.authors import NO, Authors, parts, rules, segment, write_whole, yes
+
+
+def own(ask: SegmentQuestion, asked: ToWrite) -> str:
+    """A text that tells its author and its round."""
+    return f"{asked.subtask} by {ask.agent} in {asked.round}"
+
+
+def author_of(ask: SegmentQuestion) -> int:
+    """The author of the segment that a validation judges."""
+    return int(ask.at.split("/")[-2])
+
+
+def outcomes(writing: DocumentDraft, at: str = "write") -> list[list[str]]:
+    return [[draft.outcome for draft in drafts] for drafts in writing.records[at].rounds]
+
+
+# -- votes ---------------------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("agents", "panel", "approvals", "passes"),
+    [
+        (3, ApprovalShare(3), 2, True),
+        (3, ApprovalShare(3), 1, False),
+        (4, ApprovalShare(4), 2, False),
+        (4, ApprovalShare(4), 3, True),
+        (4, ApprovalShare(4, inclusive=True), 2, True),
+        (4, ApprovalShare(4, inclusive=True), 1, False),
+        (3, ApprovalShare(3, share=1.0, inclusive=True), 2, False),
+        (3, ApprovalShare(3, share=1.0, inclusive=True), 3, True),
+        (2, ApprovalShare(2), 1, False),
+        (2, ApprovalShare(2), 2, True),
+    ],
+)
+def test_a_segment_passes_with_the_approvals_that_its_rule_asks_for(
+    agents: int, panel: ApprovalShare, approvals: int, *, passes: bool
+) -> None:
+    authors = Authors(validate=lambda ask, _: yes((ask.agent or 0) < approvals))
+    writing = write_whole(authors, rules(agents, panel=panel, depth=0, rounds=1))
+    assert set(outcomes(writing)[0]) == ({"passed"} if passes else {"failed", "forced"})
+    assert writing.records["write"].agreed is passes
+
+
+def test_the_author_judges_as_well_and_everybody_judges_every_segment() -> None:
+    authors = Authors()
+    write_whole(authors, rules(3))
+    assert [ask.at for ask in authors.asked_at("/check/")] == [
+        f"write/round/1/check/{a}/{b}" for a in range(3) for b in range(3)
+    ]
+
+
+def test_a_segment_is_judged_in_the_context_of_its_author() -> None:
+    authors = Authors(write=lambda ask, asked: segment(own(ask, asked), "complete" if asked.round == 2 else "ongoing"))
+    write_whole(authors, rules(2))
+    seen = {
+        author_of(ask): ask.asked.written
+        for ask in authors.asked_at("round/2/check")
+        if isinstance(ask.asked, ToValidate)
+    }
+    assert seen == {0: "whole by 0 in 1", 1: "whole by 1 in 1"}
+
+
+def test_a_judgement_without_a_valid_reply_counts_as_no_and_one_of_an_absent_agent_casts_no_vote() -> None:
+    replies: dict[int, Answer] = {0: yes(), 1: Missing.FLAGGED, 2: Missing.ABSENT}
+    writing = write_whole(Authors(validate=lambda ask, _: replies[ask.agent or 0]), rules(3, depth=0, rounds=1))
+    first = writing.records["write"].rounds[0][0]
+    assert (first.approvals, first.objections, [each.missing for each in first.validations]) == (
+        1,
+        1,
+        ["", "flagged", "absent"],
+    )
+
+
+# -- rounds --------------------------------------------------------------------------------------------------------------------------
+
+
+def test_rounds_go_on_until_every_agent_is_complete_and_each_writes_on_top_of_its_own_text() -> None:
+    authors = Authors(
+        write=lambda ask, asked: segment(own(ask, asked), "complete" if asked.round > (ask.agent or 0) else "ongoing")
+    )
+    writing = write_whole(authors, rules(3))
+    assert [len(drafts) for drafts in writing.records["write"].rounds] == [3, 2, 1]
+    last = authors.asked_at("round/3/draft")[0].asked
+    assert isinstance(last, ToWrite)
+    assert last.written == "whole by 2 in 1\nwhole by 2 in 2"
+    assert len(authors.asked_at("round/3/check")) == 3, "agents that are complete go on judging"
+
+
+def test_complete_agents_count_as_passing() -> None:
+    authors = Authors(
+        write=lambda ask, asked: segment(own(ask, asked), "ongoing" if ask.agent == 2 else "complete"),
+        validate=lambda ask, _: yes("round/1" in ask.at),
+    )
+    writing = write_whole(authors, rules(3, rounds=3))
+    assert outcomes(writing) == [["passed"] * 3, ["failed"], ["failed"]]
+    assert not authors.asked_at("split")
+
+
+def test_an_agent_that_is_never_complete_is_ranked_only_if_nobody_is_and_then_the_text_is_marked() -> None:
+    only_first = Authors(write=lambda ask, asked: segment(own(ask, asked), "ongoing" if ask.agent else "complete"))
+    writing = write_whole(only_first, rules(3, rounds=4))
+    assert len(writing.records["write"].rounds) == 4
+    assert (writing.records["write"].author, writing.records["write"].complete) == (0, True)
+    assert not only_first.asked_at("rank")
+    nobody = Authors(write=lambda ask, asked: segment(own(ask, asked), "ongoing"))
+    writing = write_whole(nobody, rules(3, rounds=2))
+    assert not writing.records["write"].complete
+    assert len(nobody.asked_at("rank")) == 3
+
+
+def test_override_replaces_the_agents_own_text_of_this_subtask_only() -> None:
+    given = parts("first", "second").subtasks
+    authors = Authors(
+        write=lambda ask, asked: segment(
+            own(ask, asked), "complete" if asked.round == 2 else "ongoing", "override" if ask.agent == 0 else "continue"
+        )
+    )
+    writing = write_whole(authors, rules(1, panel=ApprovalShare(1), ranked_by="ranker"), given)
+    assert writing.text() == "first by 0 in 2\n\nsecond by 0 in 2\n"
+
+
+def test_override_also_takes_back_what_was_not_agreed() -> None:
+    authors = Authors(
+        write=lambda ask, asked: segment(own(ask, asked), "complete" if asked.round == 2 else "ongoing", "override"),
+        validate=lambda ask, _: yes("round/2" in ask.at),
+    )
+    assert write_whole(authors, rules(3, depth=0)).records["write"].agreed
+
+
+def test_a_discarded_segment_is_written_again_on_top_of_the_same_text() -> None:
+    authors = Authors(
+        write=lambda ask, asked: segment(
+            own(ask, asked), "complete" if asked.round > 1 or ask.agent != 1 else "ongoing"
+        ),
+        validate=lambda ask, _: yes(author_of(ask) != 1 or "round/1" not in ask.at),
+    )
+    writing = write_whole(authors, rules(3))
+    assert outcomes(writing) == [["passed", "failed", "passed"], ["passed"]]
+    again = authors.asked_at("round/2/draft")[0].asked
+    assert isinstance(again, ToWrite)
+    assert again.written == ""
+
+
+# -- splits --------------------------------------------------------------------------------------------------------------------------
+
+
+def passing(*agents: int) -> Authors:
+    """At depth 0 only the segments of these agents pass."""
+    return Authors(validate=lambda ask, _: yes("part" in ask.at or author_of(ask) in agents))
+
+
+@pytest.mark.parametrize(
+    ("authors", "min_passing", "is_split"),
+    [(passing(0), 2, True), (passing(0, 1), 2, False), (passing(0), 1, False), (passing(), 1, True)],
+)
+def test_a_subtask_is_split_when_too_few_segments_pass(authors: Authors, min_passing: int, *, is_split: bool) -> None:
+    writing = write_whole(authors, rules(3, min_passing=min_passing, rounds=1))
+    assert (writing.records["write"].state == "split") is is_split
+
+
+def test_a_split_discards_all_segments_of_the_subtask_also_those_of_earlier_rounds() -> None:
+    authors = Authors(
+        write=lambda ask, asked: segment(own(ask, asked), "complete" if "," in asked.subtask else "ongoing"),
+        validate=lambda ask, _: yes("part" in ask.at or "round/1" in ask.at),
+    )
+    writing = write_whole(authors, rules(2))
+    assert outcomes(writing) == [["passed"] * 2, ["failed"] * 2]
+    assert "whole by" not in writing.text()
+    assert writing.text() == "whole, a by 0 in 1\n\nwhole, b by 0 in 1\n"
+
+
+def test_finished_subtasks_are_not_run_again_and_depth_is_nesting_depth() -> None:
+    given = parts("first", "second", depends_on=[(), (0,)]).subtasks
+    authors = Authors(validate=lambda _, asked: yes(asked.subtask != "second"))
+    writing = write_whole(authors, rules(3), given)
+    assert [record.depth for record in writing.in_order] == [0, 1, 1]
+    assert len(authors.asked_at("write/part/1/round/1/draft")) == 3
+    later = authors.asked_at("write/part/2/part/2/round/1/draft")[0].asked
+    assert isinstance(later, ToWrite)
+    assert later.finished == "first.\n\nsecond, a."
+
+
+def test_at_the_depth_limit_the_segment_with_most_approvals_is_taken_and_marked() -> None:
+    votes = {0: 0, 1: 1, 2: 1}
+    authors = Authors(
+        write=lambda ask, asked: segment(own(ask, asked), "complete" if asked.round == 2 else "ongoing"),
+        validate=lambda ask, _: yes((ask.agent or 0) < votes[author_of(ask)]),
+    )
+    writing = write_whole(authors, rules(3, depth=0, rounds=2))
+    record = writing.records["write"]
+    assert outcomes(writing) == [["failed", "forced", "failed"], ["failed", "forced", "failed"]]
+    assert (record.text, record.agreed, record.complete) == ("whole by 1 in 1\nwhole by 1 in 2", False, True)
+
+
+def test_at_the_depth_limit_ties_go_to_fewer_objections() -> None:
+    authors = Authors(
+        validate=lambda ask, _: yes(ask.agent == 0) if author_of(ask) != 2 or ask.agent == 0 else Missing.ABSENT
+    )
+    writing = write_whole(authors, rules(3, depth=0, rounds=1))
+    assert outcomes(writing) == [["failed", "failed", "forced"]]
+
+
+def test_splits_are_proposed_again_until_one_has_no_fault_and_without_one_the_best_segment_is_taken() -> None:
+    proposals = iter(list[Answer]([parts("only one"), Missing.FLAGGED, parts("x", "y")]))
+    split_at_last = Authors(validate=lambda ask, _: yes("part" in ask.at), split=lambda *_: next(proposals))
+    writing = write_whole(split_at_last, rules(3, rounds=1))
+    assert [record.objective for record in writing.in_order] == ["x", "y"]
+    assert writing.records["write"].refused_splits == ["the subtasks are 1, which is no split"]
+    never = Authors(validate=lambda *_: NO, split=lambda *_: parts("whole", "y"))
+    writing = write_whole(never, rules(3, rounds=1))
+    assert (writing.records["write"].state, writing.records["write"].agreed) == ("done", False)
+    assert len(never.asked_at("split")) == 3
+
+
+# -- ranking -------------------------------------------------------------------------------------------------------------------------
+
+TEXTS = [f"whole by {agent} in 1" for agent in range(4)]
+LABELS = labels_of([text.encode() for text in TEXTS])
+
+
+def different(rank: Mapping[int | None, tuple[int, int]]) -> Authors:
+    """Authors with different texts, who rank these two versions best."""
+    return Authors(
+        write=lambda ask, asked: segment(own(ask, asked)),
+        rank=lambda ask, _: Ranking(reason="", best=LABELS[rank[ask.agent][0]], second=LABELS[rank[ask.agent][1]]),
+    )
+
+
+@pytest.mark.parametrize(
+    ("ranks", "best"),
+    [
+        ({0: (1, 2), 1: (2, 0), 2: (1, 0)}, 1),
+        ({0: (2, 1), 1: (2, 0), 2: (0, 1)}, 2),
+        ({0: (1, 2), 1: (2, 0), 2: (0, 1)}, 0),
+        ({0: (1, 2), 1: (0, 2), 2: (3, 1), 3: (0, 2)}, 0),
+        ({0: (1, 2), 1: (0, 2), 2: (1, 0), 3: (2, 0)}, 1),
+    ],
+)
+def test_two_points_for_the_best_one_for_the_second_and_ties_go_to_first_places_then_to_the_lower_agent(
+    ranks: Mapping[int | None, tuple[int, int]], best: int
+) -> None:
+    authors = different(ranks)
+    writing = write_whole(authors, rules(len(ranks)))
+    assert writing.records["write"].author == best
+    for ask in authors.asked_at("rank"):
+        assert isinstance(ask.asked, ToRank)
+        assert LABELS[ask.agent or 0] not in [each.label for each in ask.asked.versions], "nobody ranks its own version"
+
+
+def test_a_neutral_call_ranks_the_versions_of_two_agents() -> None:
+    authors = different({None: (1, 0)})
+    writing = write_whole(authors, rules(2))
+    assert [ask.at for ask in authors.asked_at("rank")] == ["write/rank/neutral"]
+    assert writing.records["write"].author == 1
+
+
+def test_a_neutral_call_can_rank_those_of_more_agents() -> None:
+    authors = different({None: (2, 0)})
+    assert write_whole(authors, rules(3, ranked_by="ranker")).records["write"].author == 2
+
+
+def test_versions_are_shown_in_another_order_to_each_ranker() -> None:
+    authors = different({0: (3, 2), 1: (3, 2), 2: (3, 1), 3: (2, 1)})
+    write_whole(authors, rules(4))
+    orders = {
+        tuple(each.label for each in ask.asked.versions)
+        for ask in authors.asked_at("rank")
+        if isinstance(ask.asked, ToRank)
+    }
+    assert len(orders) == 4
+    assert any(list(each) != sorted(each) for each in orders)
+
+
+def test_equal_versions_are_not_ranked() -> None:
+    authors = Authors()
+    write_whole(authors, rules(3))
+    assert not authors.asked_at("rank")
+
+
+def test_rankings_that_are_missing_count_for_nothing() -> None:
+    authors = Authors(write=lambda ask, asked: segment(own(ask, asked)), rank=lambda *_: Missing.FLAGGED)
+    assert write_whole(authors, rules(3)).records["write"].author == 0
+
+
+# -- the graph -----------------------------------------------------------------------------------------------------------------------
+
+
+def test_a_given_graph_is_written_in_its_order_and_each_subtask_sees_all_finished_text() -> None:
+    given = parts("c", "a", "b", depends_on=[(1,), (), ()]).subtasks
+    authors = Authors()
+    writing = write_whole(authors, rules(3), given)
+    assert writing.text() == "a.\n\nc.\n\nb.\n"
+    seen = {ask.asked.subtask: ask.asked.finished for ask in authors.asked if isinstance(ask.asked, ToWrite)}
+    assert seen == {"a": "", "c": "a.", "b": "a.\n\nc."}
+
+
+@pytest.mark.parametrize(("sees", "last"), [("ancestors", "a.\n\nb."), ("parents", "b.")])
+def test_side_by_side_a_subtask_sees_what_it_depends_on(sees: str, last: str) -> None:
+    given = parts("a", "x", "b", "c", depends_on=[(), (), (0,), (2,)]).subtasks
+    authors = Authors()
+    writing = DocumentDraft("whole", given, rules(3, sees=sees))
+    assert [record.objective for record in writing.ready()] == ["a", "x"]
+    write_whole(authors, rules(3, sees=sees), given)
+    seen = {ask.asked.subtask: ask.asked.finished for ask in authors.asked if isinstance(ask.asked, ToWrite)}
+    assert seen == {"a": "", "x": "", "b": "a.", "c": last}
+
+
+def test_nobody_who_writes_anything_valid_is_an_end_of_its_own() -> None:
+    with pytest.raises(NothingWritten):
+        write_whole(Authors(write=lambda *_: Missing.FLAGGED), rules(3, depth=0, rounds=2))
+
+
+def test_an_absent_agent_is_left_out_until_the_subtask_ends() -> None:
+    authors = Authors(
+        write=lambda ask, asked: (
+            Missing.ABSENT
+            if (ask.agent, asked.subtask) == (1, "a")
+            else segment(f"{asked.subtask}.", "complete" if asked.round == 2 else "ongoing")
+        )
+    )
+    writing = write_whole(authors, rules(3), parts("a", "b").subtasks)
+    assert outcomes(writing, "write/part/1") == [["passed", "absent", "passed"], ["passed", "passed"]]
+    assert outcomes(writing, "write/part/2")[0] == ["passed"] * 3
+    assert not [ask for ask in authors.asked_at("part/1/round/1/check") if ask.agent == 1]
+
+
+def test_a_judge_that_is_absent_is_left_out_as_well() -> None:
+    authors = Authors(
+        write=lambda ask, asked: segment(own(ask, asked), "complete" if asked.round == 2 else "ongoing"),
+        validate=lambda ask, _: Missing.ABSENT if ask.agent == 1 else yes(),
+    )
+    writing = write_whole(authors, rules(3))
+    assert outcomes(writing) == [["passed"] * 3, ["passed"] * 2]
+    assert not [ask for ask in authors.asked_at("round/2") if ask.agent == 1]
+
+
+def test_finished_text_beyond_the_limit_is_summarized_oldest_first() -> None:
+    given = parts("a" * 15, "b" * 15, "c").subtasks
+    for limit, summarized in ((8, []), (7, [True, False, False])):
+        authors = Authors()
+        writing = write_whole(authors, rules(3, context_tokens=limit), given)
+        assert [each.summary is not None for each in writing.in_order] == (summarized or [False] * 3)
+
+
+# -- what attacks found --------------------------------------------------------------------------------------------------------------
+
+
+def test_a_split_that_failed_is_not_proposed_again_in_later_rounds() -> None:
+    authors = Authors(
+        write=lambda ask, asked: segment(own(ask, asked), "complete" if asked.round == 3 else "ongoing"),
+        validate=lambda *_: NO,
+        split=lambda *_: parts("only one"),
+    )
+    writing = write_whole(authors, rules(3, rounds=3))
+    assert [ask.at for ask in authors.asked_at("split")] == [f"write/split/{number}" for number in (1, 2, 3)]
+    assert outcomes(writing)[2].count("forced") == 1
+
+
+@pytest.mark.parametrize(("agents", "min_passing", "quorum"), [(2, 1, 2), (3, 1, 2), (3, 3, 3), (5, 3, 3)])
+def test_so_many_agents_must_answer_that_enough_segments_can_pass(agents: int, min_passing: int, quorum: int) -> None:
+    authors = Authors()
+    write_whole(authors, rules(agents, min_passing=min_passing))
+    assert [turn.quorum for turn in authors.turns] == [quorum, quorum]
+
+
+def test_absent_agents_rank_nothing_and_without_another_ranker_a_neutral_call_ranks() -> None:
+    authors = Authors(
+        write=lambda ask, asked: Missing.ABSENT if ask.agent == 2 else segment(own(ask, asked)),
+        rank=lambda *_: Ranking(reason="", best=LABELS[1], second=LABELS[0]),
+    )
+    writing = write_whole(authors, rules(3))
+    assert [ask.at for ask in authors.asked_at("rank")] == ["write/rank/neutral"]
+    assert writing.records["write"].author == 1
+
+
+def test_nobody_ranks_a_version_that_equals_its_own() -> None:
+    authors = Authors(write=lambda ask, asked: segment(own(ask, asked) if ask.agent in (1, 3) else "the same"))
+    write_whole(authors, rules(4))
+    seen = {
+        ask.agent: [each.text for each in ask.asked.versions]
+        for ask in authors.asked_at("rank")
+        if isinstance(ask.asked, ToRank)
+    }
+    assert set(seen) == {0, 1, 2, 3}
+    assert all("the same" not in seen[agent] for agent in (0, 2))
+
+
+def test_a_text_that_is_complete_although_nothing_is_written_does_not_pass() -> None:
+    authors = Authors(write=lambda ask, asked: segment("" if ask.agent or "," not in asked.subtask else "something"))
+    writing = write_whole(authors, rules(2, min_passing=1, rounds=1))
+    assert outcomes(writing) == [["failed", "failed"]]
+    assert writing.records["write"].state == "split"
+    assert not authors.asked_at("write/round/1/check")
+
+
+def test_no_segment_is_forced_in_place_of_verified_text() -> None:
+    authors = Authors(
+        write=lambda _, asked: (
+            segment("first", "ongoing") if asked.round == 1 else segment("worse", "complete", "override")
+        ),
+        validate=lambda ask, _: yes("round/1" in ask.at),
+    )
+    writing = write_whole(authors, rules(3, depth=0, rounds=2))
+    assert (writing.text(), writing.records["write"].complete) == ("first\n", False)
+
+
+def test_which_texts_are_summarized_does_not_depend_on_what_others_asked_for() -> None:
+    given = parts("a" * 15, "b" * 15, "c", "d", depends_on=[(), (), (0, 1), (0,)]).subtasks
+    authors = Authors()
+    write_whole(authors, rules(3, context_tokens=7, sees="ancestors"), given)
+    seen = {ask.asked.subtask: ask.asked.finished for ask in authors.asked if isinstance(ask.asked, ToWrite)}
+    assert (seen["c"], seen["d"]) == (f"shorter\n\n{'b' * 15}.", f"{'a' * 15}.")

@@ -1,0 +1,65 @@
+"""The background of a problem: every question to a model shows it first, and no question holds it."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from microagents import run
+from microagents.systems.questions.problem import Problem
+from microagents.tasks.multiplication import Multiplication
+from microagents.tasks.relay import Relay
+from microagents.tasks.word_problems import WordProblem
+from tests.systems.scripted import noted_draws
+
+PASSAGES = 'Mills\n\tOne "mill" is old, {form}.\n\nHouses\nNone is.'
+ERRING = "sim:perfect@error=0.3"
+
+
+class Story(WordProblem):
+    """A problem with passages."""
+
+    def background(self) -> str:
+        return PASSAGES
+
+
+class Product(Multiplication):
+    """A problem with passages that is cut in two."""
+
+    def background(self) -> str:
+        return PASSAGES
+
+
+class Chore(Relay):
+    """Work in steps with passages."""
+
+    def background(self) -> str:
+        return PASSAGES
+
+
+@pytest.mark.parametrize(
+    ("task", "strategy"),
+    [
+        *(
+            (Story(depth=3), name)
+            for name in ("single-shot", "self-consistency", "maker", "cot-sc", "self-refine", "aot+tree", "aot+cot")
+        ),
+        (Product(digits=3), "recursive"),
+        (Product(digits=3), "aot+recursive"),
+        (Chore(length=4), "swarm"),
+    ],
+    ids=lambda given: given if isinstance(given, str) else type(given).__name__,
+)
+async def test_every_prompt_begins_with_the_background_which_no_question_repeats(
+    task: Problem[Any], strategy: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    drawn = noted_draws(monkeypatch)
+    await run(task, models=ERRING, strategy=strategy, runs_dir=None)
+    for each in drawn:
+        constant, question = each.prompt.user_parts
+        assert json.loads(f"{constant}}}") == {"background": PASSAGES}
+        assert "Mills" not in question
+        assert "`background`" in each.prompt.system
+    assert len({each.prompt.user_parts[0] for each in drawn}) == 1

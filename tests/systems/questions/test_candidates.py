@@ -1,0 +1,111 @@
+"""Candidates: merged where they are equal, labelled by what they say, shown in an order of each ballot's own."""
+
+from __future__ import annotations
+
+from collections import Counter
+from itertools import permutations
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from microagents import Reply
+from microagents.systems.questions.candidates import LABEL_CHARS, labels_of, leader_of, merged, shuffled
+from microagents.systems.questions.questions import Choice, Decomposition
+from microagents.tasks.multiplication import Product
+
+replies = st.lists(st.binary(min_size=1, max_size=3), min_size=1, max_size=40, unique=True)
+
+
+def products(*numbers: int) -> list[Reply]:
+    return [Product(product=number) for number in numbers]
+
+
+def test_equal_replies_are_one_candidate_with_so_many_copies_in_order_of_launch() -> None:
+    candidates = merged(products(7, 5, 7, 7, 5, 1))
+    assert [(each.reply, each.copies) for each in candidates] == [
+        (Product(product=7), 3),
+        (Product(product=5), 2),
+        (Product(product=1), 1),
+    ]
+
+
+def test_products_of_ten_digits_that_are_seven_apart_are_two_candidates() -> None:
+    # As floats of 32 bits they would be one.
+    assert len(merged(products(6_543_210_987, 6_543_210_994))) == 2
+    assert len(merged(products(10**40, 10**40 + 1))) == 2
+
+
+def test_decompositions_that_differ_in_blanks_are_one_and_so_are_all_ways_to_say_do_not_decompose() -> None:
+    assert (
+        len(
+            merged(
+                [
+                    Decomposition(first="a  b", second="c", compose="d"),
+                    Decomposition(first="a b", second="c\n", compose="d"),
+                ]
+            )
+        )
+        == 1
+    )
+    blanks = [
+        Decomposition(first=first, second=second, compose=compose)
+        for first, second, compose in permutations(["", "x", " \n"])
+    ]
+    assert len(merged(blanks)) == 1
+
+
+def test_a_label_belongs_to_what_a_candidate_says_and_not_to_its_place() -> None:
+    said = [msgspec.json.encode(each) for each in products(1, 2, 3)]
+    by_candidate = dict(zip(said, labels_of(said), strict=True))
+    for order in permutations(said):
+        assert dict(zip(order, labels_of(order), strict=True)) == by_candidate
+
+
+@given(replies)
+def test_no_two_candidates_share_a_label(candidates: list[bytes]) -> None:
+    labels = labels_of(candidates)
+    assert len(set(labels)) == len(candidates)
+    assert all(len(label) >= LABEL_CHARS for label in labels)
+
+
+def test_labels_grow_where_short_ones_would_be_equal() -> None:
+    many = [str(number).encode() for number in range(5000)]
+    labels = labels_of(many)
+    assert len(set(labels)) == 5000
+    assert len(labels[0]) > LABEL_CHARS
+
+
+def test_every_ballot_sees_an_order_of_its_own_in_which_every_candidate_comes_first_equally_often() -> None:
+    labels = labels_of([b"a", b"b", b"c"])
+    first = Counter(shuffled(labels, ballot)[0] for ballot in range(3000))
+    # Binomial, 3000 draws of a third: five standard deviations, a false alarm in a million.
+    assert all(abs(first[place] - 1000) < 130 for place in range(3))
+    assert all(sorted(shuffled(labels, ballot)) == [0, 1, 2] for ballot in range(20))
+
+
+def test_what_a_ballot_sees_does_not_depend_on_the_order_in_which_candidates_came() -> None:
+    labels = labels_of([b"a", b"b", b"c"])
+    for ballot in range(10):
+        seen = {tuple(order[place] for place in shuffled(order, ballot)) for order in permutations(labels)}
+        assert len(seen) == 1
+
+
+@pytest.mark.parametrize(
+    ("votes", "copies", "leader"),
+    [
+        ({"A": 1, "B": 2, "C": 0}, (5, 1, 9), 1),
+        ({"A": 1, "B": 1, "C": 1}, (1, 2, 1), 1),
+        ({"A": 1, "B": 1, "C": 1}, (1, 1, 1), 0),
+        ({"C": 1, "B": 1}, (9, 2, 2), 1),
+    ],
+)
+def test_a_tie_goes_to_the_candidate_that_most_samples_gave_then_to_the_first_launched(
+    votes: dict[str, int], copies: tuple[int, ...], leader: int
+) -> None:
+    assert leader_of(votes, ["A", "B", "C"], copies) == leader
+
+
+def test_a_label_counts_however_a_model_spells_it() -> None:
+    assert Choice(choice=" abcd ").vote() == Choice(choice="ABCD").vote()

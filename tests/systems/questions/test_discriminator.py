@@ -1,0 +1,181 @@
+"""The discriminator: how ballots are cast among candidates, when a vote is over, and what is taken where nobody comes to k votes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from microagents import resume, run
+from microagents.base.errors import InvalidUsage, ModelUnavailable
+from microagents.systems.questions.questions import ToChoose, asked_in
+from microagents.replies.chat import write
+from microagents.runs.inspection.runs import decide
+from microagents.tasks.ask import Answer
+from microagents.tasks.multiplication import Multiplication
+from tests.systems.scripted import CUT, Script, four, label, noted_draws, rows, solved
+
+
+async def test_equal_candidates_do_not_split_the_vote() -> None:
+    """Two say A, one says B: two candidates, and first to 2 among them."""
+    result = await solved(
+        {
+            "solve/answer": [four("A"), four("B"), four("A")],
+            "solve/answer/vote": [label(four("B"), four("A"), four("B"))] * 2,
+        },
+        depth=0,
+    )
+    assert result.value["answer"] == {"answer": "B"}
+    assert result.calls == 5
+
+
+async def test_a_vote_ends_with_the_kth_ballot_for_one_candidate() -> None:
+    a, b = four("A"), four("B")
+    result = await solved(
+        {"solve/answer": [a, b, b], "solve/answer/vote": [label(a, a, b), label(b, a, b), label(a, a, b)]}, depth=0
+    )
+    assert (result.value["answer"], result.value["argmax"]) == ({"answer": "A"}, [])
+    assert rows()["solve/answer/vote"][0] == "decided"
+
+
+async def test_where_nobody_comes_to_k_votes_the_one_with_most_is_taken_and_marked() -> None:
+    candidates = four("A"), four("B"), four("C"), four("D"), four("E")
+    ballots = [label(candidates[place], *candidates) for place in (4, 1, 2, 1, 3)]
+    result = await solved({"solve/answer": candidates, "solve/answer/vote": ballots}, depth=0, k=3)
+    assert result.outcome == "completed"
+    assert result.value == {"answer": {"answer": "B"}, "correct": None, "argmax": ["0/solve/answer/vote"]}
+    assert rows()["solve/answer/vote"] == ("argmax", {"choice": label(candidates[1], *candidates).choice})
+
+
+async def test_a_tie_goes_to_the_candidate_with_more_copies_then_to_the_first_launched() -> None:
+    a, b, c = four("A"), four("B"), four("C")
+    script: Script = {
+        "solve/answer": [a, b, c, b, c],
+        "solve/answer/vote": [label(each, a, b, c) for each in (a, c, b, c, b)],
+    }
+    result = await solved(script, depth=0, k=3)
+    assert result.value["answer"] == {"answer": "B"}  # C was named first, B was launched first
+    assert rows()["solve/answer/vote"] == ("argmax", {"choice": label(b, a, b, c).choice})
+    await solved(script, depth=0, k=3)  # a completed run, from its journal
+    assert rows()["solve/answer/vote"] == ("argmax", {"choice": label(b, a, b, c).choice})
+
+
+async def test_a_tie_is_broken_in_the_same_way_when_the_run_is_taken_up_again() -> None:
+    a, b, c = four("A"), four("B"), four("C")
+    votes = [label(each, a, b, c) for each in (a, c, b, c, b)]
+    script: Script = {
+        "solve/decompose": [CUT] * 5,
+        "solve/1/answer": [a, b, c, b, c],
+        "solve/1/answer/vote": votes,
+        "solve/2/answer": [four("2")] * 5,
+    }
+    with pytest.raises(ModelUnavailable, match="has no reply"):
+        await solved(script, k=3)
+    result = await solved({**script, "solve/compose": [four()] * 5}, k=3)
+    assert result.value["argmax"] == ["0/solve/1/answer/vote"]
+    assert rows()["solve/1/answer/vote"] == ("argmax", {"choice": label(b, a, b, c).choice})
+
+
+@pytest.mark.parametrize("ballot", ["2.", "**2**", '{"choice": "ZZZZ"}', '{"choice": 2}', "", '{"label": "A"}'])
+async def test_a_malformed_ballot_or_one_for_nobody_is_flagged_and_drawn_again(ballot: str) -> None:
+    a, b = four("A"), four("B")
+    result = await solved(
+        {"solve/answer": [a, b, b], "solve/answer/vote": [ballot, label(a, a, b), ballot, label(a, a, b)]}, depth=0
+    )
+    assert result.value["answer"] == {"answer": "A"}
+    assert sum(result.account.flagged.values()) == 2
+
+
+async def test_a_vote_of_which_every_ballot_is_flagged_is_undecided_at_its_cap() -> None:
+    result = await solved(
+        {"solve/answer": [four("A"), four("B"), four("B")], "solve/answer/vote": ["?"] * 7},
+        depth=0,
+        strategy={"max_draws": 7},
+    )
+    assert result.outcome == "undecided"
+    assert result.account.undecided_at == ("0/solve/answer/vote",)
+
+
+async def test_ballots_see_the_candidates_in_different_orders_under_the_same_labels(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    drawn = noted_draws(monkeypatch)
+    candidates = [four(letter) for letter in "ABCDE"]
+    await solved(
+        {"solve/answer": candidates, "solve/answer/vote": [label(each, *candidates) for each in candidates]},
+        depth=0,
+        k=3,
+    )
+    votes = [asked for draw in drawn if isinstance(asked := asked_in(draw.prompt), ToChoose)]
+    seen = [tuple(each.label for each in asked.candidates) for asked in votes]
+    assert len(seen) == 5
+    assert len(set(seen)) > 1
+    assert len({frozenset(each) for each in seen}) == 1
+
+
+@pytest.mark.parametrize("show_copies", [False, True])
+async def test_ballots_see_how_many_samples_gave_a_candidate_only_where_asked_for(
+    monkeypatch: pytest.MonkeyPatch, *, show_copies: bool
+) -> None:
+    drawn, a, b = noted_draws(monkeypatch), four("A"), four("B")
+    script: Script = {"solve/answer": [a, b, b], "solve/answer/vote": [label(b, a, b)] * 2}
+    await solved(script, depth=0, strategy={"show_copies": show_copies})
+    votes = [draw.prompt for draw in drawn if isinstance(asked_in(draw.prompt), ToChoose)]
+    for prompt in votes:
+        asked = asked_in(prompt)
+        assert isinstance(asked, ToChoose)
+        copies = {msgspec.json.decode(each.reply, type=Answer): each.copies for each in asked.candidates}
+        assert copies == ({a: 1, b: 2} if show_copies else {a: None, b: None})
+        assert ("copies" in prompt.system, "copies" in prompt.user) == (show_copies, show_copies)
+    assert len(votes) == 2
+
+
+async def test_a_person_can_only_decide_for_a_candidate() -> None:
+    a, b = four("A"), four("B")
+    await solved({"solve/answer": [a, b, b], "solve/answer/vote": ["?"] * 7}, depth=0, strategy={"max_draws": 7})
+    with pytest.raises(
+        InvalidUsage, match=r"names none of the candidates at '0/solve/answer/vote'; they are [A-Z2-7]{4}, [A-Z2-7]{4}"
+    ):
+        decide(Path("runs"), "solved", "0/solve/answer/vote", '{"choice": "ZZZZ"}')
+    decide(Path("runs"), "solved", "0/solve/answer/vote", write(label(b, a, b), "json"))
+    result = await resume("solved")
+    assert (result.value["answer"], result.account.settled_at) == ({"answer": "B"}, {"0/solve/answer/vote": "person"})
+
+
+@pytest.mark.parametrize(
+    ("given", "cuts", "answers"),
+    [
+        (["discriminator"], "discriminator", "discriminator"),
+        (["cuts"], "cuts", ""),
+        (["discriminator", "answers"], "discriminator", "answers"),
+        (["cuts", "answers"], "cuts", "answers"),
+    ],
+)
+async def test_votes_on_cuts_and_on_answers_may_have_models_of_their_own(
+    given: list[str], cuts: str, answers: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    drawn = noted_draws(monkeypatch)
+    spec = {
+        role: f"sim:perfect@error=0.3,latency={number}e-9"
+        for number, role in enumerate(["", "discriminator", "cuts", "answers"], 1)
+    }
+    models = {role: spec[role] for role in ["", *given]}
+    await run(
+        [Multiplication(digits=4, instance=number) for number in range(8)],
+        models=models,
+        strategy="recursive",
+        runs_dir=None,
+    )
+    asked: dict[str, set[str]] = {}
+    for each in drawn:
+        path = each.id.election.path
+        asked.setdefault(path.split("/")[-2] if path.endswith("/vote") else "others", set()).add(each.model)
+    assert asked["decompose"] == {spec[cuts]}
+    assert asked["answer"] | asked["compose"] == {spec[answers]}
+    assert asked["others"] == {spec[""]}
+
+
+async def test_a_strategy_without_a_discriminator_has_no_models_for_its_parts() -> None:
+    with pytest.raises(InvalidUsage, match="no role with a model called 'cuts'"):
+        await run(Multiplication(), models={"": "sim:perfect", "cuts": "sim:perfect"}, strategy="maker", runs_dir=None)

@@ -1,0 +1,223 @@
+"""States of a question with several transitions each: what became of every branch, read from a journal."""
+
+from __future__ import annotations
+
+import itertools
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from msgspec import Raw
+
+from microagents import Result, run
+from microagents.journal.reading import Reader
+from microagents.systems.questions import Branch, ProblemNode
+from microagents.systems.questions.questions import Contraction
+from microagents.systems.questions.tree import Turn
+from microagents.runs.inspection.runs import solution_of
+from microagents.runs.settings import strategy_of
+from microagents.runtimes.virtual import run_virtual
+from microagents.systems.questions.aot import Aot
+from microagents.tasks.ask import Ask
+from microagents.tasks.word_problems import WordProblem
+from tests.systems.questions.test_tree import nodes
+from tests.systems.scripted import Script, four, label, scripted
+from tests.systems.questions.test_aot import GRAPH, LAST, NEXT, QUESTION, chain, transition, way
+
+MODEL = "sim:perfect@alternatives=2,tokens=1,flag=0.1"
+TURNS_OF_BRANCH = [Turn.DECOMPOSE, Turn.CONTRACT, Turn.GRAPH, Turn.ANSWER]
+
+
+def drawn(run_id: str = "r") -> ProblemNode:
+    with Reader(Path(f"runs/{run_id}.sqlite")) as reader:
+        found = solution_of(reader, 0)
+    assert isinstance(found, ProblemNode)
+    return found
+
+
+def branches(of: ProblemNode) -> dict[str, Branch]:
+    return {node.at: node.branch for node in nodes(of) if node.branch is not None}
+
+
+def calls(of: ProblemNode) -> int:
+    return of.calls + of.below.calls
+
+
+async def searched(script: Script, **options: Any) -> Result:
+    strategy = Aot(**{"transitions": 1, "branches": 3, **options})
+    return await run(Ask(text=QUESTION), models=scripted("script.jsonl", script), strategy=strategy, run_id="r")
+
+
+# -- branches --------------------------------------------------------------------------------------------------------------------------
+
+
+async def test_the_turns_of_each_branch_stand_with_it_in_the_order_of_the_branches() -> None:
+    script: dict[str, Any] = {
+        "solve/answer": [way("4")],
+        **transition("solve/1", NEXT, followed="4", solved="7", judged=label(four("4"), four("7"), four("4"))),
+        **transition("solve/2", LAST, followed="4", solved="4"),
+        "solve/3/decompose": [chain(1)],
+    }
+    await searched(script)
+    tree = drawn()
+    assert [turn.turn for turn in tree.turns] == [Turn.ANSWER]
+    assert [(child.at, child.problem, [turn.turn for turn in child.turns]) for child in tree.children] == [
+        ("solve/1", NEXT, [*TURNS_OF_BRANCH, Turn.JUDGE]),
+        ("solve/2", LAST, TURNS_OF_BRANCH),
+        ("solve/3", "", [Turn.DECOMPOSE]),
+    ]
+
+
+async def test_the_branch_whose_chain_gave_the_answer_is_chosen_though_its_own_question_was_not_picked() -> None:
+    script: dict[str, Any] = {
+        "solve/answer": [way("5")],
+        **transition(
+            "solve/1", NEXT, followed="4", solved="7", judged=label(four("4"), four("7"), four("4"), four("5"))
+        ),
+        **transition("solve/2", LAST, followed="5", solved="5"),
+        **transition(
+            "solve/3", "Of 4, how many?", followed="4", solved="4", judged=label(four("4"), four("4"), four("5"))
+        ),
+    }
+    result = await searched(script)
+    assert (result.value["answer"]["answer"], result.value["question"]) == ("4", QUESTION)
+    found = branches(drawn())
+    assert [found[f"solve/{number}"].ending for number in (1, 2, 3)] == ["not picked", "transitions", "transitions"]
+    assert [found[f"solve/{number}"].chosen for number in (1, 2, 3)] == [True, False, False]
+    assert found["solve/1"].answer == Raw(msgspec.json.encode(four("4")))
+
+
+async def test_a_branch_to_the_question_of_an_earlier_one_says_so() -> None:
+    script: dict[str, Any] = {
+        "solve/answer": [way("4")],
+        **transition("solve/1", LAST, followed="5", solved="5", judged=label(four("5"), four("5"), four("4"))),
+        **transition("solve/2", NEXT, followed="4", solved="4"),
+        **transition("solve/3", NEXT, followed="4", solved="4"),
+        **{f"solve/{number}/{below}/decompose": [chain(1)] for number in (1, 2) for below in (1, 2, 3)},
+    }
+    result = await searched(script, transitions=2)
+    assert result.value["answer"]["answer"] == "5", "three chains beside three, and ties go to the first"
+    found = branches(drawn())
+    assert [found[f"solve/{number}"].same_as for number in (1, 2, 3)] == [None, None, 2]
+    assert [found[f"solve/{number}"].chosen for number in (1, 2, 3)] == [True, False, False]
+
+
+@pytest.mark.parametrize(
+    ("replies", "ending"),
+    [
+        ({"decompose": ["?"] * 2}, "no subquestions"),
+        ({"decompose": [chain(1)]}, "nothing to contract"),
+        ({"decompose": [GRAPH], "graph": [way("4")], "contract": [Contraction(question=QUESTION)]}, "no contraction"),
+        (
+            {
+                "decompose": [GRAPH],
+                "graph": [way("4")],
+                "contract": [Contraction(question=NEXT)],
+                "reflect/vote": [
+                    label(Contraction(question=QUESTION), Contraction(question=QUESTION), Contraction(question=NEXT))
+                ],
+            },
+            "worse",
+        ),
+    ],
+)
+async def test_a_branch_that_led_to_no_question_says_why(replies: dict[str, Any], ending: str) -> None:
+    places = ["solve/1", "solve/2"]
+    if ending in ("no contraction", "worse"):
+        places += [f"{place}/again/1" for place in places]
+    script = {"solve/answer": [way("4")]} | {
+        f"{place}/{turn}": each for place in places for turn, each in replies.items()
+    }
+    result = await searched(script, branches=2, refine=1, max_draws=2)
+    assert result.value["endings"] == [ending] * 2
+    assert calls(drawn()) == result.calls
+    answer = Raw(msgspec.json.encode(four("4")))
+    assert [node.branch for node in drawn().children] == [
+        Branch(number=1, ending=result.value["endings"][0], answer=answer, chosen=True),
+        Branch(number=2, ending=result.value["endings"][1], answer=answer, chosen=False),
+    ]
+
+
+async def test_of_an_undecided_run_no_branch_is_chosen() -> None:
+    nobody = ['{"choice": "nobody"}'] * 3
+    script = {
+        "solve/answer": [way("5")],
+        **transition("solve/1", NEXT, followed="4", solved="4"),
+        **transition("solve/2", LAST, followed="5", solved="5"),
+        "solve/1/judge/vote": nobody,
+    }
+    result = await searched(script, branches=2, max_draws=3)
+    assert result.outcome == "undecided"
+    assert [(node.branch.ending, node.branch.chosen) for node in drawn().children if node.branch] == [
+        (None, None),
+        ("transitions", None),
+    ]
+
+
+async def test_a_branch_whose_transition_is_about_to_be_tried_again_has_not_ended() -> None:
+    first_try = {"decompose": [GRAPH], "graph": [way("4")], "contract": [Contraction(question=QUESTION)]}
+    script: dict[str, Any] = {"solve/answer": [way("4")]}
+    script |= {f"solve/{number}/{turn}": replies for number in (1, 2) for turn, replies in first_try.items()}
+    strategy = Aot(transitions=1, branches=2, refine=1)
+    result = await run(
+        Ask(text=QUESTION), models=scripted("script.jsonl", script), strategy=strategy, run_id="r", max_calls=7
+    )
+    assert result.outcome == "stopped"
+    assert [node.branch for node in drawn().children] == [Branch(number=1), Branch(number=2)]
+
+
+# -- runs ------------------------------------------------------------------------------------------------------------------------------
+
+SEARCHES: list[dict[str, Any]] = [
+    {"branches": 3},
+    {"branches": 2, "trees": 3},
+    {"trees": 4},
+    {"trees": 2, "k": 2, "refine": 2},
+    {"branches": 2, "trees": 2, "k": 2, "refine": 2},
+    {"branches": 3, "transitions": "adaptive"},
+    {"branches": 3, "without": "decomposition"},
+    {"branches": 3, "transitions": 0, "trees": 2},
+]
+
+
+@pytest.mark.parametrize("options", SEARCHES, ids=str)
+@pytest.mark.parametrize("instance", range(3))
+async def test_the_branches_are_the_chains_of_the_result(options: dict[str, Any], instance: int) -> None:
+    result = await run(WordProblem(depth=4, instance=instance), models=MODEL, strategy=Aot(**options), run_id="r")
+    tree = drawn()
+    found, questions = branches(tree), {node.at: node.problem for node in nodes(tree)}
+    chosen = [at for at, branch in found.items() if branch.chosen]
+    assert all(inner.startswith(f"{outer}/") for outer, inner in itertools.pairwise(chosen)), "one way from the whole"
+    last = chosen[-1]
+    assert calls(tree) == result.calls
+    if "branches" not in options:
+        assert result.value["question"] in [question for at, question in questions.items() if at.startswith(last)]
+        return
+    assert sorted(branch.ending for branch in found.values() if branch.ending) == sorted(result.value["endings"])
+    state = last if found[last].ending == "transitions" else last.rpartition("/")[0]
+    assert questions[state] == result.value["question"]
+    assert msgspec.json.decode(found[last].answer or b"") == result.value["answer"]
+
+
+def test_what_is_drawn_does_not_depend_on_time() -> None:
+    found = set()
+    for seed in range(4):
+        strategy = Aot(branches=3, trees=2)
+        run_virtual(
+            run(WordProblem(depth=3), models=f"{MODEL},latency=1", strategy=strategy, run_id=f"r{seed}"), seed=seed
+        )
+        found.add(msgspec.json.encode(drawn(f"r{seed}")))
+    assert len(found) == 1
+
+
+async def test_branches_before_a_plus_are_marked_too() -> None:
+    task = WordProblem(depth=3)
+    strategy = strategy_of("aot+cot", task, {"aot.branches": 2})
+    await run(task, models=MODEL, strategy=strategy, run_id="r")
+    tree = drawn()
+    assert tree.children[0].at == "before"
+    (*_, last) = [node for node in nodes(tree) if node.branch is not None and node.branch.chosen]
+    assert tree.children[1].problem in [node.problem for node in nodes(tree.children[0])]
+    assert last.branch is not None
+    assert last.branch.ending is not None

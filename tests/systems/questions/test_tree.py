@@ -1,0 +1,412 @@
+"""The tree of sub-problems, made from the journals of real runs with the simulated model.
+
+`microagents.systems.questions.tree` and `microagents.runs.inspection.runs` are not in `__all__`: the command line shows what they give.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import msgspec
+import pytest
+from msgspec import structs
+
+from microagents import InvalidUsage, Prompt, Reply, Result, resume, run
+from microagents.elections.election import Ballot, ElectionId, Flagged, total_usd
+from microagents.journal.messages import OpenElection, Recalled
+from microagents.journal.reading import reader_of
+from microagents.systems.questions.problem import WorkedProblem
+from microagents.systems.questions.questions import Choice, Decomposition
+from microagents.systems.questions.tree import ROOT, ProblemNode, SubtreeTotals, Turn, TurnResult, fold
+from microagents.runs.inspection.runs import decide, solution_of
+from microagents.systems.questions.recursive import Recursive
+from microagents.tasks.hanoi import Hanoi
+from microagents.tasks.multiplication import Multiplication
+
+RUNS = Path("runs")
+PRICED = "sim:gpt-4.1-mini"
+UNDECIDED_VOTE: dict[str, Any] = {
+    "models": "sim:perfect@flag=0.5,price_in=1,price_out=2",
+    "strategy": Recursive(k=2, depth=2, max_draws=3),
+    "seed": 2,
+}
+"""With these the vote on how to cut the whole problem ends undecided: one vote, two flagged ballots."""
+AT = "0/solve/decompose/vote"
+
+
+class Wavering(Multiplication):
+    """Votes on candidates are wrong more often than right."""
+
+    def difficulty(self, prompt: Prompt, reply: type[Reply]) -> float:
+        return 0.9 if issubclass(reply, Choice) else super().difficulty(prompt, reply)
+
+
+class Circling(Multiplication):
+    """Cutting leads back to the same problem."""
+
+    def expert_decomposition(self, problem: str) -> Decomposition:
+        return Decomposition(first=f" {problem}", second=problem, compose="Take any of them.")
+
+    def mistake(self, prompt: Prompt, right: Reply, rng: Random) -> Reply:
+        return right if isinstance(right, Decomposition) else super().mistake(prompt, right, rng)
+
+
+class Remark(Reply, frozen=True):
+    """An answer and a remark; only the answer is voted on."""
+
+    answer: str
+    remark: str
+
+    def vote(self) -> str:
+        return self.answer
+
+
+class Remarking(WorkedProblem[Remark]):
+    """Every sample remarks something else."""
+
+    def statement(self) -> str:
+        return "What is it?"
+
+    def expert_answer(self, problem: str) -> Remark:  # noqa: ARG002 - there is one problem
+        return Remark(answer="it", remark="none")
+
+    def expert_decomposition(self, problem: str) -> Decomposition:  # noqa: ARG002 - the same
+        return Decomposition(first="", second="", compose="")
+
+    def difficulty(self, prompt: Prompt, reply: type[Reply]) -> float:  # noqa: ARG002 - the same
+        return 1.0 if issubclass(reply, Remark) else 0.0
+
+    def mistake(self, prompt: Prompt, right: Reply, rng: Random) -> Reply:  # noqa: ARG002 - the same
+        assert isinstance(right, Remark)
+        return structs.replace(right, remark=f"{rng.random()}")
+
+
+async def solve(task: Any = None, **how: Any) -> Result:
+    options: dict[str, Any] = {"models": PRICED, "strategy": Recursive(k=2), "run_id": "r"} | how
+    return await run(Multiplication(digits=5) if task is None else task, **options)
+
+
+def tree(of_input: int = 0, run_id: str = "r") -> ProblemNode:
+    with reader_of(RUNS, run_id) as reader:
+        found = solution_of(reader, of_input)
+        assert isinstance(found, ProblemNode)
+        return found
+
+
+def recorded(rows: Mapping[str, Recalled], *open_elections: OpenElection, depth: int) -> ProblemNode:
+    return Recursive(depth=depth).solution(0, Multiplication(), (), rows, open_elections)
+
+
+def nodes(of: ProblemNode) -> Iterator[ProblemNode]:
+    yield of
+    for child in of.children:
+        yield from nodes(child)
+
+
+def taken(of: ProblemNode) -> dict[str, TurnResult]:
+    """Turns by their path."""
+    return {f"{node.at}/{each.turn}": each for node in nodes(of) for each in node.turns}
+
+
+def outcomes(of: ProblemNode) -> set[str]:
+    return {each.outcome for each in taken(of).values()}
+
+
+def calls(of: ProblemNode) -> int:
+    return of.calls + of.below.calls
+
+
+def cost_usd(of: ProblemNode) -> float:
+    found = total_usd([of.cost_usd, of.below.cost_usd])
+    assert found is not None
+    return found
+
+
+# -- a run that is completed -------------------------------------------------------------------------------------------
+
+
+async def test_its_answer_is_the_runs_and_its_problems_are_those_that_were_solved() -> None:
+    result, found = await solve(), tree()
+    assert msgspec.json.decode(found.answer or b"") == result.value["answer"]
+    assert (found.at, found.problem, found.depth) == (ROOT, Multiplication(digits=5).statement(), 0)
+    assert found.below.problems + 1 == result.account.steps == len(list(nodes(found)))
+
+
+@pytest.mark.parametrize("k", [1, 2, 3])
+async def test_calls_and_costs_add_up_to_the_accounts(k: int) -> None:
+    result, found = await solve(strategy=Recursive(k=k)), tree()
+    assert result.cost_usd
+    assert calls(found) == result.calls
+    assert cost_usd(found) == pytest.approx(result.cost_usd)
+    assert sum(each.flagged for each in taken(found).values()) == sum(result.account.flagged.values())
+
+
+async def test_children_are_the_halves_that_won_and_stand_at_their_places() -> None:
+    await solve(strategy=Recursive(k=3))
+    cut = [node for node in nodes(tree()) if node.children]
+    assert cut
+    for node in cut:
+        decompose, compose = node.turns
+        assert (decompose.turn, compose.turn) == (Turn.DECOMPOSE, Turn.COMPOSE)
+        assert decompose.winner is not None
+        way = msgspec.json.decode(decompose.candidates[decompose.winner].reply, type=Decomposition)
+        assert [child.problem for child in node.children] == [way.first, way.second]
+        assert [child.at for child in node.children] == [f"{node.at}/1", f"{node.at}/2"]
+        assert {child.depth for child in node.children} == {node.depth + 1}
+
+
+async def test_the_answer_of_a_problem_is_the_candidate_that_won_its_last_turn() -> None:
+    await solve(strategy=Recursive(k=3))
+    for node in nodes(tree()):
+        last = node.turns[-1]
+        assert last.winner is not None
+        assert node.answer == last.candidates[last.winner].reply
+
+
+async def test_turns_without_a_vote_are_agreed_and_the_others_say_how_their_votes_went() -> None:
+    await solve(strategy=Recursive(k=3))
+    found = taken(tree())
+    agreed = [each for each in found.values() if each.outcome == "agreed"]
+    decided = [each for each in found.values() if each.outcome == "decided"]
+    assert agreed
+    assert decided
+    assert len(agreed) + len(decided) == len(found)
+    for each in agreed:
+        (only,) = each.candidates
+        assert each.winner == only.votes == 0
+        assert only.copies <= each.calls - each.flagged  # a way to cut that leads back is no candidate
+    for each in decided:
+        assert len(each.candidates) > 1
+        assert sum(one.copies for one in each.candidates) <= 5
+        assert each.winner is not None
+        assert each.candidates[each.winner].votes == max(one.votes for one in each.candidates) == 3
+
+
+async def test_a_turn_taken_by_argmax_is_marked_and_is_one_of_those_that_the_run_names() -> None:
+    result = await solve(Wavering(digits=6), strategy=Recursive(k=3, depth=1))
+    found = taken(tree())
+    argmax = {f"0/{at}/vote" for at, each in found.items() if each.outcome == "argmax"}
+    assert argmax
+    assert argmax == set(result.value["argmax"])
+    for each in found.values():
+        if each.outcome == "argmax":
+            assert each.winner is not None
+            assert each.candidates[each.winner].votes == max(one.votes for one in each.candidates) < 3
+
+
+async def test_replies_that_cast_the_same_vote_are_one_candidate() -> None:
+    await solve(Remarking(), models="sim:perfect")
+    (_, answer) = tree().turns
+    assert [each.copies for each in answer.candidates] == [3]
+    assert answer.outcome == "agreed"
+
+
+async def test_a_way_to_cut_that_leads_back_is_no_candidate() -> None:
+    result = await solve(Circling(digits=2), models="sim:perfect")
+    found = tree()
+    assert [(each.turn, each.outcome, each.candidates == ()) for each in found.turns] == [
+        (Turn.DECOMPOSE, "none", True),
+        (Turn.ANSWER, "agreed", False),
+    ]
+    assert calls(found) == result.calls
+
+
+async def test_the_most_shallow_tree_is_one_direct_answer() -> None:
+    result = await solve(strategy=Recursive(k=2, depth=0))
+    found = tree()
+    assert [each.turn for each in found.turns] == [Turn.ANSWER]
+    assert found.below == SubtreeTotals(problems=0, calls=0, cost_usd=0.0)
+    assert found.calls == result.calls
+
+
+async def test_many_inputs_have_a_tree_each() -> None:
+    tasks = [Multiplication(digits=3, instance=number) for number in range(3)]
+    result = await solve(tasks)
+    found = [tree(number) for number in range(3)]
+    assert [msgspec.json.decode(each.answer or b"") for each in found] == [value["answer"] for value in result.value]
+    assert [each.problem for each in found] == [task.statement() for task in tasks]
+    assert sum(calls(each) for each in found) == result.calls
+
+
+# -- a run that is not -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("max_calls", [1, 3, 20, 50])
+async def test_what_a_run_was_stopped_in_is_open_and_its_calls_are_there(max_calls: int) -> None:
+    result, found = await solve(strategy=Recursive(k=3), max_calls=max_calls), tree()
+    assert result.outcome == "stopped"
+    assert result.calls == calls(found) == max_calls
+    assert found.answer is None
+    still = [each for each in taken(found).values() if each.outcome == "open"]
+    assert still
+    assert all(each.winner is None for each in still)
+    assert cost_usd(found) == pytest.approx(result.cost_usd)
+
+
+async def test_a_run_that_has_not_begun_has_a_problem_without_turns() -> None:
+    found = recorded({}, depth=0)
+    assert (found.turns, found.answer, found.children, found.calls) == ((), None, (), 0)
+
+
+def test_what_is_undecided_and_asked_again_is_open_and_all_that_was_bought_for_it_counts() -> None:
+    path = f"0/{ROOT}/{Turn.ANSWER}"
+    flagged = tuple(Flagged(seq=seq, flag="empty") for seq in range(3))
+    row = Recalled(question_digest=b"a", outcome="undecided", value=None, ballots=flagged, cost_usd=0.5)
+    again = OpenElection(
+        id=ElectionId(path=path, question_digest=b"b"),
+        ballots=(Ballot(seq=0, value=b'{"product":6}', cost_usd=0.25), *flagged[1:2]),
+    )
+    (turn,) = recorded({path: row}, again, depth=0).turns
+    assert (turn.outcome, turn.calls, turn.flagged, turn.cost_usd) == ("open", 5, 4, None)
+    assert [each.reply for each in turn.candidates] == [msgspec.Raw(b'{"product":6}')]
+
+
+async def test_halves_that_have_not_begun_are_there() -> None:
+    await solve(max_calls=5, concurrency=1)
+    found = tree()
+    assert [child.turns for child in found.children if not child.turns]
+    assert [child.problem for child in found.children][1]
+
+
+async def test_an_interrupted_run_that_goes_on_ends_with_the_tree_of_one_that_was_not() -> None:
+    await solve(max_calls=30)
+    await resume("r", max_calls=10_000)
+    await solve(run_id="undisturbed")
+    assert msgspec.json.encode(tree()) == msgspec.json.encode(tree(run_id="undisturbed"))
+
+
+async def test_an_undecided_vote_is_marked_and_nothing_goes_on_from_it() -> None:
+    result = await solve(**UNDECIDED_VOTE)
+    assert result.account.undecided_at == (AT,)
+    found = tree()
+    turn = found.turns[0]
+    assert (turn.outcome, turn.winner) == ("undecided", None)
+    assert sorted(each.votes for each in turn.candidates) == [0, 1]
+    assert (found.turns, found.children) == ((turn,), ())
+    assert calls(found) == result.calls
+
+
+async def test_an_undecided_answer_is_marked() -> None:
+    result = await solve(models="sim:perfect@flag=1", strategy=Recursive(k=2, depth=0))
+    (turn,) = tree().turns
+    assert (result.outcome, turn.outcome, turn.flagged, turn.calls) == ("undecided", "undecided", 3, 3)
+
+
+async def test_the_leader_of_an_undecided_vote_is_marked() -> None:
+    await solve(**UNDECIDED_VOTE)
+    result = await resume("r", on_undecided="leader")
+    found = tree()
+    turn = found.turns[0]
+    assert turn.outcome == "leader"
+    assert turn.winner is not None
+    assert turn.candidates[turn.winner].votes == 1
+    assert found.children
+    assert calls(found) == result.calls
+    assert cost_usd(found) == pytest.approx(result.cost_usd)
+
+
+async def test_another_model_that_decided_is_marked_and_its_calls_are_added() -> None:
+    await solve(**UNDECIDED_VOTE)
+    before = tree().turns[0]
+    result = await resume("r", on_undecided="sim:perfect@price_in=1,price_out=2")
+    found = tree()
+    turn = found.turns[0]
+    assert (turn.outcome, turn.other_model, turn.calls) == ("decided", True, before.calls + 2)
+    assert max(each.votes for each in turn.candidates) == 2
+    assert calls(found) == result.calls
+    assert cost_usd(found) == pytest.approx(result.cost_usd)
+
+
+async def test_a_leader_that_is_taken_after_another_model_decided_nothing_is_marked() -> None:
+    await solve(**UNDECIDED_VOTE)
+    await resume("r", on_undecided="sim:perfect@flag=1")
+    assert (tree().turns[0].outcome, tree().turns[0].other_model) == ("undecided", True)
+    result = await resume("r", on_undecided="leader")
+    found = tree()
+    (leader, *_) = found.turns
+    assert (leader.outcome, leader.other_model, leader.calls) == ("leader", False, 3 + 3 + 3)
+    assert sum(each.votes for each in leader.candidates) == 1
+    assert found.children
+    assert calls(found) == result.calls
+    assert cost_usd(found) == pytest.approx(result.cost_usd)
+
+
+async def test_a_persons_choice_is_marked() -> None:
+    await solve(**UNDECIDED_VOTE)
+    with reader_of(RUNS, "r") as reader:
+        named = [each.value for each in dict(reader.decisions())[AT].ballots if isinstance(each, Ballot)]
+    decide(RUNS, "r", AT, named[-1].decode())
+    await resume("r")
+    found = tree()
+    turn = found.turns[0]
+    assert (turn.outcome, turn.winner is None, turn.calls) == ("person", False, 6)
+    assert found.children
+
+
+async def test_a_persons_answer_is_marked() -> None:
+    await solve(models="sim:perfect@flag=1", strategy=Recursive(k=2, depth=0))
+    decide(RUNS, "r", "0/solve/answer", '{"product": 7}')
+    await resume("r")
+    found = tree()
+    assert (found.turns[0].outcome, found.answer) == ("person", msgspec.Raw(b'{"product":7}'))
+
+
+async def test_candidates_have_the_labels_by_which_a_person_may_decide() -> None:
+    await solve(**UNDECIDED_VOTE)
+    label = tree().turns[0].candidates[1].label
+    decide(RUNS, "r", AT, msgspec.json.encode({"choice": label}).decode())
+    await resume("r")
+    turn = tree().turns[0]
+    assert (turn.outcome, turn.winner) == ("person", 1)
+
+
+# -- folded ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("depth", range(6))
+async def test_a_folded_tree_adds_up_what_it_leaves_out(depth: int) -> None:
+    await solve()
+    whole = tree()
+    part = fold(whole, depth)
+    deeper = [node for node in nodes(whole) if node.depth > depth]
+    assert max(node.depth for node in nodes(part)) == min(depth, max(node.depth for node in nodes(whole)))
+    assert len(list(nodes(part))) == len(list(nodes(whole))) - len(deeper)
+    left_out = [node.folded for node in nodes(part) if node.folded is not None]
+    assert sum(each.problems for each in left_out) == len(deeper)
+    assert sum(each.calls for each in left_out) == sum(node.calls for node in deeper)
+    assert part.below.problems == whole.below.problems
+    assert part.below.calls == whole.below.calls
+
+
+def test_what_a_sub_problem_cost_is_unknown_once_one_price_is() -> None:
+    leaf = ProblemNode(at="", problem="", depth=1, turns=(), answer=None, calls=1, cost_usd=0.5)
+    root = structs.replace(leaf, depth=0, children=(leaf, structs.replace(leaf, cost_usd=None)))
+    assert root.below == SubtreeTotals(problems=2, calls=2, cost_usd=None)
+    assert structs.replace(root, children=(leaf, leaf)).below.cost_usd == 1.0
+
+
+# -- what has no tree --------------------------------------------------------------------------------------------------
+
+
+async def test_another_strategy_has_none() -> None:
+    await run(Hanoi(disks=2), models="sim:perfect", run_id="r")
+    with pytest.raises(InvalidUsage, match="run r used the strategy maker, whose decisions are its whole record"):
+        tree()
+
+
+async def test_an_input_that_is_not_there_has_none() -> None:
+    await solve()
+    with pytest.raises(InvalidUsage, match="there is no input 1 in run r: it has only input 0"):
+        tree(1)
+
+
+def test_a_journal_that_goes_ever_deeper_is_left_at_the_deepest_that_a_run_can_come_to() -> None:
+    rows = {}
+    for depth in range(200):
+        way = msgspec.json.encode(Decomposition(first=f"{depth}", second="b", compose="c"))
+        at = f"0/{ROOT}{'/1' * depth}/{Turn.DECOMPOSE}"
+        rows[at] = Recalled(question_digest=b"", outcome="sampled", value=way, ballots=(Ballot(seq=0, value=way),))
+    assert max(node.depth for node in nodes(recorded(rows, depth=64))) == 64

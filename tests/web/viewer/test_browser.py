@@ -1,0 +1,322 @@
+"""The pages in a real browser: what is drawn, what the keyboard does, and what texts of models must not do."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sqlite3
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing, contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from microagents.runs.inspection.runs import decide
+from microagents.web.viewer.server import viewing
+from tests.cli.commands import Sitting, installed, write
+
+pytestmark = [pytest.mark.slow, pytest.mark.browser]
+WAIT_MS = 20_000
+TOKEN = "t0ken"
+NOISY = ("drift", "-o", "length=40", "--model", "sim:perfect@error=0.4,flag=0.3", "-k", "2", "--run-id", "r")
+BIDI = "\u202etfel"
+MARKUP = "<img src=x onerror=hacked()><script>hacked()</script>"
+SPEAKING = f"""
+    from msgspec import Struct
+    from microagents import ChainTask, Prompt, Reply
+
+    class At(Struct, frozen=True):
+        done: bool = False
+
+    class Words(Reply, frozen=True):
+        words: str
+
+    class Speak(ChainTask[At, Words]):
+        def start(self) -> At:
+            return At()
+
+        def done(self, state: At) -> bool:
+            return state.done
+
+        def prompt(self, state: At) -> Prompt:
+            return Prompt(user={MARKUP + BIDI!r})
+
+        def advance(self, state: At, reply: Words) -> At:
+            return At(done=True)
+
+        def expert(self, prompt: Prompt, reply: type[Reply]) -> Words:
+            return Words(words={MARKUP + BIDI!r})
+"""
+
+
+@contextmanager
+def served(port: int = 0) -> Iterator[str]:
+    """The pages of the folder of runs, from a loop in a thread of its own."""
+    loop = asyncio.new_event_loop()
+    thread = threading.Thread(target=loop.run_forever)
+    thread.start()
+    pages = viewing(Path("runs"), port, TOKEN)
+
+    def wait(work: Any) -> Any:
+        return asyncio.run_coroutine_threadsafe(work, loop).result(20)
+
+    try:
+        url = wait(pages.__aenter__())
+        try:
+            yield url
+        finally:
+            wait(pages.__aexit__(None, None, None))
+    finally:
+        loop.call_soon_threadsafe(loop.stop)
+        thread.join()
+        loop.close()
+
+
+@pytest.fixture
+def visit(browser: Any) -> Iterator[Callable[..., Any]]:
+    """Opens a page. Whatever a script of a text would do fails the test, and so does a request to another host or an error."""
+    troubles: list[str] = []
+    with ExitStack() as stack:
+
+        def opened(address: str, width: int = 1280, **given: Any) -> Any:
+            context = stack.enter_context(browser.new_context(viewport={"width": width, "height": 800}, **given))
+            page = context.new_page()
+            page.set_default_timeout(WAIT_MS)
+            page.expose_function("hacked", lambda: troubles.append("a script of a text ran"))
+            page.on("pageerror", lambda error: troubles.append(str(error)))
+            page.on("request", lambda one: troubles.append(one.url) if not one.url.startswith(OWN) else None)
+            page.goto(address)
+            return page
+
+        yield opened
+    assert troubles == []
+
+
+OWN = ("http://127.0.0.1:", "data:", "file:")
+
+
+def until(page: Any, condition: str) -> None:
+    """Wait until an expression holds. Playwright's own way evaluates it inside the page, which allows no such thing."""
+    for _ in range(WAIT_MS // 50):
+        if page.evaluate(condition):
+            return
+        page.wait_for_timeout(50)
+    pytest.fail(f"{condition} does not hold on {page.url}")
+
+
+def drawn(page: Any) -> None:
+    """Wait until the strip is drawn."""
+    until(page, "document.querySelector('canvas.lens')?.width > 300")
+    page.wait_for_selector(".legend li")
+
+
+def test_a_run_is_drawn_and_walked_by_the_keyboard(visit: Callable[..., Any]) -> None:
+    installed("run", *NOISY)
+    with served() as url:
+        page = visit(f"{url}/run/r")
+        drawn(page)
+        lens = page.locator("canvas.lens")
+        lens.focus()
+        page.keyboard.press("End")
+        assert lens.get_attribute("aria-valuenow") == "39"
+        page.keyboard.press("Home")
+        page.keyboard.press("n")
+        marked = lens.get_attribute("aria-valuetext")
+        assert any(word in marked for word in ("flagged", "outvoted")), marked
+        asked: list[str] = []
+        page.on("request", lambda one: asked.append(one.url))
+        for key in ("+", "+", "-", "0"):
+            page.keyboard.press(key)
+        assert asked == [], "zooming asks for nothing"
+        page.keyboard.press("Enter")
+        page.wait_for_selector("text=Samples in launch order")
+        assert "/run/r/at/0/step/" in page.url
+        before = page.url
+        page.reload()
+        page.wait_for_selector("text=Votes after each sample")
+        page.go_back()
+        drawn(page)
+        assert page.url.startswith(f"{url}/run/r")
+        page.go_forward()
+        page.wait_for_selector("text=Samples in launch order")
+        assert page.url == before
+
+
+@pytest.mark.parametrize("width", [360, 2560])
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_pages_fit_narrow_and_wide_windows(visit: Callable[..., Any], width: int, scheme: str) -> None:
+    installed("run", *NOISY)
+    with served() as url:
+        for path in ("/", "/run/r", "/run/r/at/0/step/3", "/compare?a=r&b=r"):
+            page = visit(f"{url}{path}", width, color_scheme=scheme)
+            page.wait_for_selector("section")
+            assert page.evaluate("document.documentElement.scrollWidth") <= width
+
+
+def test_texts_of_models_tasks_and_files_are_text(visit: Callable[..., Any]) -> None:
+    write("speak.py", SPEAKING)
+    installed("run", "speak.py", "--model", "sim:perfect", "--run-id", "r", "--keep-texts", "all")
+    Path(f"runs/{MARKUP.replace('/', '')}.sqlite").write_bytes(b"no journal")
+    with served() as url:
+        for path in ("/", "/run/r", "/run/r/at/0/step/0", f"/run/{MARKUP.replace('/', '')}", "/compare?a=r&b=<b>"):
+            page = visit(f"{url}{path}")
+            until(page, "document.querySelector('section') || !document.getElementById('banner').hidden")
+            page.wait_for_timeout(300)
+            assert page.locator("main img, main script, main b").count() == 0
+        page = visit(f"{url}/run/r/at/0/step/0")
+        page.wait_for_selector("text=Samples in launch order")
+        assert BIDI in page.locator("main").inner_text()
+    installed("report", "r")
+    page = visit(Path("r.html").absolute().as_uri())
+    page.wait_for_selector("html[data-drawn]")
+    assert page.locator("main img, main script").count() == 0
+
+
+def test_a_reply_of_ten_megabytes_is_shown_from_its_beginning(visit: Callable[..., Any]) -> None:
+    write("speak.py", SPEAKING)
+    few = ("--model", "sim:perfect@flag=0.9", "-k", "5", "--max-draws", "5")
+    installed("run", "speak.py", *few, "--run-id", "r")
+    decide(Path("runs"), "r", "0/step/0", json.dumps({"words": MARKUP * 200_000}))
+    installed("resume", "r")
+    with served() as url:
+        page = visit(f"{url}/run/r/at/0/step/0")
+        page.wait_for_selector("text=Show all")
+        assert len(page.locator("main").inner_text()) < 200_000
+
+
+def test_a_run_moves_on_the_page_and_says_that_it_ended(visit: Callable[..., Any]) -> None:
+    words = ("drift", "-o", "length=60", "--model", "sim:perfect@latency=0.05", "--run-id", "r")
+    with Sitting("run", *words) as sitting, served() as url:
+        sitting.until_sent(20)
+        page, second = visit(f"{url}/run/r"), visit(f"{url}/run/r")
+        drawn(page)
+        first = int(page.locator("canvas.lens").get_attribute("aria-valuemax"))
+        until(page, f"document.querySelector('canvas.lens').getAttribute('aria-valuemax') > {first}")
+        assert sitting.end().code == 0
+        for each in (page, second):
+            each.wait_for_selector("#said:has-text('This run is completed')", state="attached")
+            assert each.locator("canvas.lens").get_attribute("aria-valuemax") == "59"
+
+
+def test_the_page_of_a_live_run_outlives_what_cannot_be_read_for_a_moment(visit: Callable[..., Any]) -> None:
+    words = ("drift", "-o", "length=200", "--model", "sim:perfect@latency=0.05", "--run-id", "r")
+    with Sitting("run", *words) as sitting, served() as url:
+        sitting.until_sent(20)
+        page = visit(f"{url}/run/r")
+        drawn(page)
+        journal = Path("runs/r.sqlite")
+        journal.rename("elsewhere.sqlite")
+        page.wait_for_selector("#banner:has-text('there is no run')")
+        Path("elsewhere.sqlite").rename(journal)
+        page.wait_for_selector("#banner", state="hidden")
+
+
+def test_a_person_decides_on_the_page(visit: Callable[..., Any]) -> None:
+    model = "sim:perfect@error=0.4,alternatives=1"
+    installed("run", "drift", "--model", model, "-k", "9", "--max-draws", "13", "--run-id", "r")
+    with served() as url:
+        stranger = visit(f"{url}/run/r/at/0/step/0")
+        stranger.get_by_role("button", name="Reply 1").click()
+        stranger.get_by_role("button", name="Decide", exact=True).click()
+        stranger.wait_for_selector("text=the token that")
+        page = visit(f"{url}/run/r#token={TOKEN}")
+        page.get_by_role("link", name="0/step/0").click()
+        assert TOKEN not in page.url
+        page.get_by_role("button", name="Reply 1").click()
+        page.get_by_role("button", name="Decide", exact=True).click()
+        page.wait_for_selector("text=Decided by you; go on: microagents resume r")
+    installed("resume", "r")
+    assert installed("show", "r", "0/step/0", "--json").json["outcome"] == "person"
+
+
+def test_a_call_that_waits_is_approved_on_the_page(visit: Callable[..., Any]) -> None:
+    installed("run", "desk", "-s", "approve=send_mail", "--model", "sim:perfect", "--run-id", "r")
+    with served() as url:
+        page = visit(f"{url}/run/r#token={TOKEN}")
+        page.get_by_role("link", name="approval").click()
+        page.wait_for_selector("text=send_mail")
+        page.get_by_role("button", name="approve").click()
+        page.get_by_role("button", name="Decide", exact=True).click()
+        page.wait_for_selector("text=Decided by you")
+    assert installed("resume", "r").code == 0
+
+
+def test_a_damaged_or_removed_journal_is_said_on_its_page(visit: Callable[..., Any]) -> None:
+    installed("run", *NOISY)
+    with served() as url:
+        page = visit(f"{url}/run/r")
+        drawn(page)
+        with closing(sqlite3.connect("runs/r.sqlite")) as db, db:
+            db.execute("DELETE FROM decision WHERE key = (SELECT max(key) FROM decision)")
+        page.reload()
+        page.wait_for_selector("#banner:has-text('damaged')")
+        Path("runs/r.sqlite").unlink()
+        page.reload()
+        page.wait_for_selector("#banner:has-text('there is no run')")
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("multiplication", "--model", "sim:perfect@error=0.2"), "compose"),
+        (("word-problems", "--strategy", "aot+tree"), "branch 1"),
+        (("relay", "--strategy", "swarm", "--model", "sim:perfect@error=0.3"), "Loop 1"),
+        (("desk", "--model", "sim:perfect@error=0.2"), "set_status"),
+        (("writing", "-o", "brief=On bridges", "-s", "same_model=true"), "approves"),
+        (("drift", "-o", "length=9", "--known-inputs"), "theory"),
+    ],
+    ids=lambda given: given if isinstance(given, str) else given[0],
+)
+def test_work_of_each_kind_is_drawn_on_the_page_and_in_the_report(
+    visit: Callable[..., Any], words: tuple[str, ...], said: str
+) -> None:
+    assert installed("run", *words, "--run-id", "r").code == 0
+    installed("report", "r")
+    report = visit(Path("r.html").absolute().as_uri())
+    report.wait_for_selector("html[data-drawn]")
+    with served() as url:
+        page = visit(f"{url}/run/r")
+        page.wait_for_selector("#said:has-text('This run is')", state="attached")
+        for each in (page, report):
+            assert said in each.locator("main").inner_text()
+        links = page.locator("a[href*='/at/']")
+        if links.count():
+            links.first.click()
+            page.wait_for_selector("text=Samples in launch order")
+
+
+def test_the_list_is_narrowed_and_sorted_and_two_of_it_compared(visit: Callable[..., Any]) -> None:
+    for run, length, k in (("a", 5, "1"), ("b", 20, "1"), ("c", 30, "3")):
+        model = "sim:perfect@error=0.3"
+        installed("run", "drift", "-o", f"length={length}", "--model", model, "-k", k, "--run-id", run)
+    with served() as url:
+        page = visit(url)
+        page.get_by_role("button", name="Sort by done").click()
+        assert [each.inner_text() for each in page.locator("tbody a").all()] == ["a", "b", "c"]
+        page.get_by_label("Compare b").check()
+        page.get_by_label("Compare c").check()
+        page.get_by_role("button", name="Compare two").click()
+        page.wait_for_selector("text=First at")
+        assert "0/step/" in page.locator("main").inner_text()
+        page.go_back()
+        page.get_by_label("Filter the runs").fill("drift")
+        assert page.locator("tbody tr").count() == 3
+        page.get_by_label("Filter the runs").fill("hanoi")
+        assert page.locator("tbody tr").count() == 0
+
+
+def test_many_inputs_are_a_grid_whose_cells_open(visit: Callable[..., Any]) -> None:
+    Path("many.jsonl").write_text("".join(f'{{"length": {1 + number % 3}}}\n' for number in range(60)))
+    installed("run", "drift", "--inputs", "many.jsonl", "--model", "sim:perfect", "--run-id", "many")
+    with served() as url:
+        page = visit(f"{url}/run/many")
+        box = page.locator(".grid canvas")
+        box.focus()
+        page.keyboard.press("End")
+        assert "input 59" in box.get_attribute("aria-valuetext")
+        page.keyboard.press("Enter")
+        drawn(page)
+        assert page.url.endswith("?input=59")
+        assert "Result of input 59" in page.locator("main").inner_text()
