@@ -3,24 +3,8 @@
 from importlib import import_module as _import_module
 from typing import TYPE_CHECKING as _IS_CHECKED
 
-from microagents.base import interrupts as _interrupts  # noqa: F401 - first of all: the other imports take most of a second
 from microagents.actors.role import Context, Deployment, Role, Strategy
-from microagents.systems.agents.actions import Action, AgentState, Observation
-from microagents.systems.agents.agent import AgentTask
-from microagents.elections.election import (
-    Ballot,
-    Decision,
-    Draw,
-    Elect,
-    ElectionId,
-    Flagged,
-    Follow,
-    Question,
-    Screen,
-    Verdict,
-)
-from microagents.elections.panels import ApprovalShare
-from microagents.elections.rules import BestOf, FirstTo, FirstToAheadBy, FirstValid, Rule, Tally, Unanimity
+from microagents.base import interrupts as _interrupts  # noqa: F401 - first of all: the other imports take most of a second
 from microagents.base.errors import (
     Contested,
     DeadlinePassed,
@@ -42,10 +26,23 @@ from microagents.base.errors import (
     TaskFailed,
     Undecided,
 )
-from microagents.journal.messages import Account, RecordedDecision
 from microagents.base.messages import Message, Request, Stream
+from microagents.elections.election import (
+    Ballot,
+    Decision,
+    Draw,
+    Elect,
+    ElectionId,
+    Flagged,
+    Follow,
+    Question,
+    Screen,
+    Verdict,
+)
+from microagents.elections.panels import ApprovalShare
+from microagents.elections.rules import BestOf, FirstTo, FirstToAheadBy, FirstValid, Rule, Tally, Unanimity
+from microagents.journal.messages import Account, RecordedDecision
 from microagents.models.model import Call, Model, ModelSpec, Most
-from microagents.systems.questions.problem import Problem
 from microagents.replies.chat import Prompt, Prose, Reply, Sample, Sampling, Unvoted, Usage
 from microagents.replies.tool_calls import LookUp, ToolCall
 from microagents.runs.driver.begin import resume, run, run_sync
@@ -54,6 +51,9 @@ from microagents.runs.result import Result
 from microagents.runs.settings import Settings
 from microagents.studies.compare import compare
 from microagents.studies.comparison import Comparison
+from microagents.systems.agents.actions import Action, AgentState, Observation
+from microagents.systems.agents.agent import AgentTask
+from microagents.systems.questions.problem import Problem
 from microagents.task import ChainTask, Task
 from microagents.tools.effect_keys import current_effect_key
 from microagents.tools.mcp_servers import McpServer

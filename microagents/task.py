@@ -16,6 +16,7 @@ from pydantic import BaseModel, ConfigDict
 from typing_extensions import TypeVar
 
 from microagents.base.errors import InvalidDefinition, TaskFailed
+from microagents.base.user_code import called, called_aside, mistyped
 from microagents.replies.chat import (
     NO_PROSE,
     A,
@@ -32,7 +33,6 @@ from microagents.replies.mistakes import one_field_altered
 from microagents.replies.rollouts import Rollout, default_rollout_prompt
 from microagents.replies.trajectories import Trajectory
 from microagents.tools.toolbox import GivenTool, Toolbox
-from microagents.base.user_code import called, called_aside, mistyped
 
 S = TypeVar("S")
 V = TypeVar("V", default=Any)
@@ -46,8 +46,8 @@ MAX_FEEDBACK_CHARS = 4000
 class Task(BaseModel, Generic[V]):
     """A piece of work; its fields are its options (``-o NAME=VALUE``).
 
-    Shipped strategies solve two kinds of task: `ChainTask` and `microagents.systems.questions.problem.Problem`. To add a kind, subclass this
-    class and write a strategy that names it in ``solves``.
+    Shipped strategies solve two kinds of task: `ChainTask` and `microagents.systems.questions.problem.Problem`. To add a kind, subclass
+    this class and write a strategy that names it in ``solves``.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)

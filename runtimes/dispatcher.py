@@ -17,6 +17,7 @@ from microagents.base.aio import TaskScope
 from microagents.base.errors import DeadlinePassed, MicroagentsError, NoHandler
 from microagents.base.logs import log
 from microagents.base.messages import Message, R, Request, Stream, resolve
+from microagents.base.user_code import role_failed
 from microagents.runtimes import wire
 from microagents.runtimes.incoming_calls import IncomingCall
 from microagents.runtimes.link import Link
@@ -24,7 +25,6 @@ from microagents.runtimes.local_ref import LocalRef
 from microagents.runtimes.outgoing_calls import OutgoingCalls
 from microagents.runtimes.peer import Peer
 from microagents.runtimes.remote_ref import RemoteRef
-from microagents.base.user_code import role_failed
 
 Ref = LocalRef | RemoteRef
 

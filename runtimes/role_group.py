@@ -12,8 +12,8 @@ from microagents.base.aio import is_cancelled
 from microagents.base.errors import MicroagentsError
 from microagents.base.logs import log
 from microagents.base.messages import Message
-from microagents.runtimes.dispatcher import Dispatcher, RoleMessenger, Route
 from microagents.base.user_code import role_failed
+from microagents.runtimes.dispatcher import Dispatcher, RoleMessenger, Route
 
 DRIVER = "driver"
 """Name of the dispatcher in the process that drives the run."""

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from msgspec import structs
 from pydantic import Field, field_validator
 
-from microagents.systems.agents.agent import AgentAnswer, AgentTask
 from microagents.actors.registry import TOOLS
+from microagents.systems.agents.agent import AgentAnswer, AgentTask
 from microagents.tools.mcp_servers import PREFIX, McpServer
 from microagents.tools.toolbox import GivenTool
 

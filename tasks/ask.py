@@ -6,8 +6,8 @@ from typing import Annotated
 
 from pydantic import Field, field_validator
 
-from microagents.systems.questions.problem import Problem
 from microagents.replies.chat import Reply
+from microagents.systems.questions.problem import Problem
 
 MAX_CHARS = 100_000
 

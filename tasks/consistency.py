@@ -12,6 +12,7 @@ from typing import Annotated, Self
 from msgspec import Struct, structs
 from pydantic import Field
 
+from microagents.replies.chat import Prompt, Reply
 from microagents.systems.documents.document import WorkedDocument
 from microagents.systems.documents.questions import (
     Part,
@@ -25,7 +26,6 @@ from microagents.systems.documents.questions import (
     Validation,
     asked_in,
 )
-from microagents.replies.chat import Prompt, Reply
 
 VALUES = {
     "step size": "eta_{}",

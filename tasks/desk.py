@@ -12,11 +12,11 @@ import msgspec
 from msgspec import Struct
 from pydantic import Field
 
-from microagents.systems.agents.actions import END, Action, AgentState
-from microagents.systems.agents.agent import AgentTask
 from microagents.base.foreign_text import fenced_in
 from microagents.replies.chat import Prompt, Reply
 from microagents.replies.tool_calls import ToolCall
+from microagents.systems.agents.actions import END, Action, AgentState
+from microagents.systems.agents.agent import AgentTask
 from microagents.tasks.desk_world import MAX_CENTS, RETURN_DAYS, Status, World, case_of, pays_back
 from microagents.tools.mcp_servers import McpServer
 from microagents.tools.tool import Effect, EffectKey, RunInput, tool

@@ -12,6 +12,7 @@ from typing import Annotated, Self
 import msgspec
 from pydantic import Field, SerializerFunctionWrapHandler, model_serializer, model_validator
 
+from microagents.replies.chat import Prompt, Reply
 from microagents.systems.questions.problem import WorkedProblem
 from microagents.systems.questions.questions import (
     ATOMIC,
@@ -29,7 +30,6 @@ from microagents.systems.questions.questions import (
     ToTrace,
     asked_in,
 )
-from microagents.replies.chat import Prompt, Reply
 
 MAX_DIGITS = 100
 CHOICE_ERROR = 0.05

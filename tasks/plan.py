@@ -6,9 +6,9 @@ from typing import Annotated, ClassVar
 
 from pydantic import Field, field_validator
 
+from microagents.replies.chat import Reply
 from microagents.systems.documents.document import are_met
 from microagents.systems.questions.problem import Problem
-from microagents.replies.chat import Reply
 from microagents.tasks.requirements import requirements_in
 
 MAX_CHARS = 200_000

@@ -14,8 +14,8 @@ from typing import Annotated, Any, ClassVar, Self
 
 from pydantic import ConfigDict, Field, field_validator, model_validator
 
-from microagents.systems.questions.problem import Problem
 from microagents.replies.chat import A, Reply
+from microagents.systems.questions.problem import Problem
 from microagents.tasks.exact import boxed_in, read_exact
 
 MAX_CHARS = 400_000

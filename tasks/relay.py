@@ -13,6 +13,8 @@ import msgspec
 from msgspec import Raw
 from pydantic import Field
 
+from microagents.replies.chat import Prompt, Reply
+from microagents.replies.mistakes import one_field_altered
 from microagents.systems.questions.problem import WorkedProblem
 from microagents.systems.questions.questions import (
     ATOMIC,
@@ -27,10 +29,23 @@ from microagents.systems.questions.questions import (
     ToSolve,
     asked_in,
 )
-from microagents.systems.swarm.steps import MORE, Check, Done, Pick, Plan, StepQuestion, StepResult, ToAssemble, ToCheck, ToCompress, ToPick, ToPlan, ToWork, step_question_in
+from microagents.systems.swarm.steps import (
+    MORE,
+    Check,
+    Done,
+    Pick,
+    Plan,
+    StepQuestion,
+    StepResult,
+    ToAssemble,
+    ToCheck,
+    ToCompress,
+    ToPick,
+    ToPlan,
+    ToWork,
+    step_question_in,
+)
 from microagents.work.prose import Summary
-from microagents.replies.chat import Prompt, Reply
-from microagents.replies.mistakes import one_field_altered
 
 CONFIDENT = 8
 WORKER_ERROR = 0.1

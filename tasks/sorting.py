@@ -10,9 +10,17 @@ from typing import Annotated, Self
 import msgspec
 from pydantic import Field
 
-from microagents.systems.questions.problem import WorkedProblem
-from microagents.systems.questions.questions import ATOMIC, Choice, Decomposition, ToCompose, ToDecompose, ToSolve, asked_in
 from microagents.replies.chat import Prompt, Reply
+from microagents.systems.questions.problem import WorkedProblem
+from microagents.systems.questions.questions import (
+    ATOMIC,
+    Choice,
+    Decomposition,
+    ToCompose,
+    ToDecompose,
+    ToSolve,
+    asked_in,
+)
 
 COMPOSE = "Merge the two sorted lists into one sorted list that keeps every number as often as it occurs."
 ATOMIC_ITEMS = 2

@@ -13,12 +13,30 @@ import msgspec
 from msgspec import Struct
 from pydantic import Field
 
+from microagents.replies.chat import Prompt, Reply
+from microagents.replies.data_prompts import prompt_of
+from microagents.replies.trajectories import Trajectory
 from microagents.systems.documents.questions import REPLIES, Segment
 from microagents.systems.documents.reasoning import WrittenProblem
-from microagents.replies.data_prompts import prompt_of
-from microagents.systems.questions.questions import ATOMIC, Contraction, Decomposition, Subquestion, Subquestions, Thought, ToCompose, ToConclude, ToContract, ToCriticize, ToEnsemble, ToFollow, ToRevise, ToSolve, ToThink, ToTrace, asked_in
-from microagents.replies.chat import Prompt, Reply
-from microagents.replies.trajectories import Trajectory
+from microagents.systems.questions.questions import (
+    ATOMIC,
+    Contraction,
+    Decomposition,
+    Subquestion,
+    Subquestions,
+    Thought,
+    ToCompose,
+    ToConclude,
+    ToContract,
+    ToCriticize,
+    ToEnsemble,
+    ToFollow,
+    ToRevise,
+    ToSolve,
+    ToThink,
+    ToTrace,
+    asked_in,
+)
 
 # The error rates of the simulated model. They are fixed: they test the engine, not a real model.
 ANSWER_ERROR = (0.05, 1.5)

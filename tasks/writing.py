@@ -12,11 +12,20 @@ import msgspec
 from msgspec import structs
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
-from microagents.systems.documents.document import WorkedDocument
-from microagents.systems.documents.questions import Part, Parts, Segment, ToRank, ToSplit, ToValidate, ToWrite, Validation
-from microagents.systems.documents.subtasks import Graph
 from microagents.base.errors import InvalidUsage
 from microagents.replies.chat import Reply
+from microagents.systems.documents.document import WorkedDocument
+from microagents.systems.documents.questions import (
+    Part,
+    Parts,
+    Segment,
+    ToRank,
+    ToSplit,
+    ToValidate,
+    ToWrite,
+    Validation,
+)
+from microagents.systems.documents.subtasks import Graph
 from microagents.tasks.requirements import requirements_in
 
 MAX_CHARS = 100_000

@@ -22,9 +22,9 @@ from typer.main import get_command
 
 import microagents
 from microagents import Strategy, Task, errors
+from microagents.actors.registry import STRATEGIES, TASKS
 from microagents.cli import app
 from microagents.elections import red_flags
-from microagents.actors.registry import STRATEGIES, TASKS
 from microagents.runs.fields import fields_in_words
 
 ROOT = Path(__file__).parents[1]

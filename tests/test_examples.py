@@ -14,11 +14,11 @@ from typing import Any
 import pytest
 
 from microagents import Result, run_sync
-from microagents.journal.reading import reader_of
-from microagents.systems.questions import ProblemNode
 from microagents.actors.registry import RUNTIMES
+from microagents.journal.reading import reader_of
 from microagents.runs.inspection.runs import solution_of
 from microagents.systems import Recursive
+from microagents.systems.questions import ProblemNode
 from microagents.tasks.multiplication import Multiplication
 
 EXAMPLES = Path(__file__).parent.parent / "docs" / "examples"

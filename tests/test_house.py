@@ -55,7 +55,7 @@ SAME_NAMES = {
     "Plan": {"microagents/systems/swarm/steps.py", "tasks/plan.py"},
     "Solved": {"tasks/blocks.py", "tasks/checkers.py", "tasks/hanoi.py"},
     "Step": {"tasks/blocks.py", "tasks/checkers.py", "tasks/hanoi.py"},
-    "Summary": {"microagents/systems/documents/questions.py", "microagents/systems/swarm/steps.py"},
+    "Summary": {"microagents/systems/documents/questions.py", "microagents/work/prose.py"},
     "Total": {"tasks/relay.py", "tasks/word_problems.py"},
 }
 """Public classes of one name: replies, whose addresses enter digests, the tasks `Agent` and `Plan`, and the values of tasks."""
@@ -69,36 +69,9 @@ UNREPEATABLE_CALLS = {"as_completed", "wait"}
 # -- packaging ---------------------------------------------------------------------------------------------------------
 
 
-def test_the_list_of_packages_is_the_folders_on_disk() -> None:
-    tool = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["setuptools"]
-    on_disk = set()
-    for folder in {path.parent for path in SOURCES}:
-        top, *below = folder.relative_to(ROOT).parts
-        on_disk.add(".".join([FOLDERS[top], *below]))
-    assert set(tool["packages"]) == on_disk
-    assert len(tool["packages"]) == len(on_disk), "none is named twice"
-    assert tool["package-dir"] == dict(zip(FOLDERS.values(), FOLDERS, strict=True))
-
-
-def test_the_small_install_is_the_same_code_with_a_part_of_the_dependencies() -> None:
-    whole, core = (
-        tomllib.loads((ROOT / each).read_text(encoding="utf-8"))
-        for each in ("pyproject.toml", "microagents/pyproject.toml")
-    )
-    same = ("version", "license", "requires-python", "scripts")
-    assert [core["project"][key] for key in same] == [whole["project"][key] for key in same]
-    tools = whole["tool"]["setuptools"], core["tool"]["setuptools"]
-    assert tools[1]["packages"] == tools[0]["packages"]
-    folders = {name: "." if name == folder else f"../{folder}" for name, folder in tools[0]["package-dir"].items()}
-    assert tools[1]["package-dir"] == folders
-    assert tools[1]["package-data"] == tools[0]["package-data"]
-    extras = core["project"]["optional-dependencies"]
-    parts = {
-        *core["project"]["dependencies"],
-        *(each for name in ("openai", "anthropic", "cluster") for each in extras[name]),
-    }
-    assert parts == set(whole["project"]["dependencies"])
-    assert {whole["project"]["name"], core["project"]["name"]} == set(DISTRIBUTIONS)
+@pytest.mark.parametrize("link", [".src/microagents", "microagents/runtimes", "microagents/tasks"])
+def test_the_package_is_made_of_links_to_folders_at_the_top(link: str) -> None:
+    assert (ROOT / link).resolve() == ROOT / Path(link).name
 
 
 @pytest.mark.parametrize("folder", sorted({path.parent.relative_to(ROOT).as_posix() for path in SOURCES}))

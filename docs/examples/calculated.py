@@ -6,8 +6,8 @@ import msgspec
 from msgspec import Raw
 
 from microagents import Deployment
-from microagents.systems.questions import Compose, Composer
 from microagents.systems import Recursive
+from microagents.systems.questions import Compose, Composer
 from microagents.tasks.multiplication import Product
 
 

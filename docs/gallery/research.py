@@ -1,7 +1,21 @@
 """A research plan by a swarm: a planner cuts the question, workers look things up, a judge picks among their results."""
 
 from microagents import LookUp, Problem, Prompt, Reply, ToolCall, tool
-from microagents.systems.swarm import Check, Pick, Plan, StepQuestion, StepResult, Summary, ToAssemble, ToCheck, ToCompress, ToPick, ToPlan, ToWork, step_question_in
+from microagents.systems.swarm import (
+    Check,
+    Pick,
+    Plan,
+    StepQuestion,
+    StepResult,
+    Summary,
+    ToAssemble,
+    ToCheck,
+    ToCompress,
+    ToPick,
+    ToPlan,
+    ToWork,
+    step_question_in,
+)
 
 RIVERS = {"Elbe": 1094, "Oder": 866, "Weser": 451, "Ems": 371, "Havel": 334}
 

@@ -3,7 +3,17 @@
 import re
 from random import Random
 
-from microagents.systems.documents import Part, Parts, Segment, ToRank, ToSplit, ToValidate, ToWrite, Validation, WorkedDocument
+from microagents.systems.documents import (
+    Part,
+    Parts,
+    Segment,
+    ToRank,
+    ToSplit,
+    ToValidate,
+    ToWrite,
+    Validation,
+    WorkedDocument,
+)
 
 FEATURES = ("import", "search", "export", "login", "billing", "audit", "backup", "alerts", "limits", "roles")
 CLAUSE = "R{number}. The system shall offer {feature}; a failure of {feature} shall be reported within {number} s.\n"

@@ -15,10 +15,10 @@ from typing import Annotated, Any, ClassVar, Protocol, TypeVar, get_args, get_ty
 from msgspec import Struct
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
-from microagents.elections.election import Votes
-from microagents.elections.rules import FirstToAheadBy, Rule
 from microagents.base.errors import InvalidDefinition, NoHandler
 from microagents.base.messages import Message, R, Request, Stream, address_of, reply_type
+from microagents.elections.election import Votes
+from microagents.elections.rules import FirstToAheadBy, Rule
 from microagents.replies.chat import Prompt, Reading, Reply
 from microagents.task import ChainTask, Task
 
@@ -459,7 +459,7 @@ class Strategy(BaseModel):
 
     @property
     def rungs(self) -> Sequence[Any]:
-        """What is tried at a step of a chain that the vote does not decide (`microagents.systems.chains.chain.Rung`); by default nothing."""
+        """What is tried at a step that the vote does not decide (`microagents.systems.chains.chain.Rung`); by default nothing."""
         return ()
 
     @cached_property

@@ -2,19 +2,11 @@
 
 from __future__ import annotations
 
-import sys
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
-from pathlib import Path
 
 from microagents.base.errors import InvalidUsage
 
-_HERE = Path(__file__).parent
-if not (_HERE / "runtimes").is_dir():  # a checkout, whose own runtimes and tasks stand beside this folder
-    sys.modules["microagents"].__path__.append(str(_HERE.parent))
-
-DISTRIBUTIONS = ("microagents-ray", "microagents-core")
-"""Names under which this package can be installed: whole, or with few dependencies."""
 REQUIREMENTS = {
     "ray": "ray grpcio",
     "grpc": "grpcio",
@@ -31,12 +23,10 @@ REQUIREMENTS = {
 
 def installed_version() -> str:
     """Read the version of this package."""
-    for name in DISTRIBUTIONS:
-        try:
-            return version(name)
-        except PackageNotFoundError:
-            continue
-    return "unknown"
+    try:
+        return version("microagents-ray")
+    except PackageNotFoundError:
+        return "unknown"
 
 
 def require_packages(needed_by: str, *modules: str) -> None:

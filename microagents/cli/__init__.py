@@ -10,12 +10,12 @@ import typer
 from typer.core import TyperGroup
 from typer.main import get_command
 
+from microagents.actors.registry import Registry
 from microagents.base import interrupts
-from microagents.cli.command import Command, with_shared_options
-from microagents.cli.reporting import EXIT_CODES, exit_on_error
 from microagents.base.errors import InvalidUsage
 from microagents.base.packages import installed_version
-from microagents.actors.registry import Registry
+from microagents.cli.command import Command, with_shared_options
+from microagents.cli.reporting import EXIT_CODES, exit_on_error
 
 _NAMES = (
     *("init", "run", "resume", "list", "show", "export", "rm", "decide", "ctl", "attach", "top", "step", "estimate"),

@@ -11,13 +11,13 @@ from typing import Annotated, Any, get_type_hints
 import typer
 from typer.core import TyperCommand
 
+from microagents.actors.registry import STRATEGIES, TASKS, Registry
 from microagents.actors.role import Strategy
+from microagents.base.errors import InvalidUsage, MicroagentsError
 from microagents.cli.config import file_of_default, load_config, load_files, set_environment, warn_of_unknown_variables
 from microagents.cli.reporting import LOG_LEVEL, exit_on_error, log_to_stderr
-from microagents.base.errors import InvalidUsage, MicroagentsError
-from microagents.actors.registry import STRATEGIES, TASKS, Registry
-from microagents.task import Task
 from microagents.runs.words.summary import printable
+from microagents.task import Task
 
 SPEC_OPTIONS = ("effort", "service_tier", "timeout_s", "base_url", "api_key_env", "votes_per_request", "error", "flag")
 """Options in the specs of models that people look for on the command line."""

@@ -16,13 +16,13 @@ from typing import Any
 import typer
 from dotenv.parser import parse_stream
 
-from microagents.cli.reporting import LOG_LEVEL, warn
-from microagents.cli.trusting import confirm_trust
+from microagents.actors.registry import unknown
 from microagents.base.errors import InvalidUsage, read_failure
 from microagents.base.files import read_text
-from microagents.actors.registry import unknown
-from microagents.runs.references import references_in
 from microagents.base.trust import FOLDERS
+from microagents.cli.reporting import LOG_LEVEL, warn
+from microagents.cli.trusting import confirm_trust
+from microagents.runs.references import references_in
 
 PROJECT = Path("microagents.toml")
 DOTENV = Path(".env")

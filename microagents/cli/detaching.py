@@ -11,9 +11,9 @@ from typing import Annotated
 
 import typer
 
-from microagents.cli.reporting import EXIT_CODES, json_text
 from microagents.base.errors import InvalidUsage
 from microagents.base.files import make_private
+from microagents.cli.reporting import EXIT_CODES, json_text
 from microagents.journal.creating import make_folder
 from microagents.journal.interventions import output_of
 from microagents.journal.reading import journal_of, reader_of

@@ -12,9 +12,9 @@ from typing import IO, Any, NamedTuple, NoReturn
 
 import typer
 
-from microagents.cli.options import task_of, task_options
-from microagents.base.errors import InputMismatch, InvalidUsage, read_failure
 from microagents.actors.registry import TASKS
+from microagents.base.errors import InputMismatch, InvalidUsage, read_failure
+from microagents.cli.options import task_of, task_options
 from microagents.runs.settings import validated
 from microagents.runs.task_list import TaskList, compact_options
 from microagents.task import Task

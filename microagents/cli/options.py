@@ -13,18 +13,18 @@ from typing import Annotated, Any, get_origin, get_type_hints
 
 import typer
 
-from microagents.actors.role import Strategy
-from microagents.cli.reporting import warn
-from microagents.base.errors import InvalidUsage
-from microagents.journal.experiment import RENAMED_SETTINGS
-from microagents.base.packages import require_packages
 from microagents.actors.registry import STRATEGIES, TASKS
+from microagents.actors.role import Strategy
+from microagents.base.errors import InvalidUsage
+from microagents.base.packages import require_packages
+from microagents.cli.reporting import warn
+from microagents.journal.experiment import RENAMED_SETTINGS
 from microagents.runs.settings import LIMITS, Flag, Settings, check_name, plain_type, read_value, strategy_of, validated
 from microagents.runs.short_forms import SHORT_FORMS
+from microagents.runs.words.summary import RUNS_DIR
 from microagents.studies.comparison import Comparison
 from microagents.studies.study import StudyReport
 from microagents.task import Task
-from microagents.runs.words.summary import RUNS_DIR
 
 DEFAULT_MODEL = "sim:gpt-4.1-mini"
 ASKED_FROM_USD = 1.0

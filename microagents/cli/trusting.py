@@ -6,8 +6,8 @@ import sys
 
 import typer
 
-from microagents.cli.reporting import warn
 from microagents.base.errors import InvalidUsage
+from microagents.cli.reporting import warn
 
 
 def has_terminal() -> bool:

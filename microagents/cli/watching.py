@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar
 import typer
 from msgspec import structs
 
+from microagents.base.errors import InvalidUsage
 from microagents.cli.options import ASKED_FROM_USD
 from microagents.cli.reporting import EXIT_CODES, WRONG, json_text
 from microagents.cli.trusting import has_terminal
-from microagents.base.errors import InvalidUsage
 from microagents.journal.messages import InputEnding
 from microagents.runs.driver.begin import resume
 from microagents.runs.driver.control import RunControl

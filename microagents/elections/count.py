@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Collection, Hashable
 
+from microagents.base.messages import resolve
 from microagents.elections.election import Ballot, ElectionId, Flagged, Question, Verdict, total_usd
 from microagents.elections.rules import ORDERS, Tally
-from microagents.base.messages import resolve
 from microagents.replies.chat import Reply, decoder_of, vote_of
 
 

@@ -15,9 +15,9 @@ from typing import Generic, Literal
 import msgspec
 from msgspec import Struct, structs
 
-from microagents.elections.rules import PortableRule, Weighed
 from microagents.base.errors import Contested, Undecided
 from microagents.base.messages import Request, Stream
+from microagents.elections.rules import PortableRule, Weighed
 from microagents.replies.chat import (
     NO_PROSE,
     A,

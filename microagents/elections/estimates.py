@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 
 from msgspec import Struct
 
+from microagents.base.errors import InvalidUsage
 from microagents.elections.laws import (
     check_chance,
     check_majority,
@@ -25,7 +26,6 @@ from microagents.elections.laws import (
 )
 from microagents.elections.races import MAX_WORK, CapOutcome, Course, Race, simulated
 from microagents.elections.rules import BestOf, FirstTo, FirstToAheadBy, Rule
-from microagents.base.errors import InvalidUsage
 
 RULES: dict[str, type[FirstToAheadBy | FirstTo | BestOf]] = {
     "ahead-by": FirstToAheadBy,

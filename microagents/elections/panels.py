@@ -6,8 +6,8 @@ from fractions import Fraction
 from functools import lru_cache
 from math import ceil, floor
 
-from microagents.elections.rules import Rule, Tally
 from microagents.base.errors import InvalidUsage
+from microagents.elections.rules import Rule, Tally
 
 
 class ApprovalShare(Rule, frozen=True):

@@ -14,9 +14,9 @@ from typing import Literal
 
 from msgspec import Struct
 
+from microagents.base.errors import InvalidUsage
 from microagents.elections.laws import wilson_interval
 from microagents.elections.rules import FirstToAheadBy, Rule, Tally
-from microagents.base.errors import InvalidUsage
 
 MAX_WORK = 2_000_000
 """Work on a course, in moves: some two seconds of computing. A course that takes more is left at the votes it has come to."""

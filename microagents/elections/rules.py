@@ -11,9 +11,9 @@ from typing import Any, Literal, get_args
 import msgspec
 from msgspec import Struct
 
-from microagents.elections.dissent import is_improbable
 from microagents.base.errors import InvalidDefinition, InvalidUsage
 from microagents.base.messages import address_of, register, resolve
+from microagents.elections.dissent import is_improbable
 
 RuleOutcome = Literal["decided", "argmax"]
 ORDERS = 2

@@ -10,8 +10,8 @@ from typing import Any
 import msgspec
 from msgspec import Struct, field
 
-from microagents.base.errors import InvalidUsage, JournalMismatch
 from microagents.actors.registry import has_name
+from microagents.base.errors import InvalidUsage, JournalMismatch
 
 QUESTION = "question"
 """The field that ``--accept-change`` names to accept another question at a place. The change is found only when the question is asked."""

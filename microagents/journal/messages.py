@@ -9,10 +9,10 @@ from typing import Any, ClassVar, Literal
 import msgspec
 from msgspec import Struct, field
 
-from microagents.elections.election import OPEN_OUTCOMES, Ballot, ElectionId, Flagged, Rejected, SampleId, Verdict
 from microagents.base.messages import Batched, Request, Stream
-from microagents.replies.chat import Usage
 from microagents.base.user_code import TRACEBACK
+from microagents.elections.election import OPEN_OUTCOMES, Ballot, ElectionId, Flagged, Rejected, SampleId, Verdict
+from microagents.replies.chat import Usage
 
 NO_DECISION = (*OPEN_OUTCOMES, "sampled", "climbed", "once")
 """Outcomes that are not counted as decided."""

@@ -15,8 +15,9 @@ from typing import Any, Self
 import msgspec
 from msgspec import Struct, structs
 
-from microagents.elections.election import Flagged
 from microagents.base.errors import InputMismatch, InvalidUsage, JournalMismatch
+from microagents.base.trust import JOURNALS, without_code_of
+from microagents.elections.election import Flagged
 from microagents.journal.books import Books, UndecidedElection, is_vote
 from microagents.journal.encoding import MAX_TEXT_BYTES, UNREADABLE, key_at, recalled
 from microagents.journal.experiment import INPUTS, Change, Experiment, InputsDigest, options_of
@@ -51,7 +52,6 @@ from microagents.journal.queries import (
 from microagents.journal.requests import TakenRequest, taken_requests
 from microagents.journal.rows import Rows
 from microagents.journal.tables import TIMED_VERSION
-from microagents.base.trust import JOURNALS, without_code_of
 
 SUFFIX = ".sqlite"
 SHOWN_CHARS = 200

@@ -22,10 +22,10 @@ import msgspec
 from msgspec import UNSET, Meta, Struct, UnsetType
 
 from microagents.base.errors import InvalidUsage
+from microagents.base.logs import log
 from microagents.journal.encoding import key_at
 from microagents.journal.rows import Rows
 from microagents.journal.tables import OPEN_CODES, TIMED_VERSION
-from microagents.base.logs import log
 
 ENDING = ".requests"
 """Added to the name of a journal."""

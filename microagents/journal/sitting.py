@@ -11,6 +11,8 @@ from pathlib import Path
 import msgspec
 from msgspec import Struct
 
+from microagents.base.packages import installed_version
+from microagents.base.trust import JOURNALS
 from microagents.journal.books import Books, Totals
 from microagents.journal.experiment import INPUTS, Change, Experiment
 from microagents.journal.lease import read_lease
@@ -27,8 +29,6 @@ from microagents.journal.requests import now
 from microagents.journal.rows import Rows
 from microagents.journal.tables import create_tables
 from microagents.journal.transactions import refuse_if_leased
-from microagents.base.packages import installed_version
-from microagents.base.trust import JOURNALS
 
 INPUTS_PER_INSERT = 5000
 

@@ -14,12 +14,12 @@ from typing import Any, Protocol, Self, get_type_hints
 from msgspec import Struct, structs
 from pydantic import TypeAdapter, ValidationError
 
+from microagents.actors.registry import MODELS, OBJECT, can_be_found, reference_to
 from microagents.actors.role import Context
-from microagents.elections.election import SampleId
 from microagents.base.errors import InvalidUsage, ModelUnavailable
+from microagents.elections.election import SampleId
 from microagents.models.prices import Tariff
 from microagents.models.rates import Rate
-from microagents.actors.registry import MODELS, OBJECT, can_be_found, reference_to
 from microagents.replies.chat import Prompt, Reply, Sample
 from microagents.tools.effect_keys import KeyedBy
 

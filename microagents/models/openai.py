@@ -13,8 +13,8 @@ import msgspec
 from msgspec import Meta, Raw, Struct, structs
 
 from microagents.base.aio import TaskScope
-from microagents.elections.red_flags import known_finish
 from microagents.base.errors import InvalidUsage
+from microagents.elections.red_flags import known_finish
 from microagents.models.http.options import flag
 from microagents.models.http.provider import HttpModel
 from microagents.models.http.sending import Client, Sender

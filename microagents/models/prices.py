@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 from msgspec import Struct
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from microagents.actors.registry import unknown
 from microagents.base.errors import InvalidUsage, read_failure, refusal
 from microagents.base.files import read_text
 from microagents.base.packages import require_packages
-from microagents.actors.registry import unknown
 
 if TYPE_CHECKING:
     from genai_prices.types import ModelInfo, ModelPrice, TieredPrices

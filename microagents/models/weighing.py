@@ -13,6 +13,7 @@ import msgspec
 from msgspec import Struct, structs
 from msgspec import inspect as types
 
+from microagents.base.errors import InvalidUsage, ModelUnavailable
 from microagents.elections.red_flags import UNWEIGHED
 from microagents.elections.rules import (
     AT_LEAST,
@@ -22,7 +23,6 @@ from microagents.elections.rules import (
     Weighed,
     likeliest,
 )
-from microagents.base.errors import InvalidUsage, ModelUnavailable
 from microagents.models.model import Call, ModelSpec
 from microagents.replies.chat import Prompt, Reply, Sample, fields_of, instructions, voted_fields
 

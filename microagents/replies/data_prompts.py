@@ -8,6 +8,7 @@ import msgspec
 from msgspec import Struct
 
 from microagents.base.errors import InvalidDefinition
+from microagents.base.foreign_text import visible
 from microagents.replies.chat import Prompt
 from microagents.replies.tool_calls import alone
 

@@ -41,6 +41,12 @@ class ToolCall(Struct, frozen=True, forbid_unknown_fields=True):
         return canonical({"tool": self.tool, "arguments": self.arguments})
 
 
+class Calls(CheckedReply, frozen=True):
+    """A reply that asks for calls."""
+
+    calls: list[ToolCall]
+
+
 class LookUp(CheckedReply, frozen=True):
     """Calls of tools whose results are wanted before the reply."""
 

@@ -8,11 +8,11 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 
 from microagents.base.aio import Notifier, is_cancelled
-from microagents.elections.election import OPEN_OUTCOMES
 from microagents.base.errors import PASSING, Aborted, TaskFailed
+from microagents.base.user_code import role_failed
+from microagents.elections.election import OPEN_OUTCOMES
 from microagents.journal.messages import RecordAnswer, RecordDecision, RecordedDecision, recorded_decision
 from microagents.tools.effect_keys import KeyedBy
-from microagents.base.user_code import role_failed
 
 OnDecision = Callable[[RecordedDecision], Awaitable[None] | None]
 """Gets each decision once it is durable. A plain function or an async one. What it does happens once under `current_effect_key`."""

@@ -11,16 +11,16 @@ import msgspec
 from msgspec import Struct, field, structs
 
 from microagents.actors.role import Context, Messenger
-from microagents.systems.agents.actions import MAKING
-from microagents.replies.persons import FoundOutcome
 from microagents.base.aio import TaskScope, retrieve_exception
-from microagents.elections.admission import PAUSES, FollowAdmission
-from microagents.elections.election import Ballot, ElectionId, SampleId
 from microagents.base.errors import NotSent
-from microagents.journal.messages import RecallOpen, RecordDraws, RecordSample
 from microagents.base.logs import log
 from microagents.base.messages import Message, Request
+from microagents.elections.admission import PAUSES, FollowAdmission
+from microagents.elections.election import Ballot, ElectionId, SampleId
+from microagents.journal.messages import RecallOpen, RecordDraws, RecordSample
+from microagents.replies.persons import FoundOutcome
 from microagents.tools.calling import Called, LookedUp, Tools
+from microagents.tools.effect_keys import MAKING
 from microagents.tools.tool import Effect, EffectKey, RunInput, ToolSpec
 from microagents.work.durable import DurableRequest, DurableRole, Work
 

@@ -7,8 +7,8 @@ from collections.abc import AsyncGenerator, Callable, Sequence
 from functools import partial
 
 from microagents.base.aio import Notifier
-from microagents.elections.election import input_of
 from microagents.base.errors import MicroagentsError
+from microagents.elections.election import input_of
 from microagents.journal.requests import Decide, LiveRequest
 from microagents.journal.store import Store
 from microagents.journal.writer import Inline, Writer

@@ -9,9 +9,9 @@ from hashlib import blake2b
 from msgspec import Raw, structs
 
 from microagents.base.aio import TaskScope
+from microagents.base.errors import MicroagentsError
 from microagents.elections.election import Ballot, ElectionId
 from microagents.elections.groups import Groups
-from microagents.base.errors import MicroagentsError
 from microagents.replies.chat import CheckedReply, Prompt, ProseByTool, Reply, decoder_of, vote_of
 from microagents.roles.matcher import Match, MeanTheSame, ToMatch
 
@@ -87,7 +87,9 @@ class Meanings:
             return False
         one, other = sorted(replies)  # the comparison does not depend on which was first
         pair = blake2b(one + b"\0" + other, digest_size=8).hexdigest()
-        asked_of = blake2b(f"{self._prompt.system}\0{self._prompt.user}".encode("utf-8", "surrogatepass"), digest_size=4)
+        asked_of = blake2b(
+            f"{self._prompt.system}\0{self._prompt.user}".encode("utf-8", "surrogatepass"), digest_size=4
+        )
         at = f"{self._election.path.partition('/')[2]}/same/{asked_of.hexdigest()}/{pair}"
         asked = ToMatch(system=self._prompt.system, user=self._prompt.user, replies=(Raw(one), Raw(other)))
         return any(match.same for match in await self._ask(MeanTheSame(at=at, input=self._election.input, asked=asked)))

@@ -11,8 +11,9 @@ from msgspec import structs
 
 from microagents.actors.role import Context, Messenger, Role
 from microagents.base.aio import Notifier, TaskScope
-from microagents.elections.admission import Admission, Drain, FollowAdmission
 from microagents.base.errors import Aborted, MicroagentsError, Stopped, TaskFailed
+from microagents.base.messages import Request
+from microagents.elections.admission import Admission, Drain, FollowAdmission
 from microagents.journal.books import COMPLETED, Books
 from microagents.journal.commits import Commits
 from microagents.journal.messages import (
@@ -47,7 +48,6 @@ from microagents.journal.messages import (
 )
 from microagents.journal.requests import EndRun, LiveRequest, PauseRun, ResumeRun, SetRun, said_by
 from microagents.journal.writer import AnyStore, Inline, JournalConfig, NullStore, Writer
-from microagents.base.messages import Request
 from microagents.roles.decision_callback import DecisionCallback, OnDecision
 from microagents.roles.first_replies import FirstReplies
 from microagents.roles.live_requests import LiveRequests

@@ -5,12 +5,12 @@ from __future__ import annotations
 import msgspec
 
 from microagents.actors.role import Context, Messenger, Role, eager
-from microagents.systems.agents.actions import Action
+from microagents.base.messages import resolve
 from microagents.elections.election import Ballot, Flagged, Screen, input_of
 from microagents.elections.red_flags import MALFORMED, NO_SUCH_CHOICE, flag_unread
-from microagents.base.messages import resolve
 from microagents.replies.chat import CheckedReply, Reply
 from microagents.replies.parsing import Malformed, parse
+from microagents.replies.tool_calls import Calls
 from microagents.task import Task, flag_of
 
 _encode = msgspec.json.Encoder().encode
@@ -40,7 +40,7 @@ class RedFlagger(Role):
         # A state is read and a flag is asked for once an answer, not once a ballot: 7 us a step of a tower.
         judged, key = self._judged, (of_input, request.reply, request.state, value)
         if key not in judged:
-            if isinstance(screened, Action):
+            if isinstance(screened, Calls):
                 await task.toolbox.check_aside((call.tool, call.arguments) for call in screened.calls)
             flag = flag_of(task, screened, request.state, at=path)
             if len(judged) >= MAX_JUDGED:

@@ -10,6 +10,7 @@ import msgspec
 from msgspec import Struct, structs
 
 from microagents.base.aio import TaskScope
+from microagents.base.messages import resolve
 from microagents.elections.election import (
     Ballot,
     ElectionId,
@@ -22,7 +23,6 @@ from microagents.elections.election import (
 )
 from microagents.elections.red_flags import UNVERIFIED, flag_unread
 from microagents.journal.messages import RecordSample
-from microagents.base.messages import resolve
 from microagents.replies.chat import Prompt, Reply, Sample, decoder_of, with_feedback
 from microagents.replies.parsing import Malformed, parse
 from microagents.replies.tool_calls import LookUp, ToolCall, with_observations

@@ -11,6 +11,10 @@ from msgspec import structs
 
 from microagents.actors.role import Context, Messenger, Role
 from microagents.base.aio import CLOSE_S, Notifier, TaskScope, begin, wait_to_end
+from microagents.base.errors import PASSING, MicroagentsError, NotSent
+from microagents.base.logs import log
+from microagents.base.messages import resolve
+from microagents.base.user_code import described, role_failed
 from microagents.elections.admission import PAUSES, Admission, FollowAdmission
 from microagents.elections.count import Count
 from microagents.elections.election import (
@@ -27,10 +31,7 @@ from microagents.elections.election import (
     Verdict,
 )
 from microagents.elections.rules import FirstValid
-from microagents.base.errors import PASSING, MicroagentsError, NotSent
 from microagents.journal.messages import FollowDecisions, RecallOpen, RecordDraws, RecordReply, RecordSample
-from microagents.base.logs import log
-from microagents.base.messages import resolve
 from microagents.replies.chat import Reply, decoder_of
 from microagents.roles.executor import Execute
 from microagents.roles.matcher import MeanTheSame
@@ -39,7 +40,6 @@ from microagents.roles.sampler import Sampler
 from microagents.roles.verification import Verification, Wanted
 from microagents.task import flag_of, verifies
 from microagents.telemetry.tracing import ElectionTrace, TraceElection, Tracer
-from microagents.base.user_code import described, role_failed
 
 MAX_ABANDONED = 1024
 """Number of abandoned elections whose ballots are kept."""

@@ -17,13 +17,13 @@ from msgspec import Struct
 
 from microagents.actors.role import Context, Strategy
 from microagents.base.errors import InvalidUsage, MicroagentsError, ModelUnavailable
+from microagents.base.packages import REQUIREMENTS
 from microagents.models.capabilities import capabilities_of, has_ended, nearest_model
 from microagents.models.http.open_files import connections_allowed
 from microagents.models.http.provider import HttpModel
 from microagents.models.http.sending import Response
 from microagents.models.model import ModelSpec, open_model
 from microagents.models.simulation.profiles import profile_of
-from microagents.base.packages import REQUIREMENTS
 
 CHECK_S = 10.0
 """Seconds that one check may take."""

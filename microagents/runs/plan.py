@@ -13,20 +13,20 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
+from microagents.actors.registry import STRATEGIES, TASKS, can_be_found, reference_to
 from microagents.actors.role import Context, Strategy
 from microagents.base.errors import InvalidUsage, MicroagentsError
+from microagents.base.messages import address_of
+from microagents.base.user_code import called
 from microagents.journal.experiment import FIRST_PROMPT, INPUTS, Experiment, InputsDigest, Recipe
 from microagents.journal.opening import holds_nothing
 from microagents.journal.reading import Reader, journal_of
-from microagents.base.messages import address_of
 from microagents.models.model import ModelObject
-from microagents.actors.registry import STRATEGIES, TASKS, can_be_found, reference_to
 from microagents.replies.chat import Prompt, fingerprint, system_with_instructions
 from microagents.runs.references import references_in
 from microagents.runs.settings import LIMITS, Settings, strategy_of, validated
 from microagents.runs.task_list import TaskList, compact_options, dump_options
 from microagents.task import Task
-from microagents.base.user_code import called
 
 MAX_VALUE_CHARS = 200
 """A longer value enters the identity as a digest, because error messages show both values of a change."""

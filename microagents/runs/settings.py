@@ -17,20 +17,20 @@ from typing import Annotated, Any, Literal, NamedTuple, TypedDict, TypeVar, Unio
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 from pydantic_core import ErrorDetails
 
+from microagents.actors.registry import RUNTIMES, STRATEGIES, TASKS, unknown
 from microagents.actors.role import Strategy
-from microagents.systems.documents.document import Document
 from microagents.base.errors import InvalidUsage, read_failure, refusal
 from microagents.base.files import read_text
+from microagents.base.messages import address_of
 from microagents.journal.experiment import RENAMED_SETTINGS
 from microagents.journal.requests import MAX_COUNT, MAX_S, MAX_USD
-from microagents.base.messages import address_of
 from microagents.models.model import ModelObject, ModelSpec, spec_of
 from microagents.models.prices import OwnPrice, read_prices
-from microagents.systems.questions.problem import Problem
-from microagents.actors.registry import RUNTIMES, STRATEGIES, TASKS, unknown
 from microagents.replies.chat import Reading
 from microagents.runs.fields import allowed_values
 from microagents.runs.short_forms import long_form
+from microagents.systems.documents.document import Document
+from microagents.systems.questions.problem import Problem
 from microagents.task import ChainTask, Task
 
 M = TypeVar("M", bound=BaseModel)

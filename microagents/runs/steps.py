@@ -5,8 +5,8 @@ from __future__ import annotations
 from types import NoneType
 from typing import Any
 
-from microagents.task import ChainTask
 from microagents.base.user_code import called
+from microagents.task import ChainTask
 
 MOST_WALKED = 100_000
 """Steps after which a walk by the oracle ends: a chain may be endless."""

@@ -11,21 +11,21 @@ from typing import Any, Unpack
 import msgspec
 from msgspec import Struct
 
-from microagents.elections.error_rates import exact_interval
+from microagents.actors.registry import TASKS
 from microagents.base.errors import InvalidUsage
 from microagents.base.messages import address_of
-from microagents.actors.registry import TASKS
+from microagents.elections.error_rates import exact_interval
 from microagents.runs.arguments import check_arguments
 from microagents.runs.driver.control import SharedKeywords, without_control
 from microagents.runs.result import Result
 from microagents.runs.settings import OneModel
+from microagents.runs.task_list import dump_options
 from microagents.studies.analysis import Proportion
+from microagents.studies.sampling.agreement import Agreed, AgreedStep, Agreement
+from microagents.studies.sampling.calibration import FIRST
 from microagents.studies.series import Series, SeriesOutcome, SeriesRun
 from microagents.studies.states import States
 from microagents.studies.study import plans_of
-from microagents.runs.task_list import dump_options
-from microagents.studies.sampling.agreement import Agreed, AgreedStep, Agreement
-from microagents.studies.sampling.calibration import FIRST
 from microagents.task import Task
 
 UNKNOWN = (

@@ -8,18 +8,18 @@ from math import ceil
 
 from msgspec import Struct
 
+from microagents.actors.registry import MODELS
+from microagents.base.user_code import called
 from microagents.models.capabilities import UNKNOWN, capabilities_of
 from microagents.models.model import MAX_SAMPLES, SEVERAL, Model, ModelSpec
 from microagents.models.prices import Tariff, flat_tariff
 from microagents.models.rates import INPUT_TOKENS, OUTPUT_TOKENS, REQUESTS, TOKENS
 from microagents.models.simulation.profiles import profile_of
-from microagents.actors.registry import MODELS
 from microagents.replies.chat import Usage, system_with_instructions
 from microagents.runs.doctor import announced_end
+from microagents.runs.words.prices import SIMULATED
 from microagents.studies.measured import ModelCalibration
 from microagents.task import Task
-from microagents.base.user_code import called
-from microagents.runs.words.prices import SIMULATED
 
 CHARS_PER_TOKEN = 4
 FLEX = "flex"

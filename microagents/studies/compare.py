@@ -9,11 +9,12 @@ from typing import Any, NamedTuple, TypeVar, Unpack
 import msgspec
 from msgspec import structs
 
+from microagents.actors.registry import STRATEGIES, TASKS, unknown
 from microagents.actors.role import Strategy
 from microagents.base.errors import InvalidUsage
 from microagents.base.messages import address_of
+from microagents.base.user_code import called
 from microagents.models.model import ModelObject
-from microagents.actors.registry import STRATEGIES, TASKS, unknown
 from microagents.runs.arguments import check_arguments
 from microagents.runs.driver.control import SharedKeywords, without_control
 from microagents.runs.driver.tool_lists import with_tools_of_servers
@@ -28,11 +29,10 @@ from microagents.runs.settings import (
     validated,
 )
 from microagents.runs.short_forms import long_form
+from microagents.runs.task_list import compact_options, dump_options, tasks_of
 from microagents.studies.comparison import ENDED, Comparison, row_of
 from microagents.studies.series import Series, SeriesRun, short_digest
-from microagents.runs.task_list import compact_options, dump_options, tasks_of
 from microagents.task import Task
-from microagents.base.user_code import called
 
 V = TypeVar("V")
 

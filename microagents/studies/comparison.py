@@ -11,15 +11,15 @@ import msgspec
 from msgspec import Struct
 
 from microagents.actors.role import Strategy
-from microagents.elections.laws import pass_k, wilson_interval
-from microagents.systems.questions.problem import Problem, answer_type_of
-from microagents.runs.result import Result
-from microagents.studies.series import SeriesOutcome
-from microagents.runs.task_list import dump_options
-from microagents.task import Task
 from microagents.base.user_code import called
+from microagents.elections.laws import pass_k, wilson_interval
+from microagents.runs.result import Result
+from microagents.runs.task_list import dump_options
 from microagents.runs.words.prices import specs_in
 from microagents.runs.words.summary import options_text, verdict_of
+from microagents.studies.series import SeriesOutcome
+from microagents.systems.questions.problem import Problem, answer_type_of
+from microagents.task import Task
 
 RowOutcome = Literal["completed", "undecided", "failed", "stopped", "interrupted"]
 ENDED = ("completed", "undecided", "failed")

@@ -10,14 +10,14 @@ from typing import Any, NamedTuple
 
 from msgspec import Struct
 
+from microagents.base.errors import InvalidUsage
+from microagents.base.user_code import called
 from microagents.elections.election import Flagged
 from microagents.elections.red_flags import MALFORMED, TOO_LONG
-from microagents.base.errors import InvalidUsage
 from microagents.journal.reading import Reader
 from microagents.replies.chat import Reading, Reply
 from microagents.replies.parsing import Malformed, parse
 from microagents.task import ChainTask, chain_types
-from microagents.base.user_code import called
 
 QUANTILES = (0.5, 0.75, 0.9, 0.95, 0.99)
 """Quantiles of the lengths of all texts that are tried as caps."""

@@ -7,19 +7,19 @@ from typing import Any
 
 from msgspec import structs
 
+from microagents.actors.registry import TASKS
 from microagents.base.errors import InvalidUsage
 from microagents.base.messages import address_of
-from microagents.systems.questions.problem import Problem
-from microagents.actors.registry import TASKS
+from microagents.base.user_code import called
 from microagents.runs.plan import RunPlan
 from microagents.runs.settings import OneModel
-from microagents.studies.series import short_digest
-from microagents.studies.study import plans_of
 from microagents.runs.task_list import dump_options, tasks_of
 from microagents.studies.sampling.calibration import chosen_among
 from microagents.studies.sampling.input_calibration import InputCalibration
+from microagents.studies.series import short_digest
+from microagents.studies.study import plans_of
+from microagents.systems.questions.problem import Problem
 from microagents.task import ChainTask, Task
-from microagents.base.user_code import called
 
 
 def plans_of_inputs(

@@ -11,6 +11,7 @@ from typing import Any, Literal
 
 from msgspec import Struct
 
+from microagents.base.errors import InvalidUsage
 from microagents.elections.error_rates import (
     ErrorRates,
     Loss,
@@ -23,7 +24,6 @@ from microagents.elections.error_rates import (
     upper_share,
 )
 from microagents.elections.laws import expected_votes, race_by_turns, race_won
-from microagents.base.errors import InvalidUsage
 from microagents.journal.messages import Promise
 from microagents.studies.analysis import Proportion
 from microagents.studies.sampling.calibration import CalibratedStep

@@ -11,10 +11,10 @@ import matplotlib as mpl
 from matplotlib.figure import Figure
 
 from microagents.base.errors import InvalidUsage, read_failure
+from microagents.runs.words.summary import options_text
 from microagents.studies.analysis import HARD, Errors, Proportion, RolloutAccuracy
 from microagents.studies.comparison import Comparison, Row
 from microagents.studies.study import Kind, StudyReport
-from microagents.runs.words.summary import options_text
 
 DARK, BLUE, ORANGE, GREY = "#222222", "#0072b2", "#d55e00", "#999999"
 STYLE = {

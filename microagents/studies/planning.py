@@ -9,9 +9,10 @@ from statistics import fmean
 
 from msgspec import Struct, structs
 
+from microagents.base.errors import InvalidUsage
 from microagents.elections.error_rates import HARD, Loss, exact_interval
 from microagents.elections.laws import check_target, check_whole, race_won
-from microagents.base.errors import InvalidUsage
+from microagents.runs.words.prices import are_simulated
 from microagents.studies.analysis import Proportion
 from microagents.studies.bills import Bill, Terms
 from microagents.studies.measured import MAX_K, MOSTLY, ModelCalibration, PooledCalibration, pooled
@@ -21,7 +22,6 @@ from microagents.systems.chains.maker import Maker
 from microagents.systems.chains.stepwise import Stepwise
 from microagents.task import ChainTask, Task
 from microagents.tasks.drift import Drift
-from microagents.runs.words.prices import are_simulated
 
 LEAST_GAIN = 1e-3
 """Gain of the chance by the next k below which a larger k is not tried."""

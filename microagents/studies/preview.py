@@ -15,6 +15,8 @@ from msgspec import Struct, structs
 
 from microagents.actors.role import Deployment, Strategy
 from microagents.base.aio import TaskScope
+from microagents.base.errors import InvalidUsage, Stopped
+from microagents.base.messages import resolve
 from microagents.elections.election import (
     Ballot,
     Draw,
@@ -28,9 +30,7 @@ from microagents.elections.election import (
     Verdict,
 )
 from microagents.elections.red_flags import MALFORMED
-from microagents.base.errors import InvalidUsage, Stopped
 from microagents.journal.messages import Account, Report
-from microagents.base.messages import resolve
 from microagents.replies.chat import Reading, Reply, Sample, decoder_of
 from microagents.replies.parsing import malformed_reason
 from microagents.roles import Limiter, Recorder, RedFlagger, Solver, Voter

@@ -9,14 +9,14 @@ from statistics import fmean
 from msgspec import Struct
 
 from microagents.actors.role import Strategy
-from microagents.elections.error_rates import exact_interval
 from microagents.base.errors import InvalidUsage
+from microagents.elections.error_rates import exact_interval
 from microagents.runs.driver.begin import run
 from microagents.runs.result import Result
-from microagents.studies.analysis import Proportion
-from microagents.runtimes.virtual import run_virtual
-from microagents.task import Task
 from microagents.runs.words.prices import are_simulated
+from microagents.runtimes.virtual import run_virtual
+from microagents.studies.analysis import Proportion
+from microagents.task import Task
 
 
 class Simulation(Struct, frozen=True, kw_only=True):

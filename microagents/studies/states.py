@@ -9,15 +9,15 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
+from microagents.actors.registry import TASKS
 from microagents.base.errors import InvalidUsage, read_failure
 from microagents.base.files import read_text
-from microagents.journal.reading import reader_of
 from microagents.base.messages import address_of
-from microagents.actors.registry import TASKS
+from microagents.base.user_code import called
+from microagents.journal.reading import reader_of
 from microagents.runs.inspection.rebuilding import decided_steps
 from microagents.studies.sampling.calibration import GivenState, chosen_among
 from microagents.task import ChainTask, Task, chain_types
-from microagents.base.user_code import called
 
 
 class States(Struct, frozen=True, kw_only=True):

@@ -9,16 +9,18 @@ from typing import Any, Literal, Unpack, get_args
 import msgspec
 from msgspec import Struct, structs
 
+from microagents.actors.registry import TASKS, unknown
 from microagents.actors.role import Strategy
 from microagents.base.errors import InvalidUsage
-from microagents.journal.reading import reader_of
 from microagents.base.messages import address_of
-from microagents.actors.registry import TASKS, unknown
+from microagents.base.user_code import called
+from microagents.journal.reading import reader_of
 from microagents.runs.arguments import check_arguments
 from microagents.runs.driver.control import SharedKeywords, without_control
 from microagents.runs.plan import RunPlan
 from microagents.runs.result import Result
 from microagents.runs.settings import OneModel, Settings, check_for_ray, model_pools, strategy_of, validated
+from microagents.runs.task_list import dump_options
 from microagents.studies.analysis import (
     Distances,
     Errors,
@@ -30,11 +32,9 @@ from microagents.studies.analysis import (
     parts_in,
 )
 from microagents.studies.flags import FlagFindings, flags_in
-from microagents.studies.series import Series, SeriesOutcome, SeriesRun, short_digest
-from microagents.runs.task_list import dump_options
 from microagents.studies.sampling.study import Studied, Study
+from microagents.studies.series import Series, SeriesOutcome, SeriesRun, short_digest
 from microagents.task import ChainTask, Task
-from microagents.base.user_code import called
 
 Kind = Literal["errors", "lookahead", "distance", "parts", "flags"]
 """Error rates of single steps; accuracies of rollouts; distances between models; accuracies of the fields of a reply; what flags gain."""

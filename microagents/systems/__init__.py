@@ -4,21 +4,21 @@ from importlib import import_module as _import_module
 from typing import TYPE_CHECKING as _IS_CHECKED
 
 if _IS_CHECKED:
-    from microagents.systems.questions.aot import Aot, AotTree
     from microagents.systems.chains.chain import Chain, ChainConductor, ChainStep, step_by_step
-    from microagents.systems.questions.chain_of_thought import Analogical, ChainOfDraft, Cot, CotSC, SelfRefine
-    from microagents.systems.documents.document_conductor import DocumentConductor, DocumentStrategy
     from microagents.systems.chains.iterative_restart import IterativeRestart
     from microagents.systems.chains.known_inputs import KnownInputs, side_by_side
     from microagents.systems.chains.lead import Lead
     from microagents.systems.chains.maker import Maker
-    from microagents.systems.questions.problem_conductor import MakesProblem, ProblemConductor, ProblemMaker
-    from microagents.systems.questions.recursive import Recursive
     from microagents.systems.chains.self_consistency import SelfConsistency
-    from microagents.systems.documents.seqcv import SeqCV
     from microagents.systems.chains.single_shot import SingleShot
     from microagents.systems.chains.speculation import guess_ahead
+    from microagents.systems.documents.document_conductor import DocumentConductor, DocumentStrategy
+    from microagents.systems.documents.seqcv import SeqCV
     from microagents.systems.documents.subtask_baselines import Parallel, Sequential
+    from microagents.systems.questions.aot import Aot, AotTree
+    from microagents.systems.questions.chain_of_thought import Analogical, ChainOfDraft, Cot, CotSC, SelfRefine
+    from microagents.systems.questions.problem_conductor import MakesProblem, ProblemConductor, ProblemMaker
+    from microagents.systems.questions.recursive import Recursive
     from microagents.systems.questions.tree_of_thoughts import ForestOfThoughts, TreeOfThoughts
 
 __all__ = [

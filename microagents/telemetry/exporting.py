@@ -16,8 +16,8 @@ from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapProp
 from opentelemetry.util.types import AttributeValue
 
 from microagents.actors.role import Tracing
-from microagents.journal.messages import Account
 from microagents.base.packages import installed_version
+from microagents.journal.messages import Account
 from microagents.telemetry import names
 from microagents.telemetry.metrics import METRICS, Metric
 from microagents.telemetry.tracing import TracedCall, TraceElection

@@ -15,8 +15,8 @@ from zlib import crc32
 from msgspec import Struct
 
 from microagents.actors.role import Tracing
-from microagents.elections.election import ESCALATED, ElectionId, Flagged, Verdict
 from microagents.base.messages import Request
+from microagents.elections.election import ESCALATED, ElectionId, Flagged, Verdict
 from microagents.replies.chat import Prompt, Sample, Usage
 
 if TYPE_CHECKING:

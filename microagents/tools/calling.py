@@ -15,12 +15,12 @@ from msgspec import Struct
 
 from microagents.base.aio import is_cancelled, loop_has_threads, retrieve_exception
 from microagents.base.foreign_text import bounded
+from microagents.base.user_code import described
 from microagents.tools.mcp_connections import KEY_NAME, RUN_NAME, McpConnections
 from microagents.tools.observations import observation_of
 from microagents.tools.threads import in_thread
 from microagents.tools.tool import BadArguments, EffectKey, RunInput
 from microagents.tools.toolbox import Toolbox
-from microagents.base.user_code import described
 
 
 class Called(Struct, frozen=True, kw_only=True):

@@ -11,6 +11,9 @@ import msgspec
 from microagents.base.errors import InvalidUsage
 from microagents.tools.tool import EffectKey
 
+MAKING = "/making/"
+"""Between the path of a call and the number of its making."""
+
 _at: ContextVar[tuple[str, str, object] | None] = ContextVar("_at", default=None)
 """The run, the place and the reply that user code is called for."""
 

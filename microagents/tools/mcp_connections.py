@@ -17,11 +17,11 @@ from microagents.base.errors import InvalidUsage
 from microagents.base.foreign_text import bounded, visible
 from microagents.base.logs import log
 from microagents.base.packages import missing_package
+from microagents.base.user_code import described
 from microagents.tools.json_schemas import BadSchema, SchemaCheck
 from microagents.tools.mcp_servers import McpServer
 from microagents.tools.threads import in_thread
 from microagents.tools.tool import MAX_DESCRIPTION_CHARS, ToolSpec
-from microagents.base.user_code import described
 
 if TYPE_CHECKING:
     from microagents.tools.mcp_transports import Transport

@@ -10,10 +10,10 @@ from typing import Any, ClassVar, Generic, TypeVar, get_args
 import msgspec
 from msgspec import Raw, Struct
 
-from microagents.elections.rules import FirstTo
 from microagents.base.messages import reply_type
+from microagents.elections.rules import FirstTo
+from microagents.replies.chat import Reply, Sampling
 from microagents.replies.data_prompts import prompt_of
-from microagents.replies.chat import Prompt, Reply, Sampling
 from microagents.task import Task, prompt_about
 from microagents.work.absence import flush_if_slow
 from microagents.work.durable import REDRAW, DurableRole, Work

@@ -8,8 +8,8 @@ import msgspec
 from msgspec import Struct
 
 from microagents.actors.role import G, T
-from microagents.journal.messages import RecallCheckpoint
 from microagents.base.messages import Message, Request
+from microagents.journal.messages import RecallCheckpoint
 from microagents.work.durable import DurableRole, Work
 
 

@@ -17,11 +17,11 @@ from msgspec import Struct, structs
 
 from microagents.actors.role import G, T
 from microagents.base.aio import TaskScope
+from microagents.base.errors import InvalidDefinition
+from microagents.base.messages import Message, R, Request, address_of, reply_type
 from microagents.elections.election import Ballot, Decision, ElectionId, Flagged, Question, Verdict
 from microagents.elections.rules import FirstValid
-from microagents.base.errors import InvalidDefinition
 from microagents.journal.messages import Checkpoint, Recall, RecordAnswer, RecordDecision, RecordProgress
-from microagents.base.messages import Message, R, Request, address_of, reply_type
 from microagents.replies.chat import A, Prompt, Sampling, decoder_of
 from microagents.work.elections import ElectionOptions, Elections, Elector, encode_state, no_verdict
 

@@ -8,7 +8,11 @@ from typing import Any, ClassVar, Generic, TypedDict, Unpack, cast
 import msgspec
 from msgspec import Struct, structs
 
+from microagents.actors.registry import unknown
 from microagents.actors.role import Context, G, Messenger, Role, T
+from microagents.base.errors import InvalidDefinition, InvalidUsage, JournalMismatch, TaskFailed
+from microagents.base.messages import Message, address_of, resolve
+from microagents.base.user_code import shown
 from microagents.elections.count import Count
 from microagents.elections.election import (
     ESCALATED,
@@ -23,11 +27,8 @@ from microagents.elections.election import (
     Verdict,
 )
 from microagents.elections.rules import Rule, UntilImprobable, portable
-from microagents.base.errors import InvalidDefinition, InvalidUsage, JournalMismatch, TaskFailed
 from microagents.journal.messages import HasRecords, Recall, Recalled, RecordDecision
-from microagents.base.messages import Message, address_of, resolve
 from microagents.models.weighing import at_least, options_of, rule_for
-from microagents.actors.registry import unknown
 from microagents.replies.chat import (
     A,
     Prompt,
@@ -39,7 +40,6 @@ from microagents.replies.chat import (
     system_with_instructions,
 )
 from microagents.replies.tool_calls import tool_lines, with_tools
-from microagents.base.user_code import shown
 
 
 class ElectionOptions(TypedDict, total=False):

@@ -8,9 +8,9 @@ from itertools import accumulate
 from typing import Any, Generic, Self, TypeVar
 
 from microagents.actors.role import G, T
+from microagents.base.messages import R
 from microagents.elections.election import ESCALATED, Ballot, Flagged, total_usd
 from microagents.journal.messages import OpenElection, Recalled
-from microagents.base.messages import R
 from microagents.replies.chat import A, decoder_of
 from microagents.work.durable import DurableRequest, Work
 

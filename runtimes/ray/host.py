@@ -19,11 +19,11 @@ import structlog
 from msgspec import Struct
 
 from microagents.base.errors import MicroagentsError
+from microagents.base.user_code import role_failed
 from microagents.runtimes import wire
 from microagents.runtimes.dispatcher import Dispatcher
 from microagents.runtimes.ray.placement import place_replicas, slots_of
 from microagents.runtimes.role_group import DRIVER, RoleGroup
-from microagents.base.user_code import role_failed
 
 MAX_DELIVERIES = 2
 """Deliveries to one peer that may be under way at a time; later frames wait and leave together with the next delivery."""

@@ -20,8 +20,8 @@ from ray.exceptions import RayError
 from microagents.actors.role import Context, Deployment, check_graph
 from microagents.base.aio import TaskScope, finish, wait_to_end
 from microagents.base.errors import MicroagentsError, NoHandler, PeerLost
-from microagents.journal.messages import FollowSettings
 from microagents.base.logs import log
+from microagents.journal.messages import FollowSettings
 from microagents.runtimes.dispatcher import RoleMessenger
 from microagents.runtimes.ray import actor_group, watching
 from microagents.runtimes.ray.actor_group import ActorGroup

@@ -24,11 +24,11 @@ from microagents import (
     Task,
     Work,
 )
+from microagents.actors.registry import RUNTIMES
 from microagents.actors.role import asked_by, check_graph
-from microagents.elections.rules import FirstToAheadBy
 from microagents.base.errors import InvalidDefinition, NoHandler
 from microagents.base.messages import Message, reply_type
-from microagents.actors.registry import RUNTIMES
+from microagents.elections.rules import FirstToAheadBy
 from microagents.replies.chat import A
 from microagents.runs.driver.begin import run
 from microagents.runs.driver.execute import runtime_of

@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 
 from microagents import InvalidUsage, MicroagentsError, Result, TaskFailed, run, run_sync
+from microagents.actors.registry import TASKS
+from microagents.base.user_code import MAX_TRACEBACK_CHARS, traceback_of
 from microagents.journal.reading import Reader
 from microagents.models.model import Call
-from microagents.actors.registry import TASKS
 from microagents.systems import Maker
 from microagents.task import Task
-from microagents.base.user_code import MAX_TRACEBACK_CHARS, traceback_of
 
 DATES = """\
 from msgspec import Struct

@@ -14,9 +14,18 @@ import msgspec
 from msgspec import Raw
 
 from microagents import Reply
-from microagents.replies.data_prompts import prompt_of
-from microagents.systems.questions.questions import Asked, Choice, Decomposition, Labelled, ToChoose, ToCompose, ToDecompose, ToSolve
 from microagents.replies.chat import A
+from microagents.replies.data_prompts import prompt_of
+from microagents.systems.questions.questions import (
+    Asked,
+    Choice,
+    Decomposition,
+    Labelled,
+    ToChoose,
+    ToCompose,
+    ToDecompose,
+    ToSolve,
+)
 from microagents.tasks.multiplication import Multiplication, Product
 
 ALTERNATIVES = 3

@@ -28,14 +28,14 @@ from microagents import Deployment, Prompt, Reply, Result, Strategy, run
 from microagents.elections.laws import wilson_interval
 from microagents.journal.messages import Recalled
 from microagents.journal.reading import Reader
-from microagents.systems.questions.questions import ToChoose, asked_in
-from microagents.systems.questions.tree import ProblemNode
 from microagents.runs.inspection.runs import solution_of
 from microagents.runs.settings import strategy_of
 from microagents.runtimes.virtual import run_virtual
 from microagents.systems.questions.aot import Aot, AotTree
 from microagents.systems.questions.chain_of_thought import Cot, CotSC, SelfRefine
+from microagents.systems.questions.questions import ToChoose, asked_in
 from microagents.systems.questions.recursive import Recursive
+from microagents.systems.questions.tree import ProblemNode
 from microagents.tasks import word_problems
 from microagents.tasks.multiplication import Multiplication
 from microagents.tasks.word_problems import WordProblem

@@ -22,8 +22,8 @@ import structlog
 from msgspec import Struct
 
 from microagents import Call, Sample
-from microagents.elections.red_flags import known_finish
 from microagents.base.errors import ModelUnavailable
+from microagents.elections.red_flags import known_finish
 from microagents.journal.messages import Account
 from microagents.journal.reading import Reader
 from microagents.models.model import Model, Most, most_tokens

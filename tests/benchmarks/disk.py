@@ -38,10 +38,10 @@ from microagents.runs.inspection.runs import calls_waiting, decide
 from microagents.runtimes.virtual import run_virtual
 from microagents.tasks.drift import Drift
 from microagents.tasks.multiplication import Multiplication
-from tests.systems.agents import shop
 from tests.benchmarks.faults import ALIKE
-from tests.systems.documents.lines import Lines
 from tests.journal.faulty_disk import Fault, FaultyDisk, Plan
+from tests.systems.agents import shop
+from tests.systems.documents.lines import Lines
 
 NOISY = "error=0.3,flag=0.1,latency=1.0,sigma=0.7"
 TASKS: tuple[tuple[Any, Mapping[str, Any]], ...] = (

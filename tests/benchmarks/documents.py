@@ -19,10 +19,10 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from microagents import Strategy, run
-from microagents.systems.documents.recording import DocumentRecord
 from microagents.elections.laws import wilson_interval
 from microagents.journal.reading import Reader
 from microagents.runtimes.virtual import run_virtual
+from microagents.systems.documents.recording import DocumentRecord
 from microagents.systems.documents.seqcv import SeqCV
 from microagents.systems.documents.subtask_baselines import Parallel, Sequential
 from microagents.tasks.consistency import RANK_ERROR, SPLIT_ERROR, Consistency

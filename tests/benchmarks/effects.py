@@ -28,12 +28,12 @@ from msgspec import Struct
 
 from microagents import Prompt, Reply, Result, run_sync
 from microagents.actors.role import Deployment
-from microagents.systems.agents.actions import Action
-from microagents.systems.agents.agent import AgentTask
 from microagents.replies.tool_calls import ToolCall
 from microagents.roles.executor import Execute, Executor
 from microagents.runs.inspection.runs import calls_waiting, decide
 from microagents.systems.agents.act import Act
+from microagents.systems.agents.actions import Action
+from microagents.systems.agents.agent import AgentTask
 from microagents.tools.mcp_servers import McpServer
 from microagents.tools.tool import EffectKey, RunInput, tool
 from microagents.tools.toolbox import GivenTool

@@ -18,10 +18,10 @@ import msgspec
 from msgspec import Struct
 
 from microagents import Call, Reply, run
-from microagents.systems.questions import Problem
 from microagents.replies.chat import write
 from microagents.roles.matcher import Match, ToMatch
 from microagents.systems import Maker
+from microagents.systems.questions import Problem
 
 RIGHT = 0.6
 WRONG = 3

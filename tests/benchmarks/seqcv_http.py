@@ -20,6 +20,9 @@ from typing import ClassVar
 from urllib.request import Request, urlopen
 
 from microagents import Result, Sampling, run
+from microagents.journal.reading import reader_of
+from microagents.replies.chat import schema
+from microagents.runs.inspection.runs import solution_of
 from microagents.systems.documents import (
     Ranking,
     Segment,
@@ -33,9 +36,6 @@ from microagents.systems.documents import (
 )
 from microagents.systems.documents.questions import REPLIES, Asked
 from microagents.systems.documents.recording import DocumentRecord
-from microagents.journal.reading import reader_of
-from microagents.replies.chat import schema
-from microagents.runs.inspection.runs import solution_of
 from microagents.systems.documents.seqcv import SeqCV
 from microagents.tasks.writing import Writing
 from tests.models.server import Connection, reply

@@ -21,11 +21,11 @@ from mcp import Client, StdioServerParameters, stdio_client
 from msgspec import structs
 
 from microagents import Prompt, Reply, run
-from microagents.systems.agents.actions import Action
-from microagents.systems.agents.agent import AgentAnswer, AgentTask
 from microagents.replies.tool_calls import ToolCall
 from microagents.systems import Maker
 from microagents.systems.agents.act import Act
+from microagents.systems.agents.actions import Action
+from microagents.systems.agents.agent import AgentAnswer, AgentTask
 from microagents.tasks.drift import Drift
 from microagents.tools.calling import Tools
 from microagents.tools.mcp_servers import McpServer

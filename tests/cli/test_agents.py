@@ -11,14 +11,14 @@ from typing import Any
 import pytest
 
 from microagents import run_sync
-from microagents.replies.persons import Approval, FoundOutcome
-from microagents.cli import watching
 from microagents.base.foreign_text import fenced_in
+from microagents.cli import watching
+from microagents.replies.persons import Approval, FoundOutcome
 from microagents.roles.executor import Executor
 from microagents.systems.agents.act import Act
 from microagents.tools.effect_keys import effect_key
-from tests.systems.agents.shop import Ticket, done
 from tests.cli.commands import COMMAND, COMPLETED, UNDECIDED, WAIT_S, WRONG, WRONG_USAGE, microagents
+from tests.systems.agents.shop import Ticket, done
 
 TOOLS = '''
 from microagents import tool
@@ -147,7 +147,15 @@ def test_a_short_path_names_what_waits_there_and_the_words_reach_the_agent() -> 
 
 def test_a_person_at_a_terminal_is_asked_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(watching, "has_terminal", lambda: True)
-    words = ("run", "tests.systems.agents.shop:Ticket", "-s", "approve=refund,mail", "--model", "sim:perfect", "--run-id")
+    words = (
+        "run",
+        "tests.systems.agents.shop:Ticket",
+        "-s",
+        "approve=refund,mail",
+        "--model",
+        "sim:perfect",
+        "--run-id",
+    )
     assert microagents(*words, "left", stdin="\n").code == UNDECIDED
     assert effects() == ["label"]
     asked = microagents(*words, "asked", stdin="yes\napprove\nreject no mails\n")

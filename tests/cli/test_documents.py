@@ -15,10 +15,16 @@ from structlog.testing import capture_logs
 from microagents import InvalidUsage, Result, TaskFailed, resume, run
 from microagents.cli.views.display import live_display
 from microagents.cli.views.document import MAX_OBJECTIONS, draw_document, live_lines, short_names
+from microagents.runs.driver import following
 from microagents.systems.documents import Segment
 from microagents.systems.documents.recording import DocumentRecord
-from microagents.systems.documents.records import RankRecord, SegmentOutcome, SegmentRecord, SubtaskRecord, ValidationRecord
-from microagents.runs.driver import following
+from microagents.systems.documents.records import (
+    RankRecord,
+    SegmentOutcome,
+    SegmentRecord,
+    SubtaskRecord,
+    ValidationRecord,
+)
 from tests.cli.commands import COMPLETED, STOPPED, WRONG, WRONG_USAGE, Ran, microagents, write
 
 TWO = ("sim:perfect", "sim:o3-mini@error=0")

@@ -10,8 +10,8 @@ import sys
 import pytest
 
 from microagents import run_sync
-from microagents.cli.options import SERVE_PORT
 from microagents.base.errors import ModelUnavailable
+from microagents.cli.options import SERVE_PORT
 from microagents.runs.settings import strategy_of
 from microagents.tasks.word_problems import WordProblem
 from tests.cli.commands import COMMAND, COMPLETED, WAIT_S, WRONG_USAGE, microagents

@@ -17,8 +17,8 @@ from pathlib import Path
 import pytest
 
 from microagents import InvalidUsage, resume
-from microagents.journal.reading import Reader
 from microagents.base.trust import JOURNALS, TrustList
+from microagents.journal.reading import Reader
 from tests.cli.commands import COMMAND, COMPLETED, WAIT_S, WRONG_USAGE, Ran, installed, microagents, write
 
 KEY = "sk-of-this-user"

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from microagents.base.errors import InvalidUsage
 from microagents.elections.estimates import estimate
 from microagents.elections.laws import expected_votes, p_full
-from microagents.base.errors import InvalidUsage
 
 
 def test_an_estimate_takes_the_smallest_margin_or_the_one_given() -> None:

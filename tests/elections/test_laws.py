@@ -11,6 +11,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from microagents.base.errors import InvalidUsage
 from microagents.elections.laws import (
     cost_full,
     cost_per_subtask,
@@ -31,7 +32,6 @@ from microagents.elections.laws import (
     wilson_interval,
 )
 from microagents.elections.rules import FirstToAheadBy, Tally
-from microagents.base.errors import InvalidUsage
 
 MAJORITIES = st.floats(0.5, 1.0, exclude_min=True)
 USUAL = st.floats(0.51, 0.999999)

@@ -11,13 +11,13 @@ from typing import Literal
 
 import pytest
 
+from microagents.base.errors import InvalidUsage
+from microagents.base.messages import address_of
 from microagents.elections.count import Count
 from microagents.elections.election import Ballot, Flagged, Question
 from microagents.elections.laws import expected_votes, race_won
 from microagents.elections.races import CapOutcome, Course, Race, simulated
 from microagents.elections.rules import BestOf, FirstTo, FirstToAheadBy, Rule, Tally, portable
-from microagents.base.errors import InvalidUsage
-from microagents.base.messages import address_of
 from microagents.replies.chat import Prompt, Sampling, fingerprint
 from tests.roles.voting import Say
 

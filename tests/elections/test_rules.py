@@ -11,9 +11,9 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from microagents.base.errors import InvalidUsage
 from microagents.elections.panels import ApprovalShare
 from microagents.elections.rules import BestOf, FirstTo, FirstToAheadBy, FirstValid, Rule, Tally, Unanimity
-from microagents.base.errors import InvalidUsage
 from microagents.replies.chat import Reply
 
 Voted = FirstToAheadBy | FirstTo

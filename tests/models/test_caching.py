@@ -16,9 +16,9 @@ from microagents.elections.election import Question
 from microagents.elections.rules import FirstTo
 from microagents.models.http.warming import MAX_WAIT_S, MAX_WARMED, Warming
 from microagents.replies.chat import Sampling
+from microagents.runs.words.summary import summary
 from microagents.runtimes.virtual import run_virtual
 from microagents.tasks.drift import Onward, Place
-from microagents.runs.words.summary import summary
 from tests.models import server as scripted
 from tests.models.server import Connection, Received, serving
 from tests.models.wires import ANTHROPIC, KEY, OPENAI, RESPONSES, Provider, a_call, asking

@@ -14,9 +14,9 @@ from microagents.actors.role import Context
 from microagents.models.capabilities import TABLE, UNKNOWN, capabilities_of, has_ended, nearest_model
 from microagents.models.json_schema import schema_name, strict_schema
 from microagents.models.model import ModelSpec, open_model
+from microagents.runs.words.summary import summary
 from microagents.systems import Maker
 from microagents.tasks.drift import Drift
-from microagents.runs.words.summary import summary
 from tests.models import server as scripted
 from tests.models.server import Answer, serving
 from tests.models.wires import ANTHROPIC, KEY, OPENAI, RESPONSES, Provider, a_call, asking

@@ -21,8 +21,8 @@ from microagents.elections.red_flags import UNWEIGHED
 from microagents.models.model import Call, open_model
 from microagents.replies.chat import Sampling, system_with_instructions
 from microagents.replies.parsing import parse
-from microagents.systems import Maker
 from microagents.runs.words.summary import summary
+from microagents.systems import Maker
 
 pytestmark = pytest.mark.slow
 WIRES = {"openai": "/v1", "openai-responses": "/v1", "anthropic": ""}

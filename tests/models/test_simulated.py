@@ -25,8 +25,8 @@ from msgspec import Struct, structs
 
 from microagents import run, run_sync
 from microagents.actors.role import Context, Strategy
-from microagents.elections.laws import expected_votes, race_won
 from microagents.base.errors import InvalidUsage, ModelUnavailable, TaskFailed
+from microagents.elections.laws import expected_votes, race_won
 from microagents.models.model import Call, Model, open_model
 from microagents.models.simulation import simulated
 from microagents.replies.chat import Format, Prompt, Reply, Sample

@@ -14,19 +14,19 @@ import pytest
 from msgspec import Struct
 
 from microagents import ChainTask, InvalidUsage, Prompt, Reply, Result, resume, run
+from microagents.base.messages import address_of
 from microagents.elections.count import Count
 from microagents.elections.election import Ballot, Flagged, Question
 from microagents.elections.rules import FirstToAheadBy, FirstValid, Rule, Weighed
 from microagents.journal.reading import Reader
-from microagents.base.messages import address_of
 from microagents.models.model import Call, ModelSpec
 from microagents.models.openai import OpenAIModel
 from microagents.models.weighing import LETTERS, at_least, options_of
-from microagents.systems.questions.candidates import labels_of
-from microagents.systems.questions.questions import Choice
 from microagents.replies.chat import Sampling, write
 from microagents.runs.inspection.decision import InspectedDecision, inspect_decision
 from microagents.systems.chains.maker import Maker
+from microagents.systems.questions.candidates import labels_of
+from microagents.systems.questions.questions import Choice
 from microagents.systems.questions.recursive import Recursive
 from microagents.tasks.ask import Ask
 from tests.models.server import Answer, Connection, Server, reply, serving

@@ -13,11 +13,11 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from msgspec import Meta, Struct
 
+from microagents.base.errors import InvalidDefinition
+from microagents.base.messages import address_of
 from microagents.elections.count import Count
 from microagents.elections.election import Ballot, Question
 from microagents.elections.rules import FirstToAheadBy
-from microagents.base.errors import InvalidDefinition
-from microagents.base.messages import address_of
 from microagents.replies.chat import (
     Format,
     Prompt,

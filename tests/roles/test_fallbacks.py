@@ -18,10 +18,10 @@ from microagents.roles import Solver
 from microagents.roles.solver.health import OUT_AFTER_S, PROBE_EVERY_S, refuses_account
 from microagents.roles.solver.outages import TRIAL_S
 from microagents.runs.inspection.decision import inspect_decision
+from microagents.runs.words.summary import summary
 from microagents.runtimes.virtual import run_virtual
 from microagents.systems import Maker
 from microagents.tasks.drift import Drift, Onward
-from microagents.runs.words.summary import summary
 
 FALLBACK = "sim:perfect@latency=1,sigma=0,price_in=1"
 BUSY = ModelUnavailable("busy", "slow down", 429, None, None)

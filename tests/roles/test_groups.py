@@ -13,8 +13,8 @@ import msgspec
 import pytest
 
 from microagents import Result, Sampling, resume, run
-from microagents.elections.election import Ballot
 from microagents.base.errors import InvalidUsage, ModelUnavailable
+from microagents.elections.election import Ballot
 from microagents.journal.reading import Reader
 from microagents.models.model import Call, Model, ModelSpec, Most
 from microagents.models.openai import OpenAIModel

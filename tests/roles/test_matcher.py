@@ -12,11 +12,11 @@ import pytest
 
 from microagents import Call, Reply, Result, run
 from microagents.journal.reading import reader_of
-from microagents.systems.questions import Problem
 from microagents.replies.chat import write
 from microagents.roles.matcher import Match, ToMatch
 from microagents.runtimes.virtual import run_virtual
 from microagents.systems import Maker
+from microagents.systems.questions import Problem
 from tests.systems.scripted import noted_draws
 
 

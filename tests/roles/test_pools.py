@@ -13,10 +13,10 @@ from microagents.elections import election
 from microagents.elections.election import Ballot, ElectionId
 from microagents.journal.reading import Reader
 from microagents.replies.chat import Sample, write
+from microagents.runs.words.summary import summary
 from microagents.runtimes.virtual import run_virtual
 from microagents.systems import Maker
 from microagents.tasks.drift import Drift, Onward
-from microagents.runs.words.summary import summary
 from tests.cli.commands import COMPLETED, UNDECIDED, microagents
 
 RIGHT, WRONG = "sim:perfect", "sim:perfect@error=1,alternatives=1"

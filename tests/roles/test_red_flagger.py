@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from microagents import Context, Deployment, Reply, Sample, Task, TaskFailed, Usage
-from microagents.elections.election import Ballot, ElectionId, Flagged, SampleId, Screen
 from microagents.base.messages import address_of
+from microagents.elections.election import Ballot, ElectionId, Flagged, SampleId, Screen
 from microagents.replies.chat import write
 from microagents.roles import RedFlagger
 from microagents.runtimes.local import LocalRuntime

@@ -13,8 +13,8 @@ import pytest
 from structlog.testing import capture_logs
 
 from microagents import Deployment, FirstTo, Result, Sample, Stopped, run
-from microagents.elections.election import Ballot, Flagged, Screen
 from microagents.base.errors import ModelUnavailable
+from microagents.elections.election import Ballot, Flagged, Screen
 from microagents.journal.messages import Report
 from microagents.models.model import Call, Model
 from microagents.models.simulation.scripted import ScriptLine

@@ -38,9 +38,9 @@ from microagents import (
     Usage,
     Work,
 )
+from microagents.base.errors import ModelUnavailable
 from microagents.elections.election import Ballot, ElectionId, Flagged, Follow, Question, Verdict
 from microagents.elections.rules import PortableRule, Tally
-from microagents.base.errors import ModelUnavailable
 from microagents.journal.messages import Report
 from microagents.replies.chat import write
 from microagents.roles import Solver

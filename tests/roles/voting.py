@@ -23,9 +23,9 @@ from microagents import (
     Task,
     Unvoted,
 )
+from microagents.base.messages import address_of
 from microagents.elections.election import Question, Verdict
 from microagents.elections.rules import PortableRule
-from microagents.base.messages import address_of
 from microagents.models.simulation.scripted import ScriptLine
 from microagents.replies.chat import fingerprint, write
 from microagents.roles import Limiter, Recorder, RedFlagger, Voter

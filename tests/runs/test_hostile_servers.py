@@ -14,8 +14,8 @@ import structlog
 
 from microagents import MicroagentsError, Result, run
 from microagents.models.http.sending import MAX_BODY_BYTES
-from microagents.tasks.drift import Drift
 from microagents.runs.words.summary import summary
+from microagents.tasks.drift import Drift
 from tests.models import server as scripted
 from tests.models.server import Answer, Connection, serving
 from tests.models.wires import ANTHROPIC, KEY, OPENAI, RESPONSES, Provider

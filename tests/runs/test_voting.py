@@ -11,9 +11,9 @@ from msgspec import structs
 from microagents import run_sync
 from microagents.journal.messages import Account
 from microagents.runs.inspection.runs import inspect_run
+from microagents.runs.words.voting import MIN_WRONG, unvoted_success
 from microagents.tasks.drift import Drift
 from microagents.tasks.multiplication import Multiplication
-from microagents.runs.words.voting import MIN_WRONG, unvoted_success
 from tests.journal.test_earlier_versions import restored
 
 CHAIN = Account(steps=1000, total_steps=1000, decided=1000, votes=3100, valid=3100, outvoted=50)

@@ -27,8 +27,8 @@ from microagents.studies.bills import Bill, Terms
 from microagents.studies.calibration import CalibrationReport, calibrate, calibration_from
 from microagents.studies.measured import Latency, ModelCalibration, pooled
 from microagents.studies.planning import plan_runs
-from microagents.studies.simulation import simulate
 from microagents.studies.sampling.calibration import CalibratedStep
+from microagents.studies.simulation import simulate
 from microagents.systems.chains.lead import Lead
 from microagents.systems.chains.maker import Maker
 from microagents.tasks.drift import Drift, Onward, Place

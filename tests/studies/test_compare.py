@@ -15,13 +15,13 @@ from microagents import Call, Comparison, InvalidUsage, MicroagentsError, Proble
 from microagents.elections.laws import wilson_interval
 from microagents.journal.messages import Account
 from microagents.journal.reading import reader_of
-from microagents.systems.questions.questions import ToSolve, asked_in
 from microagents.replies.chat import Prompt, write
 from microagents.studies.comparison import row_of
-from microagents.systems.questions.recursive import Recursive
 from microagents.systems.chains.self_consistency import SelfConsistency
 from microagents.systems.chains.single_shot import SingleShot
 from microagents.systems.documents.subtask_baselines import Sequential
+from microagents.systems.questions.questions import ToSolve, asked_in
+from microagents.systems.questions.recursive import Recursive
 from microagents.tasks.drift import Drift
 from microagents.tasks.hanoi import Hanoi
 from microagents.tasks.multiplication import Multiplication

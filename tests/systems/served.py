@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 from msgspec import Struct
 
+from microagents.replies.chat import Prompt, Reply, write
 from microagents.systems.documents import (
     Part,
     Parts,
@@ -23,7 +24,6 @@ from microagents.systems.documents import (
     asked_in,
 )
 from microagents.systems.documents.questions import Asked
-from microagents.replies.chat import Prompt, Reply, write
 from tests.models.server import Answer, Connection, Server, reply, serving
 
 Wire = Literal["openai", "anthropic"]

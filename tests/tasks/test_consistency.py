@@ -24,9 +24,9 @@ from microagents.systems.documents import (
     WorkedDocument,
     prompt_of,
 )
-from microagents.systems.documents.subtasks import fault_of
 from microagents.systems.documents.seqcv import SeqCV
 from microagents.systems.documents.subtask_baselines import Parallel, Sequential
+from microagents.systems.documents.subtasks import fault_of
 from microagents.tasks.consistency import Consistency
 
 OWN = "Section 2: the unit of section 2 is u7"

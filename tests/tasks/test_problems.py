@@ -14,12 +14,24 @@ from msgspec import Raw
 from pydantic import ValidationError
 
 from microagents import Call, Reply, TaskFailed, resume, run
-from microagents.systems.questions.problem import WorkedProblem, answer_type
-from microagents.replies.data_prompts import prompt_of
-from microagents.systems.questions.questions import ATOMIC, Asked, Choice, Contraction, Decomposition, Labelled, ToChoose, ToCompose, ToDecompose, ToSolve, asked_in
 from microagents.replies.chat import write
+from microagents.replies.data_prompts import prompt_of
 from microagents.replies.parsing import parse
 from microagents.systems.questions.aot import to_contract
+from microagents.systems.questions.problem import WorkedProblem, answer_type
+from microagents.systems.questions.questions import (
+    ATOMIC,
+    Asked,
+    Choice,
+    Contraction,
+    Decomposition,
+    Labelled,
+    ToChoose,
+    ToCompose,
+    ToDecompose,
+    ToSolve,
+    asked_in,
+)
 from microagents.tasks.ask import Ask
 from microagents.tasks.multiplication import Multiplication, Product
 from microagents.tasks.sorting import Sorted, Sorting

@@ -11,11 +11,21 @@ from pydantic import ValidationError
 from microagents import Prompt, Reply
 from microagents.replies.data_prompts import prompt_of
 from microagents.systems.questions.questions import ToSolve
-from microagents.systems.swarm.steps import Check, Done, Pick, StepResult, ToAssemble, ToCheck, ToCompress, ToPlan, ToWork
-from microagents.work.prose import Summary
+from microagents.systems.swarm.steps import (
+    Check,
+    Done,
+    Pick,
+    StepResult,
+    ToAssemble,
+    ToCheck,
+    ToCompress,
+    ToPlan,
+    ToWork,
+)
 from microagents.systems.swarm.steps import Plan as Steps
 from microagents.tasks.plan import Outcome, Plan
 from microagents.tasks.relay import Relay, Total
+from microagents.work.prose import Summary
 
 TASK = Relay(length=8, reach=7)
 

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from microagents.systems.questions.problem import answer_type
-from microagents.replies.data_prompts import prompt_of
-from microagents.systems.questions.questions import Contraction, Subquestions, ToContract, ToSolve, ToTrace
 from microagents.replies.chat import Reply
+from microagents.replies.data_prompts import prompt_of
 from microagents.replies.trajectories import trajectory_of
 from microagents.systems.questions.aot import to_contract
+from microagents.systems.questions.problem import answer_type
+from microagents.systems.questions.questions import Contraction, Subquestions, ToContract, ToSolve, ToTrace
 from microagents.tasks.word_problems import CONTRACTION_ERROR, UNGUIDED_ERROR, Story, Total, WordProblem
 
 Way = trajectory_of(Total)

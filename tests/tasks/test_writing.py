@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from microagents import run_sync
-from microagents.systems.documents import Part, Segment, Text, Validation
 from microagents.base.errors import InvalidUsage
 from microagents.runs.settings import validated
+from microagents.systems.documents import Part, Segment, Text, Validation
 from microagents.tasks import requirements
 from microagents.tasks.requirements import BROWSERS, compiles, opens
 from microagents.tasks.writing import BAD_CHARACTER, Writing

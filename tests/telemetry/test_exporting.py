@@ -15,8 +15,8 @@ from opentelemetry.sdk.trace.sampling import ALWAYS_OFF
 
 from microagents import Result, run
 from microagents.actors.role import Tracing
-from microagents.elections.election import ElectionId
 from microagents.base.errors import InvalidUsage, RoleFailed
+from microagents.elections.election import ElectionId
 from microagents.journal.messages import RecordedDecision
 from microagents.models.model import Call, Model
 from microagents.replies.chat import Sample, Usage, write

@@ -9,6 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
+from microagents.base.errors import InvalidUsage
 from microagents.cli.commands.study import SETTINGS
 from microagents.cli.inputs import given_by
 from microagents.cli.options import (
@@ -29,16 +30,15 @@ from microagents.cli.reporting import EXIT_CODES, json_text
 from microagents.cli.views.tables import closing_notes, table, wrapped
 from microagents.cli.watching import Watched, kept_in_runs, run_in_terminal
 from microagents.elections.laws import check_target
-from microagents.base.errors import InvalidUsage
+from microagents.runs.words.prices import are_simulated, money, prices_of
+from microagents.runs.words.summary import counted, options_text
 from microagents.studies.agreement import UNKNOWN, AgreementReport, measure_agreement
 from microagents.studies.analysis import Proportion
 from microagents.studies.calibration import CalibrationReport, calibrate
 from microagents.studies.measured import SHOWN_KS, ModelCalibration
-from microagents.studies.states import States, has_oracle, states_in_file, states_of_run
 from microagents.studies.sampling.calibration import FIRST
+from microagents.studies.states import States, has_oracle, states_in_file, states_of_run
 from microagents.task import Task
-from microagents.runs.words.prices import are_simulated, money, prices_of
-from microagents.runs.words.summary import counted, options_text
 
 SHOWN = 10
 """Number of hard steps in a text; --json has all."""

@@ -6,10 +6,10 @@ from typing import Annotated
 
 import typer
 
+from microagents.actors.registry import unknown
+from microagents.base.errors import InvalidUsage
 from microagents.cli.options import RUNS, AsJson, RunName, RunsDir
 from microagents.cli.reporting import EXIT_CODES, json_text
-from microagents.base.errors import InvalidUsage
-from microagents.actors.registry import unknown
 from microagents.runs.inspection.control import (
     ADJUSTABLE,
     NOW,

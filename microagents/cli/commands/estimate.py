@@ -9,22 +9,22 @@ from typing import Annotated
 import msgspec
 import typer
 
+from microagents.actors.registry import Registry, unknown
+from microagents.base.errors import InvalidUsage, MicroagentsError
+from microagents.base.user_code import described
 from microagents.cli.options import RUNS, AsJson, RunsDir, pairs
 from microagents.cli.reporting import json_text
 from microagents.cli.views.tables import wrapped
 from microagents.elections.estimates import AgentEstimate, Estimate, RuleAtK, estimate, estimate_agent
 from microagents.elections.laws import expected_bill
 from microagents.elections.rules import Rule, portable
-from microagents.base.errors import InvalidUsage, MicroagentsError
-from microagents.actors.registry import Registry, unknown
 from microagents.runs.settings import validated
 from microagents.runs.short_forms import SHORT_FORMS
+from microagents.runs.words.prices import money
 from microagents.studies.analysis import Proportion
 from microagents.studies.calibration import calibration_from
 from microagents.studies.measured import ModelCalibration
 from microagents.systems.agents.act import Act
-from microagents.base.user_code import described
-from microagents.runs.words.prices import money
 
 RULE_HELP = (
     "`ahead-by`, `first-to` (`run -s rule=first-to`), `best-of` (the most frequent of K), or one of your own as path/file.py:Class or "

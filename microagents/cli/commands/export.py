@@ -15,9 +15,9 @@ import msgspec
 import typer
 from msgspec import Struct
 
+from microagents.base.errors import InvalidUsage
 from microagents.cli.options import RUNS, RunName, RunsDir, WithCode
 from microagents.cli.reporting import json_text
-from microagents.base.errors import InvalidUsage
 from microagents.journal.reading import Reader, reader_of
 from microagents.runs.inspection.export import (
     ActionRow,

@@ -12,8 +12,8 @@ from typing import Annotated
 
 import typer
 
-from microagents.cli import starter
 from microagents.base.errors import InvalidUsage, read_failure
+from microagents.cli import starter
 
 NAME = "dates"
 """Name of the task if none is given."""

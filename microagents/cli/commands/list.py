@@ -7,15 +7,22 @@ from collections.abc import Iterable, Iterator, Sequence
 
 import typer
 
+from microagents.base.errors import InvalidUsage
 from microagents.cli.options import RUNS, AsJson, RunsDir
 from microagents.cli.reporting import json_text
 from microagents.cli.views.lines import wrapped_cells
 from microagents.cli.views.tables import local_time
-from microagents.base.errors import InvalidUsage
 from microagents.runs.inspection.runs import runs_in
 from microagents.runs.result import Result
 from microagents.runs.words.prices import prices_of
-from microagents.runs.words.summary import columns_of_stdout, counted, outcome_text, printable, progress_text, wrong_text
+from microagents.runs.words.summary import (
+    columns_of_stdout,
+    counted,
+    outcome_text,
+    printable,
+    progress_text,
+    wrong_text,
+)
 
 GAP, INDENT = "  ", "    "
 

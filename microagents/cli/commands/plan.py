@@ -9,16 +9,16 @@ from typing import Annotated, Any
 import typer
 from msgspec import structs
 
+from microagents.base.errors import InvalidUsage
 from microagents.cli.options import RUNS, AsJson, Options, RunsDir, TaskName, task_of
 from microagents.cli.reporting import json_text
 from microagents.cli.views.tables import clock, table, wrapped
-from microagents.base.errors import InvalidUsage
 from microagents.runs.steps import steps_of
+from microagents.runs.words.prices import are_simulated, money
+from microagents.runs.words.summary import options_text
 from microagents.studies.calibration import calibration_from
 from microagents.studies.planning import EXTRAPOLATED, PlannedRun, PlannedRuns, plan_runs
 from microagents.task import ChainTask
-from microagents.runs.words.prices import are_simulated, money
-from microagents.runs.words.summary import options_text
 
 ALPHABET = 26
 NO_RUN = 1

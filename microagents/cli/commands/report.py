@@ -9,8 +9,8 @@ from typing import Annotated
 
 import typer
 
-from microagents.cli.options import RUNS, RunName, RunsDir, WithCode
 from microagents.base.errors import InvalidUsage, read_failure
+from microagents.cli.options import RUNS, RunName, RunsDir, WithCode
 from microagents.journal.reading import reader_of
 
 

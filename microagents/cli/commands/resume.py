@@ -7,6 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
+from microagents.base.errors import InvalidUsage
 from microagents.cli.detaching import Detach, begin_detached
 from microagents.cli.options import (
     RUNS,
@@ -22,7 +23,6 @@ from microagents.cli.options import (
 )
 from microagents.cli.trusting import confirm_trust
 from microagents.cli.watching import Watched, answered_in_terminal, kept_in, run_in_terminal, show_and_exit
-from microagents.base.errors import InvalidUsage
 from microagents.journal.interventions import forget_unsettled as forget
 from microagents.journal.reading import journal_of, reader_of
 from microagents.runs.driver.begin import resume

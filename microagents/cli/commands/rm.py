@@ -7,8 +7,8 @@ from typing import Annotated
 
 import typer
 
-from microagents.cli.options import RUNS, RunName, RunsDir
 from microagents.base.errors import InvalidUsage
+from microagents.cli.options import RUNS, RunName, RunsDir
 from microagents.runs.inspection.runs import inspect_run, remove_run
 from microagents.runs.words.summary import counted, printable, progress_text
 

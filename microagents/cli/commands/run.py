@@ -6,6 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
+from microagents.base.errors import InvalidUsage
 from microagents.cli.detaching import Detach, begin_detached
 from microagents.cli.inputs import given_by
 from microagents.cli.options import (
@@ -32,10 +33,9 @@ from microagents.cli.options import (
     with_tools,
 )
 from microagents.cli.watching import Watched, answered_in_terminal, kept_in, run_in_terminal, show_and_exit
-from microagents.base.errors import InvalidUsage
 from microagents.runs.driver.begin import new_run_id, run
-from microagents.studies.calibration import calibration_from
 from microagents.runs.words.prices import specs_in
+from microagents.studies.calibration import calibration_from
 
 
 @with_settings

@@ -10,10 +10,10 @@ from typing import Annotated, Any
 
 import typer
 
-from microagents.cli.options import DEFAULT_MODEL, SERVE_PORT, AsJson, Config, Options, Seed, complete_task, task_of
+from microagents.actors.registry import TASKS
 from microagents.base.errors import InvalidUsage
 from microagents.base.packages import require_packages
-from microagents.actors.registry import TASKS
+from microagents.cli.options import DEFAULT_MODEL, SERVE_PORT, AsJson, Config, Options, Seed, complete_task, task_of
 from microagents.runs.words.summary import counted, printable
 
 MAX_PORT = 65_535

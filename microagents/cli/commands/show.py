@@ -12,15 +12,11 @@ from typing import Annotated
 import typer
 from msgspec import Struct
 
-from microagents.systems.agents.recording import AgentRecord
+from microagents.base.errors import InvalidUsage
 from microagents.cli.options import RUNS, AsJson, RunName, RunsDir, WithCode
 from microagents.cli.reporting import FAILURE, json_text
-from microagents.systems.documents.recording import DocumentRecord
-from microagents.base.errors import InvalidUsage
 from microagents.journal.reading import Reader, reader_of
 from microagents.journal.requests import TakenRequest
-from microagents.systems.swarm.step_records import SwarmRecord
-from microagents.systems.questions.tree import ProblemNode, fold
 from microagents.runs.inspection.climbs import Climb, climbs_of
 from microagents.runs.inspection.control import request_text
 from microagents.runs.inspection.decision import inspect_decision
@@ -29,6 +25,10 @@ from microagents.runs.inspection.runs import recorded_result, solution_of
 from microagents.runs.result import Result
 from microagents.runs.words.prices import are_simulated, prices_of
 from microagents.runs.words.summary import printable, summary
+from microagents.systems.agents.recording import AgentRecord
+from microagents.systems.documents.recording import DocumentRecord
+from microagents.systems.questions.tree import ProblemNode, fold
+from microagents.systems.swarm.step_records import SwarmRecord
 
 DEFAULT_DEPTH = 2
 

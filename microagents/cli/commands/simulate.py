@@ -6,15 +6,15 @@ from typing import Annotated
 
 import typer
 
+from microagents.base.errors import InvalidUsage
 from microagents.cli.options import RUNS, AsJson, Options, RunsDir, StrategyOptions, TaskName, pairs, task_of
 from microagents.cli.reporting import json_text
 from microagents.cli.views.tables import wrapped
-from microagents.base.errors import InvalidUsage
 from microagents.runs.settings import strategy_of
 from microagents.runs.short_forms import SHORT_FORMS
+from microagents.runs.words.summary import counted, options_text
 from microagents.studies.calibration import calibration_from
 from microagents.studies.simulation import simulate
-from microagents.runs.words.summary import counted, options_text
 
 
 def command(

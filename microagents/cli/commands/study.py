@@ -9,6 +9,8 @@ from typing import Annotated, Any
 
 import typer
 
+from microagents.actors.registry import unknown
+from microagents.base.errors import InvalidUsage
 from microagents.cli.options import (
     DEFAULT_MODEL,
     RUNS,
@@ -28,14 +30,12 @@ from microagents.cli.options import (
 from microagents.cli.reporting import EXIT_CODES, json_text
 from microagents.cli.views.tables import closing_notes, table, wrapped
 from microagents.cli.watching import Watched, kept_in_runs, run_in_terminal
-from microagents.base.errors import InvalidUsage
-from microagents.actors.registry import unknown
 from microagents.runs.settings import Settings
+from microagents.runs.words.prices import are_simulated, prices_of
+from microagents.runs.words.summary import counted, options_text
 from microagents.studies.analysis import Distances, Errors, FieldAccuracies, Proportion, RolloutAccuracy
 from microagents.studies.flags import FlagFindings
 from microagents.studies.study import KINDS, Kind, StudyReport, study
-from microagents.runs.words.prices import are_simulated, prices_of
-from microagents.runs.words.summary import counted, options_text
 
 SHOWN = 10
 """Number of hardest steps in a text; --json has all steps."""

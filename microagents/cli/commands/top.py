@@ -9,9 +9,9 @@ from pathlib import Path
 
 import typer
 
+from microagents.base.errors import InvalidUsage
 from microagents.cli.commands.list import lines_of
 from microagents.cli.options import RUNS, RunsDir
-from microagents.base.errors import InvalidUsage
 from microagents.runs.inspection.runs import runs_in
 from microagents.runs.words.summary import columns_of_stdout
 

@@ -14,10 +14,10 @@ from urllib.parse import quote
 
 import typer
 
+from microagents.base.packages import require_packages
 from microagents.cli.commands.serve import MAX_PORT
 from microagents.cli.options import RUNS, RunsDir, WithCode, complete_run
 from microagents.journal.reading import reader_of
-from microagents.base.packages import require_packages
 from microagents.web.viewer.pages import strip
 
 REDIRECT = '<!doctype html><meta charset="utf-8"><meta http-equiv="refresh" content="0; url={address}">\n'

@@ -14,15 +14,15 @@ from rich.live import Live
 from rich.progress import BarColumn, Progress, SpinnerColumn, Task, TextColumn
 from rich.text import Text
 
-from microagents.systems.agents.recording import AgentRecord
 from microagents.cli.views import agent
 from microagents.cli.views.document import live_lines
 from microagents.cli.views.lines import one_line, shorten, wrapped_cells
 from microagents.cli.views.tables import clock
-from microagents.systems.documents.recording import DocumentRecord
 from microagents.journal.messages import Account
 from microagents.runs.words.prices import Price, money
 from microagents.runs.words.summary import counts_of, progress_line
+from microagents.systems.agents.recording import AgentRecord
+from microagents.systems.documents.recording import DocumentRecord
 
 LINE_EVERY_S = 60.0
 """Interval of progress lines where stderr is not a terminal."""

@@ -9,9 +9,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from rich.cells import cell_len
 
 from microagents.cli.views.lines import joined, one_line, shorten
+from microagents.runs.words.summary import columns_of_stdout, number_of, printable
 from microagents.systems.documents.recording import DocumentRecord
 from microagents.systems.documents.records import SegmentOutcome, SegmentRecord, SubtaskRecord, ValidationRecord
-from microagents.runs.words.summary import columns_of_stdout, number_of, printable
 
 MAX_OBJECTIONS = 12
 """Maximum number of objections that are shown of one subtask."""

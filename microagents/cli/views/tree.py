@@ -9,9 +9,9 @@ from msgspec import Raw
 from rich.cells import cell_len
 
 from microagents.cli.views.lines import joined, one_line, shorten
-from microagents.systems.questions.tree import Branch, ProblemNode, TurnResult
 from microagents.runs.words.prices import money
 from microagents.runs.words.summary import columns_of_stdout, counted
+from microagents.systems.questions.tree import Branch, ProblemNode, TurnResult
 
 MIN_COLUMNS = 60
 """Minimum width of a problem with its answer. If its turns leave less room on the line, they move to a second line."""

@@ -18,6 +18,7 @@ import msgspec
 from msgspec import Struct, structs
 
 from microagents.base.errors import InvalidUsage, ModelUnavailable
+from microagents.base.packages import require_packages
 from microagents.models import sample_keys
 from microagents.models.capabilities import capabilities_of
 from microagents.models.http.open_files import connections_allowed
@@ -48,7 +49,6 @@ from microagents.models.http.warming import Warming
 from microagents.models.model import Model, Most, most_tokens
 from microagents.models.prices import Tariff, flat_tariff, tariff_of
 from microagents.models.rates import Rate, rates_of
-from microagents.base.packages import require_packages
 from microagents.replies.chat import Prompt, Sample, Usage
 
 S = TypeVar("S", bound=Struct)

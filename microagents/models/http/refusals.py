@@ -11,8 +11,8 @@ from typing import Any
 import msgspec
 from msgspec import Struct, structs
 
-from microagents.elections.red_flags import known_finish
 from microagents.base.logs import log
+from microagents.elections.red_flags import known_finish
 from microagents.models.http.options import either
 from microagents.models.http.sending import Response
 from microagents.replies.chat import Prompt, Sample

@@ -10,12 +10,12 @@ from random import Random
 from types import NoneType
 from typing import Any, NamedTuple
 
+from microagents.base.user_code import called
 from microagents.replies.chat import Format, Prompt, Reading, Reply, write
 from microagents.replies.mistakes import one_field_altered
 from microagents.replies.parsing import Malformed, parse
 from microagents.replies.tool_calls import LookUp
 from microagents.task import Task
-from microagents.base.user_code import called
 
 
 class SimulatedReply(NamedTuple):

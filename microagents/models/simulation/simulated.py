@@ -20,19 +20,19 @@ from typing import Any, Self
 
 from msgspec import structs
 
+from microagents.actors.registry import STRATEGIES, TASKS
 from microagents.actors.role import Context, Strategy
 from microagents.base.aio import TaskScope
-from microagents.elections.election import SampleId
 from microagents.base.errors import InvalidDefinition, InvalidUsage, ModelUnavailable, TaskFailed
 from microagents.base.messages import address_of
+from microagents.base.user_code import called
+from microagents.elections.election import SampleId
 from microagents.models.model import MAX_SAMPLES, SEVERAL, Call, Model, ModelSpec, Most, samples_per_request, split
 from microagents.models.simulation.answers import Answers, SimulatedReply, broken
 from microagents.models.simulation.profiles import profile_of
-from microagents.actors.registry import STRATEGIES, TASKS
 from microagents.replies.chat import Prompt, Reading, Reply, Sample, Usage, system_with_instructions, write
 from microagents.replies.rollouts import MAX_OUTPUT_TOKENS, Rollout
 from microagents.task import ChainTask, Task, chain_types
-from microagents.base.user_code import called
 
 RAMBLING_ERROR = 0.1
 """Error rate of replies that exceed the length limit (MAKER, figure 9a), and of each step of such a rollout."""

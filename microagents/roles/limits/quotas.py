@@ -14,10 +14,10 @@ from typing import Literal
 from msgspec import Struct, structs
 
 from microagents.base.aio import TaskScope
-from microagents.elections.election import SampleId
 from microagents.base.errors import MicroagentsError, NotSent
-from microagents.journal.digests import in_order
 from microagents.base.messages import Request, Stream
+from microagents.elections.election import SampleId
+from microagents.journal.digests import in_order
 from microagents.models.rates import Rate
 
 OUTCOMES_S = 0.2

@@ -9,9 +9,9 @@ from functools import partial
 
 from microagents.actors.role import Context
 from microagents.base.aio import Slots
-from microagents.elections.election import Draw
 from microagents.base.errors import InvalidUsage, ModelUnavailable
 from microagents.base.logs import log
+from microagents.elections.election import Draw
 from microagents.models.latencies import Latencies
 from microagents.models.model import Model, checked_model, open_model
 from microagents.models.weighing import at_least

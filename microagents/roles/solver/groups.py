@@ -6,8 +6,8 @@ import asyncio
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import aclosing
 
-from microagents.elections.election import total_usd
 from microagents.base.errors import MicroagentsError
+from microagents.elections.election import total_usd
 from microagents.models.model import Call, Model, Most, checked_sample
 from microagents.models.rates import Rate
 from microagents.replies.chat import Sample, Usage

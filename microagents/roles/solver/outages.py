@@ -6,10 +6,10 @@ import asyncio
 from collections.abc import Callable
 from hashlib import blake2b
 
-from microagents.elections.election import SampleId
 from microagents.base.errors import ModelUnavailable, Stopped
-from microagents.journal.messages import RecordOutage
 from microagents.base.logs import log
+from microagents.elections.election import SampleId
+from microagents.journal.messages import RecordOutage
 from microagents.roles.solver.health import Health, is_out_of_credit
 
 BACKOFF_S = (0.5, 60.0)

@@ -11,11 +11,11 @@ from msgspec import structs
 
 from microagents.actors.role import Context, Messenger, Role, eager
 from microagents.base.aio import TaskScope
+from microagents.base.errors import MicroagentsError, ModelUnavailable
+from microagents.base.messages import resolve
 from microagents.elections.admission import PAUSES, FollowAdmission
 from microagents.elections.election import Draw
-from microagents.base.errors import MicroagentsError, ModelUnavailable
 from microagents.journal.messages import AllotCalls, FollowSettings, RecordCalls, RecordOutage, Report
-from microagents.base.messages import resolve
 from microagents.models.latencies import LEAST_STRAGGLER_S
 from microagents.models.model import Call, checked_sample, keyed_by_sample
 from microagents.replies.chat import Reply, Sample

@@ -10,7 +10,6 @@ from pathlib import Path
 from msgspec import structs
 
 from microagents.base.aio import TaskScope
-from microagents.elections.election import input_of
 from microagents.base.errors import (
     Aborted,
     JournalMismatch,
@@ -22,6 +21,7 @@ from microagents.base.errors import (
     TakenOver,
     Undecided,
 )
+from microagents.elections.election import input_of
 from microagents.journal.messages import (
     Account,
     InputEnding,

@@ -15,15 +15,13 @@ from typing import Any, Unpack, overload
 
 from msgspec import structs
 
+from microagents.actors.registry import TASKS, unknown
 from microagents.actors.role import Strategy
-from microagents.systems.agents.agent import AgentTask
-from microagents.systems.documents.document import text_in
 from microagents.base.errors import Interrupted, InvalidUsage
-from microagents.journal.opening import holds_nothing
-from microagents.journal.reading import Reader, journal_of, reader_of
 from microagents.base.logs import log
 from microagents.base.messages import address_of
-from microagents.actors.registry import TASKS, unknown
+from microagents.journal.opening import holds_nothing
+from microagents.journal.reading import Reader, journal_of, reader_of
 from microagents.runs.arguments import check_arguments
 from microagents.runs.driver.conducting import unless_ended
 from microagents.runs.driver.control import RunControl, SharedKeywords, without_control
@@ -37,8 +35,10 @@ from microagents.runs.result import Result, Results
 from microagents.runs.settings import Models, Settings, check_for_ray, check_name, model_pools, strategy_of, validated
 from microagents.runs.short_forms import SHORT_FORMS
 from microagents.runs.task_list import tasks_of
-from microagents.task import Task, V
 from microagents.runs.words.prices import prices_of, specs_in
+from microagents.systems.agents.agent import AgentTask
+from microagents.systems.documents.document import text_in
+from microagents.task import Task, V
 
 NOTHING_NEW = (
     "it was undecided before, and nothing was asked again, because nothing is new: change one of these, or resume with "

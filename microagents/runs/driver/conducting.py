@@ -7,8 +7,8 @@ from collections.abc import Coroutine
 from typing import Any, TypeVar
 
 from microagents.base.aio import TaskScope
-from microagents.elections.admission import Drain
 from microagents.base.errors import Stopped, Undecided
+from microagents.elections.admission import Drain
 from microagents.journal.messages import Report, RunOutcome
 from microagents.roles.recorder import AwaitFailure
 from microagents.runs.driver.control import OnProgress, RunControl

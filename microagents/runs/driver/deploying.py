@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import microagents.roles  # noqa: F401 - names the roles of an election
+from microagents.actors.registry import unknown
 from microagents.actors.role import Deployment
 from microagents.base.aio import loop_has_threads
 from microagents.base.errors import InvalidUsage
 from microagents.journal.experiment import Experiment
 from microagents.journal.writer import JournalConfig
-from microagents.actors.registry import unknown
 from microagents.roles.executor import Executor
 from microagents.roles.limits.limiter import Limiter
 from microagents.runs.plan import RunPlan

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from msgspec import structs
 
+from microagents.actors.registry import RUNTIMES, STRATEGIES, TASKS
 from microagents.actors.role import Context, Deployment, Strategy
-from microagents.systems.agents.agent import AgentTask
 from microagents.base.aio import finish, loop_has_threads
 from microagents.base.errors import (
     Aborted,
@@ -28,12 +28,11 @@ from microagents.base.errors import (
     TaskFailed,
     Undecided,
 )
+from microagents.base.logs import log
+from microagents.base.messages import address_of
 from microagents.journal.messages import Account, InputEnding, RecallDecidedInputs, Report, RunOutcome
 from microagents.journal.opening import holds_nothing
 from microagents.journal.reading import Reader, journal_of
-from microagents.base.logs import log
-from microagents.base.messages import address_of
-from microagents.actors.registry import RUNTIMES, STRATEGIES, TASKS
 from microagents.roles.recorder import RecordEnding, Recorder
 from microagents.runs.driver.batch import Batch, undecided_elections
 from microagents.runs.driver.conducting import INTERRUPTED, End, conduct_until_end, never, unless_ended
@@ -49,6 +48,7 @@ from microagents.runs.result import Result, results_of
 from microagents.runs.task_list import dump_options
 from microagents.runtimes.dispatcher import RoleMessenger
 from microagents.runtimes.runtime import Runtime
+from microagents.systems.agents.agent import AgentTask
 from microagents.systems.chains.known_inputs import check_oracle
 from microagents.task import near_misses
 from microagents.telemetry.starting import telemetry_of

@@ -10,9 +10,9 @@ from pathlib import Path
 from msgspec import Struct
 
 from microagents.base.aio import wait_to_end
+from microagents.base.logs import log
 from microagents.journal.messages import Account
 from microagents.journal.reading import Reader
-from microagents.base.logs import log
 from microagents.runs.inspection.runs import drawn_solution
 from microagents.runs.plan import RunPlan
 

@@ -9,25 +9,25 @@ from typing import Protocol
 
 from msgspec import Struct, structs
 
+from microagents.actors.registry import MODELS, STRATEGIES
 from microagents.actors.role import Strategy
-from microagents.elections.rules import FirstToAheadBy, Tally
 from microagents.base.errors import InvalidUsage, MicroagentsError
+from microagents.base.messages import address_of
+from microagents.base.user_code import called
+from microagents.elections.rules import FirstToAheadBy, Tally
 from microagents.journal.messages import Account, Promise
 from microagents.journal.opening import holds_nothing
 from microagents.journal.reading import Reader, RunEnding
-from microagents.base.messages import address_of
 from microagents.models.model import Model, ModelSpec, open_model
 from microagents.models.prices import Tariff
-from microagents.actors.registry import MODELS, STRATEGIES
 from microagents.replies.chat import Usage, system_with_instructions
 from microagents.runs.driver.budget import stops_again
 from microagents.runs.plan import RunPlan
 from microagents.runs.steps import steps_of
-from microagents.systems.chains.maker import Maker
-from microagents.task import ChainTask, Task
-from microagents.base.user_code import called
 from microagents.runs.words.prices import are_simulated, money, prices_of, specs_in
 from microagents.runs.words.summary import promised_chance
+from microagents.systems.chains.maker import Maker
+from microagents.task import ChainTask, Task
 
 CHARS_PER_TOKEN = 4
 OUTPUT_TOKENS = 300

@@ -14,16 +14,16 @@ from types import NoneType
 import msgspec
 from msgspec import Struct
 
-from microagents.systems.documents.document import Document, text_in
-from microagents.systems.documents.recording import DocumentRecord
 from microagents.base.errors import InvalidUsage, TaskFailed
+from microagents.base.logs import log
+from microagents.base.user_code import called
 from microagents.journal.messages import InputEnding
 from microagents.journal.opening import holds_nothing
 from microagents.journal.reading import Reader
-from microagents.base.logs import log
 from microagents.runs.result import Result
+from microagents.systems.documents.document import Document, text_in
+from microagents.systems.documents.recording import DocumentRecord
 from microagents.task import Task
-from microagents.base.user_code import called
 
 
 class Outputs:

@@ -10,8 +10,8 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from microagents.elections.election import ESCALATED, OPEN_OUTCOMES, Ballot, total_usd
 from microagents.base.errors import MicroagentsError
+from microagents.elections.election import ESCALATED, OPEN_OUTCOMES, Ballot, total_usd
 from microagents.journal.messages import Recalled
 from microagents.journal.reading import Reader
 from microagents.replies.chat import decoder_of

@@ -8,12 +8,12 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from microagents.actors.registry import unknown
 from microagents.base.errors import InvalidUsage
 from microagents.journal.interventions import ask_live
 from microagents.journal.messages import Account
 from microagents.journal.reading import Reader, reader_of
 from microagents.journal.requests import Ask, EndRun, PauseRun, ResumeRun, SetRun, TakenRequest, pause_among
-from microagents.actors.registry import unknown
 from microagents.runs.inspection.runs import recorded_result
 from microagents.runs.plan import RunPlan, plan_of
 from microagents.runs.result import Result

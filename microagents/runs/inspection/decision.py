@@ -12,20 +12,20 @@ from typing import Any
 import msgspec
 from msgspec import Struct, structs
 
-from microagents.systems.agents.recording import ActionRecord, AgentRecord
+from microagents.base.errors import InvalidUsage, TaskFailed
+from microagents.base.messages import resolve
 from microagents.elections.count import Count
 from microagents.elections.election import OPEN_OUTCOMES, Ballot, ElectionId, Flagged, Question, input_of, total_usd
 from microagents.elections.red_flags import MALFORMED
-from microagents.base.errors import InvalidUsage, TaskFailed
 from microagents.journal.messages import Recalled
 from microagents.journal.reading import KeptText, Reader
-from microagents.base.messages import resolve
 from microagents.replies.chat import Reply
 from microagents.replies.parsing import malformed_reason
 from microagents.runs.inspection.climbs import step_of
 from microagents.runs.inspection.rebuilding import RebuiltQuestion, asked_at, asked_at_step
 from microagents.runs.inspection.runs import solution_of
 from microagents.runs.plan import settings_of
+from microagents.systems.agents.recording import ActionRecord, AgentRecord
 from microagents.systems.chains.lookahead import lookahead_in
 
 NOTHING_ASKED = "no model was asked here: this is the result of other decisions, or the answer to a message"

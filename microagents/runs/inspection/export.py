@@ -9,15 +9,15 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from microagents.systems.agents.actions import END
-from microagents.systems.agents.recording import ActionRecord, AgentRecord, CallRecord
-from microagents.elections.election import Ballot, Flagged, input_of
 from microagents.base.errors import InvalidUsage
+from microagents.elections.election import Ballot, Flagged, input_of
 from microagents.journal.opening import unreadable
 from microagents.journal.reading import Reader
 from microagents.replies.tool_calls import ToolCall
 from microagents.roles.executor import KEPT, LookedUpBefore
 from microagents.runs.inspection.runs import solution_of
+from microagents.systems.agents.actions import END
+from microagents.systems.agents.recording import ActionRecord, AgentRecord, CallRecord
 
 
 class DecisionRow(Struct, frozen=True, kw_only=True):

@@ -15,14 +15,14 @@ import msgspec
 from msgspec import Struct, structs
 
 from microagents.actors.role import Messenger
-from microagents.systems.agents.agent import AgentTask
+from microagents.base.errors import InvalidUsage, MicroagentsError
 from microagents.elections.count import Count
 from microagents.elections.election import ESCALATED, Question, input_of
-from microagents.base.errors import InvalidUsage, MicroagentsError
 from microagents.journal.reading import Reader
 from microagents.runs.inspection.climbs import RUNG_DEPTH, step_of
 from microagents.runs.inspection.replay import Replay, conducted, replayed_question
 from microagents.runs.plan import RunPlan, plan_of, settings_of
+from microagents.systems.agents.agent import AgentTask
 from microagents.systems.chains.chain import Chain, ChainConductor, ChainStep, Past
 from microagents.systems.chains.lookahead import Lookahead, lookahead_in
 from microagents.task import ChainTask, Task

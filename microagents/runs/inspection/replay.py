@@ -10,12 +10,12 @@ import msgspec
 from msgspec import structs
 
 from microagents.actors.role import Messenger, Role
+from microagents.base.errors import InvalidUsage, Undecided
+from microagents.base.messages import Message
 from microagents.elections.count import Count
 from microagents.elections.election import Elect, Follow, Question, Verdict
-from microagents.base.errors import InvalidUsage, Undecided
 from microagents.journal.messages import HasRecords, Recall, RecallCheckpoint, Recalled
 from microagents.journal.reading import Reader
-from microagents.base.messages import Message
 from microagents.roles.executor import Execute, Executor
 from microagents.runs.plan import RunPlan
 from microagents.tools.calling import Called

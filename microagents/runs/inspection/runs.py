@@ -10,24 +10,24 @@ from typing import Any, NamedTuple
 import msgspec
 from msgspec import Struct, structs
 
-from microagents.systems.agents.actions import Action
-from microagents.replies.persons import PERSON_REPLIES, PersonReply
-from microagents.systems.agents.recording import AgentRecord
+from microagents.actors.registry import STRATEGIES, TASKS, unknown
+from microagents.base.errors import InvalidUsage
+from microagents.base.messages import resolve
 from microagents.elections.election import input_of
 from microagents.elections.rules import FirstValid
-from microagents.base.errors import InvalidUsage
 from microagents.journal.books import UndecidedElection
 from microagents.journal.interventions import ask_live, decide_in, remove
 from microagents.journal.messages import RunOutcome
 from microagents.journal.reading import Reader, RunEnding, reader_of
 from microagents.journal.requests import Decide, pause_among, said_by
-from microagents.base.messages import resolve
-from microagents.actors.registry import STRATEGIES, TASKS, unknown
 from microagents.replies.chat import Reply, json_form
+from microagents.replies.persons import PERSON_REPLIES, PersonReply
 from microagents.replies.tool_calls import ToolCall
 from microagents.runs.inspection.rebuilding import asked_at
 from microagents.runs.plan import RunPlan, plan_of, settings_of
 from microagents.runs.result import Result, results_of
+from microagents.systems.agents.actions import Action
+from microagents.systems.agents.recording import AgentRecord
 from microagents.task import flag_of
 from microagents.tools.effect_keys import effect_key
 

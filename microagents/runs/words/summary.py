@@ -17,11 +17,11 @@ from typing import Any, Generic
 import msgspec
 from msgspec import Struct
 
-from microagents.systems.documents.document import text_in
 from microagents.journal.messages import Account, InputOutcome, Promise, RunOutcome
-from microagents.task import V
 from microagents.runs.words.prices import Price, are_simulated, money, prices_of
 from microagents.runs.words.voting import unvoted_success
+from microagents.systems.documents.document import text_in
+from microagents.task import V
 
 RUNS_DIR = Path("runs")
 """Folder of journals by default."""

@@ -16,12 +16,12 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from microagents.actors.role import Strategy
 from microagents.base.aio import TaskScope
+from microagents.base.user_code import called
 from microagents.elections.rules import FirstValid, Rule
 from microagents.replies.chat import Prompt, hashable, voted_fields
-from microagents.systems.chains.chain import Chain, ChainConductor
 from microagents.studies.sampling.study import is_right, right_reply
+from microagents.systems.chains.chain import Chain, ChainConductor
 from microagents.task import ChainTask, Task
-from microagents.base.user_code import called
 from microagents.work.durable import Work
 
 FIRST = 2

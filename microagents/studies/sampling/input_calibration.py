@@ -8,15 +8,15 @@ from typing import Any
 from msgspec import structs
 
 from microagents.actors.role import Strategy
-from microagents.elections.rules import FirstValid, Rule
 from microagents.base.errors import InvalidUsage
-from microagents.systems.questions.problem import Problem, answer_type_of, direct_prompt
-from microagents.studies.sampling.calibration import FIRST, Calibrated, CalibratedStep, judged_samples, sampled
-from microagents.systems.chains.chain import Chain, ChainConductor
-from microagents.systems.questions.problem_conductor import is_problem
-from microagents.studies.sampling.study import right_reply
-from microagents.task import ChainTask, Task
 from microagents.base.user_code import called
+from microagents.elections.rules import FirstValid, Rule
+from microagents.studies.sampling.calibration import FIRST, Calibrated, CalibratedStep, judged_samples, sampled
+from microagents.studies.sampling.study import right_reply
+from microagents.systems.chains.chain import Chain, ChainConductor
+from microagents.systems.questions.problem import Problem, answer_type_of, direct_prompt
+from microagents.systems.questions.problem_conductor import is_problem
+from microagents.task import ChainTask, Task
 from microagents.work.durable import Work
 
 

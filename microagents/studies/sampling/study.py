@@ -14,13 +14,13 @@ from pydantic import Field
 
 from microagents.actors.role import Strategy
 from microagents.base.aio import TaskScope
-from microagents.elections.rules import FirstValid, Rule
 from microagents.base.errors import InvalidUsage
+from microagents.base.user_code import called
+from microagents.elections.rules import FirstValid, Rule
 from microagents.replies.chat import Prompt, Reply, hashable, voted_fields
 from microagents.replies.rollouts import Rollout
 from microagents.systems.chains.chain import Chain, ChainConductor
 from microagents.task import ChainTask, Task
-from microagents.base.user_code import called
 from microagents.work.durable import Work
 
 

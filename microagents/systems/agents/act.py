@@ -14,21 +14,22 @@ from msgspec import UNSET, Struct, UnsetType, structs
 from pydantic import Field, field_validator, model_validator
 
 from microagents.actors.role import Deployment
+from microagents.base.aio import TaskScope
+from microagents.base.errors import NeedsPerson, TaskFailed
+from microagents.base.messages import address_of
+from microagents.base.user_code import called
+from microagents.elections.election import ElectionId, Verdict
+from microagents.elections.rules import AheadByHarm, Rule
+from microagents.journal.messages import OpenElection, Recalled, RecordDecision
+from microagents.replies.chat import decoder_of
+from microagents.replies.persons import Approval, FoundOutcome, PersonReply, SecondApproval
+from microagents.replies.tool_calls import ToolCall
+from microagents.roles.executor import Execute, Executor
 from microagents.systems.agents.actions import END, Action, AgentState, Observation, ToCompressActions, making_at
 from microagents.systems.agents.agent import AgentTask
 from microagents.systems.agents.approvals import approval_rules, check_approvals
-from microagents.replies.persons import Approval, FoundOutcome, PersonReply, SecondApproval
-from microagents.systems.agents.recording import AgentRecord, agent_record
-from microagents.base.aio import TaskScope
-from microagents.elections.election import ElectionId, Verdict
-from microagents.elections.rules import AheadByHarm, Rule
-from microagents.base.errors import NeedsPerson, TaskFailed
-from microagents.journal.messages import OpenElection, Recalled, RecordDecision
-from microagents.base.messages import address_of
-from microagents.replies.chat import decoder_of
-from microagents.replies.tool_calls import ToolCall
 from microagents.systems.agents.compressor import ActionCompressor, CompressActions
-from microagents.roles.executor import Execute, Executor
+from microagents.systems.agents.recording import AgentRecord, agent_record
 from microagents.systems.chains.chain import Chain, ChainConductor, ChainStep
 from microagents.systems.chains.ladder import Climbing, rungs_in
 from microagents.systems.chains.speculation import OpenStep
@@ -37,7 +38,6 @@ from microagents.tools.calling import Called
 from microagents.tools.effect_keys import effect_key
 from microagents.tools.observations import MAX_OBSERVATION_CHARS, observation_of
 from microagents.tools.tool import Effect, RunInput
-from microagents.base.user_code import called
 from microagents.work.durable import Work
 from microagents.work.elections import no_verdict
 

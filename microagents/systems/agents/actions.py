@@ -10,7 +10,8 @@ from typing import Any, Literal
 from msgspec import Struct
 
 from microagents.replies.chat import CheckedReply, ProseByTool
-from microagents.replies.tool_calls import ToolCall, canonical, how_many, observed
+from microagents.replies.tool_calls import Calls, ToolCall, canonical, how_many, observed
+from microagents.tools.effect_keys import MAKING
 
 END = "end"
 """The name of the tool that ends the work. Its arguments are the result."""
@@ -20,8 +21,6 @@ MIXED_CALLS = "mixed_calls"
 Outcome = Literal["done", "error", "rejected", "repeated"]
 """What came of a call: `done`, it returned; `error`, it raised, or its server refused it; `rejected`, a person did not approve it;
 `repeated`, it is equal to a destructive call that was made, so it was not made again."""
-MAKING = "/making/"
-"""Between the place of a call and the number of its making."""
 MAX_RETURNED_CHARS = 1_000
 """Characters of what a destructive call returned that are kept for the case that it is repeated."""
 MAX_EXACT = 2**53
@@ -29,10 +28,8 @@ MAX_EXACT = 2**53
 
 
 # The docstring is part of the digest of questions: see `Reply`.
-class Action(CheckedReply, frozen=True):
+class Action(Calls, frozen=True):
     """What to do next: the calls to make now, or the end of the work."""
-
-    calls: list[ToolCall]
 
     @property
     def is_end(self) -> bool:

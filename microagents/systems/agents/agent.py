@@ -11,6 +11,10 @@ from msgspec import Struct, structs
 from pydantic import Field
 from typing_extensions import TypeVar
 
+from microagents.base.errors import InvalidDefinition
+from microagents.base.foreign_text import bounded, fenced
+from microagents.replies.chat import NO_PROSE, Prompt, Prose, ProseByTool, Reply, Sampling, unvoted_in
+from microagents.replies.tool_calls import FENCES, ToolCall, tool_lines
 from microagents.systems.agents.actions import (
     END,
     MAX_RETURNED_CHARS,
@@ -21,10 +25,6 @@ from microagents.systems.agents.actions import (
     PastAction,
     call_digest,
 )
-from microagents.base.errors import InvalidDefinition
-from microagents.base.foreign_text import bounded, fenced
-from microagents.replies.chat import NO_PROSE, Prompt, Prose, ProseByTool, Reply, Sampling, unvoted_in
-from microagents.replies.tool_calls import FENCES, ToolCall, tool_lines
 from microagents.task import ChainTask, types_named
 from microagents.tools.tool import RunInput
 from microagents.tools.toolbox import BAD_ARGUMENTS, Toolbox

@@ -10,13 +10,13 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from microagents.systems.agents.actions import Action, making_at
-from microagents.systems.agents.agent import AgentTask
-from microagents.replies.persons import Approval, FoundOutcome
 from microagents.elections.election import Ballot, Flagged, total_usd
 from microagents.journal.messages import OpenElection, Recalled
 from microagents.replies.chat import A, ProseByTool, decoder_of, vote_of
+from microagents.replies.persons import Approval, FoundOutcome
 from microagents.replies.tool_calls import ToolCall
+from microagents.systems.agents.actions import Action, making_at
+from microagents.systems.agents.agent import AgentTask
 from microagents.tools.observations import MAX_OBSERVATION_CHARS, observation_of
 from microagents.tools.tool import Effect
 

@@ -15,6 +15,8 @@ import msgspec
 from msgspec import Struct, structs
 
 from microagents.actors.role import G, Strategy
+from microagents.base.errors import InvalidDefinition, InvalidUsage, TaskFailed
+from microagents.base.user_code import called, mistyped
 from microagents.elections.election import (
     ESCALATED,
     OPEN_OUTCOMES,
@@ -25,14 +27,12 @@ from microagents.elections.election import (
     Question,
     Verdict,
 )
-from microagents.base.errors import InvalidDefinition, InvalidUsage, TaskFailed
 from microagents.replies.chat import Prompt, Sampling, decoder_of
 from microagents.replies.rollouts import MAX_OUTPUT_TOKENS, Rollout, rollout_of
 from microagents.systems.chains.judge import Choose
 from microagents.systems.chains.paraphraser import Paraphrase
 from microagents.task import ChainTask, chain_types
 from microagents.tools.effect_keys import KeyedBy
-from microagents.base.user_code import called, mistyped
 from microagents.work.conductor import Conductor
 from microagents.work.durable import Work
 from microagents.work.elections import Resolution, decision_of, encode_state

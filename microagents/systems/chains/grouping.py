@@ -8,11 +8,11 @@ from typing import Any
 from msgspec import structs
 
 from microagents.base.errors import InvalidUsage
+from microagents.base.user_code import called
 from microagents.replies.chat import Prompt
 from microagents.replies.rollouts import MAX_OUTPUT_TOKENS, rollout_of
 from microagents.systems.chains.chain import Chain, ChainWork
 from microagents.task import verifies
-from microagents.base.user_code import called
 
 
 class GroupedChain(Chain):

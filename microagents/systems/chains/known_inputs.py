@@ -9,8 +9,8 @@ from typing import Any
 from msgspec import Struct
 
 from microagents.base.aio import TaskScope
-from microagents.elections.election import Ballot, Verdict
 from microagents.base.errors import InvalidUsage
+from microagents.elections.election import Ballot, Verdict
 from microagents.systems.chains.chain import Chain, ChainStep
 from microagents.task import ChainTask, Task
 

@@ -14,20 +14,20 @@ from typing import Annotated, Literal, Self
 from msgspec import Raw, Struct, structs
 from pydantic import Field, field_validator, model_validator
 
+from microagents.actors.registry import unknown
 from microagents.actors.role import Deployment, Strategy
+from microagents.base.errors import InvalidUsage
+from microagents.base.user_code import called
 from microagents.elections.dissent import alpha_of
 from microagents.elections.election import ElectionId, Question, Verdict
 from microagents.elections.laws import expected_votes
 from microagents.elections.rules import FirstValid, Rule, Tally, Unanimity, UntilImprobable, Weighed, portable
-from microagents.base.errors import InvalidUsage
-from microagents.actors.registry import unknown
 from microagents.replies.chat import Prompt, decoder_of, vote_of
-from microagents.systems.chains.judge import Choose, StepJudge
-from microagents.systems.chains.paraphraser import Paraphrase, Paraphraser
 from microagents.systems.chains.chain import Chain, ChainStep, Rung
+from microagents.systems.chains.judge import Choose, StepJudge
 from microagents.systems.chains.lookahead import Lookahead, lookahead_in
+from microagents.systems.chains.paraphraser import Paraphrase, Paraphraser
 from microagents.task import ChainTask, Task
-from microagents.base.user_code import called
 from microagents.work.elections import put_to
 
 RIGHT = 0.99

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from microagents.elections.election import Flagged
 from microagents.base.errors import EndedEarly
+from microagents.base.user_code import called
+from microagents.elections.election import Flagged
 from microagents.replies.chat import Prompt
 from microagents.replies.rollouts import Rollout
 from microagents.systems.chains.chain import Chain
-from microagents.base.user_code import called
 
 MAX_STEPS = 10_000
 """Greatest number of steps that one reply is asked for."""

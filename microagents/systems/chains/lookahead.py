@@ -13,6 +13,7 @@ from typing import Any, Literal
 from msgspec import Struct, convert, json, msgpack, structs
 
 from microagents.base.aio import TaskScope
+from microagents.base.user_code import called
 from microagents.elections.count import Count
 from microagents.elections.election import Ballot, ElectionId, Flagged, Verdict
 from microagents.elections.red_flags import UNVERIFIED
@@ -21,7 +22,6 @@ from microagents.replies.chat import Prompt, Reply, vote_of
 from microagents.replies.rollouts import Rollout
 from microagents.systems.chains.chain import Chain, ChainStep, Past
 from microagents.task import feedback_on, flag_of, verifies
-from microagents.base.user_code import called
 
 ENDS_EARLY = "ends_early"
 """The flag of a rollout with fewer steps than asked for, before the end of the chain."""

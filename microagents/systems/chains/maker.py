@@ -7,15 +7,15 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, model_validator
 
-from microagents.elections.rules import FirstTo, FirstToAheadBy, Rule
 from microagents.base.errors import InvalidUsage
-from microagents.systems.questions.problem import Problem, answer_type_of, direct_prompt
-from microagents.systems.questions.tree import Solution
+from microagents.elections.rules import FirstTo, FirstToAheadBy, Rule
 from microagents.systems.chains.chain import Chain
 from microagents.systems.chains.grouping import GroupedChain
 from microagents.systems.chains.ladder import check_no_ladder
-from microagents.systems.questions.problem_conductor import concluded, is_problem
 from microagents.systems.chains.stepwise import Stepwise, StepwiseConductor
+from microagents.systems.questions.problem import Problem, answer_type_of, direct_prompt
+from microagents.systems.questions.problem_conductor import concluded, is_problem
+from microagents.systems.questions.tree import Solution
 from microagents.task import ChainTask, Task
 from microagents.work.durable import Work
 

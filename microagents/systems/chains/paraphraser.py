@@ -11,8 +11,8 @@ import msgspec
 from msgspec import Struct
 
 from microagents.elections.election import Flagged
-from microagents.replies.data_prompts import prompt_of
 from microagents.replies.chat import Prompt, Reply, Sampling
+from microagents.replies.data_prompts import prompt_of
 from microagents.task import Task
 from microagents.work.durable import DurableRequest, DurableRole
 

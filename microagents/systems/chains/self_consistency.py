@@ -10,12 +10,12 @@ from pydantic import Field, model_validator
 
 from microagents.elections.election import Verdict
 from microagents.elections.rules import FirstValid, Rule
-from microagents.systems.questions.problem import Problem, answer_type_of, direct_prompt
-from microagents.systems.questions.tree import Solution
 from microagents.systems.chains.chain import Chain, ChainConductor, step_by_step
 from microagents.systems.chains.ladder import Climbing, check_no_ladder
-from microagents.systems.questions.problem_conductor import concluded_by_plurality, is_problem
 from microagents.systems.chains.speculation import AHEAD, guess_ahead
+from microagents.systems.questions.problem import Problem, answer_type_of, direct_prompt
+from microagents.systems.questions.problem_conductor import concluded_by_plurality, is_problem
+from microagents.systems.questions.tree import Solution
 from microagents.systems.questions.turns import sampling_at
 from microagents.task import ChainTask
 from microagents.work.durable import Work

@@ -10,11 +10,11 @@ from pydantic import Field
 
 from microagents.actors.role import Strategy
 from microagents.elections.rules import FirstValid, Rule
-from microagents.systems.questions.problem import Problem, answer_type_of, direct_prompt
-from microagents.systems.questions.tree import Solution
 from microagents.systems.chains.chain import Chain, ChainConductor
 from microagents.systems.chains.long_replies import in_long_replies
+from microagents.systems.questions.problem import Problem, answer_type_of, direct_prompt
 from microagents.systems.questions.problem_conductor import concluded, is_problem
+from microagents.systems.questions.tree import Solution
 from microagents.task import ChainTask, Task
 from microagents.work.durable import Work
 

@@ -14,9 +14,9 @@ from contextlib import aclosing
 from typing import Any
 
 from microagents.base.aio import TaskScope
+from microagents.base.logs import log
 from microagents.elections.election import Ballot, Verdict
 from microagents.elections.rules import Tally
-from microagents.base.logs import log
 from microagents.replies.chat import Reply, decoder_of, vote_of
 from microagents.systems.chains.chain import Chain, ChainStep
 from microagents.work.elections import no_verdict

@@ -1,8 +1,6 @@
 """Documents: texts that are written in segments, each on top of the text before it."""
 
-from microagents.systems.documents.ranker import Rank, Ranker
-from microagents.systems.documents.splitter import Split, Splitter
-from microagents.systems.documents.validator import Validate, Validator
+from microagents.replies.data_prompts import prompt_of
 from microagents.systems.documents.document import Document, WorkedDocument
 from microagents.systems.documents.questions import (
     Part,
@@ -20,21 +18,21 @@ from microagents.systems.documents.questions import (
     Version,
     asked_in,
 )
+from microagents.systems.documents.ranker import Rank, Ranker
 from microagents.systems.documents.reasoning import WrittenProblem
-from microagents.replies.data_prompts import prompt_of
+from microagents.systems.documents.splitter import Split, Splitter
+from microagents.systems.documents.validator import Validate, Validator
 
 __all__ = [
-    "Rank",
-    "Ranker",
-    "Split",
-    "Splitter",
-    "Validate",
-    "Validator",
     "Document",
     "Part",
     "Parts",
+    "Rank",
+    "Ranker",
     "Ranking",
     "Segment",
+    "Split",
+    "Splitter",
     "Summary",
     "Text",
     "ToRank",
@@ -42,7 +40,9 @@ __all__ = [
     "ToSummarize",
     "ToValidate",
     "ToWrite",
+    "Validate",
     "Validation",
+    "Validator",
     "Version",
     "WorkedDocument",
     "WrittenProblem",

@@ -7,6 +7,7 @@ from pathlib import Path
 from random import Random
 from typing import ClassVar
 
+from microagents.replies.chat import Prompt, Reply
 from microagents.systems.documents.questions import (
     Part,
     Parts,
@@ -23,7 +24,6 @@ from microagents.systems.documents.questions import (
     asked_in,
 )
 from microagents.systems.questions.problem import Problem
-from microagents.replies.chat import Prompt, Reply
 
 
 class Document(Problem[Text]):

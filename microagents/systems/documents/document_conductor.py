@@ -12,6 +12,11 @@ from pydantic import Field
 
 from microagents.actors.role import Strategy
 from microagents.base.aio import TaskScope
+from microagents.base.errors import Stopped
+from microagents.base.user_code import called, mistyped
+from microagents.journal.messages import OpenElection, Recalled
+from microagents.replies.chat import Prompt, Reply
+from microagents.replies.trajectories import trajectory_of
 from microagents.systems.documents.document import Document, are_met
 from microagents.systems.documents.questions import Part, Segment, Summary, Text, ToSummarize, ToWrite
 from microagents.systems.documents.reasoning import answer_in, objective_of
@@ -28,18 +33,12 @@ from microagents.systems.documents.writing import (
     SegmentQuestion,
     WritingRules,
 )
-from microagents.base.errors import Stopped
-from microagents.journal.messages import OpenElection, Recalled
 from microagents.systems.questions.problem import Problem, answer_type_of, text_of
-from microagents.task import prompt_about
-from microagents.systems.questions.questions import ToConclude
-from microagents.replies.chat import Prompt, Reply
-from microagents.replies.trajectories import trajectory_of
 from microagents.systems.questions.problem_conductor import ProblemConductor
+from microagents.systems.questions.questions import ToConclude
 from microagents.systems.questions.tree_of_thoughts import CONCLUDE
 from microagents.systems.questions.turns import sampling_at
-from microagents.task import Task
-from microagents.base.user_code import called, mistyped
+from microagents.task import Task, prompt_about
 from microagents.work.durable import Work
 from microagents.work.recorded import RecordedWork
 

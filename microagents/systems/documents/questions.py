@@ -11,8 +11,8 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta, Struct
 
-from microagents.replies.data_prompts import data_in
 from microagents.replies.chat import Prompt, Reply, Unvoted
+from microagents.replies.data_prompts import data_in
 
 
 # Another docstring here would change the digests of questions: see `Reply`.

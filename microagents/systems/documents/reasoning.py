@@ -7,6 +7,9 @@ from contextlib import suppress
 from random import Random
 from typing import Any, Generic
 
+from microagents.replies.chat import A, Prompt, Reply, json_form, write
+from microagents.replies.data_prompts import prompt_of
+from microagents.replies.parsing import Malformed, parse
 from microagents.systems.documents.document import TextExpert
 from microagents.systems.documents.questions import (
     REPLIES,
@@ -20,10 +23,7 @@ from microagents.systems.documents.questions import (
     Validation,
 )
 from microagents.systems.questions.problem import Problem, WorkedProblem, answer_type_of, text_of
-from microagents.replies.data_prompts import prompt_of
 from microagents.systems.questions.questions import Thought, ToSolve, ToThink
-from microagents.replies.chat import A, Prompt, Reply, json_form, write
-from microagents.replies.parsing import Malformed, parse
 
 ENDING = """Write the reasoning that leads to the answer to this problem, step by step, with every intermediate result. The text ends with \
 the answer: on the last line of its last part, one JSON object of this form: """

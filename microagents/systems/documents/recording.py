@@ -8,11 +8,18 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
+from microagents.base.user_code import called, mistyped
 from microagents.systems.documents.document import Document
 from microagents.systems.documents.questions import REPLIES
 from microagents.systems.documents.records import SubtaskRecord
-from microagents.systems.documents.writing import Answer, DocumentDraft, Missing, NothingWritten, QuestionBatch, SegmentQuestion
-from microagents.base.user_code import called, mistyped
+from microagents.systems.documents.writing import (
+    Answer,
+    DocumentDraft,
+    Missing,
+    NothingWritten,
+    QuestionBatch,
+    SegmentQuestion,
+)
 from microagents.work.absence import ABSENT
 from microagents.work.recorded import NotRecorded, RecordedWork
 

@@ -10,15 +10,15 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import Field, model_validator
 
 from microagents.actors.role import Deployment
-from microagents.systems.documents.questions import ToRank, ToSplit, ToValidate
-from microagents.systems.documents.writing import Answer, Missing, QuestionBatch, SegmentQuestion, WritingRules
-from microagents.elections.panels import ApprovalShare
 from microagents.base.errors import InvalidUsage
-from microagents.systems.questions.problem import Problem
+from microagents.elections.panels import ApprovalShare
+from microagents.systems.documents.document_conductor import MANNERS, Agent, DocumentConductor, DocumentStrategy
+from microagents.systems.documents.questions import ToRank, ToSplit, ToValidate
 from microagents.systems.documents.ranker import Rank, Ranker
 from microagents.systems.documents.splitter import Split, Splitter
 from microagents.systems.documents.validator import Validate, Validator
-from microagents.systems.documents.document_conductor import MANNERS, Agent, DocumentConductor, DocumentStrategy
+from microagents.systems.documents.writing import Answer, Missing, QuestionBatch, SegmentQuestion, WritingRules
+from microagents.systems.questions.problem import Problem
 from microagents.systems.questions.turns import sampling_at
 from microagents.work.absence import PanelCall, Quorum, gather_present
 from microagents.work.durable import Work

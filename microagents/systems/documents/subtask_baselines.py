@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import ClassVar, Literal
 
-from microagents.systems.documents.writing import WritingRules
 from microagents.systems.documents.document_conductor import DocumentConductor, DocumentStrategy
+from microagents.systems.documents.writing import WritingRules
 
 
 class _Unvalidated(DocumentStrategy):

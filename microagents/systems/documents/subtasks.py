@@ -7,8 +7,8 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from msgspec import Struct, structs
 
-from microagents.systems.documents.questions import Part
 from microagents.base.errors import InvalidUsage
+from microagents.systems.documents.questions import Part
 from microagents.systems.questions.questions import problem_id
 
 ROOT = "write"

@@ -13,6 +13,8 @@ from typing import Literal
 
 from msgspec import Struct, structs
 
+from microagents.elections.rules import Rule, Tally
+from microagents.replies.chat import Reply
 from microagents.systems.documents.questions import (
     Asked,
     Part,
@@ -30,9 +32,7 @@ from microagents.systems.documents.questions import (
 )
 from microagents.systems.documents.records import RankRecord, SegmentRecord, SubtaskRecord, ValidationRecord
 from microagents.systems.documents.subtasks import Graph, Subtask, fault_of
-from microagents.elections.rules import Rule, Tally
 from microagents.systems.questions.candidates import labels_of
-from microagents.replies.chat import Reply
 from microagents.work.recorded import NotRecorded
 
 CHARS_PER_TOKEN = 4

@@ -18,9 +18,15 @@ from pydantic import Field, field_validator, model_validator
 from microagents.actors.role import Deployment
 from microagents.base.errors import InvalidUsage
 from microagents.journal.messages import OpenElection, Recalled
+from microagents.replies.chat import Prompt, Reply
+from microagents.replies.trajectories import Trajectory, trajectory_of
 from microagents.systems.questions.candidates import merged
+from microagents.systems.questions.chain_of_thought import REASONED
+from microagents.systems.questions.contractor import Contract, Contractor
+from microagents.systems.questions.decomposer import TRACE_SYSTEM, Decomposer, Trace
+from microagents.systems.questions.discriminator import Discriminate, Discriminator, Ensemble
 from microagents.systems.questions.problem import Problem, answer_type_of, text_of
-from microagents.task import prompt_about
+from microagents.systems.questions.problem_conductor import MakesProblem, ProblemMaker
 from microagents.systems.questions.questions import (
     Contraction,
     Known,
@@ -46,15 +52,16 @@ from microagents.systems.questions.tree import (
     mark_chosen,
     trees_from,
 )
-from microagents.replies.chat import Prompt, Reply
-from microagents.replies.trajectories import Trajectory, trajectory_of
-from microagents.systems.questions.contractor import Contract, Contractor
-from microagents.systems.questions.decomposer import TRACE_SYSTEM, Decomposer, Trace
-from microagents.systems.questions.discriminator import Discriminate, Discriminator, Ensemble
-from microagents.systems.questions.chain_of_thought import REASONED
-from microagents.systems.questions.problem_conductor import MakesProblem, ProblemMaker
-from microagents.systems.questions.turns import AskedTurns, Direct, RecordedTurns, Turns, check_cap, most_ballots, sampling_at
-from microagents.task import Task
+from microagents.systems.questions.turns import (
+    AskedTurns,
+    Direct,
+    RecordedTurns,
+    Turns,
+    check_cap,
+    most_ballots,
+    sampling_at,
+)
+from microagents.task import Task, prompt_about
 from microagents.work.durable import Work
 
 FOLLOW = """The message is a JSON object; its field `problem` is the text of a problem, and `subquestions` are the parts of a way to its \

@@ -9,9 +9,10 @@ from msgspec import Raw, Struct, structs
 
 from microagents.elections.election import ElectionOutcome, Verdict
 from microagents.elections.rules import FirstTo
+from microagents.replies.chat import Reply, Sampling
+from microagents.replies.trajectories import Trajectory, trajectory_of
 from microagents.systems.questions.candidates import chosen_index, in_orders, labels_of, leader_of
 from microagents.systems.questions.problem import answer_type_of
-from microagents.task import prompt_about
 from microagents.systems.questions.questions import (
     Choice,
     Labelled,
@@ -25,10 +26,8 @@ from microagents.systems.questions.questions import (
     ToTrace,
     Votable,
 )
-from microagents.replies.chat import Reply, Sampling
-from microagents.replies.trajectories import Trajectory, trajectory_of
+from microagents.task import Task, prompt_about
 from microagents.work.asking import AskingRole, Consult
-from microagents.task import Task
 from microagents.work.durable import DurableRequest
 
 SYSTEM = """You choose among candidates. The message is a JSON object: `question` was put to several others, and `candidates` are their \

@@ -13,15 +13,15 @@ import msgspec
 from msgspec import Struct, structs
 from pydantic import ValidationError, create_model, model_validator
 
-from microagents.actors.role import Context, Deployment, Messenger, Role, Strategy, asked_by
-from microagents.elections.rules import Rule
-from microagents.base.errors import InvalidUsage, refusal
-from microagents.journal.messages import OpenElection, Recalled
-from microagents.systems.questions.problem import Problem, restated, text_of
-from microagents.systems.questions.tree import ROOT, ProblemNode
 from microagents.actors.registry import STRATEGIES
+from microagents.actors.role import Context, Deployment, Messenger, Role, Strategy, asked_by
+from microagents.base.errors import InvalidUsage, refusal
+from microagents.elections.rules import Rule
+from microagents.journal.messages import OpenElection, Recalled
 from microagents.replies.chat import Prompt, Reply
+from microagents.systems.questions.problem import Problem, restated, text_of
 from microagents.systems.questions.problem_conductor import MakesProblem, ProblemMaker
+from microagents.systems.questions.tree import ROOT, ProblemNode
 from microagents.systems.questions.turns import RecordedTurns
 from microagents.task import Task
 from microagents.work.conductor import Conductor

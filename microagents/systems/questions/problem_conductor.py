@@ -10,15 +10,15 @@ import msgspec
 from msgspec import UNSET, Raw, UnsetType
 
 from microagents.actors.role import G, Strategy
+from microagents.base.user_code import called
 from microagents.elections.election import ElectionId, Verdict
 from microagents.journal.messages import RecordDecision
+from microagents.replies.chat import Reply
 from microagents.systems.questions.candidates import merged
 from microagents.systems.questions.problem import Problem, text_of
 from microagents.systems.questions.questions import problem_id
 from microagents.systems.questions.tree import ROOT, ProblemNode, Solution
-from microagents.replies.chat import Reply
 from microagents.systems.questions.turns import RecordedTurns
-from microagents.base.user_code import called
 from microagents.work.conductor import Conductor
 from microagents.work.durable import Work
 

@@ -14,7 +14,6 @@ import msgspec
 from msgspec import Meta, Raw, Struct
 
 from microagents.elections.red_flags import CYCLE, EMPTY, EMPTY_QUESTION, OUT_OF_RANGE, SELF_DEPENDENCY
-from microagents.base.foreign_text import visible
 from microagents.replies.chat import CheckedReply, Prompt, Reply
 from microagents.replies.data_prompts import data_in, one_spaced
 

@@ -9,10 +9,10 @@ import msgspec
 from msgspec import Raw, Struct, structs
 
 from microagents.elections.election import ESCALATED, OPEN_OUTCOMES, Ballot, Flagged, total_usd
+from microagents.replies.chat import A, decoder_of
 from microagents.systems.questions.candidates import Candidate, labels_of
 from microagents.systems.questions.questions import Choice
 from microagents.systems.questions.tree import CandidateResult, Turn, TurnOutcome, TurnResult
-from microagents.replies.chat import A, decoder_of
 from microagents.work.durable import REDRAW
 from microagents.work.recorded import RecordedWork
 

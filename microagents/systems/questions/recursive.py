@@ -11,14 +11,13 @@ from pydantic import Field, model_validator
 
 from microagents.actors.role import Deployment, Strategy
 from microagents.journal.messages import OpenElection, Recalled
-from microagents.systems.questions.problem import Problem, answer_type_of, text_of
-from microagents.systems.questions.questions import Decomposition, ToCompose, ToDecompose, ToSolve, problem_id
-from microagents.systems.questions.tree import MAX_DEPTH, ROOT, ProblemNode, Solution, Turn
-from microagents.work.asking import Consult
 from microagents.systems.questions.composer import Compose, Composer
 from microagents.systems.questions.decomposer import Decompose, Decomposer
 from microagents.systems.questions.discriminator import Discriminate, Discriminator
+from microagents.systems.questions.problem import Problem, answer_type_of, text_of
 from microagents.systems.questions.problem_conductor import ProblemConductor
+from microagents.systems.questions.questions import Decomposition, ToCompose, ToDecompose, ToSolve, problem_id
+from microagents.systems.questions.tree import MAX_DEPTH, ROOT, ProblemNode, Solution, Turn
 from microagents.systems.questions.turns import (
     AnswerDirectly,
     AskedTurns,
@@ -29,6 +28,7 @@ from microagents.systems.questions.turns import (
     sampling_at,
 )
 from microagents.task import Task
+from microagents.work.asking import Consult
 from microagents.work.durable import DurableRequest, Work
 
 

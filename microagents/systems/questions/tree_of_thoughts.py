@@ -15,17 +15,24 @@ from pydantic import Field, model_validator
 
 from microagents.actors.role import Deployment, Strategy
 from microagents.journal.messages import OpenElection, Recalled
+from microagents.replies.chat import Prompt, Reply
+from microagents.systems.questions.aot import Reasoned
 from microagents.systems.questions.candidates import merged
+from microagents.systems.questions.discriminator import Discriminate, Discriminator
 from microagents.systems.questions.problem import Problem, text_of
-from microagents.task import prompt_about
+from microagents.systems.questions.problem_conductor import ProblemConductor
 from microagents.systems.questions.questions import Thought, Thoughts, ToConclude, ToSolve, ToThink
 from microagents.systems.questions.tree import ROOT, Branch, ProblemNode, Solution, Turn, mark_chosen, trees_from
-from microagents.replies.chat import Prompt, Reply
-from microagents.systems.questions.discriminator import Discriminate, Discriminator
-from microagents.systems.questions.aot import Reasoned
-from microagents.systems.questions.problem_conductor import ProblemConductor
-from microagents.systems.questions.turns import AskedTurns, Direct, RecordedTurns, Turns, check_cap, most_ballots, sampling_at
-from microagents.task import Task
+from microagents.systems.questions.turns import (
+    AskedTurns,
+    Direct,
+    RecordedTurns,
+    Turns,
+    check_cap,
+    most_ballots,
+    sampling_at,
+)
+from microagents.task import Task, prompt_about
 from microagents.work.durable import Work
 
 THINK = """The message is a JSON object; its field `problem` is the text of a problem, and `thoughts` are the first steps of a way to its \

@@ -14,16 +14,16 @@ from msgspec import Raw, structs
 from microagents.actors.role import Strategy
 from microagents.base.errors import RoleFailed, Undecided
 from microagents.journal.messages import OpenElection, Recalled
+from microagents.replies.chat import A, Sampling, decoder_of
+from microagents.replies.trajectories import Trajectory
 from microagents.systems.questions.candidates import Candidate, merged
+from microagents.systems.questions.discriminator import Discriminate
 from microagents.systems.questions.problem import DIRECTLY, Problem
 from microagents.systems.questions.questions import Votable
 from microagents.systems.questions.recording import ElectionRecord, TurnRecords, turn_result
 from microagents.systems.questions.tree import ProblemNode, Turn
-from microagents.replies.chat import A, Sampling, decoder_of
-from microagents.replies.trajectories import Trajectory
-from microagents.work.asking import Consult, Q, consulted
-from microagents.systems.questions.discriminator import Discriminate
 from microagents.task import Task
+from microagents.work.asking import Consult, Q, consulted
 from microagents.work.durable import Work
 from microagents.work.recorded import AnyWork, RecordedWork, Replayed
 

@@ -2,23 +2,18 @@
 
 from __future__ import annotations
 
-from random import Random
-from typing import Any, Self
+from typing import Any
 
-import msgspec
 from msgspec import Raw, Struct
 
-from microagents.elections.rules import FirstTo, FirstToAheadBy
-from microagents.systems.questions.candidates import MAX_ORDERS, chosen_index, in_orders, labels_of
-from microagents.task import prompt_about
-from microagents.replies.data_prompts import prompt_of
+from microagents.elections.rules import FirstTo
+from microagents.replies.chat import Sampling
+from microagents.systems.questions.candidates import chosen_index, in_orders, labels_of
+from microagents.systems.questions.discriminator import COPIES
 from microagents.systems.questions.questions import Labelled
 from microagents.systems.swarm.steps import MORE, Pick, StepQuestion, ToPick
-from microagents.replies.chat import Prompt, Reply, Sampling
-from microagents.systems.questions.discriminator import COPIES
-from microagents.task import Task
-from microagents.base.user_code import called
-from microagents.work.durable import DurableRequest, DurableRole
+from microagents.task import prompt_about
+from microagents.work.durable import DurableRole
 from microagents.work.recorded import RecordedRequest, RecordedWork
 
 PICK_SYSTEM = """You judge replies to a question. The message is a JSON object: `question` was put to several others, and `candidates` are \

@@ -12,16 +12,17 @@ import msgspec
 from msgspec import Meta, Raw, Struct
 
 from microagents.elections.red_flags import EMPTY, UNSURE
+from microagents.replies.chat import CheckedReply, Prompt, Reply, Unvoted
 from microagents.replies.data_prompts import data_in, one_spaced
 from microagents.systems.questions.questions import Labelled
-from microagents.replies.chat import CheckedReply, Prompt, Reply, Unvoted
-from microagents.work.prose import Summary, flaw_of
+from microagents.work.prose import flaw_of
 
 MAX_STEPS = 1000
 LEAST_CONFIDENCE = 3
 """A result with less confidence is flagged as `unsure`."""
 MORE = "MORE"
 """The choice of a judge who asks for more results."""
+
 
 # Other docstrings of replies would change the digests of questions: see `Reply`.
 class Plan(CheckedReply, frozen=True):

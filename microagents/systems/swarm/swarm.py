@@ -13,13 +13,21 @@ from msgspec import Raw, structs
 from pydantic import Field, ValidationError, ValidatorFunctionWrapHandler, field_validator, model_validator
 
 from microagents.actors.role import Deployment, Strategy
-from microagents.elections.election import Ballot, ElectionId, Verdict
 from microagents.base.errors import RoleFailed, Undecided
+from microagents.elections.election import Ballot, ElectionId, Verdict
 from microagents.journal.messages import OpenElection, Recalled, RecordDecision
+from microagents.replies.chat import A, Prompt, Reply, decoder_of
 from microagents.systems.questions.candidates import Candidate, merged
 from microagents.systems.questions.problem import Problem, answer_type_of, text_of
-from microagents.task import prompt_about
+from microagents.systems.questions.problem_conductor import ProblemConductor
 from microagents.systems.questions.questions import problem_id
+from microagents.systems.questions.tree import ROOT, Solution
+from microagents.systems.questions.turns import check_cap, sampling_at
+from microagents.systems.swarm import planner
+from microagents.systems.swarm.assembler import Assemble, Assembler
+from microagents.systems.swarm.compressor import Compress, Compressor
+from microagents.systems.swarm.judge import Judge, PickBest
+from microagents.systems.swarm.planner import Planner, ProposePlans
 from microagents.systems.swarm.step_records import LoopRecord, StepRecord, SwarmRecord, SwarmTurn, swarm_record
 from microagents.systems.swarm.steps import (
     Done,
@@ -33,19 +41,10 @@ from microagents.systems.swarm.steps import (
     ToPlan,
     ToWork,
 )
-from microagents.systems.questions.tree import ROOT, Solution
-from microagents.replies.chat import A, Prompt, Reply, decoder_of
-from microagents.systems.swarm import planner
-from microagents.work.asking import Consult
-from microagents.systems.swarm.assembler import Assemble, Assembler
-from microagents.systems.swarm.compressor import Compress, Compressor
-from microagents.systems.swarm.judge import Judge, PickBest
-from microagents.systems.swarm.planner import Planner, ProposePlans
 from microagents.systems.swarm.verifier import Verifier, Verify
 from microagents.systems.swarm.worker import DoStep, Worker
-from microagents.systems.questions.problem_conductor import ProblemConductor
-from microagents.systems.questions.turns import check_cap, sampling_at
-from microagents.task import Task
+from microagents.task import Task, prompt_about
+from microagents.work.asking import Consult
 from microagents.work.durable import Work
 from microagents.work.recorded import AnyWork, RecordedWork
 

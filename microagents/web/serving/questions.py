@@ -11,17 +11,17 @@ from typing import overload
 
 import msgspec
 
+from microagents.actors.registry import STRATEGIES
 from microagents.actors.role import Strategy
-from microagents.elections.election import ElectionId, SampleId
 from microagents.base.errors import InvalidDefinition, InvalidUsage
+from microagents.elections.election import ElectionId, SampleId
 from microagents.models.json_schema import strict_schema
 from microagents.models.model import Call
 from microagents.models.sample_keys import Named, read_key
-from microagents.actors.registry import STRATEGIES
 from microagents.replies.chat import HEADS, Prompt, Reply, instructions, without_feedback
 from microagents.replies.trajectories import trajectory_of
-from microagents.web.serving.wires import CompletionRequest, NotServed
 from microagents.task import Task
+from microagents.web.serving.wires import CompletionRequest, NotServed
 
 MAX_COUNTED = 100_000
 """Number of different requests whose repeats are counted."""

@@ -19,11 +19,11 @@ from microagents.base.logs import log
 from microagents.models.model import Call, Model, open_model
 from microagents.models.sample_keys import HEADER
 from microagents.replies.chat import Sample
+from microagents.task import Task
 from microagents.web.serving.faults import Fault, FaultInjector
 from microagents.web.serving.listening import admit, busy, host_of, is_loopback, listening, wait_of
 from microagents.web.serving.questions import Calls, OneTask
 from microagents.web.serving.wires import WIRES, CompletionRequest, NotServed, Wire
-from microagents.task import Task
 
 MAX_REQUEST_BYTES = 64 * 2**20
 MAX_BYTES_IN_HAND = 4 * MAX_REQUEST_BYTES

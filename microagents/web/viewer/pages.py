@@ -13,10 +13,10 @@ from msgspec import Struct
 
 from microagents.base.errors import InvalidUsage
 from microagents.journal.reading import Reader, reader_of
-from microagents.systems.questions.tree import ProblemNode, fold
 from microagents.runs.inspection.climbs import climbs_of
 from microagents.runs.inspection.rebuilding import wrong_steps
 from microagents.runs.inspection.runs import recorded_result, solution_of
+from microagents.systems.questions.tree import ProblemNode, fold
 
 STATIC = Path(__file__).parent / "static"
 POINTS = 160

@@ -14,8 +14,8 @@ from microagents.elections.election import Flagged
 from microagents.journal.overview import MARKED
 from microagents.journal.reading import Reader
 from microagents.runs.inspection.runs import recorded_result
-from microagents.web.viewer import pages
 from microagents.runs.words.summary import printable, summary
+from microagents.web.viewer import pages
 
 MODULES = ("dom", "charts", "facts", "grid", "strip", "work", "report")
 """Modules of a report, each behind those that it imports."""

@@ -19,8 +19,8 @@ from microagents.base.errors import InvalidUsage, MicroagentsError
 from microagents.journal.reading import Reader, reader_of
 from microagents.runs.inspection.decision import inspect_decision
 from microagents.runs.inspection.runs import decide, inspect_run, runs_in
-from microagents.web.serving.listening import admit, busy, host_of, is_loopback, listening, wait_of
 from microagents.telemetry.prometheus import CONTENT_TYPE, exposition
+from microagents.web.serving.listening import admit, busy, host_of, is_loopback, listening, wait_of
 from microagents.web.viewer import pages
 
 T = TypeVar("T")

@@ -15,10 +15,10 @@ import pytest
 from structlog.testing import capture_logs
 
 from microagents import Result, run
+from microagents.actors.registry import TASKS
 from microagents.journal.reading import reader_of
 from microagents.journal.requests import SetRun
 from microagents.models.simulation.simulated import Purchases
-from microagents.actors.registry import TASKS
 from microagents.runs.driver import batch
 from microagents.runs.inspection.control import ask_run, status_of
 from microagents.runs.plan import settings_of

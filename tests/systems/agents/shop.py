@@ -11,12 +11,12 @@ from typing import Any, ClassVar
 from msgspec import Struct
 
 from microagents import Prompt, Reply
+from microagents.replies.tool_calls import ToolCall
 from microagents.systems.agents.actions import Action, AgentState
 from microagents.systems.agents.agent import AgentAnswer, AgentTask
-from microagents.work.prose import Summary
-from microagents.replies.tool_calls import ToolCall
 from microagents.tools.tool import EffectKey, RunInput, tool
 from microagents.tools.toolbox import GivenTool
+from microagents.work.prose import Summary
 
 WORLD = Path("world.jsonl")
 

@@ -15,15 +15,15 @@ from typing import Any
 import pytest
 
 from microagents import Result, run, run_sync
-from microagents.systems.agents.actions import Action
-from microagents.elections.rules import AheadByHarm, Tally
 from microagents.base.errors import InvalidUsage, TaskFailed
+from microagents.elections.rules import AheadByHarm, Tally
 from microagents.replies.tool_calls import ToolCall
 from microagents.runs.inspection.runs import WaitingCall, calls_waiting, decide
 from microagents.runtimes.virtual import run_virtual
 from microagents.systems.agents.act import Act
-from tests.systems.agents.shop import WORLD, Ticket, done
+from microagents.systems.agents.actions import Action
 from tests.cli.commands import COMPLETED, microagents
+from tests.systems.agents.shop import WORLD, Ticket, done
 
 MODEL = "sim:perfect@error=0.1,alternatives=9"
 LATE = "sim:perfect@error=0.1,alternatives=9,latency=1,sigma=1"

@@ -19,7 +19,6 @@ from urllib.request import urlopen
 import pytest
 
 from microagents import InvalidUsage, Prompt, Reply, Result, Stopped, run, run_sync
-from microagents.systems.agents.actions import MAKING, Action
 from microagents.journal.messages import Account, Record, RecordAnswer
 from microagents.journal.requests import EndRun
 from microagents.journal.store import Store
@@ -28,12 +27,14 @@ from microagents.runs.inspection.control import ask_run
 from microagents.runs.inspection.runs import calls_waiting, decide
 from microagents.runtimes.virtual import run_virtual
 from microagents.systems.agents.act import Act
+from microagents.systems.agents.actions import Action
+from microagents.tools.effect_keys import MAKING
 from microagents.tools.mcp_connections import McpConnections
 from microagents.tools.mcp_servers import McpServer
 from microagents.tools.tool import tool
 from microagents.tools.toolbox import GivenTool
-from tests.systems.agents.shop import Script, Ticket, done, write
 from tests.cli.commands import COMPLETED, UNDECIDED, microagents
+from tests.systems.agents.shop import Script, Ticket, done, write
 
 RUNS = Path("runs")
 WAIT_S = 20.0

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from microagents.systems.agents.approvals import check_approvals
 from microagents.base.errors import InvalidDefinition, InvalidUsage
 from microagents.replies.tool_calls import ToolCall
 from microagents.systems.agents.act import Act
+from microagents.systems.agents.approvals import check_approvals
 from microagents.tools.tool import tool
 from microagents.tools.toolbox import Toolbox
 

@@ -11,11 +11,11 @@ import pytest
 from msgspec import Meta, Struct
 
 from microagents import Call, McpServer, Prompt, Prose, Reply, Result, Unvoted, run, run_sync
-from microagents.systems.agents.actions import END, Action
-from microagents.systems.agents.agent import AgentTask
 from microagents.replies.chat import unvoted_in
 from microagents.replies.tool_calls import ToolCall
 from microagents.systems.agents.act import Act
+from microagents.systems.agents.actions import END, Action
+from microagents.systems.agents.agent import AgentTask
 from microagents.tools.tool import FunctionTool, ToolSpec, tool
 from microagents.tools.toolbox import Toolbox
 from tests.systems.agents.shop import done, write

@@ -8,13 +8,13 @@ from typing import Any, ClassVar
 import pytest
 
 from microagents import NotMade, Result, run_sync
-from microagents.systems.agents.actions import call_digest
 from microagents.replies.tool_calls import ToolCall
 from microagents.systems.agents.act import Act
+from microagents.systems.agents.actions import call_digest
 from microagents.tools.tool import FunctionTool, tool
 from microagents.tools.toolbox import GivenTool
-from tests.systems.agents.shop import Script, done, write
 from tests.cli.commands import COMPLETED, microagents
+from tests.systems.agents.shop import Script, done, write
 
 
 @tool("destructive")

@@ -14,11 +14,11 @@ import uvicorn
 from mcp.server.mcpserver import Context, MCPServer
 
 from microagents import InvalidUsage, McpServer, Prompt, Reply, run, run_sync
-from microagents.systems.agents.actions import Action
-from microagents.systems.agents.agent import AgentTask
 from microagents.base.errors import InvalidDefinition
 from microagents.replies.tool_calls import ToolCall
 from microagents.systems.agents.act import Act
+from microagents.systems.agents.actions import Action
+from microagents.systems.agents.agent import AgentTask
 from microagents.tools.mcp_connections import McpConnections
 from microagents.tools.tool import tool
 from microagents.tools.toolbox import GivenTool, Toolbox

@@ -10,13 +10,13 @@ from typing import Any, ClassVar
 import pytest
 
 from microagents import InvalidUsage, run_sync
-from microagents.systems.agents.agent import AgentTask
 from microagents.systems.agents.act import Act
+from microagents.systems.agents.agent import AgentTask
 from microagents.tools.mcp_servers import McpServer
 from microagents.tools.tool import Effect, tool
 from microagents.tools.toolbox import GivenTool
-from tests.systems.agents.shop import Script, Ticket, done, write
 from tests.cli.commands import microagents
+from tests.systems.agents.shop import Script, Ticket, done, write
 
 PERFECT = "sim:perfect"
 SERVER = f"{sys.executable} {Path(__file__).with_name('unruly_server.py')}"

@@ -17,15 +17,15 @@ from msgspec import Raw, structs
 from microagents import FirstToAheadBy, InvalidUsage, Result, TaskFailed, run
 from microagents.elections.election import ElectionId, Verdict
 from microagents.models.model import Call
-from microagents.replies.data_prompts import prompt_of
 from microagents.replies.chat import write
+from microagents.replies.data_prompts import prompt_of
 from microagents.replies.rollouts import Rollout
-from microagents.systems.chains.judge import Dispute, JudgedCandidate, Reason, Ruling
-from microagents.systems.chains.paraphraser import Paraphrased, keeps_all
 from microagents.runs.settings import strategy_of
 from microagents.systems.chains.chain import Chain, ChainStep, Rung
+from microagents.systems.chains.judge import Dispute, JudgedCandidate, Reason, Ruling
 from microagents.systems.chains.ladder import rungs_in
 from microagents.systems.chains.maker import Maker
+from microagents.systems.chains.paraphraser import Paraphrased, keeps_all
 from microagents.systems.chains.self_consistency import SelfConsistency
 from microagents.tasks.drift import Drift, Onward
 from microagents.tasks.multiplication import Multiplication

@@ -27,8 +27,8 @@ from microagents import (
     run,
     run_sync,
 )
-from microagents.elections import laws
 from microagents.base.errors import InvalidDefinition, InvalidUsage
+from microagents.elections import laws
 from microagents.journal.messages import Account
 from microagents.runs.settings import Models, strategy_of
 from microagents.systems import Maker

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
+from microagents.elections.panels import ApprovalShare
 from microagents.systems.documents import (
     Part,
     Parts,
@@ -19,7 +20,6 @@ from microagents.systems.documents import (
     Validation,
 )
 from microagents.systems.documents.writing import Answer, DocumentDraft, QuestionBatch, SegmentQuestion, WritingRules
-from microagents.elections.panels import ApprovalShare
 
 Author = Callable[[SegmentQuestion], Answer]
 

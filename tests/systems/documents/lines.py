@@ -5,7 +5,17 @@ from __future__ import annotations
 import re
 from random import Random
 
-from microagents.systems.documents import Part, Parts, Segment, ToRank, ToSplit, ToValidate, ToWrite, Validation, WorkedDocument
+from microagents.systems.documents import (
+    Part,
+    Parts,
+    Segment,
+    ToRank,
+    ToSplit,
+    ToValidate,
+    ToWrite,
+    Validation,
+    WorkedDocument,
+)
 
 
 class Lines(WorkedDocument):

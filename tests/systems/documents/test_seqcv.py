@@ -14,8 +14,6 @@ import pytest
 from pydantic import ValidationError
 
 from microagents import Result, Sample, resume, run
-from microagents.systems.documents import Part, Parts, Ranking, Summary, Validation
-from microagents.systems.documents.recording import DocumentRecord
 from microagents.base.errors import InvalidUsage, ModelUnavailable
 from microagents.journal.reading import reader_of
 from microagents.models.model import Call
@@ -24,6 +22,8 @@ from microagents.models.simulation.simulated import Purchases, SimulatedModel
 from microagents.replies.chat import Reply, write
 from microagents.runs.inspection.runs import solution_of
 from microagents.runtimes.virtual import run_virtual
+from microagents.systems.documents import Part, Parts, Ranking, Summary, Validation
+from microagents.systems.documents.recording import DocumentRecord
 from microagents.systems.documents.seqcv import SeqCV
 from tests.systems.documents.authors import NO, segment, yes
 from tests.systems.documents.lines import Lines

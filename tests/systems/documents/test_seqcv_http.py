@@ -11,13 +11,13 @@ from typing import Any
 import pytest
 
 from microagents import Result, run
-from microagents.systems.documents import Part, Parts, Segment, ToSplit, ToValidate, ToWrite, Validation
-from microagents.systems.documents.questions import Asked
-from microagents.systems.documents.recording import DocumentRecord
 from microagents.base.errors import ModelUnavailable
 from microagents.journal.reading import reader_of
 from microagents.roles.solver import outages
 from microagents.runs.inspection.runs import solution_of
+from microagents.systems.documents import Part, Parts, Segment, ToSplit, ToValidate, ToWrite, Validation
+from microagents.systems.documents.questions import Asked
+from microagents.systems.documents.recording import DocumentRecord
 from microagents.systems.documents.seqcv import SeqCV
 from microagents.tasks.writing import Writing
 from tests.models import server as scripted

@@ -9,17 +9,17 @@ import msgspec
 import pytest
 
 from microagents import Result, resume, run
-from microagents.systems.documents.reasoning import objective_of
-from microagents.systems.documents.recording import DocumentRecord
 from microagents.journal.reading import reader_of
 from microagents.runs.inspection.runs import solution_of
 from microagents.runtimes.virtual import run_virtual
+from microagents.systems.documents.reasoning import objective_of
+from microagents.systems.documents.recording import DocumentRecord
 from microagents.systems.documents.seqcv import SeqCV
 from microagents.tasks.ask import Ask
 from microagents.tasks.word_problems import WordProblem
 from tests.systems.documents.authors import segment, yes
-from tests.systems.scripted import Script, scripted
 from tests.systems.questions.test_aot import digests, way
+from tests.systems.scripted import Script, scripted
 
 MODELS = tuple(f"sim:perfect@alternatives={number},tokens=1,flag=0.1" for number in (3, 4, 5))
 SLOW = tuple(f"{model},latency={place}" for place, model in enumerate(MODELS, 1))

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from microagents.base.errors import InvalidUsage
 from microagents.systems.documents import Part
 from microagents.systems.documents.subtasks import Graph, fault_of
-from microagents.base.errors import InvalidUsage
 
 
 def part(number: int, *depends_on: int, objective: str | None = None) -> Part:

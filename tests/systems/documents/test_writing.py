@@ -6,9 +6,9 @@ from collections.abc import Mapping
 
 import pytest
 
+from microagents.elections.panels import ApprovalShare
 from microagents.systems.documents import Ranking, ToRank, ToValidate, ToWrite
 from microagents.systems.documents.writing import Answer, DocumentDraft, Missing, NothingWritten, SegmentQuestion
-from microagents.elections.panels import ApprovalShare
 from microagents.systems.questions.candidates import labels_of
 from tests.systems.documents.authors import NO, Authors, parts, rules, segment, write_whole, yes
 

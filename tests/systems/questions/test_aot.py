@@ -13,17 +13,24 @@ from msgspec import Struct
 from microagents import Reply, Result, resume, run
 from microagents.base.errors import InvalidUsage
 from microagents.journal.reading import Reader
-from microagents.systems.questions.problem import Problem
-from microagents.systems.questions.questions import Contraction, Subquestion, Subquestions, ToEnsemble, asked_in, problem_id
-from microagents.systems.questions.tree import ProblemNode
 from microagents.replies.trajectories import trajectory_of
 from microagents.runs.inspection.runs import solution_of
 from microagents.runs.settings import strategy_of
+from microagents.runs.words.summary import summary
 from microagents.runtimes.virtual import run_virtual
 from microagents.systems.questions.aot import MAX_QUESTION_CHARS, Aot, to_contract
+from microagents.systems.questions.problem import Problem
+from microagents.systems.questions.questions import (
+    Contraction,
+    Subquestion,
+    Subquestions,
+    ToEnsemble,
+    asked_in,
+    problem_id,
+)
+from microagents.systems.questions.tree import ProblemNode
 from microagents.tasks.ask import Answer, Ask
 from microagents.tasks.word_problems import WordProblem
-from microagents.runs.words.summary import summary
 from tests.systems.scripted import Script, four, label, noted_draws, scripted
 
 Way = trajectory_of(Answer)

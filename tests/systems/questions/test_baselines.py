@@ -13,9 +13,9 @@ from microagents import Call, InvalidUsage, Result, run
 from microagents.models.simulation.scripted import ScriptLine
 from microagents.replies.chat import Prompt, Reply, write
 from microagents.runtimes.virtual import run_virtual
-from microagents.systems.questions.chain_of_thought import Analogical, ChainOfDraft, Cot
 from microagents.systems.chains.maker import Maker
 from microagents.systems.chains.self_consistency import SelfConsistency
+from microagents.systems.questions.chain_of_thought import Analogical, ChainOfDraft, Cot
 from microagents.tasks.ask import Answer, Ask
 from microagents.tasks.drift import Drift, Onward
 from microagents.tasks.multiplication import Multiplication

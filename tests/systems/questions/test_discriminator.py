@@ -9,9 +9,9 @@ import pytest
 
 from microagents import resume, run
 from microagents.base.errors import InvalidUsage, ModelUnavailable
-from microagents.systems.questions.questions import ToChoose, asked_in
 from microagents.replies.chat import write
 from microagents.runs.inspection.runs import decide
+from microagents.systems.questions.questions import ToChoose, asked_in
 from microagents.tasks.ask import Answer
 from microagents.tasks.multiplication import Multiplication
 from tests.systems.scripted import CUT, Script, four, label, noted_draws, rows, solved

@@ -8,21 +8,21 @@ from typing import Any
 import pytest
 
 from microagents import Result, Strategy, resume, run
+from microagents.actors.registry import STRATEGIES, reference_to
 from microagents.base.errors import InvalidUsage
 from microagents.journal.reading import Reader
+from microagents.runs.inspection.runs import solution_of
+from microagents.runs.settings import strategy_of
+from microagents.runtimes.virtual import run_virtual
+from microagents.studies.compare import compare
+from microagents.systems.questions.pairs import Pair
 from microagents.systems.questions.problem import restated, text_of
 from microagents.systems.questions.questions import Contraction
 from microagents.systems.questions.tree import ProblemNode
-from microagents.actors.registry import STRATEGIES, reference_to
-from microagents.runs.inspection.runs import solution_of
-from microagents.runs.settings import strategy_of
-from microagents.studies.compare import compare
-from microagents.runtimes.virtual import run_virtual
-from microagents.systems.questions.pairs import Pair
 from microagents.tasks.ask import Ask
 from microagents.tasks.word_problems import WordProblem
-from tests.systems.scripted import Script, four, scripted
 from tests.systems.questions.test_aot import GRAPH, NEXT, QUESTION, way
+from tests.systems.scripted import Script, four, scripted
 
 MODEL = "sim:perfect@alternatives=1,tokens=1,flag=0.1"
 TASK = WordProblem(depth=3)

@@ -1,6 +1,6 @@
 """The recursive solver, turn by turn: what is proposed, what is voted on, and what is done where a vote fails.
 
-What its roles do for themselves is tested beside them: `tests/systems/questions/test_decomposer.py`, `test_composer.py`, `test_discriminator.py`.
+What its roles do for themselves is tested in `test_decomposer.py`, `test_composer.py` and `test_discriminator.py`.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ from microagents.journal.messages import Report
 from microagents.journal.reading import Reader
 from microagents.journal.writer import JournalConfig
 from microagents.models.simulation.simulated import Purchases, SimulatedModel
-from microagents.systems.questions.candidates import merged
-from microagents.systems.questions.questions import ATOMIC, Decomposition, ToDecompose, asked_in
 from microagents.roles import Limiter, Recorder, RedFlagger, Solver, Voter
-from microagents.systems.questions import Decomposer
 from microagents.roles import voter as voter_module
-from microagents.systems.questions.decomposer import Decompose
 from microagents.runs.inspection.runs import decide
 from microagents.runs.plan import RunPlan, experiment_of
 from microagents.runs.settings import Settings
 from microagents.runtimes.local import LocalRuntime
 from microagents.runtimes.virtual import run_virtual
+from microagents.systems.questions import Decomposer
+from microagents.systems.questions.candidates import merged
+from microagents.systems.questions.decomposer import Decompose
+from microagents.systems.questions.questions import ATOMIC, Decomposition, ToDecompose, asked_in
 from microagents.systems.questions.recursive import Recursive
 from microagents.tasks.ask import Ask
 from microagents.tasks.multiplication import Multiplication, Product

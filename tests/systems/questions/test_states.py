@@ -12,18 +12,18 @@ from msgspec import Raw
 
 from microagents import Result, run
 from microagents.journal.reading import Reader
-from microagents.systems.questions import Branch, ProblemNode
-from microagents.systems.questions.questions import Contraction
-from microagents.systems.questions.tree import Turn
 from microagents.runs.inspection.runs import solution_of
 from microagents.runs.settings import strategy_of
 from microagents.runtimes.virtual import run_virtual
+from microagents.systems.questions import Branch, ProblemNode
 from microagents.systems.questions.aot import Aot
+from microagents.systems.questions.questions import Contraction
+from microagents.systems.questions.tree import Turn
 from microagents.tasks.ask import Ask
 from microagents.tasks.word_problems import WordProblem
+from tests.systems.questions.test_aot import GRAPH, LAST, NEXT, QUESTION, chain, transition, way
 from tests.systems.questions.test_tree import nodes
 from tests.systems.scripted import Script, four, label, scripted
-from tests.systems.questions.test_aot import GRAPH, LAST, NEXT, QUESTION, chain, transition, way
 
 MODEL = "sim:perfect@alternatives=2,tokens=1,flag=0.1"
 TURNS_OF_BRANCH = [Turn.DECOMPOSE, Turn.CONTRACT, Turn.GRAPH, Turn.ANSWER]

@@ -18,11 +18,11 @@ from microagents import InvalidUsage, Prompt, Reply, Result, resume, run
 from microagents.elections.election import Ballot, ElectionId, Flagged, total_usd
 from microagents.journal.messages import OpenElection, Recalled
 from microagents.journal.reading import reader_of
+from microagents.runs.inspection.runs import decide, solution_of
 from microagents.systems.questions.problem import WorkedProblem
 from microagents.systems.questions.questions import Choice, Decomposition
-from microagents.systems.questions.tree import ROOT, ProblemNode, SubtreeTotals, Turn, TurnResult, fold
-from microagents.runs.inspection.runs import decide, solution_of
 from microagents.systems.questions.recursive import Recursive
+from microagents.systems.questions.tree import ROOT, ProblemNode, SubtreeTotals, Turn, TurnResult, fold
 from microagents.tasks.hanoi import Hanoi
 from microagents.tasks.multiplication import Multiplication
 

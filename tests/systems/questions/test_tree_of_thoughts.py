@@ -11,16 +11,16 @@ import pytest
 from microagents import Result, Strategy, resume, run
 from microagents.base.errors import InvalidUsage
 from microagents.journal.reading import Reader
-from microagents.systems.questions.questions import Thought, Thoughts
-from microagents.systems.questions.tree import ProblemNode
 from microagents.runs.inspection.runs import solution_of
 from microagents.runs.settings import strategy_of
 from microagents.runtimes.virtual import run_virtual
 from microagents.systems import ForestOfThoughts, TreeOfThoughts
+from microagents.systems.questions.questions import Thought, Thoughts
+from microagents.systems.questions.tree import ProblemNode
 from microagents.tasks.ask import Ask
 from microagents.tasks.word_problems import WordProblem
-from tests.systems.scripted import Script, four, label, scripted
 from tests.systems.questions.test_aot import QUESTION, digests, way
+from tests.systems.scripted import Script, four, label, scripted
 
 MODEL = "sim:perfect@alternatives=1,tokens=1,flag=0.1"
 FIRST, SECOND, THIRD = "There are 2 legs.", "There are 4 arms.", "There is a tail."

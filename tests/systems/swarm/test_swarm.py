@@ -13,16 +13,30 @@ from msgspec import structs
 
 from microagents import Call, InvalidUsage, Reply, Result, resume, run
 from microagents.journal.reading import reader_of
-from microagents.systems.questions import Problem
-from microagents.systems.swarm.step_records import LoopRecord, SwarmRecord, SwarmTurn
-from microagents.systems.swarm.steps import MORE, AskedInSteps, Check, Pick, Plan, StepResult, ToAssemble, ToCheck, ToCompress, ToPick, ToPlan, ToWork, step_question_in
-from microagents.work.prose import MAX_RESULT_CHARS, Summary
 from microagents.replies.chat import write
 from microagents.runs.inspection.runs import solution_of
 from microagents.runs.settings import strategy_of
 from microagents.runtimes.virtual import run_virtual
+from microagents.systems.questions import Problem
+from microagents.systems.swarm.step_records import LoopRecord, SwarmRecord, SwarmTurn
+from microagents.systems.swarm.steps import (
+    MORE,
+    AskedInSteps,
+    Check,
+    Pick,
+    Plan,
+    StepResult,
+    ToAssemble,
+    ToCheck,
+    ToCompress,
+    ToPick,
+    ToPlan,
+    ToWork,
+    step_question_in,
+)
 from microagents.systems.swarm.swarm import Swarm
 from microagents.tasks.relay import Relay
+from microagents.work.prose import MAX_RESULT_CHARS, Summary
 
 
 class Whole(Reply, frozen=True):

@@ -10,16 +10,16 @@ from anthropic import AsyncAnthropic
 from openai import AsyncOpenAI
 
 from microagents import Call, ChainTask, Model, Prompt, Reply, Result, Sample, Task, client_model, run
+from microagents.actors.registry import STRATEGIES
 from microagents.actors.role import Context, Strategy
 from microagents.models.model import open_model
+from microagents.systems import Maker
 from microagents.systems.questions import Problem
 from microagents.systems.swarm.steps import step_question_in
-from microagents.actors.registry import STRATEGIES
-from microagents.web.serving.faults import Fault
-from microagents.web.serving.server import Endpoint, serving
-from microagents.systems import Maker
 from microagents.tasks.drift import Drift, Onward, Place
 from microagents.tasks.word_problems import WordProblem
+from microagents.web.serving.faults import Fault
+from microagents.web.serving.server import Endpoint, serving
 from tests.systems.swarm.test_swarm import Letters, right
 
 if TYPE_CHECKING:

@@ -21,10 +21,10 @@ from openai.types.responses import response_create_params
 from microagents import Call, InvalidUsage, Prompt
 from microagents.models.json_schema import strict_schema
 from microagents.replies.chat import system_with_instructions
+from microagents.tasks.drift import Drift, Onward
 from microagents.web.serving import listening, server
 from microagents.web.serving.faults import Fault, FaultInjector
 from microagents.web.serving.server import Endpoint, Serving, serving
-from microagents.tasks.drift import Drift, Onward
 
 TASK = Drift()
 ASKED = TASK.prompt(TASK.start())
