@@ -21,8 +21,9 @@ from typing import Any
 from typer.main import get_command
 
 import microagents
-from microagents import Strategy, Task, errors
+from microagents import Strategy, Task
 from microagents.actors.registry import STRATEGIES, TASKS
+from microagents.base import errors
 from microagents.cli import app
 from microagents.elections import red_flags
 from microagents.runs.fields import fields_in_words
