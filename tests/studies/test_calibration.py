@@ -346,7 +346,7 @@ def test_a_run_of_which_a_calibration_tells_nothing_is_refused(task: Any, option
 @pytest.mark.parametrize(
     ("models", "task", "options", "said"),
     [
-        (["sim:perfect"], Multiplication(), {}, "Multiplication is no chain of steps"),
+        (["sim:perfect"], Multiplication(), {}, "Multiplication is not a chain of steps"),
         ([], TASK, {}, "a calibration needs at least one model"),
         (["sim:perfect"], TASK, {"steps": 0}, "steps must be"),
         (["sim:perfect@flag=1"], TASK, {"steps": 5}, "gave no valid reply to 5 steps"),
@@ -367,7 +367,7 @@ def test_only_a_calibration_of_the_same_task_makes_a_plan() -> None:
     ):
         calibration_from(Path("runs"), own.run_id, Hanoi(disks=3))
     asyncio.run(run(Drift(length=3), models="sim:perfect", run_id="plain"))
-    with pytest.raises(InvalidUsage, match="run 'plain' is no calibration; make one: microagents calibrate drift"):
+    with pytest.raises(InvalidUsage, match="run 'plain' is not a calibration; make one: microagents calibrate drift"):
         calibration_from(Path("runs"), "plain", TASK)
     calibrated(EASY, run_id="open", max_calls=50)
     name = next(path.stem for path in Path("runs").iterdir() if path.stem.startswith("open-"))
@@ -381,5 +381,5 @@ def test_a_model_that_is_wrong_more_often_than_right_gets_no_plan() -> None:
 
 
 def test_a_simulation_asks_no_real_model() -> None:
-    with pytest.raises(InvalidUsage, match="is no simulated model"):
+    with pytest.raises(InvalidUsage, match="is not a simulated model"):
         simulate(TASK, model="openai:gpt-6-luna", strategy=Maker(k=2), runs=1)

@@ -94,8 +94,8 @@ def test_a_number_compares_as_a_number_and_what_cannot_be_compared_asks(
 @pytest.mark.parametrize(
     ("allowed", "message"),
     [
-        ({"refnd": {"currency": ("EUR",)}}, r"allowed names 'refnd', which is no tool; tools: refund"),
-        ({"end": {"outcome": ("paid",)}}, "allowed names 'end', which is no tool"),
+        ({"refnd": {"currency": ("EUR",)}}, r"allowed names 'refnd', which is not a tool; tools: refund"),
+        ({"end": {"outcome": ("paid",)}}, "allowed names 'end', which is not a tool"),
         ({"refund": {"curency": ("EUR",)}}, r"allowed names the argument 'curency', which refund lacks"),
         ({"refund": {"currency": "EUR"}}, r"allowed values of refund\.currency .* not 'EUR'"),
         ({"refund": {"cents": 5}}, r"allowed values of refund\.cents .* not 5"),

@@ -96,7 +96,7 @@ def test_numbers_in_answers_keep_every_digit_on_their_way_into_a_prompt() -> Non
 
 
 def test_a_prompt_of_another_kind_is_refused_in_one_sentence() -> None:
-    with pytest.raises(InvalidDefinition, match="is no question about a problem"):
+    with pytest.raises(InvalidDefinition, match="is not a question about a problem"):
         asked_in(Prompt(user="What is 2 + 2?"))
 
 
