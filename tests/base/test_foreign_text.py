@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from microagents import foreign_text
+from microagents.base import foreign_text
 from microagents.base.foreign_text import bounded, fenced, fenced_in, visible
 from microagents.replies.data_prompts import prompt_of
 from microagents.replies.tool_calls import ToolCall, tool_lines

@@ -328,9 +328,7 @@ def test_two_models_by_turns_end_as_their_votes_followed_one_by_one(p: float, ot
     assert race_by_turns(p, other, k) == pytest.approx(followed(p, other, k), rel=1e-5, abs=1e-9)
 
 
-def test_by_turns_the_better_of_two_models_wins_more_often_than_by_lot_and_none_loses_to_one_that_is_never_right() -> (
-    None
-):
+def test_by_turns_the_better_model_wins_more_often_than_by_lot_and_none_loses_to_a_useless_one() -> None:
     found = race_by_turns(0.98, 0.3, 3)
     decided = 1 - found.contested
     assert (1 - found.lost) / decided == pytest.approx(0.982, abs=5e-4)  # of those decided; by lot .849
@@ -396,9 +394,7 @@ def test_wilson_intervals_are_those_of_newcombes_table(successes: int, trials: i
 
 
 @given(st.data(), st.integers(1, 10**6), st.sampled_from([0.5, 0.9, 0.95, 0.99]))
-def test_the_ends_of_a_wilson_interval_are_the_chances_that_lie_just_so_many_deviations_away(
-    data: st.DataObject, trials: int, confidence: float
-) -> None:
+def test_the_ends_of_a_wilson_interval_lie_a_quantile_away(data: st.DataObject, trials: int, confidence: float) -> None:
     successes = data.draw(st.integers(0, trials))
     z = {0.5: 0.6744897502, 0.9: 1.6448536270, 0.95: 1.9599639845, 0.99: 2.5758293035}[confidence]
     low, high = wilson_interval(successes, trials, confidence)
@@ -408,9 +404,7 @@ def test_the_ends_of_a_wilson_interval_are_the_chances_that_lie_just_so_many_dev
 
 
 @given(st.integers(1, 10**6), st.floats(0, 1, exclude_min=True, exclude_max=True))
-def test_where_no_trial_or_every_one_succeeded_the_interval_begins_or_ends_there(
-    trials: int, confidence: float
-) -> None:
+def test_an_interval_of_no_or_only_successes_begins_or_ends_there(trials: int, confidence: float) -> None:
     none, every = wilson_interval(0, trials, confidence), wilson_interval(trials, trials, confidence)
     assert none[0] == 0.0
     assert every[1] == 1.0

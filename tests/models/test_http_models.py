@@ -563,7 +563,7 @@ async def test_wrong_types_and_missing_fields_are_garbled(provider: Provider, bo
     assert (await failure_of(provider, scripted.reply(body))).kind == "garbled"
 
 
-async def test_a_lone_surrogate_is_garbled(provider: Provider) -> None:
+async def test_surrogates_garble(provider: Provider) -> None:
     # json.dumps writes it as the escape "\ud800", which is no text.
     assert (await failure_of(provider, scripted.reply(provider.good("x = \ud800")))).kind == "garbled"
 
@@ -964,9 +964,7 @@ async def test_a_local_server_needs_no_key(provider: Provider, monkeypatch: pyte
 
 
 @pytest.mark.parametrize("key", ["two\nlines", "schlüssel", "bell\x07"])
-def test_what_cannot_be_a_key_is_said_and_not_shown(
-    provider: Provider, key: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_impossible_key_is_not_shown(provider: Provider, key: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(provider.key_env, key)
     with pytest.raises(InvalidUsage, match=provider.key_env) as caught:
         opened(provider)
@@ -998,9 +996,7 @@ def test_half_a_price_is_refused(provider: Provider) -> None:
         opened(provider, price_in="1")
 
 
-async def test_the_address_may_stand_where_the_sdk_looks_for_it(
-    provider: Provider, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_the_address_may_be_in_the_sdks_variable(provider: Provider, monkeypatch: pytest.MonkeyPatch) -> None:
     async with serving(scripted.reply(provider.good())) as server:
         monkeypatch.setenv(provider.model.url_env, server.url)
         model = opened(provider)

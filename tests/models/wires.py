@@ -105,11 +105,7 @@ WIRES = (OPENAI, RESPONSES, ANTHROPIC)
 def a_call(user: str = "What is x?", system: str = "Be brief.", temperature: float | None = 0.1) -> Call:
     sample = SampleId(election=ElectionId(path="0/step", question_digest=b"f"), seq=0)
     return Call(
-        id=sample,
-        prompt=Prompt(user=user, system=system),
-        reply=Reply,
-        temperature=temperature,
-        max_output_tokens=64,
+        id=sample, prompt=Prompt(user=user, system=system), reply=Reply, temperature=temperature, max_output_tokens=64
     )
 
 

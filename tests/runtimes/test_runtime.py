@@ -233,9 +233,7 @@ async def test_a_handler_that_overrides_an_eager_one_is_not_eager(role: type[Rol
 
 
 @pytest.mark.parametrize(("role", "at_once"), [(Notes, True), (OneAtATime, False)])
-async def test_a_plain_handler_takes_a_one_way_message_in_the_turn_in_which_it_is_sent(
-    role: type[Role], *, at_once: bool
-) -> None:
+async def test_a_plain_handler_takes_a_one_way_message_in_the_same_turn(role: type[Role], *, at_once: bool) -> None:
     told, context = list[str](), Context(run_id="suite", seed=0, tasks=[], strategy=Maker())
     async with runtime_of("local", context, [Deployment(role=role, options={"told": told})]) as roles:
         roles.messenger.tell(Mark(name="a"))
@@ -244,9 +242,7 @@ async def test_a_plain_handler_takes_a_one_way_message_in_the_turn_in_which_it_i
 
 
 @pytest.mark.parametrize("role", [BothWays, OneAtATime])
-async def test_one_way_messages_keep_their_order_whether_their_handlers_wait_or_not(
-    opened: Opened, role: type[Role]
-) -> None:
+async def test_one_way_messages_keep_their_order_if_handlers_wait_or_not(opened: Opened, role: type[Role]) -> None:
     async with opened(role) as messenger:
         messenger.tell(Mark(name="a"))
         messenger.tell(Lingering(name="b"))
@@ -260,9 +256,7 @@ async def test_one_way_messages_keep_their_order_whether_their_handlers_wait_or_
 
 @pytest.mark.parametrize("role", [Notes, BothWays])
 @pytest.mark.parametrize("name", ["fail", "cancel", "tell and fail"])
-async def test_the_error_of_a_plain_handler_reaches_the_next_ask_and_not_the_sender(
-    opened: Opened, role: type[Role], name: str
-) -> None:
+async def test_a_plain_handlers_error_reaches_the_next_ask(opened: Opened, role: type[Role], name: str) -> None:
     async with opened(role) as messenger:
         messenger.tell(Mark(name=name))
         with pytest.raises(RoleFailed, match="told to" if "fail" in name else "CancelledError"):
@@ -618,9 +612,7 @@ async def test_a_timeout_of_the_handlers_own_is_no_deadline(opened: Opened) -> N
             await read(messenger.stream(SlowItems(), timeout_s=ROBUST_S))
 
 
-async def test_a_handler_that_awaits_what_another_cancelled_fails_and_its_asker_is_not_cancelled(
-    opened: Opened,
-) -> None:
+async def test_a_handler_that_awaits_what_another_cancelled_fails_but_cancels_no_asker(opened: Opened) -> None:
     async with opened(Unlucky) as messenger:
         asking = asyncio.create_task(messenger.ask(HalfCancelled()))
         await asyncio.wait([asking], timeout=SOON_S)
@@ -1069,9 +1061,7 @@ async def test_a_told_message_that_failed_a_while_ago_shows_to_whoever_asks_next
             await messenger.ask(Written())
 
 
-async def test_a_told_message_that_failed_a_while_ago_shows_to_whoever_tells_next_or_to_their_next_ask(
-    opened: Opened,
-) -> None:
+async def test_a_told_message_that_failed_a_while_ago_shows_at_the_next_tell_or_ask(opened: Opened) -> None:
     async with opened(Diary, Stage) as messenger:
         messenger.tell(Spill())
         await messenger.ask(Marked(name="spilt"))
@@ -1147,9 +1137,7 @@ class OpenRoom(Room):
 
 
 @pytest.mark.parametrize(("room", "most"), [(Room, 1), (WiderRoom, 3), (OpenRoom, 20)])
-async def test_a_role_handles_as_many_messages_at_a_time_as_it_says(
-    opened: Opened, room: type[Role], most: int
-) -> None:
+async def test_a_role_handles_the_stated_number_of_messages(opened: Opened, room: type[Role], most: int) -> None:
     async with opened(room, Stage) as messenger:
         await asyncio.gather(*(messenger.ask(Enter()) for _ in range(20)))
         assert await messenger.ask(MostInside()) == most
@@ -1417,9 +1405,7 @@ def chronicled(file: Path, *roles: type[Role]) -> list[Deployment]:
 
 
 @also_on_ray
-async def test_roles_start_in_the_order_of_their_deployments_and_stop_in_reverse(
-    opened: Opened, chronicle: Path
-) -> None:
+async def test_roles_start_in_the_order_of_deployments_and_stop_in_reverse(opened: Opened, chronicle: Path) -> None:
     async with opened(*chronicled(chronicle, First, Second, Third)):
         assert lines(chronicle) == ["First starts", "Second starts", "Third starts"]
     assert lines(chronicle)[3:] == ["Third stops", "Second stops", "First stops"]
@@ -1481,9 +1467,7 @@ async def test_a_role_that_does_not_stop_keeps_no_other_from_stopping(
 
 @also_on_ray
 @pytest.mark.parametrize("told_before", [0, 3])
-async def test_a_role_may_tell_others_something_while_it_stops(
-    opened: Opened, chronicle: Path, told_before: int
-) -> None:
+async def test_a_role_may_tell_others_while_it_stops(opened: Opened, chronicle: Path, told_before: int) -> None:
     noise: list[dict[str, Any]] = []
     asyncio.get_running_loop().set_exception_handler(lambda _, context: noise.append(context))
     with capture_logs() as logs:

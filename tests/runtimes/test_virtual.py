@@ -388,9 +388,7 @@ def test_tasks_of_a_deadlock_are_cancelled_and_clean_up() -> None:
 # -- the end -----------------------------------------------------------------------------------------------------------
 
 
-def test_what_is_left_is_cancelled_in_the_order_of_its_creation_and_generators_are_closed_in_that_of_their_start() -> (
-    None
-):
+def test_the_rest_is_cancelled_in_the_order_of_creation_and_generators_are_closed_in_order_of_start() -> None:
     ended: list[str] = []
     kept: list[AsyncGenerator[int]] = []
 
@@ -502,11 +500,7 @@ def test_equal_seeds_leave_equal_traces_and_other_interleavings_others() -> None
 
 @pytest.mark.parametrize(
     ("one", "other"),
-    [
-        ((asyncio.sleep, 1), (asyncio.sleep, 2)),
-        ((meeting, 2), (meeting, 3)),
-        ((asyncio.sleep, 1), (meeting, 1)),
-    ],
+    [((asyncio.sleep, 1), (asyncio.sleep, 2)), ((meeting, 2), (meeting, 3)), ((asyncio.sleep, 1), (meeting, 1))],
 )
 def test_the_trace_tells_times_numbers_and_names_apart(one: tuple[Any, int], other: tuple[Any, int]) -> None:
     first, second = (run_virtual(traced(function(argument))) for function, argument in (one, other))

@@ -136,7 +136,7 @@ class LongTask(Drift):
 
 
 @pytest.mark.parametrize(("task", "cached"), [(TASK, 0), (LongTask(length=100), 1_000)])
-def test_a_cost_ranges_from_every_saving_of_the_provider_to_none(task: Drift, cached: int) -> None:
+def test_a_cost_ranges_by_savings(task: Drift, cached: int) -> None:
     # A call reads 2,000 tokens and writes 100: 0.003 US dollars.
     usage: dict[str, Any] = {"calls": 10, "input_tokens": 20_000, "output_tokens": 1_000, "cost_usd": 0.028}
     found = made(model="openai:gpt-6-luna", prices=LUNA, **usage)
@@ -247,7 +247,7 @@ def test_lead_and_a_ladder_succeed_as_often_as_their_rows_say() -> None:
     assert lead.chance.share > 1.5 * ladder.chance.share  # votes decide a hard step before they are improbable
 
 
-def test_a_pool_of_two_models_is_as_good_as_the_steps_that_both_miss_and_runs_succeed_as_planned() -> None:
+def test_a_pool_of_two_misses_what_both_miss() -> None:
     # Models of different names find different steps hard; those of one name the same.
     one, other = (f"sim:{name}@error=0.005,hard=0.02,hard_error=0.7" for name in ("gpt-4.1-mini", "o3-mini"))
     apart = calibrated(one, other, steps=1_000).models
@@ -352,9 +352,7 @@ def test_a_run_of_which_a_calibration_tells_nothing_is_refused(task: Any, option
         (["sim:perfect@flag=1"], TASK, {"steps": 5}, "gave no valid reply to 5 steps"),
     ],
 )
-def test_what_cannot_be_calibrated_is_refused_in_a_sentence(
-    models: list[str], task: Any, options: Any, said: str
-) -> None:
+def test_what_cannot_be_calibrated_is_refused(models: list[str], task: Any, options: Any, said: str) -> None:
     with pytest.raises(InvalidUsage, match=said):
         assert calibrated(*models, task=task, **options).models[0].p.share
 

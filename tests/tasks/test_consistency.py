@@ -75,9 +75,7 @@ async def written(task: Consistency, strategy: Strategy) -> str:
 
 
 @given(st.integers(1, 12), st.integers(1, 4), st.integers(0, 6), st.floats(0, 1), st.integers(0, 50))
-def test_who_sees_everything_writes_a_consistent_document(
-    sections: int, fixes: int, uses: int, undeclared: float, instance: int
-) -> None:
+def test_who_sees_all_is_consistent(sections: int, fixes: int, uses: int, undeclared: float, instance: int) -> None:
     task = Consistency(sections=sections, fixes=fixes, uses=uses, undeclared=undeclared, instance=instance)
     assert task.contradictions(sequentially(task)) == 0
 
@@ -137,9 +135,7 @@ def test_lines_that_are_lost_repeated_or_not_asked_for_are_faults(change: object
     assert TASK.checks(text) == {"consistent": not faults}
 
 
-def test_a_wrong_value_that_later_sections_repeat_is_one_fault_and_one_that_they_do_not_repeat_is_one_for_each() -> (
-    None
-):
+def test_a_wrong_value_that_later_sections_repeat_is_one_fault_and_else_one_for_each() -> None:
     text = sequentially(TASK)
     line = next(
         str(line)
@@ -273,9 +269,7 @@ def test_a_ranker_prefers_the_version_that_agrees_with_the_finished_text() -> No
 
 
 @pytest.mark.parametrize("strategy", [Parallel(), Sequential(), SeqCV(), SeqCV(parallel_branches=True)], ids=repr)
-async def test_without_errors_and_with_all_dependencies_declared_every_strategy_is_consistent(
-    strategy: Strategy,
-) -> None:
+async def test_without_errors_and_with_all_dependencies_every_strategy_is_consistent(strategy: Strategy) -> None:
     task = Consistency(undeclared=0, error=0, accuracy=1)
     assert task.contradictions(await written(task, strategy)) == 0
 

@@ -133,9 +133,7 @@ def test_the_format_instructions_ask_for_lists() -> None:
 
 
 @given(corrupted())
-def test_on_states_that_wrong_decisions_lead_to_oracle_and_expert_agree_and_lose_no_disk(
-    case: tuple[Hanoi, Towers],
-) -> None:
+def test_after_wrong_decisions_oracle_and_expert_agree_and_lose_no_disk(case: tuple[Hanoi, Towers]) -> None:
     task, state = case
     reply = task.oracle(state)
     assert task.expert(task.prompt(state), Step) == reply

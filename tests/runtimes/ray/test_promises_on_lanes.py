@@ -135,9 +135,7 @@ async def test_there_may_be_more_lanes_than_inputs() -> None:
     assert_same(result, (await ended(inputs))[0])
 
 
-async def test_lanes_begin_and_end_while_the_run_works_and_lose_no_call(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_lanes_begin_and_end_amid_a_run_without_loss(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     inputs, given = [Drift(length=6)] * 60, dict[str, Any](models="sim:perfect@error=0.4,flag=0.1,latency=0.05")
     with monkeypatch.context() as at_once:
         at_once.setattr(batch, "MAX_OPEN", len(inputs))

@@ -164,9 +164,7 @@ def test_hard_steps_are_decided_the_same_by_every_rung_while_actors_die(monkeypa
 
 
 @pytest.mark.slow
-def test_conductors_and_other_roles_that_are_killed_change_nothing_of_how_a_problem_is_solved(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_killed_conductors_and_roles_change_nothing_of_how_a_problem_is_solved(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(actor_group, "MAX_DEATHS", 100)
     problem = Multiplication(digits=5)
     slower = f"{MODEL},latency=0.15"  # it has few turns one after another
@@ -443,9 +441,7 @@ def test_actors_nodes_and_drivers_that_are_killed_at_random_change_no_decision(o
 # -- logs -------------------------------------------------------------------------------------------------------------------------
 
 
-async def test_what_a_role_logs_comes_back_once_and_names_its_run_and_replica(
-    capfd: pytest.CaptureFixture[str],
-) -> None:
+async def test_what_a_role_logs_comes_back_once_with_its_run_and_replica(capfd: pytest.CaptureFixture[str]) -> None:
     with capture_logs() as logs:
         async with opened(Speaker) as messenger:
             await messenger.ask(Say(text="hello"))

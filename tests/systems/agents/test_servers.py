@@ -173,9 +173,7 @@ class Tenants(Doing):
         )
 
 
-async def test_two_servers_with_a_tool_of_one_name_are_told_apart_by_a_prefix_and_share_no_connection(
-    address: str,
-) -> None:
+async def test_two_servers_with_a_tool_of_one_name_have_prefixes_and_connections(address: str) -> None:
     result = await run(
         Tenants(server=address, calls=(("key", {}), ("other_key", {}))), models="sim:perfect", run_id="r"
     )

@@ -156,9 +156,7 @@ ERRORS = (ValueError("no such order"), SystemExit(3), StopIteration(), asyncio.C
 
 @pytest.mark.parametrize("error", [*ERRORS, NotMade("no such order"), ConnectionResetError()])
 @pytest.mark.parametrize("effect", EFFECTS)
-def test_what_a_destructive_tool_raises_leaves_it_unknown_unless_that_says_that_nothing_was_done(
-    effect: Effect, error: BaseException
-) -> None:
+def test_a_destructive_tool_that_raises_is_unknown(effect: Effect, error: BaseException) -> None:
     @tool(effect, not_made=(ValueError,))
     def fail() -> None:
         raise error

@@ -114,9 +114,7 @@ async def scripted(tmp_path: Path, replies: dict[tuple[int, int], int], length: 
     return await run(task, models=f"scripted:{script}", strategy=strategy)
 
 
-async def test_a_guess_that_the_vote_overrules_is_dropped_and_the_chain_goes_on_from_the_decision(
-    tmp_path: Path,
-) -> None:
+async def test_a_guess_that_the_vote_overrules_is_dropped_for_the_decision(tmp_path: Path) -> None:
     result = await scripted(tmp_path, {(3, 0): 700, (3, 1): 700}, length=8, strategy=Maker(k=3))
     assert (result.outcome, result.account.errors) == ("completed", 0)
     assert result.account.wasted_calls > 0

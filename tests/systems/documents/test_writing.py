@@ -249,9 +249,7 @@ def different(rank: Mapping[int | None, tuple[int, int]]) -> Authors:
         ({0: (1, 2), 1: (0, 2), 2: (1, 0), 3: (2, 0)}, 1),
     ],
 )
-def test_two_points_for_the_best_one_for_the_second_and_ties_go_to_first_places_then_to_the_lower_agent(
-    ranks: Mapping[int | None, tuple[int, int]], best: int
-) -> None:
+def test_points_for_places_and_ties_by_first_places(ranks: Mapping[int | None, tuple[int, int]], best: int) -> None:
     authors = different(ranks)
     writing = write_whole(authors, rules(len(ranks)))
     assert writing.records["write"].author == best

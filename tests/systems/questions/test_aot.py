@@ -141,9 +141,7 @@ async def test_no_transition_is_chain_of_thought() -> None:
 
 
 @pytest.mark.parametrize(("length", "transitions"), [(1, 2), (2, 3)])
-async def test_adaptive_takes_as_many_transitions_as_the_longest_path_of_the_first_graph(
-    length: int, transitions: int
-) -> None:
+async def test_adaptive_takes_the_transitions_of_the_longest_first_path(length: int, transitions: int) -> None:
     """The released code takes the shortest path."""
     wide = Subquestions(nodes=(*chain(length).nodes, node(), node(length - 1, length)))
     questions = [f"Given {number}, how many limbs?" for number in range(transitions)]
@@ -172,9 +170,7 @@ async def test_a_graph_of_which_nothing_builds_on_anything_ends_the_chain() -> N
         ((node(question=" "),), "empty_question"),
     ],
 )
-async def test_a_graph_that_is_none_is_flagged_by_name_and_drawn_again(
-    nodes: tuple[Subquestion, ...], flag: str
-) -> None:
+async def test_an_invalid_graph_is_flagged_and_drawn_again(nodes: tuple[Subquestion, ...], flag: str) -> None:
     broken = Subquestions(nodes=nodes)
     result = await reduced({"solve/answer": [way("4")], "solve/1/decompose": [broken, chain(1)]})
     assert result.account.flagged == {flag: 1}
@@ -321,9 +317,7 @@ async def test_a_transition_that_stays_worse_ends_the_chain(refine: int) -> None
     assert (answer_of(result), result.calls) == (("4", [0], ["worse"]), 1 + 4 * (1 + refine))
 
 
-async def test_a_judge_that_writes_sees_the_reasoning_and_may_give_an_answer_that_nobody_gave(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_a_writing_judge_sees_the_reasoning_and_may_answer_anew(monkeypatch: pytest.MonkeyPatch) -> None:
     drawn = noted_draws(monkeypatch)
     first: dict[str, Any] = {"solve/answer": [way("5")], "solve/1/judge": [way("4")]}
     script = first | {**transition("solve/1", NEXT, followed="6", solved="7")}

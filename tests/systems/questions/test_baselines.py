@@ -47,9 +47,7 @@ def scripted(texts: list[str]) -> str:
         ("A?A", "A", False),
     ],
 )
-async def test_self_consistency_takes_the_answer_that_is_given_most_often_and_marks_it_where_it_is_no_majority(
-    word: str, answer: str, *, marked: bool
-) -> None:
+async def test_self_consistency_takes_the_plurality_and_marks_it(word: str, answer: str, *, marked: bool) -> None:
     result = await by_self_consistency(word)
     assert result.value == {"answer": {"answer": answer}, "correct": None, "argmax": ["0/answer"] if marked else []}
     assert result.calls == len(word)
@@ -92,9 +90,7 @@ class EvenlyHard(Multiplication):
 
 
 @pytest.mark.parametrize("kind", [ChainOfDraft, Analogical])
-def test_drafts_and_analogies_are_right_as_often_as_most_of_their_samples_and_do_not_depend_on_time(
-    kind: type[Cot],
-) -> None:
+def test_drafts_and_analogies_are_right_as_often_as_most_of_their_samples(kind: type[Cot]) -> None:
     """The share lies outside of four standard deviations once in 16,000 seeds; the seed is fixed."""
     samples = 5
     tasks = [EvenlyHard(instance=number) for number in range(200)]

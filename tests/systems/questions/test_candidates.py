@@ -31,7 +31,7 @@ def test_equal_replies_are_one_candidate_with_so_many_copies_in_order_of_launch(
     ]
 
 
-def test_products_of_ten_digits_that_are_seven_apart_are_two_candidates() -> None:
+def test_products_of_ten_digits_seven_apart_are_two_candidates() -> None:
     # As floats of 32 bits they would be one.
     assert len(merged(products(6_543_210_987, 6_543_210_994))) == 2
     assert len(merged(products(10**40, 10**40 + 1))) == 2

@@ -97,9 +97,7 @@ async def test_a_vote_of_which_every_ballot_is_flagged_is_undecided_at_its_cap()
     assert result.account.undecided_at == ("0/solve/answer/vote",)
 
 
-async def test_ballots_see_the_candidates_in_different_orders_under_the_same_labels(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_ballots_see_candidates_in_other_orders_under_the_same_labels(monkeypatch: pytest.MonkeyPatch) -> None:
     drawn = noted_draws(monkeypatch)
     candidates = [four(letter) for letter in "ABCDE"]
     await solved(

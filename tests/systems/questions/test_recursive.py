@@ -81,9 +81,7 @@ async def test_the_answer_that_is_drawn_may_be_another_and_is_voted_on() -> None
     ("options", "redrawn"),
     [({"max_draws": 5}, ["?"] * 2), ({"min_candidates": 1}, []), ({"max_draws": 3, "min_candidates": 3}, [])],
 )
-async def test_one_that_stays_the_only_valid_one_is_taken_and_marked_in_result_tree_and_journal(
-    options: dict[str, int], redrawn: list[str]
-) -> None:
+async def test_the_only_valid_one_is_taken_and_marked_everywhere(options: dict[str, int], redrawn: list[str]) -> None:
     result = await solved(
         {"solve/answer": ["?", four(), "?"], "solve/answer/redraw": redrawn}, depth=0, strategy=options
     )
@@ -289,9 +287,7 @@ def test_digests_are_the_same_whatever_the_order_of_events(seeds: range) -> None
     assert {result.calls for result in results} == {results[0].calls}
 
 
-async def test_a_run_that_is_taken_up_again_holds_no_election_twice(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_resumed_run_holds_no_election_twice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MICROAGENTS_PURCHASES", str(tmp_path / "purchases"))
     whole = await run(PROBLEM, models="sim:gpt-4.1-mini", k=2, runs_dir=None)
     (tmp_path / "purchases").unlink()
@@ -355,9 +351,7 @@ async def test_a_role_without_a_model_is_named_before_anything_starts() -> None:
 # -- what dies, fails or is wrong ----------------------------------------------------------------------------------------------------
 
 
-async def test_what_is_asked_again_after_a_death_answers_from_the_journal_though_this_process_began_with_an_empty_one(
-    tmp_path: Path,
-) -> None:
+async def test_what_is_asked_again_after_a_death_answers_from_an_initially_empty_journal(tmp_path: Path) -> None:
     """A conductor on Ray may die while the decomposer, which has nothing to recall, lives on; and the voter forgets."""
     purchases = tmp_path / "purchases"
     with pytest.MonkeyPatch.context() as environment:

@@ -74,11 +74,7 @@ async def test_the_thought_that_a_vote_keeps_goes_on_and_equal_ones_are_one() ->
     }
     assert await grown(script, steps=1) == "4"
     found = tree()
-    assert branches(found) == [
-        (FIRST, "pruned", None, False),
-        (SECOND, None, None, True),
-        (SECOND, None, 2, False),
-    ]
+    assert branches(found) == [(FIRST, "pruned", None, False), (SECOND, None, None, True), (SECOND, None, 2, False)]
     assert [turn.turn for turn in found.turns] == ["prune"]
 
 

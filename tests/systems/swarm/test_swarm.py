@@ -166,9 +166,7 @@ async def test_a_judge_who_always_wants_more_gets_five_workers_and_no_more(tmp_p
     assert turn.picked is not None
 
 
-async def test_a_reply_that_a_further_worker_repeats_is_drawn_as_picked_though_the_judge_wanted_more(
-    tmp_path: Path,
-) -> None:
+async def test_a_reply_that_a_further_worker_repeats_is_drawn_as_picked_all_the_same(tmp_path: Path) -> None:
     def said(call: Call, question: AskedInSteps) -> Reply | str | None:
         if isinstance(question, ToPick):
             return Pick(choice=MORE, reason="One is too few.")
@@ -301,7 +299,7 @@ async def test_older_steps_are_in_the_summary_and_the_last_ones_in_full() -> Non
     assert next((each.summary, len(each.recent)) for each in asked if isinstance(each, ToAssemble)) == ("abc", 5)
 
 
-async def test_a_summary_that_loses_a_fact_is_found_by_verification() -> None:
+async def test_a_lossy_summary_is_found() -> None:
     # Step 8 needs a result that no summary keeps: guesses fail their check, and nothing wrong passes.
     class Forgetful(Relay):
         def expert(self, prompt: Any, reply: type[Reply]) -> Reply:
