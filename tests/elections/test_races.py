@@ -33,16 +33,9 @@ class Unopposed(Rule, frozen=True):
 
 
 RULES = [
-    FirstToAheadBy(1),
-    FirstToAheadBy(2),
-    FirstToAheadBy(3),
-    FirstTo(2),
-    FirstTo(3),
-    FirstTo(3, at_most=4),
-    BestOf(3),
-    BestOf(4),
-    Unopposed(3),
-]
+    FirstToAheadBy(1), FirstToAheadBy(2), FirstToAheadBy(3), FirstTo(2), FirstTo(3), FirstTo(3, at_most=4),
+    BestOf(3), BestOf(4), Unopposed(3),
+]  # fmt: skip
 
 
 def enumerated(

@@ -185,16 +185,13 @@ def test_a_planned_duration_is_that_of_the_run() -> None:
     assert planned.duration_s == pytest.approx(real.duration_s, rel=0.15)
 
 
-def test_all_steps_of_a_small_task_leave_no_condition() -> None:
+def test_all_steps_of_a_small_task_leave_no_condition_and_a_hundred_clean_ones_three_percent_of_hard_ones() -> None:
     found = only("sim:perfect", task=Drift(length=30))
     assert (found.condition(30), found.most_hard(30)) == ("all steps of the task were sampled", 0.0)
     assert (
         found.condition(10_000)
         == "if no step is harder than those seen: 30 steps with 0 hard ones leave up to 950 hard ones in 10,000 (95 %)"
     )
-
-
-def test_a_hundred_clean_steps_leave_three_percent_of_hard_ones() -> None:
     assert only("sim:perfect", steps=100).condition(10**6).endswith("leave up to 29,513 hard ones in 1,000,000 (95 %)")
 
 
@@ -371,13 +368,7 @@ def test_only_a_calibration_of_the_same_task_makes_a_plan() -> None:
     name = next(path.stem for path in Path("runs").iterdir() if path.stem.startswith("open-"))
     with pytest.raises(InvalidUsage, match="has not ended"):
         calibration_from(Path("runs"), name, TASK)
-
-
-def test_a_model_that_is_wrong_more_often_than_right_gets_no_plan() -> None:
     with pytest.raises(InvalidUsage, match="wrong more often than right"):
         plan_runs(TASK, [only(WRONG, steps=100)], 100, 0.95)
-
-
-def test_a_simulation_asks_no_real_model() -> None:
     with pytest.raises(InvalidUsage, match="is not a simulated model"):
         simulate(TASK, model="openai:gpt-6-luna", strategy=Maker(k=2), runs=1)

@@ -151,11 +151,8 @@ def test_a_wrong_value_that_later_sections_repeat_is_one_fault_and_else_one_for_
 # -- authors -----------------------------------------------------------------------------------------------------------
 
 
-def test_an_author_repeats_the_value_that_its_prompt_shows() -> None:
+def test_an_author_repeats_the_value_that_its_prompt_shows_first_of_the_section_that_fixes_it() -> None:
     assert TASK.expert_segment(to_write()).text == f"{OWN}\n{USED}"
-
-
-def test_an_author_takes_the_value_of_the_section_that_fixes_it_before_that_of_one_that_uses_it() -> None:
     other = "Section 3: the limit of section 1 is 9"
     assert TASK.expert_segment(to_write(f"{other}\n\n{FIXED}")).text == f"{OWN}\n{USED}"
     assert TASK.expert_segment(to_write(other)).text == f"{OWN}\n{USED.replace('417', '9')}"
@@ -210,20 +207,11 @@ def test_an_author_errs_the_more_often_the_more_terms_it_writes() -> None:
         (to_validate(f"Here it is:\n{OWN}\n{USED}"), False),
     ],
     ids=[
-        "right",
-        "against the finished text",
-        "not to be seen",
-        "against the subtask",
-        "incomplete",
-        "a part of it",
-        "the rest of it",
-        "an override by a part",
-        "a line again",
-        "against itself",
-        "a line of another section",
+        "right", "against the finished text", "not to be seen", "against the subtask", "incomplete", "a part of it",
+        "the rest of it", "an override by a part", "a line again", "against itself", "a line of another section",
         "idle text",
     ],
-)
+)  # fmt: skip
 def test_a_validator_objects_to_what_it_can_see(asked: ToValidate, *, passes: bool) -> None:
     validation = TASK.expert_validation(asked)
     assert validation.passes is passes, validation.reason

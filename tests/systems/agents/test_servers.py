@@ -121,13 +121,9 @@ def address() -> Iterator[str]:
 
 async def test_a_misspelt_tool_or_argument_of_a_server_is_refused_when_it_is_read(address: str) -> None:
     misspelt: list[dict[str, Any]] = [
-        {"timeouts": {"kee": 1}},
-        {"margins": {"kee": 1}},
-        {"prose": {"kee": ["to"]}},
-        {"prose": {"key": ["too"]}},
-        {"effects": {"kee": "read_only"}},
-        {"tools": ("kee",)},
-    ]
+        {"timeouts": {"kee": 1}}, {"margins": {"kee": 1}}, {"prose": {"kee": ["to"]}}, {"prose": {"key": ["too"]}},
+        {"effects": {"kee": "read_only"}}, {"tools": ("kee",)},
+    ]  # fmt: skip
     connections = McpConnections()
     try:
         for each in misspelt:

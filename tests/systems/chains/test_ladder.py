@@ -345,17 +345,13 @@ def test_the_options_of_a_models_spec_stay_with_it(ladder: str, rungs: list[str]
         ("Move the block.", "Move the block for Ada.", False),
         ("Add the numbers.", 'Add the numbers, but not "zero".', False),
         ("Take it from Bob now.", "Bob has it now; take it.", True),
+        *[("Add 1 and [2].", said, False) for said in ("[" * 100_000, "(" + "1" * 100_000, "[insert" * 20_000)],
     ],
 )
 def test_a_paraphrase_keeps_every_number_name_list_and_quotation(given: str, said: str, *, keeps: bool) -> None:
-    assert keeps_all(given, said) is keeps
-
-
-@pytest.mark.parametrize("said", ["[" * 100_000, "(" + "1" * 100_000, "[insert" * 20_000])
-def test_a_paraphrase_of_any_form_is_compared_in_little_time(said: str) -> None:
     began_s = time.monotonic()
-    assert not keeps_all("Add the numbers 1 and [2].", said)
-    assert time.monotonic() - began_s < 2
+    assert keeps_all(given, said) is keeps
+    assert time.monotonic() - began_s < 2, "whatever its form"
 
 
 def test_a_simulated_judge_reads_the_question_and_errs_by_another_label() -> None:

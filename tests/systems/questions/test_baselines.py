@@ -39,30 +39,25 @@ def scripted(texts: list[str]) -> str:
 @pytest.mark.parametrize(
     ("word", "answer", "marked"),
     [
-        ("AAB", "A", False),
-        ("ABB", "B", False),
-        ("ABC", "A", True),
-        ("CBBAA", "B", True),
-        ("?A?", "A", True),
+        ("AAB", "A", False), ("ABB", "B", False), ("ABC", "A", True), ("CBBAA", "B", True), ("?A?", "A", True),
         ("A?A", "A", False),
     ],
-)
+)  # fmt: skip
 async def test_self_consistency_takes_the_plurality_and_marks_it(word: str, answer: str, *, marked: bool) -> None:
     result = await by_self_consistency(word)
     assert result.value == {"answer": {"answer": answer}, "correct": None, "argmax": ["0/answer"] if marked else []}
     assert result.calls == len(word)
 
 
-async def test_many_answers_of_which_none_can_be_read_are_undecided() -> None:
-    result = await by_self_consistency("????")
-    assert (result.outcome, result.account.undecided_at) == ("undecided", ("0/answer",))
-
-
-async def test_a_single_shot_is_one_call_and_a_reply_that_cannot_be_read_is_undecided() -> None:
+async def test_a_single_shot_is_one_call_and_what_cannot_be_read_is_undecided() -> None:
     result = await run(Multiplication(), models="sim:perfect", strategy="single-shot")
     assert (result.outcome, result.calls, result.account.steps) == ("completed", 1, 1)
     undecided = await run(Ask(text="Why?"), models=scripted([""]), strategy="single-shot")
     assert (undecided.outcome, undecided.calls) == ("undecided", 1)
+    many = await by_self_consistency("????")
+    assert (many.outcome, many.account.undecided_at) == ("undecided", ("0/answer",))
+    step = await run(Drift(length=3), models=scripted_steps("111", "???"), strategy=SelfConsistency(samples=3))
+    assert (step.outcome, step.account.undecided_at) == ("undecided", ("0/step/1",))
 
 
 @pytest.mark.parametrize(
@@ -149,11 +144,6 @@ async def test_self_consistency_takes_the_most_frequent_reply_at_each_step_of_a_
     result = await run(Drift(length=3), models=model, strategy=SelfConsistency(samples=5), speculate=speculate)
     assert [value["number"] for _, value in result.decisions()] == [4, 5, 1]
     assert (result.outcome, result.account.valid, result.account.flagged) == ("completed", 12, {"malformed": 3})
-
-
-async def test_a_step_of_which_no_reply_can_be_read_is_undecided() -> None:
-    result = await run(Drift(length=3), models=scripted_steps("111", "???"), strategy=SelfConsistency(samples=3))
-    assert (result.outcome, result.account.undecided_at) == ("undecided", ("0/step/1",))
 
 
 async def test_a_chain_without_a_margin_is_resumed_after_its_last_step(tmp_path: Path) -> None:

@@ -314,22 +314,12 @@ async def test_a_lossy_summary_is_found() -> None:
 
 
 async def test_a_resumed_run_keeps_its_plan_and_pays_for_nothing_twice(tmp_path: Path) -> None:
-    whole = await run(
-        Relay(length=10), models="sim:perfect", strategy=Swarm(), runs_dir=tmp_path, run_id="whole", seed=4
-    )
+    how: dict[str, Any] = {"models": "sim:perfect", "strategy": Swarm(), "runs_dir": tmp_path, "seed": 4}
+    whole = await run(Relay(length=10), **how, run_id="whole")
     for calls in (2, 3, 11, 20):
-        run_id = f"cut-{calls}"
-        cut = await run(
-            Relay(length=10),
-            models="sim:perfect",
-            strategy=Swarm(),
-            runs_dir=tmp_path,
-            run_id=run_id,
-            seed=4,
-            max_calls=calls,
-        )
+        cut = await run(Relay(length=10), **how, run_id=f"cut-{calls}", max_calls=calls)
         assert cut.outcome == "stopped"
-        resumed = await resume(run_id, runs_dir=tmp_path, max_calls=None)
+        resumed = await resume(cut.run_id, runs_dir=tmp_path, max_calls=None)
         assert (resumed.account.decisions_sha256, resumed.calls) == (whole.account.decisions_sha256, whole.calls)
 
 

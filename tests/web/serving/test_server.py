@@ -199,18 +199,11 @@ PARAMETERS = {
 """All parameters of the SDKs that are installed, so that one of a later version fails here until it is classified."""
 HONOURED = {
     "chat": {
-        "max_completion_tokens",
-        "max_tokens",
-        "messages",
-        "model",
-        "n",
-        "stream",
-        "stream_options",
-        "temperature",
+        "max_completion_tokens", "max_tokens", "messages", "model", "n", "stream", "stream_options", "temperature",
     },
     "responses": {"input", "instructions", "max_output_tokens", "model", "stream", "temperature"},
     "messages": {"max_tokens", "messages", "model", "stream", "system", "temperature"},
-}
+}  # fmt: skip
 HARMLESS = {
     "chat": {
         *("metadata", "parallel_tool_calls", "prediction", "prompt_cache_key", "prompt_cache_options"),
