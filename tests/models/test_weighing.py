@@ -60,8 +60,6 @@ def logprobs(probabilities: Mapping[str, float], content: str = "A", finish: str
 
 @asynccontextmanager
 async def weighing(wire: Literal["decisions", "logprobs"], weigh: Weigh) -> AsyncIterator[tuple[str, Server]]:
-    """A server that weighs options; gives the spec of its model, and the server."""
-
     async def answer(connection: Connection) -> None:
         number, body = len(server.received) - 1, server.received[-1].json
         if wire == "decisions":
@@ -313,7 +311,6 @@ async def test_an_undecided_step_goes_to_an_ordinary_vote_of_another_model() -> 
 
 
 async def torn(call: Call) -> str:
-    """A model that changes its mind with every sample."""
     return write(Even(even=call.id.seq % 2 == 0))
 
 

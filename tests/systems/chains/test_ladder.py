@@ -251,11 +251,8 @@ async def test_a_step_that_nothing_decided_stays_undecided_however_often_it_is_r
     said = {"vote": torn, "judge": unsure, "undecided": torn}
     for ladder in ("lookahead,judge", "judge"):
         strategy = Maker(k=4, max_draws=12, ladder=ladder, p=0.9, history=2)
-        options: dict[str, Any] = {
-            "strategy": strategy,
-            "on_undecided": on_undecided,
-            "run_id": ladder.replace(",", "-"),
-        }
+        name = ladder.replace(",", "-")
+        options: dict[str, Any] = {"strategy": strategy, "on_undecided": on_undecided, "run_id": name}
         found = [await run(Drift(length=LENGTH), models=Torn(said), **options) for _ in range(3)]
         assert {each.outcome for each in found} == {"undecided"}
         assert {each.account.steps for each in found} == {HARD}

@@ -148,11 +148,8 @@ async def test_self_consistency_takes_the_most_frequent_reply_at_each_step_of_a_
 
 async def test_a_chain_without_a_margin_is_resumed_after_its_last_step(tmp_path: Path) -> None:
     task = Drift(length=20)
-    options: dict[str, Any] = {
-        "models": "sim:perfect@error=0.3",
-        "strategy": SelfConsistency(samples=5),
-        "speculate": False,
-    }
+    strategy = SelfConsistency(samples=5)
+    options: dict[str, Any] = {"models": "sim:perfect@error=0.3", "strategy": strategy, "speculate": False}
     undisturbed = await run(task, **options, runs_dir=None)
     stopped = await run(task, **options, concurrency=1, max_calls=undisturbed.calls // 2, run_id="a", runs_dir=tmp_path)
     resumed = await run(task, **options, run_id="a", runs_dir=tmp_path, max_calls=None)
