@@ -55,7 +55,7 @@ def _imported(address: str) -> object:
 
 
 def make_on_demand(kind: str, maker: Callable[[Any, int], type]) -> None:
-    """Let classes be made from others where their address is resolved: ``Step.rollout_8`` by the maker of ``rollout``."""
+    """Let classes be made from others when their address is resolved: ``Step.rollout_8`` by the maker of ``rollout``."""
     _makers[kind] = maker
 
 
@@ -63,7 +63,7 @@ def resolve(address: str, base: type[C]) -> type[C]:
     """Find the class at an address.
 
     Raises:
-        InvalidDefinition: this process cannot import the class, or it is no subclass of ``base``.
+        InvalidDefinition: this process cannot import the class, or it is not a subclass of ``base``.
     """
     found: type[C] | None = _resolved.get((address, base))
     if found is None:
@@ -105,7 +105,7 @@ class Request(Message, Generic[R], frozen=True, kw_only=True):
 
 
 class Batched(Request[None], frozen=True, kw_only=True):
-    """A one-way message that waits for others to the same replica where it has to leave its process: they travel as one."""
+    """A one-way message that waits for others to the same replica when it has to leave its process: they travel as one."""
 
     @classmethod
     def together(cls, waiting: Sequence[Batched]) -> Request[None]:

@@ -72,18 +72,7 @@ def test_the_strip_has_for_each_step_its_samples_and_whether_one_was_flagged_or_
 
 
 def test_an_undecided_step_is_marked() -> None:
-    microagents(
-        "run",
-        "drift",
-        "--model",
-        "sim:perfect@error=0.4,alternatives=1",
-        "-k",
-        "9",
-        "--max-draws",
-        "13",
-        "--run-id",
-        "r",
-    )
+    microagents("run", *UNDECIDED)
     assert get("/api/run/r/strip")[2][-1] >> 6 == 1
 
 
@@ -117,14 +106,10 @@ def test_a_page_of_another_site_learns_nothing(headers: dict[str, str]) -> None:
 @pytest.mark.parametrize(
     "path",
     [
-        "/static/..%2Fserver.py",
-        "/static/server.py",
-        "/api/run/..%2Fr",
-        "/api/run/r/strip?input=x",
-        "/api/run/r/strip?input=9",
-        "/x",
+        "/static/..%2Fserver.py", "/static/server.py", "/api/run/..%2Fr", "/api/run/r/strip?input=x",
+        "/api/run/r/strip?input=9", "/x",
     ],
-)
+)  # fmt: skip
 def test_what_is_not_there_is_refused_with_one_sentence(path: str) -> None:
     microagents("run", *NOISY)
     status, _, body = get(path)
@@ -237,16 +222,8 @@ def test_two_runs_differ_from_the_first_step_that_one_decided_otherwise() -> Non
 # -- deciding ----------------------------------------------------------------------------------------------------------
 
 UNDECIDED = (
-    "drift",
-    "--model",
-    "sim:perfect@error=0.4,alternatives=1",
-    "-k",
-    "9",
-    "--max-draws",
-    "13",
-    "--run-id",
-    "r",
-)
+    "drift", "--model", "sim:perfect@error=0.4,alternatives=1", "-k", "9", "--max-draws", "13", "--run-id", "r",
+)  # fmt: skip
 ANSWER = {"json": {"path": "0/step/0", "value": '{"number": 1}'}}
 SECRET = {"Authorization": "Bearer t"}
 
