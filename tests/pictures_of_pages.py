@@ -18,6 +18,7 @@ NOISY, UNSURE = "sim:perfect@error=0.05,flag=0.02", "sim:perfect@error=0.3"
 BRIEF = "\n".join(f"Part {number}: a paragraph about bridge number {number}." for number in range(24))
 RUNS = {
     "tower": ("hanoi", "-o", "disks=16", "--model", NOISY),
+    "voted": ("hanoi", "-o", "disks=16", "-k", "4", "--no-speculate", "--model", NOISY),
     "tower-k2": ("hanoi", "-o", "disks=12", "-k", "2", "--model", "sim:perfect@error=0.1"),
     "tower-k4": ("hanoi", "-o", "disks=12", "-k", "4", "--model", "sim:perfect@error=0.1"),
     "product": ("multiplication", "--model", "sim:perfect@error=0.2"),
@@ -53,6 +54,8 @@ PAGES = {
     "inputs": "/run/many",
     "compare": "/compare?a=tower-k2&b=tower-k4",
 }
+STRIP = "/run/voted"
+"""The page whose strip of steps the README shows."""
 NARROW = ("run", "decision")
 MAX_HEIGHT = 1000
 
