@@ -71,6 +71,15 @@ def look(browser: Any, address: str, file: Path, width: int, scheme: str) -> Non
     page.close()
 
 
+def look_at_strip(browser: Any, address: str, file: Path) -> None:
+    """Write the picture of a run's strip of steps."""
+    page = browser.new_page(viewport={"width": 1280, "height": 800})
+    page.goto(address)
+    page.wait_for_timeout(2000)
+    page.locator("section", has=page.get_by_role("heading", name="Steps", exact=True)).first.screenshot(path=file)
+    page.close()
+
+
 def looks(name: str, number: int, *, everything: bool) -> list[tuple[int, str, str]]:
     """The widths, themes and endings of names of the pictures of a page."""
     one, other = ("light", "dark") if number % 2 else ("dark", "light")
@@ -98,6 +107,8 @@ def main() -> None:
             for number, (name, path) in enumerate(PAGES.items()):
                 for width, scheme, ending in looks(name, number, everything=folder_given is not None):
                     look(browser, url + path, target / f"view-{name}{ending}.png", width, scheme)
+            if folder_given is None:
+                look_at_strip(browser, url + STRIP, target / "view-strip.png")
             view.terminate()
 
 

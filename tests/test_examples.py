@@ -41,13 +41,10 @@ def examples(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, Any]]:
         del sys.modules[name]
 
 
-PAGE_OF_TASKS = (EXAMPLES.parent / "tasks.md").read_text(encoding="utf-8")
-ON_PAGE = {
-    re.findall(r"^class (\w+)", each, re.MULTILINE)[-1]: each
-    for each in re.findall(r"```python\n(.*?)```", PAGE_OF_TASKS, re.DOTALL)
-}
-"""The files on the page about tasks, by the last class in them."""
-ON_PAGE["Written"] = "from microagents.systems.documents import WrittenProblem\n" + ON_PAGE["Sum"].replace(
+FILES = {"Countdown": "countdown", "Sum": "sums", "Louder": "louder", "Verses": "verses"}
+CODE = {name: (EXAMPLES / f"{file}.py").read_text(encoding="utf-8") for name, file in FILES.items()}
+"""The examples for the simulated model on the page about tasks, by the class in them."""
+CODE["Written"] = "from microagents.systems.documents import WrittenProblem\n" + CODE["Sum"].replace(
     "Sum(WorkedProblem[", "Sum(WrittenProblem["
 )
 TWO_MODELS = ("--model", "sim:gpt-4.1-mini", "--model", "sim:o3-mini")
@@ -207,10 +204,10 @@ def test_the_python_of_the_readme_runs(capsys: pytest.CaptureFixture[str]) -> No
         ("Verses", "seqcv", TWO_MODELS, {"text": "On rain.\nOn wind.\nOn snow.\n"}),
     ],
 )
-def test_each_file_on_the_page_about_tasks_runs_with_the_simulated_model(
+def test_each_file_for_the_simulated_model_runs(
     tmp_path: Path, name: str, strategy: str, models: tuple[str, ...], found: object
 ) -> None:
-    (tmp_path / "own.py").write_text(ON_PAGE[name], encoding="utf-8")
+    (tmp_path / "own.py").write_text(CODE[name], encoding="utf-8")
     ran = subprocess.run(
         [COMMAND, "run", "own.py", "--strategy", strategy, *models, "--json"],
         check=False,
