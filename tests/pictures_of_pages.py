@@ -103,7 +103,7 @@ def main() -> None:
         browser = playwright.chromium.launch(executable_path=which("chromium-headless-shell"), args=["--no-sandbox"])
         with subprocess.Popen([COMMAND, "view", "--no-open"], cwd=folder, stdout=subprocess.PIPE, text=True) as view:
             assert view.stdout is not None
-            url = view.stdout.readline().partition("/?")[0]
+            url = view.stdout.readline().partition("/#")[0]
             for number, (name, path) in enumerate(PAGES.items()):
                 for width, scheme, ending in looks(name, number, everything=folder_given is not None):
                     look(browser, url + path, target / f"view-{name}{ending}.png", width, scheme)
