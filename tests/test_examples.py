@@ -9,11 +9,12 @@ import sys
 from collections.abc import Iterator
 from importlib import import_module
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
 
-from microagents import Result, run_sync
+from microagents import Call, Result, run_sync
 from microagents.actors.registry import RUNTIMES
 from microagents.journal.reading import reader_of
 from microagents.runs.inspection.runs import solution_of
@@ -24,7 +25,7 @@ from microagents.tasks.multiplication import Multiplication
 EXAMPLES = Path(__file__).parent.parent / "docs" / "examples"
 COMMAND = Path(sys.executable).with_name("microagents")
 BOOKINGS = EXAMPLES / "bookings.csv"
-NAMES = ("adding", "ledger", "currency", "calculated", "provider", "panel", "survey")
+NAMES = ("adding", "ledger", "currency", "calculated", "provider", "panel", "survey", "doors")
 README = EXAMPLES.parent.parent / "README.md"
 BALANCE = "632.36"
 """What the lines of bookings.csv add up to."""
@@ -179,6 +180,43 @@ def test_the_readme_is_short_and_shows_the_example_as_it_is() -> None:
 @pytest.mark.parametrize(("page", "example"), [("agents.md", "payback.py"), ("models.md", "adder.py")])
 def test_a_page_shows_its_first_example_as_it_is(page: str, example: str) -> None:
     assert f"```python\n{(EXAMPLES / example).read_text()}```" in (EXAMPLES.parent / page).read_text(encoding="utf-8")
+
+
+def test_the_page_on_parts_of_ones_own_shows_the_file_that_has_one_of_each_kind() -> None:
+    blocks = re.findall(
+        r"```python\n(.*?)```", (EXAMPLES.parent / "extending.md").read_text(encoding="utf-8"), re.DOTALL
+    )
+    whole = (EXAMPLES / "doors.py").read_text(encoding="utf-8")
+    assert len(blocks) > 5
+    assert [block for block in blocks if block not in whole] == []
+
+
+def test_one_part_of_each_kind_works_together(examples: dict[str, Any], capsys: pytest.CaptureFixture[str]) -> None:
+    doors = examples["doors"]
+
+    class Priced(examples["adding"].Adding):  # type: ignore[misc]
+        tools = (doors.rate_of,)
+
+    result = run_sync(Priced(), models=doors.adder, strategy=doors.Careful(n=3), runtime=f"{EXAMPLES}/doors.py:Loud")
+    assert result.value == {"state": [640], "unit": "the unit of Priced is a piece"}
+    assert result.calls == 12
+    assert "the roles start" in capsys.readouterr().out
+
+
+def test_the_agent_of_the_readme_pays_back_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    _, _, behind = README.read_text(encoding="utf-8").partition("## An agent\n\n```python\n")
+    made = ModuleType("readme")
+    monkeypatch.setitem(sys.modules, "readme", made)
+    exec(compile(behind.partition("```")[0], "README.md", "exec"), made.__dict__)
+
+    async def model(call: Call) -> str:
+        refund = {"tool": "refund", "arguments": {"number": 7, "cents": 4900}}
+        end = {"tool": "end", "arguments": {"answer": "paid back"}}
+        return f"calls = {json.dumps([end if 'paid 4900 cents' in call.prompt.user else refund])}"
+
+    result = run_sync(made.PayBack(), models=model)
+    assert result.value["result"] == {"answer": "paid back"}
+    assert result.calls == 7, "a lead of four votes for the refund, and of three for the end"
 
 
 def test_the_python_of_the_readme_runs(capsys: pytest.CaptureFixture[str]) -> None:
