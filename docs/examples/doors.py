@@ -1,7 +1,7 @@
 """A part of each kind, as small as it can be: a rule, a role, a strategy, a model, a tool and a runtime."""
 
 import re
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 from microagents import Call, ChainTask, Deployment, Request, Role, Rule, Strategy, Tally, Work, tool
 from microagents.runtimes import LocalRuntime
@@ -69,6 +69,6 @@ def rate_of(currency: str) -> float:
 class Loud(LocalRuntime):
     """A runtime: it is built from a context and deployments, and carries messages between roles."""
 
-    async def __aenter__(self) -> "Loud":
+    async def __aenter__(self) -> Self:
         print("the roles start")
         return await super().__aenter__()
