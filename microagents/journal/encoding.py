@@ -177,7 +177,7 @@ def recalled(row: tuple[Any, ...]) -> Recalled:
     Raises:
         ValueError, IndexError, msgspec.MsgspecError: the row contains values that this program never writes.
     """
-    _, question_digest, outcome, counted, value, ballots, cost_usd, *after_ms = row
+    _, question_digest, outcome, counted, value, ballots, cost_usd, after_ms = row
     winner = None if value is None else value.encode()
     entries = [b"true"] * counted if ballots is None else [bytes(each) for each in _entries.decode(ballots)]
     return Recalled(
@@ -186,7 +186,7 @@ def recalled(row: tuple[Any, ...]) -> Recalled:
         value=winner,
         ballots=tuple(_decode_entry(seq, entry, winner) for seq, entry in enumerate(entries)),
         cost_usd=cost_usd,
-        after_ms=after_ms[0] if after_ms else None,
+        after_ms=after_ms,
     )
 
 

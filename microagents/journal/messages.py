@@ -333,8 +333,8 @@ class Account(Struct, kw_only=True):
     """Decided elections."""
     errors: int | None = None
     """Decisions that the task's oracle calls wrong; None without an oracle."""
-    checked: int | None = None
-    """Decisions and final answers that the task's oracle could judge; None in earlier versions."""
+    checked: int = 0
+    """Decisions and final answers that the task's oracle could judge."""
     calls: int = 0
     """Requests sent to a model that the provider may bill."""
     in_flight: int = 0
@@ -349,8 +349,8 @@ class Account(Struct, kw_only=True):
     """Valid ballots in the decisive prefixes of decided elections, and of those left to the next rung of a ladder."""
     samples: int = 0
     """Valid replies that were drawn without a vote."""
-    outvoted: int | None = None
-    """Votes for another reply than the decided one, where the oracle does not call the decision wrong; None in earlier versions."""
+    outvoted: int = 0
+    """Votes for another reply than the decided one, unless the oracle calls the decision wrong."""
     misled: int = 0
     """Votes for decisions that the oracle calls wrong."""
     input_tokens: int = 0
@@ -384,9 +384,9 @@ class Account(Struct, kw_only=True):
     refused: dict[str, dict[str, str | None]] = field(default_factory=dict)
     """Parameters that models refuse, by the spec of the model, each with the one that is sent instead; None for none."""
     limits: dict[str, dict[str, int]] = field(default_factory=dict)
-    """Limits a minute that providers told, by the spec of the model and by what they limit; empty in earlier versions."""
+    """Limits a minute that providers told, by the spec of the model and by what they limit."""
     durations: dict[int, int] = field(default_factory=dict)
-    """Number of answered calls by duration, see `microagents.journal.durations`; empty in earlier versions."""
+    """Number of answered calls by duration, see `microagents.journal.durations`."""
     undecided_at: tuple[str, ...] = ()
     """Paths of elections that ended without a decision and are not settled."""
     contested_at: tuple[str, ...] = ()
@@ -448,8 +448,8 @@ class Recalled(Struct, frozen=True, kw_only=True):
     ballots: tuple[Ballot | Flagged, ...] = ()
     cost_usd: float | None = None
     """Cost of all its samples; None where a price is unknown, or where there are no samples."""
-    after_ms: int | None = None
-    """Milliseconds from the start of the run to its commit; None in journals of versions before 4."""
+    after_ms: int = 0
+    """Milliseconds from the start of the run to its commit."""
     changed: bool = False
     """Whether ``--accept-change`` altered the run since it began: its questions may then differ from the recorded ones."""
 
@@ -476,7 +476,7 @@ class RecordedDecision(Struct, frozen=True, kw_only=True):
     cost_usd: float | None = None
     """Cost of the counted samples; None where a price is unknown, or where there are no samples."""
     decided_at: str | None = None
-    """Time of its commit, in UTC; None without a journal, and in journals of versions before 4."""
+    """Time of its commit, in UTC; None without a journal."""
     settled_at: str | None = None
     """How the election was settled although it was undecided: ``leader``, ``person``, or the spec of another model; else None."""
 

@@ -14,7 +14,7 @@ from microagents.base.files import NOT_PLAIN
 from microagents.journal.encoding import SIBLINGS, UNREADABLE
 from microagents.journal.lease import read_lease
 from microagents.journal.rows import Rows
-from microagents.journal.tables import APPLICATION_ID, UNCHECKED_VERSION, VERSION, normalized, statements
+from microagents.journal.tables import APPLICATION_ID, STATEMENTS, VERSION
 
 HEADER_BYTES = 100
 """Length of the header of an SQLite file."""
@@ -200,15 +200,16 @@ def _check_schema(db: sqlite3.Connection, path: Path) -> None:
             f"{str(path)!r} is a database, but no journal of a run; it was left as it is; choose another run id or --runs-dir"
         )
     version = db.execute("PRAGMA user_version").fetchone()[0]
-    if not UNCHECKED_VERSION <= version <= VERSION:
-        raise InvalidUsage(
-            f"the journal {str(path)!r} has version {version}, but this microagents reads versions {UNCHECKED_VERSION} to {VERSION}; it "
-            "was left as it is; use the microagents that wrote it"
-        )
     found = {name: (kind, sql) for kind, name, sql in db.execute("SELECT type, name, sql FROM sqlite_master")}
-    for name, sql in statements(version).items():
-        kind, made = found.get(name, ("", ""))
-        if kind != "table" or normalized(made) != sql:
+    # Before release 0.1 there was another version 1, whose rows had no checksums.
+    kind, made = found.get("run", ("", ""))
+    if version != VERSION or (kind == "table" and "checksum" not in made):
+        raise InvalidUsage(
+            f"the journal {str(path)!r} was written by another version of microagents (the version of its tables is {version}, this one "
+            f"reads {VERSION}); it was left as it is; use the microagents that wrote it, or begin the run anew under another name"
+        )
+    for name, sql in STATEMENTS.items():
+        if found.get(name) != ("table", sql):
             raise ValueError(
                 f"the table {name} is missing" if name not in found else f"{name} is not the table that a run makes"
             )

@@ -9,7 +9,7 @@ from operator import itemgetter
 
 from microagents.journal.encoding import joined, key_range, path_range
 from microagents.journal.rows import Rows
-from microagents.journal.tables import OUTCOMES, TIMED_VERSION
+from microagents.journal.tables import OUTCOMES
 
 MAX_STEPS = 1 << 24
 """A row that claims a higher number is damaged: the bytes of all steps before it would exhaust the memory."""
@@ -62,9 +62,7 @@ def read_overview(rows: Rows, of_input: int, start: int = 0) -> bytes:
 
 
 def read_series(rows: Rows, points: int) -> list[tuple[float, int, int, float]]:
-    """For each part of the time of a run its end in seconds, its decisions, their samples and their cost; none without times."""
-    if rows.version < TIMED_VERSION:
-        return []
+    """For each part of the time of a run its end in seconds, its decisions, their samples and their cost."""
     (last_ms,) = rows.db.execute("SELECT max(after_ms) FROM decision").fetchone()
     part_ms = (last_ms or 0) // points + 1
     query = "SELECT after_ms / ?, count(*), sum(counted), total(cost_usd) FROM decision GROUP BY 1 ORDER BY 1"

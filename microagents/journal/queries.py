@@ -55,14 +55,12 @@ def began_s(rows: Rows) -> float:
     return datetime.fromisoformat(rows.only("run")[2]).timestamp()
 
 
-def moment(run_began_s: float, after_ms: int | None) -> str | None:
-    """Return the time of a decision, in UTC; None where the journal has none.
+def moment(run_began_s: float, after_ms: int) -> str:
+    """Return the time of a decision, in UTC.
 
     Raises:
         ValueError: the row is damaged: no calendar has that time.
     """
-    if after_ms is None:
-        return None
     try:
         return (datetime.fromtimestamp(run_began_s, UTC) + timedelta(milliseconds=after_ms)).isoformat(
             timespec="milliseconds"

@@ -51,7 +51,6 @@ from microagents.journal.queries import (
 )
 from microagents.journal.requests import TakenRequest, taken_requests
 from microagents.journal.rows import Rows
-from microagents.journal.tables import TIMED_VERSION
 
 SUFFIX = ".sqlite"
 SHOWN_CHARS = 200
@@ -300,11 +299,6 @@ class Reader:
                 for _, fork, seq, length, text in self._rows.select("reply", "WHERE key = ? ORDER BY fork, seq", (key,))
             ]
 
-    @property
-    def takes_requests(self) -> bool:
-        """Whether a live run of this journal takes requests: the journals of earlier versions have no table for them."""
-        return self._rows.version >= TIMED_VERSION
-
     def request_effect(self, request: str) -> tuple[bool, str | None]:
         """Whether the run has taken a request, and why it has no effect, if so."""
         with self._reading():
@@ -321,11 +315,7 @@ class Reader:
         with self._reading():
             return {path: PersonDecision(who=who, at=at) for path, _, who, at in self._rows.select("person")}
 
-    def decided_at(self, row: Recalled) -> str | None:
-        """Return the time at which a decision or an answer was committed, in UTC; None in journals of versions before 4."""
-        return self.moment(row.after_ms)
-
-    def moment(self, after_ms: int | None) -> str | None:
+    def moment(self, after_ms: int) -> str:
         """Return the time so many milliseconds after the start of the run, in UTC."""
         with self._reading():
             return moment(self._began_s, after_ms)

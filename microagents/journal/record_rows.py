@@ -23,7 +23,7 @@ from microagents.journal.messages import (
 from microagents.journal.queries import began_s, moment, read_checkpoint
 from microagents.journal.requests import now
 from microagents.journal.rows import Rows, chunks
-from microagents.journal.tables import OPEN_CODES, TABLES, TIMED_VERSION, UNDECIDED_CODE
+from microagents.journal.tables import OPEN_CODES, UNDECIDED_CODE
 
 
 class RecordRows:
@@ -47,7 +47,7 @@ class RecordRows:
         self._working_since_s: float | None = None
         """Time at which the work began, after the start of a Ray."""
         self.committed_at: str | None = None
-        """Time of the last commit, in UTC, as the rows of its decisions have it; None in journals of versions before 4."""
+        """Time of the last commit, in UTC, as the rows of its decisions have it; None before the first."""
 
     def begin_work(self) -> None:
         """Count the time of the sitting from the first call of this on."""
@@ -75,8 +75,7 @@ class RecordRows:
                     self._books.add(record)
                     if isinstance(record, RecordProgress):
                         touched[record.input] = None
-                    # A journal that an earlier version made has no table for newer records: they are left out.
-                    elif isinstance(record, RowRecord) and TABLES[record.table].since <= self._rows.version:
+                    elif isinstance(record, RowRecord):
                         others.setdefault(record.table, []).append(record)
         paths = [*[sample.id.election.path for sample in samples], *[record.id.path for record in decided]]
         keys = {path: self._places.key(path) for path in dict.fromkeys(paths)}
@@ -84,7 +83,7 @@ class RecordRows:
         known = self.outcomes(keys)
         undecided = [key for key, outcome in known.items() if outcome in OPEN_CODES]
         decisions = self._first_decisions(decided, keys, known, after_ms)
-        self.committed_at = moment(self._began_s, after_ms if self._rows.version >= TIMED_VERSION else None)
+        self.committed_at = moment(self._began_s, after_ms)
         touched.update((record.id.input, None) for record in decided)
         rows = self._rows
         rows.insert("place", self._places.new)

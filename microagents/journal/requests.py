@@ -25,7 +25,7 @@ from microagents.base.errors import InvalidUsage
 from microagents.base.logs import log
 from microagents.journal.encoding import key_at
 from microagents.journal.rows import Rows
-from microagents.journal.tables import OPEN_CODES, TIMED_VERSION
+from microagents.journal.tables import OPEN_CODES
 
 ENDING = ".requests"
 """Added to the name of a journal."""
@@ -153,9 +153,7 @@ def take_effect(rows: Rows, request: LiveRequest, *, is_left: bool) -> str | Non
 
 
 def taken_requests(rows: Rows) -> list[TakenRequest]:
-    """Return the requests that a run has taken, in their order; none in journals of versions before 4."""
-    if rows.version < TIMED_VERSION:
-        return []
+    """Return the requests that a run has taken, in their order."""
     found = []
     for _, kind, who, why, asked, payload, refused, at in rows.select("request", "ORDER BY rowid"):
         msgspec.json.decode(payload, type=Ask)  # a damaged payload fails here, not in the caller

@@ -24,7 +24,6 @@ from microagents.journal.record_rows import RecordRows
 from microagents.journal.requests import Inbox, LiveRequest, TakenRequest, now, pause_among, take_effect, taken_requests
 from microagents.journal.rows import Rows
 from microagents.journal.sitting import Sitting
-from microagents.journal.tables import TIMED_VERSION
 from microagents.journal.transactions import Transactions
 
 CHECKPOINT_PAGES = 4000
@@ -77,9 +76,7 @@ class Store:
                 self._rows.sums = self.books.totals.checksums
                 self._places = Places(self._db)
                 self._records = RecordRows(self._rows, self._places, self.books, found.sampled, found.wall_s)
-                self._inbox: Inbox | None = None  # a journal of an earlier version has no table for requests
-                if self._rows.version >= TIMED_VERSION:
-                    self._inbox = Inbox(path, {row[0] for row in self._rows.select("request")})
+                self._inbox = Inbox(path, {row[0] for row in self._rows.select("request")})
                 self.books.lose_all()
                 for each in found.changed_inputs:
                     self.books.end_input(each, None)
@@ -115,7 +112,7 @@ class Store:
 
     @property
     def committed_at(self) -> str | None:
-        """Time of the last commit, in UTC, as the rows of its decisions have it; None in journals of versions before 4."""
+        """Time of the last commit, in UTC, as the rows of its decisions have it; None before the first."""
         return self._records.committed_at
 
     def commit(self, records: Sequence[Record]) -> Account:
@@ -160,16 +157,15 @@ class Store:
     @property
     def has_requests(self) -> bool:
         """Whether other processes may have made requests since they were last read."""
-        return self._inbox is not None and self._inbox.has_changed
+        return self._inbox.has_changed
 
     def new_requests(self) -> list[LiveRequest]:
         """Return the requests of other processes that are not recorded yet."""
-        return [] if self._inbox is None else self._inbox.new()
+        return self._inbox.new()
 
     def clear_requests(self) -> None:
         """Make room for new requests, once all are recorded."""
-        if self._inbox is not None:
-            self._inbox.clear()
+        self._inbox.clear()
 
     def take_request(self, request: LiveRequest, *, is_left: bool) -> str | None:
         """Record a request with its effect; returns why it has none, or None.
@@ -178,7 +174,6 @@ class Store:
             request: the request.
             is_left: whether it was left before this sitting.
         """
-        assert self._inbox is not None
         with self._transactions.write():
             self._sitting.record(self._rows, self._found)
             refused = take_effect(self._rows, request, is_left=is_left)
