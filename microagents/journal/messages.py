@@ -515,12 +515,6 @@ def recorded_decision(
     )
 
 
-class Recall(Request[Recalled | None], frozen=True, kw_only=True):
-    """Ask for the decision or the answer at a path; None if there is none."""
-
-    path: str
-
-
 class Checkpoint(Struct, frozen=True, kw_only=True):
     """Last decided step of an input, in work that can resume after a step."""
 
@@ -530,26 +524,6 @@ class Checkpoint(Struct, frozen=True, kw_only=True):
     """The state before the step, as JSON."""
     value: bytes
     """The decision of the step, as JSON."""
-
-
-class RecallCheckpoint(Request[Checkpoint | None], frozen=True, kw_only=True):
-    """Ask for the checkpoint of an input; None if it has to begin from its start."""
-
-    input: int
-
-
-class HasRecords(Request[bool], frozen=True, kw_only=True):
-    """Ask whether the journal has records of an input, or of any."""
-
-    input: int | None
-
-
-class RecallFailedInputs(Request[list[InputEnding]], frozen=True, kw_only=True):
-    """Ask for the endings of all inputs that failed or ended undecided."""
-
-
-class RecallCompletedInputs(Request[bytes], frozen=True, kw_only=True):
-    """Ask which inputs are completed, since a resumed run leaves them out: a byte for each input, 1 for a completed one."""
 
 
 class OpenElection(Struct, frozen=True, kw_only=True):
@@ -562,8 +536,34 @@ class OpenElection(Struct, frozen=True, kw_only=True):
     """Paid replies of samples that are to be asked again, by seq."""
 
 
+class Recollection(Struct, frozen=True, kw_only=True):
+    """What the journal has at a path."""
+
+    has_records: bool = False
+    """Of the run and of an input: whether there is any record."""
+    decision: Recalled | None = None
+    """The decision or the answer at the path; if a vote came to none, the decision of a person, if there is one."""
+    checkpoint: Checkpoint | None = None
+    """Of an input: its last decided step; None if it has to begin from its start."""
+    ending: InputEnding | None = None
+    """Of one of many inputs: how it ended."""
+    ended: bytes = b""
+    """Of the run: for each input the code of its outcome, see `microagents.journal.books.ENDED_AS`."""
+    open_elections: tuple[OpenElection, ...] = ()
+    """Of the run: the elections without a verdict, if they were asked for."""
+
+
+class Recall(Request[Recollection], frozen=True, kw_only=True):
+    """Ask what the journal has at a path, with all records that the sender sent before."""
+
+    path: str = ""
+    """Path of a decision or an answer, such as ``3/step/17``; of an input, such as ``3``; empty for the run."""
+    with_open_elections: bool = False
+    """Whether to add the elections of the run without a verdict, whose samples need not be paid for again."""
+
+
 class RecallDecidedInputs(Request[list[int]], frozen=True, kw_only=True):
-    """Ask for inputs with an undecided election that a person has decided since, to do their work again. Each decision is told once."""
+    """Ask for inputs with an undecided election that a person has decided since, to do their work again. Each decision is reported once."""
 
 
 class FollowDecisions(Stream[tuple[str, bytes]], frozen=True, kw_only=True):
@@ -572,10 +572,6 @@ class FollowDecisions(Stream[tuple[str, bytes]], frozen=True, kw_only=True):
 
 class FollowSettings(Stream[dict[str, Any]], frozen=True, kw_only=True):
     """Follow the settings that are changed while the run is under way: all that were, by name, after each change."""
-
-
-class RecallOpen(Request[list[OpenElection]], frozen=True, kw_only=True):
-    """Ask for the elections without a verdict, with the samples that need not be paid for again."""
 
 
 RunOutcome = Literal["completed", "stopped", "undecided", "interrupted", "failed", "running", "cut off"]

@@ -197,14 +197,25 @@ def _check_numbers(value: object) -> None:
 def read_endings(rows: Rows, inputs: int) -> Iterator[InputEnding]:
     """Yield the endings of inputs, in the order of their numbers."""
     rows.check("input_ending")
-    for number, outcome, reason, result, _ in rows.select("input_ending", "ORDER BY input"):
-        _check_input(number, inputs)
-        encoded = None if result is None else result.encode()
-        if encoded is not None:
-            msgspec.json.decode(encoded)
-        sentence, traceback = reason_and_traceback(reason)
-        ended = msgspec.convert(outcome, InputOutcome)
-        yield InputEnding(input=number, outcome=ended, reason=sentence, result=encoded, traceback=traceback)
+    for row in rows.select("input_ending", "ORDER BY input"):
+        _check_input(row[0], inputs)
+        yield _ending(row)
+
+
+def read_ending(rows: Rows, of_input: int) -> InputEnding | None:
+    """Return how one of many inputs ended; None if it has not."""
+    row = rows.first("input_ending", "WHERE input = ?", (of_input,))
+    return None if row is None else _ending(row)
+
+
+def _ending(row: Sequence[Any]) -> InputEnding:
+    number, outcome, reason, result, _ = row
+    encoded = None if result is None else result.encode()
+    if encoded is not None:
+        msgspec.json.decode(encoded)
+    sentence, traceback = reason_and_traceback(reason)
+    ended = msgspec.convert(outcome, InputOutcome)
+    return InputEnding(input=number, outcome=ended, reason=sentence, result=encoded, traceback=traceback)
 
 
 def read_checkpoint(rows: Rows, of_input: int) -> Checkpoint | None:

@@ -17,9 +17,9 @@ from microagents.elections.election import OPEN_OUTCOMES
 from microagents.journal.creating import create_file, on_network
 from microagents.journal.encoding import Places, key_at, recalled
 from microagents.journal.experiment import Experiment
-from microagents.journal.messages import Account, Checkpoint, InputEnding, OpenElection, Recalled, Record
+from microagents.journal.messages import Account, Recall, Recalled, Recollection, Record
 from microagents.journal.opening import connect, holds_nothing
-from microagents.journal.queries import read_checkpoint, read_endings, read_open_elections, with_digests
+from microagents.journal.queries import read_checkpoint, read_ending, read_open_elections, with_digests
 from microagents.journal.record_rows import RecordRows
 from microagents.journal.requests import Inbox, LiveRequest, TakenRequest, now, pause_among, take_effect, taken_requests
 from microagents.journal.rows import Rows
@@ -201,35 +201,30 @@ class Store:
         with self._transactions.translating_errors():
             return with_digests(self._rows, self.books)
 
-    def recall(self, path: str) -> Recalled | None:
-        """Return the decision or the answer at a path; if a vote came to none, the decision of a person, if there is one."""
+    def recall(self, request: Recall) -> Recollection:
+        """Return what the journal has at a path, of an input, or of the run."""
+        path = request.path
         with self._transactions.translating_errors():
-            row = self._rows.first("decision", "WHERE key = ?", (self._places.key(path),))
-            if row is None:
-                return None
-            found = msgspec.structs.replace(recalled(row), changed=self._found.is_changed)
-            if found.outcome not in OPEN_OUTCOMES:
-                return found
-            person = self._rows.first("person", "WHERE path = ?", (path,))
+            if "/" in path:
+                return Recollection(decision=self._decision(path))
+            if not path:
+                found = read_open_elections(self._rows) if request.with_open_elections else ()
+                there = self._places.any_of(None)
+                return Recollection(has_records=there, ended=bytes(self.books.ended), open_elections=tuple(found))
+            self._records.begin_work()  # a conductor asks for the checkpoint before it does anything else
+            of_input = int(path)
+            return Recollection(
+                has_records=self._places.any_of(of_input),
+                checkpoint=self.books.reached.get(of_input) or read_checkpoint(self._rows, of_input),
+                ending=read_ending(self._rows, of_input) if self.books.ended[of_input] else None,
+            )
+
+    def _decision(self, path: str) -> Recalled | None:
+        row = self._rows.first("decision", "WHERE key = ?", (self._places.key(path),))
+        if row is None:
+            return None
+        found = msgspec.structs.replace(recalled(row), changed=self._found.is_changed)
+        if found.outcome not in OPEN_OUTCOMES:
+            return found
+        person = self._rows.first("person", "WHERE path = ?", (path,))
         return found if person is None else msgspec.structs.replace(found, outcome="person", value=person[1].encode())
-
-    def has_records(self, of_input: int | None) -> bool:
-        """Whether the journal has records of an input, or with None of any."""
-        with self._transactions.translating_errors():
-            return self._places.any_of(of_input)
-
-    def failed_inputs(self) -> list[InputEnding]:
-        """Return the endings of inputs that failed or ended undecided."""
-        with self._transactions.translating_errors():
-            return [ended for ended in read_endings(self._rows, self.books.inputs) if ended.outcome != "completed"]
-
-    def checkpoint(self, of_input: int) -> Checkpoint | None:
-        """Return the last decided step of an input; None before the first, and in work that cannot resume after a step."""
-        self._records.begin_work()  # a conductor asks for the checkpoint before it does anything else
-        with self._transactions.translating_errors():
-            return self.books.reached.get(of_input) or read_checkpoint(self._rows, of_input)
-
-    def open_elections(self) -> list[OpenElection]:
-        """Elections without a verdict, with their paid samples."""
-        with self._transactions.translating_errors():
-            return read_open_elections(self._rows)

@@ -14,27 +14,19 @@ from microagents.base.aio import Notifier, TaskScope
 from microagents.base.errors import Aborted, MicroagentsError, Stopped, TaskFailed
 from microagents.base.messages import Request
 from microagents.elections.admission import Admission, Drain, FollowAdmission
-from microagents.journal.books import COMPLETED, Books
+from microagents.journal.books import Books
 from microagents.journal.commits import Commits
 from microagents.journal.messages import (
     Account,
     AllotCalls,
     CallsOver,
-    Checkpoint,
     Entry,
     FollowDecisions,
     FollowSettings,
-    HasRecords,
-    InputEnding,
-    OpenElection,
     Promise,
     Recall,
-    RecallCheckpoint,
-    RecallCompletedInputs,
     RecallDecidedInputs,
-    Recalled,
-    RecallFailedInputs,
-    RecallOpen,
+    Recollection,
     RecordBatch,
     RecordCalls,
     RecordDraws,
@@ -369,32 +361,12 @@ class Recorder(Role):
             self._seen_calls, self._seen_s = seen, now_s
         return now_s - self._seen_s if account.in_flight > 0 else 0.0
 
-    async def recall(self, request: Recall) -> Recalled | None:
-        """Return the record at a path."""
-        return await self._commits.ask(lambda store: store.recall(request.path))
-
-    async def has_records(self, request: HasRecords) -> bool:
-        """Return whether the journal has records of an input, or of any."""
-        return await self._commits.ask(lambda store: store.has_records(request.input))
-
-    async def recall_completed_inputs(self, request: RecallCompletedInputs) -> bytes:  # noqa: ARG002 - the message is the address
-        """Return which inputs are completed."""
-        return await self._commits.ask(lambda store: bytes(code == COMPLETED for code in store.books.ended))
-
-    async def recall_failed_inputs(self, request: RecallFailedInputs) -> list[InputEnding]:  # noqa: ARG002 - the message is the address
-        """Return the endings of the inputs that failed or are undecided."""
-        return await self._commits.ask(lambda store: store.failed_inputs())
-
-    async def recall_checkpoint(self, request: RecallCheckpoint) -> Checkpoint | None:
-        """Return the checkpoint of an input, whose work now begins."""
-        if self._began_s is None:  # a conductor asks for the checkpoint before it does anything else
+    async def recall(self, request: Recall) -> Recollection:
+        """Return what the journal has at a path. The question about an input begins the work on it."""
+        if self._began_s is None and request.path.isdecimal():
             self._began_s = asyncio.get_running_loop().time()
             self._scope.start(self._end_in_time(self._began_s))
-        return await self._commits.ask(lambda store: store.checkpoint(request.input))
-
-    async def recall_open(self, request: RecallOpen) -> list[OpenElection]:  # noqa: ARG002 - the message is the address
-        """Return the elections without a verdict."""
-        return await self._commits.ask(lambda store: store.open_elections())
+        return await self._commits.ask(lambda store: store.recall(request))
 
     async def recall_decided_inputs(self, request: RecallDecidedInputs) -> list[int]:  # noqa: ARG002 - the message is the address
         """Return the inputs whose work a decision of a person lets go on."""
