@@ -22,7 +22,8 @@ from microagents.journal.messages import (
 )
 from microagents.journal.queries import began_s, moment, read_checkpoint
 from microagents.journal.requests import now
-from microagents.journal.rows import Rows, chunks
+from microagents.journal.rows import Rows
+from microagents.journal.statements import IF_MISSING, chunks, outcomes
 from microagents.journal.tables import OPEN_CODES, UNDECIDED_CODE
 
 
@@ -91,7 +92,7 @@ class RecordRows:
         rows.replace(
             "decision", list(decisions.values()), [row[0] for row in decisions.values() if row[0] in undecided]
         )
-        rows.insert("reply", replies, "INSERT OR IGNORE")
+        rows.insert("reply", replies, IF_MISSING)
         for table, given in others.items():
             replaced: dict[Any, tuple[object, ...]] = {row[0]: row for row in [each.row(now()) for each in given]}
             rows.replace(table, list(replaced.values()), list(replaced))
@@ -106,11 +107,7 @@ class RecordRows:
         """Return the outcomes that the file already has for these keys."""
         found: dict[int, int] = {}
         for some in chunks(list(keys.values())):
-            found.update(
-                self._rows.db.execute(
-                    f"SELECT key, outcome FROM decision WHERE key IN ({','.join('?' * len(some))})", some
-                )
-            )
+            found.update(self._rows.db.execute(outcomes(some), some))
         return found
 
     def _first_decisions(
@@ -146,7 +143,7 @@ class RecordRows:
         over = [row[0] for row in decisions.values() if row[0] in self._sampled]
         self._rows.delete("sample", over)
         self._sampled.difference_update(over)
-        self._rows.insert("sample", rows, "INSERT OR IGNORE")
+        self._rows.insert("sample", rows, IF_MISSING)
         self._sampled.update(row[0] for row in rows)
 
     def _write_progress(self, touched: Iterable[int]) -> None:

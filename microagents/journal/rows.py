@@ -8,18 +8,15 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Iterator, Sequence
-from typing import Any, TypeVar
+from typing import Any
 from zlib import crc32
 
 import msgspec
 
+from microagents.journal import statements
 from microagents.journal.encoding import joined, place_of
 from microagents.journal.tables import ROWS, TABLES
 
-ROWS_PER_STATEMENT = 512
-"""Every statement releases the GIL, and a busy event loop takes up to 5 ms to give it back: one statement takes many rows."""
-
-T = TypeVar("T")
 _KEYED = ("decision", "sample", "reply")
 
 
@@ -69,9 +66,9 @@ class Rows:
             ValueError: a row does not match its checksum, or has a value that this program never writes.
         """
         kind = ROWS[table]
-        for *columns, recorded in self.db.execute(f"SELECT * FROM {table} {condition}", given):
-            values = tuple(columns)
-            if checksum(table, values) != recorded:
+        for row in self.db.execute(statements.select(table, condition), given):
+            values = row[:-1]
+            if checksum(table, values) != row[-1]:
                 raise ValueError(f"{self._name_of(table, values)} does not match its checksum")
             try:
                 msgspec.convert(values, kind)
@@ -81,7 +78,7 @@ class Rows:
 
     def first(self, table: str, condition: str = "", given: Sequence[object] = ()) -> tuple[Any, ...] | None:
         """Read one row; None if there is none."""
-        return next(self.select(table, f"{condition} LIMIT 1", given), None)
+        return next(self.select(table, f"{condition} {statements.ONE}", given), None)
 
     def only(self, table: str) -> tuple[Any, ...]:
         """Read the row of a table that has exactly one.
@@ -102,8 +99,7 @@ class Rows:
         """
         sums = msgspec.json.decode(self.only("account")[0], type=_Sums).checksums
         for table in tables:
-            (found,) = self.db.execute(f"SELECT coalesce(sum(checksum), 0) FROM {table}").fetchone()
-            if found != sums.get(table, 0):
+            if statements.one(self.db, statements.sum_of_checksums(table)) != sums.get(table, 0):
                 raise ValueError(f"rows of the table {table} are missing, or are not those of the last commit")
 
     def problems(self) -> Iterator[str]:
@@ -120,8 +116,8 @@ class Rows:
         """Return the words of a message for a row: its table and its place."""
         at = values[0]
         if table in _KEYED and isinstance(at, int):
-            place = self.db.execute("SELECT path FROM place WHERE id = ?", (place_of(at),)).fetchone()
-            at = at if place is None else joined(str(place[0]), at)
+            place = statements.one(self.db, statements.PATH_OF_PLACE, (place_of(at),))
+            at = at if place is None else joined(str(place), at)
         return (
             f"the row of {at!r:.200} in the table {table}"
             if len(values) > 1 and table in (*SUMMED, "person")
@@ -134,53 +130,37 @@ class Rows:
         """Insert rows."""
         written = [(*row, checksum(table, row)) for row in rows]
         before = self.db.total_changes
-        for some in chunks(written):
-            row = f"({','.join('?' * len(some[0]))})"
-            self.db.execute(
-                f"{verb} INTO {table} VALUES {','.join([row] * len(some))}", [value for each in some for value in each]
-            )
+        for some in statements.chunks(written):
+            self.db.execute(statements.insert(verb, table, some), [value for each in some for value in each])
         if table in SUMMED:
             if self.db.total_changes - before == len(rows):
                 self._add(table, sum(row[-1] for row in written))
             else:  # INSERT OR IGNORE left some out, which is rare
-                (self.sums[table],) = self.db.execute(f"SELECT coalesce(sum(checksum), 0) FROM {table}").fetchone()
+                self.sums[table] = statements.one(self.db, statements.sum_of_checksums(table))
 
     def set_only(self, table: str, values: tuple[Any, ...]) -> None:
         """Change the row of a table that has exactly one."""
-        names = [*TABLES[table].columns, "checksum"]
-        written = (*values, checksum(table, values))
-        self.db.execute(f"UPDATE {table} SET {', '.join(f'{name} = ?' for name in names)}", written)
+        self.db.execute(statements.update(table), (*values, checksum(table, values)))
 
     def replace(self, table: str, rows: Sequence[tuple[Any, ...]], there: Sequence[int]) -> None:
         """Insert rows. The keys of those that are there already are named: to look for them takes as long as to write them."""
         self._take_out(table, there)
-        self.insert(table, rows, "INSERT OR REPLACE")
+        self.insert(table, rows, statements.OR_INSTEAD)
 
     def delete(self, table: str, keys: Sequence[int]) -> None:
         """Delete the rows with these values in their first column."""
         self._take_out(table, keys)
-        for some in chunks(keys):
-            self.db.execute(f"DELETE FROM {table} WHERE {_among(table, some)}", some)
+        for some in statements.chunks(keys):
+            self.db.execute(statements.delete(table, some), some)
 
     def delete_all(self, table: str) -> None:
         """Delete all rows of a table."""
-        self.db.execute(f"DELETE FROM {table}")
+        self.db.execute(statements.delete(table))
         self.sums.pop(table, None)
 
     def _take_out(self, table: str, keys: Sequence[int]) -> None:
-        for some in chunks(keys):
-            query = f"SELECT coalesce(sum(checksum), 0) FROM {table} WHERE {_among(table, some)}"
-            self._add(table, -self.db.execute(query, some).fetchone()[0])
+        for some in statements.chunks(keys):
+            self._add(table, -statements.one(self.db, statements.sum_of_checksums(table, some), some))
 
     def _add(self, table: str, more: int) -> None:
         self.sums[table] = self.sums.get(table, 0) + more
-
-
-def _among(table: str, keys: Sequence[int]) -> str:
-    return f"{next(iter(TABLES[table].columns))} IN ({','.join('?' * len(keys))})"
-
-
-def chunks(rows: Sequence[T]) -> Iterator[Sequence[T]]:
-    """Parts of rows, each for one statement."""
-    for start in range(0, len(rows), ROWS_PER_STATEMENT):
-        yield rows[start : start + ROWS_PER_STATEMENT]

@@ -6,9 +6,7 @@ the account and progress that result from them. After a crash the journal has al
 
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import Sequence
-from contextlib import suppress
 from pathlib import Path
 
 import msgspec
@@ -24,10 +22,8 @@ from microagents.journal.record_rows import RecordRows
 from microagents.journal.requests import Inbox, LiveRequest, TakenRequest, now, pause_among, take_effect, taken_requests
 from microagents.journal.rows import Rows
 from microagents.journal.sitting import Sitting
+from microagents.journal.statements import OF_KEY, OF_PATH, merge_log, set_durability
 from microagents.journal.transactions import Transactions
-
-CHECKPOINT_PAGES = 4000
-"""Pages of the write-ahead log after which they are written into the file: every changed page a second time."""
 
 
 class Store:
@@ -66,7 +62,7 @@ class Store:
         self._db = create_file(path) if self.is_new else connect(path)
         try:
             with self._transactions.translating_errors():
-                self._set_durability(full=full)
+                set_durability(self._db, full=full, is_shared=on_network(path))
                 if self.is_new:
                     self.is_new = self._sitting.create_tables(self._db)
                 self._rows = Rows(self._db)
@@ -85,14 +81,6 @@ class Store:
             self._db.close()
             raise
 
-    def _set_durability(self, *, full: bool) -> None:
-        # Readers and writers of a write-ahead log share memory, which processes on two machines cannot. After a power cut a rollback
-        # journal that did not wait for the disk may leave a file that is neither as before the commit nor as after it.
-        is_shared = on_network(self.path)
-        self._db.execute(f"PRAGMA journal_mode = {'TRUNCATE' if is_shared else 'WAL'}")
-        self._db.execute(f"PRAGMA wal_autocheckpoint = {CHECKPOINT_PAGES}")
-        self._db.execute(f"PRAGMA synchronous = {'FULL' if full or is_shared else 'NORMAL'}")
-
     def close(self, *, forget: bool = False) -> None:
         """Release the lease and close the file.
 
@@ -100,10 +88,7 @@ class Store:
             forget: whether to delete a journal that this process created, because the run never started.
         """
         was_ours = self._transactions.release_lease()
-        # Leaving WAL mode merges the log into the file, so that one file can be copied. It fails, at once, while a reader is connected.
-        with suppress(sqlite3.Error):
-            self._db.execute("PRAGMA busy_timeout = 0")
-            self._db.execute("PRAGMA journal_mode = DELETE")
+        merge_log(self._db)
         self._db.close()
         if forget and self.is_new and was_ours:
             self.path.unlink(missing_ok=True)
@@ -142,7 +127,7 @@ class Store:
         text = None if result is None else result.decode()
         with self._transactions.write():
             self._sitting.record(self._rows, self._found)
-            self._db.execute("DELETE FROM ending")
+            self._rows.delete_all("ending")
             self._rows.insert(
                 "ending", [(outcome, reason, text, account.decisions_sha256, account.ballots_sha256, now())]
             )
@@ -220,11 +205,11 @@ class Store:
             )
 
     def _decision(self, path: str) -> Recalled | None:
-        row = self._rows.first("decision", "WHERE key = ?", (self._places.key(path),))
+        row = self._rows.first("decision", OF_KEY, (self._places.key(path),))
         if row is None:
             return None
         found = msgspec.structs.replace(recalled(row), changed=self._found.is_changed)
         if found.outcome not in OPEN_OUTCOMES:
             return found
-        person = self._rows.first("person", "WHERE path = ?", (path,))
+        person = self._rows.first("person", OF_PATH, (path,))
         return found if person is None else msgspec.structs.replace(found, outcome="person", value=person[1].encode())

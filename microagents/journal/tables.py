@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sqlite3
 from typing import Annotated, Any, NamedTuple
 
 import msgspec
@@ -32,7 +31,6 @@ OUTCOMES = (
 DECIDED_CODE, UNDECIDED_CODE, ONCE_CODE = OUTCOMES.index("decided"), OUTCOMES.index("undecided"), OUTCOMES.index("once")
 OPEN_CODES = frozenset([OUTCOMES.index(each) for each in OPEN_OUTCOMES])
 NUMBER_BITS = 40
-PLACE_OF_KEY = f"key >> {NUMBER_BITS}"
 
 _Natural = Annotated[int, Meta(ge=0)]
 _Amount = Annotated[float, Meta(ge=0, le=1e300)]
@@ -53,13 +51,6 @@ class TableSchema(Struct, frozen=True, kw_only=True):
     """Whether the account adds up its checksums. The others have one row each, or are written without the account."""
     key: str = ""
     """The primary key, where it is more than one column."""
-
-    def statement(self, name: str) -> str:
-        """Return the statement that makes it."""
-        columns = [f"{column} {each.sql}" for column, each in self.columns.items()]
-        key = [f"PRIMARY KEY ({self.key})"] * bool(self.key)
-        lines = ", ".join([*columns, "checksum INTEGER NOT NULL", *key])
-        return f"CREATE TABLE {name} ({lines}){' WITHOUT ROWID' if self.key else ''}"
 
 
 _TEXT, _TEXT_OR_NONE = Column("TEXT NOT NULL", str), Column("TEXT", str | None)
@@ -154,32 +145,8 @@ TABLES: dict[str, TableSchema] = {
     ),
 }
 
-_OUTCOME_CASES = " ".join(f"WHEN {number} THEN '{name}'" for number, name in enumerate(OUTCOMES))
-_NUMBER_OF_KEY = f"key & {(1 << NUMBER_BITS) - 1}"
-_VIEWS = f"""
-CREATE VIEW decisions AS
-    SELECT CASE {_NUMBER_OF_KEY} WHEN 0 THEN place.path ELSE place.path || '/' || (({_NUMBER_OF_KEY}) - 1) END AS path,
-           CASE outcome {_OUTCOME_CASES} END AS outcome, counted, value, ballots, cost_usd, hex(fork) AS fork,
-           strftime('%Y-%m-%dT%H:%M:%f', julianday(created_at) + after_ms / 86400000.0) || '+00:00' AS at
-    FROM run JOIN decision JOIN place ON place.id = {PLACE_OF_KEY};
-CREATE VIEW inputs AS
-    SELECT input, json_patch(json_extract(experiment, '$.recipe.options'), options) AS options, done, total, outcome, reason, result
-    FROM run JOIN input LEFT JOIN progress USING (input) LEFT JOIN input_ending USING (input);
-"""
-
-
 ROWS: dict[str, type[Struct]] = {
     name: msgspec.defstruct("Row", [(column, each.kind) for column, each in table.columns.items()], array_like=True)
     for name, table in TABLES.items()
 }
 """For each table a struct with the columns of a row: of all types that msgspec knows, it checks structs the fastest."""
-
-STATEMENTS = {name: table.statement(name) for name, table in TABLES.items()}
-"""The statements that make the tables, by name."""
-
-
-def create_tables(db: sqlite3.Connection) -> None:
-    """Make the tables of a new journal, in the caller's transaction."""
-    marks = (f"PRAGMA application_id = {APPLICATION_ID}", f"PRAGMA user_version = {VERSION}")
-    for statement in (*marks, *STATEMENTS.values(), *_VIEWS.split(";")):
-        db.execute(statement)
