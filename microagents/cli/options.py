@@ -18,8 +18,7 @@ from microagents.actors.role import Strategy
 from microagents.base.errors import InvalidUsage
 from microagents.base.packages import require_packages
 from microagents.cli.reporting import warn
-from microagents.journal.experiment import RENAMED_SETTINGS
-from microagents.runs.settings import LIMITS, Flag, Settings, check_name, plain_type, read_value, strategy_of, validated
+from microagents.runs.settings import LIMITS, Flag, Settings, plain_type, read_value, strategy_of, validated
 from microagents.runs.short_forms import SHORT_FORMS
 from microagents.runs.words.summary import RUNS_DIR
 from microagents.studies.comparison import Comparison
@@ -221,13 +220,6 @@ def _short_options(names: Iterable[str]) -> Iterator[Parameter]:
         yield Parameter(name, Parameter.KEYWORD_ONLY, default=None, annotation=Annotated[kind | None, option])
 
 
-def _renamed_options() -> Iterator[Parameter]:
-    """A hidden option for each earlier name of a setting, to refuse it on the command line, in the environment and in files."""
-    for name in RENAMED_SETTINGS:
-        option = typer.Option(f"--{name}/--no-{name}", envvar=f"MICROAGENTS_{name.upper()}", hidden=True)
-        yield Parameter(name, Parameter.KEYWORD_ONLY, default=None, annotation=Annotated[bool | None, option])
-
-
 def with_settings(
     command: Callable[..., None], *, only: Container[str] | None = None, short: Iterable[str] = SHORT_FORMS
 ) -> Callable[..., None]:
@@ -236,15 +228,11 @@ def with_settings(
     The command gets the given settings as one dict, ``changed``, and the short forms as another, ``short``, if it has any.
     """
     settings = [each for each in _setting_options() if only is None or each.name in only]
-    short_forms, renamed = list(_short_options(short)), list(_renamed_options())
-    options = [*settings, *short_forms, *renamed]
+    short_forms = list(_short_options(short))
 
     @wraps(command)
     def wrapped(**given: Any) -> None:
         changed = {each.name: value for each in settings if (value := given.pop(each.name)) not in (None, [])}
-        for each in renamed:
-            if given.pop(each.name) is not None:
-                check_name(each.name)
         if "deploy" in changed:
             changed["deploy"] = deploy_options(changed["deploy"])
         if short_forms:
@@ -257,7 +245,7 @@ def with_settings(
         for name, each in signature(command).parameters.items()
         if name not in ("changed", "short")
     ]
-    every = [*own, *options]
+    every = [*own, *settings, *short_forms]
     vars(wrapped).update(__signature__=Signature(every), __annotations__={each.name: each.annotation for each in every})
     return wrapped
 

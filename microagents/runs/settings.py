@@ -22,7 +22,6 @@ from microagents.actors.role import Strategy
 from microagents.base.errors import InvalidUsage, read_failure, refusal
 from microagents.base.files import read_text
 from microagents.base.messages import address_of
-from microagents.journal.experiment import RENAMED_SETTINGS
 from microagents.journal.requests import MAX_COUNT, MAX_S, MAX_USD
 from microagents.models.model import ModelObject, ModelSpec, spec_of
 from microagents.models.prices import OwnPrice, read_prices
@@ -258,7 +257,6 @@ def validated(model: type[M], subject: str, given: Mapping[str, Any], *, flag: s
         first = error.errors(include_url=False)[0]
         name = ".".join(map(str, first["loc"]))
         if first["type"] == "extra_forbidden":
-            check_name(name, model)
             raise InvalidUsage(unknown(f"option of {subject} named", name, sorted(model.model_fields))) from None
         if first["type"] == "missing":
             how = (
@@ -273,12 +271,6 @@ def validated(model: type[M], subject: str, given: Mapping[str, Any], *, flag: s
         allowed = allowed_values(model, name)
         said = first["msg"] if allowed is None else f"Input should be {allowed}"
         raise InvalidUsage(f"{subject}: {refusal(name + _as_flag(model, name), said, first['input'])}") from None
-
-
-def check_name(name: str, model: type[BaseModel] = Settings) -> None:
-    """Refuse the earlier name of a setting."""
-    if model is Settings and name in RENAMED_SETTINGS:
-        raise InvalidUsage(f"{name!r} is {RENAMED_SETTINGS[name]!r} now")
 
 
 def _as_flag(model: type[BaseModel], name: str) -> str:

@@ -32,7 +32,7 @@ from microagents.runs.driver.tool_lists import with_tools_of_servers
 from microagents.runs.inspection.runs import recorded_result
 from microagents.runs.plan import RunPlan, plan_of, recorded_limits, what_stranger_names
 from microagents.runs.result import Result, Results
-from microagents.runs.settings import Models, Settings, check_for_ray, check_name, model_pools, strategy_of, validated
+from microagents.runs.settings import Models, Settings, check_for_ray, model_pools, strategy_of, validated
 from microagents.runs.short_forms import SHORT_FORMS
 from microagents.runs.task_list import tasks_of
 from microagents.runs.words.prices import prices_of, specs_in
@@ -110,7 +110,6 @@ def _new_plan(task: Task | Sequence[Task], models: Models, given: RunKeywords) -
     short = {name: given.get(name) for name in SHORT_FORMS}
     chosen = strategy_of(given.get("strategy"), tasks[0], {}, short)
     for name, value in given.items():
-        check_name(name)
         if name in type(chosen).model_fields and name not in RunKeywords.__annotations__:
             given_as = f"strategy={type(chosen).__name__}({name}={value!r:.100})"
             raise InvalidUsage(f"{name!r} is an option of the strategy: give it as {given_as}")
