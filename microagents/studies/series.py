@@ -120,7 +120,7 @@ class Series:
         limited = structs.replace(plan, settings=plan.settings.model_copy(update=budget.left_for(run_id)))
         only = self._recorded[run_id].left if run_id in self._recorded else None
         silent: RunControl = {**control, "on_forecast": None}  # one forecast of all runs was told
-        return await execute_plan(limited, runs_dir=self._runs_dir, only=only, control=silent)
+        return await execute_plan(limited, journal_of(self._runs_dir, run_id), only=only, control=silent)
 
     def _early_end(self, title: str, results: list[Result], budget: Budget) -> SeriesEnd | None:
         """Return the end of the series after its last result; None where it continues."""
