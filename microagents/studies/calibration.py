@@ -11,9 +11,9 @@ import msgspec
 from msgspec import Struct
 
 from microagents.actors.registry import TASKS, reference_to
+from microagents.base.durations import quantile_s
 from microagents.base.errors import InvalidUsage
 from microagents.base.messages import address_of
-from microagents.journal.durations import quantile_s
 from microagents.journal.reading import reader_of
 from microagents.runs.arguments import check_arguments
 from microagents.runs.driver.control import SharedKeywords, without_control

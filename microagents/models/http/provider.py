@@ -18,7 +18,6 @@ import msgspec
 from msgspec import Struct, structs
 
 from microagents.base.errors import InvalidUsage, ModelUnavailable
-from microagents.base.packages import require_packages
 from microagents.models import sample_keys
 from microagents.models.capabilities import capabilities_of
 from microagents.models.http.open_files import connections_allowed
@@ -75,11 +74,11 @@ class HttpModel(Model, ABC):
         prices: the user's prices by ``provider:model``. The cost of a model that neither they nor genai-prices have is unknown.
 
     Raises:
-        InvalidUsage: an option is unknown or not readable, the key or the SDK is missing, or the model is shut down.
+        InvalidUsage: an option is unknown or not readable, the key is missing, or the model is shut down.
     """
 
     sdk: ClassVar[str]
-    """Module of the provider's SDK."""
+    """Name of the provider's SDK. All its APIs share prices and throttles."""
     url: ClassVar[str]
     """Address of the provider's API, the default ``base_url``."""
     url_env: ClassVar[str]
@@ -101,7 +100,6 @@ class HttpModel(Model, ABC):
     """Name of the run, for idempotency keys."""
 
     def __init__(self, spec: ModelSpec, prices: Mapping[str, Any] = MappingProxyType({})) -> None:
-        require_packages(f"{spec.provider}:{spec.name}", self.sdk, "aiohttp")
         options = spec.options
         check_names(spec, self.more_options)
         self.name = f"{spec.provider}:{spec.name}"
