@@ -145,7 +145,7 @@ TASKS = Registry(
         "multiplication": "microagents.tasks.multiplication:Multiplication",
         "sorting": "microagents.tasks.sorting:Sorting",
         "consistency": "microagents.tasks.consistency:Consistency",
-        "plan": "microagents.tasks.plan:Plan",
+        "plan": "microagents.tasks.goal:Goal",
         "relay": "microagents.tasks.relay:Relay",
         "word-problems": "microagents.tasks.word_problems:WordProblem",
         "ask": "microagents.tasks.ask:Ask",

@@ -144,7 +144,7 @@ class _Through:
 
     def __init__(self, client: SdkClient, http: httpx2.AsyncClient, key: str | None) -> None:
         self._http = http
-        bounded = httpx2.AsyncClient(transport=_Bounded(http, key), timeout=None, follow_redirects=False)
+        bounded = httpx2.AsyncClient(transport=_BoundedTransport(http, key), timeout=None, follow_redirects=False)
         self._sdk = client.copy(http_client=bounded, max_retries=0, timeout=None)
 
     async def get(self, path: str) -> Response | ModelUnavailable:
@@ -182,7 +182,7 @@ class _Failed(httpx2.RequestError):
         self.failed = failed
 
 
-class _Bounded(httpx2.AsyncBaseTransport):
+class _BoundedTransport(httpx2.AsyncBaseTransport):
     """Sends through a client, reads a bounded part of each response, and fails without secrets."""
 
     def __init__(self, client: httpx2.AsyncClient, key: str | None) -> None:

@@ -14,9 +14,9 @@ from microagents.base.errors import JournalMismatch, MicroagentsError
 from microagents.journal.opening import holds_nothing
 from microagents.journal.reading import journal_of, reader_of
 from microagents.runs.driver.budget import Budget
-from microagents.runs.driver.control import RunControl, is_ended_by_caller
 from microagents.runs.driver.execute import execute_plan
 from microagents.runs.driver.forecast import forecast_of, total_of
+from microagents.runs.driver.keywords import RunControl, is_ended_by_caller
 from microagents.runs.inspection.runs import recorded_result
 from microagents.runs.plan import RunPlan, experiment_of
 from microagents.runs.result import Result

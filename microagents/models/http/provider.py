@@ -21,17 +21,6 @@ from microagents.base.errors import InvalidUsage, ModelUnavailable
 from microagents.models import sample_keys
 from microagents.models.capabilities import capabilities_of
 from microagents.models.http.open_files import connections_allowed
-from microagents.models.http.options import (
-    check_length,
-    check_names,
-    checked_url,
-    effort_of,
-    flag,
-    key_in,
-    number_in,
-    other_model,
-    refuse_ended,
-)
 from microagents.models.http.refusals import (
     BAD_REQUEST,
     NAME,
@@ -43,6 +32,17 @@ from microagents.models.http.refusals import (
     retry_after_s,
 )
 from microagents.models.http.sending import MAX_BODY_BYTES, Client, Response
+from microagents.models.http.spec_options import (
+    check_length,
+    check_names,
+    checked_url,
+    effort_of,
+    flag,
+    key_in,
+    number_in,
+    other_model,
+    refuse_ended,
+)
 from microagents.models.http.usage import CHARS_PER_TOKEN, Meter, sum_of
 from microagents.models.http.warming import Warming
 from microagents.models.model import Model, Most, most_tokens

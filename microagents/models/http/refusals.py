@@ -13,8 +13,8 @@ from msgspec import Struct, structs
 
 from microagents.base.logs import log
 from microagents.elections.red_flags import known_finish
-from microagents.models.http.options import either
 from microagents.models.http.sending import Response
+from microagents.models.http.spec_options import either
 from microagents.replies.chat import Prompt, Sample
 
 MAX_MESSAGE_CHARS = 300

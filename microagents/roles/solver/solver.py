@@ -25,7 +25,7 @@ from microagents.roles.solver.backends import Backend, Backends
 from microagents.roles.solver.call_accounts import CallAccounts
 from microagents.roles.solver.call_allotment import AT_ONCE, LEAST, CallAllotment
 from microagents.roles.solver.gates import Attempt, ConnectionGate, Departures, Gate, Permits
-from microagents.roles.solver.groups import Group, Several
+from microagents.roles.solver.joined_draws import Group, Several
 from microagents.roles.solver.outages import TRIAL_S, Outage, OutageReports
 from microagents.telemetry.tracing import in_trace
 

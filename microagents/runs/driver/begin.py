@@ -24,8 +24,8 @@ from microagents.journal.opening import holds_nothing
 from microagents.journal.reading import Reader, journal_of, reader_of
 from microagents.runs.arguments import check_arguments
 from microagents.runs.driver.conducting import unless_ended
-from microagents.runs.driver.control import RunControl, SharedKeywords, without_control
 from microagents.runs.driver.execute import execute_plan
+from microagents.runs.driver.keywords import RunControl, SharedKeywords, without_control
 from microagents.runs.driver.notebook import notebook_progress
 from microagents.runs.driver.output import Outputs
 from microagents.runs.driver.tool_lists import with_tools_of_servers
@@ -35,7 +35,7 @@ from microagents.runs.result import Result, Results
 from microagents.runs.settings import Models, Settings, check_for_ray, check_name, model_pools, strategy_of, validated
 from microagents.runs.short_forms import SHORT_FORMS
 from microagents.runs.task_list import tasks_of
-from microagents.runs.words.prices import prices_of, specs_in
+from microagents.runs.words.money import prices_of, specs_in
 from microagents.systems.agents.agent import AgentTask
 from microagents.systems.documents.document import text_in
 from microagents.task import Task, V

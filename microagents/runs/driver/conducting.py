@@ -11,7 +11,7 @@ from microagents.base.errors import Stopped, Undecided
 from microagents.elections.admission import Drain
 from microagents.journal.messages import Report, RunOutcome
 from microagents.roles.recorder import AwaitFailure
-from microagents.runs.driver.control import OnProgress, RunControl
+from microagents.runs.driver.keywords import OnProgress, RunControl
 from microagents.runs.settings import Settings
 from microagents.runtimes.dispatcher import RoleMessenger
 

@@ -36,10 +36,10 @@ from microagents.journal.reading import Reader, journal_of
 from microagents.roles.recorder import RecordEnding, Recorder
 from microagents.runs.driver.batch import Batch, conduct_single_input, leave_effects, undecided_elections
 from microagents.runs.driver.conducting import INTERRUPTED, End, conduct_until_end, report_progress, unless_ended
-from microagents.runs.driver.control import RunControl
 from microagents.runs.driver.deploying import deployments_of, journaling_to
 from microagents.runs.driver.following import follow_solution, is_followed
 from microagents.runs.driver.forecast import forecast_of
+from microagents.runs.driver.keywords import RunControl
 from microagents.runs.inspection.runs import recorded_result, remove_run
 from microagents.runs.plan import RunPlan, check_reading, experiment_of
 from microagents.runs.result import Result, results_of
@@ -48,7 +48,7 @@ from microagents.runtimes.runtime import Runtime
 from microagents.systems.agents.agent import AgentTask
 from microagents.systems.chains.known_inputs import check_oracle
 from microagents.task import near_misses
-from microagents.telemetry.starting import telemetry_of
+from microagents.telemetry.providers import telemetry_of
 
 YOUNG_OBJECTS = 50_000
 """New objects after which Python's garbage collector runs while a run of this process is open."""

@@ -20,8 +20,8 @@ from microagents.base.user_code import called
 from microagents.journal.messages import InputEnding
 from microagents.journal.opening import holds_nothing
 from microagents.journal.reading import Reader
-from microagents.runs.driver.control import RunControl
 from microagents.runs.driver.following import is_followed, read_solution
+from microagents.runs.driver.keywords import RunControl
 from microagents.runs.plan import RunPlan
 from microagents.runs.result import Result
 from microagents.systems.documents.document import Document, text_in
