@@ -23,7 +23,6 @@ from microagents.models.capabilities import capabilities_of
 from microagents.models.http.open_files import connections_allowed
 from microagents.models.http.refusals import (
     BAD_REQUEST,
-    NAME,
     NOT_FOUND,
     Redaction,
     Substitutes,
@@ -340,36 +339,25 @@ class HttpModel(Model, ABC):
                 samples = self._read_all(response.content, call)
                 if isinstance(samples, ModelUnavailable):
                     message = self._redaction.public(str(samples.args[1]), call.prompt)
-                    return ModelUnavailable(
-                        samples.kind, message, response.status_code, None, self._redaction.request_id(response)
-                    )
+                    return self._redaction.failure(samples.kind, message, response)
                 return [self._redaction.cleaned(each) for each in samples]
             except (msgspec.MsgspecError, ValueError, RecursionError) as error:
                 beginning = response.content[:SHOWN_BYTES].decode("utf-8", "replace")
                 reason = self._redaction.public(f"{error}; it begins {beginning!r}", call.prompt)
-        return ModelUnavailable("garbled", reason, response.status_code, None, self._redaction.request_id(response))
+        return self._redaction.failure("garbled", reason, response)
 
     def _refusal(self, response: Response, prompt: Prompt) -> ModelUnavailable:
-        status = response.status_code
+        status, error, message = response.status_code, decode_error(response.content), None
         if response.is_redirect:
             message = (
                 "the server redirects to another address, which is not followed; give the final address as base_url"
             )
-        else:
-            error = decode_error(response.content)
-            message, name = self._redaction.public(error.message, prompt), str(error.code or error.type or "")
-            if NAME.fullmatch(name):
-                message = self._redaction.sanitize(f"{name}: {message}" if message else name)
-            mended = (
-                error.refusal_of_effort(self.name, self.effort_name, self._options.get("effort"))
-                if status == BAD_REQUEST
-                else None
-            )
-            if status == NOT_FOUND and self._is_own_address:
-                mended = other_model(self.name, self.capabilities)
-            message = mended or message
-        wait_s, request_id = retry_after_s(response.headers), self._redaction.request_id(response)
-        return ModelUnavailable(failure_kind(status), message or "no explanation", status, wait_s, request_id)
+        elif status == BAD_REQUEST:
+            message = error.refusal_of_effort(self.name, self.effort_name, self._options.get("effort"))
+        elif status == NOT_FOUND and self._is_own_address:
+            message = other_model(self.name, self.capabilities)
+        message = message or self._redaction.explanation(error, prompt) or "no explanation"
+        return self._redaction.failure(failure_kind(status), message, response, retry_after_s(response.headers))
 
 
 def _nested(parameters: Mapping[str, Any]) -> dict[str, Any]:

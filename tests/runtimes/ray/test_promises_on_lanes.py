@@ -22,6 +22,7 @@ from microagents.models.simulation.simulated import Purchases
 from microagents.runs.driver import batch
 from microagents.runs.inspection.control import ask_run, status_of
 from microagents.runs.plan import settings_of
+from microagents.runtimes.ray import liveness
 from microagents.task import Task
 from microagents.tasks.drift import Drift
 from tests.cli.commands import STOPPED, write
