@@ -16,7 +16,7 @@ import typer
 from microagents.actors.registry import STRATEGIES, TASKS
 from microagents.actors.role import Strategy
 from microagents.base.errors import InvalidUsage
-from microagents.base.packages import require_packages
+from microagents.base.packages import require_package
 from microagents.cli.reporting import warn
 from microagents.runs.settings import LIMITS, Flag, Settings, plain_type, read_value, strategy_of, validated
 from microagents.runs.short_forms import SHORT_FORMS
@@ -333,7 +333,7 @@ def check_picture(file: Path | None) -> None:
     """Refuse a file into which no picture can be drawn, before anything is asked."""
     if file is None:
         return
-    require_packages("--svg", "matplotlib")
+    require_package("--svg", "matplotlib")
     if file.is_dir() or not file.absolute().parent.is_dir():
         raise InvalidUsage(f"{str(file)!r} cannot be written: it is a folder, or its folder is not there")
     if file.suffix.lower() != ".svg":

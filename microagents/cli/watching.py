@@ -22,11 +22,11 @@ from microagents.cli.reporting import EXIT_CODES, WRONG, json_text
 from microagents.cli.trusting import has_terminal
 from microagents.journal.messages import InputEnding
 from microagents.runs.driver.begin import resume
-from microagents.runs.driver.control import RunControl
 from microagents.runs.driver.forecast import Forecast
+from microagents.runs.driver.keywords import RunControl
 from microagents.runs.inspection.runs import WaitingCall, calls_waiting, decide
 from microagents.runs.result import Result, Results
-from microagents.runs.words.prices import prices_of
+from microagents.runs.words.money import prices_of
 from microagents.runs.words.summary import is_wrong, printable, resume_command, summary
 
 ALL_ENDED = ("completed", "undecided", "failed")

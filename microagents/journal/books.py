@@ -11,9 +11,9 @@ from typing import Any, ClassVar
 
 from msgspec import Struct, field, structs
 
+from microagents.base.durations import bucket_of
 from microagents.elections.election import ESCALATED, OPEN_OUTCOMES, Ballot, Flagged, input_of
 from microagents.journal.digests import ChainDigests, TreeDigests
-from microagents.journal.durations import bucket_of
 from microagents.journal.messages import (
     NO_DECISION,
     Account,

@@ -386,7 +386,7 @@ class Account(Struct, kw_only=True):
     limits: dict[str, dict[str, int]] = field(default_factory=dict)
     """Limits a minute that providers told, by the spec of the model and by what they limit."""
     durations: dict[int, int] = field(default_factory=dict)
-    """Number of answered calls by duration, see `microagents.journal.durations`."""
+    """Number of answered calls by duration, see `microagents.base.durations`."""
     undecided_at: tuple[str, ...] = ()
     """Paths of elections that ended without a decision and are not settled."""
     contested_at: tuple[str, ...] = ()

@@ -14,7 +14,7 @@ from microagents.journal.opening import unreadable
 from microagents.journal.reading import Reader
 from microagents.runs.settings import Settings
 from microagents.runs.spool import Spool
-from microagents.runs.words.prices import specs_in
+from microagents.runs.words.money import specs_in
 from microagents.runs.words.summary import FailedInput, RunFacts, counted, progress_text, summary, summary_rows
 from microagents.runs.words.voting import unvoted_success
 from microagents.task import V

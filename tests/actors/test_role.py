@@ -35,7 +35,7 @@ from microagents.runs.driver.execute import runtime_of
 from microagents.systems import Maker
 from microagents.task import S, chain_types
 from microagents.tasks.drift import Drift, Onward, Place
-from microagents.tasks.hanoi import Hanoi, Step, Towers
+from microagents.tasks.hanoi import Hanoi, HanoiStep, Towers
 from microagents.work.conductor import Conduct
 
 every_runtime = pytest.mark.parametrize("runtime", ["local", "linked", pytest.param("ray", marks=pytest.mark.slow)])
@@ -674,7 +674,7 @@ class StillNameless(Same):  # type: ignore[type-arg]
     ("task", "state", "reply"),
     [
         (Drift, Place, Onward),
-        (Hanoi, Towers, Step),
+        (Hanoi, Towers, HanoiStep),
         (LongerWalk, Place, Onward),
         (OfSame, Place, Onward),
         (OfSwapped, Place, Onward),

@@ -981,46 +981,6 @@ def test_help_and_a_local_run_import_no_sdk() -> None:
     assert (ran.code, ran.err) == (COMPLETED, "")
 
 
-@pytest.mark.parametrize(
-    ("missing", "words", "said"),
-    [
-        (
-            "ray",
-            "--runtime ray",
-            "runtime 'ray' needs a package that is not installed, ray; install it: pip install ray grpcio",
-        ),
-        (
-            "openai",
-            "--model openai:m",
-            "openai:m needs a package that is not installed, openai; install it: pip install 'openai[aiohttp]'",
-        ),
-        (
-            "anthropic",
-            "--model anthropic:m",
-            "anthropic:m needs a package that is not installed, anthropic; install it: pip install 'anth",
-        ),
-        (
-            "aiohttp",
-            "--model openai:m",
-            "openai:m needs a package that is not installed, aiohttp; install it: pip install aiohttp",
-        ),
-        (
-            "genai_prices",
-            "--model openai:m",
-            "openai:m needs a package that is not installed, genai_prices; install it: pip install genai-",
-        ),
-    ],
-)
-def test_a_package_that_is_needed_and_missing_is_named_before_anything_starts(
-    missing: str, words: str, said: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("OPENAI_API_KEY", "k")
-    monkeypatch.setitem(sys.modules, missing, None)  # as Python marks a module that cannot be imported
-    for name in [name for name in sys.modules if name.startswith(("microagents.runtimes.ray.", f"{missing}."))]:
-        monkeypatch.delitem(sys.modules, name)
-    assert_one_sentence(microagents("run", watched_task(), *words.split()), said)
-
-
 @pytest.mark.parametrize("runtime", ["local", pytest.param("linked", marks=pytest.mark.slow)])
 def test_a_users_file_finds_the_module_beside_it_from_any_folder(runtime: str, tmp_path: Path) -> None:
     write("work/how_far.py", "LENGTH = 4\n")

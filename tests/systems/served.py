@@ -14,7 +14,7 @@ from microagents.systems.documents import (
     Parts,
     Ranking,
     Segment,
-    Summary,
+    SegmentSummary,
     ToRank,
     ToSplit,
     ToSummarize,
@@ -108,7 +108,7 @@ class Counting:
                 best, second, *_ = sorted(asked.versions, key=lambda each: (-len(each.text), each.label))
                 return Ranking(reason="the longer one", best=best.label, second=second.label)
             case ToSummarize():
-                return Summary(summary=asked.text)
+                return SegmentSummary(summary=asked.text)
 
     def is_right(self, asked: ToValidate) -> bool:
         """Whether a segment is the next line."""

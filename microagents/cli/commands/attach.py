@@ -14,7 +14,7 @@ from microagents.cli.reporting import EXIT_CODES
 from microagents.cli.watching import show_and_exit
 from microagents.runs.inspection.control import status_of
 from microagents.runs.result import Result
-from microagents.runs.words.prices import prices_of
+from microagents.runs.words.money import prices_of
 
 LOOK_EVERY_S = 0.5
 

@@ -30,7 +30,7 @@ from microagents.cli.reporting import EXIT_CODES, json_text
 from microagents.cli.views.tables import closing_notes, table, wrapped
 from microagents.cli.watching import Watched, kept_in_runs, run_in_terminal
 from microagents.elections.laws import check_target
-from microagents.runs.words.prices import are_simulated, money, prices_of
+from microagents.runs.words.money import are_simulated, money, prices_of
 from microagents.runs.words.summary import counted, options_text
 from microagents.studies.agreement import UNKNOWN, AgreementReport, measure_agreement
 from microagents.studies.analysis import Proportion

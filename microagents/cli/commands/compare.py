@@ -34,7 +34,7 @@ from microagents.cli.reporting import EXIT_CODES, json_text
 from microagents.cli.views.tables import closing_notes, table, wrapped
 from microagents.cli.watching import Watched, kept_in_runs, run_in_terminal
 from microagents.runs.short_forms import SHORT_FORMS
-from microagents.runs.words.prices import are_simulated, specs_in
+from microagents.runs.words.money import are_simulated, specs_in
 from microagents.studies.calibration import calibration_from
 from microagents.studies.compare import DEFAULT_REPEAT, compare
 from microagents.studies.comparison import Comparison, Row

@@ -20,7 +20,7 @@ from microagents.elections.laws import expected_bill
 from microagents.elections.rules import Rule, portable
 from microagents.runs.settings import validated
 from microagents.runs.short_forms import SHORT_FORMS
-from microagents.runs.words.prices import money
+from microagents.runs.words.money import money
 from microagents.studies.analysis import Proportion
 from microagents.studies.calibration import calibration_from
 from microagents.studies.measured import ModelCalibration

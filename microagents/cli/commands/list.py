@@ -14,7 +14,7 @@ from microagents.cli.views.lines import wrapped_cells
 from microagents.cli.views.tables import local_time
 from microagents.runs.inspection.runs import runs_in
 from microagents.runs.result import Result
-from microagents.runs.words.prices import prices_of
+from microagents.runs.words.money import prices_of
 from microagents.runs.words.summary import (
     columns_of_stdout,
     counted,

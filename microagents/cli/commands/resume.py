@@ -27,7 +27,7 @@ from microagents.journal.interventions import forget_unsettled as forget
 from microagents.journal.reading import journal_of, reader_of
 from microagents.runs.driver.begin import resume
 from microagents.runs.plan import settings_of, what_stranger_names
-from microagents.runs.words.prices import specs_in
+from microagents.runs.words.money import specs_in
 from microagents.runs.words.summary import printable
 
 OfExperiment = Annotated[

@@ -34,7 +34,7 @@ from microagents.cli.options import (
 )
 from microagents.cli.watching import Watched, answered_in_terminal, kept_in, run_in_terminal, show_and_exit
 from microagents.runs.driver.begin import new_run_id, run
-from microagents.runs.words.prices import specs_in
+from microagents.runs.words.money import specs_in
 from microagents.studies.calibration import calibration_from
 
 

@@ -23,7 +23,7 @@ from microagents.runs.inspection.decision import inspect_decision
 from microagents.runs.inspection.export import look_up_rows
 from microagents.runs.inspection.runs import recorded_result, solution_of
 from microagents.runs.result import Result
-from microagents.runs.words.prices import are_simulated, prices_of
+from microagents.runs.words.money import are_simulated, prices_of
 from microagents.runs.words.summary import printable, summary
 from microagents.systems.agents.recording import AgentRecord
 from microagents.systems.documents.recording import DocumentRecord

@@ -31,7 +31,7 @@ from microagents.cli.reporting import EXIT_CODES, json_text
 from microagents.cli.views.tables import closing_notes, table, wrapped
 from microagents.cli.watching import Watched, kept_in_runs, run_in_terminal
 from microagents.runs.settings import Settings
-from microagents.runs.words.prices import are_simulated, prices_of
+from microagents.runs.words.money import are_simulated, prices_of
 from microagents.runs.words.summary import counted, options_text
 from microagents.studies.analysis import Distances, Errors, FieldAccuracies, Proportion, RolloutAccuracy
 from microagents.studies.flags import FlagFindings

@@ -14,7 +14,6 @@ from urllib.parse import quote
 
 import typer
 
-from microagents.base.packages import require_packages
 from microagents.cli.commands.serve import MAX_PORT
 from microagents.cli.options import RUNS, RunsDir, WithCode, complete_run
 from microagents.journal.reading import reader_of
@@ -41,7 +40,6 @@ def command(
     Only this machine can reach the pages. They only read the journals, also while a run is running; but where something waits for a
     person, the page can decide it as `decide` does, in the tab that opened the printed address. Ctrl-C ends it.
     """
-    require_packages("microagents view", "aiohttp")
     if run is not None:
         with reader_of(runs_dir, run):
             pass

@@ -1,10 +1,11 @@
-"""Batches: runs with many inputs, which are done side by side up to a bound. The failure of one input stops no other."""
+"""Inputs of a run: the only one, or many that are done side by side up to a bound. The failure of one of many stops no other."""
 
 from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from msgspec import structs
@@ -23,9 +24,9 @@ from microagents.base.errors import (
 )
 from microagents.elections.election import input_of
 from microagents.journal.books import COMPLETED, ENDED_AS
-from microagents.journal.messages import Account, InputEnding, Recall, Report, RunOutcome
+from microagents.journal.messages import Account, InputEnding, Recall, RecallDecidedInputs, Report, RunOutcome
 from microagents.journal.reading import Reader
-from microagents.runs.driver.effects import inputs_that_go_on
+from microagents.roles.executor import EndEffects
 from microagents.runs.plan import RunPlan
 from microagents.runtimes.dispatcher import RoleMessenger
 from microagents.work.conductor import Conduct
@@ -45,8 +46,7 @@ class Batch:
         plan: the run.
         journal: the file that records the endings of inputs; None for a run without one, whose endings stay in memory.
         only: numbers of the inputs to conduct, completed ones included; None for all that are not completed.
-        on_ending: called with the ending of each input.
-        on_recorded: called with it once it is durable, in the order of endings.
+        on_ending: called with the ending of each input once it is durable, in the order of endings.
     """
 
     def __init__(
@@ -55,8 +55,7 @@ class Batch:
         journal: Path | None,
         *,
         only: Sequence[int] | None,
-        on_ending: OnEnding,
-        on_recorded: OnEnding | None,
+        on_ending: OnEnding | None,
     ) -> None:
         self._journal = journal
         self._total = len(plan.tasks)
@@ -65,7 +64,6 @@ class Batch:
         self._max_open = plan.settings.concurrency or MAX_OPEN
         self._passes_undecided = plan.strategy.passes_undecided
         self._on_ending = on_ending
-        self._on_recorded = on_recorded
         self._open: defaultdict[int, dict[int, None]] = defaultdict(dict)
         """Open inputs by lane: by the number of the conductor's replica."""
         self._endings: dict[int, InputEnding] = {}
@@ -78,7 +76,7 @@ class Batch:
         await self._conduct_each(
             messenger, (number for number in wanted if self._only is not None or ended[number] != COMPLETED)
         )
-        while going_on := await inputs_that_go_on(messenger, has_journal=self._journal is not None):
+        while going_on := await _inputs_that_go_on(messenger, self._journal):
             await self._conduct_each(messenger, iter(going_on), recalls=True)
 
     async def _conduct_each(self, messenger: RoleMessenger, remaining: Iterator[int], *, recalls: bool = False) -> None:
@@ -105,9 +103,8 @@ class Batch:
             finally:
                 del self._open[lane][number]
             self._record(messenger, ending)
-            self._on_ending(ending)
-            if self._on_recorded is not None:
-                self._on_recorded(await self._recorded(messenger, ending))
+            if self._on_ending is not None:
+                self._on_ending(await self._recorded(messenger, ending))
 
     async def _recorded(self, messenger: RoleMessenger, ending: InputEnding) -> InputEnding:
         """Wait until an ending is durable; returns it, as undecided if an election of the input is."""
@@ -186,3 +183,45 @@ async def _conduct_to_ending(messenger: RoleMessenger, run_id: str, lane: int, r
 def undecided_elections(paths: Sequence[str]) -> str:
     """Return the reason of an undecided run or input whose work continued to a result."""
     return f"{len(paths)} elections are undecided, the first at {paths[0]}"
+
+
+async def conduct_single_input(messenger: RoleMessenger, journal: Path | None) -> bytes:
+    """Conduct the only input to its end; returns its result as JSON."""
+    recalls = False
+    while True:
+        try:
+            conducted = await messenger.ask(Conduct(input=0, recalls=recalls))
+        except Undecided:
+            if not await _inputs_that_go_on(messenger, journal):
+                raise
+        else:
+            if not await messenger.ask(RecallDecidedInputs()):
+                return conducted.value
+        recalls = True  # what was unknown is known meanwhile, so the work goes on from there
+
+
+async def _inputs_that_go_on(messenger: RoleMessenger, journal: Path | None) -> list[int]:
+    """Wait for the effects under way; returns the inputs whose work can go on, since such a call or a person has said what was unknown.
+
+    Work goes on from its records, so without a journal there are none.
+    """
+    ended = await _end_effects(messenger)
+    return sorted({*ended, *await messenger.ask(RecallDecidedInputs())}) if journal is not None else []
+
+
+async def leave_effects(messenger: RoleMessenger) -> None:
+    """Wait for the effects under way at the end of a run, whatever has ended it."""
+    with suppress(
+        MicroagentsError
+    ):  # the run has ended already, for a lost executor or a journal that cannot be written
+        await _end_effects(messenger)
+
+
+async def _end_effects(messenger: RoleMessenger) -> list[int]:
+    scope = TaskScope()
+    try:
+        executors = range(messenger.replicas(EndEffects))
+        ended = await asyncio.gather(*[scope.start(messenger.ask_replica(each, EndEffects())) for each in executors])
+    finally:
+        await scope.close()
+    return [each for inputs in ended for each in inputs]

@@ -24,8 +24,8 @@ from microagents.journal.opening import holds_nothing
 from microagents.journal.reading import Reader, journal_of, reader_of
 from microagents.runs.arguments import check_arguments
 from microagents.runs.driver.conducting import unless_ended
-from microagents.runs.driver.control import RunControl, SharedKeywords, without_control
 from microagents.runs.driver.execute import execute_plan
+from microagents.runs.driver.keywords import RunControl, SharedKeywords, without_control
 from microagents.runs.driver.notebook import notebook_progress
 from microagents.runs.driver.output import Outputs
 from microagents.runs.driver.tool_lists import with_tools_of_servers
@@ -35,7 +35,7 @@ from microagents.runs.result import Result, Results
 from microagents.runs.settings import Models, Settings, check_for_ray, model_pools, strategy_of, validated
 from microagents.runs.short_forms import SHORT_FORMS
 from microagents.runs.task_list import tasks_of
-from microagents.runs.words.prices import prices_of, specs_in
+from microagents.runs.words.money import prices_of, specs_in
 from microagents.systems.agents.agent import AgentTask
 from microagents.systems.documents.document import text_in
 from microagents.task import Task, V
@@ -188,27 +188,28 @@ async def _execute(
     listed = await unless_ended(with_tools_of_servers(plan), control)
     if listed is None:
         raise Interrupted("interrupted while the tools of MCP servers were read; nothing was started")
-    plan = listed
-    _tell_of_keys(plan, runs_dir)
+    plan, journal = listed, None if runs_dir is None else journal_of(Path(runs_dir), listed.settings.run_id)
+    _tell_of_keys(plan, journal)
     kind, show = type(plan.tasks[0]), None
     if control.get("on_progress") is None:
         show = notebook_progress(
             TASKS.name_of(address_of(kind)), kind.progress_unit, prices_of(specs_in(plan.settings.models))
         )
         control = {**control, "on_progress": show}
-    outputs = Outputs(plan.tasks)
-    result = await execute_plan(plan, runs_dir=runs_dir, only=only, accepted=accepted, control=control, outputs=outputs)
+    outputs = Outputs(plan, journal)
+    outputs.check(only)
+    result = await execute_plan(plan, journal, only=only, accepted=accepted, control=outputs.listening(control))
     if show is not None:
         show(result.account)
-    return result
+    return outputs.finished(result)
 
 
-def _tell_of_keys(plan: RunPlan, runs_dir: str | Path | None) -> None:
+def _tell_of_keys(plan: RunPlan, journal: Path | None) -> None:
     """Say what it means that an agent with effects begins a journal under a name that another run may have had."""
     first, run_id = plan.tasks[0], plan.settings.run_id
     if not isinstance(first, AgentTask) or not first.has_effects or re.search(NEW_NAME, run_id):
         return
-    if runs_dir is None or holds_nothing(journal_of(Path(runs_dir), run_id)):
+    if journal is None or holds_nothing(journal):
         log().warning(
             f"run {run_id} begins anew: its effects have the keys of every other run of this name, so a service that honours keys takes an "
             "equal effect for a repetition and does not make it; for new effects use another --run-id"
@@ -219,7 +220,7 @@ def _with_outputs(reader: Reader, result: Result) -> Result:
     values = [result.value] if result.failed_inputs is None else result.value
     if any(text_in(value) is not None for value in values):
         with suppress(InvalidUsage):  # the task's code may be gone; the result does not depend on it
-            return Outputs(plan_of(reader).tasks).finished(result)
+            return Outputs(plan_of(reader), reader.path).finished(result)
     return result
 
 

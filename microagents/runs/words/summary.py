@@ -18,7 +18,7 @@ import msgspec
 from msgspec import Struct
 
 from microagents.journal.messages import Account, InputOutcome, Promise, RunOutcome
-from microagents.runs.words.prices import Price, are_simulated, money, prices_of
+from microagents.runs.words.money import Price, are_simulated, money, prices_of
 from microagents.runs.words.voting import unvoted_success
 from microagents.systems.documents.document import text_in
 from microagents.task import V

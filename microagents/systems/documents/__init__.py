@@ -7,7 +7,7 @@ from microagents.systems.documents.questions import (
     Parts,
     Ranking,
     Segment,
-    Summary,
+    SegmentSummary,
     Text,
     ToRank,
     ToSplit,
@@ -19,7 +19,7 @@ from microagents.systems.documents.questions import (
     asked_in,
 )
 from microagents.systems.documents.ranker import Rank, Ranker
-from microagents.systems.documents.reasoning import WrittenProblem
+from microagents.systems.documents.reasoned_text import WrittenProblem
 from microagents.systems.documents.splitter import Split, Splitter
 from microagents.systems.documents.validator import Validate, Validator
 
@@ -31,9 +31,9 @@ __all__ = [
     "Ranker",
     "Ranking",
     "Segment",
+    "SegmentSummary",
     "Split",
     "Splitter",
-    "Summary",
     "Text",
     "ToRank",
     "ToSplit",
