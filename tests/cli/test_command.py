@@ -138,3 +138,24 @@ def test_the_shell_completes_commands_tasks_files_strategies_and_runs() -> None:
 def test_completion_reads_no_files_and_says_nothing() -> None:
     write("microagents.toml", "k = = 3")
     assert completed("run", "ha") == ["hanoi"]
+
+
+@pytest.mark.parametrize(
+    ("old", "new"), [("top", "list --live"), ("attach", "show --live"), ("report", "view -o FILE")]
+)
+def test_a_command_that_was_renamed_answers_with_its_new_name(old: str, new: str) -> None:
+    ran = microagents(old, "r")
+    assert (ran.code, ran.out, ran.err) == (2, "", f"microagents: `{old}` is now `{new}`\n")
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("view", "-o", "r.html"), "name it: microagents view RUN -o FILE"),
+        (("list", "--live", "--json"), "give one of them"),
+        (("show", "r", "step/1", "--live"), "--live shows the progress of a whole run"),
+    ],
+)
+def test_options_that_exclude_each_other_are_refused(words: tuple[str, ...], said: str) -> None:
+    ran = microagents(*words)
+    assert (ran.code, said in ran.err, ran.err.count("\n")) == (2, True, 1)

@@ -234,7 +234,7 @@ def test_no_file_of_the_working_folder_stands_in_for_a_package_in_a_detached_run
     write("sub/sibling.py", "")
     ran = installed("run", "sub/mine.py", "-o", "length=2", "--model", "sim:perfect", "--run-id", "r", "--detach")
     assert ran.code == COMPLETED, ran
-    assert microagents("attach", "r").code == COMPLETED
+    assert microagents("show", "r", "--live").code == COMPLETED
     assert not Path("imported").exists()
 
 
@@ -273,11 +273,11 @@ LOOKS = (
     ("show", "r"),
     ("show", "r", "--verify", "--json"),
     ("show", "r", "step/4"),
-    ("report", "r"),
+    ("view", "r", "-o", "r.html"),
     ("export", "r"),
     ("list",),
-    ("top",),
-    ("attach", "r"),
+    ("list", "--live"),
+    ("show", "r", "--live"),
     ("ctl", "r", "status"),
 )
 
@@ -319,7 +319,7 @@ def test_a_tool_that_a_foreign_journal_gives_a_shipped_task_is_not_imported(monk
     Path("imported").unlink(missing_ok=True)
     monkeypatch.setenv("XDG_STATE_HOME", str(Path("nobody").absolute()))
     assert Path("runs/r.sqlite").exists()
-    for looked in (("show", "r"), ("export", "r", "--actions"), ("report", "r"), ("show", "r", "step/0")):
+    for looked in (("show", "r"), ("export", "r", "--actions"), ("view", "r", "-o", "r.html"), ("show", "r", "step/0")):
         ran = installed(*looked)
         assert not Path("imported").exists(), ran
 
