@@ -1124,15 +1124,6 @@ def test_an_installed_package_brings_a_command_of_its_own_and_a_broken_one_says_
     assert "Do a task" in shown.out, "a package replaces no shipped command"
 
 
-@pytest.mark.parametrize("place", ["--no-hedge", "environment", "microagents.toml"])
-def test_the_earlier_name_of_a_setting_is_refused_with_its_name_now(place: str) -> None:
-    if place == "microagents.toml":
-        write(place, "hedge = false")
-    env = {"MICROAGENTS_HEDGE": "false"} if place == "environment" else None
-    ran = microagents("run", "drift", "--model", "sim:perfect", *([place] * place.startswith("-")), env=env)
-    assert (ran.code, ran.err.splitlines()[-1]) == (WRONG_USAGE, "microagents: 'hedge' is 'resend_stragglers' now")
-
-
 @pytest.mark.parametrize("words", [("--max-draws", "2"), ("-s", "max_draws=2")], ids=" ".join)
 @pytest.mark.parametrize("command", [("run",), ("step",), ("compare",)], ids=str)
 def test_a_short_form_says_the_same_as_the_option_in_every_command(

@@ -337,7 +337,6 @@ async def test_on_decision_that_raises_cancelled_error_ends_the_run() -> None:
     [
         ({"kk": 3}, r"no argument of run\(\) called 'kk'.*known: .*strategy"),
         ({"window": 3}, r"'window' is an option of the strategy: give it as strategy=Maker\(window=3\)"),
-        ({"hedge": False}, "'hedge' is 'resend_stragglers' now"),
     ],
 )
 async def test_an_unknown_argument_of_run_is_told_with_those_that_there_are(given: dict[str, Any], said: str) -> None:

@@ -19,7 +19,7 @@ async def accepted() -> None:
     assert_type(run_sync([Hanoi(disks=3), Hanoi(disks=4)], models=MODEL), Result[Results[Solved]])
     assert_type(run_sync([Hanoi()], models=MODEL).value[0]["pegs"], list[list[int]])
     assert_type(run_sync(Drift(), models=MODEL, max_calls=3, on_decision=print), Result[Any])
-    assert_type(await resume("a", k=4, max_draws=9, on_undecided="leader"), Result[Any])
+    assert_type(await resume("a", k=4, options={"max_draws": 9}, on_undecided="leader"), Result[Any])
     assert_type(await compare(Hanoi(), models=MODEL, k=[1, 2], max_cost_usd=1, on_forecast=print), Comparison)
     assert_type(await study(Hanoi(), "errors", models=[MODEL], seed=3, on_progress=print), StudyReport)
 

@@ -44,7 +44,7 @@ SHOWN = 10
 """Number of hard steps in a text; --json has all."""
 
 
-@partial(with_settings, only=SETTINGS, short=())
+@partial(with_settings, only=SETTINGS, short=None)
 def command(
     task: TaskName,
     *,

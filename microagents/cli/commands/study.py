@@ -42,7 +42,7 @@ SHOWN = 10
 SETTINGS = tuple(name for name in Settings.model_fields if name != "on_undecided")
 
 
-@partial(with_settings, only=SETTINGS, short=())
+@partial(with_settings, only=SETTINGS, short=None)
 def command(
     task: TaskName,
     kind: Annotated[
