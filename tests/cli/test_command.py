@@ -114,6 +114,21 @@ def test_help_without_a_task_has_options_of_the_command_alone() -> None:
     assert "Options of the task" not in help_of("run")
 
 
+def test_help_of_run_explains_ten_options_and_names_every_other_one() -> None:
+    some, every = microagents("run", "--help").out, microagents("run", "--help-all").out
+    explained, named = some.split("\nOptions:\n")[1].split("\nMore options, explained by --help-all:\n")
+    assert len(re.findall(r"^  -", explained, re.MULTILINE)) == 10
+    flags = re.findall(r"^  (?:-\w, )?(-[\w-]+)", every.split("\nOptions:\n")[1], re.MULTILINE)
+    assert len(flags) > 40
+    assert [flag for flag in flags if flag not in (explained + named).replace(",", " ").split()] == []
+    assert "Options of the task hanoi" in help_of("run", "hanoi")
+
+
+def test_help_of_a_command_with_few_options_explains_all() -> None:
+    assert "More options" not in help_of("show")
+    assert "No such option" in microagents("show", "r", "--help-all").err
+
+
 # -- completion ----------------------------------------------------------------------------------------------------------
 
 
