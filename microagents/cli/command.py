@@ -160,27 +160,33 @@ class Command(TyperCommand):
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
         """Write the options of the command, and below them those of the task and of the strategy that the command line names."""
-        given, shown = ctx.meta.get(__name__, {}), [each for each in self.get_params(ctx) if not each.hidden]
-        names_some = any(each.name == "help_all" for each in self.params) and not given.get("help_all")
-        named = {name for names in GROUPS.values() for name in names} if names_some else set()
-        for title, kind in (("Arguments", "argument"), ("Options", "option")):
-            rows = [
-                each.get_help_record(ctx) for each in shown if each.param_type_name == kind and each.name not in named
-            ]
-            if rows:
+        given = ctx.meta.get(__name__, {})
+        explains_all = given.get("help_all") or all(each.name != "help_all" for each in self.params)
+        named = {} if explains_all else {name: group for group, names in GROUPS.items() for name in names}
+        sections: dict[str, list[Any]] = {}
+        for each in self.get_params(ctx):
+            if (row := each.get_help_record(ctx)) is not None:
+                title = named.get(str(each.name), f"{each.param_type_name.capitalize()}s")
+                sections.setdefault(title, []).append(each.opts[-1] if title in GROUPS else row)
+        for title in ("Arguments", "Options"):
+            if title in sections:
                 with formatter.section(title):
-                    formatter.write_dl(rows)
+                    formatter.write_dl(sections[title])
         if named:
-            flags = {each.name: each.opts[-1] for each in shown}
             with formatter.section("More options, explained by --help-all"):
-                for group, names in GROUPS.items():
-                    found = ", ".join(flags[name] for name in names if name in flags)
-                    head = f"{'':>{formatter.current_indent}}{group:<{max(map(len, GROUPS))}}  "
-                    lines = {"initial_indent": head, "subsequent_indent": " " * len(head), "break_on_hyphens": False}
-                    formatter.write(f"{textwrap.fill(found, formatter.width, **lines)}\n" if found else "")
+                for group in GROUPS:
+                    _write_names(formatter, group, sections.get(group, []))
         for title, rows in _named_options(given, with_strategy=any(each.name == "strategy" for each in self.params)):
             with formatter.section(title):
                 formatter.write_dl(rows)
+
+
+def _write_names(formatter: Any, group: str, flags: list[str]) -> None:
+    """Write a line with the options of a group, if it has any, broken between options only."""
+    head = f"{'':>{formatter.current_indent}}{group:<{max(map(len, GROUPS))}}  "
+    lines = textwrap.wrap(", ".join(flags), formatter.width - len(head), break_on_hyphens=False)
+    for line in lines:
+        formatter.write(f"{head if line is lines[0] else ' ' * len(head)}{line}\n")
 
 
 def _explain_all(context: typer.Context, *, given: bool) -> None:

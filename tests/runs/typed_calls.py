@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any, assert_type
 
-from microagents import Comparison, Result, compare, resume, run, run_sync
+from microagents import Result, compare, resume, run, run_sync
 from microagents.runs.result import Results
+from microagents.studies.comparison import Comparison
 from microagents.studies.study import StudyReport, study
 from microagents.tasks.drift import Drift
 from microagents.tasks.hanoi import Hanoi, Solved
