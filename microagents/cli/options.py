@@ -215,6 +215,21 @@ AcceptChange = Annotated[
 ]
 
 
+RunPrefix = Annotated[
+    str | None,
+    typer.Option(
+        "--run-id",
+        metavar="NAME",
+        envvar="MICROAGENTS_RUN_ID",
+        help="Prefix of the names of the runs. [default: made of what is asked for]",
+    ),
+]
+Svg = Annotated[
+    Path | None,
+    typer.Option("--svg", metavar="FILE", help="Draw what is found into this file. Needs matplotlib."),
+]
+
+
 SERVE_PORT = 8399
 """Port of `microagents serve`, if no other is named."""
 OF_ONE_STEP = ("max_output_tokens", "flag_above_tokens", "reading", "max_outage_s", "prices")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import partial
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -19,9 +18,11 @@ from microagents.cli.options import (
     InputsFile,
     ModelSpecs,
     Options,
+    RunPrefix,
     RunsDir,
     Seed,
     StrategyOptions,
+    Svg,
     TaskName,
     Yes,
     check_picture,
@@ -97,20 +98,8 @@ def command(
     from_: FromCalibration = None,
     seed: Seed = 0,
     runs_dir: RunsDir = RUNS,
-    run_id: Annotated[
-        str | None,
-        typer.Option(
-            metavar="NAME",
-            envvar="MICROAGENTS_RUN_ID",
-            help="Prefix of the names of the rows' runs. [default: compare-...]",
-        ),
-    ] = None,
-    svg: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE", help="Draw the rates over the tokens of an input into this file. Needs matplotlib."
-        ),
-    ] = None,
+    run_id: RunPrefix = None,
+    svg: Svg = None,
     as_json: AsJson = False,
     yes: Yes = False,
     config: Config = None,  # noqa: ARG001 - read by `Command`
