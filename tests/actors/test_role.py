@@ -20,14 +20,13 @@ from microagents import (
     Request,
     Role,
     Strategy,
-    Stream,
     Task,
     Work,
 )
 from microagents.actors.registry import RUNTIMES
 from microagents.actors.role import asked_by, check_graph
 from microagents.base.errors import InvalidDefinition, NoHandler
-from microagents.base.messages import Message, reply_type
+from microagents.base.messages import Message, Stream, reply_type
 from microagents.elections.rules import FirstToAheadBy
 from microagents.replies.chat import A
 from microagents.runs.driver.begin import run

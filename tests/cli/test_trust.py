@@ -234,7 +234,7 @@ def test_no_file_of_the_working_folder_stands_in_for_a_package_in_a_detached_run
     write("sub/sibling.py", "")
     ran = installed("run", "sub/mine.py", "-o", "length=2", "--model", "sim:perfect", "--run-id", "r", "--detach")
     assert ran.code == COMPLETED, ran
-    assert microagents("attach", "r").code == COMPLETED
+    assert microagents("show", "r", "--live").code == COMPLETED
     assert not Path("imported").exists()
 
 
@@ -258,6 +258,13 @@ def test_a_task_file_by_the_name_of_a_package_is_refused_and_its_folder_is_searc
     assert not Path("imported").exists()
 
 
+@pytest.mark.parametrize("file", ["tasks.py", "sub/runtimes.py"])
+def test_a_task_file_may_be_named_like_a_folder_of_the_checkout(file: str) -> None:
+    write(file, "from microagents.tasks.drift import Drift\nclass Thing(Drift): ...\n")
+    ran = installed("run", f"{file}:Thing", "-o", "length=1", "--model", "sim:perfect", cwd=Path.cwd())
+    assert (ran.code, ran.out.startswith("completed  Thing")) == (COMPLETED, True), ran
+
+
 # -- journals ----------------------------------------------------------------------------------------------------------
 
 
@@ -273,11 +280,11 @@ LOOKS = (
     ("show", "r"),
     ("show", "r", "--verify", "--json"),
     ("show", "r", "step/4"),
-    ("report", "r"),
+    ("view", "r", "-o", "r.html"),
     ("export", "r"),
     ("list",),
-    ("top",),
-    ("attach", "r"),
+    ("list", "--live"),
+    ("show", "r", "--live"),
     ("ctl", "r", "status"),
 )
 
@@ -319,7 +326,7 @@ def test_a_tool_that_a_foreign_journal_gives_a_shipped_task_is_not_imported(monk
     Path("imported").unlink(missing_ok=True)
     monkeypatch.setenv("XDG_STATE_HOME", str(Path("nobody").absolute()))
     assert Path("runs/r.sqlite").exists()
-    for looked in (("show", "r"), ("export", "r", "--actions"), ("report", "r"), ("show", "r", "step/0")):
+    for looked in (("show", "r"), ("export", "r", "--actions"), ("view", "r", "-o", "r.html"), ("show", "r", "step/0")):
         ran = installed(*looked)
         assert not Path("imported").exists(), ran
 
@@ -410,6 +417,35 @@ for n in range(50):
     assert sorted(json.loads(line.partition(" ")[2]) for line in listed) == sorted(
         str(Path(f"{number}-{n}").resolve()) for number in range(4) for n in range(50)
     )
+
+
+def test_a_long_list_forgets_files_that_are_gone_and_loses_no_line_of_another_process(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(Path("state").absolute()))
+    add = """
+import pathlib, sys
+from microagents.base import trust
+trust.MAX_BYTES = 2000
+for n in range(60):
+    for path in (pathlib.Path(f"{sys.argv[1]}-{n}"), pathlib.Path("gone")):
+        path.touch()
+        trust.JOURNALS.add(path, bytes([n]))
+    path.unlink(missing_ok=True)
+"""
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(lambda number: subprocess.run([sys.executable, "-c", add, str(number)], check=True), range(4)))
+    listed = {Path(f"{number}-{n}"): bytes([n]) for number in range(4) for n in range(60)}
+    assert all(JOURNALS.has(path, content) for path, content in listed.items())
+    monkeypatch.setattr("microagents.base.trust.MAX_BYTES", 2000)
+    for path in [*listed][1:]:
+        path.unlink()
+    write("kept", "")
+    JOURNALS.add(Path("kept"), b"")
+    assert [JOURNALS.has(path, b"") for path in (Path("kept"), Path("gone"))] == [True, False]
+    assert JOURNALS.has(Path("0-0"), bytes([0]))
+    file = Path("state/microagents/journals")
+    assert (len(file.read_text().splitlines()), file.stat().st_mode & 0o777) == (2, 0o600)
 
 
 @pytest.mark.parametrize("state", ["/dev/null", ""])

@@ -8,11 +8,11 @@ from typing import Any, ClassVar
 
 import pytest
 
-from microagents import Context, Deployment, Draw, Prompt, Result, Sample, run
+from microagents import Context, Deployment, Prompt, Result, Sample, run
 from microagents.actors.role import Messenger
 from microagents.base.errors import ModelUnavailable, RoleFailed
 from microagents.base.messages import address_of
-from microagents.elections.election import ElectionId, SampleId
+from microagents.elections.election import Draw, ElectionId, SampleId
 from microagents.models.model import Call, Model
 from microagents.roles import Limiter, Recorder, Solver
 from microagents.roles.limits.quotas import Trade

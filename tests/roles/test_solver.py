@@ -12,9 +12,10 @@ from typing import Any, ClassVar
 import pytest
 from structlog.testing import capture_logs
 
-from microagents import Deployment, FirstTo, Result, Sample, Stopped, run
+from microagents import Deployment, Result, Sample, Stopped, run
 from microagents.base.errors import ModelUnavailable
 from microagents.elections.election import Ballot, Flagged, Screen
+from microagents.elections.rules import FirstTo
 from microagents.journal.messages import Report
 from microagents.models.model import Call, Model
 from microagents.models.simulation.scripted import ScriptLine

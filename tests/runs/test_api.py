@@ -15,8 +15,9 @@ from typing import Any, get_type_hints
 import pytest
 from pydantic_core import PydanticUndefined
 
-from microagents import Account, Call, InvalidUsage, RecordedDecision, TaskFailed, resume, run, run_sync
+from microagents import Call, InvalidUsage, TaskFailed, resume, run, run_sync
 from microagents.cli import app
+from microagents.journal.messages import Account, RecordedDecision
 from microagents.runs.inspection.runs import inspect_run
 from microagents.runs.settings import SettingKeywords, Settings, plain_type
 from microagents.systems import Maker

@@ -21,9 +21,8 @@ from microagents.systems.documents import (
     ToValidate,
     ToWrite,
     Validation,
-    asked_in,
 )
-from microagents.systems.documents.questions import Asked
+from microagents.systems.documents.questions import Asked, asked_in
 from tests.models.server import Answer, Connection, Server, reply, serving
 
 Wire = Literal["openai", "anthropic"]

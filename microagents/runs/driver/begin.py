@@ -32,8 +32,16 @@ from microagents.runs.driver.tool_lists import with_tools_of_servers
 from microagents.runs.inspection.runs import recorded_result
 from microagents.runs.plan import RunPlan, plan_of, recorded_limits, what_stranger_names
 from microagents.runs.result import Result, Results
-from microagents.runs.settings import Models, Settings, check_for_ray, model_pools, strategy_of, validated
-from microagents.runs.short_forms import SHORT_FORMS
+from microagents.runs.settings import (
+    Models,
+    OptionKeywords,
+    Settings,
+    check_for_ray,
+    model_pools,
+    options_in,
+    strategy_of,
+    validated,
+)
 from microagents.runs.task_list import tasks_of
 from microagents.runs.words.money import prices_of, specs_in
 from microagents.systems.agents.agent import AgentTask
@@ -46,17 +54,8 @@ NOTHING_NEW = (
 )
 
 
-class ResumeKeywords(SharedKeywords, total=False):
-    """Keywords of `resume`: what differs from the recorded run. The first eight are short for the strategy's options of their names."""
-
-    k: int | None
-    max_draws: int | None
-    speculate: bool | None
-    known_inputs: bool | None
-    max_steps: int | None
-    max_repeats: int | None
-    max_tool_errors: int | None
-    max_observation: int | None
+class ResumeKeywords(SharedKeywords, OptionKeywords, total=False):
+    """Keywords of `resume`: what differs from the recorded run."""
 
 
 class RunKeywords(ResumeKeywords, total=False):
@@ -82,8 +81,9 @@ async def run(task: Task | Sequence[Task], *, models: Models, **given: Unpack[Ru
     Args:
         task: the task; or a list of tasks of one class, which are done side by side. The failure of one does not stop the others.
         models: a spec, a model, an async function, a pool of these that samples rotate through, or pools by role.
-        given: as `RunKeywords` says, such as ``k=2``; callbacks (`RunControl`), such as ``on_decision=print``; and fields of `Settings`,
-            such as ``max_calls=1000`` or ``runtime="ray"``. An earlier run keeps its limits unless they are given; None lifts one.
+        given: as `RunKeywords` says, such as ``k=2``, which is short for ``options={"k": 2}``; callbacks (`RunControl`), such as
+            ``on_decision=print``; and fields of `Settings`, such as ``max_calls=1000`` or ``runtime="ray"``. An earlier run keeps its
+            limits unless they are given; None lifts one.
 
     Raises:
         InvalidUsage: an argument is wrong; nothing was started.
@@ -107,8 +107,7 @@ async def run(task: Task | Sequence[Task], *, models: Models, **given: Unpack[Ru
 
 def _new_plan(task: Task | Sequence[Task], models: Models, given: RunKeywords) -> RunPlan:
     tasks, run_id = tasks_of(task), given.get("run_id")
-    short = {name: given.get(name) for name in SHORT_FORMS}
-    chosen = strategy_of(given.get("strategy"), tasks[0], {}, short)
+    chosen = strategy_of(given.get("strategy"), tasks[0], options_in(given))
     for name, value in given.items():
         if name in type(chosen).model_fields and name not in RunKeywords.__annotations__:
             given_as = f"strategy={type(chosen).__name__}({name}={value!r:.100})"
@@ -144,8 +143,8 @@ async def resume(
         inputs: numbers of the inputs to do, from 0; None for all that are not completed, failed ones included.
         accept_changes: names of fields that may differ from the recorded experiment.
         trust_journal: whether the journal of a run that this user did not begin here may name the code and the hosts to use.
-        changed: settings that differ from the recorded ones, such as ``on_undecided="leader"``; ``k``, ``max_draws`` and the other
-            short forms of options of the strategy; and callbacks, as for `run`.
+        changed: settings that differ from the recorded ones, such as ``on_undecided="leader"``; options of the strategy;
+            and callbacks, as for `run`.
 
     Raises:
         InvalidUsage: there is no such run or input, its task cannot be imported, or its journal is not trusted.
@@ -162,18 +161,22 @@ async def resume(
         if ending is not None and ending.outcome == "completed" and not accept_changes:
             return _with_outputs(reader, recorded_result(reader))
         calls_before = reader.account().calls if ending is not None and ending.outcome == "undecided" else None
-        plan = _changed_plan(plan_of(reader), without_control(changed))
+        plan = _changed_plan(plan_of(reader), changed)
     result = await _execute(plan, changed, runs_dir=runs_dir, only=inputs, accepted=accept_changes)
     if result.outcome == "undecided" and result.calls == calls_before:
         return structs.replace(result, reason=f"{result.reason}; {NOTHING_NEW}")
     return result
 
 
-def _changed_plan(plan: RunPlan, changed: dict[str, Any]) -> RunPlan:
-    short = {name: changed.pop(name, None) for name in SHORT_FORMS}
-    settings = validated(Settings, "the run", {**plan.settings.model_dump(), **changed})
-    check_for_ray(changed, settings.runtime)
-    return structs.replace(plan, settings=settings, strategy=strategy_of(plan.strategy, plan.tasks[0], {}, short))
+def _changed_plan(plan: RunPlan, changed: ResumeKeywords) -> RunPlan:
+    given = {
+        name: value for name, value in without_control(changed).items() if name not in OptionKeywords.__annotations__
+    }
+    settings = validated(Settings, "the run", {**plan.settings.model_dump(), **given})
+    check_for_ray(given, settings.runtime)
+    return structs.replace(
+        plan, settings=settings, strategy=strategy_of(plan.strategy, plan.tasks[0], options_in(changed))
+    )
 
 
 async def _execute(

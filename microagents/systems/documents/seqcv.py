@@ -23,6 +23,8 @@ from microagents.systems.questions.turns import sampling_at
 from microagents.work.absence import PanelCall, Quorum, gather_present
 from microagents.work.durable import Work
 
+JUDGE_TEMPERATURE = 0.0
+"""Of judgements and rankings."""
 SAME_MODEL_AGENTS = 3
 """Number of agents with ``same_model``, where it is not given."""
 
@@ -42,7 +44,7 @@ class SeqCVConductor(DocumentConductor):
         judged: dict[str, Any] = {
             "model": agent.model,
             "max_draws": strategy.max_draws,
-            "sampling": sampling_at(work.task, strategy.validator_temperature),
+            "sampling": sampling_at(work.task, JUDGE_TEMPERATURE),
         }
         request: Any
         match ask.asked:
@@ -109,8 +111,6 @@ class SeqCV(DocumentStrategy):
     """Seconds after which the panel goes on without an agent that does not answer; none waits for it until --max-outage."""
     when_absent: Literal["wait", "stop"] = "wait"
     """If fewer agents answer than a segment needs to pass: wait for one more, or stop the run."""
-    validator_temperature: Annotated[float, Field(ge=0, le=2)] = 0.0
-    """Temperature of judgements and rankings."""
 
     @model_validator(mode="after")
     def _can_pass(self) -> Self:
