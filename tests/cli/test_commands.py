@@ -263,10 +263,10 @@ def test_ctrl_c_ends_a_run_in_order_with_130_and_shows_what_was_done() -> None:
         "long.py",
         """
         import sys
-        from microagents.tasks.hanoi import Hanoi, Step, Towers
+        from microagents.tasks.hanoi import Hanoi, HanoiStep, Towers
 
         class Long(Hanoi):
-            def advance(self, state: Towers, reply: Step) -> Towers:
+            def advance(self, state: Towers, reply: HanoiStep) -> Towers:
                 if state.moves == 20:
                     print("begun", file=sys.stderr, flush=True)
                 return super().advance(state, reply)

@@ -216,8 +216,9 @@ async def test_a_client_can_be_used_again_in_another_event_loop(provider: Provid
 @pytest.mark.parametrize("name", ["base_url", "api_key_env"])
 async def test_the_clients_own_address_and_key_cannot_be_changed(name: str) -> None:
     async with AsyncOpenAI(api_key=KEY) as client:
+        given: Any = {name: "x"}
         with pytest.raises(InvalidUsage, match="the client has the address and the key"):
-            client_model(client, "m", responses=False, **{name: "x"})
+            client_model(client, "m", **given)
 
 
 @pytest.mark.slow
