@@ -47,7 +47,7 @@ class Solved(TypedDict):
     """Result of all moves."""
 
     solved: bool
-    """Whether the stacks are those of the goal."""
+    """Whether the goal is reached."""
     moves: int
     stacks: list[list[int]]
 
@@ -64,7 +64,7 @@ class Blocks(ChainTask[Table, Step, Solved]):
 
     @cached_property
     def arrangements(self) -> tuple[Arrangement, Arrangement]:
-        """Stacks at the start, and those of the goal."""
+        """Stacks at the start, and at the goal."""
         rng = Random(f"blocks {self.blocks} {self.instance}")  # noqa: S311 - seeded on purpose
         start = goal = _random_stacks(self.blocks, rng)
         while set(goal) == set(start):
@@ -104,7 +104,7 @@ class Blocks(ChainTask[Table, Step, Solved]):
         solved = sorted(state.stacks) == sorted(self.arrangements[1])
         return Solved(solved=solved, moves=state.moves, stacks=[*map(list, state.stacks)])
 
-    def flag(self, state: Table, reply: Step) -> str | None:  # noqa: ARG002 - the reply alone shows it
+    def flag(self, state: Table, reply: Step) -> str | None:  # noqa: ARG002 - the reply itself shows it
         """Flag stacks that lack a block or repeat one. Votes decide whether the move is right."""
         return (
             None
@@ -159,7 +159,7 @@ def _random_stacks(blocks: int, rng: Random) -> Arrangement:
 
 
 def _shown(prompt: Prompt) -> tuple[Arrangement, Arrangement, int | None]:
-    """Write the goal, the stacks, and the number of moves left where the prompt tells it."""
+    """Write the goal, the stacks, and the number of moves left if the prompt gives it."""
     shown = dict(re.findall(r"^(Goal|Stacks|Moves left): (.*)$", prompt.user, re.MULTILINE))
     goal, stacks = (tuple(map(tuple, json.loads(shown[name]))) for name in ("Goal", "Stacks"))
     return goal, stacks, int(shown["Moves left"]) if "Moves left" in shown else None
@@ -183,7 +183,7 @@ def _moves_left(stacks: Arrangement, goal: Arrangement) -> int:
 
 
 def _next(stacks: Arrangement, goal: Arrangement) -> Step:
-    """Apply the procedure. Where the goal is reached too early, or a block is missing, a step may move nothing."""
+    """Apply the procedure. If the goal is reached too early, or a block is missing, a step may move nothing."""
     placed = _in_place(stacks, goal)
     for stack in stacks:
         if len(stack) > 1 and stack[-1] not in placed:

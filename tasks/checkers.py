@@ -24,7 +24,7 @@ Colour = Literal["R", "B"]
 Move = tuple[Colour, int, int]
 """Colour, from cell, to cell."""
 Cell = Annotated[str, Meta(pattern="^([0-9]{1,3}:)?(_|[RB][0-9]{0,3})$")]
-"""A checker or ``_``, behind its position where positions are enumerated."""
+"""A checker or ``_``, behind its position if positions are enumerated."""
 
 
 class Board(Struct, frozen=True, kw_only=True):
@@ -101,7 +101,7 @@ class Checkers(ChainTask[Board, Step, Solved]):
         goal = self._written([*self._side("B"), "_", *self._side("R")])
         return Solved(solved=state.cells == goal, moves=state.moves, board=[*state.cells])
 
-    def flag(self, state: Board, reply: Step) -> str | None:  # noqa: ARG002 - the reply alone shows it
+    def flag(self, state: Board, reply: Step) -> str | None:  # noqa: ARG002 - the reply itself shows it
         """Flag a board on which not every checker stands once, with ``check_counts``."""
         if not self.check_counts or sorted(_contents(reply.board)) == sorted([*self._side("R"), "_", *self._side("B")]):
             return None
@@ -111,7 +111,7 @@ class Checkers(ChainTask[Board, Step, Solved]):
         return self._right(state)[0]
 
     def correct(self, state: Board, reply: Step) -> bool:
-        """Tell whether the move is valid and avoids the losing patterns, and the board follows from it."""
+        """Return whether the move is valid and avoids the losing patterns, and the board follows from it."""
         return reply in self._right(state)
 
     def expert(self, prompt: Prompt, reply: type[Reply]) -> Step:  # noqa: ARG002 - it has one kind of reply
@@ -178,7 +178,7 @@ class Checkers(ChainTask[Board, Step, Solved]):
         return Step(move=move, board=self._written(contents))
 
     def _right(self, state: Board) -> list[Step]:
-        """List the right steps: where every move loses all valid ones, and without any a step that moves nothing."""
+        """List the right steps: if every move loses, all valid ones, and without any a step that moves nothing."""
         valid = [self._step(state, move) for move in _valid_moves(_row(state.cells))]
         return (
             [step for step in valid if not _lost(_row(step.board))]
@@ -216,7 +216,7 @@ def _valid_moves(row: str) -> list[Move]:
 
 
 def _lost(row: str) -> bool:
-    """Tell whether one of the patterns P1 to P3 stands around the empty cell."""
+    """Return whether one of the patterns P1 to P3 stands around the empty cell."""
     left, _, right = row.partition("_")
     reds_home, blues_home = not right.strip("R"), not left.strip("B")
     return (

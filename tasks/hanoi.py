@@ -94,7 +94,7 @@ class Hanoi(ChainTask[Towers, Step, Solved]):
         goal = tuple(range(self.disks, 0, -1))
         return Solved(solved=state.pegs[2] == goal, moves=state.moves, pegs=[*map(list, state.pegs)])
 
-    def flag(self, state: Towers, reply: Step) -> str | None:  # noqa: ARG002 - the paper's parser sees the reply alone
+    def flag(self, state: Towers, reply: Step) -> str | None:  # noqa: ARG002 - the paper's parser sees only the reply
         """Flag a state that lacks a disk or repeats one, as the paper's parser does. Votes decide whether the move is legal."""
         return None if sorted(chain.from_iterable(reply.next_state)) == self._all_disks else "disks_missing_or_twice"
 
@@ -112,12 +112,12 @@ class Hanoi(ChainTask[Towers, Step, Solved]):
         last, pegs, _ = self._shown_in(prompt)  # the procedure needs no number of moves, which takes longer than a step
         return self._next(last, pegs)
 
-    def mistake(self, prompt: Prompt, right: Reply, rng: Random) -> Step:  # noqa: ARG002 - the right reply tells enough
+    def mistake(self, prompt: Prompt, right: Reply, rng: Random) -> Step:  # noqa: ARG002 - the right reply is enough
         """Make mostly another move, with the state that follows: LEAD's figure 10. Else move one disk more in the state."""
         assert isinstance(right, Step)
         disk, source, target = right.move
         kind = rng.randrange(3)
-        if kind == 0:  # the turn of disk 1 taken for that of another, or the other way round
+        if kind == 0:  # the turn of disk 1 taken for another's, or the other way round
             before = _moved(right.next_state, disk, target, source)
             other = self._next(right.move if disk == 1 else None, before)
             if other != right:
@@ -160,7 +160,7 @@ class Hanoi(ChainTask[Towers, Step, Solved]):
         return max(left, 1)
 
     def _next(self, last: Move | None, pegs: Pegs) -> Step:
-        """Apply the procedure. It gives a step even in states after a wrong decision, where no legal move may exist."""
+        """Apply the procedure. It gives a step even in states after a wrong decision, when no legal move may exist."""
         holder = 0 if 1 in pegs[0] else 1 if 1 in pegs[1] else 2
         if last is None or last[0] != 1:
             return self._step(pegs, 1, holder, self._after(holder))

@@ -1,4 +1,4 @@
-"""A list of steps, each of which needs the result of an earlier one: work whose truth is known, to measure long work in prose."""
+"""A list of steps, each of them needs the result of an earlier one: work whose truth is known, to measure long work in prose."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ from microagents.work.prose import Summary
 
 CONFIDENT = 8
 WORKER_ERROR = 0.1
-"""Error rate of the simulated model at a step. Where it does n steps in one go, 1 - .9^n."""
+"""Error rate of the simulated model at a step. For n steps in one go, 1 - .9^n."""
 PLAN_ERROR = 0.02
 JUDGE_ERROR = 0.05
 VERIFIER_ERROR = 0.05
@@ -74,8 +74,8 @@ class Total(Reply, frozen=True):
 class Relay(WorkedProblem[Total]):
     """Steps that add to results of earlier steps, up to many steps before.
 
-    The simulated model takes earlier results from the summary and the recent steps of its prompt alone, as a model does that has only
-    these. Its error rates are fixed: they test the engine, not a real model.
+    The simulated model takes earlier results only from the summary and the recent steps of its prompt, as a real one would. Its error rates
+    are fixed: they test the engine, not a real model.
     """
 
     default_strategy: ClassVar[str] = "swarm"
@@ -235,7 +235,7 @@ def _stated(steps: Sequence[str]) -> str:
 
 
 def _before(step: str) -> int | None:
-    """Read the number of the step whose result a step needs; None where it needs none."""
+    """Read the number of the step whose result a step needs; None if it needs none."""
     match = _STEP.fullmatch(step)
     assert match is not None
     return int(match[3]) if match[3] else None
@@ -286,7 +286,7 @@ def _picked(asked: ToPick) -> Pick:
 
 
 def _is_right(question: StepQuestion, reply: Raw, total: int | None) -> bool:
-    """Tell whether a plan or a step is right by what its question gives; the whole is right with this total."""
+    """Return whether a plan or a step is right by what its question gives; the whole is right with this total."""
     match question:
         case ToWork():
             return msgspec.json.decode(reply, type=StepResult).vote() == _worked(question).vote()

@@ -149,7 +149,7 @@ def code(text: str | None) -> str:
 
 def interface() -> Iterator[str]:
     """What `import microagents` offers: signatures and docstrings."""
-    yield "# Python\n\nWhat `microagents` exports. [From Python](../python.md) is the introduction."
+    yield "# Python\n\nWhat `microagents` exports. [From Python](../starting.md#from-python) is the introduction."
     for name in microagents.__all__:
         thing = getattr(microagents, name)
         if not (inspect.isclass(thing) or inspect.isfunction(thing)):

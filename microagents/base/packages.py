@@ -1,4 +1,4 @@
-"""Installed packages: the version of this one, and those that only some parts need."""
+"""Installed packages: the version of this one, and packages that only some parts need."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ REQUIREMENTS = {
     "mcp": "mcp google-re2",
     "re2": "google-re2",
 }
-"""Arguments of `pip install` for modules that only some parts need, where they differ from the name. Ray's dashboard is not among them."""
+"""Arguments of `pip install` for modules that only some parts need, if they differ from the name. Ray's dashboard is not among them."""
 
 
 def installed_version() -> str:

@@ -32,10 +32,10 @@ class TrustList(Struct, frozen=True):
     name: str
 
     def has(self, path: Path, content: bytes) -> bool:
-        """Tell whether a file with this content is on the list."""
+        """Return whether a file with this content is on the list."""
         try:
             listed = self._file().read_bytes()
-        except (OSError, RuntimeError):  # there is no list yet, or no home folder
+        except (OSError, RuntimeError):  # no list yet, or no home folder
             return False
         return b"\n" + _line(path, content) in b"\n" + listed
 

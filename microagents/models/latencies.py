@@ -5,14 +5,14 @@ from __future__ import annotations
 from math import ceil, log
 
 STRAGGLER_TIMES = 3
-"""A call that takes so many times the 95th percentile is a straggler."""
+"""A call that takes this many times the 95th percentile is a straggler."""
 LEAST_STRAGGLER_S = 5.0
 """A call that takes less is never one."""
 MIN_REPLIES = 3
 """Number of replies before which no call is a straggler: a slow model's first calls may all take long."""
 
 _LEAST_S = LEAST_STRAGGLER_S / STRAGGLER_TIMES
-"""Shorter durations need not be told apart."""
+"""Shorter durations need not be distinguished."""
 _GROWTH = 1.05
 """Ratio of the bounds of neighbouring buckets, and so the relative error of a percentile."""
 
@@ -42,7 +42,7 @@ class Latencies:
 
     @property
     def straggler_s(self) -> float | None:
-        """Duration from which a call is a straggler; None while too few calls were answered to tell."""
+        """Duration from which a call is a straggler; None while too few calls were answered."""
         if self._count < MIN_REPLIES:
             return None
         if self._slow and self._count > self._computed_at * 1.02:  # a walk over the buckets takes 10 us

@@ -70,7 +70,7 @@ class OpenAIWire(HttpModel):
         return {name: value for name, value in parameters.items() if value is not None}
 
     def _messages(self, prompt: Prompt, kind: str) -> list[dict[str, Any]]:
-        """Write the prompt as messages of parts with a type, of which the last constant one ends the cached prefix."""
+        """Write the prompt as messages of parts with a type; the last constant one ends the cached prefix."""
         written = [("system", [prompt.system]), ("user", prompt.user_parts)]
         parts = [(role, [{"type": kind, "text": text} for text in texts if text]) for role, texts in written]
         ending: dict[str, Any] = parts[1 if prompt.user_parts[0] else 0][1][0]
@@ -91,9 +91,9 @@ class OpenAIModel(OpenAIWire):
     other addresses get ``max_tokens``: a server that does not know the newer name may ignore it and set no cap. A server that
     refuses one name gets the other.
 
-    With ``priority=true`` each request carries its place in the queue, which vLLM takes where its scheduler is ``priority``.
+    With ``priority=true`` each request carries its place in the queue, which vLLM uses if its scheduler is ``priority``.
 
-    With ``ballots=logprobs`` the model writes one letter, that of an option, and the log-probabilities of the letters weigh the options.
+    With ``ballots=logprobs`` the model writes the letter of an option, and the log-probabilities of the letters weigh the options.
     """
 
     path = "/chat/completions"
@@ -120,7 +120,7 @@ class OpenAIModel(OpenAIWire):
 
     @property
     def joins_guesses(self) -> bool:  # type: ignore[override]  # the client is opened at the first call
-        """Whether replies are streamed where the first sample is waited for; through a client of the user's they are not."""
+        """Whether replies are streamed when someone waits for the first sample; never with a client of the user's."""
         return isinstance(self._client(), Sender)
 
     async def complete_several(self, calls: Sequence[Call]) -> AsyncGenerator[tuple[Call, Sample]]:

@@ -94,7 +94,7 @@ _decode = msgspec.json.Decoder(_Reply).decode
 
 
 def _first(answers: Raw) -> _Answer:
-    """Read the answer to the only question; an empty one where it cannot be read."""
+    """Read the answer to the only question; an empty one if it cannot be read."""
     try:
         return msgspec.json.decode(answers, type=tuple[_Answer])[0]
     except (msgspec.MsgspecError, RecursionError):

@@ -1,4 +1,4 @@
-"""Prices of models: the user's own go first, then those of the package genai-prices, in tiers by the length of the prompt."""
+"""Prices of models: the user's own first, then the package genai-prices, in tiers by the length of the prompt."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ if TYPE_CHECKING:
     from microagents.replies.chat import Usage
 
 STANDARD = (None, "auto", "default", "standard", "on_demand")
-"""Service tiers at the standard price; None where neither the spec nor the reply names one."""
+"""Service tiers at the standard price; None if neither the spec nor the reply names one."""
 HALF_PRICE = ("flex", "batch")
-"""Service tiers at half of the standard price, where no other price of them is known."""
+"""Service tiers at half of the standard price, unless another price of them is known."""
 _TOKENS = ("input_mtok", "output_mtok", "cache_read_mtok", "cache_write_mtok")
 _ALSO_PAID = ("requests_kcount", "output_reasoning_mtok", "output_citation_mtok")
-"""Units besides tokens of input and output that some models charge for. Replies do not tell it, so their price is unknown."""
+"""Units besides tokens of input and output that some models charge for. Replies do not report them, so their price is unknown."""
 _HOURS = range(24)
 Dollars = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 
@@ -89,7 +89,7 @@ def _own_price(name: object, price: object, where: str) -> OwnPrice:
     try:
         return OwnPrice(**price)
     except ValidationError as error:
-        # A misspelt field is also missing: the misspelling tells more.
+        # A misspelt field is also missing: the misspelling says more.
         first = min(error.errors(include_url=False), key=lambda each: each["type"] != "extra_forbidden")
         field = ".".join(map(str, first["loc"]))
         match first["type"]:
@@ -118,7 +118,7 @@ class PriceTier(Struct, frozen=True):
 
 
 Steps = tuple[PriceTier, ...]
-"""The steps of one service tier, that of the shortest prompts first."""
+"""The steps of one service tier, shortest prompts first."""
 
 
 class Tariff:
@@ -126,7 +126,7 @@ class Tariff:
 
     Args:
         standard: the steps of the standard service tier.
-        tiers: those of other service tiers, by name. ``flex`` and ``batch`` cost half where they are not among them.
+        tiers: the steps of other service tiers, by name. ``flex`` and ``batch`` cost half unless they are among them.
         is_own: whether the user gave the prices: they then hold for all other service tiers, too.
         asked: the service tier that calls ask for.
     """
@@ -150,7 +150,7 @@ class Tariff:
         return self._steps(self._asked) is not None
 
     def cost_usd(self, usage: Usage, served: str | None = None) -> float | None:
-        """Price a reply; None where a count or the price of its service tier is unknown.
+        """Price a reply; None if a count or the price of its service tier is unknown.
 
         Args:
             usage: its tokens.
@@ -168,7 +168,7 @@ class Tariff:
         return (read_usd + usage.output_tokens * step.output) / 1e6
 
     def most_usd(self, input_tokens: int, output_tokens: int) -> float | None:
-        """Bound the cost of so many tokens, in the tier asked for or the standard one; None where a price is unknown."""
+        """Bound the cost of these numbers of tokens, in the tier asked for or the standard one; None if a price is unknown."""
         asked = self._steps(self._asked)
         if asked is None:
             return None
@@ -243,7 +243,7 @@ def _service_tiers(model: ModelInfo) -> Iterator[tuple[str, dict[str, str]]]:
 
 
 def _dearest(model: ModelInfo, context: Mapping[str, str] | None = None) -> ModelPrice:
-    """Choose today's prices; where hours differ those of the dearest hour, which are an upper bound."""
+    """Choose today's prices; if hours differ, the dearest hour's, an upper bound."""
     now = datetime.now(UTC)
     return max(
         (model.get_prices(now.replace(hour=hour), context) for hour in _HOURS),
@@ -252,7 +252,7 @@ def _dearest(model: ModelInfo, context: Mapping[str, str] | None = None) -> Mode
 
 
 def _steps(price: ModelPrice) -> Steps | None:
-    """Read the steps of listed prices; None where they have none for tokens, or others besides."""
+    """Read the steps of listed prices; None if they have none for tokens, or others besides."""
     by_unit = [getattr(price, unit) for unit in _TOKENS]
     if by_unit[0] is None or by_unit[1] is None or any(getattr(price, unit) is not None for unit in _ALSO_PAID):
         return None

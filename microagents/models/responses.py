@@ -24,7 +24,7 @@ _REASONS = {"max_output_tokens": "length"}
 
 
 class ResponsesModel(OpenAIWire):
-    """A model behind OpenAI's responses API, which is told to store nothing."""
+    """A model behind OpenAI's responses API, with storing switched off."""
 
     path = "/responses"
     effort_name = "reasoning.effort"

@@ -89,7 +89,7 @@ class _Reply:
         """The finish reason of each choice that has one."""
         self.is_done = False
         self.failure: bytes | None = None
-        """The error that the server tells in the stream."""
+        """The error that the server reports in the stream."""
         self._number = number
         self._arrived = arrived
         self._more: dict[str, Raw] = {}

@@ -31,7 +31,7 @@ from microagents.elections.election import (
     Verdict,
 )
 from microagents.elections.rules import FirstValid
-from microagents.journal.messages import FollowDecisions, RecallOpen, RecordDraws, RecordReply, RecordSample
+from microagents.journal.messages import FollowDecisions, Recall, RecordDraws, RecordReply, RecordSample
 from microagents.replies.chat import Reply, decoder_of
 from microagents.roles.executor import Execute
 from microagents.roles.matcher import MeanTheSame
@@ -48,7 +48,7 @@ MAX_ABANDONED = 1024
 class Voter(Role):
     """Holds elections. A second request for an open election joins it."""
 
-    asks = (Draw, Screen, RecordDraws, RecallOpen, FollowAdmission, FollowDecisions)
+    asks = (Draw, Screen, RecordDraws, Recall, FollowAdmission, FollowDecisions)
     may_ask = (MeanTheSame, Execute, TraceElection)
 
     def __init__(self, context: Context, messenger: Messenger) -> None:
@@ -76,7 +76,8 @@ class Voter(Role):
 
     async def start(self) -> None:
         """Load the paid ballots of earlier sittings, and follow the admission."""
-        self._paid.update({each.id: [*each.ballots, *each.rejected] for each in await self.ask(RecallOpen())})
+        found = await self.ask(Recall(with_open_elections=True))
+        self._paid.update({each.id: [*each.ballots, *each.rejected] for each in found.open_elections})
         self._scope.start(self._follow_admission())
         self._scope.start(self._follow_decisions())
         self.draws_are_eager = self.reaches_eager(Draw) and self.reaches_eager(Screen)

@@ -74,7 +74,7 @@ class Result(RunFacts[V], Generic[V], frozen=True, kw_only=True):
             for path, row in reader.decisions():
                 if row.value is None or row.outcome == "climbed":
                     continue
-                at = {"settled_at": settled.get(path), "decided_at": reader.decided_at(row)}
+                at = {"settled_at": settled.get(path), "decided_at": reader.moment(row.after_ms)}
                 try:
                     decision = recorded_decision(path, row.outcome, row.value, row.ballots, cost_usd=row.cost_usd, **at)
                 except msgspec.MsgspecError as error:

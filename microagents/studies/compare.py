@@ -44,7 +44,7 @@ class _Chosen(NamedTuple):
 
     strategy: Strategy
     given: str
-    """The options of its row alone."""
+    """The options of only its row."""
 
 
 async def compare(
@@ -61,24 +61,24 @@ async def compare(
     on_row: Callable[[str], None] | None = None,
     **given: Unpack[SharedKeywords],
 ) -> Comparison:
-    """Compare strategies on the same inputs, one strategy after the other. The same call again continues where it ended.
+    """Compare strategies on the same inputs, one strategy after the other. The same call again continues it.
 
     An undecided or failed input is not solved, and stops no other.
 
     Args:
         task: the first input; the others are its variants. A task without variants is done ``repeat`` times. Or a list of all inputs.
         models: as for `run`.
-        strategies: names or instances, a row for each; none for the task's default strategy. Options of a row alone stand behind its
-            name, as in ``aot@transitions=1,k=2``.
+        strategies: names or instances, a row for each; none for the task's default strategy. Options of one row stand behind its name, as
+            in ``aot@transitions=1,k=2``.
         k: values of ``k``, a row for each and for every strategy that has a ``k``; none for its default.
         options: options of strategies; each applies to all strategies that have a field of its name.
         repeat: number of inputs; by default 20, or all of a list.
-        trials: number of times that each input is done. The chance that k trials succeed is told then (pass^k).
+        trials: number of times that each input is done. The result then has the chance that k trials succeed (pass^k).
         runs_dir: the folder of journals; each row has one.
         run_id: prefix of the names of the rows' runs; by default made from the arguments of the comparison.
         on_row: called with the name of each row as it begins.
-        given: callbacks (`RunControl`), which are told of the row that is done, and the expected cost of all that is left; and fields of
-            `Settings` for all rows, such as ``seed``. The limits hold over all rows and sittings.
+        given: callbacks (`RunControl`), which get the row that is done, and the expected cost of all that is left; and fields of `Settings`
+            for all rows, such as ``seed``. The limits hold over all rows and sittings.
 
     Raises:
         InvalidUsage: an argument is wrong; nothing was started.
@@ -228,5 +228,5 @@ def _role_names(strategy: Strategy) -> list[str]:
 
 
 def _for_roles(given: Mapping[str, V], own: Sequence[str], everywhere: Sequence[str]) -> dict[str, V]:
-    """Options by role, without those of roles that only other rows have. A row refuses options of unknown roles."""
+    """Options by role, without roles that only other rows have. A row refuses options of unknown roles."""
     return {role: value for role, value in given.items() if role.lower() in own or role.lower() not in everywhere}

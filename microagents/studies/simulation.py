@@ -47,15 +47,15 @@ class Simulation(Struct, frozen=True, kw_only=True):
 def simulate(
     task: Task, *, model: str | Sequence[str], strategy: Strategy, runs: int, concurrency: int | None = None
 ) -> Simulation:
-    """Do a task so many times in virtual time, each time with another seed; nothing is recorded.
+    """Do a task ``runs`` times in virtual time, each time with another seed; nothing is recorded.
 
     Raises:
-        InvalidUsage: the model is no simulated one, or an argument is out of range.
+        InvalidUsage: the model is not simulated, or an argument is out of range.
     """
     models = [model] if isinstance(model, str) else list(model)
     if not are_simulated(models):
         raise InvalidUsage(
-            f"{model!r} is no simulated model, and a simulation calls no other; give sim:PROFILE, or a calibration: --from RUN"
+            f"{model!r} is not a simulated model, and a simulation calls no other; give sim:PROFILE, or a calibration: --from RUN"
         )
     if runs < 1:
         raise InvalidUsage(f"the number of runs must be at least 1, not {runs!r}")

@@ -112,7 +112,7 @@ class McpConnections:
         self._scope = TaskScope()
         self._open: dict[bytes, _Connection] = {}
         self._ending: list[_Connection] = []
-        """Those that were dropped, whose clients still close."""
+        """Dropped connections, whose clients still close."""
 
     async def close(self) -> None:
         """Close all connections, and wait until their servers have ended, at most `END_S`."""
@@ -226,7 +226,7 @@ def _transport_to(server: McpServer) -> Transport:
         raise missing_package("an MCP server", "mcp") from None
     if not server.is_remote and shutil.which(server.command[0]) is None:
         raise InvalidUsage(
-            f"{server.text} cannot be started: there is no command {server.command[0]!r}; install it, or name it with its path"
+            f"{server.text} cannot be started: no such command: {server.command[0]!r}; install it, or name it with its path"
         )
     return Transport(server)
 

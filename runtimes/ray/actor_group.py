@@ -35,7 +35,7 @@ class ActorGroup:
 
     Args:
         context: the context of the roles.
-        deployments: all roles, also those of the driver.
+        deployments: all roles, also the driver's.
         starter: starts processes.
 
     Raises:
@@ -117,7 +117,7 @@ class ActorGroup:
                     await unless_dead(slot.name, call_role(slot.actor.start.remote(replica)))
 
     async def extend(self, deployments: Sequence[Deployment]) -> None:
-        """Start the further replicas of these deployments while the others work; where that fails, none of them.
+        """Start the further replicas of these deployments while the others work; if that fails, none of them.
 
         Raises:
             PeerLost: an actor does not start.

@@ -87,9 +87,7 @@ def test_a_tally_agrees_with_a_recount_from_scratch_after_every_vote(rule: Voted
 
 
 @given(rules, ballots, st.data())
-def test_launching_the_votes_needed_never_decides_before_all_of_them_are_counted(
-    rule: Voted, votes: Votes, data: st.DataObject
-) -> None:
+def test_the_votes_needed_never_decide_before_all_are_counted(rule: Voted, votes: Votes, data: st.DataObject) -> None:
     tally = counted(rule, votes_to_the_end(rule, votes))
     for _ in range(8):  # rounds, each of exactly the votes that the one before asked for
         batch = tally.votes_needed
@@ -274,9 +272,7 @@ panels = st.integers(1, 7).flatmap(
 
 
 @given(panels, st.data())
-def test_a_panel_is_decided_as_soon_as_the_other_votes_cannot_change_its_result(
-    panel: ApprovalShare, data: st.DataObject
-) -> None:
+def test_a_panel_is_decided_as_soon_as_the_result_cannot_change(panel: ApprovalShare, data: st.DataObject) -> None:
     votes = data.draw(st.lists(st.booleans(), min_size=panel.members, max_size=panel.members))
     approved = sum(votes) >= panel.approvals_needed
     tally = Tally(panel)

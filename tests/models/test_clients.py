@@ -77,9 +77,7 @@ async def test_a_call_has_the_clients_address_and_key_and_our_body(provider: Pro
         (scripted.raw(b"SSH-2.0-OpenSSH_9.6\r\n"), "broken"),
     ],
 )
-async def test_a_failure_is_named_and_its_request_is_not_repeated(
-    provider: Provider, answer: Answer, kind: str
-) -> None:
+async def test_a_failure_is_named_and_its_request_not_repeated(provider: Provider, answer: Answer, kind: str) -> None:
     async with asking(provider, answer) as (model, server):
         with pytest.raises(ModelUnavailable) as caught:
             await model.complete(a_call())

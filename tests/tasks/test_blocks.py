@@ -40,9 +40,7 @@ def moved(stacks: Arrangement, block: int, onto: int) -> list[tuple[int, ...]]:
 
 
 @given(tables())
-def test_the_procedure_leads_from_any_stacks_to_the_goal_by_legal_moves_in_the_number_shown(
-    case: tuple[Blocks, Table],
-) -> None:
+def test_the_procedure_leads_from_any_stacks_to_the_goal_in_the_number_shown(case: tuple[Blocks, Table]) -> None:
     task, state = case
     goal = {*task.arrangements[1]}
     if {*state.stacks} == goal:

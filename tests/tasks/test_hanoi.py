@@ -133,9 +133,7 @@ def test_the_format_instructions_ask_for_lists() -> None:
 
 
 @given(corrupted())
-def test_on_states_that_wrong_decisions_lead_to_oracle_and_expert_agree_and_lose_no_disk(
-    case: tuple[Hanoi, Towers],
-) -> None:
+def test_after_wrong_decisions_oracle_and_expert_agree_and_lose_no_disk(case: tuple[Hanoi, Towers]) -> None:
     task, state = case
     reply = task.oracle(state)
     assert task.expert(task.prompt(state), Step) == reply
@@ -178,15 +176,10 @@ def test_mistakes_are_mostly_wrong_moves_and_else_right_moves_with_a_wrong_state
 @pytest.mark.parametrize(
     "pegs",
     [
-        ((3, 2), (), ()),
-        ((3, 2, 1), (1,), ()),
-        ((3, 2, 2), (), ()),
-        ((4, 3, 2, 1), (), ()),
-        ((3, 2, 0), (), ()),
-        ((3, 2, -1), (), ()),
-        ((), (), ()),
+        ((3, 2), (), ()), ((3, 2, 1), (1,), ()), ((3, 2, 2), (), ()), ((4, 3, 2, 1), (), ()), ((3, 2, 0), (), ()),
+        ((3, 2, -1), (), ()), ((), (), ()),
     ],
-)
+)  # fmt: skip
 def test_a_state_with_a_disk_missing_or_twice_is_flagged(pegs: Pegs) -> None:
     task = Hanoi(disks=3)
     assert task.flag(task.start(), Step(move=(1, 0, 2), next_state=pegs)) == "disks_missing_or_twice"

@@ -96,7 +96,7 @@ def test_a_goal_with_a_checklist_is_judged_by_the_checks_that_code_can_make() ->
 
 @pytest.mark.parametrize(
     ("options", "said"),
-    [({"goal": " "}, "goal is blank"), ({"goal": "x", "checklist": "- check: nice"}, "no check 'nice'")],
+    [({"goal": " "}, "goal is blank"), ({"goal": "x", "checklist": "- check: nice"}, "unknown check 'nice'")],
 )
 def test_a_goal_that_says_nothing_is_refused(options: dict[str, str], said: str) -> None:
     with pytest.raises(ValidationError, match=said):

@@ -22,15 +22,8 @@ from microagents.base.errors import (
     Undecided,
 )
 from microagents.elections.election import input_of
-from microagents.journal.messages import (
-    Account,
-    InputEnding,
-    Recall,
-    RecallCompletedInputs,
-    RecallFailedInputs,
-    Report,
-    RunOutcome,
-)
+from microagents.journal.books import COMPLETED, ENDED_AS
+from microagents.journal.messages import Account, InputEnding, Recall, Report, RunOutcome
 from microagents.journal.reading import Reader
 from microagents.runs.driver.effects import inputs_that_go_on
 from microagents.runs.plan import RunPlan
@@ -80,10 +73,10 @@ class Batch:
 
     async def conduct(self, messenger: RoleMessenger) -> None:
         """Conduct each input to its end. The failure of one stops no other."""
-        completed = await messenger.ask(RecallCompletedInputs())
+        ended = (await messenger.ask(Recall())).ended
         wanted: Iterable[int] = range(self._total) if self._only is None else sorted({*self._only})
         await self._conduct_each(
-            messenger, (number for number in wanted if self._only is not None or not completed[number])
+            messenger, (number for number in wanted if self._only is not None or ended[number] != COMPLETED)
         )
         while going_on := await inputs_that_go_on(messenger, has_journal=self._journal is not None):
             await self._conduct_each(messenger, iter(going_on), recalls=True)
@@ -152,9 +145,9 @@ class Batch:
     async def outcome(self, messenger: RoleMessenger, account: Account) -> tuple[RunOutcome, str | None]:
         """Return the outcome of the run after its inputs were conducted, and the reason in one sentence."""
         # Not from the file: there the last endings may be missing until the next commit.
-        endings = await messenger.ask(RecallFailedInputs()) if self._journal is not None else list(self.endings())
-        unsolved = [ending for ending in endings if ending.outcome != "completed"]
-        undecided = sum(ending.outcome == "undecided" for ending in unsolved)
+        ended = (await messenger.ask(Recall())).ended
+        unsolved = [number for number, code in enumerate(ended) if ENDED_AS[code] in ("undecided", "failed")]
+        undecided = ended.count(ENDED_AS.index("undecided"))
         failed, left = len(unsolved) - undecided, self._total - account.inputs_done - len(unsolved)
         if not unsolved and not left:
             return "completed", None
@@ -163,10 +156,15 @@ class Batch:
             for count, state in ((undecided, "undecided"), (failed, "failed"), (left, "not done yet"))
             if count
         )
-        first = f"; input {unsolved[0].input}: {unsolved[0].reason}" if unsolved else ""
+        first = f"; input {unsolved[0]}: {await self._reason(messenger, unsolved[0])}" if unsolved else ""
         others = ", the others are completed" if account.inputs_done else ""
         reason = f"of {self._total:,} inputs {counts}{others}{first}; resume the run to do those that are not completed"
         return "undecided" if undecided else "failed" if unsolved else "stopped", reason
+
+    async def _reason(self, messenger: RoleMessenger, number: int) -> str | None:
+        """Return why an input did not complete."""
+        ending = self._endings.get(number) or (await messenger.ask(Recall(path=str(number)))).ending
+        return None if ending is None else ending.reason
 
 
 async def _conduct_to_ending(messenger: RoleMessenger, run_id: str, lane: int, request: Conduct) -> InputEnding:

@@ -51,7 +51,7 @@ class Endpoint(Struct, frozen=True, kw_only=True):
     port: int = 0
     """0 takes a free one."""
     token: str | None = None
-    """Token that requests must have as their key; None admits all who reach it, which must be this machine alone."""
+    """Token that requests must have as their key; None admits all who reach it; then only this machine may."""
 
 
 class Serving:
@@ -107,7 +107,7 @@ class _Handler:
     async def admit(
         self, request: web.Request, handler: Callable[[web.Request], Awaitable[web.StreamResponse]]
     ) -> web.StreamResponse:
-        """Refuse requests without the token, and those that a web page in a browser of this machine could send."""
+        """Refuse requests without the token, and requests that a web page in a browser of this machine could send."""
         wire = next((wire for wire in WIRES if wire.path == request.path), WIRES[0])
         token = self._endpoint.token
         if token is not None:

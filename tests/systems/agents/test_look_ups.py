@@ -189,9 +189,7 @@ class Insatiable(Sum):
         ([ToolCall("price_of", {"item": 1})] * 17, "too_many_calls"),
     ],
 )
-def test_a_sample_that_asks_too_often_or_for_what_it_cannot_have_is_flagged(
-    calls: list[ToolCall] | None, flag: str
-) -> None:
+def test_a_sample_that_asks_too_often_or_for_the_impossible_is_flagged(calls: list[ToolCall] | None, flag: str) -> None:
     class Asking(Insatiable):
         def expert(self, prompt: Prompt, reply: type[Reply]) -> Reply:
             return super().expert(prompt, reply) if calls is None else LookUp(look_up=calls)
@@ -237,9 +235,7 @@ class Servers(Sum):
         (Sum(), "openai:gpt-x@json_schema=true", InvalidUsage, "leave json_schema out"),
     ],
 )
-def test_what_cannot_be_looked_up_is_refused_before_the_start(
-    task: Task, models: str, error: type[MicroagentsError], said: str
-) -> None:
+def test_what_cannot_be_looked_up_is_refused(task: Task, models: str, error: type[MicroagentsError], said: str) -> None:
     with pytest.raises(error, match=said):
         run_sync(task, models=models, strategy="maker", run_id="r")
     assert not list(Path().glob("runs/r*"))

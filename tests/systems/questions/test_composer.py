@@ -19,9 +19,7 @@ HALVES: Script = {
 AT = "0/solve/compose"
 
 
-async def test_it_sees_the_problem_both_halves_their_answers_and_how_to_compose_them(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_it_sees_problem_halves_answers_and_how_to_compose_them(monkeypatch: pytest.MonkeyPatch) -> None:
     drawn = noted_draws(monkeypatch)
     await solved({**HALVES, "solve/compose": [four()] * 3})
     asked = [draw for draw in drawn if draw.id.election.path == AT]

@@ -269,9 +269,7 @@ def test_a_damaged_or_removed_journal_is_said_on_its_page(visit: Callable[..., A
     ],
     ids=lambda given: given if isinstance(given, str) else given[0],
 )
-def test_work_of_each_kind_is_drawn_on_the_page_and_in_the_report(
-    visit: Callable[..., Any], words: tuple[str, ...], said: str
-) -> None:
+def test_work_of_each_kind_is_drawn_on_both_pages(visit: Callable[..., Any], words: tuple[str, ...], said: str) -> None:
     assert installed("run", *words, "--run-id", "r").code == 0
     installed("view", "r", "-o", "r.html")
     report = visit(Path("r.html").absolute().as_uri())
