@@ -19,7 +19,7 @@ import pytest
 from microagents import InvalidUsage, resume
 from microagents.base.trust import JOURNALS, TrustList
 from microagents.journal.reading import Reader
-from tests.cli.commands import COMMAND, COMPLETED, WAIT_S, WRONG_USAGE, Ran, installed, microagents, write
+from tests.cli.commands import COMMAND, COMPLETED, WAIT_S, WRONG_USAGE, Ran, anew, installed, microagents, write
 
 KEY = "sk-of-this-user"
 MINE = """
@@ -272,7 +272,7 @@ def test_a_task_file_may_be_named_like_a_folder_of_the_checkout(file: str) -> No
 def begun() -> None:
     """A run of a task's file."""
     write("mine.py", MINE)
-    assert installed("run", "mine.py", *NOISY).code == COMPLETED
+    assert anew("run", "mine.py", *NOISY).code == COMPLETED
     Path("imported").unlink()
 
 
@@ -291,26 +291,23 @@ LOOKS = (
 
 @pytest.mark.usefixtures("begun")
 def test_looking_at_a_journal_that_this_user_began_imports_its_task() -> None:
-    assert "is not in the journal" not in installed("show", "r", "step/4").out
+    assert "is not in the journal" not in anew("show", "r", "step/4").out
     assert Path("imported").exists()
 
 
 @pytest.mark.usefixtures("begun", "as_another_user")
 def test_looking_at_a_foreign_journal_gives_its_rows_and_imports_nothing() -> None:
     for words in LOOKS:
-        ran = installed(*words)
+        ran = anew(*words)
         assert (ran.code, bool(ran.out), Path("imported").exists()) == (COMPLETED, True, False), (words, ran)
-    assert (
-        "was not imported, since you did not begin run r here"
-        in installed("show", "r", "step/4", "--json").json["note"]
-    )
+    assert "was not imported, since you did not begin run r here" in anew("show", "r", "step/4", "--json").json["note"]
 
 
 @pytest.mark.usefixtures("begun", "as_another_user")
 def test_code_is_imported_where_it_is_asked_for_and_the_journal_is_trusted_then() -> None:
-    assert "is not in the journal" not in installed("show", "r", "step/4", "--code").out
+    assert "is not in the journal" not in anew("show", "r", "step/4", "--code").out
     Path("imported").unlink()
-    assert "is not in the journal" not in installed("show", "r", "step/4").out
+    assert "is not in the journal" not in anew("show", "r", "step/4").out
     assert Path("imported").exists()
 
 
@@ -322,19 +319,19 @@ def test_a_tool_that_a_foreign_journal_gives_a_shipped_task_is_not_imported(monk
     )
     write("none.jsonl", "")
     words = ("-o", "goal=g", "--tool", "tools.py:look", "--model", "scripted:none.jsonl", "--run-id", "r")
-    installed("run", "agent", *words, "--max-calls", "1")
+    anew("run", "agent", *words, "--max-calls", "1")
     Path("imported").unlink(missing_ok=True)
     monkeypatch.setenv("XDG_STATE_HOME", str(Path("nobody").absolute()))
     assert Path("runs/r.sqlite").exists()
     for looked in (("show", "r"), ("export", "r", "--actions"), ("view", "r", "-o", "r.html"), ("show", "r", "step/0")):
-        ran = installed(*looked)
+        ran = anew(*looked)
         assert not Path("imported").exists(), ran
 
 
 @pytest.mark.usefixtures("begun", "as_another_user")
 def test_a_foreign_run_is_resumed_only_by_who_trusts_it() -> None:
     words = ("resume", "r", "--accept-change", "question")
-    ran = installed(*words)
+    ran = anew(*words)
     assert (ran.code, ran.out, Path("imported").exists()) == (WRONG_USAGE, "", False)
     assert f"task = {Path('mine.py').absolute()}:Mine" in ran.err
     assert "add --trust-journal" in ran.err
@@ -342,7 +339,7 @@ def test_a_foreign_run_is_resumed_only_by_who_trusts_it() -> None:
     assert not Path("imported").exists()
     assert at_terminal("y", *words)[0] == COMPLETED
     assert Path("imported").exists()
-    assert installed(*words).code == COMPLETED, "it is asked once"
+    assert anew(*words).code == COMPLETED, "it is asked once"
 
 
 @pytest.mark.usefixtures("begun", "as_another_user")
@@ -355,10 +352,10 @@ async def test_a_program_resumes_a_foreign_run_only_where_it_says_so() -> None:
 @pytest.mark.usefixtures("as_another_user")
 def test_a_task_on_the_command_line_is_trusted_with_a_foreign_journal(monkeypatch: pytest.MonkeyPatch) -> None:
     write("mine.py", MINE)
-    assert installed("run", "mine.py", *NOISY, "--max-calls", "9").code != COMPLETED
+    assert anew("run", "mine.py", *NOISY, "--max-calls", "9").code != COMPLETED
     monkeypatch.setenv("XDG_STATE_HOME", str(Path("nobody").absolute()))
-    assert installed("run", "mine.py", *NOISY, "--max-calls", "9999").code == COMPLETED
-    assert "is not in the journal" not in installed("show", "r", "step/4").out
+    assert anew("run", "mine.py", *NOISY, "--max-calls", "9999").code == COMPLETED
+    assert "is not in the journal" not in anew("show", "r", "step/4").out
 
 
 def test_the_calibration_of_somebody_else_names_no_model_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
