@@ -59,6 +59,8 @@ class Context(Struct, frozen=True, kw_only=True):
     """None unless the driver's process has a provider of OpenTelemetry."""
     options: Mapping[str, Any] = {}
     """Options of this role's deployment."""
+    listener: Callable[[Any], None] | None = None
+    """Gets what a conductor notes of its work (`microagents.work.notes.Note`), in a replay; None in a run."""
 
     @property
     def reading(self) -> Reading:

@@ -28,7 +28,7 @@ from microagents.runs.words.summary import printable, summary
 from microagents.systems.agents.recording import AgentRecord
 from microagents.systems.documents.recording import DocumentRecord
 from microagents.systems.questions.tree import ProblemNode, fold
-from microagents.systems.swarm.step_records import SwarmRecord
+from microagents.systems.swarm.notes import SwarmRecord
 
 DEFAULT_DEPTH = 2
 

@@ -11,6 +11,7 @@ import msgspec
 from msgspec import Struct, structs
 
 from microagents.actors.registry import STRATEGIES, TASKS, unknown
+from microagents.actors.role import Strategy
 from microagents.base.errors import InvalidUsage
 from microagents.base.messages import resolve
 from microagents.elections.election import input_of
@@ -24,6 +25,7 @@ from microagents.replies.chat import Reply, json_form
 from microagents.replies.persons import PERSON_REPLIES, PersonReply
 from microagents.replies.tool_calls import ToolCall
 from microagents.runs.inspection.rebuilding import asked_at
+from microagents.runs.inspection.replay import drawn_work
 from microagents.runs.plan import RunPlan, plan_of, settings_of
 from microagents.runs.result import Result, results_of
 from microagents.systems.agents.actions import Action
@@ -110,6 +112,8 @@ def solution_of(reader: Reader, of_input: int) -> Struct:
 
 def drawn_solution(reader: Reader, plan: RunPlan, of_input: int) -> Struct:
     """Return the recorded work on an input. A user's code may raise anything."""
+    if type(plan.strategy).solution is Strategy.solution:
+        return drawn_work(reader, plan, of_input)
     rows, open_elections = reader.of_input(of_input)
     found = plan.strategy.solution(of_input, plan.tasks[of_input], plan.settings.solver_pool, rows, open_elections)
     if isinstance(found, AgentRecord):  # the keys depend on the run, of which strategies know nothing
