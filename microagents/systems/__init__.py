@@ -17,7 +17,7 @@ if _IS_CHECKED:
     from microagents.systems.documents.subtask_baselines import Parallel, Sequential
     from microagents.systems.questions.aot import Aot, AotTree
     from microagents.systems.questions.chain_of_thought import Analogical, ChainOfDraft, Cot, CotSC, SelfRefine
-    from microagents.systems.questions.problem_conductor import MakesProblem, ProblemConductor, ProblemMaker
+    from microagents.systems.questions.problem_conductor import ProblemConductor, ProblemMaker
     from microagents.systems.questions.recursive import Recursive
     from microagents.systems.questions.tree_of_thoughts import ForestOfThoughts, TreeOfThoughts
 
@@ -38,7 +38,6 @@ __all__ = [
     "KnownInputs",
     "Lead",
     "Maker",
-    "MakesProblem",
     "Parallel",
     "ProblemConductor",
     "ProblemMaker",
@@ -65,7 +64,7 @@ _MODULES = {
         ("chains.known_inputs", "KnownInputs side_by_side"),
         ("chains.lead", "Lead"),
         ("chains.maker", "Maker"),
-        ("questions.problem_conductor", "MakesProblem ProblemConductor ProblemMaker"),
+        ("questions.problem_conductor", "ProblemConductor ProblemMaker"),
         ("questions.recursive", "Recursive"),
         ("chains.self_consistency", "SelfConsistency"),
         ("documents.seqcv", "SeqCV"),

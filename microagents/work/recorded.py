@@ -8,27 +8,16 @@ from itertools import accumulate
 from typing import Any, Generic, Self, TypeVar
 
 from microagents.actors.role import G, T
-from microagents.base.messages import R
 from microagents.elections.election import ESCALATED, Ballot, Flagged, total_usd
 from microagents.journal.messages import OpenElection, Recalled
 from microagents.replies.chat import A, decoder_of
-from microagents.work.durable import DurableRequest, Work
+from microagents.work.durable import Work
 
 V = TypeVar("V")
 
 
 class NotRecorded(Exception):
     """Work comes to a call that is not recorded yet."""
-
-
-class RecordedRequest(DurableRequest[R], Generic[R], frozen=True, kw_only=True):
-    """A durable request whose reply follows from the records of its place."""
-
-    as_json = True
-
-    def recorded(self, work: RecordedWork[Any, Any]) -> R:
-        """Return the reply that its role gave."""
-        raise NotImplementedError
 
 
 class RecordedWork(Generic[T, G]):
@@ -56,10 +45,6 @@ class RecordedWork(Generic[T, G]):
         """Run work with these calls to its end, or to the first call that is not recorded."""
         with suppress(NotRecorded):
             Replayed(work).result()
-
-    async def ask(self, request: RecordedRequest[R]) -> R:
-        """Return the recorded reply to a request."""
-        return request.recorded(self)
 
     def scope(self) -> RecordedScope:
         """An owner of work side by side."""
