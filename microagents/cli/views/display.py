@@ -22,7 +22,7 @@ from microagents.journal.messages import Account
 from microagents.runs.words.prices import Price, money
 from microagents.runs.words.summary import counts_of, progress_line
 from microagents.systems.agents.recording import AgentRecord
-from microagents.systems.documents.recording import DocumentRecord
+from microagents.systems.documents.notes import DocumentRecord
 
 LINE_EVERY_S = 60.0
 """Interval of progress lines where stderr is not a terminal."""

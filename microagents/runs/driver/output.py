@@ -22,7 +22,7 @@ from microagents.journal.opening import holds_nothing
 from microagents.journal.reading import Reader
 from microagents.runs.result import Result
 from microagents.systems.documents.document import Document, text_in
-from microagents.systems.documents.recording import DocumentRecord
+from microagents.systems.documents.notes import DocumentRecord
 from microagents.task import Task
 
 
