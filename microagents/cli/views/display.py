@@ -21,7 +21,7 @@ from microagents.cli.views.tables import clock
 from microagents.journal.messages import Account
 from microagents.runs.words.prices import Price, money
 from microagents.runs.words.summary import counts_of, progress_line
-from microagents.systems.agents.recording import AgentRecord
+from microagents.systems.agents.notes import AgentRecord
 from microagents.systems.documents.notes import DocumentRecord
 
 LINE_EVERY_S = 60.0

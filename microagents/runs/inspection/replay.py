@@ -17,7 +17,7 @@ from microagents.base.messages import Message
 from microagents.elections.election import Elect, Follow, Question, Verdict
 from microagents.journal.messages import HasRecords, Recall, RecallCheckpoint, Recalled
 from microagents.journal.reading import Reader
-from microagents.roles.executor import Execute, Executor
+from microagents.roles.executor import LOST, Execute, Executor
 from microagents.runs.plan import RunPlan
 from microagents.tools.calling import Called
 from microagents.work.conductor import Conduct
@@ -153,11 +153,7 @@ class Replay:
             case Elect():
                 return self._verdict(request)
             case Execute():
-                path = f"{request.input}/{request.at}/outcome"
-                row = self._recalled(path)
-                if row is None or row.value is None:
-                    raise NotRecorded(path)
-                return msgspec.json.decode(row.value, type=Called)
+                return self._called(f"{request.input}/{request.at}")
             case Conduct() | DurableRequest() if type(request) in self._handlers:
                 return await self._handlers[type(request)](request)
         raise InvalidUsage(
@@ -178,6 +174,19 @@ class Replay:
     def _recalled(self, path: str) -> Recalled | None:
         row = None if path == self._sought else self._recorded(path)
         return structs.replace(row, changed=True) if row is not None and self._is_changed else row
+
+    def _called(self, path: str) -> Called:
+        """Return what is recorded of a call; it is unknown if a person was asked because the process that made it died.
+
+        Raises:
+            NotRecorded: nothing is.
+        """
+        for row in (self._recalled(f"{path}/outcome"), self._recalled(f"{path}/unknown")):
+            if row is not None and row.value is not None:
+                return msgspec.json.decode(row.value, type=Called)
+        if self._recalled(f"{path}/found") is not None:
+            return LOST
+        raise NotRecorded(path)
 
     def _verdict(self, request: Elect | Follow) -> Verdict:
         """Return the recorded verdict of an election.
