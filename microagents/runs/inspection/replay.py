@@ -70,7 +70,7 @@ def drawn_work(reader: Reader, plan: RunPlan, of_input: int) -> Struct:
     """Return the work on an input as its conductor notes it, as far as it is recorded. A user's code may raise anything.
 
     Raises:
-        JournalMismatch: the code as it is now asks other questions than the recorded ones.
+        InvalidUsage: the code as it is now asks other questions than the recorded ones, or its conductor notes nothing.
     """
     rows, open_elections = reader.of_input(of_input)
     notes = list[Note]()
@@ -80,13 +80,18 @@ def drawn_work(reader: Reader, plan: RunPlan, of_input: int) -> Struct:
         async with asyncio.timeout(MAX_REPLAY_S):
             try:
                 await replay.ask(Conduct(input=of_input), None)
-            except JournalMismatch:
-                raise
+            except JournalMismatch as error:
+                raise InvalidUsage(
+                    f"the task as it is now asks another question than {error.args[1]}; its code, its options or this microagents differ "
+                    "from those of the run"
+                ) from None
             except MicroagentsError:  # it ends where the records end, or as the run did
                 if not notes:
                     raise
 
     _to_its_end(replayed)
+    if not notes:
+        raise InvalidUsage(f"its conductor, {plan.strategy.conductor.__qualname__}, notes nothing")
     return notes[0].drawn(notes, Records(of_input, rows, open_elections))
 
 
@@ -193,12 +198,16 @@ class Replay:
 
         Raises:
             NotRecorded: its question is the one to be found, or nothing is recorded for it.
+            JournalMismatch: another question is decided there.
         """
         path, question = request.id.path, request.question
         row = self._recalled(path)
-        is_same = row is not None and row.question_digest == request.id.question_digest
-        if row is None or not (is_same or (row.changed and row.value is not None)):
-            if path == self._sought:
-                self.found = question
+        if row is None and path == self._sought:
+            self.found = question
+        if row is None:
             raise NotRecorded(path)
-        return verdict_of(request.id, question, row)
+        if row.question_digest == request.id.question_digest or (row.changed and row.value is not None):
+            return verdict_of(request.id, question, row)
+        if row.value is None:  # an undecided election of another question: the new one may be asked there
+            raise NotRecorded(path)
+        raise JournalMismatch("question", f"the recorded one at {path}", "another one")

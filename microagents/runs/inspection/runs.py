@@ -82,7 +82,7 @@ def _outcome(reader: Reader, ending: RunEnding | None) -> tuple[RunOutcome, str 
 
 
 def solution_of(reader: Reader, of_input: int) -> Struct:
-    """Return the recorded work on an input, as its strategy tells it. It imports the task's module."""
+    """Return the work on an input as its conductor notes it in a replay, as far as it is recorded. The task's code runs again."""
     experiment = reader.experiment
     run = experiment.run_id
     if not experiment.draws_solution:
@@ -101,7 +101,7 @@ def solution_of(reader: Reader, of_input: int) -> Struct:
     try:
         return drawn_work(reader, plan, of_input)
     except Exception as error:  # noqa: BLE001 - a user's code may raise anything, and so may damaged rows
-        reason = f"{type(error).__name__}: {error}"
+        reason = str(error) if isinstance(error, InvalidUsage) else f"{type(error).__name__}: {error}"
         raise InvalidUsage(
             f"the work of run {run} cannot be drawn from its journal ({reason}); the rest of `show` does not depend on it"
         ) from None

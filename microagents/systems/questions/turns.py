@@ -79,7 +79,7 @@ class Turns:
 
         ``asked`` is what the ballots are told of the question; by default its data.
         """
-        self.notes.begun.append(BegunTurn(node, ask.at, ask))
+        self._begin(BegunTurn(node, ask.at, ask))
         drawn = await (consulted(self._work, ask, ask.system) if isinstance(ask, Direct) else self._work.ask(ask))
         if not drawn and ask.needed:
             raise RoleFailed("The role", type(ask).__name__, f"gave no candidate for {node.at}, and raised nothing")
@@ -95,8 +95,12 @@ class Turns:
 
         Ties go to the candidate with most replies, then to the first.
         """
-        self.notes.begun.append(BegunTurn(node, at, None, replies))
+        self._begin(BegunTurn(node, at, None, replies))
         return await self._voted(at, asked, replies)
+
+    def _begin(self, turn: BegunTurn) -> None:
+        if self._work.role.context.listener is not None:  # a run keeps no questions
+            self.notes.begun.append(turn)
 
     async def _voted(self, at: str, asked: Votable, replies: Sequence[A]) -> A:
         candidates = merged(replies)
