@@ -18,7 +18,7 @@ if _IS_CHECKED:
     from microagents.systems.documents.subtask_baselines import Parallel, Sequential
     from microagents.systems.questions.aot import Aot, AotTree
     from microagents.systems.questions.chain_of_thought import Analogical, ChainOfDraft, Cot, CotSC, SelfRefine
-    from microagents.systems.questions.problem_conductor import MakesProblem, ProblemMaker
+    from microagents.systems.questions.problem_conductor import ProblemMaker
     from microagents.systems.questions.recursive import Recursive
     from microagents.systems.questions.tree_of_thoughts import ForestOfThoughts, TreeOfThoughts
 
@@ -35,7 +35,6 @@ __all__ = [
     "IterativeRestart",
     "Lead",
     "Maker",
-    "MakesProblem",
     "Parallel",
     "ProblemMaker",
     "Recursive",
@@ -53,7 +52,7 @@ __all__ = [
 _ADDRESSES = (
     *_STRATEGIES.shipped.values(),
     *[f"{__name__}.chains.chain:{name}" for name in ("ChainConductor", "ChainStep", "step_by_step")],
-    *[f"{__name__}.questions.problem_conductor:{name}" for name in ("MakesProblem", "ProblemMaker")],
+    f"{__name__}.questions.problem_conductor:ProblemMaker",
     f"{__name__}.chains.known_inputs:side_by_side",
     f"{__name__}.chains.speculation:guess_ahead",
 )

@@ -23,6 +23,7 @@ from microagents.elections.rules import FirstValid
 from microagents.journal.messages import Checkpoint, Recall, RecordAnswer, RecordDecision, RecordProgress
 from microagents.replies.chat import A, Prompt, Sampling, decoder_of
 from microagents.work.elections import ElectionOptions, Elections, Elector, encode_state
+from microagents.work.notes import Note
 
 REDRAW = "redraw"
 """Last component of the path of samples that are drawn because too few were valid."""
@@ -266,6 +267,11 @@ class Work(Elections[T, G]):
         if len(self._questions) > PLACES_CHECKED:
             del self._questions[next(iter(self._questions))]
         return place
+
+    def note(self, note: Note) -> None:
+        """Let those who listen to a replay draw this part of the work. It does nothing in a run."""
+        if (listener := self.role.context.listener) is not None:
+            listener(note)
 
     def progress(self, done: int, total: int | None = None) -> None:
         """Report the number of done steps; ``total`` is None while it is unknown."""

@@ -264,20 +264,7 @@ class Elections(Generic[T, G]):
     async def recall(self, election: ElectionId, question: Question) -> Verdict | None:
         """Return the recorded verdict of an election; None where the election must be held."""
         recalled = await self.recorded(election)
-        if recalled is None:
-            return None
-        count = Count(election, question)
-        for ballot in recalled.ballots:
-            count.add(ballot)
-        verdict = structs.replace(count.verdict(), cost_usd=recalled.cost_usd)
-        if (
-            recalled.outcome == "climbed"
-        ):  # its value is only its leading reply; and its row stays, whatever another rule makes of it
-            return structs.replace(verdict, outcome="undecided")
-        if recalled.value is None:
-            return verdict
-        outcome = structs.replace(verdict, outcome=cast("Any", recalled.outcome))
-        return outcome.won_by(recalled.value) if verdict.winner != recalled.value else outcome
+        return None if recalled is None else verdict_of(election, question, recalled)
 
     async def hold(self, election: ElectionId, question: Question, *, recalls: bool = True) -> Verdict:
         """Return the recorded verdict of an election, or that of an election held now. Only `commit` records it.
@@ -373,6 +360,22 @@ class Elections(Generic[T, G]):
         failed: ElectionOutcome = verdict.outcome if verdict.outcome in OPEN_OUTCOMES else "undecided"
         left = structs.replace(verdict, outcome="climbed" if rung is None else failed)
         self.role.tell(RecordDecision(id=election, verdict=left, correct=None, rung=rung))
+
+
+def verdict_of(election: ElectionId, question: Question, recalled: Recalled) -> Verdict:
+    """Return the verdict in the record of an election."""
+    count = Count(election, question)
+    for ballot in recalled.ballots:
+        count.add(ballot)
+    verdict = structs.replace(count.verdict(), cost_usd=recalled.cost_usd)
+    if (
+        recalled.outcome == "climbed"
+    ):  # its value is only its leading reply; and its row stays, whatever another rule makes of it
+        return structs.replace(verdict, outcome="undecided")
+    if recalled.value is None:
+        return verdict
+    outcome = structs.replace(verdict, outcome=cast("Any", recalled.outcome))
+    return outcome.won_by(recalled.value) if verdict.winner != recalled.value else outcome
 
 
 def put_to(question: Question, pool: tuple[str, ...]) -> Question:

@@ -34,8 +34,8 @@ from microagents.systems.documents import (
     ToWrite,
     Validation,
 )
+from microagents.systems.documents.notes import DocumentRecord
 from microagents.systems.documents.questions import REPLIES, Asked
-from microagents.systems.documents.recording import DocumentRecord
 from microagents.systems.documents.seqcv import SeqCV
 from microagents.tasks.writing import Writing
 from tests.models.server import Connection, reply

@@ -27,10 +27,10 @@ from microagents.runs.inspection.runs import recorded_result, solution_of
 from microagents.runs.result import Result
 from microagents.runs.words.money import are_simulated, prices_of
 from microagents.runs.words.summary import printable, summary
-from microagents.systems.agents.recording import AgentRecord
-from microagents.systems.documents.recording import DocumentRecord
+from microagents.systems.agents.notes import AgentRecord
+from microagents.systems.documents.notes import DocumentRecord
 from microagents.systems.questions.tree import ProblemNode, fold
-from microagents.systems.swarm.step_records import SwarmRecord
+from microagents.systems.swarm.notes import SwarmRecord
 
 DEFAULT_DEPTH = 2
 LOOK_EVERY_S = 0.5

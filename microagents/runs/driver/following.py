@@ -13,7 +13,7 @@ from microagents.base.aio import loop_has_threads, wait_to_end
 from microagents.base.logs import log
 from microagents.journal.messages import Report
 from microagents.journal.reading import Reader
-from microagents.runs.inspection.runs import drawn_solution
+from microagents.runs.inspection.replay import drawn_work
 from microagents.runs.plan import RunPlan
 from microagents.runtimes.dispatcher import RoleMessenger
 
@@ -59,7 +59,7 @@ def read_solution(journal: Path, plan: RunPlan) -> Struct | None:
     """Return the recorded work on the only input; None if it cannot be read now."""
     try:
         with Reader(journal) as reader:
-            return drawn_solution(reader, plan, 0)
+            return drawn_work(reader, plan, 0)
     except Exception as error:  # noqa: BLE001 - it calls a user's code; the run does not depend on what is shown of it
         log().debug("the work cannot be read from the journal", error=repr(error))
         return None

@@ -25,7 +25,7 @@ from microagents.runs.driver.keywords import RunControl
 from microagents.runs.plan import RunPlan
 from microagents.runs.result import Result
 from microagents.systems.documents.document import Document, text_in
-from microagents.systems.documents.recording import DocumentRecord
+from microagents.systems.documents.notes import DocumentRecord
 from microagents.task import Task
 
 

@@ -17,7 +17,7 @@ from microagents.replies.tool_calls import ToolCall
 from microagents.roles.executor import KEPT, LookedUpBefore
 from microagents.runs.inspection.runs import solution_of
 from microagents.systems.agents.actions import END
-from microagents.systems.agents.recording import ActionRecord, AgentRecord, CallRecord
+from microagents.systems.agents.notes import ActionRecord, AgentRecord, CallRecord
 
 
 class DecisionRow(Struct, frozen=True, kw_only=True):

@@ -70,7 +70,7 @@ class SeqCVConductor(DocumentConductor):
         if batch.quorum is None or strategy.absent_after is None:
             return await super().ask_batch(work, batch, agents)
         calls = [
-            PanelCall(ask.at, ask.agent, partial(self.answer, work, ask, agents))
+            PanelCall(ask.at, ask.agent, partial(self.answered, work, ask, agents))
             for ask in batch.asks
             if ask.agent is not None
         ]

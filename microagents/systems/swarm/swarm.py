@@ -5,7 +5,7 @@ It is for long lists of steps whose answers are prose, where votes cannot be cou
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Mapping, Sequence
+from collections.abc import Awaitable, Sequence
 from typing import Annotated, Any, Self
 
 import msgspec
@@ -15,7 +15,7 @@ from pydantic import Field, ValidationError, ValidatorFunctionWrapHandler, field
 from microagents.actors.role import Deployment, Strategy
 from microagents.base.errors import RoleFailed, Undecided
 from microagents.elections.election import Ballot, ElectionId, Verdict
-from microagents.journal.messages import OpenElection, Recalled, RecordDecision
+from microagents.journal.messages import RecordDecision
 from microagents.replies.chat import A, Prompt, Reply, decoder_of
 from microagents.systems.questions.candidates import Candidate, merged
 from microagents.systems.questions.problem import Problem, answer_type_of, text_of
@@ -27,8 +27,8 @@ from microagents.systems.swarm import planner
 from microagents.systems.swarm.assembler import Assemble, Assembler
 from microagents.systems.swarm.compressor import Compress, Compressor
 from microagents.systems.swarm.judge import Judge, PickBest
+from microagents.systems.swarm.notes import LoopRecord, StepRecord, SwarmNotes, SwarmTurn
 from microagents.systems.swarm.planner import Planner, ProposePlans
-from microagents.systems.swarm.step_records import LoopRecord, StepRecord, SwarmRecord, SwarmTurn, swarm_record
 from microagents.systems.swarm.steps import (
     Done,
     Plan,
@@ -46,7 +46,6 @@ from microagents.systems.swarm.worker import DoStep, Worker
 from microagents.task import Task, prompt_about
 from microagents.work.asking import Consult
 from microagents.work.durable import Work
-from microagents.work.recorded import AnyWork, RecordedWork
 
 WORKER_TEMPERATURE = 0.7
 """Of plans, results and compositions."""
@@ -70,7 +69,7 @@ class SwarmSolution(Solution, frozen=True, kw_only=True):
     """Number of loops that were run."""
 
 
-SwarmWork = AnyWork[Problem[Any], "Swarm"]
+SwarmWork = Work[Problem[Any], "Swarm"]
 
 
 class SwarmConductor(ProblemConductor["Swarm"]):
@@ -78,10 +77,19 @@ class SwarmConductor(ProblemConductor["Swarm"]):
 
     asks = (ProposePlans, DoStep, Assemble, PickBest, Verify, Compress)
 
-    async def conduct(self, work: Work[Problem[Any], Swarm]) -> Solution:
+    async def conduct(self, work: SwarmWork) -> Solution:
         """Solve the problem."""
-        loops: list[LoopRecord] = []
-        await run_loops(work, loops)
+        strategy = work.strategy
+        names = [name for name, _ in _personas(strategy.personas)]
+        notes = SwarmNotes(problem=text_of(work.task), workers=strategy.workers, personas=names)
+        work.note(notes)
+        loops = notes.loops
+        for number in range(1, strategy.loops + 1):
+            lessons = tuple(each.lesson for each in loops if each.lesson)
+            loops.append(LoopRecord(number=number, plan=SwarmTurn(at=f"loop/{number - 1}/plan")))
+            await _LoopOfSwarm(work, loops[-1], lessons).run()
+            if loops[-1].passed:
+                break
         best = (
             loops[-1] if loops[-1].passed else min(loops, key=lambda each: (each.answer is None, len(each.unverified)))
         )
@@ -103,16 +111,6 @@ class SwarmConductor(ProblemConductor["Swarm"]):
             unverified=tuple(work.path_of(f"{best.at}/step/{each.number}") for each in best.unverified),
             loops=len(loops),
         )
-
-
-async def run_loops(work: SwarmWork, loops: list[LoopRecord]) -> None:
-    """Run loops until an answer passes, or replay them; what becomes of each is added to ``loops`` as it goes."""
-    for number in range(1, work.strategy.loops + 1):
-        lessons = tuple(each.lesson for each in loops if each.lesson)
-        loops.append(LoopRecord(number=number, plan=SwarmTurn(at=f"loop/{number - 1}/plan")))
-        await _LoopOfSwarm(work, loops[-1], lessons).run()
-        if loops[-1].passed:
-            break
 
 
 class _LoopOfSwarm:
@@ -347,23 +345,6 @@ class Swarm(Strategy):
         """Return the question for a plan."""
         assert isinstance(task, Problem)
         return [(prompt_about(task, planner.SYSTEM, ToPlan(problem=text_of(task))), Plan)]
-
-    def solution(
-        self,
-        of_input: int,
-        task: Task,
-        pool: Sequence[str],  # noqa: ARG002 - of no account here
-        rows: Mapping[str, Recalled],
-        open_elections: Sequence[OpenElection],
-    ) -> SwarmRecord:
-        """Return the recorded loops with their plans, steps, picks, checks and lessons."""
-        assert isinstance(task, Problem)
-        work: RecordedWork[Problem[Any], Swarm] = RecordedWork(of_input, task, self, rows, open_elections)
-        loops: list[LoopRecord] = []
-        work.replay(run_loops(work, loops))
-        return swarm_record(
-            work, text_of(task), loops, workers=self.workers, names=[name for name, _ in _personas(self.personas)]
-        )
 
     def deployments(self) -> list[Deployment]:
         """Return the roles of an election, and those of the swarm."""

@@ -23,7 +23,7 @@ from microagents.replies.chat import Reply, write
 from microagents.runs.inspection.runs import solution_of
 from microagents.runtimes.virtual import run_virtual
 from microagents.systems.documents import Part, Parts, Ranking, SegmentSummary, Validation
-from microagents.systems.documents.recording import DocumentRecord
+from microagents.systems.documents.notes import DocumentRecord
 from microagents.systems.documents.seqcv import SeqCV
 from tests.systems.documents.authors import NO, segment, yes
 from tests.systems.documents.lines import Lines
