@@ -190,7 +190,7 @@ class UntilImprobable(Rule, frozen=True):
         votes = tally.counted + more
         if self.at_most is not None and votes >= self.at_most:
             return True
-        # The statistic is a mean of likelihood ratios, a martingale: no number of looks raises the rate of false alarms (Ville's inequality).
+        # The statistic is a mean of likelihood ratios, a martingale: looking often raises no rate of false alarms (Ville's inequality).
         return (
             self.p is not None and tally.counted > 0 and is_improbable(votes - tally.leading, votes, self.p, self.alpha)
         )
