@@ -111,7 +111,7 @@ class Task(BaseModel, Generic[V]):
         return ""
 
     def given_tools(self) -> Sequence[GivenTool]:
-        """Name its tools; by default those of the class."""
+        """Name its tools; by default the class's."""
         return self.tools
 
     @cached_property
@@ -126,7 +126,7 @@ class Task(BaseModel, Generic[V]):
             if spec.effect != "read_only":
                 raise InvalidDefinition(
                     f"the tool {spec.name} of {type(self).__name__} is {spec.effect}; only an agent may call it, since a sample may be "
-                    "drawn in vain: state @tool('read_only') where it changes nothing, or write an AgentTask"
+                    "drawn in vain: state @tool('read_only') if it changes nothing, or write an AgentTask"
                 )
         return toolbox
 
@@ -171,7 +171,7 @@ class Task(BaseModel, Generic[V]):
         return vote_of(reply, self.prose_in(type(reply)))
 
     def expert(self, prompt: Prompt, reply: type[Reply]) -> Reply:
-        """Work out the right reply from the prompt's text alone. Only the simulated model calls it."""
+        """Work out the right reply from nothing but the prompt's text. Only the simulated model calls it."""
         raise NotImplementedError(f"{type(self).__name__} has no expert for {reply.__name__}: {prompt.user[:80]!r}")
 
     def mistake(self, prompt: Prompt, right: Reply, rng: Random) -> Reply:  # noqa: ARG002 - for tasks to override
@@ -303,7 +303,7 @@ class ChainTask(Task[V], Generic[S, A, V]):
         raise NotImplementedError
 
     def done(self, state: S) -> bool:
-        """Tell whether this state is the last."""
+        """Return whether this state is the last."""
         raise NotImplementedError
 
     def prompt(self, state: S) -> Prompt:
@@ -333,13 +333,13 @@ class ChainTask(Task[V], Generic[S, A, V]):
         return None
 
     def verify(self, state: S, reply: A) -> Awaitable[str | None] | str | None:  # noqa: ARG002 - for tasks to override
-        """Say what is wrong with a valid reply to a step, for the model to mend; None where nothing is.
+        """Say what is wrong with a valid reply to a step, for the model to mend; None if nothing is.
 
         A plain method or an ``async`` one.
 
         A reply that fails is asked again with this feedback, in the place of its seq, a bounded number of times; then it is flagged as
         ``unverified``. The method may be slow: the next steps open on a reply that is still being verified. A plain method is called in a
-        thread. The method must depend on its arguments alone: equal replies to one question are verified once.
+        thread. The method must depend only on its arguments: equal replies to one question are verified once.
         """
         return None
 
@@ -360,7 +360,7 @@ class ChainTask(Task[V], Generic[S, A, V]):
         return None
 
     def correct(self, state: S, reply: A) -> bool | None:
-        """Tell whether a reply is right; by default, whether it casts the same vote as the oracle's reply.
+        """Return whether a reply is right; by default, whether it casts the same vote as the oracle's reply.
 
         None without an oracle.
         """
@@ -385,7 +385,7 @@ def reply_named(task: type[Task], reply: Any) -> type[Reply]:
         return reply
     name = getattr(reply, "__name__", repr(reply))
     raise InvalidDefinition(
-        f"write class {name}(Reply, frozen=True): {task.__qualname__} names {name} as its reply, which is no Reply"
+        f"write class {name}(Reply, frozen=True): {task.__qualname__} names {name} as its reply, which is not a Reply"
     )
 
 
@@ -434,18 +434,18 @@ def _flag_of_steps(task: Task, reply: Rollout, state: bytes, *, at: str) -> str 
 
 
 def flags_by_state(task: Task) -> bool:
-    """Tell whether `flag_of` needs the state of a step."""
+    """Return whether `flag_of` needs the state of a step."""
     kind = type(task)
     return issubclass(kind, ChainTask) and kind.flag is not ChainTask.flag and _takes_state(kind)
 
 
 def verifies(task: Task) -> bool:
-    """Tell whether the task verifies the replies to its steps."""
+    """Return whether the task verifies the replies to its steps."""
     return isinstance(task, ChainTask) and type(task).verify is not ChainTask.verify
 
 
 async def feedback_on(task: Task, reply: Reply, state: bytes) -> str | None:
-    """Ask the task for its feedback on a reply to a step; None where it is verified.
+    """Ask the task for its feedback on a reply to a step; None if it is verified.
 
     Args:
         task: a task that verifies.
@@ -463,7 +463,7 @@ async def feedback_on(task: Task, reply: Reply, state: bytes) -> str | None:
 
 @lru_cache(maxsize=256)
 def _takes_state(kind: type[ChainTask[Any, Any]]) -> bool:
-    """Tell whether its ``flag`` takes the state. In version 0.1.0 it took the reply alone."""
+    """Return whether its ``flag`` takes the state beside the reply."""
     return len(inspect.signature(kind.flag).parameters) > len(("self", "reply"))
 
 

@@ -87,7 +87,7 @@ class RoleMessenger:
         return all(isinstance(ref, LocalRef) and ref.is_eager(message) for ref in self._routes[message].refs)
 
     def ask_replica(self, number: int, request: Request[R]) -> Coroutine[Any, Any, R]:
-        """Send a request to one replica of those that handle it, and await its reply.
+        """Send a request to one replica that handles it, and await its reply.
 
         Raises:
             RoleFailed: the handler raised.
@@ -221,7 +221,7 @@ class Dispatcher:
             self._outgoing.deliver(wire.pack_error(call, error))
 
     def has_calls(self, peer: str) -> bool:
-        """Tell whether calls to a peer are open."""
+        """Return whether calls to a peer are open."""
         return self._peers[peer].has_calls
 
     async def flush(self) -> None:
@@ -300,7 +300,7 @@ class Dispatcher:
                 await incoming.send_items(replica.stream(request))
         except MicroagentsError as error:
             incoming.fail(error)
-        except asyncio.CancelledError:  # `IncomingCalls` tells the caller once this task has ended
+        except asyncio.CancelledError:  # `IncomingCalls` answers the caller once this task has ended
             raise
         except BaseException as error:  # noqa: BLE001 - after any error the caller must not wait for ever
             incoming.fail(role_failed(replica.name, sent.message, error))

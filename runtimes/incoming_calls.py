@@ -1,4 +1,4 @@
-"""Calls from one peer to replicas that this dispatcher hosts, including those that outlive the process of their caller."""
+"""Calls from one peer to replicas that this dispatcher hosts, including calls that outlive the process of their caller."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ from microagents.runtimes.deadlines import Deadlines
 
 Answer = wire.Replied | wire.Item | wire.Finished | wire.Failed
 Reply = asyncio.Future[Raw | None]
-"""The encoded reply to a request; None where the handler was cancelled."""
+"""The encoded reply to a request; None if the handler was cancelled."""
 Items = asyncio.Queue[Answer]
 """The answers to a stream that are not read yet."""
 

@@ -25,7 +25,7 @@ MAX_ENVELOPES = 256
 
 
 class Waiting(Struct, frozen=True):
-    """A one-way message that is packed when it leaves, together with those that wait beside it."""
+    """A one-way message that is packed when it leaves, together with the others that wait."""
 
     replica: str
     message: Batched
@@ -180,7 +180,7 @@ class Peer:
     # -- the processes of the peer ----------------------------------------------------------------------------------------------------
 
     def is_older_than(self, incarnation: int) -> bool:
-        """Tell whether the process that is connected came before the given incarnation."""
+        """Return whether the connected process came before the given incarnation."""
         return self._incarnation < incarnation
 
     def replace(self, link: Link, incarnation: int) -> None:

@@ -31,7 +31,7 @@ def in_lane(names: Sequence[str], lane: int, lanes: int) -> list[str]:
 
     Args:
         names: all replicas of the role, in their order.
-        lane: number of the lane, which is that of the sending replica.
+        lane: number of the lane: the sending replica's.
         lanes: number of replicas of the sending role.
     """
     if len(names) < lanes:
@@ -44,7 +44,7 @@ class RoleGroup:
 
     Args:
         dispatcher: hosts the replicas.
-        deployments: all deployments of the run, also those of other dispatchers.
+        deployments: all deployments of the run, also for other dispatchers.
         dispatcher_by_replica: names of dispatchers by the names of the replicas that they host.
 
     Raises:

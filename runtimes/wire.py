@@ -120,7 +120,7 @@ def pack_error(call: int, error: MicroagentsError) -> Failed:
 
 
 def _sendable(arg: object) -> object:
-    """Return an argument of an error itself where msgpack can carry it, else its text."""
+    """Return an argument of an error itself if msgpack can carry it, else its text."""
     if isinstance(arg, str | int | float | None):
         with suppress(OverflowError, UnicodeEncodeError):
             pack(arg)
@@ -132,7 +132,7 @@ def _sendable(arg: object) -> object:
 
 
 def unpack_error(envelope: Failed) -> MicroagentsError:
-    """Build the error that an envelope carries; a `RoleFailed` where its class cannot be found or built here."""
+    """Build the error that an envelope carries; a `RoleFailed` if its class cannot be found or built here."""
     try:
         error: MicroagentsError = resolve(envelope.error, MicroagentsError)(*envelope.args)
     except Exception as unknown:  # noqa: BLE001 - the constructor of a user's error class may raise anything

@@ -14,7 +14,7 @@ from microagents.tools.toolbox import GivenTool
 
 
 class Agent(AgentTask[AgentAnswer]):
-    """Reach a goal with tools. There is no simulated model for it: name a real one with ``--model``."""
+    """Reach a goal with tools. It needs a real model: ``--model``."""
 
     goal: str
     """What is to be done, complete in itself; goal=@FILE reads it from a file."""

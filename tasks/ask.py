@@ -19,7 +19,7 @@ class Answer(Reply, frozen=True):
 
 
 class Ask(Problem[Answer]):
-    """Answer a question. There is no simulated model for it: name a real one with ``--model``."""
+    """Answer a question. It needs a real model: ``--model``."""
 
     text: Annotated[str, Field(min_length=1, max_length=MAX_CHARS)]
     """The question, complete in itself; text=@FILE reads it from a file."""

@@ -69,7 +69,7 @@ class Code(Problem[Program]):
         for number, test in enumerate((self.test_setup_code, *self.test_list)):
             if _bare(test) is None:
                 where = f"assertion {number}" if number else "test_setup_code"
-                raise ValueError(f"{where} is no Python: {test!r:.80}")
+                raise ValueError(f"{where} is not Python: {test!r:.80}")
         return self
 
     def statement(self) -> str:

@@ -1,7 +1,7 @@
 """The confined side of `microagents.tasks.confinement`: sets the bounds and the filter, then runs the program from stdin.
 
 It is started as a file by an isolated interpreter, so it imports nothing but the standard library. Its arguments are the greatest size of
-its memory in bytes, the seconds of processor time it may take, the pipe with the token, and the pipe that tells that the program begins.
+its memory in bytes, the seconds of processor time it may take, the pipe with the token, and the pipe that signals the start of the program.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Runs a program of a model in a process of its own, without network, files, other processes or signals, and within bounds.
 
 A Linux system-call filter (seccomp) allows what a pure Python program needs and refuses all else, whatever the program does. The filter is
-set by the process itself, before it runs the program, and cannot be taken off. Where bubblewrap is installed it is a second wall.
+set by the process itself, before it runs the program, and cannot be taken off. If bubblewrap is installed, it is a second wall.
 """
 
 from __future__ import annotations
@@ -42,18 +42,18 @@ class Ending(StrEnum):
 
     PASSED = "passed"
     FAILED = "failed"
-    """Not passed: it raised, ended itself, or was killed by a bound other than that of its time."""
+    """Not passed: it raised, ended itself, or was killed by another bound than its time."""
     TIMED_OUT = "timed_out"
 
 
 def is_supported() -> bool:
-    """Tell whether there is a filter for this machine: Linux on x86-64 or 64-bit ARM."""
+    """Return whether there is a filter for this machine: Linux on x86-64 or 64-bit ARM."""
     return sys.platform == "linux" and platform.machine() in ("x86_64", "aarch64")
 
 
 @cache
 def wall() -> tuple[str, ...] | None:
-    """Return the command before that of a confined program, bubblewrap's where it works; None where programs cannot be confined.
+    """Return the command in front of a confined program's: bubblewrap's if it works; None if programs cannot be confined.
 
     It is found out once, with a known program.
     """
@@ -67,7 +67,7 @@ def wall() -> tuple[str, ...] | None:
 
 
 def run_confined(program: str, *, timeout_s: float, memory_bytes: int = MEMORY_BYTES) -> Ending | None:
-    """Run a Python program to its last line; None where this machine cannot confine it, so that it was not run.
+    """Run a Python program to its last line; None if this machine cannot confine it, so that it was not run.
 
     What the program prints is dropped.
     """

@@ -55,7 +55,7 @@ class Term(Struct, frozen=True, order=True):
 
 
 class Line(Struct, frozen=True):
-    """A line of the text, or of an objective: a section fixes a term of its own, or uses that of another section."""
+    """A line of the text, or of an objective: a section fixes a term of its own, or uses another section's."""
 
     section: int
     term: Term
@@ -81,7 +81,7 @@ class Section(Struct, frozen=True):
 
 
 class Consistency(WorkedDocument):
-    """Write sections that fix values of terms and use those of earlier sections; a used value must be the fixed one.
+    """Write sections that fix values of terms and use earlier sections' values; a used value must be the fixed one.
 
     An author who does not see the section that fixes a value must invent it. The simulated model imitates a model that
     does so, and that alters a value now and then.
@@ -92,7 +92,7 @@ class Consistency(WorkedDocument):
     fixes: Annotated[int, Field(ge=1, le=len(VALUES))] = 2
     """Number of terms that each section fixes."""
     uses: Annotated[int, Field(ge=0, le=50)] = 3
-    """Maximum number of earlier terms that each section uses; fewer where there are not so many."""
+    """Maximum number of earlier terms that each section uses; fewer if there are fewer."""
     undeclared: Annotated[float, Field(ge=0, le=1)] = 0.3
     """Chance that a use is of a section that no declared dependency leads to, if there is one; else it is of a declared parent."""
     error: Annotated[float, Field(ge=0, le=1)] = 0.05
@@ -160,7 +160,7 @@ class Consistency(WorkedDocument):
         ]
         return Segment(justify="all lines that are left", text=_text(lines), status="complete", mode="continue")
 
-    def mistaken_segment(self, asked: ToWrite, right: Segment, rng: Random) -> Segment:  # noqa: ARG002 - the segment tells the terms
+    def mistaken_segment(self, asked: ToWrite, right: Segment, rng: Random) -> Segment:  # noqa: ARG002 - the segment has the terms
         """Alter one value of the segment."""
         lines, _ = _lines_in(right.text)
         if lines:
@@ -169,7 +169,7 @@ class Consistency(WorkedDocument):
         return structs.replace(right, text=_text(lines))
 
     def expert_validation(self, asked: ToValidate) -> Validation:
-        """Object where a line contradicts the subtask or the text, is missing, repeated or not asked for."""
+        """Object when a line contradicts the subtask or the text, is missing, repeated or not asked for."""
         before = [] if asked.mode == "override" else _lines_in(asked.written)[0]
         lines, strange = _lines_in(asked.segment)
         done = {line.term for line in before}
@@ -197,7 +197,7 @@ class Consistency(WorkedDocument):
         """Count the faults that the question shows."""
         return len(_faults(_lines_in(asked.subtask)[0], _values(_lines_in(asked.finished)[0]), _lines_in(text)[0]))
 
-    def difficulty(self, prompt: Prompt, reply: type[Reply]) -> float | None:  # noqa: ARG002 - the prompt tells what is wanted
+    def difficulty(self, prompt: Prompt, reply: type[Reply]) -> float | None:  # noqa: ARG002 - the prompt says what is wanted
         asked = asked_in(prompt)
         match asked:
             case ToWrite():
@@ -244,7 +244,7 @@ def _lines_in(text: str) -> tuple[list[Line], int]:
 
 
 def _values(lines: Iterable[Line]) -> dict[Term, str]:
-    """Read the value of each term: the one that its section fixes; where that line is not there, the first one used."""
+    """Read the value of each term: the one that its section fixes; without that line, the first one used."""
     values: dict[Term, str] = {}
     for line in sorted(lines, key=lambda each: not each.fixes):
         values.setdefault(line.term, line.value)
@@ -257,7 +257,7 @@ def _left(asked: ToWrite) -> list[Line]:
 
 
 def _faults(wanted: Iterable[Line], known: Mapping[Term, str], lines: Iterable[Line]) -> list[str]:
-    """Compare lines with those that are wanted. A used value is wrong only if the known one is another."""
+    """Compare lines with the wanted ones. A used value is wrong only if the known one is another."""
     left = {(line.section, line.term): line.value for line in wanted}
     faults = []
     for line in lines:

@@ -37,7 +37,7 @@ TOOL_EFFECTS: dict[str, Effect] = {
     "send_mail": "destructive",
 }
 MISTAKES = {"unread refund": 4, "early end": 4, "wrong order": 2, "wrong amount": 2, "again": 1, "unknown tool": 1}
-"""The mistakes of the simulated model, each with its weight among those that are possible: a refund of a made-up amount before all is read;
+"""The mistakes of the simulated model, each with its weight among the possible ones: a refund of a made-up amount before all is read;
 an end too early; another order of the customer; 10 dollars too much or too little; the last action again; a tool that there is not."""
 
 
@@ -62,7 +62,7 @@ class Shop:
         """Get the name of a customer."""
         case = case_of(self._ticket)
         if customer != case.customer:
-            raise ValueError(f"there is no customer {customer}")
+            raise ValueError(f"unknown customer {customer}")
         return {"customer": customer, "name": case.name}
 
     @tool("read_only")
@@ -144,7 +144,7 @@ class Desk(AgentTask[Closed]):
         command = f"{sys.executable} -P -m microagents.tasks.desk_server {self.world} {self.ticket}"
         return [McpServer(server=command, effects=TOOL_EFFECTS, errors="not_made")]
 
-    def check(self, state: AgentState, result: Closed, run: RunInput) -> bool:  # noqa: ARG002 - the world tells, not the conversation
+    def check(self, state: AgentState, result: Closed, run: RunInput) -> bool:  # noqa: ARG002 - the world decides, not the conversation
         return World(self.world, run, self.ticket).is_right()
 
     def expert(self, prompt: Prompt, reply: type[Reply]) -> Reply:  # noqa: ARG002 - it has one kind of reply

@@ -36,7 +36,7 @@ class Order(Struct, frozen=True, kw_only=True):
 
 
 class Case(Struct, frozen=True, kw_only=True):
-    """A ticket, and the part of the shop that it is about. It follows from its number alone."""
+    """A ticket, and the part of the shop that it is about. It follows from its number."""
 
     customer: int
     name: str
@@ -57,7 +57,7 @@ class Case(Struct, frozen=True, kw_only=True):
 
 
 def pays_back(cents: int, delivered_days_ago: int) -> bool:
-    """Tell whether the policy pays an order back."""
+    """Return whether the policy pays an order back."""
     return delivered_days_ago <= RETURN_DAYS and cents <= MAX_CENTS
 
 
@@ -103,7 +103,7 @@ class World:
         """
         found = next((each for each in self.case.orders if each.order == number), None)
         if found is None:
-            raise ValueError(f"there is no order {number}")
+            raise ValueError(f"unknown order {number}")
         return found
 
     def refund(self, number: int, cents: int) -> None:
@@ -124,12 +124,12 @@ class World:
             db.execute("INSERT INTO mail VALUES (?, ?, ?, ?)", (self._run, customer, template, key))
 
     def was_mailed(self, key: str) -> bool:
-        """Tell whether the mail with this key was sent."""
+        """Return whether the mail with this key was sent."""
         with self._opened() as db:
             return bool(db.execute("SELECT 1 FROM mail WHERE run = ? AND key = ?", (self._run, key)).fetchone())
 
     def is_right(self) -> bool:
-        """Tell whether what was done is what the policy says, and nothing else."""
+        """Return whether what was done is what the policy says, and nothing else."""
         case, order = self.case, self.case.order
         template = "refunded" if case.is_due else "declined"
         done: dict[str, list[Any]] = {

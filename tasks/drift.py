@@ -25,7 +25,7 @@ class Place(Struct, frozen=True, kw_only=True):
 
 
 class Onward(Reply, frozen=True):
-    """Where it goes."""
+    """The next place."""
 
     number: Annotated[int, Meta(ge=0, lt=RING)]
 
@@ -63,6 +63,6 @@ class Drift(ChainTask[Place, Onward]):
     def expert(self, prompt: Prompt, reply: type[Reply]) -> Onward:  # noqa: ARG002 - it has one kind of reply
         return self.oracle(Place(number=int(prompt.user.removeprefix("Number: "))))
 
-    def mistake(self, prompt: Prompt, right: Reply, rng: Random) -> Onward:  # noqa: ARG002 - the right reply tells enough
+    def mistake(self, prompt: Prompt, right: Reply, rng: Random) -> Onward:  # noqa: ARG002 - the right reply is enough
         assert isinstance(right, Onward)
         return Onward(number=(right.number + rng.randrange(1, RING)) % RING)

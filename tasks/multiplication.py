@@ -190,7 +190,7 @@ class Multiplication(WorkedProblem[Product]):
             case Choice() | _:
                 return super().mistake(prompt, right, rng)
 
-    def difficulty(self, prompt: Prompt, reply: type[Reply]) -> float:  # noqa: ARG002 - the prompt tells what is wanted
+    def difficulty(self, prompt: Prompt, reply: type[Reply]) -> float:  # noqa: ARG002 - the prompt says what is wanted
         asked = asked_in(prompt)
         match asked:
             case ToSolve() | ToRevise():
@@ -221,7 +221,7 @@ def _error_of_all(problems: Iterable[str]) -> float:
 
 
 def _error_by_digits(rates: tuple[float, float], problem: str) -> float:
-    """An error rate that grows with the digits of the two numbers, of a sum with those of the two longest."""
+    """An error rate that grows with the digits of the two numbers, in a sum of the two longest."""
     base, a_digit = rates
     longest = sorted((_digits(number) for term in _terms_in(problem) for number in term), reverse=True)
     return min(MAX_ERROR, base + a_digit * sum(longest[:2]))

@@ -68,7 +68,7 @@ class MathQuestion(PublicQuestion[Exact]):
 
     @property
     def right(self) -> str | None:
-        """Right answer as the collection writes it; None where the line has none."""
+        """Right answer as the collection writes it; None if the line has none."""
         raise NotImplementedError
 
     def flag(self, reply: Reply) -> str | None:
@@ -76,7 +76,7 @@ class MathQuestion(PublicQuestion[Exact]):
         return UNREADABLE if isinstance(reply, Exact) and read_exact(reply.answer) is None else None
 
     def correct(self, reply: Exact) -> bool | None:
-        """Tell whether both answers have one value; None without a right one. An unreadable one is wrong."""
+        """Return whether both answers have one value; None without a right one. An unreadable one is wrong."""
         if self.right is None:
             return None
         value = read_exact(reply.answer)
@@ -89,7 +89,7 @@ class Gsm8k(MathQuestion):
     question: Text
     """The question."""
     answer: str | None = None
-    """A solution that ends with ``#### NUMBER``, or the number alone."""
+    """A solution that ends with ``#### NUMBER``, or just the number."""
 
     def statement(self) -> str:
         return self.question
@@ -108,7 +108,7 @@ class Math(MathQuestion):
     solution: str | None = None
     """A solution with ``\\boxed{ANSWER}``."""
     answer: str | None = None
-    """The answer alone."""
+    """Just the answer."""
 
     def statement(self) -> str:
         return self.problem
@@ -197,7 +197,7 @@ class MultiHop(PublicQuestion[ShortAnswer]):
     context: Annotated[str, Field(max_length=MAX_CHARS)] = ""
     """The paragraphs."""
     answers: tuple[str, ...] = ()
-    """The right answers, each of which will do."""
+    """The right answers; each will do."""
     least_f1: Annotated[float, Field(gt=0, le=1)] = 1.0
     """F1 of the words from which an answer counts as right."""
 
@@ -233,7 +233,7 @@ class MultiHop(PublicQuestion[ShortAnswer]):
         return UNREADABLE if isinstance(reply, ShortAnswer) and not _words(reply.answer) else None
 
     def f1(self, reply: ShortAnswer) -> float | None:
-        """Compute the greatest F1 of its words and those of a right answer; None without right answers.
+        """Compute the greatest F1 of its words and a right answer's; None without right answers.
 
         Counted as in SQuAD (arXiv 1606.05250) and HotpotQA: without case, punctuation and articles.
         """
@@ -262,7 +262,7 @@ def _words(text: str) -> list[str]:
 
 def _f1(given: Sequence[str], right: Sequence[str]) -> float:
     shared = (Counter(given) & Counter(right)).total()
-    # With yes, no and noanswer there is no half of it.
+    # Yes, no and noanswer are all or nothing.
     if not shared or ({"yes", "no", "noanswer"} & {*given, *right} and given != right):
         return 0.0
     precision, recall = shared / len(given), shared / len(right)

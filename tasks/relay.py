@@ -1,4 +1,4 @@
-"""A list of steps, each of which needs the result of an earlier one: work whose truth is known, to measure long work in prose."""
+"""A list of steps, each of them needs the result of an earlier one: work whose truth is known, to measure long work in prose."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ from microagents.work.prose import Summary
 
 CONFIDENT = 8
 WORKER_ERROR = 0.1
-"""Error rate of the simulated model at a step. Where it does n steps in one go, 1 - .9^n."""
+"""Error rate of the simulated model at a step. For n steps in one go, 1 - .9^n."""
 PLAN_ERROR = 0.02
 JUDGE_ERROR = 0.05
 VERIFIER_ERROR = 0.05
@@ -65,17 +65,17 @@ _OF_SWARM = frozenset(["plan", "result", "whole", "summary", "pick", "check"])
 _FACT = re.compile(r"r(\d+) = (\d+)")
 
 
-class Total(Reply, frozen=True):
+class RelayTotal(Reply, frozen=True):
     """The result of the last step."""
 
     total: int
 
 
-class Relay(WorkedProblem[Total]):
+class Relay(WorkedProblem[RelayTotal]):
     """Steps that add to results of earlier steps, up to many steps before.
 
-    The simulated model takes earlier results from the summary and the recent steps of its prompt alone, as a model does that has only
-    these. Its error rates are fixed: they test the engine, not a real model.
+    The simulated model takes earlier results only from the summary and the recent steps of its prompt, as a real one would. Its error rates
+    are fixed: they test the engine, not a real model.
     """
 
     default_strategy: ClassVar[str] = "swarm"
@@ -106,22 +106,22 @@ class Relay(WorkedProblem[Total]):
         """Work out the right results of all steps."""
         return _results(self.steps)
 
-    def correct(self, reply: Total) -> bool:
+    def correct(self, reply: RelayTotal) -> bool:
         return reply.total == self.right_results()[-1]
 
     def variant(self, number: int) -> Relay:
         """Return another random list."""
         return type(self)(**self.model_dump(exclude={"instance"}), instance=self.instance + number)
 
-    def expert_answer(self, problem: str) -> Total:
-        return Total(total=_results(_listed(problem))[-1])
+    def expert_answer(self, problem: str) -> RelayTotal:
+        return RelayTotal(total=_results(_listed(problem))[-1])
 
     def expert_decomposition(self, problem: str) -> Decomposition:  # noqa: ARG002 - the same for all
         """Do not cut: the steps build on each other."""
         return ATOMIC
 
-    def expert_composition(self, asked: ToCompose) -> Total:
-        return msgspec.json.decode(asked.answer_to_first, type=Total)
+    def expert_composition(self, asked: ToCompose) -> RelayTotal:
+        return msgspec.json.decode(asked.answer_to_first, type=RelayTotal)
 
     def expert_subquestions(self, problem: str) -> Subquestions:
         steps = _listed(problem)
@@ -161,7 +161,7 @@ class Relay(WorkedProblem[Total]):
                 return _worked(asked)
             case ToAssemble():
                 facts = _facts(asked.summary, asked.recent)
-                return Total(total=facts.get(len(asked.plan), 0))
+                return RelayTotal(total=facts.get(len(asked.plan), 0))
             case ToCompress():
                 return Summary(summary=_written({**_facts(asked.summary, ()), **_facts(asked.done.result, ())}))
             case ToPick():
@@ -219,7 +219,7 @@ class Relay(WorkedProblem[Total]):
             Pick: JUDGE_ERROR,
             Check: VERIFIER_ERROR,
             Summary: DROP_RATE,
-            Total: ASSEMBLY_ERROR,
+            RelayTotal: ASSEMBLY_ERROR,
         }
         return rates[reply]
 
@@ -235,7 +235,7 @@ def _stated(steps: Sequence[str]) -> str:
 
 
 def _before(step: str) -> int | None:
-    """Read the number of the step whose result a step needs; None where it needs none."""
+    """Read the number of the step whose result a step needs; None if it needs none."""
     match = _STEP.fullmatch(step)
     assert match is not None
     return int(match[3]) if match[3] else None
@@ -286,12 +286,12 @@ def _picked(asked: ToPick) -> Pick:
 
 
 def _is_right(question: StepQuestion, reply: Raw, total: int | None) -> bool:
-    """Tell whether a plan or a step is right by what its question gives; the whole is right with this total."""
+    """Return whether a plan or a step is right by what its question gives; the whole is right with this total."""
     match question:
         case ToWork():
             return msgspec.json.decode(reply, type=StepResult).vote() == _worked(question).vote()
         case ToAssemble():
-            return msgspec.json.decode(reply, type=Total).total == total
+            return msgspec.json.decode(reply, type=RelayTotal).total == total
         case ToPlan():
             return msgspec.json.decode(reply, type=Plan).steps == _listed(question.problem)
 

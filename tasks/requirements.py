@@ -33,7 +33,7 @@ MAX_LOG_CHARS = 4_000_000
 BROWSERS = ("chromium", "chromium-browser", "chromium-headless-shell", "google-chrome", "google-chrome-stable")
 
 Met = Callable[[str], bool | None]
-"""Whether a text meets a requirement; None where the program that could tell is not installed."""
+"""Whether a text meets a requirement; None if the program for it is not installed."""
 
 _LINE = re.compile(r"^[ \t]*[-*+][ \t]+check:(.*)$", re.MULTILINE | re.IGNORECASE)
 _PLACEHOLDER = re.compile(
@@ -56,7 +56,7 @@ class Requirement(NamedTuple):
 
 
 def requirements_in(brief: str, ending: str) -> dict[str, Met]:
-    """Read the requirements in a brief, by their text. ``ending`` is that of the file that the text is written into, such as ``.tex``."""
+    """Read the requirements in a brief, by their text. ``ending`` is the suffix of the text's file, such as ``.tex``."""
     return {asked: _met(asked, ending) for asked in map(str.strip, _LINE.findall(brief))}
 
 
@@ -68,7 +68,7 @@ def _met(asked: str, ending: str) -> Met:
                     f"the check {asked!r} is for files that end with {' or '.join(each.endings)}, and output ends with {ending}"
                 )
             return each.met(match)
-    raise ValueError(f"there is no check {asked!r:.100}; known: {', '.join(each.form for each in REQUIREMENTS)}")
+    raise ValueError(f"unknown check {asked!r:.100}; known: {', '.join(each.form for each in REQUIREMENTS)}")
 
 
 def _counted(match: re.Match[str]) -> Met:
@@ -94,13 +94,13 @@ def _parses(text: str) -> bool:
 
 @lru_cache(maxsize=2)
 def compiles(text: str) -> bool | None:
-    """Tell whether LaTeX compiles a text without an error; None if pdflatex is not installed."""
+    """Return whether LaTeX compiles a text without an error; None if pdflatex is not installed."""
     program = shutil.which("pdflatex")
     if program is None:
         return None
     with TemporaryDirectory(prefix="microagents-") as folder:
         Path(folder, "text.tex").write_text(text, encoding="utf-8")
-        # Paranoid: it opens files below its own folder only, and those of the LaTeX installation.
+        # Paranoid: it opens files only below its own folder and of the LaTeX installation.
         words = [program, "-no-shell-escape", "-interaction=nonstopmode", "-halt-on-error", "text.tex"]
         ended = _run(words, folder, {"openin_any": "p", "openout_any": "p"}, COMPILE_S)
         return ended == 0 and Path(folder, "text.pdf").is_file()
@@ -108,7 +108,7 @@ def compiles(text: str) -> bool | None:
 
 @lru_cache(maxsize=2)
 def opens(text: str) -> bool | None:
-    """Tell whether a page opens in a browser without an uncaught error. None if no Chromium is installed or starts."""
+    """Return whether a page opens in a browser without an uncaught error. None if no Chromium is installed or starts."""
     program = next(filter(None, map(shutil.which, BROWSERS)), None)
     if program is None:
         return None
@@ -124,7 +124,7 @@ def opens(text: str) -> bool | None:
                 "--no-first-run",
                 f"--user-data-dir={folder}/profile",
             ),
-            # Names resolve to nothing and addresses lead to a closed port, those of this machine included.
+            # Names resolve to nothing and addresses lead to a closed port, this machine's included.
             *("--host-resolver-rules=MAP * ~NOTFOUND", "--proxy-server=127.0.0.1:9", "--proxy-bypass-list=<-loopback>"),
             *("--force-webrtc-ip-handling-policy=disable_non_proxied_udp", "--disable-background-networking"),
             *("--enable-logging=stderr", f"--virtual-time-budget={PAGE_MS}", "--dump-dom", page.as_uri()),

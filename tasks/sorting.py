@@ -102,7 +102,7 @@ class Sorting(WorkedProblem[Sorted]):
             case Choice() | _:
                 return super().mistake(prompt, right, rng)
 
-    def difficulty(self, prompt: Prompt, reply: type[Reply]) -> float:  # noqa: ARG002 - the prompt tells what is wanted
+    def difficulty(self, prompt: Prompt, reply: type[Reply]) -> float:  # noqa: ARG002 - the prompt says what is wanted
         asked = asked_in(prompt)
         match asked:
             case ToSolve():

@@ -1,4 +1,4 @@
-"""Word problems with a known graph of steps, for Atom of Thoughts: who has how many, told in relations that build on each other."""
+"""Word problems with a known graph of steps, for Atom of Thoughts: who has how many, given in relations that build on each other."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from microagents.replies.chat import Prompt, Reply
 from microagents.replies.data_prompts import prompt_of
 from microagents.replies.trajectories import Trajectory
 from microagents.systems.documents.questions import REPLIES, Segment
-from microagents.systems.documents.reasoning import WrittenProblem
+from microagents.systems.documents.reasoned_text import WrittenProblem
 from microagents.systems.questions.questions import (
     ATOMIC,
     Contraction,
@@ -42,7 +42,7 @@ from microagents.systems.questions.questions import (
 ANSWER_ERROR = (0.05, 1.5)
 """a and b of the error rate 1 - exp(-a n^b) of an answer in one go to a question of n steps: 0.13 for 2, 0.43 for 5, 0.74 for 9."""
 FOLLOWED_ERROR = 0.05
-"""Error rate of each step of an answer along given subquestions: 0.10 for 2 steps, 0.22 for 5, 0.36 for 9. Also that of a thought, or of a
+"""Error rate of each step of an answer along given subquestions: 0.10 for 2 steps, 0.22 for 5, 0.36 for 9. The same for a thought, or a
 segment of written reasoning."""
 TRACE_ERROR = 0.01
 """Share of graphs of subquestions in which the answer to one that needs no other is wrong."""
@@ -83,7 +83,7 @@ class Fact(Struct, frozen=True):
     """The persons whose numbers it builds on."""
 
     def value(self, values: dict[str, int]) -> int:
-        """Compute the number of the person, from those of the others."""
+        """Compute the number of the person, from the others' numbers."""
         match self.kind:
             case "given":
                 return self.number
@@ -96,7 +96,7 @@ class Fact(Struct, frozen=True):
         return sum(values[name] for name in self.of)
 
     def sentence(self, item: str) -> str:
-        """Write the sentence that tells it."""
+        """Write it as a sentence."""
         match self.kind:
             case "given":
                 return f"{self.name} has {self.number} {item}."
@@ -142,7 +142,7 @@ class Story(Struct, frozen=True):
         return f"How many {self.item} does {name} have?"
 
     def order(self) -> list[Fact]:
-        """List the facts that lead to the number, each behind those that it builds on."""
+        """List the facts that lead to the number, each behind the facts that it builds on."""
         by_name, found = {fact.name: fact for fact in self.facts}, dict[str, Fact]()
 
         def visit(name: str) -> None:
@@ -166,7 +166,7 @@ class Story(Struct, frozen=True):
         return values
 
     def with_givens(self, known: dict[str, int]) -> Story:
-        """Tell the story with the numbers of some persons as given facts, without what is no longer needed."""
+        """Return the story with the numbers of some persons as given facts, without what is no longer needed."""
         facts = tuple(Fact(fact.name, "given", known[fact.name]) if fact.name in known else fact for fact in self.facts)
         needed = {fact.name for fact in Story(self.item, facts, self.asked).order()}
         return Story(self.item, tuple(fact for fact in facts if fact.name in needed), self.asked)
@@ -251,7 +251,7 @@ class WordProblem(WrittenProblem[Total]):
         )
 
     def expert_contraction(self, asked: ToContract) -> str:
-        """Write the story with known numbers given; without subquestions, those that build on given facts alone."""
+        """Write the story with known numbers given; without the subquestions that build only on given facts."""
         story = Story.read(asked.problem)
         known = {_person(each.question): int(each.answer) for each in asked.known}
         if not known:
@@ -265,7 +265,7 @@ class WordProblem(WrittenProblem[Total]):
         return f"{story.question(step.name)} {story.values()[step.name]}"
 
     def after_thoughts(self, problem: str, thoughts: Sequence[str]) -> str:
-        """Tell the story with the numbers that thoughts have found given; the last one counts."""
+        """Write the story with the numbers that thoughts have found given; the last one counts."""
         return Story.read(problem).with_givens(_found(thoughts)).text()
 
     def steps_of(self, problem: str) -> int:

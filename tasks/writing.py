@@ -92,7 +92,7 @@ class Writing(WorkedDocument):
         try:
             return msgspec.json.decode(value)
         except msgspec.DecodeError as error:
-            raise ValueError(f'parts is no JSON list of {{"id", "objective", "depends_on"}}: {error}') from None
+            raise ValueError(f'parts is not a JSON list of {{"id", "objective", "depends_on"}}: {error}') from None
 
     @model_validator(mode="after")
     def _can_be_checked(self) -> Self:
@@ -129,7 +129,7 @@ class Writing(WorkedDocument):
         status: Literal["complete", "ongoing"] = "complete" if is_last else "ongoing"
         return Segment(justify="the next lines of the subtask", text="\n".join(lines), status=status, mode="continue")
 
-    def mistaken_segment(self, asked: ToWrite, right: Segment, rng: Random) -> Segment:  # noqa: ARG002 - the right one tells enough
+    def mistaken_segment(self, asked: ToWrite, right: Segment, rng: Random) -> Segment:  # noqa: ARG002 - the right one is enough
         return structs.replace(right, text=right.text.swapcase() or WRONG_LINE)
 
     def expert_validation(self, asked: ToValidate) -> Validation:
@@ -158,7 +158,7 @@ def _lines(text: str) -> list[str]:
 
 
 def _next_lines(subtask: str, written: str) -> tuple[list[str], bool]:
-    """Choose the lines of the next segment of a copy, and tell whether none is left after them."""
+    """Choose the lines of the next segment of a copy, and whether none is left after them."""
     lines, done = _lines(subtask), len(_lines(written))
     end = done - (-len(lines) // SEGMENTS)
     return lines[done:end], end >= len(lines)

@@ -110,7 +110,7 @@ def write(page: Path, text: str) -> None:
 
 def commands() -> Iterator[str]:
     """Every command with its own help."""
-    yield "# Commands\n\nEach command with what `--help` says of it. [The command line](../commands.md) is the introduction."
+    yield "# Commands\n\nEach command with what `--help-all` says of it. [The command line](../commands.md) is the introduction."
     group: Any = get_command(app)
     with group.make_context("microagents", [], resilient_parsing=True) as top:
         for name in group.list_commands(top):

@@ -22,7 +22,7 @@ def retrieve_exception(future: asyncio.Future[Any]) -> None:
 
 
 def is_cancelled() -> bool:
-    """Tell whether the current task itself is cancelled, and not only a future that it awaits."""
+    """Return whether the current task itself is cancelled, and not only a future that it awaits."""
     task = asyncio.current_task()
     return task is not None and task.cancelling() > 0
 
@@ -102,7 +102,7 @@ class _Begun(Coroutine[Any, Any, T]):
 
     Args:
         coroutine: the coroutine.
-        awaited: the future that it waits for; None where it goes on in the next iteration.
+        awaited: the future that it waits for; None to resume in the next iteration.
     """
 
     def __init__(self, coroutine: Coroutine[Any, Any, T], awaited: asyncio.Future[Any] | None) -> None:
@@ -133,7 +133,7 @@ class _Begun(Coroutine[Any, Any, T]):
         return self._awaited
 
     def throw(self, *error: Any) -> Any:
-        """Raise an error where it waits."""
+        """Raise an error at its await."""
         # A task that is cancelled cancels the future that it waits for, which holders of the future look at. This one did not wait yet.
         if not self._is_taken_up and self._awaited is not None:
             self._awaited.cancel()
@@ -174,7 +174,7 @@ class TaskScope:
             on_end()
 
     async def join(self) -> None:
-        """Wait until every task has ended, also those that are started meanwhile. The first failure is raised at once."""
+        """Wait until every task has ended, also tasks started meanwhile. The first failure is raised at once."""
         while running := list(self._tasks):
             await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
             for task in running:

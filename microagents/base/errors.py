@@ -276,7 +276,7 @@ class EndedEarly(Undecided):
 
 
 class NeedsPerson(Undecided):
-    """A person has to say how the work goes on; args: path, why, the two words of which one is to be said."""
+    """A person has to say how the work continues; args: path, why, the two possible answers."""
 
     def __init__(self, path: str, why: str, first: str, second: str) -> None:
         super(Undecided, self).__init__(path, why, first, second)

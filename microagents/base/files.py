@@ -1,4 +1,4 @@
-"""Files that users name, read as text up to a bound since a name may be that of a device or of a wrong file; and files for one user."""
+"""Files that users name, read as text up to a bound since a name may lead to a device or to a wrong file; and files for one user."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ def read_text(path: str | Path) -> str:
 
     Raises:
         OSError: it cannot be read.
-        ValueError: it is no UTF-8, or has more than `MAX_BYTES`.
+        ValueError: it is not UTF-8, or has more than `MAX_BYTES`.
     """
     with Path(path).open("rb") as stream:
         text = stream.read(MAX_BYTES + 1)

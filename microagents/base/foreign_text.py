@@ -30,7 +30,7 @@ def visible(text: str) -> str:
 
 
 def bounded(text: str, most: int) -> str:
-    """Show all characters of a text, and cut the middle out of one of more than so many characters, with a note."""
+    """Show all characters of a text; of one of more than ``most`` characters cut the middle out, with a note."""
     if len(text) <= most:
         text = visible(text)
     total, half = len(text), most // 2

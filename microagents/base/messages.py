@@ -22,20 +22,9 @@ _makers: dict[str, Callable[[Any, int], type]] = {}
 """See `make_on_demand`."""
 
 
-_KEPT_ADDRESSES = {
-    "microagents.elections.panels:ApprovalShare": "microagents.elections.rules:ApprovalShare",
-    "microagents.systems.questions.questions:Choice": "microagents.decomposition:Choice",
-    "microagents.systems.questions.questions:Decomposition": "microagents.decomposition:Decomposition",
-}
-"""Classes that moved, and their addresses before. A question's digest contains the addresses of its reply class and of its rule, so
-journals, digests and simulated draws depend on them."""
-_MOVED_TO = {before: now for now, before in _KEPT_ADDRESSES.items()}
-
-
 def address_of(named: type) -> str:
-    """Return the address of a class, ``module:qualname``, or the one it had before it moved."""
-    address = f"{named.__module__}:{named.__qualname__}"
-    return _KEPT_ADDRESSES.get(address, address)
+    """Return the address of a class, ``module:qualname``."""
+    return f"{named.__module__}:{named.__qualname__}"
 
 
 def register(named: type) -> None:
@@ -45,7 +34,7 @@ def register(named: type) -> None:
 
 
 def _imported(address: str) -> object:
-    module, _, qualname = _MOVED_TO.get(address, address).partition(":")
+    module, _, qualname = address.partition(":")
     check_import(module, address)
     found: object = import_module(module)
     for name in qualname.split("."):
@@ -55,7 +44,7 @@ def _imported(address: str) -> object:
 
 
 def make_on_demand(kind: str, maker: Callable[[Any, int], type]) -> None:
-    """Let classes be made from others where their address is resolved: ``Step.rollout_8`` by the maker of ``rollout``."""
+    """Let classes be made from others when their address is resolved: ``Step.rollout_8`` by the maker of ``rollout``."""
     _makers[kind] = maker
 
 
@@ -63,7 +52,7 @@ def resolve(address: str, base: type[C]) -> type[C]:
     """Find the class at an address.
 
     Raises:
-        InvalidDefinition: this process cannot import the class, or it is no subclass of ``base``.
+        InvalidDefinition: this process cannot import the class, or it is not a subclass of ``base``.
     """
     found: type[C] | None = _resolved.get((address, base))
     if found is None:
@@ -105,7 +94,7 @@ class Request(Message, Generic[R], frozen=True, kw_only=True):
 
 
 class Batched(Request[None], frozen=True, kw_only=True):
-    """A one-way message that waits for others to the same replica where it has to leave its process: they travel as one."""
+    """A one-way message that waits for others to the same replica when it has to leave its process: they travel as one."""
 
     @classmethod
     def together(cls, waiting: Sequence[Batched]) -> Request[None]:

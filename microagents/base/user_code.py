@@ -16,7 +16,7 @@ from microagents.base.errors import Aborted, MicroagentsError, RoleFailed, TaskF
 
 TRACEBACK = "Traceback (most recent call last):\n"
 MAX_TRACEBACK_CHARS = 8_000
-"""Of a longer traceback the first and the last half of so many characters are kept: it travels, and the journal keeps it."""
+"""Of a longer traceback the first and the last half of this number are kept: it travels, and the journal keeps it."""
 
 
 def called(method: Callable[..., Any], *given: object, gives: Any = object, at: int | str = "") -> Any:
@@ -162,7 +162,7 @@ def _location(code: CodeType, line: int) -> str:
 
 
 def _is_of_user(frame: FrameType) -> bool:
-    """Tell whether a frame belongs neither to this framework nor to Python and its libraries."""
+    """Return whether a frame belongs neither to this framework nor to Python and its libraries."""
     module, file = str(frame.f_globals.get("__name__", "")), frame.f_code.co_filename
     is_ours = module.startswith("microagents.") and not module.startswith("microagents.tasks.")
     return not (is_ours or file.startswith((sys.prefix, sys.base_prefix, "<")) or "site-packages" in file)

@@ -16,7 +16,7 @@ RATES = tuple(tenth / 10 for tenth in range(1, 10))
 
 @lru_cache(maxsize=65_536)
 def is_improbable(dissent: int, votes: int, p: float, alpha: float) -> bool:
-    """Tell whether so many votes against the leader are evidence of a hard step.
+    """Return whether this number of votes against the leader is evidence of a hard step.
 
     Args:
         dissent: number of votes for another reply than the leading one.
@@ -33,7 +33,7 @@ def is_improbable(dissent: int, votes: int, p: float, alpha: float) -> bool:
 def alpha_of(number: int, steps: int | None, false_alarms: float) -> float:
     """Compute the share of a run's rate of false alarms that one step has.
 
-    Shares are equal, or fall where the number of steps is unknown.
+    Shares are equal, or fall if the number of steps is unknown.
 
     Args:
         number: number of the step, from 0.

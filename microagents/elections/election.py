@@ -42,8 +42,8 @@ ElectionOutcome = Literal[
 - `person`: the decision of a person.
 - `sampled`: valid replies without a vote.
 - `undecided`: the cap was reached before a decision.
-- `contested`: each model of the pool alone would have decided it, unanimously, but not all for one value. Like an undecided one, it is left
-  to the ladder, to another model or to a person.
+- `contested`: each model of the pool would have decided it unanimously by itself, but not all for one value. Like an undecided one, it is
+  left to the ladder, to another model or to a person.
 - `climbed`: left to the next rung of a ladder.
 - `inferred`: decided by samples at other places, the predictions of rollouts or the choice of a judge. Its votes are no calls.
 """
@@ -52,12 +52,12 @@ OPEN_OUTCOMES: tuple[ElectionOutcome, ...] = ("undecided", "contested")
 """Outcomes of an election that came to no decision. A ladder, the leader, another model or a person may settle it."""
 
 Votes = Literal["exact", "semantic"]
-"""Way of counting votes: `exact`, replies whose votes are equal count together; `semantic`, also those that mean the same."""
+"""Way of counting votes: `exact`, replies whose votes are equal count together; `semantic`, also replies that mean the same."""
 
 MANY_VOTES = 5
 """Number of different votes, each cast once, at which an undecided election says in which fields they differ."""
 ESCALATED = "/undecided"
-"""Suffix of the path of the election that asks another model after an undecided one."""
+"""Path suffix of the election that asks another model after an undecided one."""
 
 
 @lru_cache(maxsize=4096)
@@ -109,7 +109,7 @@ class Question(Struct, frozen=True, kw_only=True):
     max_draws: int
     """Cap of the election, in samples."""
     state: bytes = b""
-    """The state that the prompts were made from, as JSON; empty where it is unknown."""
+    """The state that the prompts were made from, as JSON; empty if it is unknown."""
     choices: tuple[str, ...] = ()
     """The votes that a reply may cast; empty for any vote. The prompts contain them, so the digest needs no term for them."""
     reading: Reading = "strict"
@@ -117,11 +117,11 @@ class Question(Struct, frozen=True, kw_only=True):
     votes: Votes = "exact"
     """Equality of replies. Exact equality has no term in the digest, as before there was another way."""
     prose: dict[str, tuple[str, ...]] = {}
-    """By tool, the arguments whose wording casts no vote; with semantic votes these alone are compared by meaning."""
+    """By tool, the arguments whose wording casts no vote; with semantic votes only these are compared by meaning."""
 
     @property
     def left_out(self) -> ProseByTool:
-        """The arguments that votes leave out: none with semantic votes, where the matcher compares them."""
+        """The arguments that votes leave out: none with semantic votes, since the matcher compares them."""
         return self.prose if self.votes == "exact" else NO_PROSE
 
     def id_at(self, path: str) -> ElectionId:
@@ -183,7 +183,7 @@ class Ballot(Struct, frozen=True, kw_only=True, tag=True, omit_defaults=True):
     value: bytes
     """The reply, as JSON: msgpack has no integers beyond 64 bits."""
     cost_usd: float | None = None
-    """Cost of its sample; None where the price is unknown."""
+    """Cost of its sample; None if the price is unknown."""
     shares: dict[str, float] = {}
     """Probability of each option by a model that weighs them: the share that it would have of many votes. Empty for a vote."""
     fallback: str = ""
@@ -197,7 +197,7 @@ class Flagged(Struct, frozen=True, kw_only=True, tag=True, omit_defaults=True):
     flag: str
     """Name of the red flag."""
     cost_usd: float | None = None
-    """Cost of its sample; None where the price is unknown."""
+    """Cost of its sample; None if the price is unknown."""
 
 
 class Rejection(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -215,9 +215,9 @@ class Rejected(Struct, frozen=True, kw_only=True, tag=True, omit_defaults=True):
 
     seq: int
     replies: tuple[Rejection, ...]
-    """Its replies so far, none of which was taken."""
+    """Its replies so far; none was taken."""
     cost_usd: float | None = None
-    """Cost of these replies; None where the price is unknown."""
+    """Cost of these replies; None if the price is unknown."""
 
 
 def total_usd(costs: Iterable[float | None]) -> float | None:
@@ -241,9 +241,9 @@ class Verdict(Struct, frozen=True, kw_only=True, tag=True):
     ballots: tuple[Ballot | Flagged, ...]
     """The counted ballots and flags, in order of launch."""
     cost_usd: float | None = None
-    """Cost of all counted ballots; None where a price is unknown. The journal keeps only this sum."""
+    """Cost of all counted ballots; None if a price is unknown. The journal keeps only this sum."""
     probability: float | None = None
-    """Probability of the leading vote, where a model weighed the options; None after a vote."""
+    """Probability of the leading vote, when a model weighed the options; None after a vote."""
 
     @property
     def winner(self) -> bytes | None:
@@ -271,7 +271,7 @@ class Decision(Struct, Generic[A], frozen=True, kw_only=True):
     flagged: int
     """Number of flagged replies."""
     probability: float | None = None
-    """Probability of the value, where a model weighed the options; None after a vote."""
+    """Probability of the value, when a model weighed the options; None after a vote."""
     rungs: tuple[Decision[A], ...] = ()
     """The rungs of a ladder that did not decide it either."""
     prose: ProseByTool = {}
@@ -323,7 +323,7 @@ class Follow(Stream[Ballot | Verdict], frozen=True, kw_only=True):
     id: ElectionId
     question: Question
     hedge: int = 0
-    """Number of draws in flight beyond those that the decision needs. The first ballot arrives sooner; the decision is the same."""
+    """Number of draws in flight beyond what the decision needs. The first ballot arrives sooner; the decision is the same."""
 
 
 class Draw(Request[Sample], frozen=True, kw_only=True):
@@ -346,13 +346,13 @@ class Draw(Request[Sample], frozen=True, kw_only=True):
     """Number of earlier replies to this sample that were not taken: `verify` rejected them, with feedback that the prompt has, or they
     asked to look something up, which it has, too."""
     first_prompt: Prompt | None = None
-    """The prompt without feedback; None where there are no earlier replies."""
+    """The prompt without feedback; None without earlier replies."""
     choices: tuple[str, ...] = ()
     """Votes that the reply may cast; empty for any vote."""
     is_followed: bool = False
     """Whether its first reply is waited for, to guess on."""
     traceparent: str = ""
-    """The W3C trace context of the run, where its election was sampled for a trace; else empty."""
+    """The W3C trace context of the run, if its election was sampled for a trace; else empty."""
 
 
 class Screen(Request[Ballot | Flagged], frozen=True, kw_only=True):
@@ -369,4 +369,4 @@ class Screen(Request[Ballot | Flagged], frozen=True, kw_only=True):
     reading: Reading = "strict"
     """Reading of the reply."""
     state: bytes = b""
-    """The state that the step was asked in, as JSON, where the task's own flag needs it; else empty."""
+    """The state that the step was asked in, as JSON, if the task's own flag needs it; else empty."""

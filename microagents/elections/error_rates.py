@@ -1,8 +1,8 @@
 """Error rates that differ from step to step, estimated from few samples of many steps: what votes gain on steps as they are.
 
 Most steps are easy and a few are hard, so the mean of all samples says little about votes: the law for equal steps promised .998 on
-recorded questions where votes were right in .942. Here the distribution of the rates is estimated (its maximum likelihood without a form
-of its own, by the EM algorithm: Laird 1978, Lindsay 1983), and every figure follows from it.
+recorded questions, but votes were right in .942. Here the distribution of the rates is estimated (its maximum likelihood without a form of
+its own, by the EM algorithm: Laird 1978, Lindsay 1983), and every figure follows from it.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ Seen = tuple[int, int]
 HARD = 0.5
 """Error rate from which on votes decide a step wrong rather than right."""
 MAX_FALSE = 0.05
-"""Share of ordinary steps, at most, that is expected among those that are called hard."""
+"""Greatest expected share of ordinary steps among the steps called hard."""
 POOLED_RATES = (0.0, 0.001, 0.003, 0.01, 0.02, 0.04, 0.07, *(tenth / 10 for tenth in range(1, 11)))
 """The error rates that a step may have by each of two models."""
 RATES = (0.0, *(10 ** (step / 8 - 5) for step in range(33)), *(step / 40 for step in range(5, 40)), 1.0)
@@ -73,7 +73,7 @@ class ErrorRates(Struct, frozen=True, kw_only=True, dict=True):
 
     @cached_property
     def correlation(self) -> float:
-        """Correlation of two samples of one step: 0 where all steps are alike, 1 where each is always right or always wrong."""
+        """Correlation of two samples of one step: 0 if all steps are alike, 1 if each is always right or always wrong."""
         second = sum(share * rate * rate for rate, share in self.shares)
         spread = self.mean * (1 - self.mean)
         return max(0.0, (second - self.mean**2) / spread) if spread else 0.0
@@ -84,13 +84,13 @@ class ErrorRates(Struct, frozen=True, kw_only=True, dict=True):
         return sum(share for rate, share in self.shares if rate >= HARD)
 
     def mean_at(self, *, hard: bool) -> float:
-        """Compute the mean error rate of the hard steps, or of the others; 0 where there are none."""
+        """Compute the mean error rate of the hard steps, or of the others; 0 if there are none."""
         rates = [(rate, share) for rate, share in self.shares if (rate >= HARD) == hard]
         weight = sum(share for _, share in rates)
         return sum(rate * share for rate, share in rates) / weight if weight else 0.0
 
     def hard_given(self, seen: Seen) -> float:
-        """Compute the chance that a step of which this was seen is hard."""
+        """Compute the chance that a step with these samples is hard."""
         return _hard_given((rate, share * _likelihood(rate, seen)) for rate, share in self.shares)
 
     def hard_among(self, steps: Mapping[int, Any]) -> list[int]:
@@ -111,7 +111,7 @@ class ErrorRates(Struct, frozen=True, kw_only=True, dict=True):
         return sum(share * loss_at(rate) for rate, share in self.shares)
 
     def resampled(self, seed: int = 0) -> list[ErrorRates]:
-        """Repeat the estimate with samples of steps drawn anew from those that were seen (the bootstrap over steps)."""
+        """Repeat the estimate with steps drawn anew from the sampled ones (the bootstrap over steps)."""
         kinds, counts = [kind for kind, _ in self.seen], [count for _, count in self.seen]
         rng, start = Random(seed), dict(self.shares)  # noqa: S311 - seeded on purpose
         return [
@@ -137,7 +137,7 @@ class PooledRates(ErrorRates, frozen=True, kw_only=True, dict=True):
         return sum(share * loss_at(pair) for pair, share in self.pairs)
 
     def hard_given(self, seen: Any) -> float:
-        """Compute the chance that a step of which this was seen by both is hard for their pool."""
+        """Compute the chance that a step with these samples of both models is hard for their pool."""
         return _hard_given((sum(pair) / 2, share * _pair_likelihood(pair, seen)) for pair, share in self.pairs)
 
     def resampled(self, seed: int = 0) -> list[ErrorRates]:
@@ -156,9 +156,9 @@ def error_rates(steps: Iterable[Seen]) -> ErrorRates:
 
 
 def smooth_rates(steps: Iterable[Seen]) -> list[ErrorRates]:
-    """List the beta distributions that the samples do not rule out at 95 %; none where no sample, or every one, is wrong.
+    """List the beta distributions that the samples do not rule out at 95 %; none if no sample is wrong, or every one.
 
-    What was seen ends at the hardest sampled step. A beta distribution goes on to steps that are harder, and were not sampled.
+    The samples end at the hardest sampled step; a beta distribution reaches harder ones.
     """
     seen = sorted(Counter(steps).items())
     wrong, valid = [sum(count * each[index] for each, count in seen) for index in (0, 1)]
@@ -198,7 +198,7 @@ def pooled_rates(steps: Iterable[tuple[Seen, Seen]]) -> PooledRates:
 
 
 def chance_of(loss: float, steps: float) -> float:
-    """Compute the chance that no one of so many steps is lost, each with this chance."""
+    """Compute the chance that none of the steps is lost, each with this chance."""
     return exp(steps * log1p(-loss)) if loss < 1 else 0.0
 
 
@@ -208,7 +208,7 @@ def steps_for(loss: float, target: float) -> float:
 
 
 def upper_share(found: int, steps: int, confidence: float = 0.95) -> float:
-    """Bound from above a share of which so many steps were found (one-sided, exact): 3.0 / steps for none, 4.74 for one, 6.3 for two."""
+    """Bound a share of steps from above by the number found (one-sided, exact): 3.0 / steps for none, 4.74 for one, 6.3 for two."""
     if found >= steps:
         return 1.0
     low, high = 0.0, 1.0
@@ -228,7 +228,7 @@ def exact_interval(found: float, steps: int, confidence: float = 0.95) -> tuple[
 
 
 def _at_most(found: int, steps: int, share: float) -> float:
-    """Compute the chance of so many or fewer successes, summed from the likeliest number on, so that nothing underflows."""
+    """Compute the chance of at most this number of successes, summed from the likeliest number on, so that nothing underflows."""
     first = min(found, int((steps + 1) * share))
     odds = share / (1 - share)
     ln_ways = lgamma(steps + 1) - lgamma(first + 1) - lgamma(steps - first + 1)

@@ -57,9 +57,9 @@ class Estimate(Struct, frozen=True, kw_only=True):
     rivals: int
     """Number of wrong replies, all equally likely."""
     k_min: int | None
-    """The smallest margin that reaches the target, if the cap allows it; None where it is too large to be computed.
+    """The smallest margin that reaches the target, if the cap allows it; None if it is too large to be computed.
 
-    Where there are too many courses of a race against several rivals, that of two candidates, the worst case.
+    If a race against several rivals has too many courses, the race of two candidates stands for it, the worst case.
     """
     k: int | None
     """The given margin, else ``k_min``; None for a rule without a k."""
@@ -79,9 +79,9 @@ class Estimate(Struct, frozen=True, kw_only=True):
     """Number of steps that one call does."""
     p_success_of_paper: float | None = None
     """The same as ``p_success`` by equation 13 of MAKER: all rivals are one reply with one given step wrong, others cast no vote. None for
-    calls of one step, and for other races than that of two candidates by ahead-by."""
+    calls of one step, and for all races but that between two candidates by ahead-by."""
     p_success_interval: tuple[float, float] | None = None
-    """95 % confidence interval of ``p_success``, where it was simulated; None where it is exact."""
+    """95 % confidence interval of ``p_success`` if it was simulated; None if it is exact."""
     expected_calls_interval: tuple[float, float] | None = None
     """The same of ``expected_calls``."""
 
@@ -175,15 +175,15 @@ class AgentEstimate(Struct, frozen=True, kw_only=True):
     p_success: float
     """Probability that no action that does harm, nor an end too early, is taken by mistake: pass^1."""
     pass_k: dict[int, float]
-    """Probability that all of so many trials succeed."""
+    """Probability that all trials succeed, by their number."""
     expected_calls: float
     """Expected samples of a trial, flagged ones included."""
     expected_cost_usd: float | None
-    """None where the price of a call was not given."""
+    """None if the price of a call was not given."""
 
 
 READ = "read"
-"""The kind of action that does no harm: where one is taken by mistake, it costs its calls."""
+"""The kind of action that does no harm: one taken by mistake costs its calls."""
 
 
 def estimate_agent(
@@ -194,7 +194,7 @@ def estimate_agent(
     valid: float = 1.0,
     call_usd: float | None = None,
 ) -> AgentEstimate:
-    """Estimate an agent: MAKER's races, each with the margin of the right action against that of the rival.
+    """Estimate an agent: MAKER's races, each between the margins of the right action and of the rival.
 
     The worst case: all wrong replies are one action that does harm, of the kind with the smallest margin.
 
@@ -212,7 +212,7 @@ def estimate_agent(
         raise InvalidUsage(f"say how many actions the agent takes, by kind: {', '.join(margins)}")
     for kind, number in actions.items():
         if kind not in margins:
-            raise InvalidUsage(f"there is no kind of action {kind!r}; known: {', '.join(margins)}")
+            raise InvalidUsage(f"unknown kind of action {kind!r}; known: {', '.join(margins)}")
         check_whole(f"the number of actions {kind}", number)
     # An end too early is always possible, and so is each effect of the agent.
     rival = min(
@@ -265,7 +265,7 @@ class _Task(Struct, frozen=True, kw_only=True):
         return -math.expm1(math.log(self.target) / self.elections)
 
     def smallest_k(self) -> int | None:
-        """Return the smallest margin that reaches the target without a cap; None where it is too large to be computed."""
+        """Return the smallest margin that reaches the target without a cap; None if it is too large to be computed."""
         if not self.is_of_two:
             try:
                 # An even number of ballots may end in a tie, which decides nothing.
@@ -287,7 +287,7 @@ class _Task(Struct, frozen=True, kw_only=True):
         return course.loss <= self.allowed
 
     def course(self, k: int, *, max_work: int = MAX_WORK) -> Course | None:
-        """Return the course of an election; None where it is too long even to begin."""
+        """Return the course of an election; None if it is too long even to begin."""
         if k > MAX_DRAWS or (expected_votes(self.p, k) * k if self.is_of_two else k * k) > MAX_WORK:
             return None
         return Course(Race(p=self.p, rule=self.rule.at(k), rivals=self.rivals), max_work=max_work)

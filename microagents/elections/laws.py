@@ -23,7 +23,7 @@ _HALF = 0.5
 _MAX_COUNT = 10**30
 """Upper limit of steps and of k: larger than any task, and small enough that nothing overflows."""
 _LEAST_CHANCE = 1e-12
-"""Lower limit of a chance where the law of two models divides by it."""
+"""Lower limit of a chance by which the law of two models divides."""
 _NEAR_EVEN = 1e-4
 """Two chances whose sum is this close to 1 are computed as the mean of both sides: exactly there the law is 0 / 0."""
 _MIN_SHARE = 1e-100
@@ -95,7 +95,7 @@ def k_min(p: float, steps: int, target: float, *, steps_per_call: int = 1) -> in
 
 
 def smallest(is_enough: Callable[[int], bool]) -> int:
-    """Find the smallest number from 1 up that is enough, where every larger one is, too."""
+    """Find the smallest number from 1 up that is enough; every larger one must be enough, too."""
     too_small, enough = 0, 1
     while not is_enough(enough):
         too_small, enough = enough, 2 * enough
@@ -179,7 +179,7 @@ class RaceByTurns(NamedTuple):
     lost: float
     """Chance that it is not decided right: for the rival, or contested."""
     contested: float
-    """Chance that the first k votes of one model are all right, and those of the other all wrong."""
+    """Chance that the first k votes of one model are all right, and the other's all wrong."""
     votes: float
     """Expected number of votes."""
 
@@ -210,7 +210,7 @@ def race_by_turns(p: float, other: float, k: int) -> RaceByTurns:
 
 
 def _turns_lost(first: float, second: float, k: int) -> float:
-    """Compute the chance that the rival leads by k before the right candidate does, where nothing else ends the race.
+    """Compute the chance that the rival leads by k before the right candidate does, if nothing else ends the race.
 
     The lead changes by two in a pair of votes, or not at all: the gambler's ruin. With an odd k it is the first model's vote that ends it.
     """
@@ -262,7 +262,7 @@ def uneven_race_votes(p: float, k: int, rival_k: int) -> float:
 
 
 def expected_bill(cost_usd: float, calls: float) -> float:
-    """Price a number of calls in US dollars, each of which costs ``cost_usd``.
+    """Price a number of calls in US dollars, each for ``cost_usd``.
 
     Raises:
         InvalidUsage: for a cost below 0.
@@ -272,7 +272,7 @@ def expected_bill(cost_usd: float, calls: float) -> float:
 
 
 def cost_per_vote(cost_usd: float, p: float, *, valid: float = 1.0, steps_per_call: int = 1) -> float:
-    """Price one vote in US dollars, where a sample of one step costs ``cost_usd``; MAKER, equation 15, with 19's 1/v.
+    """Price one vote in US dollars, at ``cost_usd`` for a sample of one step; MAKER, equation 15, with 19's 1/v.
 
     Raises:
         InvalidUsage: for a cost below 0, and for an argument out of range, see `samples_per_vote`.
@@ -282,7 +282,7 @@ def cost_per_vote(cost_usd: float, p: float, *, valid: float = 1.0, steps_per_ca
 
 
 def cost_per_subtask(cost_usd: float, p: float, k: int, *, valid: float = 1.0, steps_per_call: int = 1) -> float:
-    """Price one election in US dollars, where a sample of one step costs ``cost_usd``.
+    """Price one election in US dollars, at ``cost_usd`` for a sample of one step.
 
     MAKER, equation 16, with 19's 1/v.
 
@@ -293,7 +293,7 @@ def cost_per_subtask(cost_usd: float, p: float, k: int, *, valid: float = 1.0, s
 
 
 def cost_full(cost_usd: float, p: float, k: int, steps: int, *, valid: float = 1.0, steps_per_call: int = 1) -> float:
-    """Price the whole task in US dollars, where a sample of one step costs ``cost_usd``; MAKER, equations 17 to 19.
+    """Price the whole task in US dollars, at ``cost_usd`` for a sample of one step; MAKER, equations 17 to 19.
 
     Equation 18 is the case m = 1, equation 19 the case valid < 1. The paper's short forms take p_sub for 1; this is
     exact.
@@ -406,7 +406,7 @@ def check_majority(p: float) -> None:
 
 
 def check_target(target: float) -> None:
-    """Refuse a target that is no chance, or certainty.
+    """Refuse a target that is not a chance below 1.
 
     Raises:
         InvalidUsage: it is not above 0 and below 1.

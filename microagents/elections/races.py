@@ -39,7 +39,7 @@ SIGMAS = 1.959963984540054
 
 _End = Literal["right", "wrong", "undecided"]
 _Counts = tuple[int, ...]
-"""Votes of the right reply, then those of its rivals, most first."""
+"""Votes of the right reply, then of its rivals, most first."""
 
 
 class Race(Struct, frozen=True, kw_only=True):
@@ -64,9 +64,9 @@ class CapOutcome(Struct, frozen=True, kw_only=True):
     draws: float
     """Expected number of draws, flagged ones included."""
     right_interval: tuple[float, float] | None = None
-    """95 % confidence interval of ``right``; None where it is exact."""
+    """95 % confidence interval of ``right``; None if it is exact."""
     draws_interval: tuple[float, float] | None = None
-    """95 % confidence interval of ``draws``; None where it is exact."""
+    """95 % confidence interval of ``draws``; None if it is exact."""
 
 
 class Course:
@@ -84,7 +84,7 @@ class Course:
         self.ended: dict[_End, list[float]] = {"right": [0.0], "wrong": [0.0], "undecided": [0.0]}
         """Probability that the race ends so with the vote of this number."""
         self.open: list[float] = [1.0]
-        """Probability that the race is open after so many votes."""
+        """Probability that the race is open, by the number of votes."""
         self._follow(max_work)
 
     @property
@@ -98,17 +98,17 @@ class Course:
         return math.fsum([*self.ended["wrong"], *self.ended["undecided"], self.open[-1]])
 
     def covers(self, max_draws: int) -> bool:
-        """Tell whether the ending at this cap is known."""
+        """Return whether the ending at this cap is known."""
         return self.is_whole or max_draws < len(self.open)
 
     def ending(self, max_draws: int, valid: float) -> CapOutcome:
-        """Compute the ending at a cap that the course covers, where this share of draws are votes."""
+        """Compute the ending at a cap that the course covers, when this share of draws are votes."""
         missing = _fewer_votes(max_draws, valid, len(self.open))
         ended = {
             end: math.fsum(share * (1 - less) for share, less in zip(shares, missing, strict=True))
             for end, shares in self.ended.items()
         }
-        # Summed by itself: as the rest of the others it would lose its digits where it is small.
+        # Summed by itself: as the rest of the others it would lose its digits if it is small.
         undecided = math.fsum(
             share * less for shares in self.ended.values() for share, less in zip(shares, missing, strict=True)
         )

@@ -54,7 +54,7 @@ _FINISHES = frozenset(
 
 
 def is_shipped(flag: str) -> bool:
-    """Tell whether a flag is one of this package's; each other one is a task's own."""
+    """Return whether a flag is one of this package's; all others are a task's own."""
     return flag in _NAMES or flag in _FINISHES
 
 
@@ -69,7 +69,7 @@ def flag_unread(sample: Sample, above_tokens: int | None) -> str | None:
     Args:
         sample: the reply.
         above_tokens: replies whose text has more tokens, by the provider's count, are too long; None or 0 disables this flag. Tokens of
-            reasoning do not count. It does not apply where the provider does not tell the number.
+            reasoning do not count. It does not apply if the provider does not report the number.
 
     Returns:
         ``cut_off`` if the provider ended the reply at a limit, the provider's reason if it ended it for another one (``refusal``,

@@ -62,7 +62,7 @@ class FirstToAheadBy(Rule, frozen=True):
 
 
 class AheadByHarm(Rule, frozen=True):
-    """Decided once one candidate leads every other by its own margin: the greatest among those of the parts that it names.
+    """Decided once one candidate leads every other by its own margin: the greatest margin of the parts that it names.
 
     A vote is the JSON of a list of objects that each name a part, such as the calls of tools (`microagents.systems.agents.actions.Action`).
     """
@@ -70,7 +70,7 @@ class AheadByHarm(Rule, frozen=True):
     margins: dict[str, int]
     """The margin of each part, by its name."""
     otherwise: int
-    """That of parts without one."""
+    """The margin of other parts."""
     named_by: str = "tool"
     """The field of an object that names its part."""
 
@@ -114,7 +114,7 @@ class FirstTo(Rule, frozen=True):
         return needed if self.at_most is None else min(needed, max(0, self.at_most - tally.counted))
 
     def outcome(self, tally: Tally) -> RuleOutcome:
-        """``argmax`` where no candidate has k votes."""
+        """``argmax`` if no candidate has k votes."""
         return "decided" if tally.leading >= self.k else "argmax"
 
 
@@ -138,7 +138,7 @@ class Unanimity(FirstValid, frozen=True, tag="Unanimous"):  # the tag enters dig
     n: int = 8
 
     def outcome(self, tally: Tally) -> RuleOutcome:
-        """``argmax`` where the votes differ."""
+        """``argmax`` if the votes differ."""
         return "decided" if tally.leading == tally.counted else "argmax"
 
 
@@ -159,12 +159,12 @@ class AheadByInRounds(Rule, frozen=True):
 
 
 class UntilImprobable(Rule, frozen=True):
-    """Another rule, and the election is left open once its votes are improbable for a step that is no harder than others."""
+    """Another rule, and the election is left open once its votes are improbable for an ordinary step."""
 
     rule: PortableRule
     """One that decides by a majority: agreement of all is a test of its own."""
     p: float | None = None
-    """Probability that a vote is right, by calibration; None where it is unknown."""
+    """Probability that a vote is right, by calibration; None if it is unknown."""
     alpha: float = 0.01
     """Greatest probability that an election with this p is left open."""
     at_most: int | None = None
@@ -178,15 +178,15 @@ class UntilImprobable(Rule, frozen=True):
         return next((more for more in range(1, needed) if self._is_over(tally, more)), needed)
 
     def winner(self, tally: Tally) -> Hashable:
-        """That of the rule."""
+        """The rule's winner; the plurality if it was left open."""
         return self.rule.winner(tally) if not self.rule.votes_needed(tally) else tally.plurality
 
     def outcome(self, tally: Tally) -> RuleOutcome:
-        """That of the rule; ``argmax`` where it was left open."""
+        """The rule's outcome; ``argmax`` if it was left open."""
         return "argmax" if self.rule.votes_needed(tally) else self.rule.outcome(tally)
 
     def _is_over(self, tally: Tally, more: int) -> bool:
-        """Whether it is left open after so many more votes against the leader."""
+        """Whether it is left open after this number of further votes against the leader."""
         votes = tally.counted + more
         if self.at_most is not None and votes >= self.at_most:
             return True
@@ -197,7 +197,7 @@ class UntilImprobable(Rule, frozen=True):
 
 
 class Weighed(Rule, frozen=True):
-    """No vote: a model gives the probability of each option, once for each order of the options. Decided where the mean is high enough."""
+    """No vote: a model gives the probability of each option, once for each order of the options. Decided once the mean is high enough."""
 
     rule: PortableRule
     """The rule of a vote on the same question."""
@@ -215,16 +215,16 @@ class Weighed(Rule, frozen=True):
         return ORDERS - len(tally.weighed)
 
     def winner(self, tally: Tally) -> Hashable:
-        """Return the option with the greatest mean probability, of those that led in one order."""
+        """Return the option with the greatest mean probability, among the options that led in one order."""
         return max(tally.counts, key=tally.probability_of)
 
     def outcome(self, tally: Tally) -> RuleOutcome:
-        """``argmax`` where the probability does not decide."""
+        """``argmax`` if the probability does not decide."""
         return "decided" if tally.probability_of(self.winner(tally)) >= self.at_least else "argmax"
 
 
 class BestOf(Rule, frozen=True):
-    """Vote with most of n ballots; ``argmax`` where another has as many. Ties go to the vote launched first."""
+    """Vote with most of n ballots; ``argmax`` if another has as many. Ties go to the vote launched first."""
 
     n: int
 
@@ -249,7 +249,7 @@ class RuleByAddress(Rule, frozen=True):
     """The rule's fields, as JSON."""
 
     def votes_needed(self, tally: Tally) -> int:
-        """Those of the rule itself.
+        """The number of the rule itself.
 
         Raises:
             InvalidDefinition: the rule gives no count.
@@ -262,7 +262,7 @@ class RuleByAddress(Rule, frozen=True):
         return needed
 
     def winner(self, tally: Tally) -> Hashable:
-        """That of the rule itself.
+        """What the rule itself returns.
 
         Raises:
             InvalidDefinition: no ballot casts that vote.
@@ -273,7 +273,7 @@ class RuleByAddress(Rule, frozen=True):
         return winner
 
     def outcome(self, tally: Tally) -> RuleOutcome:
-        """That of the rule itself."""
+        """What the rule itself returns."""
         outcome = self._rule.outcome(tally)
         if outcome not in get_args(RuleOutcome):
             raise InvalidDefinition(
@@ -360,7 +360,7 @@ class Tally:
         self.of_models = tuple([Tally(rule) for _ in range(models)]) if models > 1 else ()
         """The votes of each model; empty if one model casts all."""
         self.is_contested = False
-        """Whether the models contradict each other: each alone would have decided the election unanimously, but not all for one value."""
+        """Whether the models contradict each other: each by itself would have decided it unanimously, but not all for one value."""
         self.votes_needed = rule.votes_needed(self)
         """Fewest further votes that can decide; 0 once the election is decided or contested."""
 
@@ -402,7 +402,7 @@ class Tally:
 
     @property
     def leader(self) -> int | None:
-        """Winner's place in ``counts``; while the election is open, that of the plurality. None before the first vote."""
+        """Winner's place in ``counts``; while the election is open, the place of the plurality. None before the first vote."""
         if not self.counts:
             return None
         is_open = self.votes_needed or self.is_contested
@@ -410,7 +410,7 @@ class Tally:
 
     @property
     def probability(self) -> float | None:
-        """That of the leader, by the models that weighed the options; None in a vote."""
+        """Probability of the leader, by the models that weighed the options; None in a vote."""
         leader = self.leader
         return None if leader is None or not self.weighed else self.probability_of(list(self.counts)[leader])
 

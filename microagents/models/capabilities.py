@@ -18,33 +18,33 @@ CapName = Literal["max_tokens", "max_completion_tokens"]
 
 
 class Capabilities(Struct, frozen=True, kw_only=True):
-    """Parameters that one model takes. The defaults are those of a model that is not in the table."""
+    """Parameters that one model takes. The defaults are for a model that is not in the table."""
 
     temperature: Sampled = "always"
     logprobs: Sampled = "always"
     efforts: tuple[str, ...] | None = None
-    """Accepted values of ``effort``; empty where the model has no such parameter, None where they are unknown."""
+    """Accepted values of ``effort``; empty if the model has no such parameter, None if they are unknown."""
     default_effort: str | None = None
-    """The effort that is asked for where the spec names none: the lowest of a model that would think by itself, and bill it."""
+    """The effort to ask for if the spec names none: the lowest of a model that would think by itself, and bill it."""
     max_tokens_name: CapName | None = None
-    """Name of the limit on output in OpenAI's chat API; None where it depends on the server."""
+    """Name of the limit on output in OpenAI's chat API; None if it depends on the server."""
     max_choices: int | None = None
-    """Largest number of choices in one reply (``n``); None where it is unknown."""
+    """Largest number of choices in one reply (``n``); None if it is unknown."""
     json_schema: bool | None = None
-    """Whether the output can be constrained to a JSON schema; None where it is unknown."""
+    """Whether the output can be constrained to a JSON schema; None if it is unknown."""
     context_window: int | None = None
-    """Tokens of prompt and output together; None where it is unknown."""
+    """Tokens of prompt and output together; None if it is unknown."""
     cache_floor: int | None = None
-    """Tokens of the shortest prefix that the provider caches; None where it is unknown."""
+    """Tokens of the shortest prefix that the provider caches; None if it is unknown."""
     explicit_cache: bool = False
     """Whether the request says where the cached prefix ends."""
     shutdown: date | None = None
-    """The day on which the provider ends the model; None where none is announced."""
+    """The day on which the provider ends the model; None if none is announced."""
     successor: str = ""
-    """Name of today's nearest model; empty where the model has no announced end."""
+    """Name of today's nearest model; empty if the model has no announced end."""
 
     def takes(self, sampled: Sampled, effort: str | None) -> bool:
-        """Tell whether a parameter of sampling may be sent with this effort."""
+        """Return whether a parameter of sampling may be sent with this effort."""
         return sampled == "always" or (sampled == "unthinking" and effort in (None, "none"))
 
 
@@ -72,7 +72,7 @@ def nearest_model(provider: str, name: str, today: date) -> str | None:
 
 
 def has_ended(found: Capabilities, today: date) -> bool:
-    """Tell whether a model is shut down."""
+    """Return whether a model is shut down."""
     return found.shutdown is not None and found.shutdown <= today
 
 
@@ -89,7 +89,7 @@ _CHAT = _with(_GPT, efforts=(), max_tokens_name=None)
 _THINKING = _with(_GPT, temperature="never", logprobs="never", efforts=_LOW_TO_HIGH, default_effort="low")
 """Always thinks."""
 _ASKED = _with(_GPT, temperature="unthinking", logprobs="unthinking", context_window=400_000)
-"""Thinks only where an effort is given."""
+"""Thinks only if an effort is given."""
 _SIX = _with(_THINKING, efforts=_LOW_TO_MAX, context_window=1_050_000, explicit_cache=True)
 _SIX_OR_NOT = _with(_SIX, temperature="unthinking", logprobs="unthinking", efforts=("none", *_LOW_TO_MAX))
 """Thinks unless the effort is none."""

@@ -45,7 +45,7 @@ class Call(Struct, frozen=True, kw_only=True):
     rejected: int = 0
     """Number of earlier replies to this sample that the task's `verify` rejected. The prompt has them, with its feedback."""
     first_prompt: Prompt | None = None
-    """The prompt without these; None where there are none."""
+    """The prompt without these; None if there are none."""
     choices: tuple[str, ...] = ()
     """Votes that the reply may cast, such as the labels of candidates; empty for any vote."""
     is_followed: bool = False
@@ -53,7 +53,7 @@ class Call(Struct, frozen=True, kw_only=True):
     samples: int = 1
     """Number of samples that its request asks for, this one included."""
     traceparent: str = ""
-    """The W3C trace context of the run, where its election was sampled for a trace; else empty."""
+    """The W3C trace context of the run, if its election was sampled for a trace; else empty."""
 
 
 class Most(Struct, frozen=True, kw_only=True):
@@ -62,7 +62,7 @@ class Most(Struct, frozen=True, kw_only=True):
     tokens: int
     """Tokens of the prompt and of the reply."""
     cost_usd: float | None
-    """None where the model's price is known only from its replies."""
+    """None if the model's price is known only from its replies."""
 
 
 def keyed_by_sample(call: Call, run_id: str | None = None) -> KeyedBy:
@@ -113,7 +113,7 @@ class Model:
     max_samples: int = 1
     """Number of samples of one prompt that one request can give (`complete_several`)."""
     joins_guesses: bool = False
-    """Whether a request asks for several samples also where the first reply is waited for, to guess on."""
+    """Whether a request asks for several samples even if someone waits for the first reply, to guess on."""
     answers_at_once: bool = False
     """Whether `complete` waits for nothing, so that no call has to be watched for taking too long, or needs a task of its own."""
 
@@ -132,7 +132,7 @@ class Model:
 
     @property
     def rates(self) -> Mapping[str, Rate]:
-        """Requests and tokens a minute that the provider allows, as far as its first reply told."""
+        """Requests and tokens a minute that the provider allows, as far as its first reply states them."""
         return {}
 
     def at_most(self, call: Call) -> Most:
@@ -141,7 +141,7 @@ class Model:
 
     @classmethod
     def tariff(cls, spec: ModelSpec, prices: Mapping[str, Any]) -> Tariff | None:  # noqa: ARG003 - for providers that have prices
-        """Price the calls to the model of a spec; None, the default, where the cost is known only from its replies.
+        """Price the calls to the model of a spec; None, the default, if the cost is known only from its replies.
 
         Args:
             spec: the model.
@@ -195,7 +195,7 @@ class Model:
             yield call, sample
 
     def in_run(self, context: Context) -> Model:  # noqa: ARG002 - for models that need the run
-        """Return the model for the calls of one run, where it was given as an object; by default itself."""
+        """Return the model for the calls of one run, if it was given as an object; by default itself."""
         return self
 
     async def close(self) -> None:
@@ -212,10 +212,10 @@ def samples_per_request(options: Mapping[str, str], most: int, default: str = "1
     Args:
         options: the options.
         most: the number that the model can give, or that ``auto`` asks for at most.
-        default: the value where the option is missing.
+        default: the value if the option is missing.
 
     Raises:
-        InvalidUsage: the option is no number from 1 on.
+        InvalidUsage: the option is not a number from 1 on.
     """
     text = options.get(SEVERAL, default)
     if text == "auto":
@@ -291,7 +291,7 @@ def checked_sample(given: object, provider: str) -> Sample:
     """Check the sample that a provider gave.
 
     Raises:
-        ModelUnavailable: it is no sample, or its text, tokens or cost are of no use.
+        ModelUnavailable: it is not a sample, or its text, tokens or cost are of no use.
     """
     if isinstance(given, Sample):
         text: object = given.text
@@ -353,7 +353,7 @@ def spec_of(model: object) -> str:
     source of its class: its arguments are unknown to the journal, so only the program that has the object can resume the run.
 
     Raises:
-        InvalidUsage: the object has no async ``complete``, and is no async function.
+        InvalidUsage: the object has no async ``complete``, and is not an async function.
     """
     if isinstance(model, type):
         raise InvalidUsage(f"give an instance of a model, or its name in a spec, not the class {model!r:.100}")

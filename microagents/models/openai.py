@@ -15,9 +15,9 @@ from msgspec import Meta, Raw, Struct, structs
 from microagents.base.aio import TaskScope
 from microagents.base.errors import InvalidUsage
 from microagents.elections.red_flags import known_finish
-from microagents.models.http.options import flag
 from microagents.models.http.provider import HttpModel
 from microagents.models.http.sending import Client, Sender
+from microagents.models.http.spec_options import flag
 from microagents.models.http.usage import Counts, name_or_none, read_or_empty, what_is_left
 from microagents.models.json_schema import schema_name, strict_schema
 from microagents.models.model import MAX_SAMPLES, SEVERAL, samples_per_request
@@ -70,7 +70,7 @@ class OpenAIWire(HttpModel):
         return {name: value for name, value in parameters.items() if value is not None}
 
     def _messages(self, prompt: Prompt, kind: str) -> list[dict[str, Any]]:
-        """Write the prompt as messages of parts with a type, of which the last constant one ends the cached prefix."""
+        """Write the prompt as messages of parts with a type; the last constant one ends the cached prefix."""
         written = [("system", [prompt.system]), ("user", prompt.user_parts)]
         parts = [(role, [{"type": kind, "text": text} for text in texts if text]) for role, texts in written]
         ending: dict[str, Any] = parts[1 if prompt.user_parts[0] else 0][1][0]
@@ -91,9 +91,9 @@ class OpenAIModel(OpenAIWire):
     other addresses get ``max_tokens``: a server that does not know the newer name may ignore it and set no cap. A server that
     refuses one name gets the other.
 
-    With ``priority=true`` each request carries its place in the queue, which vLLM takes where its scheduler is ``priority``.
+    With ``priority=true`` each request carries its place in the queue, which vLLM uses if its scheduler is ``priority``.
 
-    With ``ballots=logprobs`` the model writes one letter, that of an option, and the log-probabilities of the letters weigh the options.
+    With ``ballots=logprobs`` the model writes the letter of an option, and the log-probabilities of the letters weigh the options.
     """
 
     path = "/chat/completions"
@@ -120,7 +120,7 @@ class OpenAIModel(OpenAIWire):
 
     @property
     def joins_guesses(self) -> bool:  # type: ignore[override]  # the client is opened at the first call
-        """Whether replies are streamed where the first sample is waited for; through a client of the user's they are not."""
+        """Whether replies are streamed when someone waits for the first sample; never with a client of the user's."""
         return isinstance(self._client(), Sender)
 
     async def complete_several(self, calls: Sequence[Call]) -> AsyncGenerator[tuple[Call, Sample]]:
@@ -229,8 +229,8 @@ class OpenAIModel(OpenAIWire):
         )
         return [self._sample_of(choice, each, call) for choice, each in zip(kept, usages, strict=True)]
 
-    def _counted(self, reply: _Reply, *, has_reasoning: bool) -> tuple[Usage, str | None]:
-        counts = read_or_empty(reply.usage, _Counts)
+    def _counted(self, reply: _ChatReply, *, has_reasoning: bool) -> tuple[Usage, str | None]:
+        counts = read_or_empty(reply.usage, _ChatCounts)
         read = read_or_empty(counts.prompt_tokens_details, ReadDetails)
         counted = Counts(
             read=counts.prompt_tokens,
@@ -253,7 +253,7 @@ class OpenAIModel(OpenAIWire):
         return sample
 
 
-class _Counts(Struct):
+class _ChatCounts(Struct):
     # Raw, since a server may send anything here. A malformed count must not cost a valid reply.
     prompt_tokens: Raw = Raw(b"")
     completion_tokens: Raw = Raw(b"")
@@ -274,7 +274,7 @@ class WrittenDetails(Struct):
     reasoning_tokens: Raw = Raw()
 
 
-class _Message(Struct):
+class _ChatMessage(Struct):
     content: str | None = None
     refusal: str | None = None
     # Servers of open models give the reasoning beside the content, under either name.
@@ -304,16 +304,16 @@ class _Logprobs(Struct):
 
 
 class _Choice(Struct):
-    message: _Message
+    message: _ChatMessage
     finish_reason: str
     index: int = 0
     logprobs: Raw = Raw(b"{}")
 
 
-class _Reply(Struct):
+class _ChatReply(Struct):
     choices: Annotated[list[_Choice], Meta(min_length=1)]
     service_tier: Raw = Raw()
     usage: Raw = Raw(b"{}")
 
 
-_decode = msgspec.json.Decoder(_Reply).decode
+_decode = msgspec.json.Decoder(_ChatReply).decode

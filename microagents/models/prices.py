@@ -1,4 +1,4 @@
-"""Prices of models: the user's own go first, then those of the package genai-prices, in tiers by the length of the prompt."""
+"""Prices of models: the user's own first, then the package genai-prices, in tiers by the length of the prompt."""
 
 from __future__ import annotations
 
@@ -15,7 +15,6 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from microagents.actors.registry import unknown
 from microagents.base.errors import InvalidUsage, read_failure, refusal
 from microagents.base.files import read_text
-from microagents.base.packages import require_packages
 
 if TYPE_CHECKING:
     from genai_prices.types import ModelInfo, ModelPrice, TieredPrices
@@ -23,12 +22,12 @@ if TYPE_CHECKING:
     from microagents.replies.chat import Usage
 
 STANDARD = (None, "auto", "default", "standard", "on_demand")
-"""Service tiers at the standard price; None where neither the spec nor the reply names one."""
+"""Service tiers at the standard price; None if neither the spec nor the reply names one."""
 HALF_PRICE = ("flex", "batch")
-"""Service tiers at half of the standard price, where no other price of them is known."""
+"""Service tiers at half of the standard price, unless another price of them is known."""
 _TOKENS = ("input_mtok", "output_mtok", "cache_read_mtok", "cache_write_mtok")
 _ALSO_PAID = ("requests_kcount", "output_reasoning_mtok", "output_citation_mtok")
-"""Units besides tokens of input and output that some models charge for. Replies do not tell it, so their price is unknown."""
+"""Units besides tokens of input and output that some models charge for. Replies do not report them, so their price is unknown."""
 _HOURS = range(24)
 Dollars = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 
@@ -89,7 +88,7 @@ def _own_price(name: object, price: object, where: str) -> OwnPrice:
     try:
         return OwnPrice(**price)
     except ValidationError as error:
-        # A misspelt field is also missing: the misspelling tells more.
+        # A misspelt field is also missing: the misspelling says more.
         first = min(error.errors(include_url=False), key=lambda each: each["type"] != "extra_forbidden")
         field = ".".join(map(str, first["loc"]))
         match first["type"]:
@@ -118,7 +117,7 @@ class PriceTier(Struct, frozen=True):
 
 
 Steps = tuple[PriceTier, ...]
-"""The steps of one service tier, that of the shortest prompts first."""
+"""The steps of one service tier, shortest prompts first."""
 
 
 class Tariff:
@@ -126,7 +125,7 @@ class Tariff:
 
     Args:
         standard: the steps of the standard service tier.
-        tiers: those of other service tiers, by name. ``flex`` and ``batch`` cost half where they are not among them.
+        tiers: the steps of other service tiers, by name. ``flex`` and ``batch`` cost half unless they are among them.
         is_own: whether the user gave the prices: they then hold for all other service tiers, too.
         asked: the service tier that calls ask for.
     """
@@ -150,7 +149,7 @@ class Tariff:
         return self._steps(self._asked) is not None
 
     def cost_usd(self, usage: Usage, served: str | None = None) -> float | None:
-        """Price a reply; None where a count or the price of its service tier is unknown.
+        """Price a reply; None if a count or the price of its service tier is unknown.
 
         Args:
             usage: its tokens.
@@ -168,7 +167,7 @@ class Tariff:
         return (read_usd + usage.output_tokens * step.output) / 1e6
 
     def most_usd(self, input_tokens: int, output_tokens: int) -> float | None:
-        """Bound the cost of so many tokens, in the tier asked for or the standard one; None where a price is unknown."""
+        """Bound the cost of these numbers of tokens, in the tier asked for or the standard one; None if a price is unknown."""
         asked = self._steps(self._asked)
         if asked is None:
             return None
@@ -200,14 +199,10 @@ def tariff_of(
         base_url: address of its server: a model of the same name elsewhere may have another price, or none.
         own: the user's prices.
         asked: the service tier that calls ask for.
-
-    Raises:
-        InvalidUsage: the package of prices is needed, and not installed.
     """
     for name in names:
         if name in own:
             return Tariff(tuple(_own_steps(OwnPrice.model_validate(own[name]))), is_own=True, asked=asked)
-    require_packages(names[0], "genai_prices")
     # Here, since it imports 1.6 MB of prices, which takes 0.15 s.
     from genai_prices.data_snapshot import get_snapshot  # noqa: PLC0415
 
@@ -243,7 +238,7 @@ def _service_tiers(model: ModelInfo) -> Iterator[tuple[str, dict[str, str]]]:
 
 
 def _dearest(model: ModelInfo, context: Mapping[str, str] | None = None) -> ModelPrice:
-    """Choose today's prices; where hours differ those of the dearest hour, which are an upper bound."""
+    """Choose today's prices; if hours differ, the dearest hour's, an upper bound."""
     now = datetime.now(UTC)
     return max(
         (model.get_prices(now.replace(hour=hour), context) for hour in _HOURS),
@@ -252,7 +247,7 @@ def _dearest(model: ModelInfo, context: Mapping[str, str] | None = None) -> Mode
 
 
 def _steps(price: ModelPrice) -> Steps | None:
-    """Read the steps of listed prices; None where they have none for tokens, or others besides."""
+    """Read the steps of listed prices; None if they have none for tokens, or others besides."""
     by_unit = [getattr(price, unit) for unit in _TOKENS]
     if by_unit[0] is None or by_unit[1] is None or any(getattr(price, unit) is not None for unit in _ALSO_PAID):
         return None

@@ -1,4 +1,4 @@
-"""Requests and tokens a minute, as a provider's headers tell them."""
+"""Requests and tokens a minute, as a provider's headers state them."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from msgspec import Struct
 
 MOST_DIGITS = 12
-"""A longer number in a header is no limit."""
+"""A longer number in a header is not a limit."""
 
 
 class Rate(Struct, frozen=True, kw_only=True):
@@ -30,7 +30,7 @@ HEADERS = {
 
 
 def rates_of(headers: Mapping[str, str]) -> dict[str, Rate]:
-    """Read the limits that the headers of a reply tell; those that cannot be read are left out."""
+    """Read the limits in the headers of a reply; unreadable ones are left out."""
     found = {}
     for header, (name, left) in HEADERS.items():
         limit = _number(headers.get(header, ""))

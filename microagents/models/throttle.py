@@ -1,4 +1,4 @@
-"""The throttle of one model: how many calls may be in flight, learned from its replies. Pure: the caller tells the time.
+"""The throttle of one model: how many calls may be in flight, learned from its replies. Pure: the caller gives the time.
 
 It works like the congestion control of TCP. A *round* is as many clean replies as the limit, and both ways of growth are spread over it,
 so that a limit is exceeded by one call and not by many. Replies to calls that were sent before the last cut say nothing of the limit
@@ -16,19 +16,19 @@ SURGE = 0.1
 CUT = 0.8
 """The share of the limit that a refusal leaves."""
 DEEP_CUT = 0.5
-"""The same where calls that were sent after two cuts are still refused: the provider's limit has fallen far."""
+"""The same when calls sent after two cuts are still refused: the provider's limit has fallen far."""
 CUT_EVERY_S = 15.0
 """Shortest time between two cuts, unless the provider names one (``Retry-After``)."""
 ROW = 30
-"""A second refusal within about so many replies is a sign of the limit; a single one may have any reason."""
+"""A second refusal within about this number of replies is a sign of the limit; a single one may have any reason."""
 PAUSE = 20
 """Replies after a failure or a refusal that do not let the limit grow."""
 IN_USE = 0.8
 """Share of the limit that must be in use for it to grow."""
 MOVED = 1.25
-"""Once the limit is so many times what was refused last, the provider's limit has moved, and it doubles again."""
+"""Once the limit is this many times what was refused last, the provider's limit has moved, and it doubles again."""
 FAILURES = 5
-"""So many failures in a row, without any reply, are an outage."""
+"""Failures in a row, without any reply, that are an outage."""
 PROBE_S = (1.0, 30.0)
 """First and longest time between two calls during an outage."""
 
@@ -41,7 +41,7 @@ class Throttle:
         self._refused_at: float | None = None
         """The limit at the last refusal; None while it doubles."""
         self._refusals = 0.0
-        """Number of late refusals; those of long ago count less."""
+        """Number of late refusals; older ones count less."""
         self._replies = 0
         """Number of clean replies since the last cut."""
         self._cuts = 0
@@ -64,7 +64,7 @@ class Throttle:
 
     @property
     def limit(self) -> int:
-        """Limit, where the provider is not out."""
+        """The limit while the provider is up."""
         return int(self._limit)
 
     def allowed(self, now_s: float) -> int:
@@ -75,7 +75,7 @@ class Throttle:
 
     @property
     def probe_s(self) -> float | None:
-        """Time of the next call during an outage; None where there is none."""
+        """Time of the next call during an outage; None if there is none."""
         return self._probe_s if self.is_out else None
 
     def reply(self, number: int, in_use: int, now_s: float) -> None:
@@ -124,7 +124,7 @@ class Throttle:
         self.epoch += 1
 
     def fail(self, now_s: float) -> None:
-        """Note a failure of the provider or the network: it does not cut, but such a call is no reason to grow."""
+        """Note a failure of the provider or the network: it does not cut, but such a call does not make it grow."""
         self._failures += 1
         self._pause = PAUSE
         if self.is_out:

@@ -33,7 +33,7 @@ LOGPROBS = "logprobs"
 MAX_FLAGGED = 2
 """Number of times that options are weighed again in each order after a red flag: a model that refuses once mostly refuses again."""
 LETTERS = "ABCDEFGHIJKLMNOPQRST"
-"""The labels of options where a model answers with one token; servers tell the probabilities of 20 tokens at most."""
+"""The labels of options when a model answers with one token; servers give the probabilities of at most 20 tokens."""
 LEAST_MASS = 0.5
 """Probability that the options have together, at least. A model that would rather say something else has not weighed them."""
 
@@ -55,7 +55,7 @@ class Options(Struct, frozen=True):
 
 @lru_cache(maxsize=1024)
 def options_of(reply: type[Reply], choices: tuple[str, ...]) -> Options | None:
-    """List the options of a reply: its choices, or the few values of its one voted field. None where there are none."""
+    """List the options of a reply: its choices, or the few values of its one voted field. None if it has neither."""
     voted, fields = voted_fields(reply), fields_of(reply)
     others = [field for field in fields if field.required and field.name not in voted]
     if len(voted) != 1 or any(not isinstance(_plain(field.type), types.StrType) for field in others):
@@ -83,10 +83,10 @@ def _values(info: types.Type) -> Sequence[str | bool | int | None]:
 
 @lru_cache(maxsize=256)
 def at_least(pool: tuple[str, ...]) -> float | None:
-    """Return the probability from which the models of a pool decide; None where they vote.
+    """Return the probability from which the models of a pool decide; None if they vote.
 
     Raises:
-        InvalidUsage: only some of them weigh options, or the option ``at_least`` is no such probability.
+        InvalidUsage: only some of them weigh options, or the option ``at_least`` is not such a probability.
     """
     specs = [ModelSpec.parse(spec) for spec in pool]
     weighing = [spec for spec in specs if spec.provider == DECISIONS or spec.options.get("ballots") == LOGPROBS]
@@ -145,7 +145,7 @@ def question_in(call: Call) -> Prompt:
 
 
 def by_letter(call: Call) -> Prompt:
-    """Write the prompt of a call that asks for one letter, that of an option.
+    """Write the prompt of a call that asks for the letter of an option.
 
     Raises:
         ModelUnavailable: there are more options than letters.
@@ -191,7 +191,7 @@ def asked_for(call: Call) -> Options:
 
 
 def weighed(options: Options, found: Mapping[str, float], written: Sample) -> Sample:
-    """Build the sample of a model that gave these probabilities; it is flagged where they are of no use."""
+    """Build the sample of a model that gave these probabilities; it is flagged if they are of no use."""
     shares = {option: found.get(option, 0.0) for option in options.values}
     total = sum(shares.values())
     if not all(0 <= share <= 1 for share in shares.values()) or not LEAST_MASS <= total <= 1 + 1e-3:

@@ -89,21 +89,21 @@ class Sampling(Struct, frozen=True, kw_only=True):
 
 
 class Usage(Struct, frozen=True, kw_only=True):
-    """Tokens and cost of one reply by the provider's count; None where the provider gives none."""
+    """Tokens and cost of one reply by the provider's count; None if the provider gives none."""
 
     input_tokens: int | None = None
     output_tokens: int | None = None
     cost_usd: float | None = None
     reasoning_tokens: int | None = 0
-    """Number of the output tokens that are not in the reply's text; None where there are some, and their number is unknown."""
+    """Number of the output tokens that are not in the reply's text; None if there are some, in unknown number."""
     cached_tokens: int = 0
-    """Number of the input tokens that the provider read from its cache; 0 where it does not tell."""
+    """Number of the input tokens that the provider read from its cache; 0 if it does not say."""
     cache_write_tokens: int = 0
-    """Number of the input tokens that it wrote into its cache for a higher price; 0 where it does not tell."""
+    """Number of the input tokens that it wrote into its cache for a higher price; 0 if it does not say."""
 
     @property
     def visible_tokens(self) -> int | None:
-        """Output tokens of the reply's text; None where their number is unknown."""
+        """Output tokens of the reply's text; None if their number is unknown."""
         return (
             None
             if self.output_tokens is None or self.reasoning_tokens is None
@@ -155,7 +155,7 @@ class Reply(Struct, frozen=True, kw_only=True, metaclass=_ReplyClass):
 
         By default all fields that are not marked `Unvoted`.
 
-        Numbers of different types (``1``, ``True``, ``1.0``) are different votes where a field accepts more than one of these types.
+        Numbers of different types (``1``, ``True``, ``1.0``) are different votes if a field accepts more than one of these types.
         """
         return hashable(_voted(type(self))(self))
 
@@ -200,7 +200,7 @@ def wordings(tally: Sequence[tuple[Reply, int]], prose: ProseByTool) -> str:
 
 
 def disagreement(replies: Sequence[Reply]) -> str:
-    """Describe where replies that all cast different votes agree and differ; empty if they differ in all fields."""
+    """Describe in which fields replies with different votes agree and differ; empty if they differ in all fields."""
     names = voted_fields(type(replies[0]))
     differing = [name for name in names if len({str(getattr(reply, name)) for reply in replies}) > 1]
     agreed = [name for name in names if name not in differing]
@@ -253,7 +253,7 @@ def voted_fields(reply: type[Reply]) -> list[str]:
 
 @lru_cache(maxsize=256)
 def has_prose(reply: type[Reply]) -> bool:
-    """Tell whether a vote may contain text of a model's own: two votes may then mean the same without being equal."""
+    """Return whether a vote may contain text of a model's own: two votes may then mean the same without being equal."""
     return any(_contains_text(field.type) for field in fields_of(reply) if _is_voted(field.type))
 
 
@@ -295,7 +295,7 @@ def _voted(reply: type[Reply]) -> Callable[[Reply], object]:
 
 
 def _mixes_numbers(info: types.Type, above: tuple[types.Type, ...] = ()) -> bool:
-    """Tell whether values of a type may be equal although they are different JSON: ``1``, ``true`` and ``1.0``."""
+    """Return whether values of a type may be equal although they are different JSON: ``1``, ``true`` and ``1.0``."""
     if any(info is each for each in above):  # a struct that contains itself
         return False
     return len(_number_types(info)) > 1 or any(_mixes_numbers(part, (*above, info)) for part in _parts(info))
@@ -357,7 +357,7 @@ def unvoted_in(kind: type[Struct]) -> tuple[str, ...]:
 
 
 def is_unvoted(annotation: object) -> bool:
-    """Tell whether an annotation is marked `Unvoted`, or a union with a member that is."""
+    """Return whether an annotation is marked `Unvoted`, or a union with a member that is."""
     if get_origin(annotation) in (Union, UnionType):
         return any(map(is_unvoted, get_args(annotation)))
     return any(isinstance(each, Meta) and each == Unvoted for each in getattr(annotation, "__metadata__", ()))
@@ -445,7 +445,7 @@ def with_feedback(asked: Prompt, rejected: Sequence[tuple[Reply, str]], form: Fo
 
 
 def without_feedback(asked: Prompt) -> tuple[Prompt, int]:
-    """Return the question alone, and the number of earlier answers that `with_feedback` has put behind it."""
+    """Return the question itself, and the number of earlier answers that `with_feedback` has put behind it."""
     user, *earlier = asked.user.split(_EARLIER)
     return (structs.replace(asked, user=user), len(earlier)) if earlier else (asked, 0)
 

@@ -43,7 +43,7 @@ def data_in(prompt: Prompt, decoder: msgspec.json.Decoder[D], subject: str) -> D
     try:
         return decoder.decode(alone(prompt).user)
     except msgspec.MsgspecError as error:
-        raise InvalidDefinition(f"{prompt.user!r:.80} is no question about {subject}: {error}") from None
+        raise InvalidDefinition(f"{prompt.user!r:.80} is not a question about {subject}: {error}") from None
 
 
 def one_spaced(text: str) -> str:

@@ -69,7 +69,7 @@ def parse(text: str, reply: type[A], form: Format = "lines", reading: Reading = 
 
 @lru_cache(maxsize=256)
 def _accepts_more(reply: type[Reply]) -> bool:
-    """Tell whether msgspec accepts more values for a reply class than its instructions ask for."""
+    """Return whether msgspec accepts more values for a reply class than its instructions ask for."""
     return any(JSON_FORMS[kind] in instructions(reply) for kind in (types.DecimalType, types.AnyType))
 
 
@@ -172,7 +172,7 @@ def _refuse_other_text(text: str, spans: list[tuple[int, int]]) -> None:
 
 
 def _last_line_of(text: str, name: str, assignment: re.Pattern[str]) -> tuple[int, int]:
-    """Find the last line ``name = value`` and its value: their positions, or -1 if there is no such line."""
+    """Find the last line ``name = value`` and its value: their positions, or -1 if no line has the name."""
     at = len(text)
     # From the end, since the last line counts. A match must have only blanks before it in its line.
     while (at := text.rfind(name, 0, at)) >= 0:
@@ -193,14 +193,14 @@ _CONTINUED = re.compile(
     """,
     re.VERBOSE,
 )
-"""Text behind a value that goes on: it is a part of a longer number or of a formula, and not the value."""
+"""Text behind a value that makes it a part of a longer number or of a formula, and not the value."""
 
 
 @lru_cache(maxsize=256)
 def _assignments(reply: type[Reply]) -> list[re.Pattern[str]]:
     """Build the pattern of each field's ``name =`` before what may be JSON and not prose, such as "move = the one above".
 
-    Capitals do not matter, unless two names differ by them alone.
+    Capitals do not matter, unless two names differ only by them.
     """
     names = [field.written for field in _fields(reply)]
     case = re.IGNORECASE if len({name.casefold() for name in names}) == len(names) else re.NOFLAG
@@ -230,7 +230,7 @@ def _last_value(text: str, assignment: re.Pattern[str]) -> str | None:
     start = starts[-1]
     _, end = _SCANNER.raw_decode(text, start)
     if text[start] not in "[{" and _CONTINUED.match(text, end):
-        raise Malformed(f"{text[start : end + 20]!r} goes on behind its value")
+        raise Malformed(f"{text[start : end + 20]!r} has text behind its value")
     return text[start:end]
 
 

@@ -15,13 +15,13 @@ class PersonReply(Reply, frozen=True):
     """A reply that only persons give, in plain words or as JSON."""
 
     words: ClassVar[tuple[str, str]]
-    """The words of which one is said."""
+    """The two answers in plain words."""
     question: ClassVar[str]
     """What a person is asked of the call."""
 
     @classmethod
     def in_words(cls, text: str) -> Self | None:
-        """Read the words; None where they are none of its own."""
+        """Read the words; None if they are none of its own."""
         raise NotImplementedError
 
 
@@ -52,14 +52,14 @@ class FoundOutcome(PersonReply, frozen=True):
 
     was_made: bool
     value: Any = None
-    """What it returned; of a call that was not made, what the agent is told in place of a further making."""
+    """What it returned; of a call that was not made, what the agent gets instead of another try."""
 
     words: ClassVar[tuple[str, str]] = ("done VALUE", "not-done")
     question: ClassVar[str] = "was this call made? Nothing was heard of it"
 
     @classmethod
     def in_words(cls, text: str) -> Self | None:
-        """Read ``done VALUE``, where the value is JSON or else a text, or ``not-done``, perhaps with a text for the agent."""
+        """Read ``done VALUE``, with the value as JSON or else a text, or ``not-done``, perhaps with a text for the agent."""
         word, _, rest = text.partition(" ")
         if word == "not-done":
             return cls(was_made=False, value=rest.strip() or None)

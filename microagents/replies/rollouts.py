@@ -13,7 +13,7 @@ from microagents.base.messages import make_on_demand
 from microagents.replies.chat import Prompt, Reply, vote_of
 
 MAX_OUTPUT_TOKENS = 32_768
-"""Greatest limit that is sent to the provider for a rollout; each of its steps has that of one step up to there."""
+"""Greatest limit that is sent to the provider for a rollout; each of its steps adds the limit of one step up to there."""
 
 
 class Rollout(Reply, frozen=True, kw_only=True):
@@ -30,7 +30,7 @@ class Rollout(Reply, frozen=True, kw_only=True):
 
 @lru_cache(maxsize=256)
 def rollout_of(reply: type[Reply], horizon: int) -> type[Rollout]:
-    """Build the class of rollouts of at most ``horizon`` steps, each of which is a ``reply``."""
+    """Build the class of rollouts of at most ``horizon`` steps, each a ``reply``."""
 
     def fill(namespace: dict[str, Any]) -> None:
         steps: Any = tuple[reply, ...]  # type: ignore[valid-type]

@@ -27,7 +27,7 @@ class Trajectory(Reply, frozen=True, kw_only=True):
 def trajectory_of(reply: type[Reply], form: int = 1) -> type[Trajectory]:
     """Build the class of trajectories that lead to a ``reply``. There is one ``form`` so far."""
     if form != 1:
-        raise ValueError(f"there is no form {form} of a trajectory")
+        raise ValueError(f"unknown form {form} of a trajectory")
 
     def fill(namespace: dict[str, Any]) -> None:
         namespace.update(

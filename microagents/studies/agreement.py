@@ -1,4 +1,4 @@
-"""Agreement of models with themselves on given states: what can be known of their errors where nothing tells a right reply."""
+"""Agreement of models with themselves on given states: what can be known of their errors if no reply is known to be right."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from microagents.base.errors import InvalidUsage
 from microagents.base.messages import address_of
 from microagents.elections.error_rates import exact_interval
 from microagents.runs.arguments import check_arguments
-from microagents.runs.driver.control import SharedKeywords, without_control
+from microagents.runs.driver.keywords import SharedKeywords, without_control
 from microagents.runs.result import Result
 from microagents.runs.settings import OneModel
 from microagents.runs.task_list import dump_options
@@ -32,7 +32,7 @@ UNKNOWN = (
     "whether the replies are right is not known: a step that a model gets wrong the same way each time looks like an easy one. So there "
     "is no chance and no k; they need the task's `oracle`"
 )
-"""What agreement cannot tell."""
+"""What agreement cannot show."""
 
 
 class ModelAgreement(Struct, frozen=True, kw_only=True, dict=True):
@@ -45,7 +45,7 @@ class ModelAgreement(Struct, frozen=True, kw_only=True, dict=True):
     steps: tuple[AgreedStep, ...]
     calls: int
     cost_usd: float | None
-    """None where a price is unknown."""
+    """None if a price is unknown."""
 
     @cached_property
     def agreement(self) -> Proportion:
@@ -61,7 +61,7 @@ class ModelAgreement(Struct, frozen=True, kw_only=True, dict=True):
 
     @property
     def p_low(self) -> float:
-        """Lower bound of the share of right replies where each step's most frequent reply is right.
+        """Lower bound of the share of right replies if each step's most frequent reply is right.
 
         Two samples of a step agree with the chance of the sum of squares of the shares of its replies, which is at most the largest share.
         """
@@ -138,7 +138,7 @@ async def measure_agreement(
     on_model: Callable[[str], None] | None = None,
     **given: Unpack[SharedKeywords],
 ) -> AgreementReport:
-    """Ask models twice in random ones of given states, and compare the replies. The same call again continues where it ended.
+    """Ask models twice in random ones of given states, and compare the replies. The same call again continues it.
 
     Args:
         task: a chain. It needs no oracle.

@@ -37,7 +37,7 @@ class StepErrors(Struct, frozen=True, kw_only=True):
     valid: int
     """Number of valid samples."""
     rate: Proportion | None
-    """Share of the valid samples that are wrong; None where there are none."""
+    """Share of the valid samples that are wrong; None if there are none."""
 
 
 class Errors(Struct, frozen=True, kw_only=True):
@@ -72,10 +72,10 @@ class Accuracies(Struct, frozen=True, kw_only=True):
 
 
 class PositionAccuracy(Accuracies, frozen=True, kw_only=True):
-    """What is said of steps from one position: asked alone, or so many steps into a rollout (figure 7)."""
+    """Accuracies of steps from one position: asked by themselves, or inside a rollout (figure 7)."""
 
     position: int
-    """0 for a step that is asked alone, 1 for the first step of a rollout."""
+    """0 for a step that is asked by itself, 1 for the first step of a rollout."""
     given_first: Proportion | None
     """The accuracy among rollouts whose first step is right; None for position 0."""
     missing: int
@@ -83,7 +83,7 @@ class PositionAccuracy(Accuracies, frozen=True, kw_only=True):
 
 
 class Hardest(Struct, frozen=True, kw_only=True):
-    """Hardest tenth of the steps. One half of the samples asked alone chooses them, the other half gives their accuracy."""
+    """Hardest tenth of the steps. One half of the single samples chooses them, the other half gives their accuracy."""
 
     steps: tuple[int, ...]
     alone: Proportion
@@ -94,7 +94,7 @@ class Hardest(Struct, frozen=True, kw_only=True):
 
 
 class RolloutAccuracy(Struct, frozen=True, kw_only=True):
-    """Steps asked alone against steps of rollouts."""
+    """Steps asked by themselves against steps of rollouts."""
 
     positions: tuple[PositionAccuracy, ...]
     pooled: Accuracies
@@ -107,7 +107,7 @@ class Distances(Struct, frozen=True, kw_only=True):
     """Total variation distances between distributions of errors over steps (figure 5).
 
     Each is between halves of samples, so all have the same noise: of one model between its two halves, which is the baseline; of two
-    models the mean over four pairs of halves. None where a half has no errors.
+    models the mean over four pairs of halves. None if a half has no errors.
     """
 
     models: tuple[str, ...]
@@ -117,7 +117,7 @@ class Distances(Struct, frozen=True, kw_only=True):
 
 
 class FieldAccuracy(Struct, frozen=True, kw_only=True):
-    """How often a field is right where all fields before it are (figures 4 and 10)."""
+    """How often a field is right when all fields before it are (figures 4 and 10)."""
 
     name: str
     single: Proportion | None
@@ -233,7 +233,7 @@ def _position(
 
 
 def _hardest(studied: Studied, positions: Sequence[PositionAccuracy], pooled: Accuracies) -> Hardest | None:
-    """Return the hardest steps. Those that fail most by chance would look harder than they are, so other samples give their accuracy."""
+    """Return the hardest steps. Steps that fail most by chance look harder than they are, so other samples give their accuracy."""
     chosen_by = [_accuracy(studied, each.samples[0::2]) for each in studied.steps]
     shown = [_accuracy(studied, each.samples[1::2]) for each in studied.steps]
     known = [

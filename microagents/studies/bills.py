@@ -17,7 +17,7 @@ from microagents.models.rates import INPUT_TOKENS, OUTPUT_TOKENS, REQUESTS, TOKE
 from microagents.models.simulation.profiles import profile_of
 from microagents.replies.chat import Usage, system_with_instructions
 from microagents.runs.doctor import announced_end
-from microagents.runs.words.prices import SIMULATED
+from microagents.runs.words.money import SIMULATED
 from microagents.studies.measured import ModelCalibration
 from microagents.task import Task
 
@@ -26,7 +26,7 @@ FLEX = "flex"
 
 
 class Bill(Struct, frozen=True, kw_only=True):
-    """Cost of a vote in US dollars; None where it is unknown."""
+    """Cost of a vote in US dollars; None if it is unknown."""
 
     low: float | None
     """With the prompt cache, the half-price tier and several votes for one prompt, as far as the provider has them."""
@@ -74,11 +74,11 @@ class Terms:
         return self._found.output_tokens / max(1, self._found.calls)
 
     def bill(self, votes: int) -> Bill:
-        """Return the cost of a vote, where so many are asked for at once."""
+        """Return the cost of a vote when ``votes`` are asked for at once."""
         mid = self._found.call_usd
         if mid is None or self._tariff is None:
             return Bill(low=mid, mid=mid, high=mid)
-        # The first vote goes alone, so that it can open the next step.
+        # The first vote is asked for by itself, so that it can open the next step.
         prompts = (1 + ceil((votes - 1) / self._most_votes)) / votes
         read, written, cached = self._read, round(self._written), self._cached_tokens
         cheap = Usage(input_tokens=round(prompts * read), output_tokens=written, cached_tokens=round(prompts * cached))
@@ -93,7 +93,7 @@ class Terms:
         return min(self._read, self._constant_tokens) if floor is not None and self._constant_tokens >= floor else 0.0
 
     def least_s(self, calls: float) -> tuple[float, str]:
-        """Return the least duration of so many calls under the limits that the provider told, and the limit that makes it; 0 for none."""
+        """Return the least duration of the calls under the provider's limits, and the limit that makes it; 0 for none."""
         of_call = {
             REQUESTS: 1.0,
             TOKENS: self._read + self._written,

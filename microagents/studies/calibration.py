@@ -11,18 +11,18 @@ import msgspec
 from msgspec import Struct
 
 from microagents.actors.registry import TASKS, reference_to
+from microagents.base.durations import quantile_s
 from microagents.base.errors import InvalidUsage
 from microagents.base.messages import address_of
-from microagents.journal.durations import quantile_s
 from microagents.journal.reading import reader_of
 from microagents.runs.arguments import check_arguments
-from microagents.runs.driver.control import SharedKeywords, without_control
+from microagents.runs.driver.keywords import SharedKeywords, without_control
 from microagents.runs.inspection.runs import recorded_result
 from microagents.runs.references import references_in
 from microagents.runs.result import Result, Results
 from microagents.runs.settings import OneModel, validated
 from microagents.runs.task_list import dump_options
-from microagents.studies.inputs import plans_of_inputs
+from microagents.studies.input_plans import plans_of_inputs
 from microagents.studies.measured import SHOWN_KS, Latency, ModelCalibration
 from microagents.studies.sampling.agreement import Agreement
 from microagents.studies.sampling.calibration import Calibrated, Calibration
@@ -76,13 +76,13 @@ async def calibrate(
     on_model: Callable[[str], None] | None = None,
     **given: Unpack[SharedKeywords],
 ) -> CalibrationReport:
-    """Calibrate models on random steps of a task, one after the other. The same call again continues where it ended.
+    """Calibrate models on random steps of a task, one after the other. The same call again continues it.
 
     Args:
         task: a chain with an oracle; or inputs that are one question each: problems, or chains of one step.
         models: the models, each on its own, all on the same steps.
         steps: number of steps, at most all.
-        states: the states of the steps; by default those that the oracle leads to.
+        states: the states of the steps; by default the oracle's.
         runs_dir: the folder of journals; each model has one.
         run_id: prefix of the names of the models' runs; by default made from the arguments.
         on_model: called with the spec of each model as its run begins.
@@ -98,7 +98,7 @@ async def calibrate(
     strategy, settings = validated(Calibration, "the calibration", {"steps": steps}), without_control(given)
     if not isinstance(task, Task):
         if states is not None:
-            raise InvalidUsage("states are those of one chain; leave out either them or the list of inputs")
+            raise InvalidUsage("states belong to one chain; leave out either them or the list of inputs")
         plans = plans_of_inputs(task, strategy.steps, models, run_id=run_id, settings=settings)
         first, source = task[0], f"{len(task):,} inputs, each one step"
     else:
@@ -127,17 +127,17 @@ async def calibrate(
 
 
 def calibration_from(runs_dir: Path, run_id: str, task: Task | None = None) -> ModelCalibration:
-    """Read a calibration from the journal of its run; where a task is given, of it. It may have other options, such as another size.
+    """Read a calibration from the journal of its run; if a task is given, of it, perhaps with other options, such as another size.
 
     Raises:
-        InvalidUsage: there is no such run, it is no calibration or not a completed one, or it is another task's.
+        InvalidUsage: the run is unknown, is not a completed calibration, or is another task's.
     """
     with reader_of(runs_dir, run_id) as reader:
         recipe, result, is_known = reader.experiment.recipe, recorded_result(reader), reader.is_known
     if recipe.strategy == reference_to(Agreement):
         raise InvalidUsage(f"run {run_id!r} had no oracle, and agreement alone promises nothing")
     if recipe.strategy not in (reference_to(Calibration), reference_to(InputCalibration)):
-        raise InvalidUsage(f"run {run_id!r} is no calibration; make one: microagents calibrate {result.task}")
+        raise InvalidUsage(f"run {run_id!r} is not a calibration; make one: microagents calibrate {result.task}")
     own = result.task if task is None else TASKS.name_of(address_of(type(task)))
     if result.task != own:
         raise InvalidUsage(

@@ -15,7 +15,7 @@ from microagents.base.user_code import called
 from microagents.elections.laws import pass_k, wilson_interval
 from microagents.runs.result import Result
 from microagents.runs.task_list import dump_options
-from microagents.runs.words.prices import specs_in
+from microagents.runs.words.money import specs_in
 from microagents.runs.words.summary import options_text, verdict_of
 from microagents.studies.series import SeriesOutcome
 from microagents.systems.questions.problem import Problem, answer_type_of
@@ -47,10 +47,10 @@ class Row(Struct, frozen=True, kw_only=True):
     options: dict[str, Any]
     """All options of the strategy."""
     given: str
-    """Options of this row alone, such as ``transitions=1``; empty for none."""
+    """Options of only this row, such as ``transitions=1``; empty for none."""
     run_id: str
     solved: int | None
-    """Number of inputs with a right result; None where code cannot judge results. Undecided and failed inputs are not solved."""
+    """Number of inputs with a right result; None if code cannot judge results. Undecided and failed inputs are not solved."""
     completed: int
     """Number of inputs with a result, right or wrong."""
     repeat: int
@@ -62,9 +62,9 @@ class Row(Struct, frozen=True, kw_only=True):
     high: float | None
     """Upper end of the interval."""
     pass_k: tuple[PassK, ...]
-    """For k = 2, 4, 8, ... up to the trials of an input; empty where inputs are not repeated, or code cannot judge results."""
+    """For k = 2, 4, 8, ... up to the trials of an input; empty if inputs are not repeated, or code cannot judge results."""
     f1: float | None
-    """Mean F1 of the answers, where the task has one; an undecided or failed input has 0."""
+    """Mean F1 of the answers, if the task has one; an undecided or failed input has 0."""
     undecided: int
     """Number of undecided inputs."""
     failed: int
@@ -77,7 +77,7 @@ class Row(Struct, frozen=True, kw_only=True):
     """Tokens of all prompts and replies."""
     tokens_per_input: float | None
     cost_usd: float | None
-    """None where a price is unknown."""
+    """None if a price is unknown."""
     cost_per_input: float | None
     """US dollars."""
     wall_s: float
@@ -170,7 +170,7 @@ def row_of(strategy: Strategy, result: Result, inputs: Sequence[Task], *, oracle
 
 
 def _mean_f1(inputs: Sequence[Task], values: Sequence[Any]) -> float | None:
-    """Return the mean F1 of the answers; None where an answer has none."""
+    """Return the mean F1 of the answers; None if an answer has none."""
     found: list[float | None] = []
     for task, value in zip(inputs, values, strict=True):
         if not isinstance(task, Problem):

@@ -22,12 +22,12 @@ from microagents.task import ChainTask, chain_types
 QUANTILES = (0.5, 0.75, 0.9, 0.95, 0.99)
 """Quantiles of the lengths of all texts that are tried as caps."""
 CHARS_PER_TOKEN = 4
-"""For the cap of the task itself, which is in tokens. The journal has texts alone."""
+"""For the cap of the task itself, which is in tokens. The journal has only texts."""
 RESAMPLINGS = 400
 MOST_AGAINST = 2
 """Number of resamplings at most in which what is advised gains nothing: 0.5 %, since several caps are tried."""
 READ_AGAIN = (None, TOO_LONG, MALFORMED)
-"""Flags of the run that a reading judges anew. A reply with another one, such as one that was cut off, is no strict reply."""
+"""Flags of the run that a reading judges anew. A reply with another one, such as one that was cut off, is not a strict reply."""
 FIRST = 2
 """Number of replies to a step that may collide."""
 
@@ -53,7 +53,7 @@ class FlaggedReading(Struct, frozen=True, kw_only=True):
     """Information of a call about the right reply, in nats, flagged calls included: v (2p - 1) ln(p / (1 - p)). The calls of a vote with
     given errors are inversely proportional to it."""
     gains: bool
-    """Whether a call surely tells more than in the reading it is compared with: lenient for strict, and strict for caps."""
+    """Whether a call surely gives more information than in the reading it is compared with: lenient for strict, and strict for caps."""
 
 
 class FlagFindings(Struct, frozen=True, kw_only=True):
@@ -69,7 +69,7 @@ class _Read(NamedTuple):
 
     chars: int
     lenient: Any
-    """Its vote; None where it cannot be read."""
+    """Its vote; None if it cannot be read."""
     strict: Any
     is_right: bool
     """Whether the lenient reading is right."""
@@ -157,7 +157,7 @@ def _information(drawn: int, valid: int, right: int) -> float:
 
 
 def _gains(counts: Sequence[tuple[int, int, int]], others: Sequence[tuple[int, int, int]]) -> bool:
-    """Tell whether a reading tells more than another, by the bootstrap over steps."""
+    """Return whether a reading gives more information than another, by the bootstrap over steps."""
     if counts == others:
         return False
     rng, both, against = Random(0), list(zip(counts, others, strict=True)), 0  # noqa: S311 - seeded on purpose

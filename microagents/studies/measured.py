@@ -33,7 +33,7 @@ MAX_DRAWS = 100
 SHOWN_KS = (1, 2, 3, 4, 5)
 MOSTLY = 0.5
 FEWEST = 59
-"""Number of steps of which none is hard that excludes, at 95 %, that more than 5 % of all are hard."""
+"""Number of ordinary steps, none hard, that excludes at 95 % that more than 5 % of all are hard."""
 BOUNDS = 0.025
 """Share of the resamplings below the lower bound of a chance, and above the upper one."""
 UNSEEN = 0.05
@@ -58,7 +58,7 @@ _NORMAL_P95 = NormalDist().inv_cdf(0.95)
 
 
 class Chances(Struct, frozen=True, kw_only=True):
-    """Chances that all steps of a task are decided right at one k, by three ways to tell it."""
+    """Chances that all steps of a task are decided right at one k, estimated in three ways."""
 
     k: int
     independent: float
@@ -98,15 +98,15 @@ class ModelCalibration(Struct, frozen=True, kw_only=True, dict=True):
     input_tokens: int
     output_tokens: int
     cost_usd: float | None
-    """None where a price is unknown."""
+    """None if a price is unknown."""
     cached_tokens: int = 0
     """Input tokens that the provider read from its cache."""
     prices: Mapping[str, Any] = {}
     """The user's prices by ``provider:model``."""
     limits: Mapping[str, int] = {}
-    """Limits a minute that the provider told, by what they limit: ``requests``, ``tokens``, ``input tokens`` or ``output tokens``."""
+    """Limits a minute that the provider stated, by what they limit: ``requests``, ``tokens``, ``input tokens`` or ``output tokens``."""
     latency: Latency | None = None
-    """None where it was not measured: of a model that answers at once, and by earlier versions."""
+    """None if it was not measured: of a model that answers at once."""
 
     @property
     def draws(self) -> int:
@@ -120,7 +120,7 @@ class ModelCalibration(Struct, frozen=True, kw_only=True, dict=True):
 
     @cached_property
     def p(self) -> Proportion:
-        """Share of the valid replies that are right, over steps: by the first samples alone, of which every step has as many."""
+        """Share of the valid replies that are right, over steps: only by the first samples, as many for every step."""
         wrongs = [each.first_wrong / each.first_valid for each in self.steps if each.first_valid]
         if not wrongs:
             raise InvalidUsage(
@@ -147,7 +147,7 @@ class ModelCalibration(Struct, frozen=True, kw_only=True, dict=True):
         return self.rates.hard_among({each.number: (each.wrong, each.valid) for each in self.steps if each.valid})
 
     def most_hard(self, total: int) -> float:
-        """Bound from above the share of hard steps in a task of so many steps; exact where all of them were sampled."""
+        """Bound from above the share of hard steps in a task of ``total`` steps; exact if all of them were sampled."""
         if len(self.steps) == self.total == total:
             return len(self.hard) / total
         return upper_share(len(self.hard), len(self.steps), 1 - UNSEEN)
@@ -214,12 +214,12 @@ class ModelCalibration(Struct, frozen=True, kw_only=True, dict=True):
         )
 
     def chance(self, steps: int, lost: Loss, least: Loss | None = None, most: Loss | None = None) -> Proportion:
-        """Compute the chance that no one of so many steps is lost.
+        """Compute the chance that none of the steps is lost.
 
         Args:
             steps: number of steps.
             lost: chance that a step of an error rate is lost.
-            least: its lower bound, where it is itself an estimate.
+            least: its lower bound, if it is itself an estimate.
             most: its upper bound.
         """
         high, low = least or lost, most or lost
@@ -233,7 +233,7 @@ class ModelCalibration(Struct, frozen=True, kw_only=True, dict=True):
         )
 
     def smallest_k(self, target: float, total: int | None = None) -> int | None:
-        """Find the smallest k whose lower bound reaches the target; None where none does."""
+        """Find the smallest k whose lower bound reaches the target; None if none does."""
         return next((k for k in range(1, MAX_K + 1) if self.chances(k, total).measured.low >= target), None)
 
     def verdict(self, target: float) -> tuple[Verdict, str]:
@@ -282,7 +282,7 @@ class ModelCalibration(Struct, frozen=True, kw_only=True, dict=True):
         return f"sim:perfect@{options},alternatives=1"
 
     def promise(self, k: int, steps: int) -> Promise:
-        """Say what votes ahead by k promise of so many steps."""
+        """Say what votes ahead by k promise for this number of steps."""
         chances = self.chances(k, steps)
         return Promise(
             calibration=self.run_id,
@@ -346,7 +346,7 @@ class PooledCalibration(ModelCalibration, frozen=True, kw_only=True, dict=True):
 
 
 def pooled(one: ModelCalibration, other: ModelCalibration) -> PooledCalibration | None:
-    """Join the calibrations of two models by the numbers of their steps; None where no step was asked of both."""
+    """Join the calibrations of two models by the numbers of their steps; None if no step was asked of both."""
     others = {each.number: each for each in other.steps if each.valid}
     steps = tuple([_joined(each, others[each.number]) for each in one.steps if each.valid and each.number in others])
     if not steps:

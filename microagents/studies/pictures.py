@@ -52,7 +52,7 @@ def draw(report: Comparison | StudyReport, file: Path) -> None:
 
 
 def _comparison(comparison: Comparison) -> Figure:
-    """Return the rate of each row over the tokens of an input. Rows that differ in numbers alone are points of a line."""
+    """Return the rate of each row over the tokens of an input. Rows that differ only in numbers are points of a line."""
     lines: dict[tuple[object, ...], list[Row]] = {}
     for row in comparison.rows:
         if row.rate is not None:
@@ -75,7 +75,7 @@ def _comparison(comparison: Comparison) -> Figure:
 
 
 def _line_of_rows(panel: Any, rows: Sequence[Row], colour: Any) -> None:
-    """Draw the rows of one strategy. Each point has its numbers beside it where there are several."""
+    """Draw the rows of one strategy. If there are several, each point has its numbers beside it."""
     rates = [row.rate or 0.0 for row in rows]
     low = [rate - (row.low or 0.0) for rate, row in zip(rates, rows, strict=True)]
     high = [(row.high or 0.0) - rate for rate, row in zip(rates, rows, strict=True)]
@@ -237,7 +237,7 @@ def _title(report: StudyReport, subject: str, *, chars: int = TITLE_CHARS) -> st
 def _with_intervals(
     panel: Any, shares: Sequence[tuple[float, Proportion | None]], colour: str, label: str | None, *, marker: str = "o"
 ) -> None:
-    """Points with their intervals; without a marker the intervals alone."""
+    """Points with their intervals; without a marker only the intervals."""
     known = [(at, each) for at, each in shares if each is not None]
     panel.errorbar(
         [at for at, _ in known],

@@ -12,7 +12,7 @@ from msgspec import Struct, structs
 from microagents.base.errors import InvalidUsage
 from microagents.elections.error_rates import HARD, Loss, exact_interval
 from microagents.elections.laws import check_target, check_whole, race_won
-from microagents.runs.words.prices import are_simulated
+from microagents.runs.words.money import are_simulated
 from microagents.studies.analysis import Proportion
 from microagents.studies.bills import Bill, Terms
 from microagents.studies.measured import MAX_K, MOSTLY, ModelCalibration, PooledCalibration, pooled
@@ -26,13 +26,13 @@ from microagents.tasks.drift import Drift
 LEAST_GAIN = 1e-3
 """Gain of the chance by the next k below which a larger k is not tried."""
 TIMED_CALLS = 2_000
-"""Calls of the simulated steps that tell the pace of a run, about: guesses ahead pause by the last thousand."""
+"""Approximate number of calls of the simulated steps that measure the pace of a run: guesses ahead pause by the last thousand."""
 SAMPLED = 400
-"""Number of simulated steps that tell the calls of a strategy without a law, and the same for its chance at hard steps."""
+"""Number of simulated steps that measure the calls of a strategy without a law, and the same for its chance at hard steps."""
 HARD_SHARE = 0.1
-"""Share of hard steps, at least, among those that tell this chance: few enough that a rollout meets one at a time."""
+"""Least share of hard steps among the steps that measure this chance: few enough that a rollout meets one at a time."""
 LEAST_P, MOST_P = 0.51, 0.9999
-"""Bounds of the share of right votes that a ladder is told."""
+"""Bounds of the share of right votes that a ladder is given."""
 
 
 EXTRAPOLATED = (
@@ -58,12 +58,11 @@ class PlannedRun(Struct, frozen=True, kw_only=True):
     cost_usd: Bill
     """Cost of all calls: as measured, and between which bounds it may be."""
     duration_s: float | None
-    """Expected duration; None where the latency is unknown."""
+    """Expected duration; None if the latency is unknown."""
     limited_by: str | None = None
-    """The limit of the provider that makes the duration, such as ``output tokens``; None where the latency does."""
+    """The limit of the provider that makes the duration, such as ``output tokens``; None if the latency does."""
     is_best: bool = False
-    """Whether it is the cheapest whose lower bound reaches the target within the budget and the deadline; a ladder or lead only where no
-    other one does."""
+    """Whether it is the cheapest whose lower bound reaches the target in budget and deadline; a ladder or lead only if no other does."""
 
 
 class PlannedRuns(Struct, frozen=True, kw_only=True):
@@ -77,7 +76,7 @@ class PlannedRuns(Struct, frozen=True, kw_only=True):
 
     @property
     def best(self) -> PlannedRun | None:
-        """The marked run; None where none reaches the target."""
+        """The marked run; None if none reaches the target."""
         return next((run for run in self.runs if run.is_best), None)
 
 
@@ -110,7 +109,7 @@ class _Pool:
             at_once: number of votes that a step asks for at once.
             calls: expected number of calls.
             calls_high: its upper end.
-            paid: what a call costs, in votes: more than 1 where some are rollouts.
+            paid: what a call costs, in votes: more than 1 if some are rollouts.
         """
         bills = [each.bill(at_once) for each in self.terms]
         low, mid, high = [_mean([getattr(bill, end) for bill in bills]) for end in ("low", "mid", "high")]
@@ -138,7 +137,7 @@ class _Pool:
     def _pace_s(self, strategy: Stepwise, at_once: int) -> float | None:
         """Simulate some steps with the measured latency and errors; returns the seconds of a step, None without a latency.
 
-        Where steps open on guesses, a step waits for its first vote alone, and wrong guesses cost time: no law gives their number.
+        If steps open on guesses, a step waits only for its first vote, and wrong guesses cost time: no law gives their number.
         """
         if any(each.latency is None for each in self.members):
             return None
@@ -176,7 +175,7 @@ def plan_runs(
         concurrency: maximum number of calls in flight.
 
     Raises:
-        InvalidUsage: the target is no chance, there are no steps, or every model is wrong more often than right.
+        InvalidUsage: the target is not a chance, there are no steps, or every model is wrong more often than right.
     """
     check_target(target)
     check_whole("steps", total)
@@ -202,7 +201,7 @@ def plan_runs(
 
 
 def _rank(run: PlannedRun) -> tuple[bool, bool, float, float]:
-    """Order runs: those that a law judges, then by price. A model of unknown price is the cheapest only where all are unknown."""
+    """Order runs: first the runs that a law judges, then by price. A model of unknown price is the cheapest only if all are unknown."""
     cost_usd = run.cost_usd.mid
     return bool(run.options) or run.k is None, cost_usd is None, cost_usd or 0.0, run.calls
 
@@ -231,7 +230,7 @@ def _runs(pool: _Pool, task: Task, target: float) -> Iterator[PlannedRun]:
 
 
 def _rolls_out(task: Task) -> bool:
-    """Tell whether the simulated model can continue from the state that a prompt of a task shows."""
+    """Return whether the simulated model can continue from the state that a prompt of a task shows."""
     return isinstance(task, ChainTask) and type(task).state_in is not ChainTask.state_in
 
 

@@ -71,12 +71,12 @@ class ShownStep(Struct, frozen=True, kw_only=True):
     step: int
     """Number of the step; 0 for the first question of other work than a chain."""
     path: str
-    """Where the question stands in the work."""
+    """The place of the question in the work."""
     system: str
     user: str
     replies: list[ShownReply]
     outcome: str
-    """The outcome of the vote; ``stopped`` where it ended before, for the reason."""
+    """The outcome of the vote; ``stopped`` if it ended before, for the reason."""
     reason: str | None
     tally: list[tuple[Any, int]]
     """For each distinct vote its first-launched reply, as JSON-like values, and its count."""
@@ -85,7 +85,7 @@ class ShownStep(Struct, frozen=True, kw_only=True):
     leader_correct: bool | None
     """Whether the oracle accepts the leading reply, also of a vote without a decision; None without a valid reply or an oracle."""
     climbs_to: str | None
-    """Name of the rung that a run would try next; None where the vote decided, and without a ladder."""
+    """Name of the rung that a run would try next; None if the vote decided, and without a ladder."""
     calls: int
     cost_usd: float | None
 
@@ -99,7 +99,7 @@ class Judged(Struct, frozen=True, kw_only=True):
 
 
 NOT_ASKED = Verdict(outcome="undecided", leader=None, tally=(), ballots=(), cost_usd=0.0)
-"""In place of a vote, where only the question is wanted."""
+"""In place of a vote, if only the question is wanted."""
 
 
 class Seen:
@@ -246,7 +246,7 @@ class StepConductor(ChainConductor[Strategy]):
 
 
 async def question_of_step(plan: RunPlan, step: int) -> Question:
-    """Find the question that `show_step` asks, and ask no model. Args and errors are those of `show_step`."""
+    """Find the question that `show_step` asks, and ask no model. Args and errors as for `show_step`."""
     plan = await with_tools_of_servers(plan)
     (_, question), *_ = await _preview(plan, step, Seen(draws=False))
     return question
@@ -260,7 +260,7 @@ async def show_step(plan: RunPlan, step: int) -> ShownStep:
         step: number of the step of a chain, from 0; 0 for the first question of other work.
 
     Raises:
-        InvalidUsage: there is no such step, no oracle for the steps before it, or no model is asked.
+        InvalidUsage: the step does not exist, the steps before it have no oracle, or no model is asked.
     """
     seen = Seen(draws=True)
     (place, question), judged, reason, account = await _preview(plan, step, seen)
@@ -308,7 +308,7 @@ async def _preview(
         judged, reason = await _until_verdict(runtime.messenger, seen, is_chain=is_chain)
         account = await runtime.messenger.ask(Report())
     if seen.asked is None:
-        raise InvalidUsage(reason or f"{type(strategy).__name__} asked no model, so there is no question to show")
+        raise InvalidUsage(reason or f"{type(strategy).__name__} asked no model, so it has no question to show")
     return seen.asked, judged, reason, account
 
 

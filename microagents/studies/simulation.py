@@ -13,7 +13,7 @@ from microagents.base.errors import InvalidUsage
 from microagents.elections.error_rates import exact_interval
 from microagents.runs.driver.begin import run
 from microagents.runs.result import Result
-from microagents.runs.words.prices import are_simulated
+from microagents.runs.words.money import are_simulated
 from microagents.runtimes.virtual import run_virtual
 from microagents.studies.analysis import Proportion
 from microagents.task import Task
@@ -47,15 +47,15 @@ class Simulation(Struct, frozen=True, kw_only=True):
 def simulate(
     task: Task, *, model: str | Sequence[str], strategy: Strategy, runs: int, concurrency: int | None = None
 ) -> Simulation:
-    """Do a task so many times in virtual time, each time with another seed; nothing is recorded.
+    """Do a task ``runs`` times in virtual time, each time with another seed; nothing is recorded.
 
     Raises:
-        InvalidUsage: the model is no simulated one, or an argument is out of range.
+        InvalidUsage: the model is not simulated, or an argument is out of range.
     """
     models = [model] if isinstance(model, str) else list(model)
     if not are_simulated(models):
         raise InvalidUsage(
-            f"{model!r} is no simulated model, and a simulation calls no other; give sim:PROFILE, or a calibration: --from RUN"
+            f"{model!r} is not a simulated model, and a simulation calls no other; give sim:PROFILE, or a calibration: --from RUN"
         )
     if runs < 1:
         raise InvalidUsage(f"the number of runs must be at least 1, not {runs!r}")

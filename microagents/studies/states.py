@@ -1,4 +1,4 @@
-"""States to calibrate on, other than the oracle's: those of an earlier run, or of a file."""
+"""States to calibrate on, other than the oracle's: of an earlier run, or from a file."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from microagents.task import ChainTask, Task, chain_types
 
 
 class States(Struct, frozen=True, kw_only=True):
-    """States of steps, and where they are from."""
+    """States of steps, and their origin."""
 
     source: str
     """For texts, such as ``run 'r'``."""
@@ -38,7 +38,7 @@ def states_of_run(runs_dir: Path, run_id: str, task: Task) -> States:
     """Read the states of the decided steps of a run of the same task, and their replies. It may have had other options.
 
     Raises:
-        InvalidUsage: there is no such run, it is another task's, or it decided no step of a chain.
+        InvalidUsage: the run is unknown, is another task's, or decided no step of a chain.
     """
     own = TASKS.name_of(address_of(type(task)))
     with reader_of(runs_dir, run_id) as reader:
@@ -58,10 +58,10 @@ def states_in_file(path: Path, task: Task) -> States:
     """Read the states of a file: one JSON object a line.
 
     Raises:
-        InvalidUsage: the file cannot be read, holds no state, or a line is no state of the task. The message names the line.
+        InvalidUsage: the file cannot be read, holds no state, or a line is not a state of the task. The message names the line.
     """
     if not isinstance(task, ChainTask):
-        raise InvalidUsage(f"{type(task).__name__} is no chain of steps, so it has no states")
+        raise InvalidUsage(f"{type(task).__name__} is not a chain of steps, so it has no states")
     kind = chain_types(type(task))[0]
     try:
         lines = read_text(path).split("\n")  # not `splitlines`: a text of JSON may hold other ends of lines

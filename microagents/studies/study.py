@@ -16,7 +16,7 @@ from microagents.base.messages import address_of
 from microagents.base.user_code import called
 from microagents.journal.reading import reader_of
 from microagents.runs.arguments import check_arguments
-from microagents.runs.driver.control import SharedKeywords, without_control
+from microagents.runs.driver.keywords import SharedKeywords, without_control
 from microagents.runs.plan import RunPlan
 from microagents.runs.result import Result
 from microagents.runs.settings import OneModel, Settings, check_for_ray, model_pools, strategy_of, validated
@@ -51,7 +51,7 @@ class ModelStudy(Struct, frozen=True, kw_only=True):
     run_id: str
     calls: int
     cost_usd: float | None
-    """None where a price is unknown."""
+    """None if a price is unknown."""
     flagged: int
     """Number of flagged samples. They count for nothing."""
     steps: int
@@ -96,7 +96,7 @@ async def study(
     on_model: Callable[[str], None] | None = None,
     **given: Unpack[SharedKeywords],
 ) -> StudyReport:
-    """Study models on every step of a task, one model after the other. The same call again continues where it ended.
+    """Study models on every step of a task, one model after the other. The same call again continues it.
 
     Args:
         task: a chain with an oracle.
@@ -107,8 +107,8 @@ async def study(
         runs_dir: the folder of journals; each model has one.
         run_id: prefix of the names of the models' runs; by default made from the arguments.
         on_model: called with the spec of each model as its run begins.
-        given: callbacks (`RunControl`), which are told of the run that is done, and the expected cost of all that is left; and fields of
-            `Settings` for all runs, such as ``seed``. The limits hold over all models and sittings.
+        given: callbacks (`RunControl`), which get the run that is done, and the expected cost of all that is left; and fields of `Settings`
+            for all runs, such as ``seed``. The limits hold over all models and sittings.
 
     Raises:
         InvalidUsage: an argument is wrong; nothing was started.
@@ -156,11 +156,11 @@ def check_studied(task: Task, otherwise: str = "") -> None:
     """Refuse a task whose steps cannot be studied; ``otherwise`` is what can be done without an oracle.
 
     Raises:
-        InvalidUsage: it is no chain, has no step, or has no oracle.
+        InvalidUsage: it is not a chain, has no step, or has no oracle.
     """
     if not isinstance(task, ChainTask):
         raise InvalidUsage(
-            f"a study asks the steps of a chain one by one, and {type(task).__name__} is no chain of steps"
+            f"a study asks the steps of a chain one by one, and {type(task).__name__} is not a chain of steps"
         )
     strategy_of(Study(), task, {})
     start = called(task.start)

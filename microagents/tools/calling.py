@@ -1,4 +1,4 @@
-"""Calls of tools: of a function, in a thread where it may block, and of an MCP server.
+"""Calls of tools: of a function, in a thread if it may block, and of an MCP server.
 
 Every wait is bounded, but for the result of a call that acts: its caller bounds that wait, and never cancels the call.
 """
@@ -94,7 +94,7 @@ class Tools:
         except (Exception, asyncio.CancelledError, SystemExit) as error:
             if isinstance(error, asyncio.CancelledError) and is_cancelled():
                 raise
-            # Nobody can tell how far a destructive call came that raised, but by the errors that are raised before it does anything.
+            # How far a destructive call came that raised is unknown, except after the errors raised before it does anything.
             is_unknown = isinstance(error, TimeoutError) or acts
             outcome = "unknown" if is_unknown and not isinstance(error, function.not_made) else "error"
             return Called(outcome=outcome, text=bounded(described(error), most_chars))
@@ -103,7 +103,7 @@ class Tools:
     async def look_up(
         self, toolbox: Toolbox, tool: str, key: EffectKey, *, timeout_s: float, most_chars: int
     ) -> LookedUp | None:
-        """Ask a tool what became of the call with this key; None where it does not answer."""
+        """Ask a tool what became of the call with this key; None if it does not answer."""
         lookup = toolbox.functions[tool].lookup
         assert lookup is not None
         try:
@@ -123,7 +123,7 @@ async def _within(timeout_s: float | None, function: Callable[..., Any], *given:
     """Call a function, plain or async, and wait for it at most so long.
 
     Raises:
-        TimeoutError: it takes longer. An async one is cancelled; a plain one goes on in its thread, and is not waited for.
+        TimeoutError: it takes longer. An async one is cancelled; a plain one continues in its thread, and is not waited for.
     """
     call: asyncio.Future[Any]
     if inspect.iscoroutinefunction(function):

@@ -32,7 +32,7 @@ def current_effect_key(what: str = "") -> EffectKey:
     where the effect is made: hand it on as an idempotency key, or make it the unique key of a row.
 
     Args:
-        what: name of the effect, where one call has several.
+        what: name of the effect, if one call has several.
 
     Raises:
         InvalidUsage: it is called elsewhere, or in a thread of your own.
@@ -40,7 +40,7 @@ def current_effect_key(what: str = "") -> EffectKey:
     at = _at.get()
     if at is None:
         raise InvalidUsage(
-            "current_effect_key() tells the key of the decision at hand: call it in verify(), advance(), on_decision() or complete() of a "
+            "current_effect_key() gives the key of the decision at hand: call it in verify(), advance(), on_decision() or complete() of a "
             "provider; a tool takes a parameter of the type EffectKey"
         )
     run_id, path, value = at
@@ -53,9 +53,9 @@ class KeyedBy:
     """A block in which user code is called for one reply at one place.
 
     Args:
-        run_id: the run; None for that of the block around it.
+        run_id: the run; None for the run of the block around it.
         path: the place.
-        value: the reply, also as JSON, or what else tells the calls at this place apart.
+        value: the reply, also as JSON, or what else distinguishes the calls at this place.
     """
 
     __slots__ = ("_around", "_given")
@@ -70,4 +70,4 @@ class KeyedBy:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
     ) -> None:
-        _at.set(self._around)  # not by a token: a coroutine that began with its first step goes on in another context
+        _at.set(self._around)  # not by a token: a coroutine that began with its first step continues in another context

@@ -103,13 +103,13 @@ class SchemaCheck:
         self._targets: dict[str, Schema] = {}
         """What each reference refers to."""
         self._patterns: dict[str, Any] = {}
-        """The program of each pattern; None where it is not checked here."""
+        """The program of each pattern; None if it is not checked here."""
         self._values: dict[int, frozenset[Hashable]] = {}
         """The values that each schema allows, by the schema's id."""
         self._take(self._schema, MAX_DEPTH)
 
     def fits(self, value: object) -> bool:
-        """Tell whether a JSON-like value fits; False also for one that takes more than `MAX_STEPS`."""
+        """Return whether a JSON-like value fits; False also for one that takes more than `MAX_STEPS`."""
         try:
             return _Check(self._targets, self._patterns, self._values).holds(self._schema, value, MAX_DEPTH)
         except (_TooManySteps, ArithmeticError, TypeError, ValueError):  # such as 10**400 beside a fraction
@@ -271,7 +271,7 @@ def _refuse_large(schema: dict[str, Any]) -> None:
 
 
 def _refuse_malformed(schema: Any) -> None:
-    """Refuse what is no schema, apart from the schemas in it."""
+    """Refuse what is not a schema, apart from the schemas in it."""
     if not isinstance(schema, dict):
         raise BadSchema(f"its schema is malformed: it has {schema!r:.60} in the place of a schema")
     wrong = [word for word, given in schema.items() if word in _FORMS and not isinstance(given, _FORMS[word])]
@@ -315,7 +315,7 @@ def _parts(schema: dict[str, Any]) -> Iterator[Any]:
 
 
 def _member(value: Any, name: str) -> Any:
-    """Take the step of a JSON pointer; None where it leads nowhere."""
+    """Take the step of a JSON pointer; None if it leads nowhere."""
     if isinstance(value, list):
         value = {str(at): each for at, each in enumerate(value)}
     return value.get(name) if isinstance(value, dict) else None

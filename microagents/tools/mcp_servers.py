@@ -21,7 +21,7 @@ _HEADER = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
 class McpServer(Struct, frozen=True, kw_only=True):
     """An MCP server whose tools agents may call.
 
-    Its hints on effects are taken only where it is trusted. A tool whose effect is not stated counts as destructive.
+    Its hints on effects are taken only if it is trusted. A tool whose effect is not stated counts as destructive.
     """
 
     server: str
@@ -36,7 +36,7 @@ class McpServer(Struct, frozen=True, kw_only=True):
     """What the error of a destructive tool says: nothing, so that the outcome of the call is unknown; or that the call was not made,
     because the server validates it before it acts."""
     repeatable: tuple[str, ...] = ()
-    """Names of destructive tools of which an agent may make one call twice without asking a person."""
+    """Names of destructive tools that an agent may call twice alike without asking a person."""
     env: tuple[str, ...] = ()
     """Names of the variables of the executor's environment that it gets, such as a key. By default it gets HOME, PATH and the like."""
     headers: Mapping[str, str] = {}
@@ -49,7 +49,7 @@ class McpServer(Struct, frozen=True, kw_only=True):
     timeouts: Mapping[str, float] = {}
     """By tool, the seconds after which the outcome of a call is unknown, in place of the strategy's ``tool_timeout``."""
     margins: Mapping[str, int] = {}
-    """By tool, the lead that an action with it needs, in place of that of its effect."""
+    """By tool, the lead that an action with it needs, in place of its effect's."""
 
     def __post_init__(self) -> None:
         for name, effect in self.effects.items():
@@ -99,7 +99,7 @@ class McpServer(Struct, frozen=True, kw_only=True):
         """Write its headers, with the variables that they name.
 
         Raises:
-            InvalidUsage: a variable is missing, or a value is no header. The message has no value.
+            InvalidUsage: a variable is missing, or a value is not a header. The message has no value.
         """
         return {name: self._header(name, value, environment) for name, value in self.headers.items()}
 
@@ -133,7 +133,7 @@ class McpServer(Struct, frozen=True, kw_only=True):
         """Read ``mcp:SERVER``, or ``mcp:SERVER#TOOL,TOOL`` for some of its tools.
 
         Raises:
-            InvalidUsage: it is no such text.
+            InvalidUsage: the text has another form.
         """
         server, _, names = text.removeprefix(PREFIX).partition("#")
         if not text.startswith(PREFIX) or not server.strip():

@@ -47,7 +47,7 @@ MAX_PART_BYTES = 20_000
 UNASKED_S = 0.005
 """Wait after each message that answers no request, so that a flood of them is read slowly and stops at its own pipe."""
 ENDINGS: tuple[tuple[signal.Signals | None, float], ...] = ((None, 2.0), (signal.SIGTERM, 1.0), (signal.SIGKILL, 2.0))
-"""Signals to a server that is to end, the first at the end of its input alone, each with the seconds until the next."""
+"""Signals to a server that is to end, the first only at the end of its input, each with the seconds until the next."""
 MAX_LOGGED = 1_000
 """Lines of a server's stderr that are logged."""
 MAX_LINE_CHARS = 500
@@ -103,7 +103,7 @@ class Transport:
         """Ids of requests without an answer."""
         self._rubbish = 0
         self._end = ""
-        """Why its messages are read no more; empty before, and where it ended by itself."""
+        """Why its messages are read no more; empty before, and if it ended by itself."""
         self._said: deque[str] = deque(maxlen=3)
         """Last lines of its stderr."""
         self.refused: dict[str, str] = {}
@@ -319,7 +319,7 @@ async def _bound(response: httpx2.Response) -> None:
 
 
 async def _refuse_to_listen(request: httpx2.Request) -> None:
-    """Open no stream for messages that nobody asked for; one that goes on after a break is opened."""
+    """Open no stream for messages that nobody asked for; one that continues after a break is opened."""
     if request.method == "GET" and "last-event-id" not in request.headers:
         raise httpx2.TransportError("not opened")
 

@@ -17,7 +17,7 @@ Job = Callable[[], None]
 
 MOST_IDLE = 32
 _idle: list[SimpleQueue[Job]] = []
-"""Where threads without a call wait for the next one."""
+"""Threads without a call wait here for the next one."""
 os.register_at_fork(after_in_child=_idle.clear)
 
 

@@ -48,13 +48,13 @@ class ToolSpec(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The JSON schema of its arguments, an object."""
     effect: Effect = "destructive"
     can_be_looked_up: bool = False
-    """Whether it tells by the key of an effect what became of it."""
+    """Whether it looks up by the key of an effect what became of it."""
     prose: tuple[str, ...] = ()
     """Arguments whose wording casts no vote."""
     timeout_s: float | None = None
-    """Time after which the outcome of a call is unknown; None for that of the strategy."""
+    """Time after which the outcome of a call is unknown; None for the strategy's."""
     margin: int | None = None
-    """Lead that an action with it needs; None for that of its effect."""
+    """Lead that an action with it needs; None for its effect's."""
     repeatable: bool = False
     """Whether an agent may make one destructive call twice without asking a person."""
 
@@ -75,7 +75,7 @@ def check_bounds(tool: str, timeout_s: object, margin: object) -> None:
     """Refuse a time-out or a margin of a tool that is out of range; None is none.
 
     Raises:
-        InvalidDefinition: the time-out is no number of seconds above 0, or the margin no number of votes from 1 on.
+        InvalidDefinition: the time-out is not a number of seconds above 0, or the margin not a number of votes from 1 on.
     """
     if timeout_s is not None and (
         isinstance(timeout_s, bool) or not isinstance(timeout_s, int | float) or not 0 < timeout_s < inf
@@ -99,18 +99,17 @@ def tool(
 
     Args:
         effect: what a call does to the world.
-        name: its name for models; by default that of the function.
+        name: its name for models; by default the function's.
         lookup: a function, plain or async, that takes the key of an effect and returns the result that the call had, or None if the call
             was never made. It is asked when the outcome of a call is unknown.
         timeout_s: time after which the outcome of a call is unknown, in place of the strategy's ``tool_timeout``.
-        margin: lead that an action with it needs, in place of that of its effect.
+        margin: lead that an action with it needs, in place of its effect's.
         not_made: errors that a destructive function raises only before it has changed anything, besides `NotMade`. After any other error
             the outcome of the call is unknown.
         repeatable: let an agent make one destructive call of this function twice without asking a person.
 
     Raises:
-        InvalidDefinition: there is no such effect, the time-out or the margin is out of range, or ``not_made`` is not a tuple of
-            exceptions.
+        InvalidDefinition: the effect is unknown, the time-out or the margin is out of range, or ``not_made`` is not a tuple of exceptions.
     """
     if effect not in EFFECTS:
         raise InvalidDefinition(f"the effect of a tool is one of {', '.join(EFFECTS)}, not {effect!r}")
@@ -178,7 +177,7 @@ class FunctionTool:
         self._validated(arguments)
 
     def bind(self, arguments: Mapping[str, Any], key: EffectKey, run: RunInput) -> dict[str, Any]:
-        """Give the arguments of the function for a call, with the key of its effect and the run where it takes them.
+        """Give the arguments of the function for a call, with the key of its effect and the run if it takes them.
 
         Raises:
             BadArguments: they do not fit.
@@ -189,7 +188,7 @@ class FunctionTool:
 
     def _validated(self, arguments: Mapping[str, Any]) -> BaseModel:
         try:
-            # Read as JSON, where a date is a text; and strictly, so that "5" is no number.
+            # Read as JSON, in which a date is a text; and strictly, so that "5" is not a number.
             return self._arguments.model_validate_json(json.dumps(arguments), strict=True)
         except ValidationError as error:
             raise BadArguments(
@@ -201,7 +200,7 @@ class FunctionTool:
 def _arguments_of(function: Callable[..., Any]) -> tuple[dict[str, Any], tuple[str, ...], type[BaseModel]]:
     """Build the model of a function's arguments.
 
-    It comes behind the parameters that no model sees, each with its type, and the names of those that are declared as prose.
+    It comes behind the parameters that no model sees, each with its type, and the names of the parameters declared as prose.
     """
     name = getattr(function, "__qualname__", repr(function))
     try:

@@ -17,7 +17,7 @@ from microagents.tools.threads import in_thread
 from microagents.tools.tool import BadArguments, FunctionTool, ToolSpec
 
 UNKNOWN_TOOL, BAD_ARGUMENTS, FORBIDDEN = "unknown_tool", "bad_arguments", "forbidden"
-"""Red flags of a call: there is no such tool; its arguments do not fit; the table of allowed values forbids it."""
+"""Red flags of a call: the tool is unknown; its arguments do not fit; the table of allowed values forbids it."""
 GivenTool = Callable[..., Any] | McpServer | str
 """A function, or an MCP server; a text names a server, ``mcp:COMMAND`` or ``mcp:https://...``."""
 
@@ -63,7 +63,7 @@ class Toolbox:
         ]
         self.functions = {each.spec.name: each for each in functions}
         self.server_of = {spec.name: server for server, spec in listed}
-        """The server of each tool that is no function."""
+        """The server of each tool that is not a function."""
         self.specs = _by_name([*(each.spec for each in functions), *(spec for _, spec in listed)], reserved)
         self._allowed = allowed
         self._check_allowed()
@@ -71,7 +71,7 @@ class Toolbox:
         """Whether arguments fit, of the last calls that were checked aside: by tool and JSON."""
 
     def flag_of(self, name: str, arguments: Mapping[str, Any]) -> str | None:
-        """Name the red flag of a call; None where it may be made."""
+        """Name the red flag of a call; None if it may be made."""
         if name not in self.specs:
             return UNKNOWN_TOOL
         if not self._fit(name, arguments):
@@ -82,7 +82,7 @@ class Toolbox:
     def _check_allowed(self) -> None:
         for name, table in self._allowed.items():
             if name not in self.specs:
-                raise InvalidDefinition(f"allowed names {name!r}, which is no tool; tools: {', '.join(self.specs)}")
+                raise InvalidDefinition(f"allowed names {name!r}, which is not a tool; tools: {', '.join(self.specs)}")
             if not isinstance(table, Mapping):
                 raise InvalidDefinition(
                     f"allowed of {name} must be a table of arguments and values, not {table!r:.100}"

@@ -42,7 +42,7 @@ async def call_role(reference: Any) -> None:
 
 
 async def try_calls(references: Iterable[Any], timeout_s: float) -> None:
-    """Await calls side by side for a while; the death of an actor is no error here."""
+    """Await calls side by side for a while; the death of an actor is not an error here."""
     await gather([_try_call(each, timeout_s) for each in references])
 
 

@@ -48,7 +48,7 @@ class Cluster(Struct, frozen=True, kw_only=True):
 _connecting = threading.Lock()
 """Held while the connection of this process begins or ends: two runs in threads may do so at the same time."""
 _connected: list[Cluster] = []
-"""The uses of the connection that `connect` made; empty where the program itself connected to Ray."""
+"""The uses of the connection that `connect` made; empty if the program itself connected to Ray."""
 _joined = False
 """Whether the cluster is not one that `connect` started."""
 
@@ -57,7 +57,7 @@ def connect(cluster: Cluster) -> None:
     """Connect this process to a cluster, or share its connection if it has one; each call is paired with one of `disconnect`.
 
     Raises:
-        InvalidUsage: there is no cluster at the address, it runs other versions of Ray or Python, or it has no authentication.
+        InvalidUsage: no cluster answers at the address, it runs other versions of Ray or Python, or it has no authentication.
     """
     global _joined  # noqa: PLW0603 - as the connection itself
     with _connecting:
@@ -118,7 +118,7 @@ async def aside(question: Callable[P, T], *given: P.args, **named: P.kwargs) -> 
 
 
 def may_grow() -> bool:
-    """Tell whether nodes may join: it is no Ray of this machine that was started for the run."""
+    """Return whether nodes may join: not to a Ray of this machine that was started for the run."""
     return _joined
 
 
@@ -169,7 +169,7 @@ def _init(address: str) -> None:
 def _without_working_folder() -> JobConfig:
     """Return a job whose workers do not search the working folder before the packages: a `msgspec.py` there would run in each of them.
 
-    Ray leaves the folder out for jobs of its own client alone, which differ in nothing else where no runtime environment is given.
+    Ray leaves the folder out only for jobs of its own client; without a runtime environment they differ in nothing else.
     """
     return JobConfig(_client_job=True)
 
@@ -181,12 +181,12 @@ def living_nodes() -> list[tuple[str, int]]:
 
 
 def request_cpus(number: int) -> None:
-    """Ask the cluster's autoscaler for so many CPUs in all; 0 withdraws it. Without an autoscaler it has no effect."""
+    """Ask the cluster's autoscaler for a number of CPUs in all; 0 withdraws it. Without an autoscaler it has no effect."""
     request_resources(num_cpus=number)
 
 
 def missing_resource(num_cpus: float, resources: dict[str, float]) -> str | None:
-    """Describe the resource that an actor waits for; None where the cluster has enough of all.
+    """Describe the resource that an actor waits for; None if the cluster has enough of all.
 
     Args:
         num_cpus: CPUs that the actor needs.

@@ -259,7 +259,7 @@ def _extend_import_path(folders: Sequence[str]) -> None:
 
 
 async def _error_of(replica: str, doing: str, work: Awaitable[None]) -> bytes | None:
-    """Await code of a role and return its error, encoded; None where it raised none."""
+    """Await code of a role and return its error, encoded; None if it raised none."""
     try:
         await work
     except MicroagentsError as error:

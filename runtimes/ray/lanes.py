@@ -31,7 +31,7 @@ def number_of_lanes(wanted: str | None, inputs: int) -> int:
 
 
 def with_lanes(deployments: Sequence[Deployment], lanes: int, *, shared: bool) -> list[Deployment]:
-    """Deploy a replica in each lane, where nothing else is asked for.
+    """Deploy a replica in each lane, unless something else is asked for.
 
     Args:
         deployments: all roles of the run.

@@ -35,7 +35,7 @@ class ActorSlot:
         self.is_ready = False
         """Whether the current process has answered and the slot is not given up."""
         self.kill_cause: str | None = None
-        """Reason for which the driver killed the current process; None where it did not."""
+        """Reason for which the driver killed the current process; None if it did not."""
         self.is_unreachable = False
         """Whether the current process was killed because no connection to it was left: its node may have gone."""
         self._deaths: deque[float] = deque()
@@ -43,7 +43,7 @@ class ActorSlot:
 
     @property
     def number(self) -> int:
-        """Number of its replicas, which is that of their lane."""
+        """Number of its replicas: their lane's."""
         return int(self.name.rpartition("/")[2])
 
     def add(self, replica: str, deployment: Deployment) -> None:
@@ -127,6 +127,6 @@ def _check_colocation(deployments: Sequence[Deployment]) -> None:
 
 
 def place_replicas(deployments: Sequence[Deployment], slots: Sequence[ActorSlot]) -> dict[str, str]:
-    """Name a dispatcher for each replica: the driver's, or that of the replica's slot."""
+    """Name a dispatcher for each replica: the driver's, or its slot's."""
     in_driver = {name: DRIVER for each in deployments if each.in_driver for name in replica_names(each)}
     return {**in_driver, **{replica: slot.name for slot in slots for replica in slot.replicas}}

@@ -23,7 +23,7 @@ from microagents.base.errors import MicroagentsError, NoHandler, PeerLost
 from microagents.base.logs import log
 from microagents.journal.messages import FollowSettings
 from microagents.runtimes.dispatcher import RoleMessenger
-from microagents.runtimes.ray import actor_group, watching
+from microagents.runtimes.ray import actor_group, liveness
 from microagents.runtimes.ray.actor_group import ActorGroup
 from microagents.runtimes.ray.blueprint import Blueprint
 from microagents.runtimes.ray.calls import NOT_CREATED, ActorDied
@@ -36,7 +36,7 @@ GROW_EVERY_S = 10.0
 LEAVE_EVERY_S = 0.5
 """Seconds between two looks whether a lane that is to end has ended its inputs."""
 WAIT_FOR_NODES_S = 300.0
-"""Seconds that the lanes for which a cluster has no CPU wait for nodes. Then they share those that are there."""
+"""Seconds that the lanes for which a cluster has no CPU wait for nodes. Then they share the CPUs at hand."""
 
 
 class RayRuntime:
@@ -70,7 +70,7 @@ class RayRuntime:
         self._blueprint: Blueprint
         self._starter: ActorStarter
         self._actors: ActorGroup
-        """Those of the last attempt to start."""
+        """The actors of the last attempt to start."""
 
     async def __aenter__(self) -> Self:
         self._blueprint = Blueprint(self._context, self._given)
@@ -141,7 +141,7 @@ class RayRuntime:
                         died.replica, f"it died while it was started, {attempt} times, last because {died.cause}"
                     ) from None
                 fields = {"replica": died.replica, "cause": died.cause}
-                watching.log("warning", "an actor died while it was started; all actors start anew", fields)
+                liveness.log("warning", "an actor died while it was started; all actors start anew", fields)
                 await self._actors.stop()
                 await self._starter.find_nodes_again()
             else:
@@ -150,7 +150,7 @@ class RayRuntime:
     # -- lanes ------------------------------------------------------------------------------------------------------------------------
 
     def _with_lanes(self, lanes: int) -> Sequence[Deployment]:
-        """Return the deployments with so many lanes, also for actors that start from now on."""
+        """Return the deployments with this number of lanes, also for actors that start from now on."""
         self._lanes = lanes
         has_many = len(self._context.tasks) > 1
         if lanes == 1 and not has_many:
@@ -166,7 +166,7 @@ class RayRuntime:
         self._patient_until_s = asyncio.get_running_loop().time() + WAIT_FOR_NODES_S
 
     async def _lanes_now(self) -> int:
-        """Count the lanes to have now: those that are wanted, but for a while none without a CPU where nodes may join."""
+        """Count the lanes to have now: the wanted ones, but as long as nodes may join none without a CPU for a while."""
         inputs = len(self._context.tasks)
         goal = await aside(number_of_lanes, self._wanted, inputs)
         if inputs == 1 or not may_grow():
@@ -227,7 +227,7 @@ class RayRuntime:
             await self._actors.stop()
             if self._requested and not self._actors.has_ray_ended:
                 with suppress(RayError, TimeoutError):
-                    async with asyncio.timeout(watching.SILENT_S):
+                    async with asyncio.timeout(liveness.SILENT_S):
                         await aside(request_cpus, 0)
         finally:
             await self._disconnect()

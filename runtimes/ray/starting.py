@@ -22,7 +22,7 @@ from microagents.runtimes.ray.placement import ActorSlot
 PLACE_S = 30.0
 """Seconds that an actor may wait for resources that the cluster does not have."""
 READY_S = 120.0
-"""Seconds that an actor may take to start where the cluster has room for it."""
+"""Seconds that an actor may take to start if the cluster has room for it."""
 
 
 class ActorStarter:
@@ -87,11 +87,11 @@ class ActorStarter:
         slot.occupy(actor)
 
     def _strategy_of(self, slot: ActorSlot) -> Any:
-        """Where Ray should start an actor: those of one lane on one node, as long as it is there and has room."""
+        """Place for an actor: the actors of one lane on one node, as long as it is there and has room."""
         nodes = [each for each in self._nodes if each not in self._unreachable]
         if not nodes:
             return "SPREAD"
-        # Ray takes a soft affinity for nothing where an actor needs nothing (measured), and a hard one must not keep it from a GPU.
+        # Ray takes a soft affinity for nothing if an actor needs nothing (measured), and a hard one must not keep it from a GPU.
         return NodeAffinitySchedulingStrategy(
             node_id=nodes[slot.number % len(nodes)], soft=bool(slot.num_cpus or slot.resources)
         )

@@ -208,12 +208,12 @@ def test_a_class_that_cannot_work_is_refused_when_its_file_is_imported(old: str,
         (
             "ChainTask[Page, Answer]",
             "ChainTask[Answer, Page]",
-            "write class Page(Reply, frozen=True): Dates names Page as its reply, which is no Reply",
+            "write class Page(Reply, frozen=True): Dates names Page as its reply, which is not a Reply",
         ),
         (
             "Answer(Reply, frozen=True)",
             "Answer(Struct, frozen=True)",
-            "write class Answer(Reply, frozen=True): Dates names Answer as its reply, which is no Reply",
+            "write class Answer(Reply, frozen=True): Dates names Answer as its reply, which is not a Reply",
         ),
         (
             "Answer(Reply, frozen=True)",

@@ -26,7 +26,7 @@ from microagents.runs.inspection.runs import solution_of
 from microagents.systems.documents import (
     Ranking,
     Segment,
-    Summary,
+    SegmentSummary,
     ToRank,
     ToSplit,
     ToSummarize,
@@ -102,7 +102,7 @@ class Knowing:
             case ToSplit():
                 return "I would not split this."
             case ToSummarize():
-                return Summary(summary=asked.text)
+                return SegmentSummary(summary=asked.text)
 
 
 class Constrained:

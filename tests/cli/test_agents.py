@@ -93,7 +93,7 @@ def test_many_tickets_are_many_inputs_and_each_waits_at_a_place_of_its_own() -> 
         (("--tool", "tools.py:nothing"), "tools has none called 'nothing'"),
         (("--tool", "gone.py:refund"), "the tool's file 'gone.py' is not there"),
         (("--tool", "tools.py:order"), "two tools are called order"),
-        (("--tool", "mcp:no-such-command"), "there is no command 'no-such-command'"),
+        (("--tool", "mcp:no-such-command"), "no such command: 'no-such-command'"),
         (("-s", "approve=refnud"), "approve names 'refnud', which is no tool and no effect; tools: order, refund"),
         (("-s", "approve=refund.cent>5"), "approve names the argument 'cent', which refund lacks"),
         (("-s", "approve=order"), "approve names 'order', which only reads"),
@@ -108,9 +108,9 @@ def test_a_wrong_option_is_told_in_one_sentence(words: tuple[str, ...], said: st
 
 
 def test_bounds_are_options_and_a_higher_one_lets_the_agent_go_on() -> None:
-    stopped = microagents("run", "desk", "--run-id", "r", "--max-steps", "2")
-    assert "took 2 actions without an end; --max-steps 2 bounds them" in stopped.err
-    assert microagents("resume", "r", "--max-steps", "20").code == COMPLETED
+    stopped = microagents("run", "desk", "--run-id", "r", "-s", "max_steps=2")
+    assert "took 2 actions without an end; -s max_steps=2 bounds them" in stopped.err
+    assert microagents("resume", "r", "-s", "max_steps=20").code == COMPLETED
 
 
 @pytest.mark.parametrize(

@@ -142,12 +142,12 @@ def test_a_run_from_a_calibration_asks_its_model_and_is_expected_as_calibrated(w
     ("words", "said"),
     [
         (("calibrate", "drift", "--target", "1"), "the target must be above 0 and below 1"),
-        (("calibrate", "multiplication"), "is no chain of steps"),
+        (("calibrate", "multiplication"), "is not a chain of steps"),
         (("calibrate", "drift", "--inputs", "d.jsonl", "--states", "r"), "leave out --states or --inputs"),
         (("plan", "drift", "--from", "none"), "there is no run 'none'"),
         (("plan", "multiplication", "--from", "none"), "has neither steps() nor an oracle"),
         (("simulate", "drift"), "give either a simulated model"),
-        (("simulate", "drift", "--model", "openai:gpt-6-luna"), "is no simulated model"),
+        (("simulate", "drift", "--model", "openai:gpt-6-luna"), "is not a simulated model"),
     ],
 )
 def test_bad_input_is_refused_in_one_sentence(words: tuple[str, ...], said: str) -> None:

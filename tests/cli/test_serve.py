@@ -95,7 +95,7 @@ def test_a_process_of_its_own_answers_the_questions_of_every_strategy_for_proble
             ["hanoi", "--host", "no.such.host.invalid", "--token-env", "SOME_TOKEN"],
             f"nothing can be served on no.such.host.invalid port {SERVE_PORT}",
         ),
-        (["hanoi", "--model", "sim:gpt-9"], "there is no simulated model 'gpt-9'"),
+        (["hanoi", "--model", "sim:gpt-9"], "unknown simulated model 'gpt-9'"),
         (["ask", "-o", "text=hi"], "has no `expert`"),
     ],
 )

@@ -62,9 +62,7 @@ def test_first_to_k_is_the_majority_of_2k_minus_1_and_takes_no_more_ballots(k: i
 
 
 @pytest.mark.parametrize(("rule", "rivals"), [("first-to", 1), ("first-to", 3), ("best-of", 1), ("ahead-by", 3)])
-def test_the_smallest_margin_of_every_rule_reaches_the_target_and_the_one_below_does_not(
-    rule: str, rivals: int
-) -> None:
+def test_the_smallest_margin_of_a_rule_reaches_the_target_and_the_one_below_does_not(rule: str, rivals: int) -> None:
     found = estimate(0.9, 100, 0.95, rule=rule, rivals=rivals)
     assert found.k_min is not None
     below = found.k_min - (2 if rule == "best-of" else 1)
@@ -87,9 +85,7 @@ def test_an_estimate_counts_the_calls_that_red_flags_and_strangers_to_the_race_c
 
 
 @pytest.mark.parametrize(("p", "m"), [(0.96, 8), (0.99, 20)])
-def test_with_several_steps_a_call_the_chance_is_that_of_the_worst_case_in_which_all_errors_are_alike(
-    p: float, m: int
-) -> None:
+def test_with_several_steps_a_call_the_chance_is_the_worst_case_of_equal_errors(p: float, m: int) -> None:
     """Votes are counted one by one, in 600 tasks; five standard errors, under 1 false alarm in 10^5 seeds."""
     found, rng, solved, trials = estimate(p, 30 * m, k=3, steps_per_call=m), Random(7), 0, 600
     for _ in range(trials):

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from decimal import Decimal, localcontext
 from fractions import Fraction
 from random import Random
+from typing import Any
 
 import pytest
 from hypothesis import example, given, settings
@@ -85,15 +87,10 @@ def race_exactly(p: Fraction, k: int) -> tuple[Fraction, Fraction]:
 @pytest.mark.parametrize(
     ("p", "steps", "target", "margin"),
     [
-        (0.99, 100, 0.95, 2),
-        (0.99, 10**6, 0.95, 4),
-        (0.9978, 2**20 - 1, 0.95, 3),
-        (0.85, 2**20 - 1, 0.95, 10),
-        (0.9, 10**6, 0.95, 8),
-        (1.0, 10**18, 0.999, 1),
-        (0.99, 1, 0.5, 1),
+        (0.99, 100, 0.95, 2), (0.99, 10**6, 0.95, 4), (0.9978, 2**20 - 1, 0.95, 3), (0.85, 2**20 - 1, 0.95, 10),
+        (0.9, 10**6, 0.95, 8), (1.0, 10**18, 0.999, 1), (0.99, 1, 0.5, 1),
     ],
-)
+)  # fmt: skip
 def test_the_smallest_margin_has_the_values_of_the_paper(p: float, steps: int, target: float, margin: int) -> None:
     assert k_min(p, steps, target) == margin
 
@@ -240,9 +237,13 @@ def test_a_target_that_a_margin_just_reaches_needs_no_larger_one(p: float, k: in
         assert k_min(p, steps, math.nextafter(target, 0)) == k
 
 
-@given(MAJORITIES, MARGINS, STEPS)
-def test_success_grows_with_the_margin(p: float, k: int, steps: int) -> None:
-    assert p_full(p, k + 1, steps) >= p_full(p, k, steps)
+@given(CHANCES, MARGINS, STEPS, STEPS)
+def test_success_grows_with_the_margin_and_falls_with_the_number_of_steps(
+    p: float, k: int, one: int, other: int
+) -> None:
+    fewer, more = sorted((one, other))
+    assert p_full(p, k, more) <= p_full(p, k, fewer)
+    assert p <= 0.5 or p_full(p, k + 1, more) >= p_full(p, k, more)
 
 
 @given(CHANCES, CHANCES, MARGINS, STEPS)
@@ -250,12 +251,6 @@ def test_success_grows_with_the_chance_of_a_right_step(one: float, other: float,
     low, high = sorted((one, other))
     assert p_full(high, k, steps) >= p_full(low, k, steps) * (1 - ROUNDING)
     assert race_won(high, k) >= race_won(low, k) * (1 - ROUNDING)
-
-
-@given(CHANCES, MARGINS, STEPS, STEPS)
-def test_success_falls_with_the_number_of_steps(p: float, k: int, one: int, other: int) -> None:
-    fewer, more = sorted((one, other))
-    assert p_full(p, k, more) <= p_full(p, k, fewer)
 
 
 @given(USUAL, STEPS, STEPS, TARGETS)
@@ -328,9 +323,7 @@ def test_two_models_by_turns_end_as_their_votes_followed_one_by_one(p: float, ot
     assert race_by_turns(p, other, k) == pytest.approx(followed(p, other, k), rel=1e-5, abs=1e-9)
 
 
-def test_by_turns_the_better_of_two_models_wins_more_often_than_by_lot_and_none_loses_to_one_that_is_never_right() -> (
-    None
-):
+def test_by_turns_the_better_model_wins_more_often_than_by_lot_and_none_loses_to_a_useless_one() -> None:
     found = race_by_turns(0.98, 0.3, 3)
     decided = 1 - found.contested
     assert (1 - found.lost) / decided == pytest.approx(0.982, abs=5e-4)  # of those decided; by lot .849
@@ -396,9 +389,7 @@ def test_wilson_intervals_are_those_of_newcombes_table(successes: int, trials: i
 
 
 @given(st.data(), st.integers(1, 10**6), st.sampled_from([0.5, 0.9, 0.95, 0.99]))
-def test_the_ends_of_a_wilson_interval_are_the_chances_that_lie_just_so_many_deviations_away(
-    data: st.DataObject, trials: int, confidence: float
-) -> None:
+def test_the_ends_of_a_wilson_interval_lie_a_quantile_away(data: st.DataObject, trials: int, confidence: float) -> None:
     successes = data.draw(st.integers(0, trials))
     z = {0.5: 0.6744897502, 0.9: 1.6448536270, 0.95: 1.9599639845, 0.99: 2.5758293035}[confidence]
     low, high = wilson_interval(successes, trials, confidence)
@@ -408,9 +399,7 @@ def test_the_ends_of_a_wilson_interval_are_the_chances_that_lie_just_so_many_dev
 
 
 @given(st.integers(1, 10**6), st.floats(0, 1, exclude_min=True, exclude_max=True))
-def test_where_no_trial_or_every_one_succeeded_the_interval_begins_or_ends_there(
-    trials: int, confidence: float
-) -> None:
+def test_an_interval_of_no_or_only_successes_begins_or_ends_there(trials: int, confidence: float) -> None:
     none, every = wilson_interval(0, trials, confidence), wilson_interval(trials, trials, confidence)
     assert none[0] == 0.0
     assert every[1] == 1.0
@@ -434,64 +423,34 @@ def test_an_interval_of_nothing_is_refused(successes: int, trials: int, confiden
 # -- what is refused ---------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("p", [0.5, 0.3, 0.0, -0.1, 1.0000001, math.nan, math.inf])
-def test_margins_and_costs_are_refused_for_a_model_that_is_not_right_more_often_than_wrong(p: float) -> None:
-    for law in (
-        lambda: k_min(p, 10, 0.9),
-        lambda: expected_calls(p, 3, 10),
-        lambda: cost_per_vote(1.0, p),
-        lambda: cost_per_subtask(1.0, p, 3),
-        lambda: cost_full(1.0, p, 3, 10),
-    ):
-        with pytest.raises(InvalidUsage, match=r"^p must be "):
-            law()
+MINORITIES = [0.5, 0.3, 0.0, -0.1, 1.0000001, math.nan, math.inf]
+NO_CHANCES, NO_COUNTS, NO_COSTS = [-0.1, 1.1, math.nan], [0, -1, 10**31], [-1.0, math.nan, math.inf]
 
 
-@pytest.mark.parametrize("p", [-0.1, 1.1, math.nan])
-def test_a_chance_outside_0_to_1_is_refused(p: float) -> None:
-    for law in (race_won, expected_votes):
-        with pytest.raises(InvalidUsage, match=r"^p must be from 0 to 1"):
-            law(p, 3)
-    for share in (p_vote, p_alternative):
-        with pytest.raises(InvalidUsage, match=r"^p must be from 0 to 1"):
-            share(p)
-
-
-@pytest.mark.parametrize("target", [0.0, 1.0, -1.0, 2.0, math.nan, math.inf])
-def test_a_target_that_is_no_chance_or_certainty_is_refused(target: float) -> None:
-    with pytest.raises(InvalidUsage, match=r"^the target must be above 0 and below 1"):
-        k_min(0.9, 10, target)
-
-
-@pytest.mark.parametrize("number", [0, -1, 10**31])
-def test_counts_out_of_range_are_refused_by_name(number: int) -> None:
-    with pytest.raises(InvalidUsage, match=r"^k must be a whole number"):
-        race_won(0.9, number)
-    with pytest.raises(InvalidUsage, match=r"^steps must be a whole number"):
-        p_full(0.9, 3, number)
-    with pytest.raises(InvalidUsage, match=r"^steps_per_call must be a whole number"):
-        p_vote(0.9, steps_per_call=number)
-
-
-def test_a_call_of_more_steps_than_the_task_has_is_refused() -> None:
-    with pytest.raises(InvalidUsage, match="at most steps=10, not 11"):
-        p_full(0.9, 3, 10, steps_per_call=11)
-
-
-@pytest.mark.parametrize("valid", [0.0, -0.5, 1.1, math.nan])
-def test_a_share_of_valid_replies_outside_0_to_1_is_refused(valid: float) -> None:
-    with pytest.raises(InvalidUsage, match=r"^valid must be above 0 and at most 1"):
-        samples_per_vote(0.9, valid=valid)
-
-
-def test_calls_so_long_that_none_will_count_are_refused_instead_of_overflowing() -> None:
-    with pytest.raises(InvalidUsage, match="put fewer steps into a call"):
-        samples_per_vote(0.6, steps_per_call=10**6)
-
-
-@pytest.mark.parametrize("amount", [-1.0, math.nan, math.inf])
-def test_costs_and_prices_below_nothing_or_without_end_are_refused(amount: float) -> None:
-    with pytest.raises(InvalidUsage, match=r"^cost_usd must be"):
-        cost_full(amount, 0.9, 3, 10)
-    with pytest.raises(InvalidUsage, match=r"^output_usd must be"):
-        sample_price(1, 1, input_usd=1.0, output_usd=amount)
+@pytest.mark.parametrize(
+    ("law", "values", "said"),
+    [
+        (lambda p: k_min(p, 10, 0.9), MINORITIES, "^p must be "),
+        (lambda p: expected_calls(p, 3, 10), MINORITIES, "^p must be "),
+        (lambda p: cost_per_vote(1.0, p), MINORITIES, "^p must be "),
+        (lambda p: cost_per_subtask(1.0, p, 3), MINORITIES, "^p must be "),
+        (lambda p: cost_full(1.0, p, 3, 10), MINORITIES, "^p must be "),
+        (lambda p: race_won(p, 3), NO_CHANCES, "^p must be from 0 to 1"),
+        (lambda p: expected_votes(p, 3), NO_CHANCES, "^p must be from 0 to 1"),
+        (p_vote, NO_CHANCES, "^p must be from 0 to 1"),
+        (p_alternative, NO_CHANCES, "^p must be from 0 to 1"),
+        (lambda target: k_min(0.9, 10, target), [0.0, 1.0, -1.0, 2.0, math.nan, math.inf], "^the target must be above 0"),
+        (lambda k: race_won(0.9, k), NO_COUNTS, "^k must be a whole number"),
+        (lambda steps: p_full(0.9, 3, steps), NO_COUNTS, "^steps must be a whole number"),
+        (lambda m: p_vote(0.9, steps_per_call=m), NO_COUNTS, "^steps_per_call must be a whole number"),
+        (lambda m: p_full(0.9, 3, 10, steps_per_call=m), [11], "at most steps=10, not 11"),
+        (lambda m: samples_per_vote(0.6, steps_per_call=m), [10**6], "put fewer steps into a call"),
+        (lambda valid: samples_per_vote(0.9, valid=valid), [0.0, -0.5, 1.1, math.nan], "^valid must be above 0 and at most 1"),
+        (lambda usd: cost_full(usd, 0.9, 3, 10), NO_COSTS, "^cost_usd must be"),
+        (lambda usd: sample_price(1, 1, input_usd=1.0, output_usd=usd), NO_COSTS, "^output_usd must be"),
+    ],
+)  # fmt: skip
+def test_what_is_out_of_range_is_refused_by_name(law: Callable[[Any], object], values: list[float], said: str) -> None:
+    for value in values:
+        with pytest.raises(InvalidUsage, match=said):
+            law(value)

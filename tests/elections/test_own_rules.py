@@ -10,20 +10,8 @@ from typing import Any, ClassVar
 import pytest
 from msgspec import msgpack
 
-from microagents import (
-    Conductor,
-    InvalidDefinition,
-    MicroagentsError,
-    Prompt,
-    Reply,
-    Rule,
-    Strategy,
-    Tally,
-    Task,
-    Work,
-    run,
-    run_sync,
-)
+from microagents import Conductor, MicroagentsError, Prompt, Reply, Rule, Strategy, Tally, Task, Work, run, run_sync
+from microagents.base.errors import InvalidDefinition
 from microagents.elections.rules import FirstTo, FirstToAheadBy, PortableRule, portable
 
 
@@ -130,9 +118,7 @@ RULES: dict[str, Rule] = {
 
 @pytest.mark.parametrize("runtime", ["local", "linked"])
 @pytest.mark.parametrize("votes", list(product([True, False], repeat=3)))
-async def test_a_panel_approves_by_its_share_and_asks_no_member_more_than_it_takes(
-    votes: tuple[bool, ...], runtime: str
-) -> None:
+async def test_a_panel_approves_by_its_share_and_asks_no_more_members(votes: tuple[bool, ...], runtime: str) -> None:
     result = await run(Review(votes=votes), models="sim:perfect", runtime=runtime)
     approved, asked = result.value
     assert approved == (sum(votes) >= 2)
@@ -177,8 +163,6 @@ def test_a_rule_that_fails_before_anything_is_asked_leaves_no_journal(rule: str,
         ("unwritable", InvalidDefinition, "cannot be written as JSON and read back"),
     ],
 )
-async def test_a_rule_that_cannot_work_ends_the_run_with_one_sentence(
-    rule: str, error: type[Exception], said: str
-) -> None:
+async def test_a_broken_rule_ends_the_run_with_one_sentence(rule: str, error: type[Exception], said: str) -> None:
     with pytest.raises(error, match=said):
         await run(Review(votes=(True,)), models="sim:perfect", strategy=AskPanel(rule=rule))

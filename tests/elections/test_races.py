@@ -33,16 +33,9 @@ class Unopposed(Rule, frozen=True):
 
 
 RULES = [
-    FirstToAheadBy(1),
-    FirstToAheadBy(2),
-    FirstToAheadBy(3),
-    FirstTo(2),
-    FirstTo(3),
-    FirstTo(3, at_most=4),
-    BestOf(3),
-    BestOf(4),
-    Unopposed(3),
-]
+    FirstToAheadBy(1), FirstToAheadBy(2), FirstToAheadBy(3), FirstTo(2), FirstTo(3), FirstTo(3, at_most=4),
+    BestOf(3), BestOf(4), Unopposed(3),
+]  # fmt: skip
 
 
 def enumerated(
@@ -72,9 +65,7 @@ def enumerated(
 @pytest.mark.parametrize(
     ("rivals", "valid", "max_draws"), [(1, Fraction(3, 4), 6), (1, Fraction(1), 7), (3, Fraction(4, 5), 5)]
 )
-def test_a_course_agrees_with_all_sequences_of_replies(
-    rule: Rule, rivals: int, valid: Fraction, max_draws: int
-) -> None:
+def test_a_course_agrees_with_all_reply_sequences(rule: Rule, rivals: int, valid: Fraction, max_draws: int) -> None:
     ends, draws = enumerated(Fraction(3, 5), valid, rivals, rule, max_draws)
     found = Course(Race(p=0.6, rule=rule, rivals=rivals)).ending(max_draws, float(valid))
     assert (found.right, found.wrong, found.undecided) == pytest.approx(

@@ -44,11 +44,8 @@ def asked(reply: type[Reply], *, error: int = 0, task: Task = DRIFT) -> Any:
     return parse(sample.text, reply)
 
 
-def test_the_expert_of_a_reply_class_takes_the_place_of_the_tasks() -> None:
+def test_the_expert_of_a_reply_class_takes_the_place_of_the_tasks_and_a_mistake_alters_a_field() -> None:
     assert asked(Paraphrase, task=Silent()).text == "Silent: 5 :rebmuN"
-
-
-def test_a_mistake_of_such_a_class_alters_one_of_its_fields() -> None:
     assert asked(Paraphrase, task=Silent(), error=1).text != "Silent: 5 :rebmuN"
 
 
@@ -68,22 +65,19 @@ def test_such_a_class_may_know_its_mistakes() -> None:
     assert asked(Verdict, error=1).choice == "not first"
 
 
-def test_an_expert_that_gives_something_else_is_refused_by_name() -> None:
+def test_an_expert_that_gives_something_else_or_raises_is_refused_by_name() -> None:
     class Odd(Paraphrase, frozen=True):
         @classmethod
         def expert(cls, task: Task, prompt: Prompt) -> Any:  # noqa: ARG003
             return Onward(number=1)
 
-    with pytest.raises(TaskFailed, match=r"Odd\.expert must give an Odd, not Onward\(number=1\)"):
-        asked(Odd)
-
-
-def test_an_expert_that_raises_is_named() -> None:
     class Lost(Paraphrase, frozen=True):
         @classmethod
         def expert(cls, task: Task, prompt: Prompt) -> Self:  # noqa: ARG003
             raise KeyError(prompt.user)
 
+    with pytest.raises(TaskFailed, match=r"Odd\.expert must give an Odd, not Onward\(number=1\)"):
+        asked(Odd)
     with pytest.raises(TaskFailed, match=r"Lost\.expert raised KeyError\('Number: 5'\).*test_answers\.py"):
         asked(Lost)
 

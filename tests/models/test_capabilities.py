@@ -284,9 +284,7 @@ async def test_an_effort_of_the_users_is_not_left_out_but_explained(provider: Pr
     assert len(server.received) == 1
 
 
-async def test_a_resumed_run_does_not_learn_again_and_the_summary_says_what_was_learned(
-    provider: Provider, tmp_path: Path
-) -> None:
+async def test_a_resumed_run_does_not_learn_again_and_the_summary_says_it(provider: Provider, tmp_path: Path) -> None:
     def told(connection: scripted.Connection) -> Any:
         request = server.received[-1].json
         if "temperature" in request:

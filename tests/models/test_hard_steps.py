@@ -40,18 +40,15 @@ def is_within(hits: int, n: int, rate: float) -> bool:
 
 
 def alone(number: int, task: Drift = DRIFT) -> Prompt:
-    """The question of one step, with its instructions."""
     asked = task.prompt(Place(number=number))
     return Prompt(system=system_with_instructions(asked.system, Onward, task.format), user=asked.user)
 
 
 def step_call(number: int, seq: int = 0) -> Call:
-    """A call for one step."""
     return call(seq, prompt=alone(number), path=f"0/step/{number}", cap=UNCUT)
 
 
 def rollout_call(number: int, seq: int = 0, *, rollout: type[Rollout] = AHEAD, task: Drift = DRIFT) -> Call:
-    """A call for a rollout."""
     asked = task.rollout_prompt(Place(number=number), rollout.horizon)
     prompt = Prompt(system=system_with_instructions(asked.system, rollout, task.format), user=asked.user)
     return call(seq, prompt=prompt, reply=rollout, path=f"0/ahead/{number}", cap=UNCUT)
@@ -63,7 +60,6 @@ def numbers_of(sample: Sample, rollout: type[Rollout] = AHEAD, form: Format = "l
 
 
 def onward(number: int) -> int:
-    """Where the right step leads."""
     return DRIFT.oracle(Place(number=number)).number
 
 
@@ -91,25 +87,22 @@ def first_errors(spec: str, seeds: int, starts: int) -> dict[tuple[bool, int], l
     return found
 
 
-def test_a_rollout_errs_at_a_hard_step_the_less_the_earlier_it_starts() -> None:
-    found = first_errors("sim:perfect@hard=0.2", seeds=60, starts=40)
-    for before, rate in enumerate([0.65, 0.375] + [0.1] * 6):
-        wrong = found[True, before]
+@pytest.mark.parametrize(
+    ("spec", "seeds", "hard", "rates"),
+    [
+        ("sim:perfect@hard=0.2", 60, True, [0.65, 0.375] + [0.1] * 6),
+        ("sim:perfect@hard=0.2,hard_error=0.9,hard_ahead=0.3", 30, True, [0.9, 0.6, 0.3]),
+        ("sim:perfect@error=0.05,decay=0.02", 60, False, [0.05 + 0.02 * before for before in range(HORIZON)]),
+    ],
+)
+def test_a_rollout_errs_less_at_hard_steps_and_more_at_others_the_earlier_it_starts(
+    spec: str, seeds: int, *, hard: bool, rates: list[float]
+) -> None:
+    found = first_errors(spec, seeds=seeds, starts=40)
+    for before, rate in enumerate(rates):
+        wrong = found[hard, before]
         assert is_within(sum(wrong), len(wrong), rate), before
-        assert not any(found[False, before])
-
-
-def test_the_rates_at_hard_steps_are_options() -> None:
-    found = first_errors("sim:perfect@hard=0.2,hard_error=0.9,hard_ahead=0.3", seeds=30, starts=40)
-    for before, rate in enumerate((0.9, 0.6, 0.3)):
-        assert is_within(sum(found[True, before]), len(found[True, before]), rate), before
-
-
-def test_accuracy_at_ordinary_steps_decays_with_depth() -> None:
-    found = first_errors("sim:perfect@error=0.05,decay=0.02", seeds=60, starts=40)
-    for before in range(HORIZON):
-        wrong = found[False, before]
-        assert is_within(sum(wrong), len(wrong), 0.05 + 0.02 * before), before
+        assert not (hard and any(found[False, before]))
 
 
 def test_a_hard_step_asked_alone_errs_at_its_rate_however_far_rollouts_see() -> None:
@@ -145,15 +138,13 @@ def hard_set(spec: str, seed: int = 0) -> set[int]:
     return {number for number in range(20_000) if asked.is_hard(Prompt(user=f"Number: {number}"))}
 
 
-def test_the_hard_sets_of_two_models_overlap_as_independent_sets_do() -> None:
+def test_the_hard_sets_of_two_models_or_seeds_overlap_as_independent_sets_do() -> None:
     mine, other = hard_set("sim:gpt-4.1-mini@hard=0.2"), hard_set("sim:o3-mini@hard=0.3")
     assert is_within(len(mine), 20_000, 0.2)
     assert is_within(len(other), 20_000, 0.3)
     assert is_within(len(mine & other), 20_000, 0.06)
-
-
-def test_two_seeds_have_independent_hard_sets() -> None:
-    assert is_within(len(hard_set("sim:perfect@hard=0.2") & hard_set("sim:perfect@hard=0.2", seed=1)), 20_000, 0.04)
+    one, two = hard_set("sim:perfect@hard=0.2"), hard_set("sim:perfect@hard=0.2", seed=1)
+    assert is_within(len(one & two), 20_000, 0.04)
 
 
 def test_a_model_with_other_options_finds_the_same_questions_hard() -> None:
@@ -176,8 +167,6 @@ def test_a_paraphrase_is_a_question_of_its_own() -> None:
 
 
 class JsonDrift(Drift):
-    """The same walk, answered as JSON."""
-
     format: ClassVar[Format] = "json"
 
 

@@ -48,9 +48,7 @@ usages = st.builds(
     "model", [LUNA, HAIKU, ("openai:gpt-6.1-sol", OPENAI), ("anthropic:claude-opus-5-5", ANTHROPIC)]
 )
 @given(usage=usages, service_tier=st.sampled_from([None, "default"]))
-def test_a_call_costs_what_the_package_of_prices_computes(
-    model: tuple[str, str], usage: Usage, service_tier: str | None
-) -> None:
+def test_a_call_costs_what_the_package_computes(model: tuple[str, str], usage: Usage, service_tier: str | None) -> None:
     name, base_url = model
     counts = ListedUsage(
         input_tokens=usage.input_tokens,
@@ -63,9 +61,7 @@ def test_a_call_costs_what_the_package_of_prices_computes(
 
 
 @pytest.mark.parametrize(("model", "longest", "times"), [(LUNA, 272_000, 2), (HAIKU, 100_000, 5)])
-def test_one_token_above_the_tier_makes_the_whole_prompt_dearer(
-    model: tuple[str, str], longest: int, times: int
-) -> None:
+def test_a_token_above_the_tier_makes_the_prompt_dearer(model: tuple[str, str], longest: int, times: int) -> None:
     tariff = listed(*model)
     costs = [tariff.cost_usd(used(tokens)) for tokens in (longest, longest + 1)]
     assert costs == pytest.approx([longest * 0.1e-6, (longest + 1) * times * 0.1e-6])

@@ -28,15 +28,12 @@ def test_it_doubles_in_each_clean_round_until_it_is_refused_and_grows_slowly_the
     assert before * 1.04 <= grown(throttle, 1) <= before * 1.06
 
 
-def test_it_grows_only_while_most_of_it_is_in_use() -> None:
+def test_it_grows_only_while_most_of_it_is_in_use_and_not_at_once_by_many_replies() -> None:
     throttle = Throttle()
     throttle.reply(1000, int(START * 0.79), 0.0)
     assert throttle.limit == START
     throttle.reply(4, int(START * 0.8), 0.0)
     assert throttle.limit == START + 4
-
-
-def test_many_replies_at_once_do_not_send_many_calls_at_once() -> None:
     throttle = Throttle()
     grown(throttle, 4)
     throttle.reply(1000, throttle.limit, 0.0)

@@ -60,8 +60,6 @@ def logprobs(probabilities: Mapping[str, float], content: str = "A", finish: str
 
 @asynccontextmanager
 async def weighing(wire: Literal["decisions", "logprobs"], weigh: Weigh) -> AsyncIterator[tuple[str, Server]]:
-    """A server that weighs options; gives the spec of its model, and the server."""
-
     async def answer(connection: Connection) -> None:
         number, body = len(server.received) - 1, server.received[-1].json
         if wire == "decisions":
@@ -103,9 +101,7 @@ async def shown(run_id: str, path: str) -> InspectedDecision:
 
 
 @pytest.mark.parametrize("wire", ["decisions", "logprobs"])
-async def test_two_calls_in_opposite_orders_decide_by_their_mean_probability(
-    wire: Literal["decisions", "logprobs"],
-) -> None:
+async def test_two_opposite_orders_decide_by_their_mean_probability(wire: Literal["decisions", "logprobs"]) -> None:
     """The model prefers the option that it reads first, and A beyond that."""
     a, b = label_of("A"), label_of("B")
 
@@ -134,9 +130,7 @@ async def test_what_was_weighed_counts_as_calls_and_never_as_votes() -> None:
 
 
 @pytest.mark.parametrize(("share", "outcome"), [(0.9, "decided"), (0.89, "argmax")])
-async def test_below_the_bar_a_discriminator_takes_the_likelier_candidate_and_marks_it(
-    share: float, outcome: str
-) -> None:
+async def test_below_the_bar_a_discriminator_marks_the_likelier_candidate(share: float, outcome: str) -> None:
     """B has more copies, which breaks a tie of votes and counts for nothing here."""
     shares = {label_of("A"): share, label_of("B"): 1 - share}
     async with weighing("decisions", lambda *_: shares) as (spec, _):
@@ -317,7 +311,6 @@ async def test_an_undecided_step_goes_to_an_ordinary_vote_of_another_model() -> 
 
 
 async def torn(call: Call) -> str:
-    """A model that changes its mind with every sample."""
     return write(Even(even=call.id.seq % 2 == 0))
 
 

@@ -63,41 +63,20 @@ class Provider(Struct, frozen=True):
 
 
 OPENAI = Provider(
-    name="openai",
-    model=OpenAIModel,
-    key_env="OPENAI_API_KEY",
-    path="/chat/completions",
-    effort_name="reasoning_effort",
-    input_tokens="prompt_tokens",
-    output_tokens="completion_tokens",
-    details="completion_tokens_details",
-    reasoning_tokens="reasoning_tokens",
-    cap="max_tokens",
-)
+    name="openai", model=OpenAIModel, key_env="OPENAI_API_KEY", path="/chat/completions", effort_name="reasoning_effort",
+    input_tokens="prompt_tokens", output_tokens="completion_tokens", details="completion_tokens_details",
+    reasoning_tokens="reasoning_tokens", cap="max_tokens",
+)  # fmt: skip
 RESPONSES = Provider(
-    name="openai-responses",
-    model=ResponsesModel,
-    key_env="OPENAI_API_KEY",
-    path="/responses",
-    effort_name="reasoning.effort",
-    input_tokens="input_tokens",
-    output_tokens="output_tokens",
-    details="output_tokens_details",
-    reasoning_tokens="reasoning_tokens",
-    cap="max_output_tokens",
-)
+    name="openai-responses", model=ResponsesModel, key_env="OPENAI_API_KEY", path="/responses", effort_name="reasoning.effort",
+    input_tokens="input_tokens", output_tokens="output_tokens", details="output_tokens_details",
+    reasoning_tokens="reasoning_tokens", cap="max_output_tokens",
+)  # fmt: skip
 ANTHROPIC = Provider(
-    name="anthropic",
-    model=AnthropicModel,
-    key_env="ANTHROPIC_API_KEY",
-    path="/v1/messages",
-    effort_name="output_config.effort",
-    input_tokens="input_tokens",
-    output_tokens="output_tokens",
-    details="output_tokens_details",
-    reasoning_tokens="thinking_tokens",
-    cap="max_tokens",
-)
+    name="anthropic", model=AnthropicModel, key_env="ANTHROPIC_API_KEY", path="/v1/messages", effort_name="output_config.effort",
+    input_tokens="input_tokens", output_tokens="output_tokens", details="output_tokens_details",
+    reasoning_tokens="thinking_tokens", cap="max_tokens",
+)  # fmt: skip
 
 WIRES = (OPENAI, RESPONSES, ANTHROPIC)
 
@@ -105,11 +84,7 @@ WIRES = (OPENAI, RESPONSES, ANTHROPIC)
 def a_call(user: str = "What is x?", system: str = "Be brief.", temperature: float | None = 0.1) -> Call:
     sample = SampleId(election=ElectionId(path="0/step", question_digest=b"f"), seq=0)
     return Call(
-        id=sample,
-        prompt=Prompt(user=user, system=system),
-        reply=Reply,
-        temperature=temperature,
-        max_output_tokens=64,
+        id=sample, prompt=Prompt(user=user, system=system), reply=Reply, temperature=temperature, max_output_tokens=64
     )
 
 

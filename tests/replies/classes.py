@@ -11,11 +11,7 @@ import pytest
 from hypothesis import strategies as st
 from msgspec import Meta, Struct
 
-from microagents.replies.chat import (
-    Format,
-    Reply,
-    Unvoted,
-)
+from microagents.replies.chat import Format, Reply, Unvoted
 from microagents.replies.parsing import Malformed, parse
 
 FORMS: tuple[Format, ...] = get_args(Format)

@@ -23,15 +23,11 @@ by_seed = st.integers(0, 2**32)
 
 
 class Colour(Enum):
-    """Values that are not their names."""
-
     RED = "red"
     BLUE = "blue"
 
 
 class Booked(Reply, frozen=True):
-    """A field of every kind that can be altered, and one that casts no vote."""
-
     account: Literal["rent", "wages", "other"]
     colour: Colour
     balance: Decimal
@@ -72,11 +68,16 @@ def altered_fields(right: Struct, wrong: Struct) -> list[str]:
 
 
 @given(booked, by_seed)
-def test_a_mistake_differs_in_one_voted_field_and_in_its_vote(right: Booked, seed: int) -> None:
+def test_a_mistake_differs_in_one_voted_field_and_in_its_vote_and_follows_from_the_seed(
+    right: Booked, seed: int
+) -> None:
+    before = msgspec.to_builtins(right)
     wrong = one_field_altered(right, Random(seed))
+    assert wrong == one_field_altered(right, Random(seed))
     assert wrong.vote() != right.vote()
     (altered,) = altered_fields(right, wrong)
     assert altered != "remark"
+    assert msgspec.to_builtins(right) == before, "the original is left as it was"
 
 
 @given(booked, by_seed)
@@ -85,11 +86,6 @@ def test_a_mistake_is_a_valid_reply_that_the_parser_reads_back(right: Booked, se
     assert msgspec.convert(msgspec.to_builtins(wrong), Booked, strict=False) == wrong
     assert parse(write(wrong), Booked).vote() == wrong.vote()
     assert parse(write(wrong, "json"), Booked, "json").vote() == wrong.vote()
-
-
-@given(booked, by_seed)
-def test_the_seed_fixes_the_mistake(right: Booked, seed: int) -> None:
-    assert one_field_altered(right, Random(seed)) == one_field_altered(right, Random(seed))
 
 
 def test_every_field_that_can_be_altered_is_altered_by_some_seed() -> None:
@@ -111,15 +107,6 @@ def test_every_field_that_can_be_altered_is_altered_by_some_seed() -> None:
     assert found == set(Booked.__struct_fields__) - {"remark"}
 
 
-def test_the_original_is_left_as_it_was() -> None:
-    class Row(Reply, frozen=True):
-        sizes: list[int]
-
-    right = Row(sizes=[1, 2])
-    assert one_field_altered(right, Random(0)) != Row(sizes=[1, 2])
-    assert right == Row(sizes=[1, 2])
-
-
 def test_a_reply_that_offers_nothing_to_alter_is_refused_with_the_way_out() -> None:
     class Only(Reply, frozen=True):
         word: Literal["yes"]
@@ -133,14 +120,10 @@ def test_a_reply_that_offers_nothing_to_alter_is_refused_with_the_way_out() -> N
 
 
 class Narrow(Reply, frozen=True):
-    """One other value only is within the bounds."""
-
     bit: Annotated[int, Meta(ge=0, le=1)]
 
 
 class Remarked(Reply, frozen=True):
-    """One voted field among many that are not."""
-
     answer: int
     why: Annotated[str, Unvoted] = "a"
     how: Annotated[str, Unvoted] = "b"
@@ -152,39 +135,32 @@ class Remarked(Reply, frozen=True):
 
 
 class Chosen(Reply, frozen=True):
-    """A choice behind a union."""
-
     size: Literal[1, 2] | None
 
 
 class Listed(Reply, frozen=True):
-    """Choices in a list."""
-
     words: list[Literal["yes", "no"]]
 
 
 class Part(Struct, frozen=True):
-    """A part with fields."""
-
     amount: int
 
 
 class Nested(Reply, frozen=True):
-    """A part inside a reply."""
-
     part: Part
 
 
 @pytest.mark.parametrize(
-    "right", [Narrow(bit=0), Remarked(answer=1), Chosen(size=1)], ids=lambda right: type(right).__name__
+    ("right", "seeds"),
+    [
+        (Narrow(bit=0), SEEDS),
+        (Remarked(answer=1), SEEDS),
+        (Chosen(size=1), SEEDS),
+        (Listed(words=["yes"]), range(1)),
+        (Nested(part=Part(amount=1)), range(1)),
+    ],
+    ids=lambda given: type(given).__name__,
 )
-def test_no_seed_is_left_without_a_mistake(right: Reply) -> None:
-    for seed in SEEDS:
+def test_no_seed_is_left_without_a_mistake(right: Reply, seeds: range) -> None:
+    for seed in seeds:
         assert one_field_altered(right, Random(seed)).vote() != right.vote()
-
-
-@pytest.mark.parametrize(
-    "right", [Listed(words=["yes"]), Nested(part=Part(amount=1))], ids=lambda right: type(right).__name__
-)
-def test_a_choice_in_a_list_and_a_part_with_fields_can_be_mistaken(right: Reply) -> None:
-    assert one_field_altered(right, Random(0)).vote() != right.vote()

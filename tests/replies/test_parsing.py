@@ -55,18 +55,11 @@ def test_a_name_within_another_name_or_a_sentence_is_no_assignment() -> None:
     [
         f"x = 1\n{said}"
         for said in (
-            "No, wait: x = 2",
-            "**x = 2**",
-            "so x = 2",
-            "`x =2`",
-            "x: 2",
-            "X = 2",
-            "x\u00a0= 2",
-            "x\n= 2",
+            "No, wait: x = 2", "**x = 2**", "so x = 2", "`x =2`", "x: 2", "X = 2", "x\u00a0= 2", "x\n= 2",
             "That was wrong, it is 2.",
         )
     ],
-)
+)  # fmt: skip
 def test_a_line_that_is_not_the_last_word_on_its_name_does_not_count(text: str) -> None:
     with pytest.raises(Malformed, match="something stands behind"):
         parse(text, Whole)
@@ -147,15 +140,10 @@ def test_nothing_may_stand_behind_a_value(tail: str) -> None:
 @pytest.mark.parametrize(
     "text",
     [
-        '{"x": 5}',
-        '  {"x": 5}\n',
-        '```json\n{"x": 5}\n```',
-        'I think {so}.\n{"x": 5}',
-        'First\n{"x": 4}\nbut then\n{"x": 5}',
-        '{\n  "x":\n  5\n}',
-        '{"x": 5, "unasked": {"x": 6}}',
+        '{"x": 5}', '  {"x": 5}\n', '```json\n{"x": 5}\n```', 'I think {so}.\n{"x": 5}',
+        'First\n{"x": 4}\nbut then\n{"x": 5}', '{\n  "x":\n  5\n}', '{"x": 5, "unasked": {"x": 6}}',
     ],
-)
+)  # fmt: skip
 def test_an_object_is_read_after_free_text_or_in_a_fence(text: str) -> None:
     assert parse(text, Whole, "json") == Whole(x=5)
 
@@ -163,30 +151,11 @@ def test_an_object_is_read_after_free_text_or_in_a_fence(text: str) -> None:
 @pytest.mark.parametrize(
     "text",
     [
-        "",
-        "null",
-        "5",
-        "[5]",
-        "{}",
-        '{"y": 5}',
-        '{"x": 5',
-        '{"x": 5,}',
-        "{'x': 5}",
-        "{x: 5}",
-        "{“x”: 5}",
-        '{"x": 5} // sure',
-        '{"x": 5}\nThat is all.',
-        '{"x": /* five */ 5}',
-        'So {"x": 5}',
-        '**{"x": 5}**',
-        '[{"x": 5}]',
-        '\x00{"x": 5}',
-        '\ufeff{"x": 5}',
-        '\u200b{"x": 5}',
-        '\x1b[1m{"x": 5}\x1b[0m',
-        '{"x": 5}}',
+        "", "null", "5", "[5]", "{}", '{"y": 5}', '{"x": 5', '{"x": 5,}', "{'x': 5}", "{x: 5}", "{“x”: 5}",
+        '{"x": 5} // sure', '{"x": 5}\nThat is all.', '{"x": /* five */ 5}', 'So {"x": 5}', '**{"x": 5}**',
+        '[{"x": 5}]', '\x00{"x": 5}', '\ufeff{"x": 5}', '\u200b{"x": 5}', '\x1b[1m{"x": 5}\x1b[0m', '{"x": 5}}',
     ],
-)
+)  # fmt: skip
 def test_an_object_that_is_not_as_asked_is_malformed(text: str) -> None:
     assert refused(text, Whole, "json")
 
@@ -283,22 +252,10 @@ def test_a_tuple_is_a_list_of_its_length(value: str, form: Format) -> None:
 @pytest.mark.parametrize(
     "value",
     [
-        "five",
-        "'five'",
-        "“five”",
-        '"five',
-        'five"',
-        '"fi"ve"',
-        '"fi\nve"',
-        '"fi\x00ve"',
-        '"fi\x1b[31mve"',
-        '"fi\ud800ve"',
-        r'"fi\ud800ve"',
-        r'"fi\x76e"',
-        '"""five"""',
-        "5",
+        "five", "'five'", "“five”", '"five', 'five"', '"fi"ve"', '"fi\nve"', '"fi\x00ve"', '"fi\x1b[31mve"',
+        '"fi\ud800ve"', r'"fi\ud800ve"', r'"fi\x76e"', '"""five"""', "5",
     ],
-)
+)  # fmt: skip
 def test_what_is_no_plain_text_is_malformed(value: str, form: Format) -> None:
     assert refused(answer(value, form), Text, form)
 
@@ -465,23 +422,10 @@ def test_a_value_that_is_python_and_not_json_is_never_mended(value: str) -> None
 @pytest.mark.parametrize(
     "tail",
     [
-        "",
-        ".",
-        ",",
-        "; y = 6",
-        ", y = 6",
-        "\n6",
-        "**",
-        "** is it",
-        "`",
-        " (sure)",
-        " apples",
-        "$",
-        "</b>",
-        "!",
+        "", ".", ",", "; y = 6", ", y = 6", "\n6", "**", "** is it", "`", " (sure)", " apples", "$", "</b>", "!",
         " - so it is",
     ],
-)
+)  # fmt: skip
 def test_text_behind_a_number_does_not_matter_to_the_last_reading(tail: str) -> None:
     assert parse(f"The x = 4 was wrong, so x = 5{tail}", Whole, reading="last") == Whole(x=5)
 
@@ -489,27 +433,10 @@ def test_text_behind_a_number_does_not_matter_to_the_last_reading(tail: str) -> 
 @pytest.mark.parametrize(
     "tail",
     [
-        ",000",
-        ".5",
-        "e3",
-        "kg",
-        "_000",
-        " 000",
-        "*3",
-        " * 3",
-        "**3",
-        " + 3",
-        "+3",
-        " - 3",
-        "-3",
-        "/2",
-        " / 2",
-        "^2",
-        "%",
-        ":30",
-        " = 5",
+        ",000", ".5", "e3", "kg", "_000", " 000", "*3", " * 3", "**3", " + 3", "+3", " - 3", "-3", "/2", " / 2",
+        "^2", "%", ":30", " = 5",
     ],
-)
+)  # fmt: skip
 def test_a_number_that_goes_on_is_not_cut_off(tail: str) -> None:
     with pytest.raises(Malformed):
         parse(f"x = 5{tail}", Whole, reading="last")
@@ -526,20 +453,10 @@ def test_names_that_differ_by_capitals_are_told_apart() -> None:
 @pytest.mark.parametrize(
     "unit",
     [
-        "x = ",
-        "x=",
-        'x = "',
-        "x = [",
-        'x = ["',
-        "x = [1, ",
-        'x = {"a": ',
-        'x = "\\"',
-        "x = 9",
-        "x" + " " * 300,
-        "x = 1 ",
-        "x =" + "\n" * 300,
+        "x = ", "x=", 'x = "', "x = [", 'x = ["', "x = [1, ", 'x = {"a": ', 'x = "\\"', "x = 9", "x" + " " * 300,
+        "x = 1 ", "x =" + "\n" * 300,
     ],
-)
+)  # fmt: skip
 def test_no_text_takes_long_to_read_the_last_value_from(unit: str) -> None:
     text = unit * (MAX_REPLY_CHARS // len(unit))
     for reply in (Whole, Text, Grid, Anything):
@@ -576,25 +493,12 @@ def test_ten_megabytes_are_malformed_unread(unit: str, form: Format) -> None:
 @pytest.mark.parametrize(
     ("start", "unit"),
     [
-        ("", "x="),
-        ("\U0001f600", "x="),
-        (" " * 100_000, "x="),
-        ("\U0001f600" + " " * 100_000, "x = "),
-        ("", "x" + " " * 300),
-        ("", " x ="),
-        ("", "x=="),
-        ("", "\nx"),
-        ("", "\n" + " " * 300 + "x"),
-        ("", "\n{"),
-        ("", '{"x":'),
-        ('x = "', '\\"'),
-        ('{"x": "', '\\"'),
-        ("x = ", "9"),
-        ('{"x": ', "9"),
-        ("x = 1", "0"),
+        ("", "x="), ("\U0001f600", "x="), (" " * 100_000, "x="), ("\U0001f600" + " " * 100_000, "x = "),
+        ("", "x" + " " * 300), ("", " x ="), ("", "x=="), ("", "\nx"), ("", "\n" + " " * 300 + "x"), ("", "\n{"),
+        ("", '{"x":'), ('x = "', '\\"'), ('{"x": "', '\\"'), ("x = ", "9"), ('{"x": ', "9"), ("x = 1", "0"),
         ("x = [", "[],"),
     ],
-)
+)  # fmt: skip
 def test_no_text_takes_long_to_refuse(start: str, unit: str, form: Format) -> None:
     text = start + unit * ((MAX_REPLY_CHARS - len(start)) // len(unit))
     for reply in (Whole, Text, Grid, Anything):

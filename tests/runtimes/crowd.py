@@ -19,8 +19,6 @@ class Die(Request[None], frozen=True):
 
 
 class Mortal(Role):
-    """Dies of what it is asked."""
-
     async def die(self, request: Die) -> None:
         del request
         os.kill(os.getpid(), signal.SIGKILL)
@@ -31,8 +29,6 @@ class PassOn(Request[None], frozen=True):
 
 
 class Relay(Role):
-    """Asks what kills."""
-
     asks = (Die,)
 
     async def pass_on(self, request: PassOn) -> None:
@@ -41,8 +37,6 @@ class Relay(Role):
 
 
 class Hasty(Role):
-    """Asks what kills, while it starts."""
-
     asks = (Die,)
 
     async def start(self) -> None:
@@ -77,8 +71,6 @@ class Block(Request[None], frozen=True):
 
 
 class Blocker(Role):
-    """Blocks its event loop."""
-
     async def block(self, request: Block) -> None:
         del request
         while True:
@@ -110,14 +102,10 @@ class Summer(Role):
 
 
 class Say(Request[None], frozen=True):
-    """Log something."""
-
     text: str
 
 
 class Speaker(Role):
-    """Logs and prints."""
-
     async def say(self, request: Say) -> None:
         structlog.get_logger().warning(request.text, number=7, level="high")
         print("printed", request.text)  # noqa: T201 - what must not reach the driver's stdout

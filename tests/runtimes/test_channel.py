@@ -21,18 +21,9 @@ class Ends:
         self.dropped, self.repeated, self.delay_s = dropped, repeated, delay_s
         self.arrived: dict[str, list[bytes]] = {"left": [], "right": []}
         self.frames = 0
-        self.left = Channel(
-            lambda data: self._carry(self.right, data),
-            self.arrived["left"].append,
-            resend_s=RESEND_S,
-            acknowledge_s=ACKNOWLEDGE_S,
-        )
-        self.right = Channel(
-            lambda data: self._carry(self.left, data),
-            self.arrived["right"].append,
-            resend_s=RESEND_S,
-            acknowledge_s=ACKNOWLEDGE_S,
-        )
+        pace = {"resend_s": RESEND_S, "acknowledge_s": ACKNOWLEDGE_S}
+        self.left = Channel(lambda data: self._carry(self.right, data), self.arrived["left"].append, **pace)
+        self.right = Channel(lambda data: self._carry(self.left, data), self.arrived["right"].append, **pace)
 
     def _carry(self, to: Channel, data: bytes) -> None:
         self.frames += 1

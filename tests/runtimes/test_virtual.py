@@ -14,7 +14,7 @@ import threading
 import time
 from collections.abc import AsyncGenerator, Callable, Coroutine
 from contextlib import closing
-from functools import cache, partial
+from functools import partial
 from typing import Any
 
 import pytest
@@ -100,11 +100,7 @@ def test_a_cancelled_timer_neither_fires_nor_moves_the_clock() -> None:
         loop().call_later(1.0, fired.append, "kept")
         loop().set_exception_handler(lambda _, context: fired.append(f"{context}"))
         due: list[asyncio.TimerHandle] = []
-
-        def cancel_due() -> None:
-            due[0].cancel()
-
-        loop().call_later(2.0, cancel_due)
+        loop().call_later(2.0, lambda: list(map(asyncio.TimerHandle.cancel, due)))
         due.append(loop().call_later(2.0, fired.append, "cancelled when it was ready"))
         await asyncio.sleep(3)
         return fired, loop().time()
@@ -352,11 +348,6 @@ def test_a_deadlock_tells_who_waits_and_where_in_the_order_of_creation(seed: int
     assert str(caught.value).startswith("nothing is ready and no timer is set at virtual time 2.5 s")
 
 
-def test_a_task_that_sleeps_for_ever_is_stuck() -> None:
-    with pytest.raises(Deadlocked, match=r"Task-1: sleep "):
-        run_virtual(asyncio.sleep(float("inf")))
-
-
 def test_a_forgotten_task_is_kept_and_reported() -> None:
     """Where asyncio lets the garbage collector decide."""
 
@@ -368,6 +359,8 @@ def test_a_forgotten_task_is_kept_and_reported() -> None:
 
     with pytest.raises(Deadlocked, match="forgotten: stuck_in"):
         run_virtual(forget())
+    with pytest.raises(Deadlocked, match=r"Task-1: sleep "):
+        run_virtual(asyncio.sleep(float("inf")))
 
 
 def test_tasks_of_a_deadlock_are_cancelled_and_clean_up() -> None:
@@ -388,9 +381,7 @@ def test_tasks_of_a_deadlock_are_cancelled_and_clean_up() -> None:
 # -- the end -----------------------------------------------------------------------------------------------------------
 
 
-def test_what_is_left_is_cancelled_in_the_order_of_its_creation_and_generators_are_closed_in_that_of_their_start() -> (
-    None
-):
+def test_the_rest_is_cancelled_in_the_order_of_creation_and_generators_are_closed_in_order_of_start() -> None:
     ended: list[str] = []
     kept: list[AsyncGenerator[int]] = []
 
@@ -502,11 +493,7 @@ def test_equal_seeds_leave_equal_traces_and_other_interleavings_others() -> None
 
 @pytest.mark.parametrize(
     ("one", "other"),
-    [
-        ((asyncio.sleep, 1), (asyncio.sleep, 2)),
-        ((meeting, 2), (meeting, 3)),
-        ((asyncio.sleep, 1), (meeting, 1)),
-    ],
+    [((asyncio.sleep, 1), (asyncio.sleep, 2)), ((meeting, 2), (meeting, 3)), ((asyncio.sleep, 1), (meeting, 1))],
 )
 def test_the_trace_tells_times_numbers_and_names_apart(one: tuple[Any, int], other: tuple[Any, int]) -> None:
     first, second = (run_virtual(traced(function(argument))) for function, argument in (one, other))
@@ -544,9 +531,7 @@ for seed in (None, 0, 1):
 """
 
 
-@cache
 def in_another_process(hash_seed: str, tasks: str) -> list[str]:
-    """Traces without a seed, with seed 0, with seed 1; tasks of asyncio are written in C, or in Python where that is missing."""
     environment = {**os.environ, "PYTHONHASHSEED": hash_seed}
     words = [sys.executable, "-c", OTHER_PROCESS, tasks]
     return subprocess.run(
@@ -554,14 +539,10 @@ def in_another_process(hash_seed: str, tasks: str) -> list[str]:
     ).stdout.splitlines()
 
 
-def test_two_processes_leave_the_same_trace_whatever_their_hash_seed() -> None:
+def test_processes_leave_the_same_trace_whatever_their_hash_seed_and_kind_of_tasks() -> None:
     traces = in_another_process("1", "c")
-    assert traces == in_another_process("2", "c")
+    assert traces == in_another_process("2", "c") == in_another_process("1", "python")
     assert len(set(traces)) == 3
-
-
-def test_tasks_in_python_are_recognised_as_those_in_c() -> None:
-    assert in_another_process("1", "python") == in_another_process("1", "c")
 
 
 # -- the engine --------------------------------------------------------------------------------------------------------

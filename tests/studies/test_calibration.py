@@ -15,13 +15,14 @@ from typing import Any
 import pytest
 from msgspec import structs
 
-from microagents import Forecast, InvalidUsage, compare, run
+from microagents import InvalidUsage, compare, run
 from microagents.elections.error_rates import chance_of
 from microagents.elections.laws import race_won
 from microagents.models.model import ModelSpec
 from microagents.models.prices import OwnPrice
 from microagents.models.simulation.simulated import SimulatedModel
 from microagents.replies.chat import Prompt, system_with_instructions
+from microagents.runs.driver.forecast import Forecast
 from microagents.runs.inspection.runs import inspect_run
 from microagents.studies.bills import Bill, Terms
 from microagents.studies.calibration import CalibrationReport, calibrate, calibration_from
@@ -136,7 +137,7 @@ class LongTask(Drift):
 
 
 @pytest.mark.parametrize(("task", "cached"), [(TASK, 0), (LongTask(length=100), 1_000)])
-def test_a_cost_ranges_from_every_saving_of_the_provider_to_none(task: Drift, cached: int) -> None:
+def test_a_cost_ranges_by_savings(task: Drift, cached: int) -> None:
     # A call reads 2,000 tokens and writes 100: 0.003 US dollars.
     usage: dict[str, Any] = {"calls": 10, "input_tokens": 20_000, "output_tokens": 1_000, "cost_usd": 0.028}
     found = made(model="openai:gpt-6-luna", prices=LUNA, **usage)
@@ -185,16 +186,13 @@ def test_a_planned_duration_is_that_of_the_run() -> None:
     assert planned.duration_s == pytest.approx(real.duration_s, rel=0.15)
 
 
-def test_all_steps_of_a_small_task_leave_no_condition() -> None:
+def test_all_steps_of_a_small_task_leave_no_condition_and_a_hundred_clean_ones_three_percent_of_hard_ones() -> None:
     found = only("sim:perfect", task=Drift(length=30))
     assert (found.condition(30), found.most_hard(30)) == ("all steps of the task were sampled", 0.0)
     assert (
         found.condition(10_000)
         == "if no step is harder than those seen: 30 steps with 0 hard ones leave up to 950 hard ones in 10,000 (95 %)"
     )
-
-
-def test_a_hundred_clean_steps_leave_three_percent_of_hard_ones() -> None:
     assert only("sim:perfect", steps=100).condition(10**6).endswith("leave up to 29,513 hard ones in 1,000,000 (95 %)")
 
 
@@ -247,7 +245,7 @@ def test_lead_and_a_ladder_succeed_as_often_as_their_rows_say() -> None:
     assert lead.chance.share > 1.5 * ladder.chance.share  # votes decide a hard step before they are improbable
 
 
-def test_a_pool_of_two_models_is_as_good_as_the_steps_that_both_miss_and_runs_succeed_as_planned() -> None:
+def test_a_pool_of_two_misses_what_both_miss() -> None:
     # Models of different names find different steps hard; those of one name the same.
     one, other = (f"sim:{name}@error=0.005,hard=0.02,hard_error=0.7" for name in ("gpt-4.1-mini", "o3-mini"))
     apart = calibrated(one, other, steps=1_000).models
@@ -346,15 +344,13 @@ def test_a_run_of_which_a_calibration_tells_nothing_is_refused(task: Any, option
 @pytest.mark.parametrize(
     ("models", "task", "options", "said"),
     [
-        (["sim:perfect"], Multiplication(), {}, "Multiplication is no chain of steps"),
+        (["sim:perfect"], Multiplication(), {}, "Multiplication is not a chain of steps"),
         ([], TASK, {}, "a calibration needs at least one model"),
         (["sim:perfect"], TASK, {"steps": 0}, "steps must be"),
         (["sim:perfect@flag=1"], TASK, {"steps": 5}, "gave no valid reply to 5 steps"),
     ],
 )
-def test_what_cannot_be_calibrated_is_refused_in_a_sentence(
-    models: list[str], task: Any, options: Any, said: str
-) -> None:
+def test_what_cannot_be_calibrated_is_refused(models: list[str], task: Any, options: Any, said: str) -> None:
     with pytest.raises(InvalidUsage, match=said):
         assert calibrated(*models, task=task, **options).models[0].p.share
 
@@ -367,19 +363,13 @@ def test_only_a_calibration_of_the_same_task_makes_a_plan() -> None:
     ):
         calibration_from(Path("runs"), own.run_id, Hanoi(disks=3))
     asyncio.run(run(Drift(length=3), models="sim:perfect", run_id="plain"))
-    with pytest.raises(InvalidUsage, match="run 'plain' is no calibration; make one: microagents calibrate drift"):
+    with pytest.raises(InvalidUsage, match="run 'plain' is not a calibration; make one: microagents calibrate drift"):
         calibration_from(Path("runs"), "plain", TASK)
     calibrated(EASY, run_id="open", max_calls=50)
     name = next(path.stem for path in Path("runs").iterdir() if path.stem.startswith("open-"))
     with pytest.raises(InvalidUsage, match="has not ended"):
         calibration_from(Path("runs"), name, TASK)
-
-
-def test_a_model_that_is_wrong_more_often_than_right_gets_no_plan() -> None:
     with pytest.raises(InvalidUsage, match="wrong more often than right"):
         plan_runs(TASK, [only(WRONG, steps=100)], 100, 0.95)
-
-
-def test_a_simulation_asks_no_real_model() -> None:
-    with pytest.raises(InvalidUsage, match="is no simulated model"):
+    with pytest.raises(InvalidUsage, match="is not a simulated model"):
         simulate(TASK, model="openai:gpt-6-luna", strategy=Maker(k=2), runs=1)

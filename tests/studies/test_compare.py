@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 from msgspec import structs
 
-from microagents import Call, Comparison, InvalidUsage, MicroagentsError, Problem, Reply, Strategy, compare, run_sync
+from microagents import Call, InvalidUsage, MicroagentsError, Problem, Reply, Strategy, compare, run_sync
 from microagents.elections.laws import wilson_interval
 from microagents.journal.messages import Account
 from microagents.journal.reading import reader_of
 from microagents.replies.chat import Prompt, write
-from microagents.studies.comparison import row_of
+from microagents.studies.comparison import Comparison, row_of
 from microagents.systems.chains.self_consistency import SelfConsistency
 from microagents.systems.chains.single_shot import SingleShot
 from microagents.systems.documents.subtask_baselines import Sequential
@@ -83,7 +83,6 @@ def compared(task: Any = SMALL, **options: Any) -> Comparison:
 
 
 def figures(comparison: Comparison) -> list[tuple[Any, ...]]:
-    """What does not depend on when it was done."""
     return [(row.strategy, row.k, row.solved, row.undecided, row.failed, row.argmax) for row in comparison.rows]
 
 
@@ -200,20 +199,15 @@ def test_a_chain_whose_result_does_not_tell_is_solved_where_no_decision_of_the_r
     assert (wrong.solved, wrong.completed) == (None, 8)
 
 
-def test_of_a_row_that_has_not_ended_nothing_is_said_per_input() -> None:
+def test_of_a_row_that_has_not_ended_nothing_is_said_per_input_and_an_unknown_cost_is_not_zero() -> None:
     result = run_sync([SMALL, SMALL], models=MODEL, strategy="single-shot", runs_dir=None)
-    result = structs.replace(
-        result, outcome="interrupted", value=[result.value[0], None], account=Account(inputs=2, inputs_done=1, calls=1)
-    )
-    row = row_of(SingleShot(), result, [SMALL, SMALL], oracle_judges=False)
+    cut = Account(inputs=2, inputs_done=1, calls=1)
+    part = structs.replace(result, outcome="interrupted", value=[result.value[0], None], account=cut)
+    row = row_of(SingleShot(), part, [SMALL, SMALL], oracle_judges=False)
     assert (row.completed, row.repeat, row.calls) == (1, 2, 1)
     assert (row.rate, row.low, row.high, row.calls_per_input, row.cost_per_input) == (None,) * 5
-
-
-def test_an_unknown_cost_is_not_taken_for_none() -> None:
-    result = run_sync([SMALL], models=MODEL, strategy="single-shot", runs_dir=None)
-    result = structs.replace(result, account=structs.replace(result.account, cost_usd=None))
-    row = row_of(SingleShot(), result, [SMALL], oracle_judges=False)
+    unpriced = structs.replace(result, account=structs.replace(result.account, cost_usd=None))
+    row = row_of(SingleShot(), unpriced, [SMALL, SMALL], oracle_judges=False)
     assert (row.cost_usd, row.cost_per_input, row.calls_per_input) == (None, None, 1.0)
 
 
@@ -319,7 +313,6 @@ async def test_inputs_that_have_ended_are_not_done_again_when_a_row_goes_on() ->
 
 
 def limited(**limits: Any) -> Comparison:
-    """Ten calls, then fifty."""
     return compared(strategies=CHEAP, options=FIVE, repeat=10, concurrency=1, **limits)
 
 

@@ -130,7 +130,7 @@ def test_the_states_of_a_file_are_judged_by_the_oracle() -> None:
         (Drift(), '{"steps_done": 200}', "line 1 of 'states.jsonl' is a last state, in which no step is asked"),
         (Drift(), "", "'states.jsonl' has no state of a step"),
         (TASK, '["a"]', "line 1 of 'states.jsonl' is no list"),
-        (Multiplication(), "{}", "Multiplication is no chain of steps, so it has no states"),
+        (Multiplication(), "{}", "Multiplication is not a chain of steps, so it has no states"),
     ],
 )
 def test_a_file_with_other_things_than_states_is_refused(task: Task, line: str, said: str) -> None:

@@ -139,7 +139,7 @@ def test_the_name_of_another_study_is_refused() -> None:
 @pytest.mark.parametrize(
     ("kind", "options", "said"),
     [
-        ("errors", {"task": Multiplication(digits=2)}, "Multiplication is no chain of steps"),
+        ("errors", {"task": Multiplication(digits=2)}, "Multiplication is not a chain of steps"),
         ("distance", {}, "between two or more models"),
         ("distance", {"models": [HARD, HARD]}, "between two or more models"),
         ("distance", {"models": [HARD, OTHER], "samples": 1}, "samples must be at least 2 for a distance"),

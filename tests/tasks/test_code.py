@@ -117,19 +117,13 @@ def test_layout_and_comments_are_no_difference_between_programs() -> None:
 
 
 def test_texts_that_are_no_programs_are_flagged() -> None:
-    assert TASK.flag(Program(code="def f(:")) == "no_python"
-    assert TASK.flag(Program(code="(" * 10_000)) == "no_python"
-    assert TASK.flag(Program(code="\x00")) == "no_python"
+    for code in ("def f(:", "(" * 10_000, "\x00"):
+        assert TASK.flag(Program(code=code)) == "no_python"
+    for code in (f"def f(): return {'+'.join(['1'] * 3000)}", f"x = {'-' * 3000}1"):
+        assert TASK.flag(Program(code=code)) == "no_python", "Python reads it and cannot write it"
+        assert Program(code=code).vote() == code
     assert TASK.flag(Program(code="1\n" * 20_000)) == "long_code"
     assert TASK.flag(Program(code="1")) is None
-
-
-@pytest.mark.parametrize(
-    "code", [f"def f(): return {'+'.join(['1'] * 3000)}", f"x = {'-' * 3000}1"], ids=["sum", "signs"]
-)
-def test_a_program_that_python_reads_but_cannot_write_is_flagged(code: str) -> None:
-    assert TASK.flag(Program(code=code)) == "no_python"
-    assert Program(code=code).vote() == code
 
 
 @linux
@@ -161,22 +155,8 @@ def test_a_program_cannot_ignore_the_end_of_its_time(program: str, then: str) ->
     assert time.monotonic() - started < 8
 
 
-FCNTL = {
-    0: True,
-    1: True,
-    2: True,
-    3: True,
-    4: False,
-    5: False,
-    6: False,
-    7: False,
-    8: False,
-    10: False,
-    15: False,
-    36: False,
-    37: False,
-}
-FCNTL |= {1024: False, 1025: False, 1026: False, 1030: True, 1031: False, 1033: False, 1036: False}
+FCNTL = dict.fromkeys((0, 1, 2, 3, 1030), True)
+FCNTL |= dict.fromkeys((4, 5, 6, 7, 8, 10, 15, 36, 37, 1024, 1025, 1026, 1031, 1033, 1036), False)
 """The commands of fcntl on Linux, and whether a program may give them."""
 
 

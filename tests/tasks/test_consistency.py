@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from msgspec import structs
 
 from microagents import Strategy, run
+from microagents.replies.data_prompts import prompt_of
 from microagents.systems.documents import (
     Part,
     Ranking,
@@ -22,7 +23,6 @@ from microagents.systems.documents import (
     ToWrite,
     Version,
     WorkedDocument,
-    prompt_of,
 )
 from microagents.systems.documents.seqcv import SeqCV
 from microagents.systems.documents.subtask_baselines import Parallel, Sequential
@@ -75,9 +75,7 @@ async def written(task: Consistency, strategy: Strategy) -> str:
 
 
 @given(st.integers(1, 12), st.integers(1, 4), st.integers(0, 6), st.floats(0, 1), st.integers(0, 50))
-def test_who_sees_everything_writes_a_consistent_document(
-    sections: int, fixes: int, uses: int, undeclared: float, instance: int
-) -> None:
+def test_who_sees_all_is_consistent(sections: int, fixes: int, uses: int, undeclared: float, instance: int) -> None:
     task = Consistency(sections=sections, fixes=fixes, uses=uses, undeclared=undeclared, instance=instance)
     assert task.contradictions(sequentially(task)) == 0
 
@@ -137,9 +135,7 @@ def test_lines_that_are_lost_repeated_or_not_asked_for_are_faults(change: object
     assert TASK.checks(text) == {"consistent": not faults}
 
 
-def test_a_wrong_value_that_later_sections_repeat_is_one_fault_and_one_that_they_do_not_repeat_is_one_for_each() -> (
-    None
-):
+def test_a_wrong_value_that_later_sections_repeat_is_one_fault_and_else_one_for_each() -> None:
     text = sequentially(TASK)
     line = next(
         str(line)
@@ -155,11 +151,8 @@ def test_a_wrong_value_that_later_sections_repeat_is_one_fault_and_one_that_they
 # -- authors -----------------------------------------------------------------------------------------------------------
 
 
-def test_an_author_repeats_the_value_that_its_prompt_shows() -> None:
+def test_an_author_repeats_the_value_that_its_prompt_shows_first_of_the_section_that_fixes_it() -> None:
     assert TASK.expert_segment(to_write()).text == f"{OWN}\n{USED}"
-
-
-def test_an_author_takes_the_value_of_the_section_that_fixes_it_before_that_of_one_that_uses_it() -> None:
     other = "Section 3: the limit of section 1 is 9"
     assert TASK.expert_segment(to_write(f"{other}\n\n{FIXED}")).text == f"{OWN}\n{USED}"
     assert TASK.expert_segment(to_write(other)).text == f"{OWN}\n{USED.replace('417', '9')}"
@@ -214,20 +207,11 @@ def test_an_author_errs_the_more_often_the_more_terms_it_writes() -> None:
         (to_validate(f"Here it is:\n{OWN}\n{USED}"), False),
     ],
     ids=[
-        "right",
-        "against the finished text",
-        "not to be seen",
-        "against the subtask",
-        "incomplete",
-        "a part of it",
-        "the rest of it",
-        "an override by a part",
-        "a line again",
-        "against itself",
-        "a line of another section",
+        "right", "against the finished text", "not to be seen", "against the subtask", "incomplete", "a part of it",
+        "the rest of it", "an override by a part", "a line again", "against itself", "a line of another section",
         "idle text",
     ],
-)
+)  # fmt: skip
 def test_a_validator_objects_to_what_it_can_see(asked: ToValidate, *, passes: bool) -> None:
     validation = TASK.expert_validation(asked)
     assert validation.passes is passes, validation.reason
@@ -273,9 +257,7 @@ def test_a_ranker_prefers_the_version_that_agrees_with_the_finished_text() -> No
 
 
 @pytest.mark.parametrize("strategy", [Parallel(), Sequential(), SeqCV(), SeqCV(parallel_branches=True)], ids=repr)
-async def test_without_errors_and_with_all_dependencies_declared_every_strategy_is_consistent(
-    strategy: Strategy,
-) -> None:
+async def test_without_errors_and_with_all_dependencies_every_strategy_is_consistent(strategy: Strategy) -> None:
     task = Consistency(undeclared=0, error=0, accuracy=1)
     assert task.contradictions(await written(task, strategy)) == 0
 

@@ -7,7 +7,6 @@ from random import Random
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from pydantic import ValidationError
 
 from microagents.replies.chat import write
 from microagents.replies.parsing import Malformed, parse
@@ -52,9 +51,3 @@ def test_two_places_with_one_number_put_the_same_question() -> None:
 def test_what_is_no_number_of_the_ring_is_malformed(text: str) -> None:
     with pytest.raises(Malformed):
         parse(text, Onward)
-
-
-@pytest.mark.parametrize("length", [0, -1, "far"])
-def test_a_length_out_of_range_is_refused(length: object) -> None:
-    with pytest.raises(ValidationError):
-        Drift.model_validate({"length": length})

@@ -38,23 +38,9 @@ def test_forms_of_one_answer_have_one_value(equal: list[str]) -> None:
 
 def test_different_answers_have_different_values() -> None:
     answers = [
-        "1",
-        "2",
-        "1/3",
-        "0.333",
-        "(1,2)",
-        "[1,2]",
-        "(2,1)",
-        "1,2",
-        r"\{1,2\}",
-        r"\sqrt{2}",
-        "1.41421356",
-        "x",
-        "x^2",
-        r"\pi",
-        "yes",
-        "no",
-    ]
+        "1", "2", "1/3", "0.333", "(1,2)", "[1,2]", "(2,1)", "1,2", r"\{1,2\}", r"\sqrt{2}", "1.41421356", "x",
+        "x^2", r"\pi", "yes", "no",
+    ]  # fmt: skip
     assert len({read_exact(each) for each in answers}) == len(answers)
 
 
@@ -65,20 +51,10 @@ def test_products_that_floats_cannot_tell_apart_are_different() -> None:
 @pytest.mark.parametrize(
     "text",
     [
-        "",
-        " ",
-        "1e5",
-        "9^9^9",
-        "((((",
-        "1/0",
-        r"\frac{1}{x+1}",
-        "__import__('os')",
-        "10**9",
-        "\u0663",
-        "x" * 501,
+        "", " ", "1e5", "9^9^9", "((((", "1/0", r"\frac{1}{x+1}", "__import__('os')", "10**9", "\u0663", "x" * 501,
         "(" * 400,
     ],
-)
+)  # fmt: skip
 def test_what_it_does_not_know_has_no_value(text: str) -> None:
     assert read_exact(text) is None
 

@@ -8,6 +8,7 @@ from random import Random
 from typing import Any
 
 import pytest
+from pydantic import ValidationError
 
 from microagents import run
 from microagents.replies.chat import Reply, write
@@ -15,6 +16,7 @@ from microagents.replies.parsing import parse
 from microagents.replies.rollouts import rollout_of
 from microagents.tasks.blocks import Blocks
 from microagents.tasks.checkers import Checkers
+from microagents.tasks.drift import Drift
 from microagents.tasks.hanoi import Hanoi
 
 Puzzle = Any  # chains of different states and replies
@@ -30,6 +32,21 @@ PUZZLES: list[Puzzle] = [
     *(Hanoi(disks=disks) for disks in (1, 4, 5)),
 ]
 by_puzzle = pytest.mark.parametrize("task", PUZZLES, ids=repr)
+
+
+@pytest.mark.parametrize(
+    ("kind", "option", "sizes"),
+    [
+        (Hanoi, "disks", [0, -1, 65, "many", 2.5]),
+        (Blocks, "blocks", [1, 0, 201, "many"]),
+        (Checkers, "n", [0, -1, 100, "many", 2.5]),
+        (Drift, "length", [0, -1, "far"]),
+    ],
+)
+def test_a_size_out_of_range_is_refused(kind: Puzzle, option: str, sizes: list[object]) -> None:
+    for size in sizes:
+        with pytest.raises(ValidationError):
+            kind.model_validate({option: size})
 
 
 def walked(task: Puzzle) -> Iterator[tuple[Any, Reply]]:

@@ -68,13 +68,7 @@ def test_an_answer_that_cannot_be_read_is_flagged_wrong_and_equal_to_no_other() 
     ],
 )
 def test_a_line_without_an_answer_is_not_scored(task: PublicQuestion[Any]) -> None:
-    reply = (
-        Letter(choice="A")
-        if isinstance(task, MultipleChoice)
-        else ShortAnswer(answer="1")
-        if isinstance(task, MultiHop)
-        else Exact(answer="1")
-    )
+    reply = {MultipleChoice: Letter(choice="A"), MultiHop: ShortAnswer(answer="1")}.get(type(task), Exact(answer="1"))
     assert task.flag(reply) is None
     assert task.correct(reply) is None
 
@@ -139,7 +133,7 @@ def test_f1_counts_shared_words_and_yes_is_never_half_right() -> None:
         (MultipleChoice, {"question": "?", "choices": ["a", "b"], "labels": ["A", "a"]}, "one label"),
         (MultiHop, {"question": "?", "context": [3]}, "a paragraph of context"),
         (MultiHop, {"context": "x"}, "question"),
-        (Code, {"text": "f", "test_list": ["assert"]}, "no Python"),
+        (Code, {"text": "f", "test_list": ["assert"]}, "not Python"),
     ],
 )
 def test_a_line_that_is_no_question_is_refused_by_name(kind: type[Any], line: dict[str, Any], said: str) -> None:

@@ -72,9 +72,7 @@ async def listed(of: McpServer) -> list[ToolSpec]:
 
 
 @pytest.mark.parametrize("what", WAYS)
-async def test_a_server_that_misbehaves_at_its_start_is_refused_in_time(
-    what: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_server_that_misbehaves_at_start_is_refused_in_time(what: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(mcp_connections, "CONNECT_S", 0.5)
     with pytest.raises(InvalidUsage, match="cannot be read: ") as raised:
         await listed(server("start", what))
@@ -290,9 +288,7 @@ def test_ctrl_c_ends_the_wait_for_a_server_that_does_not_answer() -> None:
 
 
 @pytest.mark.slow
-def test_two_ctrl_c_leave_a_run_whose_loop_is_held_and_which_is_running_until_then(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_two_ctrl_c_leave_a_run_whose_loop_is_held_and_running_until_then(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("microagents.journal.lease.STALE_AFTER_S", 0.0)
     held = """
         from pathlib import Path

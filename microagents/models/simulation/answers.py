@@ -63,7 +63,7 @@ class Answers:
         """Return the wrong answer with this number.
 
         Raises:
-            TaskFailed: no mistake can be made, or it is no reply to this question.
+            TaskFailed: no mistake can be made, or it is not a reply to this question.
         """
         found = self.right if isinstance(self.right.reply, LookUp) else self._wrong.get(alternative)
         if found is None:

@@ -27,7 +27,7 @@ class Profile(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     hard: float = 0.0
     """Share of hard questions, each with one wrong reply. Models of different names find different questions hard (LEAD, figure 5)."""
     hard_error: float = 0.65
-    """Error rate at a hard question that is asked alone, or with the first step of a rollout (LEAD, figure 3: above one half)."""
+    """Error rate at a hard question that is asked by itself, or as the first step of a rollout (LEAD, figure 3: above one half)."""
     hard_ahead: float = 0.1
     """Error rate at a hard step that a rollout reaches from two or more steps before (LEAD, table 2); from one step before, the mean of
     this and ``hard_error``."""
@@ -47,7 +47,7 @@ class Profile(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """US dollars per million output tokens."""
 
 
-# Error rates: MAKER, figure 6 and section 4.3. Prices: those of the named models at that time, to estimate the cost of a run.
+# Error rates: MAKER, figure 6 and section 4.3. Prices: the named models' at that time, to estimate the cost of a run.
 PROFILES = {
     "gpt-4.1-nano": Profile(error=0.3583, flag=0.02, price_in=0.1, price_out=0.4),
     "gpt-4.1-mini": Profile(error=0.0045, cool_error=0.0022, flag=0.004, price_in=0.4, price_out=1.6),
@@ -67,7 +67,7 @@ def profile_of(spec: ModelSpec) -> Profile:
         near = get_close_matches(spec.name, PROFILES, n=1)
         hint = f"; did you mean sim:{near[0]}" if near else ""
         raise InvalidUsage(
-            f"there is no simulated model {spec.name!r}{hint}; there are {', '.join(f'sim:{name}' for name in PROFILES)}"
+            f"unknown simulated model {spec.name!r}{hint}; there are {', '.join(f'sim:{name}' for name in PROFILES)}"
         )
     known = {field.name: field.type for field in structs.fields(Profile)}
     given: dict[str, object] = {}

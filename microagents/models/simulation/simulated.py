@@ -1,7 +1,7 @@
 """A simulated model. The task's expert reads the prompt and gives the right reply; the model then makes errors on purpose.
 
-It replaces a real model where no key is available, and in measurements, since its error rates are known. Every reply is a function of
-the run's seed, the model's name, the text of the prompt, the path of the election, and the number of the draw.
+It replaces a real model if no key is available, and in measurements, since its error rates are known. Every reply is a function of the
+run's seed, the model's name, the text of the prompt, the path of the election, and the number of the draw.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ class SimulatedModel(Model):
         spec: a name of `microagents.models.simulation.profiles.PROFILES`, and fields of `Profile` to change.
         tasks: the task of each input; all have one class.
         seed: the seed of the run.
-        reading: the reading of replies; by default that of the task.
+        reading: the reading of replies; by default the task's.
 
     Raises:
         InvalidUsage: the profile or an option is unknown, a value is out of range, or the task has no expert.
@@ -178,7 +178,7 @@ class SimulatedModel(Model):
         return sample
 
     async def _draw(self, call: Call) -> Sample:
-        # An expert reads the question alone. It need not know the form of feedback.
+        # An expert reads only the question. It need not know the form of feedback.
         prompt = call.first_prompt or call.prompt
         chance = _Chance(self._own_key, call, prompt)
         if self.profile.hang and _hangs(self.profile.hang, self._own_key, call, prompt):
@@ -208,7 +208,7 @@ class SimulatedModel(Model):
             self._purchases = None
 
     def is_hard(self, prompt: Prompt) -> bool:
-        """Tell whether a question is one of the hard ones, whoever asks it: alone, or as a step of a rollout.
+        """Return whether a question is one of the hard ones, whoever asks it: by itself, or as a step of a rollout.
 
         It depends on the seed, the model's name, the profile's ``hard`` and the text of the question, so a paraphrase is another question.
 
@@ -256,7 +256,7 @@ class SimulatedModel(Model):
     def _rollout(self, rollout: type[Rollout], prompt: Prompt, call: Call, chance: _Chance, *, rambles: bool) -> str:
         """Do the steps from the state that a prompt shows. A wrong one leads all later ones on from a wrong state.
 
-        It ends at the horizon, after the last step of the task, or where the task's code fails, as it may in an impossible state.
+        It ends at the horizon, after the last step of the task, or when the task's code fails, as it may in an impossible state.
         """
         task, of_input = self._chain(call), call.id.election.input
         kind: Any
@@ -292,7 +292,7 @@ class SimulatedModel(Model):
         return answers.wrong(0 if answers.hard else int(alternative * self.profile.alternatives))
 
     def _error_rate(self, answers: Answers, temperature: float | None, steps_before: int = 0) -> float:
-        """Compute the error rate at a question, after so many steps in the same reply."""
+        """Compute the error rate at a question, after ``steps_before`` steps in the same reply."""
         profile = self.profile
         if answers.hard:
             alone, ahead = profile.hard_error, profile.hard_ahead
@@ -307,7 +307,7 @@ class SimulatedModel(Model):
 
 
 def _check_state_in(task: Task) -> None:
-    """Refuse a task of which no rollout can be simulated.
+    """Refuse a task whose rollouts cannot be simulated.
 
     Raises:
         InvalidUsage: it has no `state_in`.
@@ -324,7 +324,7 @@ def _check_expert(strategy: Strategy, task: Task) -> None:
     """Refuse a strategy whose questions the task's expert does not know, before the run begins.
 
     Raises:
-        InvalidUsage: it does not know one of them, or cannot read the state that a rollout goes on from.
+        InvalidUsage: it does not know one of them, or cannot read the state that a rollout continues from.
     """
     if type(task).expert is Task.expert:
         return
@@ -339,7 +339,7 @@ def _check_expert(strategy: Strategy, task: Task) -> None:
             f"{TASKS.name_of(address_of(type(task)))}, whose expert does not know its questions; name a real model, such as "
             f"--model openai:gpt-6-luna, or another strategy; {task.expert_page} shows what it needs for each strategy"
         ) from error
-    except TaskFailed:  # the run itself will tell what fails, and on which input
+    except TaskFailed:  # the run itself will report what fails, and on which input
         return
 
 
@@ -367,7 +367,7 @@ class _Chance:
 
 
 def _hangs(share: float, key: bytes, call: Call, prompt: Prompt) -> bool:
-    """Tell whether a call gets no reply. Unlike the reply, this differs from attempt to attempt."""
+    """Return whether a call gets no reply. Unlike the reply, this differs from attempt to attempt."""
     place = f"{call.id.election.path}\0{call.id.seq}\0{call.attempt}\0".encode()
     text = place + _text_digest(prompt.system, prompt.user)
     return _uniform(int.from_bytes(blake2b(text, digest_size=4, key=key, person=b"hang").digest())) < share

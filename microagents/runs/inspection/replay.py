@@ -14,7 +14,7 @@ from microagents.base.errors import InvalidUsage, Undecided
 from microagents.base.messages import Message
 from microagents.elections.count import Count
 from microagents.elections.election import Elect, Follow, Question, Verdict
-from microagents.journal.messages import HasRecords, Recall, RecallCheckpoint, Recalled
+from microagents.journal.messages import Recall, Recalled, Recollection
 from microagents.journal.reading import Reader
 from microagents.roles.executor import Execute, Executor
 from microagents.runs.plan import RunPlan
@@ -85,12 +85,8 @@ class Replay:
     async def ask(self, request: Any, timeout_s: float | None) -> Any:  # noqa: ARG002 - everything answers at once
         """Handle a request, or answer it from the journal."""
         match request:
-            case HasRecords():
-                return True
-            case RecallCheckpoint():
-                return None
             case Recall(path=path):
-                return self._recalled(path)
+                return Recollection(has_records=True, decision=self._recalled(path) if "/" in path else None)
             case Elect():
                 return self._verdict(request)
             case Execute() if (

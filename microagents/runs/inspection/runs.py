@@ -168,12 +168,10 @@ def decide(runs_dir: Path, run_id: str, path: str, value: str) -> PersonDecided:
         value: the reply as JSON, or in words where only a person can give it, such as ``approve``.
 
     Raises:
-        InvalidUsage: no election is undecided there, the value is not a valid reply, or the run takes no requests.
+        InvalidUsage: no election is undecided there, or the value is not a valid reply.
     """
     with reader_of(runs_dir, run_id) as reader:
         is_live, journal = not reader.lease().may_be_taken, reader.path
-        if is_live and not reader.takes_requests:
-            raise InvalidUsage(f"run {run_id} is running; end it first (Ctrl-C), then decide, then resume")
         path = _place_of(reader, path)
         undecided = _decidable(reader, path, is_live=is_live)
         task = plan_of(reader).tasks[input_of(path)]  # this imports the module of the reply class, too

@@ -1,4 +1,4 @@
-"""Agreement: two samples of steps in given states, where nothing tells a right reply."""
+"""Agreement: two samples of steps in given states, if no reply is known to be right."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class AgreedStep(Struct, frozen=True, array_like=True):
     valid: int
     """Number of samples without a red flag."""
     same: bool | None
-    """Whether both give the same vote; None where one is flagged."""
+    """Whether both give the same vote; None if one is flagged."""
     as_decided: int | None
     """Number of valid samples with the vote that an earlier run decided; None without one."""
 
@@ -74,7 +74,7 @@ class Agreement(Strategy):
 
     @cached_property
     def default_rule(self) -> Rule:
-        """The rule of every sample: there is no vote."""
+        """The rule of every sample: no vote."""
         return FirstValid(1)
 
 

@@ -1,4 +1,4 @@
-"""Calibrations: two samples of random steps of a chain, and more only where they are not all valid and right."""
+"""Calibrations: two samples of random steps of a chain, and more only if they are not all valid and right."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from microagents.work.durable import Work
 FIRST = 2
 """Number of samples of each step."""
 MORE = 8
-"""Number of further samples of a step where one of the first is wrong or flagged, or where they differ."""
+"""Number of further samples of a step if one of the first is wrong or flagged, or if they differ."""
 
 
 class CalibratedStep(Struct, frozen=True, array_like=True):
@@ -36,7 +36,7 @@ class CalibratedStep(Struct, frozen=True, array_like=True):
     number: int
     first_wrong: int
     first_valid: int
-    """Among the first samples, of which every step has as many."""
+    """Among the first samples, as many for every step."""
     wrong: int
     valid: int
     """Among all samples."""
@@ -68,7 +68,7 @@ class GivenState(BaseModel):
     state: Any
     """As JSON has it."""
     reply: Any = None
-    """The reply that an earlier run decided there, as JSON has it; None where there is none."""
+    """The reply that an earlier run decided there, as JSON has it; None if there is none."""
 
     def read(self, chain: Chain) -> Any:
         """Return the state."""
@@ -104,7 +104,7 @@ class CalibrationConductor(ChainConductor["Calibration"]):
 
 
 class Calibration(Strategy):
-    """Two samples of random steps, and eight more of those that show an error, a flag or a difference. The oracle judges them."""
+    """Two samples of random steps, and eight more of steps with an error, a flag or a difference. The oracle judges them."""
 
     solves = (ChainTask,)
     conductor = CalibrationConductor
@@ -115,7 +115,7 @@ class Calibration(Strategy):
     window: Annotated[int, Field(ge=1)] = 64
     """Number of steps that are open at a time."""
     states: tuple[GivenState, ...] | None = None
-    """States of the steps, those that were chosen; None for those that the oracle leads to."""
+    """States of the chosen steps; None for the oracle's."""
     of: Annotated[int | None, Field(ge=1)] = None
     """Number of the states that they were chosen from; None for all steps of the task."""
 
@@ -126,7 +126,7 @@ class Calibration(Strategy):
 
     @cached_property
     def default_rule(self) -> Rule:
-        """The rule of every sample: there is no vote."""
+        """The rule of every sample: no vote."""
         return FirstValid(1)
 
 
@@ -183,8 +183,8 @@ async def judged_samples(
     """Draw the samples of a step and judge them.
 
     Args:
-        number: that of the step.
-        draw: draws so many samples at a place, and returns the valid replies.
+        number: the step's.
+        draw: draws a number of samples at a place, and returns the valid replies.
         is_right: whether a reply is right.
         mistake: names the first field of a wrong reply that is wrong.
         vote_of: returns the vote of a reply.

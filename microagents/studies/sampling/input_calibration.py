@@ -1,4 +1,4 @@
-"""Calibrations on many inputs, each of which is one question: a direct answer to a problem, or a chain of one step."""
+"""Calibrations on many inputs, each one question: a direct answer to a problem, or a chain of one step."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ class InputCalibrationConductor(ChainConductor["InputCalibration"]):
 
 
 class InputCalibration(Strategy):
-    """Two samples of the only question of each input, and eight more of those that show an error, a flag or a difference."""
+    """Two samples of the only question of each input, and eight more of inputs with an error, a flag or a difference."""
 
     solves = (Problem, ChainTask)
     conductor = InputCalibrationConductor
 
     numbers: tuple[int, ...]
-    """For each input its number among those that it was chosen from."""
+    """For each input its number among all inputs that were given."""
     of: int
     """Number of inputs that they were chosen from."""
 
@@ -49,7 +49,7 @@ class InputCalibration(Strategy):
 
     @cached_property
     def default_rule(self) -> Rule:
-        """The rule of every sample: there is no vote."""
+        """The rule of every sample: no vote."""
         return FirstValid(1)
 
 

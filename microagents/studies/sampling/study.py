@@ -32,8 +32,7 @@ class StudiedStep(Struct, frozen=True, kw_only=True):
     majority: bool | None = None
     """Whether the most frequent reply is right; None without a valid one."""
     field_majorities: tuple[bool | None, ...] = ()
-    """For each field, whether its most frequent value is right among the samples in which the fields before it are; None where there are
-    no such samples."""
+    """For each field, whether its most frequent value is right among samples with the fields before it right; None without such samples."""
     rollouts: tuple[tuple[bool | None, ...], ...] = ()
     """For each rollout that starts here, whether each of its steps is right; None for a step that it does not give."""
 
@@ -96,7 +95,7 @@ class Study(Strategy):
 
     @cached_property
     def default_rule(self) -> Rule:
-        """Rule of every sample: there is no vote."""
+        """The rule of every sample: no vote."""
         return FirstValid(1)
 
 
@@ -195,7 +194,7 @@ def right_reply(chain: Chain, state: Any, number: int) -> Any:
 
 
 def is_right(chain: Chain, state: Any, reply: Reply, number: int, right: Reply) -> bool:
-    """Tell whether a reply is right: by the task, or else by the oracle's reply."""
+    """Return whether a reply is right: by the task, or else by the oracle's reply."""
     verdict = chain.correct(state, reply, number)
     return chain.task.vote_of(reply) == chain.task.vote_of(right) if verdict is None else verdict
 

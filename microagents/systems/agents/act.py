@@ -124,16 +124,19 @@ class Acting:
     def _check_bounds(self, state: AgentState, done: int) -> None:
         strategy, where = self._strategy, f"the agent of input {self._work.input}"
         if done >= strategy.max_steps:
-            raise TaskFailed(where, f"took {done} actions without an end; --max-steps {strategy.max_steps} bounds them")
+            raise TaskFailed(
+                where, f"took {done} actions without an end; -s max_steps={strategy.max_steps} bounds them"
+            )
         if state.errors > strategy.max_tool_errors:
             raise TaskFailed(
-                where, f"had {state.errors} calls that failed; --max-tool-errors {strategy.max_tool_errors} bounds them"
+                where,
+                f"had {state.errors} calls that failed; -s max_tool_errors={strategy.max_tool_errors} bounds them",
             )
         last = [turn.calls for turn in state.turns[-strategy.max_repeats - 1 :]]
         if len(last) > strategy.max_repeats and all(calls == last[0] for calls in last):
             raise TaskFailed(
                 where,
-                f"took the same action {len(last)} times in a row; --max-repeats {strategy.max_repeats} bounds that",
+                f"took the same action {len(last)} times in a row; -s max_repeats={strategy.max_repeats} bounds that",
             )
 
     async def _compressed(self, state: AgentState, done: int) -> AgentState:

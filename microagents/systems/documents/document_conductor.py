@@ -18,8 +18,8 @@ from microagents.journal.messages import OpenElection, Recalled
 from microagents.replies.chat import Prompt, Reply
 from microagents.replies.trajectories import trajectory_of
 from microagents.systems.documents.document import Document, are_met
-from microagents.systems.documents.questions import Part, Segment, Summary, Text, ToSummarize, ToWrite
-from microagents.systems.documents.reasoning import answer_in, objective_of
+from microagents.systems.documents.questions import Part, Segment, SegmentSummary, Text, ToSummarize, ToWrite
+from microagents.systems.documents.reasoned_text import answer_in, objective_of
 from microagents.systems.documents.recording import checked_results, replay
 from microagents.systems.documents.records import SubtaskRecord
 from microagents.systems.documents.writing import (
@@ -68,7 +68,7 @@ WINDOW_SHARE = 2
 """With ``compress``, finished text may take one part in this many of a model's window without the reply."""
 
 
-class Agent(Struct, frozen=True, kw_only=True):
+class Author(Struct, frozen=True, kw_only=True):
     """An author, who also judges the segments of others."""
 
     model: str | None
@@ -128,9 +128,9 @@ class DocumentStrategy(Strategy):
         asked = ToWrite(objective=objective, finished="", subtask=objective, written="", round=1, rounds=self.rounds)
         return [(prompt_about(task, WRITE, asked), Segment)]
 
-    def agents(self, pool: Sequence[str]) -> list[Agent]:  # noqa: ARG002 - for subclasses to override
+    def agents(self, pool: Sequence[str]) -> list[Author]:  # noqa: ARG002 - for subclasses to override
         """Return the authors; by default one that draws from the pool."""
-        return [Agent(model=None)]
+        return [Author(model=None)]
 
     @property
     def context_tokens(self) -> int | None:
@@ -155,7 +155,7 @@ class DocumentStrategy(Strategy):
             RecordedWork(of_input, task, self, rows, open_elections), self.writing(task, agents), names_of(agents, pool)
         )
 
-    def writing(self, task: Task, agents: Sequence[Agent]) -> DocumentDraft:
+    def writing(self, task: Task, agents: Sequence[Author]) -> DocumentDraft:
         """Return the writing of a document, or of the reasoning on a problem, from its start."""
         assert isinstance(task, Problem)
         objective, given = (
@@ -230,7 +230,7 @@ class DocumentConductor(ProblemConductor[DocumentStrategy]):
         return taken
 
     async def answer(
-        self, work: Work[Problem[Any], DocumentStrategy], ask: SegmentQuestion, agents: Sequence[Agent]
+        self, work: Work[Problem[Any], DocumentStrategy], ask: SegmentQuestion, agents: Sequence[Author]
     ) -> Answer:
         """Put one question to the role that answers it. A subclass adds questions of its own."""
         strategy, asked = work.strategy, ask.asked
@@ -250,12 +250,16 @@ class DocumentConductor(ProblemConductor[DocumentStrategy]):
             return written[0] if written else Missing.FLAGGED
         assert isinstance(asked, ToSummarize)
         summaries = await work.sample(
-            ask.at, prompt_about(work.task, SUMMARIZE, asked), Summary, sampling=sampling, max_draws=strategy.max_draws
+            ask.at,
+            prompt_about(work.task, SUMMARIZE, asked),
+            SegmentSummary,
+            sampling=sampling,
+            max_draws=strategy.max_draws,
         )
         return summaries[0] if summaries else Missing.FLAGGED
 
     async def ask_batch(
-        self, work: Work[Problem[Any], DocumentStrategy], batch: QuestionBatch, agents: Sequence[Agent]
+        self, work: Work[Problem[Any], DocumentStrategy], batch: QuestionBatch, agents: Sequence[Author]
     ) -> Sequence[Answer]:
         """Ask all questions of a batch at the same time."""
         async with TaskScope() as scope:
@@ -266,7 +270,7 @@ class DocumentConductor(ProblemConductor[DocumentStrategy]):
         work: Work[Problem[Any], DocumentStrategy],
         record: SubtaskRecord,
         batches: Batches,
-        agents: Sequence[Agent],
+        agents: Sequence[Author],
     ) -> Sequence[Part] | None:
         """Write one subtask; returns its parts if it is split."""
         try:
@@ -299,7 +303,7 @@ class DocumentConductor(ProblemConductor[DocumentStrategy]):
             )
 
 
-def names_of(agents: Sequence[Agent], pool: Sequence[str]) -> tuple[str, ...]:
+def names_of(agents: Sequence[Author], pool: Sequence[str]) -> tuple[str, ...]:
     """Return the names of agents: the specs of their models, numbered where several have the same."""
     models = [agent.model or ", ".join(pool) for agent in agents]
     return tuple(

@@ -21,7 +21,7 @@ from microagents.systems.documents.questions import (
     Parts,
     Ranking,
     Segment,
-    Summary,
+    SegmentSummary,
     ToRank,
     ToSplit,
     ToSummarize,
@@ -392,7 +392,7 @@ class DocumentDraft:
                 (reply,) = yield QuestionBatch(at=at, asks=(SegmentQuestion(at=at, agent=None, asked=asked),))
                 if reply is Missing.OPEN:
                     raise NotRecorded
-                each.summary = reply.summary if isinstance(reply, Summary) else None
+                each.summary = reply.summary if isinstance(reply, SegmentSummary) else None
                 each.has_no_summary = each.summary is None
             if each.summary is not None:
                 shown[place] = each.summary

@@ -25,7 +25,6 @@ from microagents.systems.questions.turns import (
     Turns,
     check_cap,
     most_ballots,
-    sampling_at,
 )
 from microagents.task import Task
 from microagents.work.asking import Consult
@@ -56,6 +55,7 @@ class Solve(DurableRequest[RecursiveSolution], frozen=True, kw_only=True):
 
 
 ProblemWork = Work[Problem[Any], "Recursive"]
+BALLOT_TEMPERATURE = 0.1
 
 
 class RecursiveConductor(ProblemConductor["Recursive"]):
@@ -78,7 +78,7 @@ class RecursiveConductor(ProblemConductor["Recursive"]):
             work,
             k=strategy.k,
             max_draws=strategy.max_draws,
-            temperature=strategy.discriminator_temperature,
+            temperature=BALLOT_TEMPERATURE,
             show_copies=strategy.show_copies,
         )
         return await solved(ProblemNode(at=request.at), request, strategy, turns, lambda _, half: work.ask(half))
@@ -99,21 +99,20 @@ async def solved(
         "samples": strategy.candidates,
         "at_least": strategy.min_candidates,
         "max_draws": strategy.max_draws,
+        "sampling": turns.task.sampling,
     }
     node.problem, node.depth = problem.problem, problem.depth
     halves: Sequence[RecursiveSolution] = ()
     cut: Decomposition | None = None
     if problem.depth < strategy.depth and problem.width != 1:
-        sampling = sampling_at(turns.task, strategy.decomposer_temperature)
         asked = ToDecompose(problem=problem.problem)
         cut = await turns.take(
             node,
-            Decompose(at=f"{node.at}/{Turn.DECOMPOSE}", asked=asked, above=problem.above, sampling=sampling, **draws),
+            Decompose(at=f"{node.at}/{Turn.DECOMPOSE}", asked=asked, above=problem.above, **draws),
         )
     if cut is None or cut.is_atomic:
-        sampling = sampling_at(turns.task, strategy.solver_temperature)
         ask: Consult[Any, Raw] = AnswerDirectly(
-            at=f"{node.at}/{Turn.ANSWER}", asked=ToSolve(problem=problem.problem), sampling=sampling, **draws
+            at=f"{node.at}/{Turn.ANSWER}", asked=ToSolve(problem=problem.problem), **draws
         )
     else:
         above = (*problem.above, problem_id(problem.problem))
@@ -135,8 +134,7 @@ async def solved(
             answer_to_second=Raw(halves[1].answer),
             compose=cut.compose,
         )
-        sampling = sampling_at(turns.task, strategy.composer_temperature)
-        ask = Compose(at=f"{node.at}/{Turn.COMPOSE}", asked=to_compose, sampling=sampling, **draws)
+        ask = Compose(at=f"{node.at}/{Turn.COMPOSE}", asked=to_compose, **draws)
     node.answer = await turns.take(node, ask)
     assert node.answer is not None
     return RecursiveSolution(
@@ -166,14 +164,6 @@ class Recursive(Strategy):
     remains without a rival is taken, and marked `single`."""
     show_copies: bool = False
     """Tell discriminators how many samples gave each candidate."""
-    decomposer_temperature: Annotated[float, Field(ge=0, le=2)] = 0.5
-    """Temperature of decompositions."""
-    solver_temperature: Annotated[float, Field(ge=0, le=2)] = 0.5
-    """Temperature of direct answers."""
-    composer_temperature: Annotated[float, Field(ge=0, le=2)] = 0.5
-    """Temperature of compositions."""
-    discriminator_temperature: Annotated[float, Field(ge=0, le=2)] = 0.1
-    """Temperature of ballots."""
 
     @model_validator(mode="after")
     def _can_decide(self) -> Self:

@@ -48,6 +48,9 @@ from microagents.work.asking import Consult
 from microagents.work.durable import Work
 from microagents.work.recorded import AnyWork, RecordedWork
 
+WORKER_TEMPERATURE = 0.7
+"""Of plans, results and compositions."""
+JUDGE_TEMPERATURE = 0.0
 PERSONAS = """pragmatist: You are a pragmatist: you take the shortest way that surely works.
 skeptic: You are a skeptic: you look for what could be wrong before you write it down.
 innovator: You are an innovator: you look for a way that others would not try first.
@@ -125,7 +128,7 @@ class _LoopOfSwarm:
         self._judged: dict[str, Any] = {
             "k": work.strategy.k,
             "max_draws": work.strategy.max_draws,
-            "sampling": sampling_at(work.task, work.strategy.judge_temperature),
+            "sampling": sampling_at(work.task, JUDGE_TEMPERATURE),
         }
         self._summaries: list[Awaitable[str]] = []
         """For each finished step that a later one may need in the summary, the task that makes the summary with it."""
@@ -220,7 +223,7 @@ class _LoopOfSwarm:
                     manners=personas,
                     samples=len(personas),
                     max_draws=len(personas),
-                    sampling=sampling_at(work.task, strategy.worker_temperature),
+                    sampling=sampling_at(work.task, WORKER_TEMPERATURE),
                 )
             )
             drawn = size
@@ -303,10 +306,6 @@ class Swarm(Strategy):
     """Check every step and the whole answer. Without it the first answer is the result."""
     max_draws: Annotated[int, Field(ge=1, le=1_000_000)] = 20
     """Cap of a judge's and of a verifier's vote, and of the draws of a summary."""
-    worker_temperature: Annotated[float, Field(ge=0, le=2)] = 0.7
-    """Temperature of plans, results and compositions."""
-    judge_temperature: Annotated[float, Field(ge=0, le=2)] = 0.0
-    """Temperature of judges and verifiers."""
     personas: str = PERSONAS
     """The personas of workers, one a line: NAME: TEXT. personas=@FILE reads them from a file."""
 

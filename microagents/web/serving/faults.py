@@ -11,7 +11,7 @@ from msgspec import Struct
 from microagents.base.errors import InvalidUsage
 
 KINDS = ("reset", "hang", "garbage")
-"""Faults that are no status: the connection breaks in mid-body, no answer comes, or one that is no JSON."""
+"""Faults other than a status: the connection breaks in mid-body, no answer comes, or one that is not JSON."""
 MAX_SHARE = 1.0
 
 

@@ -84,7 +84,7 @@ def host_of(request: web.Request) -> str:
     """The host that a request names, without its port; empty for one that names none."""
     try:
         return request.url.host or ""
-    except ValueError:  # such as a port that is no number
+    except ValueError:  # such as a port that is not a number
         return ""
 
 
@@ -195,7 +195,7 @@ async def _accept(listener: socket.socket, server: web.Server, room: _Room) -> N
 
 
 class _KindsOfFailures(logging.Handler):
-    """Logs of a failed request its kind alone: the server's own log would print malformed headers with their tokens."""
+    """Logs of a failed request only its kind: the server's own log would print malformed headers with their tokens."""
 
     def emit(self, record: logging.LogRecord) -> None:
         kind = record.exc_info[0] if record.exc_info else None

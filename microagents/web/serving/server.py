@@ -22,7 +22,7 @@ from microagents.replies.chat import Sample
 from microagents.task import Task
 from microagents.web.serving.faults import Fault, FaultInjector
 from microagents.web.serving.listening import admit, busy, host_of, is_loopback, listening, wait_of
-from microagents.web.serving.questions import Calls, OneTask
+from microagents.web.serving.requested_calls import OneTask, RequestedCalls
 from microagents.web.serving.wires import WIRES, CompletionRequest, NotServed, Wire
 
 MAX_REQUEST_BYTES = 64 * 2**20
@@ -51,7 +51,7 @@ class Endpoint(Struct, frozen=True, kw_only=True):
     port: int = 0
     """0 takes a free one."""
     token: str | None = None
-    """Token that requests must have as their key; None admits all who reach it, which must be this machine alone."""
+    """Token that requests must have as their key; None admits all who reach it; then only this machine may."""
 
 
 class Serving:
@@ -97,7 +97,7 @@ class _Handler:
     def __init__(self, endpoint: Endpoint, model: Model) -> None:
         self._endpoint = endpoint
         self._model = model
-        self._calls = Calls(endpoint.task, simulates=endpoint.model.startswith("sim:"))
+        self._calls = RequestedCalls(endpoint.task, simulates=endpoint.model.startswith("sim:"))
         self._faults = FaultInjector(endpoint.faults, endpoint.seed)
         self._numbers = count()
         self._bytes_in_hand = 0
@@ -107,7 +107,7 @@ class _Handler:
     async def admit(
         self, request: web.Request, handler: Callable[[web.Request], Awaitable[web.StreamResponse]]
     ) -> web.StreamResponse:
-        """Refuse requests without the token, and those that a web page in a browser of this machine could send."""
+        """Refuse requests without the token, and requests that a web page in a browser of this machine could send."""
         wire = next((wire for wire in WIRES if wire.path == request.path), WIRES[0])
         token = self._endpoint.token
         if token is not None:

@@ -49,7 +49,7 @@ class Parameters(Struct, frozen=True, kw_only=True):
     """Parameters that a wire takes and does not read. A parameter of an object has a point: ``text.format``. All others are refused."""
 
     harmless: frozenset[str]
-    """They change no reply of ours: notes of the sender, caches, and how tools are called, of which there are none."""
+    """They change no reply of ours: notes of the sender, caches, and how tools are called (there are none)."""
     neutral: Mapping[str, Sequence[object]]
     """Values that ask for nothing, by parameter. Null is one of every parameter."""
     rehearsed: frozenset[str]
@@ -471,7 +471,7 @@ def _prompt(given: Mapping[str, Messages]) -> Prompt:
             _refuse_others(f"{name}[{index}]", message, _OF_MESSAGE)
             texts["user" if role == "user" else "system"].append(_text(f"{name}[{index}]", message.get("content")))
     if not texts["user"]:
-        raise InvalidUsage("there is no message of the user")
+        raise InvalidUsage("a message of the user is missing")
     return Prompt(system="\n\n".join(filter(None, texts["system"])), user="\n\n".join(texts["user"]))
 
 
@@ -482,10 +482,10 @@ def _text(place: str, content: object) -> str:
         if part.get("type") not in ("text", "input_text"):
             raise InvalidUsage(f"a part of the type {part.get('type')!r:.40} is not served: only text is")
         _refuse_others(f"{place}.content", part, _OF_PART)
-    return "".join(part.text for part in msgspec.convert(content, list[_Part]))
+    return "".join(part.text for part in msgspec.convert(content, list[_PromptPart]))
 
 
-class _Part(Struct):
+class _PromptPart(Struct):
     text: str
 
 

@@ -33,7 +33,7 @@ MAX_FOLDED_DEPTH = 64
 def run_facts(reader: Reader, of_input: int) -> dict[str, Any]:
     """Return what `show --json` has, and the bounds of the run. Of many inputs it has the result of one."""
     experiment = reader.experiment
-    result = recorded_result(reader, digests=False)  # those of a run under way may take all its rows
+    result = recorded_result(reader, digests=False)  # a run under way may need all its rows for them
     found, bounds = result.as_json(), result.settings
     if experiment.listed:
         experiment.check_there([of_input])
@@ -58,7 +58,7 @@ def run_facts(reader: Reader, of_input: int) -> dict[str, Any]:
 
 
 def work_on(reader: Reader, of_input: int) -> dict[str, Any]:
-    """Return the work on an input as its strategy tells it, and the steps that climbed; what cannot be drawn has a note."""
+    """Return the work on an input as its strategy draws it, and the steps that climbed; what cannot be drawn has a note."""
     solution, note = None, None
     if reader.experiment.draws_solution:
         try:
@@ -98,7 +98,7 @@ def judged(reader: Reader, of_input: int, within_s: float) -> dict[str, Any]:
 
 
 def differences(reader: Reader, other: Reader, of_input: int, within_s: float) -> dict[str, Any]:
-    """Return where two runs decided otherwise: how often, the first places with both values, and the ranges of steps."""
+    """Compare the decisions of two runs: the number of differences, the first places with both values, the ranges of steps."""
     ends_s, count, ended = time.monotonic() + within_s, 0, True
     found: list[dict[str, Any]] = []
     ranges: list[list[int]] = []

@@ -1,4 +1,4 @@
-"""A report of one run: a file that opens without a network, made of the code of the pages."""
+"""A report of one run: a file that opens without a network, made of the pages' code."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from typing import Any
 import msgspec
 
 from microagents.elections.election import Flagged
-from microagents.journal.overview import MARKED
 from microagents.journal.reading import Reader
+from microagents.journal.statements import MARKED
 from microagents.runs.inspection.runs import recorded_result
 from microagents.runs.words.summary import printable, summary
 from microagents.web.viewer import pages
 
 MODULES = ("dom", "charts", "facts", "grid", "strip", "work", "report")
-"""Modules of a report, each behind those that it imports."""
+"""Modules of a report, each behind its imports."""
 MAX_DECISIONS = 60
 """Decisions that are listed: undecided and wrong ones first, then marked ones, those with most samples first."""
 MAX_BYTES = 800_000

@@ -79,7 +79,7 @@ async def viewing(
 
     Args:
         runs_dir: the folder.
-        port: where to listen; 0 takes a free port.
+        port: the port to listen on; 0 takes a free port.
         token: a request with it may decide what waits for a person; without one nothing can be written.
         strips: strips that are being read already, by run; each is sent once.
         trust: whether to trust each journal that is looked at.
@@ -165,7 +165,7 @@ class _Site:
         return _json(await self._in_thread(read))
 
     async def metrics(self, _: web.Request) -> web.Response:
-        """Answer Prometheus with the totals of the runs under way, and of those that ended lately."""
+        """Answer Prometheus with the totals of the runs under way, and of runs that ended lately."""
 
         def read() -> str:
             lately = runs_in(self._runs_dir, since_s=time.time() - LATELY_S, digests=False)
@@ -215,7 +215,7 @@ class _Site:
         return _json(await self._read(request, read))
 
     async def decide(self, request: web.Request) -> web.Response:
-        """Decide what waits for a person. The token is in a header: cookies of this host go to all its ports, also those of other users."""
+        """Decide what waits for a person. The token is in a header: cookies of this host go to all its ports, also other users'."""
         scheme, _, token = request.headers.get("authorization", "").partition(" ")
         if scheme != "Bearer" or not (
             self._token and compare_digest(token.encode(errors="replace"), self._token.encode())
@@ -282,7 +282,7 @@ class _Decision(msgspec.Struct):
 def _number(request: web.Request, name: str) -> int:
     given = request.query.get(name, "0")
     if not (given.isascii() and given.isdecimal() and len(given) < 12):  # noqa: PLR2004 - as numbers in paths
-        raise InvalidUsage(f"{given!r:.100} is no number")
+        raise InvalidUsage(f"{given!r:.100} is not a number")
     return int(given)
 
 

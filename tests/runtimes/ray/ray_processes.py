@@ -90,7 +90,6 @@ class Program:
         return [pid for pid in started if agents or not _read(Path(f"/proc/{pid}/cmdline")).startswith(AGENTS)]
 
     def actors(self) -> list[int]:
-        """The processes of its Ray actors."""
         return actors_of(self.process.pid)
 
     def rays_own(self) -> list[int]:

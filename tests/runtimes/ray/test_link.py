@@ -51,9 +51,7 @@ async def test_what_finds_no_place_leaves_together_once_a_delivery_ends_though_n
 
 
 @pytest.mark.parametrize("error", [None, RuntimeError("the peer died")], ids=["well", "dead"])
-async def test_a_delivery_that_ends_however_makes_place_for_what_is_sent_next_without_a_turn_of_the_loop(
-    error: Exception | None,
-) -> None:
+async def test_a_delivery_that_ends_makes_place_at_once_for_what_is_sent_next(error: Exception | None) -> None:
     actor = Actor()
     link = RayLink("asker", 0, actor)
     for number in range(5):

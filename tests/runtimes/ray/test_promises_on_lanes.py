@@ -22,7 +22,7 @@ from microagents.models.simulation.simulated import Purchases
 from microagents.runs.driver import batch
 from microagents.runs.inspection.control import ask_run, status_of
 from microagents.runs.plan import settings_of
-from microagents.runtimes.ray import watching
+from microagents.runtimes.ray import liveness
 from microagents.task import Task
 from microagents.tasks.drift import Drift
 from tests.cli.commands import STOPPED, write
@@ -61,26 +61,15 @@ async def ended(inputs: Sequence[Task], **options: Any) -> tuple[Result, list[in
     """A run, and its inputs in the order of their ends."""
     order: list[int] = []
     async with asyncio.timeout(120):
-        result = await run(
-            inputs,
-            **{
-                "models": MODEL,
-                "k": 2,
-                "runs_dir": None,
-                "on_ending": lambda each: order.append(each.input),
-                **options,
-            },
-        )
+        given = {"models": MODEL, "k": 2, "runs_dir": None, "on_ending": lambda each: order.append(each.input)}
+        result = await run(inputs, **{**given, **options})
     return result, order
 
 
-def assert_same(one: Result, other: Result) -> None:
-    assert (one.outcome, one.account.decisions_sha256, one.account.ballots_sha256) == (
-        other.outcome,
-        other.account.decisions_sha256,
-        other.account.ballots_sha256,
-    )
-    assert one.value == other.value
+def assert_same(*runs: Result) -> None:
+    one, other = ((each.outcome, each.account.decisions_sha256, each.account.ballots_sha256) for each in runs)
+    assert one == other
+    assert runs[0].value == runs[1].value
 
 
 @pytest.fixture
@@ -100,7 +89,7 @@ def walks(kind: type[Any], blocks_s: float) -> list[Task]:
 async def test_a_lane_whose_loop_is_blocked_holds_up_no_other_and_is_not_taken_for_dead(
     blocking: type[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(watching, "PING_EVERY_S", 0.2)
+    monkeypatch.setattr(liveness, "PING_EVERY_S", 0.2)
     with capture_logs() as logs:
         result, order = await ended(walks(blocking, 6.0), runtime="ray", lanes=2)
     # Two of four open inputs are in the blocked lane. All others were done meanwhile.
@@ -112,8 +101,8 @@ async def test_a_lane_whose_loop_is_blocked_holds_up_no_other_and_is_not_taken_f
 async def test_the_inputs_of_a_lane_that_is_blocked_for_good_are_taken_up_by_its_successor(
     blocking: type[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(watching, "PING_EVERY_S", 0.2)
-    monkeypatch.setattr(watching, "SILENT_S", 2.0)
+    monkeypatch.setattr(liveness, "PING_EVERY_S", 0.2)
+    monkeypatch.setattr(liveness, "SILENT_S", 2.0)
     with capture_logs() as logs:
         result, _ = await ended(walks(blocking, 600.0), runtime="ray", lanes=2)
     assert [log["cause"] for log in logs if "died" in log["event"]] == [
@@ -135,9 +124,7 @@ async def test_there_may_be_more_lanes_than_inputs() -> None:
     assert_same(result, (await ended(inputs))[0])
 
 
-async def test_lanes_begin_and_end_while_the_run_works_and_lose_no_call(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_lanes_begin_and_end_amid_a_run_without_loss(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     inputs, given = [Drift(length=6)] * 60, dict[str, Any](models="sim:perfect@error=0.4,flag=0.1,latency=0.05")
     with monkeypatch.context() as at_once:
         at_once.setattr(batch, "MAX_OPEN", len(inputs))
@@ -178,7 +165,7 @@ def test_limits_hold_to_the_call_over_all_lanes_and_neither_processes_nor_files_
         "1",
         "--no-speculate",
         "--no-resend-stragglers",
-    )  # no call is cancelled
+    )  # cancels no call
     words = ("-m", "microagents", "run", "drift", "--inputs", "walks.jsonl", *model, "--run-id", "r", "--json")
     limits = [str(word) for pair in LIMITS.items() for word in pair]
     purchases = Path("purchases").absolute()

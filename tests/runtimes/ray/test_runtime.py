@@ -23,7 +23,7 @@ from microagents.base.errors import InvalidDefinition, PeerLost
 from microagents.runs.driver.execute import runtime_of
 from microagents.runs.inspection.runs import inspect_run
 from microagents.runtimes.dispatcher import RoleMessenger
-from microagents.runtimes.ray import actor_group, starting, watching
+from microagents.runtimes.ray import actor_group, liveness, starting
 from microagents.runtimes.ray.cluster import Cluster, connect, disconnect
 from microagents.runtimes.ray.host import Host
 from microagents.runtimes.virtual import run_virtual
@@ -164,9 +164,7 @@ def test_hard_steps_are_decided_the_same_by_every_rung_while_actors_die(monkeypa
 
 
 @pytest.mark.slow
-def test_conductors_and_other_roles_that_are_killed_change_nothing_of_how_a_problem_is_solved(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_killed_conductors_and_roles_change_nothing_of_how_a_problem_is_solved(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(actor_group, "MAX_DEATHS", 100)
     problem = Multiplication(digits=5)
     slower = f"{MODEL},latency=0.15"  # it has few turns one after another
@@ -195,8 +193,6 @@ async def test_a_role_that_dies_of_every_message_is_given_up_by_name(monkeypatch
 
 
 class Deadly(Drift):
-    """Ends the process that works on its long input."""
-
     def prompt(self, state: Place) -> Prompt:
         if self.length == 3:
             os._exit(9)
@@ -248,7 +244,7 @@ async def test_a_role_that_asks_a_mortal_while_it_starts_ends_the_start(monkeypa
 async def test_a_role_that_blocks_its_event_loop_is_taken_for_dead(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(actor_group, "MAX_DEATHS", 0)
     for name, value in {"PING_EVERY_S": 0.1, "SILENT_S": 1.0}.items():
-        monkeypatch.setattr(watching, name, value)
+        monkeypatch.setattr(liveness, name, value)
     async with opened(Blocker) as messenger:
         with pytest.raises(
             PeerLost, match=r"Blocker/0 .* it was not heard of for 1 s: something in it keeps its event loop"
@@ -275,19 +271,9 @@ def command(*words: str) -> tuple[str, ...]:
 
 def walk(length: int, model: str) -> tuple[str, ...]:
     words = (
-        "-o",
-        f"length={length}",
-        "--model",
-        model,
-        "-k",
-        "2",
-        "--runtime",
-        "ray",
-        "--run-id",
-        "r",
-        "--json",
+        "-o", f"length={length}", "--model", model, "-k", "2", "--runtime", "ray", "--run-id", "r", "--json",
         "--no-speculate",
-    )
+    )  # fmt: skip
     return ("run", "drift", *words)
 
 
@@ -320,26 +306,16 @@ def test_no_actor_is_left_of_a_run_that_failed() -> None:
 
 
 @pytest.mark.slow
-def test_ctrl_c_saves_and_leaves_nothing_and_the_run_is_resumed_to_the_same_end() -> None:
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM], ids=["ctrl-c", "terminated"])
+def test_a_run_that_is_interrupted_saves_and_leaves_nothing_and_is_resumed_to_the_same_end(how: signal.Signals) -> None:
     with Program(*WALK) as program:
         until(lambda: decided_steps() > 3)
-        program.press_ctrl_c()
-        code, out, _ = program.end()
-        assert code == 130
+        program.press_ctrl_c() if how is signal.SIGINT else program.process.send_signal(how)
+        code, out, err = program.end()
+        assert (code, how is signal.SIGINT or err == "") == (130, True), "no stack of Ray"
         assert json.loads(out)["outcome"] == "interrupted"
         until(lambda: not program.left())
     assert_resumed_here()
-
-
-@pytest.mark.slow
-def test_a_run_that_is_terminated_saves_at_once_without_a_stack_of_ray() -> None:
-    with Program(*WALK) as program:
-        until(lambda: decided_steps() > 3)
-        program.process.send_signal(signal.SIGTERM)
-        code, out, err = program.end()
-        assert (code, err) == (130, "")
-        assert json.loads(out)["outcome"] == "interrupted"
-        until(lambda: not program.left())
 
 
 @pytest.mark.slow
@@ -369,7 +345,7 @@ def test_a_driver_that_is_killed_leaves_nothing_and_the_run_is_resumed_to_the_sa
 
 SOON_MISSED = {"RAY_health_check_period_ms": "500", "RAY_health_check_failure_threshold": "3"}
 """Ray asks its nodes so often that one which has ended is missed after two seconds instead of fifteen; a slow one has as much time."""
-WATCHFUL = "from microagents.runtimes.ray import watching; watching.PING_EVERY_S = 1.0; from microagents.cli import main; main()"
+WATCHFUL = "from microagents.runtimes.ray import liveness; liveness.PING_EVERY_S = 1.0; from microagents.cli import main; main()"
 
 
 @pytest.mark.slow
@@ -398,33 +374,29 @@ def assert_resumed_here() -> None:
     assert digests(run_virtual(resume("r", runtime="local"))) == undisturbed("drift", SLOW)
 
 
-@pytest.mark.slow
-def test_a_node_that_joins_gets_a_lane_and_changes_no_decision(tmp_path: Path) -> None:
-    end = tmp_path / "end.json"
-    with Program("-m", "tests.runtimes.ray.joining_node", str(end), PYTHONPATH=str(ROOT)) as program:
+def written_by(module: str, end: Path) -> Any:
+    with Program("-m", f"tests.runtimes.ray.{module}", str(end), PYTHONPATH=str(ROOT)) as program:
         code, _, err = program.end()
         assert code == 0, err
-    *found, lanes = json.loads(end.read_text())
+    return json.loads(end.read_text())
+
+
+@pytest.mark.slow
+def test_a_node_that_joins_gets_a_lane_and_changes_no_decision(tmp_path: Path) -> None:
+    *found, lanes = written_by("joining_node", tmp_path / "end.json")
     assert lanes == 2
     assert tuple(found) == digests(asyncio.run(run(INPUTS, models=SLOW, k=2, runs_dir=None)))
 
 
 @pytest.mark.slow
 def test_lanes_without_a_cpu_ask_for_nodes_and_begin_when_these_come(tmp_path: Path) -> None:
-    end = tmp_path / "end.json"
-    with Program("-m", "tests.runtimes.ray.growing_cluster", str(end), PYTHONPATH=str(ROOT)) as program:
-        code, _, err = program.end()
-        assert code == 0, err
-    assert json.loads(end.read_text()) == {"lanes": [1, 2], "outcome": "interrupted", "still_asked": 0}
+    found = written_by("growing_cluster", tmp_path / "end.json")
+    assert found == {"lanes": [1, 2], "outcome": "interrupted", "still_asked": 0}
 
 
 @pytest.mark.slow
 def test_each_node_has_a_lane_and_one_that_is_lost_is_replaced_before_ray_misses_its_node(tmp_path: Path) -> None:
-    end = tmp_path / "end.json"
-    with Program("-m", "tests.runtimes.ray.lost_node", str(end), PYTHONPATH=str(ROOT)) as program:
-        code, _, err = program.end()
-        assert code == 0, err
-    found = json.loads(end.read_text())
+    found = written_by("lost_node", tmp_path / "end.json")
     assert found["nodes"] == 3
     assert found["deaths"] == [[name, "it could not be reached for 4 s"] for name in found["doomed"]]
     assert len(found["doomed"]) == 1
@@ -443,32 +415,25 @@ def test_actors_nodes_and_drivers_that_are_killed_at_random_change_no_decision(o
 # -- logs -------------------------------------------------------------------------------------------------------------------------
 
 
-async def test_what_a_role_logs_comes_back_once_and_names_its_run_and_replica(
-    capfd: pytest.CaptureFixture[str],
-) -> None:
+async def test_what_a_role_logs_comes_back_once_with_its_run_and_replica(capfd: pytest.CaptureFixture[str]) -> None:
     with capture_logs() as logs:
         async with opened(Speaker) as messenger:
             await messenger.ask(Say(text="hello"))
             await messenger.ask(Say(text="again"))
-    line = {
-        "event": "hello",
-        "level": "high",
-        "number": 7,
-        "run_id": "crowd",
-        "replica": "Speaker/0",
-        "log_level": "warning",
-    }
-    assert [log for log in logs if log["event"] == "hello"] == [line]
+    line = {"event": "hello", "level": "high", "number": 7, "run_id": "crowd", "replica": "Speaker/0"}
+    assert [log for log in logs if log["event"] == "hello"] == [{**line, "log_level": "warning"}]
     assert "hello" not in "".join(capfd.readouterr())
 
 
 # -- bad input ---------------------------------------------------------------------------------------------------------------------
 
 
-def test_roles_that_share_actors_need_as_many_replicas_each() -> None:
+def test_roles_that_share_actors_need_as_many_replicas_each_and_an_address_its_runtime() -> None:
     deploy = {"voter": {"colocate": "core", "num_replicas": 2}, "solver": {"colocate": "core"}}
     with pytest.raises(InvalidDefinition, match=r"colocate='core'.*Voter 2, Solver 1"):
         asyncio.run(done(TASKS["drift"], runtime="ray", deploy=deploy))
+    with pytest.raises(InvalidUsage, match="add --runtime ray"):
+        asyncio.run(done(TASKS["drift"], address="auto"))
 
 
 @pytest.mark.parametrize("deploy", [{"resources": {"CPU": 1}}, {"num_cpus": 1e-7}])
@@ -536,11 +501,6 @@ def test_another_version_of_ray_is_one_sentence() -> None:
 
 
 OTHER_VERSION = "import ray; ray.__version__ = '2.0.0'; from microagents.cli import main; main()"
-
-
-def test_an_address_without_the_runtime_that_would_use_it_is_one_sentence() -> None:
-    with pytest.raises(InvalidUsage, match="add --runtime ray"):
-        asyncio.run(done(TASKS["drift"], address="auto"))
 
 
 def test_a_task_of_the_main_program_is_told_where_to_go() -> None:

@@ -96,5 +96,5 @@ def test_a_provider_of_your_own_has_one_key_for_all_attempts_at_a_sample() -> No
 
 
 def test_elsewhere_there_is_no_key() -> None:
-    with pytest.raises(InvalidUsage, match="tells the key of the decision at hand"):
+    with pytest.raises(InvalidUsage, match="gives the key of the decision at hand"):
         current_effect_key()

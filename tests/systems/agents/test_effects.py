@@ -16,8 +16,7 @@ def test_a_kill_at_any_point_neither_loses_nor_repeats_an_effect(tool: str, poin
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("how", "point"),
-    [("server, local", POINTS[2]), ("functions, Ray", POINTS[3]), ("server, Ray", POINTS[2])],
+    ("how", "point"), [("server, local", POINTS[2]), ("functions, Ray", POINTS[3]), ("server, Ray", POINTS[2])]
 )
 def test_so_do_tools_of_a_server_and_an_executor_on_ray(how: str, point: str, request: pytest.FixtureRequest) -> None:
     if how.endswith("Ray"):

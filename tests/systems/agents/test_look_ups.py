@@ -15,8 +15,8 @@ import pytest
 from msgspec import Struct
 from pydantic import Field
 
-from microagents import ChainTask, InvalidDefinition, InvalidUsage, Prompt, Reply, Result, compare, run, run_sync
-from microagents.base.errors import MicroagentsError
+from microagents import ChainTask, InvalidUsage, Prompt, Reply, Result, compare, run, run_sync
+from microagents.base.errors import InvalidDefinition, MicroagentsError
 from microagents.base.foreign_text import fenced_in
 from microagents.replies.tool_calls import SEEN, LookUp, ToolCall, alone
 from microagents.roles.verification import TOO_MANY_ROUNDS
@@ -189,9 +189,7 @@ class Insatiable(Sum):
         ([ToolCall("price_of", {"item": 1})] * 17, "too_many_calls"),
     ],
 )
-def test_a_sample_that_asks_too_often_or_for_what_it_cannot_have_is_flagged(
-    calls: list[ToolCall] | None, flag: str
-) -> None:
+def test_a_sample_that_asks_too_often_or_for_the_impossible_is_flagged(calls: list[ToolCall] | None, flag: str) -> None:
     class Asking(Insatiable):
         def expert(self, prompt: Prompt, reply: type[Reply]) -> Reply:
             return super().expert(prompt, reply) if calls is None else LookUp(look_up=calls)
@@ -237,9 +235,7 @@ class Servers(Sum):
         (Sum(), "openai:gpt-x@json_schema=true", InvalidUsage, "leave json_schema out"),
     ],
 )
-def test_what_cannot_be_looked_up_is_refused_before_the_start(
-    task: Task, models: str, error: type[MicroagentsError], said: str
-) -> None:
+def test_what_cannot_be_looked_up_is_refused(task: Task, models: str, error: type[MicroagentsError], said: str) -> None:
     with pytest.raises(error, match=said):
         run_sync(task, models=models, strategy="maker", run_id="r")
     assert not list(Path().glob("runs/r*"))

@@ -325,9 +325,7 @@ async def test_of_many_inputs_only_the_one_with_the_late_call_waits_and_goes_on(
     assert (result.outcome, [each["actions"] for each in result.value], len(done())) == ("completed", [1, 0], 1)
 
 
-def test_a_call_that_does_not_end_is_left_at_a_bound_and_its_outcome_is_unknown(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+def test_a_call_that_does_not_end_is_left_and_its_outcome_unknown(caplog: pytest.LogCaptureFixture) -> None:
     began_s = time.monotonic()
     result = sitting(PAY, tool_timeout=0.05, max_wait_effects_s=0.1)
     assert (result.outcome, time.monotonic() - began_s < 5) == ("undecided", True)

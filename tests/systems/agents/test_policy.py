@@ -29,23 +29,11 @@ def waits(rule: str, cents: Any) -> bool:
 @pytest.mark.parametrize(
     "rule",
     [
-        "refund.cents=>5000",
-        "refund.cents=5000",
-        "==9000",
-        "refund==9000",
-        'refund.cents>"5000"',
-        "refund.cents>5000 EUR",
-        "refund.cents>EUR",
-        "refund.cents>0x10",
-        "refund.cents>1_000",
-        "refund.cents>nan",
-        "refund.cents>",
-        "refund.cents > > 5",
-        ".cents>5",
-        "refund.>5",
-        "refund and mail",
+        "refund.cents=>5000", "refund.cents=5000", "==9000", "refund==9000", 'refund.cents>"5000"',
+        "refund.cents>5000 EUR", "refund.cents>EUR", "refund.cents>0x10", "refund.cents>1_000", "refund.cents>nan",
+        "refund.cents>", "refund.cents > > 5", ".cents>5", "refund.>5", "refund and mail",
     ],
-)
+)  # fmt: skip
 def test_a_rule_that_is_not_a_name_or_a_comparison_with_a_number_is_refused(rule: str) -> None:
     with pytest.raises(ValidationError, match=r"neither an effect, nor TOOL, nor TOOL\.ARGUMENT OP NUMBER"):
         Act(approve=rule)
@@ -85,17 +73,15 @@ def test_a_rule_for_an_unknown_tool_or_argument_is_refused(rule: str) -> None:
         ("refund.missing>5000", 1, True),
     ],
 )
-def test_a_number_compares_as_a_number_and_what_cannot_be_compared_asks(
-    rule: str, cents: Any, *, expected: bool
-) -> None:
+def test_a_number_compares_as_such_and_what_has_no_order_asks(rule: str, cents: Any, *, expected: bool) -> None:
     assert waits(rule, cents) is expected
 
 
 @pytest.mark.parametrize(
     ("allowed", "message"),
     [
-        ({"refnd": {"currency": ("EUR",)}}, r"allowed names 'refnd', which is no tool; tools: refund"),
-        ({"end": {"outcome": ("paid",)}}, "allowed names 'end', which is no tool"),
+        ({"refnd": {"currency": ("EUR",)}}, r"allowed names 'refnd', which is not a tool; tools: refund"),
+        ({"end": {"outcome": ("paid",)}}, "allowed names 'end', which is not a tool"),
         ({"refund": {"curency": ("EUR",)}}, r"allowed names the argument 'curency', which refund lacks"),
         ({"refund": {"currency": "EUR"}}, r"allowed values of refund\.currency .* not 'EUR'"),
         ({"refund": {"cents": 5}}, r"allowed values of refund\.cents .* not 5"),

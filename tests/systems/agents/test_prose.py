@@ -87,9 +87,7 @@ async def test_an_undeclared_text_counts_and_an_undecided_election_names_both_re
 
 
 @pytest.mark.parametrize("votes", ["exact", "semantic"])
-async def test_another_order_id_never_leaves_the_vote_whatever_the_wording_and_the_matcher(
-    votes: Literal["exact", "semantic"],
-) -> None:
+async def test_another_order_id_never_leaves_the_vote_in_any_wording(votes: Literal["exact", "semantic"]) -> None:
     models = {"": asking(orders=2), "matcher": careless}
     strategy = Act(max_draws=20, votes=votes)
     result = await run(Asking(), models=models if votes == "semantic" else models[""], strategy=strategy)
@@ -107,7 +105,7 @@ class Closed(Struct, frozen=True):
     title: Annotated[Prose, Meta(max_length=5)] = ""
 
 
-def test_prose_is_declared_in_functions_results_and_servers_and_the_schema_of_a_tool_does_not_change() -> None:
+def test_prose_is_declared_in_functions_results_and_servers_without_a_change_of_schema() -> None:
     @tool("destructive")
     def send(to: str, body: Prose, subject: Prose | None = None, notes: Annotated[list[str], Unvoted] = []) -> str:  # noqa: B006
         """Send a mail."""
@@ -177,9 +175,7 @@ def test_with_a_matcher_declared_prose_votes_by_meaning_and_without_one_not_at_a
 @pytest.mark.parametrize(
     "other", [{"order": 8}, {"currency": "US dollars"}, {"order": 8, "text": "On its way, it is."}]
 )
-def test_a_matcher_that_errs_joins_no_two_actions_that_differ_in_more_than_declared_prose(
-    other: dict[str, Any],
-) -> None:
+def test_a_matcher_that_errs_joins_no_actions_that_differ_beyond_prose(other: dict[str, Any]) -> None:
     result = acted("semantic", OPPOSITE, **other)
     assert all(abs(tally[0] - sum(tally[1:])) == 4 for tally in first_tallies(result))
     assert max(map(len, first_tallies(result))) == 2

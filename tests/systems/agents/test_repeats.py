@@ -65,9 +65,7 @@ def test_a_call_that_was_made_is_answered_by_what_it_returned_and_not_made_again
 
 
 @pytest.mark.parametrize(("words", "made"), [(("approve",), 2), (("reject", "once", "is enough"), 1)])
-def test_a_person_is_asked_once_the_agent_insists_also_after_a_resume_and_a_summary(
-    words: tuple[str, ...], made: int
-) -> None:
+def test_a_person_is_asked_once_the_agent_insists_also_after_a_resume(words: tuple[str, ...], made: int) -> None:
     calls: Any = (FIRST, ("read", {}), ("read", {}), EQUAL, FIRST)
     result = act(*calls)
     assert (result.outcome, len(done())) == ("undecided", 1)

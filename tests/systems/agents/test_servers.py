@@ -121,13 +121,9 @@ def address() -> Iterator[str]:
 
 async def test_a_misspelt_tool_or_argument_of_a_server_is_refused_when_it_is_read(address: str) -> None:
     misspelt: list[dict[str, Any]] = [
-        {"timeouts": {"kee": 1}},
-        {"margins": {"kee": 1}},
-        {"prose": {"kee": ["to"]}},
-        {"prose": {"key": ["too"]}},
-        {"effects": {"kee": "read_only"}},
-        {"tools": ("kee",)},
-    ]
+        {"timeouts": {"kee": 1}}, {"margins": {"kee": 1}}, {"prose": {"kee": ["to"]}}, {"prose": {"key": ["too"]}},
+        {"effects": {"kee": "read_only"}}, {"tools": ("kee",)},
+    ]  # fmt: skip
     connections = McpConnections()
     try:
         for each in misspelt:
@@ -173,9 +169,7 @@ class Tenants(Doing):
         )
 
 
-async def test_two_servers_with_a_tool_of_one_name_are_told_apart_by_a_prefix_and_share_no_connection(
-    address: str,
-) -> None:
+async def test_two_servers_with_a_tool_of_one_name_have_prefixes_and_connections(address: str) -> None:
     result = await run(
         Tenants(server=address, calls=(("key", {}), ("other_key", {}))), models="sim:perfect", run_id="r"
     )

@@ -78,17 +78,16 @@ def test_signature_and_docstring_give_the_schema_and_the_model_sees_no_key() -> 
     assert (spec.name, spec.description, spec.effect) == ("book", "Book seats for a day.", "idempotent")
     assert list(spec.parameters["properties"]) == ["day", "seats", "note"]
     assert spec.parameters["required"] == ["day", "seats"]
-
-
-def test_a_function_without_a_stated_effect_is_destructive() -> None:
-    def plain(n: int) -> int:
-        return n
-
-    assert FunctionTool(plain).spec.effect == "destructive"
+    assert FunctionTool(lambda: None).spec.effect == "destructive", "an effect that is not stated"
 
 
 def test_a_tool_gets_its_key_and_values_of_its_types() -> None:
+    @tool("destructive")
+    def pay(day: date) -> str:
+        return f"{day}"
+
     assert call(book, day="2026-11-23", seats=2).text == "2026-11-23 2 k "
+    assert call(pay, day="no").outcome == "error", "before the call is begun"
 
 
 @pytest.mark.parametrize(
@@ -156,23 +155,13 @@ ERRORS = (ValueError("no such order"), SystemExit(3), StopIteration(), asyncio.C
 
 @pytest.mark.parametrize("error", [*ERRORS, NotMade("no such order"), ConnectionResetError()])
 @pytest.mark.parametrize("effect", EFFECTS)
-def test_what_a_destructive_tool_raises_leaves_it_unknown_unless_that_says_that_nothing_was_done(
-    effect: Effect, error: BaseException
-) -> None:
+def test_a_destructive_tool_that_raises_is_unknown(effect: Effect, error: BaseException) -> None:
     @tool(effect, not_made=(ValueError,))
     def fail() -> None:
         raise error
 
     is_unknown = effect == "destructive" and not isinstance(error, NotMade | ValueError)
     assert call(fail).outcome == ("unknown" if is_unknown else "error")
-
-
-def test_arguments_that_do_not_fit_are_an_error_before_a_destructive_call_is_begun() -> None:
-    @tool("destructive")
-    def pay(day: date) -> str:
-        return f"{day}"
-
-    assert call(pay, day="no").outcome == "error"
 
 
 @pytest.mark.parametrize("not_made", [ValueError, ("ValueError",), [ValueError]])

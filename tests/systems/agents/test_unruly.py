@@ -154,5 +154,5 @@ def test_without_the_command_of_a_server_nothing_starts() -> None:
     class Missing(Script):
         tools: ClassVar[tuple[GivenTool, ...]] = (McpServer(server="no-such-server"),)
 
-    with pytest.raises(InvalidUsage, match="there is no command 'no-such-server'"):
+    with pytest.raises(InvalidUsage, match="no such command: 'no-such-server'"):
         act(Missing())

@@ -251,11 +251,8 @@ async def test_a_step_that_nothing_decided_stays_undecided_however_often_it_is_r
     said = {"vote": torn, "judge": unsure, "undecided": torn}
     for ladder in ("lookahead,judge", "judge"):
         strategy = Maker(k=4, max_draws=12, ladder=ladder, p=0.9, history=2)
-        options: dict[str, Any] = {
-            "strategy": strategy,
-            "on_undecided": on_undecided,
-            "run_id": ladder.replace(",", "-"),
-        }
+        name = ladder.replace(",", "-")
+        options: dict[str, Any] = {"strategy": strategy, "on_undecided": on_undecided, "run_id": name}
         found = [await run(Drift(length=LENGTH), models=Torn(said), **options) for _ in range(3)]
         assert {each.outcome for each in found} == {"undecided"}
         assert {each.account.steps for each in found} == {HARD}
@@ -345,17 +342,13 @@ def test_the_options_of_a_models_spec_stay_with_it(ladder: str, rungs: list[str]
         ("Move the block.", "Move the block for Ada.", False),
         ("Add the numbers.", 'Add the numbers, but not "zero".', False),
         ("Take it from Bob now.", "Bob has it now; take it.", True),
+        *[("Add 1 and [2].", said, False) for said in ("[" * 100_000, "(" + "1" * 100_000, "[insert" * 20_000)],
     ],
 )
 def test_a_paraphrase_keeps_every_number_name_list_and_quotation(given: str, said: str, *, keeps: bool) -> None:
-    assert keeps_all(given, said) is keeps
-
-
-@pytest.mark.parametrize("said", ["[" * 100_000, "(" + "1" * 100_000, "[insert" * 20_000])
-def test_a_paraphrase_of_any_form_is_compared_in_little_time(said: str) -> None:
     began_s = time.monotonic()
-    assert not keeps_all("Add the numbers 1 and [2].", said)
-    assert time.monotonic() - began_s < 2
+    assert keeps_all(given, said) is keeps
+    assert time.monotonic() - began_s < 2, "whatever its form"
 
 
 def test_a_simulated_judge_reads_the_question_and_errs_by_another_label() -> None:

@@ -240,9 +240,7 @@ async def test_the_tasks_own_flag_holds_for_predictions_as_well() -> None:
 
 @pytest.mark.parametrize("runtime", ["linked"])
 @pytest.mark.parametrize("speculate", [True, False])
-async def test_decisions_are_the_same_on_every_runtime_with_guesses_and_without(
-    runtime: str, *, speculate: bool
-) -> None:
+async def test_decisions_are_the_same_on_every_runtime_guessed_or_not(runtime: str, *, speculate: bool) -> None:
     task = Drift(length=120)
     options: dict[str, Any] = {"models": HARD_STEPS, "strategy": "lead", "seed": 2}
     usual = await run(task, **options)
@@ -279,4 +277,4 @@ def test_decisions_do_not_depend_on_the_order_of_tasks(seeds: range) -> None:
 )
 def test_options_that_cannot_work_are_refused_in_one_sentence(options: dict[str, Any], said: str) -> None:
     with pytest.raises(InvalidUsage, match=said):
-        strategy_of("lead", Drift(), {name: str(value) for name, value in options.items()}, {})
+        strategy_of("lead", Drift(), {name: str(value) for name, value in options.items()})

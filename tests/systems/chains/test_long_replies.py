@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from microagents import EndedEarly, Result, run
+from microagents import Result, run
+from microagents.base.errors import EndedEarly
 from microagents.models.model import Call
 from microagents.replies.chat import write
 from microagents.replies.rollouts import Rollout
@@ -83,14 +84,10 @@ async def test_a_wrong_step_in_a_long_reply_is_found_by_the_oracle_and_leads_on(
 
 
 async def test_replies_are_kept_and_a_resumed_run_does_not_buy_them_again(tmp_path: Path) -> None:
-    options: dict[str, Any] = {
-        "models": "sim:perfect",
-        "strategy": IterativeRestart(horizon=5),
-        "run_id": "r",
-        "runs_dir": tmp_path,
-    }
-    stopped = await run(Drift(length=LENGTH), **options, max_calls=2)
-    resumed = await run(Drift(length=LENGTH), **options, max_calls=None)
+    options: dict[str, Any] = {"strategy": IterativeRestart(horizon=5), "run_id": "r", "runs_dir": tmp_path}
+    stopped, resumed = [
+        await run(Drift(length=LENGTH), models="sim:perfect", **options, max_calls=most) for most in (2, None)
+    ]
     assert (stopped.outcome, resumed.outcome, resumed.calls) == ("stopped", "completed", 6)
 
 

@@ -51,9 +51,7 @@ async def test_a_run_is_not_resumed_with_another_reading(monkeypatch: pytest.Mon
 
 
 @pytest.mark.parametrize(("base", "reading"), [(Drift, "lsat"), (Ask, "last")])
-def test_a_reading_that_there_is_not_is_refused_when_the_task_is_defined(
-    base: type[Drift | Ask], reading: Reading
-) -> None:
+def test_an_unknown_reading_is_refused_when_the_task_is_defined(base: type[Drift | Ask], reading: Reading) -> None:
     with pytest.raises(
         InvalidDefinition,
         match=rf"reading of .*Odd must be 'strict', or 'last' for 'lines', not '{reading}' for '(lines|json)'",

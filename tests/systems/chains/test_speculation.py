@@ -47,14 +47,8 @@ async def test_decisions_and_ballots_are_the_same_with_guesses_and_without(k: in
     assert ahead.account.ballots_sha256 == step_by_step.account.ballots_sha256
     assert ahead.account.errors == step_by_step.account.errors
     assert (ahead.account.votes_per_step, ahead.value) == (step_by_step.account.votes_per_step, step_by_step.value)
-
-
-async def test_what_wrong_guesses_cost_is_counted_as_wasted_calls() -> None:
-    ahead, step_by_step = [
-        await run(Drift(length=150), models=ERRING, k=2, speculate=speculate) for speculate in (True, False)
-    ]
     assert step_by_step.account.wasted_calls == 0
-    assert ahead.account.wasted_calls > 0
+    assert (ahead.account.wasted_calls > 0) == (k > 1), "what wrong guesses cost"
     assert ahead.calls == step_by_step.calls + ahead.account.wasted_calls
 
 
@@ -114,9 +108,7 @@ async def scripted(tmp_path: Path, replies: dict[tuple[int, int], int], length: 
     return await run(task, models=f"scripted:{script}", strategy=strategy)
 
 
-async def test_a_guess_that_the_vote_overrules_is_dropped_and_the_chain_goes_on_from_the_decision(
-    tmp_path: Path,
-) -> None:
+async def test_a_guess_that_the_vote_overrules_is_dropped_for_the_decision(tmp_path: Path) -> None:
     result = await scripted(tmp_path, {(3, 0): 700, (3, 1): 700}, length=8, strategy=Maker(k=3))
     assert (result.outcome, result.account.errors) == ("completed", 0)
     assert result.account.wasted_calls > 0

@@ -57,7 +57,7 @@ class Lines(WorkedDocument):
             return Parts(subtasks=())
         halves = [(first, middle), (middle + 1, last)]
         return Parts(
-            subtasks=tuple(Part(id=a, objective=f"Write the lines {a} to {b}.", depends_on=()) for a, b in halves),
+            subtasks=tuple(Part(id=a, objective=f"Write the lines {a} to {b}.", depends_on=()) for a, b in halves)
         )
 
     def faults_in(self, asked: ToRank, text: str) -> int:  # noqa: ARG002 - the text tells

@@ -249,9 +249,7 @@ def different(rank: Mapping[int | None, tuple[int, int]]) -> Authors:
         ({0: (1, 2), 1: (0, 2), 2: (1, 0), 3: (2, 0)}, 1),
     ],
 )
-def test_two_points_for_the_best_one_for_the_second_and_ties_go_to_first_places_then_to_the_lower_agent(
-    ranks: Mapping[int | None, tuple[int, int]], best: int
-) -> None:
+def test_points_for_places_and_ties_by_first_places(ranks: Mapping[int | None, tuple[int, int]], best: int) -> None:
     authors = different(ranks)
     writing = write_whole(authors, rules(len(ranks)))
     assert writing.records["write"].author == best
@@ -265,11 +263,7 @@ def test_a_neutral_call_ranks_the_versions_of_two_agents() -> None:
     writing = write_whole(authors, rules(2))
     assert [ask.at for ask in authors.asked_at("rank")] == ["write/rank/neutral"]
     assert writing.records["write"].author == 1
-
-
-def test_a_neutral_call_can_rank_those_of_more_agents() -> None:
-    authors = different({None: (2, 0)})
-    assert write_whole(authors, rules(3, ranked_by="ranker")).records["write"].author == 2
+    assert write_whole(different({None: (2, 0)}), rules(3, ranked_by="ranker")).records["write"].author == 2
 
 
 def test_versions_are_shown_in_another_order_to_each_ranker() -> None:
@@ -284,15 +278,12 @@ def test_versions_are_shown_in_another_order_to_each_ranker() -> None:
     assert any(list(each) != sorted(each) for each in orders)
 
 
-def test_equal_versions_are_not_ranked() -> None:
+def test_equal_versions_are_not_ranked_and_missing_rankings_count_for_nothing() -> None:
     authors = Authors()
     write_whole(authors, rules(3))
     assert not authors.asked_at("rank")
-
-
-def test_rankings_that_are_missing_count_for_nothing() -> None:
-    authors = Authors(write=lambda ask, asked: segment(own(ask, asked)), rank=lambda *_: Missing.FLAGGED)
-    assert write_whole(authors, rules(3)).records["write"].author == 0
+    unranked = Authors(write=lambda ask, asked: segment(own(ask, asked)), rank=lambda *_: Missing.FLAGGED)
+    assert write_whole(unranked, rules(3)).records["write"].author == 0
 
 
 # -- the graph -----------------------------------------------------------------------------------------------------------------------

@@ -135,15 +135,8 @@ async def test_a_tie_of_the_judge_goes_to_the_next_state() -> None:
     assert result.value["argmax"] == ["0/solve/1/judge/vote"]
 
 
-async def test_no_transition_is_chain_of_thought() -> None:
-    result = await reduced({"solve/answer": [way("4")]}, transitions=0)
-    assert (answer_of(result), result.calls) == (("4", [0], ["transitions"]), 1)
-
-
 @pytest.mark.parametrize(("length", "transitions"), [(1, 2), (2, 3)])
-async def test_adaptive_takes_as_many_transitions_as_the_longest_path_of_the_first_graph(
-    length: int, transitions: int
-) -> None:
+async def test_adaptive_takes_the_transitions_of_the_longest_first_path(length: int, transitions: int) -> None:
     """The released code takes the shortest path."""
     wide = Subquestions(nodes=(*chain(length).nodes, node(), node(length - 1, length)))
     questions = [f"Given {number}, how many limbs?" for number in range(transitions)]
@@ -152,11 +145,6 @@ async def test_adaptive_takes_as_many_transitions_as_the_longest_path_of_the_fir
         script |= transition("solve" + "/1" * (number + 1), text, followed="4", solved="4")
     result = await reduced({**script, "solve/1/decompose": [wide]}, transitions="adaptive")
     assert answer_of(result) == ("4", [transitions], ["transitions"])
-
-
-async def test_a_graph_of_which_nothing_builds_on_anything_ends_the_chain() -> None:
-    result = await reduced({"solve/answer": [way("4")], "solve/1/decompose": [chain(1)]})
-    assert answer_of(result) == ("4", [0], ["nothing to contract"])
 
 
 # -- faults of replies -----------------------------------------------------------------------------------------------------------------
@@ -172,34 +160,34 @@ async def test_a_graph_of_which_nothing_builds_on_anything_ends_the_chain() -> N
         ((node(question=" "),), "empty_question"),
     ],
 )
-async def test_a_graph_that_is_none_is_flagged_by_name_and_drawn_again(
-    nodes: tuple[Subquestion, ...], flag: str
-) -> None:
+async def test_an_invalid_graph_is_flagged_and_drawn_again(nodes: tuple[Subquestion, ...], flag: str) -> None:
+    assert Subquestions(nodes=(node(1), node())).flaw() is None, "a later one may be needed"
     broken = Subquestions(nodes=nodes)
     result = await reduced({"solve/answer": [way("4")], "solve/1/decompose": [broken, chain(1)]})
     assert result.account.flagged == {flag: 1}
     assert answer_of(result) == ("4", [0], ["nothing to contract"])
 
 
-async def test_a_later_subquestion_may_be_needed_where_there_is_no_cycle() -> None:
-    assert Subquestions(nodes=(node(1), node())).flaw() is None
-
-
-async def test_where_no_graph_is_valid_the_chain_ends() -> None:
-    result = await reduced({"solve/answer": [way("4")], "solve/1/decompose": ["?"] * 3}, max_draws=3)
-    assert answer_of(result) == ("4", [0], ["no subquestions"])
-
-
-async def test_a_contraction_that_repeats_its_question_ends_the_chain() -> None:
-    again = [Contraction(question=f"  {QUESTION} ")]
-    script: Script = {
-        "solve/answer": [way("4")],
-        "solve/1/decompose": [GRAPH],
-        "solve/1/contract": again,
-        "solve/1/graph": [way("4")],
-    }
-    result = await reduced(script)
-    assert answer_of(result) == ("4", [0], ["no contraction"])
+@pytest.mark.parametrize(
+    ("script", "options", "ending"),
+    [
+        ({}, {"transitions": 0}, "transitions"),
+        ({"solve/1/decompose": [chain(1)]}, {}, "nothing to contract"),
+        ({"solve/1/decompose": ["?"] * 3}, {"max_draws": 3}, "no subquestions"),
+        (
+            {
+                "solve/1/decompose": [GRAPH],
+                "solve/1/contract": [Contraction(question=f"  {QUESTION} ")],
+                "solve/1/graph": [way("4")],
+            },
+            {},
+            "no contraction",
+        ),
+    ],
+)
+async def test_a_chain_that_cannot_continue_ends_with_its_answer(script: Script, options: Any, ending: str) -> None:
+    result = await reduced({"solve/answer": [way("4")], **script}, **options)
+    assert answer_of(result) == ("4", [0], [ending])
 
 
 async def test_replies_that_cannot_be_read_are_no_candidates_and_never_equal() -> None:
@@ -256,11 +244,8 @@ async def test_texts_of_questions_are_data_and_reach_every_turn_whole(text: str)
         "solve/1/decompose": [hostile],
     }
     result = await reduced(script, question=text, transitions=1)
-    assert (result.outcome, result.value["answer"]["answer"], result.value["question"]) == (
-        "completed",
-        text,
-        f"{text} So?",
-    )
+    found = result.outcome, result.value["answer"]["answer"], result.value["question"]
+    assert found == ("completed", text, f"{text} So?")
     assert states() == [text, f"{text} So?"]
     assert not was_evaluated()
 
@@ -321,9 +306,7 @@ async def test_a_transition_that_stays_worse_ends_the_chain(refine: int) -> None
     assert (answer_of(result), result.calls) == (("4", [0], ["worse"]), 1 + 4 * (1 + refine))
 
 
-async def test_a_judge_that_writes_sees_the_reasoning_and_may_give_an_answer_that_nobody_gave(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_a_writing_judge_sees_the_reasoning_and_may_answer_anew(monkeypatch: pytest.MonkeyPatch) -> None:
     drawn = noted_draws(monkeypatch)
     first: dict[str, Any] = {"solve/answer": [way("5")], "solve/1/judge": [way("4")]}
     script = first | {**transition("solve/1", NEXT, followed="6", solved="7")}
@@ -460,19 +443,9 @@ def digests(result: Result) -> tuple[str, str]:
     ids=["chain", "voted", "forest", "pruned and written"],
 )
 def test_decisions_do_not_depend_on_time_nor_on_where_roles_run(options: dict[str, Any]) -> None:
+    how: dict[str, Any] = {"models": f"{MODEL},latency=1", "strategy": Aot(**options), "runs_dir": None}
     found = {
-        digests(
-            run_virtual(
-                run(
-                    WordProblem(depth=3),
-                    models=f"{MODEL},latency=1",
-                    strategy=Aot(**options),
-                    runs_dir=None,
-                    runtime=runtime,
-                ),
-                seed=seed,
-            )
-        )
+        digests(run_virtual(run(WordProblem(depth=3), **how, runtime=runtime), seed=seed))
         for seed in range(5)
         for runtime in ("local", "linked")
     }

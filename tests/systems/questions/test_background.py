@@ -18,25 +18,13 @@ PASSAGES = 'Mills\n\tOne "mill" is old, {form}.\n\nHouses\nNone is.'
 ERRING = "sim:perfect@error=0.3"
 
 
-class Story(WordProblem):
-    """A problem with passages."""
-
-    def background(self) -> str:
-        return PASSAGES
+def with_passages(name: str, kind: type[Problem[Any]]) -> Any:
+    return type(name, (kind,), {"background": lambda _: PASSAGES, "__module__": __name__})
 
 
-class Product(Multiplication):
-    """A problem with passages that is cut in two."""
-
-    def background(self) -> str:
-        return PASSAGES
-
-
-class Chore(Relay):
-    """Work in steps with passages."""
-
-    def background(self) -> str:
-        return PASSAGES
+Story = with_passages("Story", WordProblem)
+Product = with_passages("Product", Multiplication)
+Chore = with_passages("Chore", Relay)
 
 
 @pytest.mark.parametrize(

@@ -24,36 +24,23 @@ def products(*numbers: int) -> list[Reply]:
 
 def test_equal_replies_are_one_candidate_with_so_many_copies_in_order_of_launch() -> None:
     candidates = merged(products(7, 5, 7, 7, 5, 1))
-    assert [(each.reply, each.copies) for each in candidates] == [
-        (Product(product=7), 3),
-        (Product(product=5), 2),
-        (Product(product=1), 1),
+    assert [(msgspec.to_builtins(each.reply)["product"], each.copies) for each in candidates] == [
+        (7, 3),
+        (5, 2),
+        (1, 1),
     ]
 
 
-def test_products_of_ten_digits_that_are_seven_apart_are_two_candidates() -> None:
+def test_products_of_ten_digits_seven_apart_are_two_candidates() -> None:
     # As floats of 32 bits they would be one.
     assert len(merged(products(6_543_210_987, 6_543_210_994))) == 2
     assert len(merged(products(10**40, 10**40 + 1))) == 2
 
 
 def test_decompositions_that_differ_in_blanks_are_one_and_so_are_all_ways_to_say_do_not_decompose() -> None:
-    assert (
-        len(
-            merged(
-                [
-                    Decomposition(first="a  b", second="c", compose="d"),
-                    Decomposition(first="a b", second="c\n", compose="d"),
-                ]
-            )
-        )
-        == 1
-    )
-    blanks = [
-        Decomposition(first=first, second=second, compose=compose)
-        for first, second, compose in permutations(["", "x", " \n"])
-    ]
-    assert len(merged(blanks)) == 1
+    spaced = [("a  b", "c", "d"), ("a b", "c\n", "d")]
+    for ways in (spaced, permutations(["", "x", " \n"])):
+        assert len(merged([Decomposition(first=a, second=b, compose=c) for a, b, c in ways])) == 1
 
 
 def test_a_label_belongs_to_what_a_candidate_says_and_not_to_its_place() -> None:

@@ -17,25 +17,16 @@ from microagents.tasks.multiplication import Multiplication
 from tests.systems.scripted import CUT, Script, four, label, noted_draws, rows, solved
 
 
-async def test_equal_candidates_do_not_split_the_vote() -> None:
-    """Two say A, one says B: two candidates, and first to 2 among them."""
-    result = await solved(
-        {
-            "solve/answer": [four("A"), four("B"), four("A")],
-            "solve/answer/vote": [label(four("B"), four("A"), four("B"))] * 2,
-        },
-        depth=0,
-    )
-    assert result.value["answer"] == {"answer": "B"}
-    assert result.calls == 5
-
-
-async def test_a_vote_ends_with_the_kth_ballot_for_one_candidate() -> None:
-    a, b = four("A"), four("B")
-    result = await solved(
-        {"solve/answer": [a, b, b], "solve/answer/vote": [label(a, a, b), label(b, a, b), label(a, a, b)]}, depth=0
-    )
-    assert (result.value["answer"], result.value["argmax"]) == ({"answer": "A"}, [])
+@pytest.mark.parametrize(
+    ("word", "ballots", "answer"), [("ABA", "BB", "B"), ("ABB", "ABA", "A")], ids=["equal ones", "the kth ballot"]
+)
+async def test_equal_candidates_do_not_split_a_vote_which_ends_with_the_kth_ballot_for_one(
+    word: str, ballots: str, answer: str
+) -> None:
+    votes = [label(four(each), four("A"), four("B")) for each in ballots]
+    result = await solved({"solve/answer": [four(each) for each in word], "solve/answer/vote": votes}, depth=0)
+    assert (result.value["answer"], result.value["argmax"]) == ({"answer": answer}, [])
+    assert result.calls == 3 + len(ballots)
     assert rows()["solve/answer/vote"][0] == "decided"
 
 
@@ -97,9 +88,7 @@ async def test_a_vote_of_which_every_ballot_is_flagged_is_undecided_at_its_cap()
     assert result.account.undecided_at == ("0/solve/answer/vote",)
 
 
-async def test_ballots_see_the_candidates_in_different_orders_under_the_same_labels(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_ballots_see_candidates_in_other_orders_under_the_same_labels(monkeypatch: pytest.MonkeyPatch) -> None:
     drawn = noted_draws(monkeypatch)
     candidates = [four(letter) for letter in "ABCDE"]
     await solved(

@@ -108,9 +108,7 @@ def test_an_option_of_all_strategies_is_one_of_the_pair_and_goes_to_both() -> No
         ("+aot", {}, r"'\+aot' needs the name of a strategy on both sides of the plus, such as aot\+recursive"),
     ],
 )
-def test_pairs_and_options_that_will_not_do_are_refused_in_one_sentence(
-    strategy: str, options: dict[str, Any], sentence: str
-) -> None:
+def test_bad_pairs_and_options_are_refused_in_a_sentence(strategy: str, options: dict[str, Any], sentence: str) -> None:
     with pytest.raises(InvalidUsage, match=sentence):
         strategy_of(strategy, TASK, options)
 

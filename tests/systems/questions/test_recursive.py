@@ -64,26 +64,44 @@ async def test_n_is_2k_minus_1_and_where_all_candidates_agree_nobody_votes(k: in
 # -- candidates without a rival ----------------------------------------------------------------------------------------
 
 
-async def test_where_one_answer_alone_is_valid_another_is_drawn() -> None:
-    result = await solved({"solve/answer": ["?", four(), "?"], "solve/answer/redraw": ["?", four()]}, depth=0)
-    assert (result.value["answer"], result.calls, result.account.settled_at) == ({"answer": "4"}, 5, {})
-
-
-async def test_the_answer_that_is_drawn_may_be_another_and_is_voted_on() -> None:
-    a, b = four("A"), four("B")
-    result = await solved(
-        {"solve/answer": ["?", a, "?"], "solve/answer/redraw": [b], "solve/answer/vote": [label(b, a, b)] * 2}, depth=0
-    )
-    assert (result.value["answer"], result.account.settled_at) == ({"answer": "B"}, {})
+@pytest.mark.parametrize(
+    ("script", "how", "answer"),
+    [
+        ({"solve/answer": ["?", four(), "?"], "solve/answer/redraw": ["?", four()]}, {"depth": 0}, "4"),
+        (
+            {
+                "solve/answer": ["?", four("A"), "?"],
+                "solve/answer/redraw": [four("B")],
+                "solve/answer/vote": [label(four("B"), four("A"), four("B"))] * 2,
+            },
+            {"depth": 0},
+            "B",
+        ),
+        (
+            {
+                "solve/decompose": [CUT] * 3,
+                "solve/1/answer": [four("2")] * 3,
+                "solve/2/answer": [four("2")] * 3,
+                "solve/compose": [four(), "?", "?"],
+                "solve/compose/redraw": [four()],
+            },
+            {},
+            "4",
+        ),
+    ],
+    ids=["the same", "another", "a composition"],
+)
+async def test_a_single_valid_reply_gets_a_rival(script: Script, how: dict[str, Any], answer: str) -> None:
+    result = await solved(script, **how)
+    assert (result.value["answer"], result.account.settled_at) == ({"answer": answer}, {})
+    assert answer == "B" or result.calls == (5 if how else 13)
 
 
 @pytest.mark.parametrize(
     ("options", "redrawn"),
     [({"max_draws": 5}, ["?"] * 2), ({"min_candidates": 1}, []), ({"max_draws": 3, "min_candidates": 3}, [])],
 )
-async def test_one_that_stays_the_only_valid_one_is_taken_and_marked_in_result_tree_and_journal(
-    options: dict[str, int], redrawn: list[str]
-) -> None:
+async def test_the_only_valid_one_is_taken_and_marked_everywhere(options: dict[str, int], redrawn: list[str]) -> None:
     result = await solved(
         {"solve/answer": ["?", four(), "?"], "solve/answer/redraw": redrawn}, depth=0, strategy=options
     )
@@ -94,14 +112,6 @@ async def test_one_that_stays_the_only_valid_one_is_taken_and_marked_in_result_t
         (turn,) = Recursive(depth=0).solution(0, Ask(text=QUESTION), (), dict(reader.decisions()), ()).turns
     assert (turn.outcome, turn.calls, turn.flagged) == ("single", 3 + len(redrawn), 2 + len(redrawn))
     assert (await resume("solved")).account.settled_at == {"0/solve/answer": "single"}
-
-
-async def test_a_composition_without_a_rival_is_drawn_again_as_well() -> None:
-    halves = {"solve/1/answer": [four("2")] * 3, "solve/2/answer": [four("2")] * 3}
-    result = await solved(
-        {"solve/decompose": [CUT] * 3, **halves, "solve/compose": [four(), "?", "?"], "solve/compose/redraw": [four()]}
-    )
-    assert (result.value["answer"], result.account.settled_at) == ({"answer": "4"}, {})
 
 
 @pytest.mark.parametrize(("k", "at_least", "valid"), [(1, 2, 1), (2, 2, 2), (2, 9, 3), (3, 3, 3)])
@@ -269,11 +279,8 @@ async def test_digests_are_the_same_on_every_runtime_at_any_number_of_conductors
     assert again.outcome == "completed"
     assert digests(again) == digests(first)
     assert again.value == first.value
-    assert (again.calls, again.account.valid, again.account.steps) == (
-        first.calls,
-        first.account.valid,
-        first.account.steps,
-    )
+    for each in ("calls", "valid", "steps"):
+        assert getattr(again.account, each) == getattr(first.account, each), each
 
 
 @pytest.mark.parametrize(
@@ -289,9 +296,7 @@ def test_digests_are_the_same_whatever_the_order_of_events(seeds: range) -> None
     assert {result.calls for result in results} == {results[0].calls}
 
 
-async def test_a_run_that_is_taken_up_again_holds_no_election_twice(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_resumed_run_holds_no_election_twice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MICROAGENTS_PURCHASES", str(tmp_path / "purchases"))
     whole = await run(PROBLEM, models="sim:gpt-4.1-mini", k=2, runs_dir=None)
     (tmp_path / "purchases").unlink()
@@ -355,9 +360,7 @@ async def test_a_role_without_a_model_is_named_before_anything_starts() -> None:
 # -- what dies, fails or is wrong ----------------------------------------------------------------------------------------------------
 
 
-async def test_what_is_asked_again_after_a_death_answers_from_the_journal_though_this_process_began_with_an_empty_one(
-    tmp_path: Path,
-) -> None:
+async def test_what_is_asked_again_after_a_death_answers_from_an_initially_empty_journal(tmp_path: Path) -> None:
     """A conductor on Ray may die while the decomposer, which has nothing to recall, lives on; and the voter forgets."""
     purchases = tmp_path / "purchases"
     with pytest.MonkeyPatch.context() as environment:

@@ -27,22 +27,18 @@ FIRST, SECOND, THIRD = "There are 2 legs.", "There are 4 arms.", "There is a tai
 
 
 def ways(*thoughts: str) -> list[Thoughts]:
-    """Ways of one thought each."""
     return [Thoughts(thoughts=(each,)) for each in thoughts]
 
 
 def drawn(at: str, *thoughts: str) -> dict[str, Any]:
-    """The thoughts that are drawn from a state."""
     return {f"{at}/{number}/think": [Thought(thought=each)] for number, each in enumerate(thoughts, 1)}
 
 
 def concluded(at: str, *answers: str) -> dict[str, Any]:
-    """The answers that are drawn from a state."""
     return {f"{at}/answer": [way(each) for each in answers]}
 
 
 async def grown(script: Script, strategy: Strategy | None = None, **options: Any) -> str:
-    """The answer of the run of a scripted model."""
     strategy = strategy or TreeOfThoughts(**options)
     result = await run(Ask(text=QUESTION), models=scripted("script.jsonl", script), strategy=strategy, run_id="grown")
     assert result.outcome == "completed", result.reason
@@ -57,7 +53,6 @@ def tree(run_id: str = "grown") -> ProblemNode:
 
 
 def branches(node: ProblemNode) -> list[tuple[str, str | None, int | None, bool | None]]:
-    """What became of the branches of a node."""
     return [
         (each.problem, each.branch.ending, each.branch.same_as, each.branch.chosen)
         for each in node.children
@@ -74,11 +69,7 @@ async def test_the_thought_that_a_vote_keeps_goes_on_and_equal_ones_are_one() ->
     }
     assert await grown(script, steps=1) == "4"
     found = tree()
-    assert branches(found) == [
-        (FIRST, "pruned", None, False),
-        (SECOND, None, None, True),
-        (SECOND, None, 2, False),
-    ]
+    assert branches(found) == [(FIRST, "pruned", None, False), (SECOND, None, None, True), (SECOND, None, 2, False)]
     assert [turn.turn for turn in found.turns] == ["prune"]
 
 

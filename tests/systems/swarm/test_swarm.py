@@ -166,9 +166,7 @@ async def test_a_judge_who_always_wants_more_gets_five_workers_and_no_more(tmp_p
     assert turn.picked is not None
 
 
-async def test_a_reply_that_a_further_worker_repeats_is_drawn_as_picked_though_the_judge_wanted_more(
-    tmp_path: Path,
-) -> None:
+async def test_a_reply_that_a_further_worker_repeats_is_drawn_as_picked_all_the_same(tmp_path: Path) -> None:
     def said(call: Call, question: AskedInSteps) -> Reply | str | None:
         if isinstance(question, ToPick):
             return Pick(choice=MORE, reason="One is too few.")
@@ -301,7 +299,7 @@ async def test_older_steps_are_in_the_summary_and_the_last_ones_in_full() -> Non
     assert next((each.summary, len(each.recent)) for each in asked if isinstance(each, ToAssemble)) == ("abc", 5)
 
 
-async def test_a_summary_that_loses_a_fact_is_found_by_verification() -> None:
+async def test_a_lossy_summary_is_found() -> None:
     # Step 8 needs a result that no summary keeps: guesses fail their check, and nothing wrong passes.
     class Forgetful(Relay):
         def expert(self, prompt: Any, reply: type[Reply]) -> Reply:
@@ -316,22 +314,12 @@ async def test_a_summary_that_loses_a_fact_is_found_by_verification() -> None:
 
 
 async def test_a_resumed_run_keeps_its_plan_and_pays_for_nothing_twice(tmp_path: Path) -> None:
-    whole = await run(
-        Relay(length=10), models="sim:perfect", strategy=Swarm(), runs_dir=tmp_path, run_id="whole", seed=4
-    )
+    how: dict[str, Any] = {"models": "sim:perfect", "strategy": Swarm(), "runs_dir": tmp_path, "seed": 4}
+    whole = await run(Relay(length=10), **how, run_id="whole")
     for calls in (2, 3, 11, 20):
-        run_id = f"cut-{calls}"
-        cut = await run(
-            Relay(length=10),
-            models="sim:perfect",
-            strategy=Swarm(),
-            runs_dir=tmp_path,
-            run_id=run_id,
-            seed=4,
-            max_calls=calls,
-        )
+        cut = await run(Relay(length=10), **how, run_id=f"cut-{calls}", max_calls=calls)
         assert cut.outcome == "stopped"
-        resumed = await resume(run_id, runs_dir=tmp_path, max_calls=None)
+        resumed = await resume(cut.run_id, runs_dir=tmp_path, max_calls=None)
         assert (resumed.account.decisions_sha256, resumed.calls) == (whole.account.decisions_sha256, whole.calls)
 
 

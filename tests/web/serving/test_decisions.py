@@ -60,13 +60,8 @@ def spec_of(wire: str, url: str) -> str:
 
 
 def digests(result: Result) -> tuple[object, ...]:
-    return (
-        result.outcome,
-        result.account.decisions_sha256,
-        result.account.ballots_sha256,
-        result.account.flagged,
-        result.account.errors,
-    )
+    account = result.account
+    return result.outcome, account.decisions_sha256, account.ballots_sha256, account.flagged, account.errors
 
 
 async def walked(models: Any, task: Task, **options: Any) -> Result:

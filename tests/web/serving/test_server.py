@@ -161,9 +161,7 @@ async def test_both_sdks_list_the_model(chat: AsyncOpenAI, messages: AsyncAnthro
         ({"messages": [{"role": "user", "content": "What is x?"}]}, "a question of Drift has them"),
     ],
 )
-async def test_what_is_not_served_is_refused_in_one_sentence(
-    chat: AsyncOpenAI, changed: dict[str, Any], said: str
-) -> None:
+async def test_what_is_not_served_is_refused_clearly(chat: AsyncOpenAI, changed: dict[str, Any], said: str) -> None:
     with pytest.raises(openai.BadRequestError, match=said):
         await chat.chat.completions.create(**{"model": "m", "messages": CHAT, **changed})
 
@@ -201,18 +199,11 @@ PARAMETERS = {
 """All parameters of the SDKs that are installed, so that one of a later version fails here until it is classified."""
 HONOURED = {
     "chat": {
-        "max_completion_tokens",
-        "max_tokens",
-        "messages",
-        "model",
-        "n",
-        "stream",
-        "stream_options",
-        "temperature",
+        "max_completion_tokens", "max_tokens", "messages", "model", "n", "stream", "stream_options", "temperature",
     },
     "responses": {"input", "instructions", "max_output_tokens", "model", "stream", "temperature"},
     "messages": {"max_tokens", "messages", "model", "stream", "system", "temperature"},
-}
+}  # fmt: skip
 HARMLESS = {
     "chat": {
         *("metadata", "parallel_tool_calls", "prediction", "prompt_cache_key", "prompt_cache_options"),
@@ -287,9 +278,7 @@ async def test_each_honoured_parameter_is_read(real: str, wire: str) -> None:
         ("messages", {"max_tokens": 77, "temperature": 0.5}),
     ],
 )
-async def test_the_limit_of_a_reply_and_its_temperature_reach_the_model(
-    real: str, wire: str, given: dict[str, Any]
-) -> None:
+async def test_the_limit_and_temperature_reach_the_model(real: str, wire: str, given: dict[str, Any]) -> None:
     assert " 77 0.5" in json.dumps((await asked(real, wire, **given))[1])
 
 
@@ -315,9 +304,7 @@ async def test_the_limit_of_a_reply_and_its_temperature_reach_the_model(
         ("messages", {"top_k": 5}, "top_k"),
     ],
 )
-async def test_a_request_for_what_no_reply_has_is_refused_by_name(
-    real: str, wire: str, given: dict[str, Any], name: str
-) -> None:
+async def test_a_request_beyond_replies_is_refused(real: str, wire: str, given: dict[str, Any], name: str) -> None:
     status, body = await asked(real, wire, **given)
     assert (status, named_by(wire, body)) == (400, name)
 
@@ -391,7 +378,7 @@ def test_a_fault_of_another_form_is_refused(text: str) -> None:
         Fault.parse(text)
 
 
-def test_faults_meet_their_shares_and_are_the_same_for_a_seed() -> None:
+def test_faults_meet_shares_by_seed() -> None:
     # By a binomial law, one seed in 10^9 is further off; this one is not.
     faults = [Fault.parse("429:0.1"), Fault.parse("reset:0.02")]
     drawn, again = (

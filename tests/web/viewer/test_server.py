@@ -28,7 +28,6 @@ from microagents.telemetry.prometheus import CONTENT_TYPE
 from microagents.web.viewer import server as viewer
 from microagents.web.viewer.server import viewing
 from tests.cli.commands import COMMAND, WAIT_S, installed, microagents, write
-from tests.journal.test_earlier_versions import restored
 
 NOISY = ("drift", "-o", "length=12", "--model", "sim:perfect@error=0.4,flag=0.3", "-k", "2", "--run-id", "r")
 MARKUP = "<script>alert(1)</script>"
@@ -72,18 +71,7 @@ def test_the_strip_has_for_each_step_its_samples_and_whether_one_was_flagged_or_
 
 
 def test_an_undecided_step_is_marked() -> None:
-    microagents(
-        "run",
-        "drift",
-        "--model",
-        "sim:perfect@error=0.4,alternatives=1",
-        "-k",
-        "9",
-        "--max-draws",
-        "13",
-        "--run-id",
-        "r",
-    )
+    microagents("run", *UNDECIDED)
     assert get("/api/run/r/strip")[2][-1] >> 6 == 1
 
 
@@ -117,14 +105,10 @@ def test_a_page_of_another_site_learns_nothing(headers: dict[str, str]) -> None:
 @pytest.mark.parametrize(
     "path",
     [
-        "/static/..%2Fserver.py",
-        "/static/server.py",
-        "/api/run/..%2Fr",
-        "/api/run/r/strip?input=x",
-        "/api/run/r/strip?input=9",
-        "/x",
+        "/static/..%2Fserver.py", "/static/server.py", "/api/run/..%2Fr", "/api/run/r/strip?input=x",
+        "/api/run/r/strip?input=9", "/x",
     ],
-)
+)  # fmt: skip
 def test_what_is_not_there_is_refused_with_one_sentence(path: str) -> None:
     microagents("run", *NOISY)
     status, _, body = get(path)
@@ -157,14 +141,6 @@ def test_looking_changes_no_byte_of_a_journal_on_a_disk_that_takes_none() -> Non
         assert (file.read_bytes(), sorted(folder.iterdir())) == (before, names)
     finally:
         folder.chmod(0o755)
-
-
-@pytest.mark.parametrize("name", ["chain", "known", "problem", "many", "undecided"])
-def test_journals_of_earlier_versions_are_shown(name: str) -> None:
-    restored(name)
-    for path in READS[:-2]:
-        assert get(f"/api/run/{name}{path}")[0] == 200
-    assert microagents("report", name).code == 0
 
 
 def test_a_run_that_was_removed_is_said_to_be_gone() -> None:
@@ -237,16 +213,8 @@ def test_two_runs_differ_from_the_first_step_that_one_decided_otherwise() -> Non
 # -- deciding ----------------------------------------------------------------------------------------------------------
 
 UNDECIDED = (
-    "drift",
-    "--model",
-    "sim:perfect@error=0.4,alternatives=1",
-    "-k",
-    "9",
-    "--max-draws",
-    "13",
-    "--run-id",
-    "r",
-)
+    "drift", "--model", "sim:perfect@error=0.4,alternatives=1", "-k", "9", "--max-draws", "13", "--run-id", "r",
+)  # fmt: skip
 ANSWER = {"json": {"path": "0/step/0", "value": '{"number": 1}'}}
 SECRET = {"Authorization": "Bearer t"}
 

@@ -20,8 +20,8 @@ class Outcome(Reply, frozen=True):
     text: str
 
 
-class Plan(Problem[Outcome]):
-    """Reach a goal in steps. There is no simulated model for it: name a real one with ``--model``."""
+class Goal(Problem[Outcome]):
+    """Reach a goal in steps. It needs a real model: ``--model``."""
 
     default_strategy: ClassVar[str] = "swarm"
 
@@ -47,5 +47,5 @@ class Plan(Problem[Outcome]):
         return f"{self.goal}\n\nThe result must have:\n{self.checklist}" if self.checklist.strip() else self.goal
 
     def correct(self, reply: Outcome) -> bool | None:
-        """Tell whether it passes the checks by code. None without any, or without the program for one."""
+        """Return whether it passes the checks by code. None without any, or without the program for one."""
         return are_met({name: met(reply.text) for name, met in requirements_in(self.checklist, "").items()})

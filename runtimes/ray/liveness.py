@@ -31,7 +31,7 @@ UNREACHABLE_S = 4.0
 async def collect_until_death(slot: ActorSlot, dispatcher: Dispatcher) -> str:
     """Receive frames and log lines from the current process of a slot until it dies; returns the cause.
 
-    One call to the process is always open, so this is also where its death is noticed.
+    One call to the process is always open, so its death is noticed here, too.
     """
     loop, actor, incarnation = asyncio.get_running_loop(), slot.actor, slot.incarnation
     reached_s: float | None = None

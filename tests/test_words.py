@@ -1,0 +1,68 @@
+"""How the prose of docstrings, error messages and pages reads: turns of phrase that other projects hardly use, per 1,000 words."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+CODE = [path for top in ("microagents", "runtimes", "tasks") for path in sorted((ROOT / top).rglob("*.py"))]
+PAGES = [
+    ROOT / "README.md",
+    ROOT / "CONTRIBUTING.md",
+    ROOT / "cluster/README.md",
+    *sorted((ROOT / "docs").glob("*.md")),
+]
+CAPS = {
+    r"\b(?:those|that) of\b|\bthose that\b": 0.5,
+    r"\bwhere\b": 1.5,
+    r"\b(?-i:None) where\b": 0.1,
+    r"\bof the \w+ of the\b": 0.4,
+    r"\bis no (?!longer\b|more than\b)\w+": 0.6,
+    r"\b(?:tells?|told|telling)\b": 0.4,
+    r"\bof which\b|\bso many\b|\bgoes on\b|\balone\b": 1.5,
+}
+"""The greatest number of each in 1,000 words. Write the noun again, and if, when, only, states or reports instead."""
+
+Passage = tuple[str, str]
+"""A place, and the text that stands there."""
+
+
+def nodes(kind: type[ast.AST]) -> Iterator[tuple[Path, ast.AST]]:
+    for path in CODE:
+        if not any(each.is_symlink() for each in (path, *path.parents)):  # a link shows a file a second time
+            yield from ((path, each) for each in ast.walk(ast.parse(path.read_text("utf-8"))) if isinstance(each, kind))
+
+
+def docstrings() -> Iterator[Passage]:
+    for path, node in nodes(ast.Expr):
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str):
+            yield f"{path.relative_to(ROOT)}:{node.lineno}", node.value.value
+
+
+def errors() -> Iterator[Passage]:
+    for path, node in nodes(ast.Raise):
+        for each in ast.walk(node):
+            if isinstance(each, ast.Constant) and isinstance(each.value, str) and " " in each.value:
+                yield f"{path.relative_to(ROOT)}:{each.lineno}", each.value
+
+
+def pages() -> Iterator[Passage]:
+    for path in PAGES:
+        prose = re.sub(r"```.*?```|^    .*?$", "", path.read_text("utf-8"), flags=re.DOTALL | re.MULTILINE)
+        yield f"{path.relative_to(ROOT)}", prose
+
+
+@pytest.mark.parametrize("passages", [docstrings, errors, pages], ids=lambda each: each.__name__)
+def test_prose_has_each_turn_of_phrase_no_more_often_than_its_cap(passages: type[Iterator[Passage]]) -> None:
+    found = list(passages())
+    words = sum(len(re.findall(r"[A-Za-z']+", text)) for _, text in found)
+    assert words > 5_000
+    for pattern, cap in CAPS.items():
+        places = [f"{place} {hit[0]!r}" for place, text in found for hit in re.finditer(pattern, text, re.IGNORECASE)]
+        rate = 1_000 * len(places) / words
+        assert rate <= cap, f"{rate:.2f} in 1,000 words, at most {cap}: {', '.join(places[:20])}"
