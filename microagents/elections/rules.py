@@ -132,7 +132,7 @@ class FirstValid(Rule, frozen=True):
         return max(0, self.n - tally.counted)
 
 
-class Unanimity(FirstValid, frozen=True, tag="Unanimous"):  # the tag enters digests of questions
+class Unanimity(FirstValid, frozen=True):
     """Decided if n votes all agree, else left open (LEAD, algorithm 1: v one-step predictions)."""
 
     n: int = 8

@@ -21,9 +21,6 @@ INPUTS = "inputs"
 FIRST_PROMPT = "prompt"
 """The identity field for the first prompt."""
 
-_USUAL = {"reading": "strict"}
-"""The values of identity fields that stand only where they differ from these."""
-
 Change = tuple[str, str, str]
 """A changed field: its name, the recorded value, the value now."""
 
@@ -125,8 +122,7 @@ def _differences(recorded: dict[str, str], given: dict[str, str]) -> Iterator[Ch
             # The first of many inputs failed then, or fails now, so one of the two has no first prompt. The durable calls compare the
             # question at each place anyway.
             continue
-        usual = _USUAL.get(name, "nothing")
-        before, after = recorded.get(name, usual), given.get(name, usual)
+        before, after = recorded.get(name, "nothing"), given.get(name, "nothing")
         if before != after:
             yield name, before, after
 

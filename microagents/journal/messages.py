@@ -7,10 +7,9 @@ from collections.abc import Iterator, Sequence
 from typing import Any, ClassVar, Literal
 
 import msgspec
-from msgspec import Struct, field
+from msgspec import Struct, field, structs
 
 from microagents.base.messages import Batched, Request, Stream
-from microagents.base.user_code import TRACEBACK
 from microagents.elections.election import OPEN_OUTCOMES, Ballot, ElectionId, Flagged, Rejected, SampleId, Verdict
 from microagents.replies.chat import Usage
 
@@ -112,9 +111,7 @@ class RecordCalls(Recorded, frozen=True, kw_only=True):
         unknown = ours.cost_usd is None or theirs.cost_usd is None
         return RecordCalls(
             source=self.source,
-            sent=self.sent + later.sent,
-            ended=self.ended + later.ended,
-            billed=self.billed + later.billed,
+            **{name: getattr(self, name) + getattr(later, name) for name in _SUMMED},
             usage=Usage(
                 input_tokens=(ours.input_tokens or 0) + (theirs.input_tokens or 0),
                 output_tokens=(ours.output_tokens or 0) + (theirs.output_tokens or 0),
@@ -122,12 +119,6 @@ class RecordCalls(Recorded, frozen=True, kw_only=True):
                 cache_write_tokens=ours.cache_write_tokens + theirs.cache_write_tokens,
                 cost_usd=None if unknown else (ours.cost_usd or 0) + (theirs.cost_usd or 0),
             ),
-            unanswered=self.unanswered + later.unanswered,
-            estimated_usd=self.estimated_usd + later.estimated_usd,
-            unsettled_usd=self.unsettled_usd + later.unsettled_usd,
-            unsettled_tokens=self.unsettled_tokens + later.unsettled_tokens,
-            unmeasured=self.unmeasured + later.unmeasured,
-            joined=self.joined + later.joined,
             repeated={
                 name: self.repeated.get(name, 0) + later.repeated.get(name, 0)
                 for name in {**self.repeated, **later.repeated}
@@ -139,6 +130,10 @@ class RecordCalls(Recorded, frozen=True, kw_only=True):
                 for spec in {**self.took_s, **later.took_s}
             },
         )
+
+
+_SUMMED = [each.name for each in structs.fields(RecordCalls) if each.type in (int, float)]
+"""Its numbers, which add up over reports."""
 
 
 class AllotCalls(Request[int | None], frozen=True, kw_only=True):
@@ -275,20 +270,7 @@ class InputEnding(RowRecord, frozen=True, kw_only=True):
     def row(self, at: str) -> tuple[object, ...]:
         """Return the row of an ending at this time."""
         result = None if self.result is None else self.result.decode()
-        return self.input, self.outcome, reason_with(self.reason, self.traceback), result, at
-
-
-def reason_with(reason: str | None, traceback: str) -> str | None:
-    """Return the text that the journal keeps as the reason of an ending: a sentence, and the traceback of a user's code behind it."""
-    return f"{reason}\n{traceback}" if traceback else reason
-
-
-def reason_and_traceback(kept: str | None) -> tuple[str | None, str]:
-    """Return the sentence and the traceback in a kept reason."""
-    if kept is None:
-        return None, ""
-    reason, found, traceback = kept.partition(f"\n{TRACEBACK}")
-    return reason, found[1:] + traceback
+        return self.input, self.outcome, self.reason, self.traceback, result, at
 
 
 Entry = RecordCalls | RecordLost | ReplicaEnded | RecordDecision | RecordAnswer | RecordProgress | InputEnding

@@ -23,7 +23,6 @@ from microagents.journal.messages import (
     InputOutcome,
     OpenElection,
     Recalled,
-    reason_and_traceback,
 )
 from microagents.journal.rows import Rows
 from microagents.journal.statements import (
@@ -204,13 +203,12 @@ def read_ending(rows: Rows, of_input: int) -> InputEnding | None:
 
 
 def _ending(row: Sequence[Any]) -> InputEnding:
-    number, outcome, reason, result, _ = row
+    number, outcome, reason, traceback, result, _ = row
     encoded = None if result is None else result.encode()
     if encoded is not None:
         msgspec.json.decode(encoded)
-    sentence, traceback = reason_and_traceback(reason)
     ended = msgspec.convert(outcome, InputOutcome)
-    return InputEnding(input=number, outcome=ended, reason=sentence, result=encoded, traceback=traceback)
+    return InputEnding(input=number, outcome=ended, reason=reason, result=encoded, traceback=traceback)
 
 
 def read_checkpoint(rows: Rows, of_input: int) -> Checkpoint | None:

@@ -26,7 +26,6 @@ from microagents.journal.messages import (
     OpenElection,
     Recalled,
     RunOutcome,
-    reason_and_traceback,
 )
 from microagents.journal.opening import connect_to_read, holds_nothing, unreadable
 from microagents.journal.overview import read_differences, read_inputs, read_overview, read_series
@@ -59,13 +58,13 @@ class RunEnding(Struct, frozen=True, kw_only=True):
 
     outcome: RunOutcome
     reason: str | None
+    traceback: str
+    """Where a user's code raised; empty if it did not."""
     result: str | None
     """The result, as JSON."""
     decisions_sha256: str
     ballots_sha256: str
     ended_at: str
-    traceback: str = ""
-    """Where a user's code raised; empty where it did not."""
 
 
 class KeptText(Struct, frozen=True, kw_only=True):
@@ -149,8 +148,6 @@ class Reader:
             if row is None:
                 return None
             ending = msgspec.convert(dict(zip(RunEnding.__struct_fields__, row, strict=False)), RunEnding)
-            reason, traceback = reason_and_traceback(ending.reason)
-            ending = structs.replace(ending, reason=reason, traceback=traceback)
             if ending.result is not None:
                 msgspec.json.decode(ending.result)  # a damaged result fails here, not in the caller
             return ending

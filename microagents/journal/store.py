@@ -115,12 +115,13 @@ class Store:
             self._records.write(records)
             return self.books.account()
 
-    def end(self, outcome: str, reason: str | None, result: bytes | None) -> None:
+    def end(self, outcome: str, reason: str | None, traceback: str, result: bytes | None) -> None:
         """Record the ending of this sitting of the run.
 
         Args:
             outcome: a `RunOutcome`.
             reason: why it did not complete, in one sentence.
+            traceback: where a user's code raised; empty if it did not.
             result: the result, as JSON.
         """
         account = self.account_with_digests()
@@ -129,7 +130,7 @@ class Store:
             self._sitting.record(self._rows, self._found)
             self._rows.delete_all("ending")
             self._rows.insert(
-                "ending", [(outcome, reason, text, account.decisions_sha256, account.ballots_sha256, now())]
+                "ending", [(outcome, reason, traceback, text, account.decisions_sha256, account.ballots_sha256, now())]
             )
             self._records.write_totals()
 

@@ -116,7 +116,14 @@ TABLES: dict[str, TableSchema] = {
     ),
     "input": TableSchema(columns={"input": _KEY, "options": _TEXT}, is_summed=True),
     "input_ending": TableSchema(
-        columns={"input": _KEY, "outcome": _TEXT, "reason": _TEXT_OR_NONE, "result": _TEXT_OR_NONE, "ended_at": _TEXT},
+        columns={
+            "input": _KEY,
+            "outcome": _TEXT,
+            "reason": _TEXT_OR_NONE,
+            "traceback": _TEXT,
+            "result": _TEXT_OR_NONE,
+            "ended_at": _TEXT,
+        },
         is_summed=True,
     ),
     "progress": TableSchema(
@@ -137,6 +144,7 @@ TABLES: dict[str, TableSchema] = {
         columns={
             "outcome": _TEXT,
             "reason": _TEXT_OR_NONE,
+            "traceback": _TEXT,
             "result": _TEXT_OR_NONE,
             "decisions_sha256": _TEXT,
             "ballots_sha256": _TEXT,

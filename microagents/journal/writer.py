@@ -62,7 +62,7 @@ class NullStore:
     def pause(self) -> None:
         """None: no other process knows the run."""
 
-    def end(self, outcome: str, reason: str | None, result: bytes | None) -> None:
+    def end(self, outcome: str, reason: str | None, traceback: str, result: bytes | None) -> None:
         """Do nothing: there is no journal."""
 
     def close(self, *, forget: bool = False) -> None:

@@ -35,7 +35,6 @@ from microagents.journal.messages import (
     RecordSample,
     Report,
     RunOutcome,
-    reason_with,
 )
 from microagents.journal.requests import EndRun, LiveRequest, PauseRun, ResumeRun, SetRun, said_by
 from microagents.journal.writer import AnyStore, Inline, JournalConfig, NullStore, Writer
@@ -240,8 +239,9 @@ class Recorder(Role):
             raise self._reason
         if self._telemetry is not None:
             self._telemetry.end(request.outcome, self._account())
-        reason = reason_with(request.reason, request.traceback)
-        await self._writer.do(lambda store: store.end(request.outcome, reason, request.result))
+        await self._writer.do(
+            lambda store: store.end(request.outcome, request.reason, request.traceback, request.result)
+        )
 
     # -- reasons to stop ------------------------------------------------------------------------------------------------------------
 

@@ -170,8 +170,7 @@ def _identity(plan: RunPlan, first: dict[str, Any], own: Sequence[str]) -> Itera
     for name in ("max_output_tokens", "flag_above_tokens"):
         if (limit := getattr(settings, name)) is not None:
             yield name, str(limit)
-    if (reading := settings.reading or task.reading) != "strict":
-        yield "reading", reading
+    yield "reading", settings.reading or task.reading
     if (reply := type(task).reply_type()) is None:
         return
     yield "reply", fingerprint(reply).hex()

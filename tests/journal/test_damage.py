@@ -65,7 +65,7 @@ KEY = "(SELECT key FROM decision LIMIT 1 OFFSET 9)"
 @pytest.mark.parametrize(
     ("statement", "place"),
     [
-        (f"UPDATE decision SET value = replace(value, '1', '3') WHERE key = {KEY}", "0/step/9"),
+        (f"UPDATE decision SET value = replace(value, ':', ':1') WHERE key = {KEY}", "0/step/9"),
         (f"UPDATE decision SET counted = counted + 1 WHERE key = {KEY}", "0/step/9"),
         (f"UPDATE decision SET key = -1 WHERE key = {KEY}", "the row of -1 in the table decision"),
         (f"UPDATE decision SET value = x'ff' WHERE key = {KEY}", "0/step/9"),

@@ -38,7 +38,6 @@ def test_a_million_steps_do_not_underflow() -> None:
     "changed",
     [
         {"outvoted": MIN_WRONG - 1},
-        {"outvoted": None},
         {"inputs": 2},
         {"decided": 999},
         {"samples": 1},
