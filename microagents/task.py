@@ -406,7 +406,7 @@ def flag_of(task: Task, reply: Reply, state: bytes, *, at: str = "") -> str | No
         return str(unfit)
     if kind.flag is Task.flag or kind.flag is ChainTask.flag:  # none of its own: this runs for every sample
         return None
-    by_state = flags_by_state(task)
+    by_state = flags_by_state(kind)
     if by_state and not state:
         return None
     if isinstance(reply, Rollout):
@@ -433,15 +433,16 @@ def _flag_of_steps(task: Task, reply: Rollout, state: bytes, *, at: str) -> str 
     return None
 
 
-def flags_by_state(task: Task) -> bool:
+@lru_cache(maxsize=256)  # pydantic's check of subclasses takes 1 us
+def flags_by_state(kind: type[Task]) -> bool:
     """Return whether `flag_of` needs the state of a step."""
-    kind = type(task)
     return issubclass(kind, ChainTask) and kind.flag is not ChainTask.flag and _takes_state(kind)
 
 
-def verifies(task: Task) -> bool:
-    """Return whether the task verifies the replies to its steps."""
-    return isinstance(task, ChainTask) and type(task).verify is not ChainTask.verify
+@lru_cache(maxsize=256)
+def verifies(kind: type[Task]) -> bool:
+    """Return whether tasks of a class verify the replies to their steps."""
+    return issubclass(kind, ChainTask) and kind.verify is not ChainTask.verify
 
 
 async def feedback_on(task: Task, reply: Reply, state: bytes) -> str | None:
@@ -461,7 +462,6 @@ async def feedback_on(task: Task, reply: Reply, state: bytes) -> str | None:
     return feedback[:MAX_FEEDBACK_CHARS]
 
 
-@lru_cache(maxsize=256)
 def _takes_state(kind: type[ChainTask[Any, Any]]) -> bool:
     """Return whether its ``flag`` takes the state beside the reply."""
     return len(inspect.signature(kind.flag).parameters) > len(("self", "reply"))

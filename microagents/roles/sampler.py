@@ -48,7 +48,8 @@ class Sampler:
         self.is_over = False
         """Whether no more ballots are counted. Set by the election: a callback of it would be a cycle of references."""
         self._task = voter.context.tasks[election_id.input]
-        self._state = question.state if flags_by_state(self._task) else b""
+        self._looks_up = self._task.looks_up
+        self._state = question.state if flags_by_state(type(self._task)) else b""
 
     def prompt(self, seq: int) -> Prompt:
         """Return the prompt of a sample."""
@@ -87,7 +88,7 @@ class Sampler:
         )
         if self.is_over:
             return None
-        if self._task.looks_up and (wanted := await wanted_in(seq, sample, question, self._task)) is not None:
+        if self._looks_up and (wanted := await wanted_in(seq, sample, question, self._task)) is not None:
             if trace is not None:
                 trace.calls.append((seq, model, temperature, prompt, sample, None, asked_s, trace.clock()))
             return sample, wanted

@@ -104,7 +104,7 @@ class Verification:
         self._question = question
         self._draw = draw
         self._look_up = look_up
-        self._verifies = bool(question.state) and verifies(task)
+        self._verifies = bool(question.state) and verifies(type(task))
         self._guess = guess
         self._record = record
         self._rejected: dict[int, Rejected] = {}

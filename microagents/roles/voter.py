@@ -264,7 +264,7 @@ class RunningElection:
                 guess=self._guess,
                 record=voter.record,
             )
-            if task.looks_up or (question.state and verifies(task))
+            if task.looks_up or (question.state and verifies(type(task)))
             else None
         )
         self._meanings = (

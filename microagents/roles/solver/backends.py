@@ -108,7 +108,7 @@ class Backends:
 
     def delivering(self, spec: str) -> Backend:
         """Return the model of a spec, or the first of its fallbacks that delivers while it is out."""
-        return self.one_that_delivers(spec) or self.of(spec)
+        return self.of(spec) if not self.fallbacks else self.one_that_delivers(spec) or self.of(spec)
 
     def one_that_delivers(self, spec: str) -> Backend | None:
         """Return the same; None while none delivers."""

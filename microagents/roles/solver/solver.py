@@ -106,12 +106,13 @@ class Solver(Role):
 
     async def _draw_singly(self, request: Draw, backend: Backend, call: Call) -> Sample:
         """Take a sample in a request of its own, by another model while the first one does not deliver."""
-        outage = Outage(request.id, self._max_outage_s)
+        outage: Outage | None = None
         while True:
             try:
                 if backend.answers_at_once:
                     sample = await self._attempts.make(backend, call)
                 else:
+                    outage = outage or Outage(request.id, self._max_outage_s)
                     sample, backend = await self._first_reply(
                         backend, self._backends.substitute_of(backend, request), call, outage
                     )
@@ -125,6 +126,7 @@ class Solver(Role):
                 if other is None or other is backend:
                     if error.retryable:
                         self._outages.begin(str(error))
+                    outage = outage or Outage(request.id, self._max_outage_s)
                     await outage.wait(error, backend.health)
                 backend = self._backends.delivering(request.model)
                 self._accounts.repeat(error.kind)

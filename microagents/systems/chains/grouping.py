@@ -28,7 +28,7 @@ class GroupedChain(Chain):
 
     def __init__(self, work: ChainWork, steps: int) -> None:
         task, own = work.task, work.task.sampling
-        if verifies(task):
+        if verifies(type(task)):
             raise InvalidUsage(f"{type(task).__name__} verifies single replies; leave -s steps={steps} out")
         most = min(MAX_OUTPUT_TOKENS, steps * own.max_output_tokens)
         flag_above = None if own.flag_above_tokens is None else steps * own.flag_above_tokens

@@ -153,7 +153,7 @@ def lookahead_in(options: Mapping[str, object]) -> Lookahead:
 async def _own_flag(chain: Chain, step: ChainStep, predicted: Reply) -> str | None:
     task = chain.task
     flag = flag_of(task, predicted, step.question.state, at=step.election.path)
-    if flag is None and verifies(task) and await feedback_on(task, predicted, step.question.state) is not None:
+    if flag is None and verifies(type(task)) and await feedback_on(task, predicted, step.question.state) is not None:
         return UNVERIFIED
     return flag
 
