@@ -15,7 +15,6 @@ import msgspec
 from msgspec import Struct, structs
 
 from microagents.actors.role import G, T
-from microagents.base.aio import TaskScope
 from microagents.base.errors import InvalidDefinition
 from microagents.base.messages import Message, R, Request, address_of, reply_type
 from microagents.elections.election import Ballot, Decision, ElectionId, Flagged, Question, Verdict
@@ -78,10 +77,6 @@ class Work(Elections[T, G]):
     async def ask(self, request: DurableRequest[R]) -> R:
         """Send a request on behalf of this input. The request itself is not durable; the durable calls of its handler are."""
         return await self.role.ask(structs.replace(request, input=self.input, recalls=await self.may_be_recorded()))
-
-    def scope(self) -> TaskScope:
-        """An owner of tasks that make durable calls side by side; close it."""
-        return TaskScope()
 
     async def once(self, at: str, request: Request[R]) -> R:
         """Send a request once at this place, and answer from the journal afterwards.

@@ -7,6 +7,7 @@ from typing import Any, Generic, TypeVar
 
 from msgspec import Raw, structs
 
+from microagents.base.aio import TaskScope
 from microagents.base.errors import RoleFailed, Undecided
 from microagents.replies.chat import A, Sampling, decoder_of
 from microagents.systems.questions.candidates import merged
@@ -134,7 +135,7 @@ class Turns:
         If one is undecided, the others still run to their end: decisions must not depend on which of them is faster, and the others are
         needed once a person has decided. Any other failure of one cancels the others.
         """
-        async with self._work.scope() as scope:
+        async with TaskScope() as scope:
             open_calls = [scope.start(_or_undecided(call)) for call in calls]
             await scope.join()
         results: list[V] = []

@@ -13,6 +13,7 @@ from msgspec import Raw, structs
 from pydantic import Field, ValidationError, ValidatorFunctionWrapHandler, field_validator, model_validator
 
 from microagents.actors.role import Deployment, Strategy
+from microagents.base.aio import TaskScope
 from microagents.base.errors import RoleFailed, Undecided
 from microagents.elections.election import Ballot, ElectionId, Verdict
 from microagents.journal.messages import RecordDecision
@@ -138,7 +139,7 @@ class _LoopOfSwarm:
         if planned is None:
             return
         plan = planned.steps
-        async with self._work.scope() as scope:
+        async with TaskScope() as scope:
             for number, step in enumerate(plan, 1):
                 self._work.progress(number - 1, len(plan))
                 asked = ToWork(
