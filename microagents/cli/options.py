@@ -6,7 +6,6 @@ import json
 import re
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from contextlib import suppress
-from copy import copy
 from functools import wraps
 from inspect import Parameter, Signature, signature
 from pathlib import Path
@@ -95,20 +94,23 @@ Set = Annotated[
         help="Option of the strategy, or of all compared strategies that have it. Repeatable.",
     ),
 ]
-SHORT: Mapping[str, Any] = {
-    "k": Annotated[int | None, typer.Option("-k", metavar="K", help="The number of votes that decides an election.")],
-    "max_draws": Annotated[int | None, typer.Option(metavar="N", help="The cap of an election, in samples.")],
-    "speculate": Annotated[
-        bool | None, typer.Option(help="Open the next steps on guesses. Decisions do not depend on it.")
-    ],
-    "known_inputs": Annotated[
-        bool | None,
-        typer.Option(
-            "--known-inputs", help="Start every step from the oracle's state, so that steps run side by side."
-        ),
-    ],
+SHORT: Mapping[str, tuple[Any, str, str | None, str]] = {
+    "k": (int, "-k", "K", "The number of votes that decides an election."),
+    "max_draws": (int, "--max-draws", "N", "The cap of an election, in samples."),
+    "speculate": (
+        bool,
+        "--speculate/--no-speculate",
+        None,
+        "Open the next steps on guesses. Decisions do not depend on it.",
+    ),
+    "known_inputs": (
+        bool,
+        "--known-inputs",
+        None,
+        "Start every step from the oracle's state, so that steps run side by side.",
+    ),
 }
-"""Options of strategies that are short for ``-s NAME=VALUE``."""
+"""Options of strategies that are short for ``-s NAME=VALUE``: type, flag, metavar and meaning."""
 
 
 class StrategyOptions(NamedTuple):
@@ -263,9 +265,10 @@ def _strategy_options(short: Iterable[str]) -> Iterator[Parameter]:
     """``-s``, and ``short`` options for some of its names."""
     yield Parameter("set_", Parameter.KEYWORD_ONLY, default=[], annotation=Set)
     for name in short:
-        kind, option = SHORT[name].__origin__, copy(SHORT[name].__metadata__[0])
-        option.envvar, option.help = f"MICROAGENTS_{name.upper()}", f"{option.help} Short for -s {name}=..."
-        yield Parameter(name, Parameter.KEYWORD_ONLY, default=None, annotation=Annotated[kind, option])
+        kind, flag, metavar, meaning = SHORT[name]
+        said = f"{meaning} Short for -s {name}=..."
+        option = typer.Option(flag, metavar=metavar, envvar=f"MICROAGENTS_{name.upper()}", help=said)
+        yield Parameter(name, Parameter.KEYWORD_ONLY, default=None, annotation=Annotated[kind | None, option])
 
 
 def with_settings(
