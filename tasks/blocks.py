@@ -36,14 +36,14 @@ class Table(Struct, frozen=True, kw_only=True):
     moves: int = 0
 
 
-class Step(Reply, frozen=True):
+class BlocksStep(Reply, frozen=True):
     """The next move, and the stacks after it. Both are voted on: a right move with wrong stacks must not win."""
 
     move: Move
     stacks: Arrangement
 
 
-class Solved(TypedDict):
+class BlocksResult(TypedDict):
     """Result of all moves."""
 
     solved: bool
@@ -52,7 +52,7 @@ class Solved(TypedDict):
     stacks: list[list[int]]
 
 
-class Blocks(ChainTask[Table, Step, Solved]):
+class Blocks(ChainTask[Table, BlocksStep, BlocksResult]):
     """Rebuild random stacks of blocks into others: first put on the table what is not in place, then build from the bottom up."""
 
     sampling: ClassVar[Sampling] = Sampling(max_output_tokens=4096, flag_above_tokens=2048)
@@ -97,14 +97,14 @@ class Blocks(ChainTask[Table, Step, Solved]):
         goal, stacks, left = _shown(prompt)
         return Table(stacks=stacks, moves=self.steps() - (left or min(max(_moves_left(stacks, goal), 1), self.steps())))
 
-    def advance(self, state: Table, reply: Step) -> Table:
+    def advance(self, state: Table, reply: BlocksStep) -> Table:
         return Table(stacks=reply.stacks, moves=state.moves + 1)
 
-    def result(self, state: Table) -> Solved:
+    def result(self, state: Table) -> BlocksResult:
         solved = sorted(state.stacks) == sorted(self.arrangements[1])
-        return Solved(solved=solved, moves=state.moves, stacks=[*map(list, state.stacks)])
+        return BlocksResult(solved=solved, moves=state.moves, stacks=[*map(list, state.stacks)])
 
-    def flag(self, state: Table, reply: Step) -> str | None:  # noqa: ARG002 - the reply itself shows it
+    def flag(self, state: Table, reply: BlocksStep) -> str | None:  # noqa: ARG002 - the reply itself shows it
         """Flag stacks that lack a block or repeat one. Votes decide whether the move is right."""
         return (
             None
@@ -112,25 +112,25 @@ class Blocks(ChainTask[Table, Step, Solved]):
             else "blocks_missing_or_twice"
         )
 
-    def oracle(self, state: Table) -> Step:
+    def oracle(self, state: Table) -> BlocksStep:
         return _next(state.stacks, self.arrangements[1])
 
     def variant(self, number: int) -> Self:
         """Return other stacks of as many blocks, and another goal."""
         return type(self)(blocks=self.blocks, instance=self.instance + number)
 
-    def expert(self, prompt: Prompt, reply: type[Reply]) -> Step:  # noqa: ARG002 - it has one kind of reply
+    def expert(self, prompt: Prompt, reply: type[Reply]) -> BlocksStep:  # noqa: ARG002 - it has one kind of reply
         goal, stacks, _ = _shown(prompt)
         return _next(stacks, goal)
 
-    def mistake(self, prompt: Prompt, right: Reply, rng: Random) -> Step:
+    def mistake(self, prompt: Prompt, right: Reply, rng: Random) -> BlocksStep:
         """Make mostly another legal move with its stacks; else the right move with one more block moved."""
-        assert isinstance(right, Step)
+        assert isinstance(right, BlocksStep)
         _, stacks, _ = _shown(prompt)
         others = [move for move in _legal_moves(stacks) if move != right.move]
         if others and rng.random() < MOVE_ERRORS:
             return _step(stacks, *rng.choice(others))
-        return Step(move=right.move, stacks=_step(right.stacks, *rng.choice(_legal_moves(right.stacks))).stacks)
+        return BlocksStep(move=right.move, stacks=_step(right.stacks, *rng.choice(_legal_moves(right.stacks))).stacks)
 
     def _system(self, wanted: str) -> str:
         return (
@@ -182,7 +182,7 @@ def _moves_left(stacks: Arrangement, goal: Arrangement) -> int:
     return sum(block not in placed for arrangement in (stacks, goal) for stack in arrangement for block in stack[1:])
 
 
-def _next(stacks: Arrangement, goal: Arrangement) -> Step:
+def _next(stacks: Arrangement, goal: Arrangement) -> BlocksStep:
     """Apply the procedure. If the goal is reached too early, or a block is missing, a step may move nothing."""
     placed = _in_place(stacks, goal)
     for stack in stacks:
@@ -191,7 +191,7 @@ def _next(stacks: Arrangement, goal: Arrangement) -> Step:
     for below, block in chain.from_iterable(map(pairwise, goal)):
         if block not in placed:
             return _step(stacks, block, below)
-    return Step(move=(TABLE, TABLE), stacks=stacks)
+    return BlocksStep(move=(TABLE, TABLE), stacks=stacks)
 
 
 def _legal_moves(stacks: Arrangement) -> list[Move]:
@@ -200,7 +200,7 @@ def _legal_moves(stacks: Arrangement) -> list[Move]:
     return [*to_table, *permutations(tops, 2)]
 
 
-def _step(stacks: Arrangement, block: int, onto: int) -> Step:
+def _step(stacks: Arrangement, block: int, onto: int) -> BlocksStep:
     without = [tuple(other for other in stack if other != block) for stack in stacks]
     after = [(*stack, block) if stack[-1] == onto else stack for stack in without if stack]
-    return Step(move=(block, onto), stacks=(*after, *([(block,)] if onto == TABLE else [])))
+    return BlocksStep(move=(block, onto), stacks=(*after, *([(block,)] if onto == TABLE else [])))

@@ -34,14 +34,14 @@ class Board(Struct, frozen=True, kw_only=True):
     moves: int = 0
 
 
-class Step(Reply, frozen=True):
+class CheckersStep(Reply, frozen=True):
     """The next move, and the board after it. Both are voted on: a right move with a wrong board must not win."""
 
     move: Move
     board: Annotated[tuple[Cell, ...], Meta(min_length=1)]
 
 
-class Solved(TypedDict):
+class CheckersResult(TypedDict):
     """Result of all moves."""
 
     solved: bool
@@ -50,7 +50,7 @@ class Solved(TypedDict):
     board: list[str]
 
 
-class Checkers(ChainTask[Board, Step, Solved]):
+class Checkers(ChainTask[Board, CheckersStep, CheckersResult]):
     """Exchange n red and n blue checkers in a row with one empty cell, by slides and jumps that go only forward."""
 
     sampling: ClassVar[Sampling] = Sampling(max_output_tokens=4096, flag_above_tokens=2048)
@@ -94,32 +94,32 @@ class Checkers(ChainTask[Board, Step, Solved]):
         left = int(shown["Moves left"]) if "Moves left" in shown else self._moves_left(_row(cells))
         return Board(cells=cells, moves=self.steps() - left)
 
-    def advance(self, state: Board, reply: Step) -> Board:
+    def advance(self, state: Board, reply: CheckersStep) -> Board:
         return Board(cells=reply.board, moves=state.moves + 1)
 
-    def result(self, state: Board) -> Solved:
+    def result(self, state: Board) -> CheckersResult:
         goal = self._written([*self._side("B"), "_", *self._side("R")])
-        return Solved(solved=state.cells == goal, moves=state.moves, board=[*state.cells])
+        return CheckersResult(solved=state.cells == goal, moves=state.moves, board=[*state.cells])
 
-    def flag(self, state: Board, reply: Step) -> str | None:  # noqa: ARG002 - the reply itself shows it
+    def flag(self, state: Board, reply: CheckersStep) -> str | None:  # noqa: ARG002 - the reply itself shows it
         """Flag a board on which not every checker stands once, with ``check_counts``."""
         if not self.check_counts or sorted(_contents(reply.board)) == sorted([*self._side("R"), "_", *self._side("B")]):
             return None
         return "checkers_missing_or_extra"
 
-    def oracle(self, state: Board) -> Step:
+    def oracle(self, state: Board) -> CheckersStep:
         return self._right(state)[0]
 
-    def correct(self, state: Board, reply: Step) -> bool:
+    def correct(self, state: Board, reply: CheckersStep) -> bool:
         """Return whether the move is valid and avoids the losing patterns, and the board follows from it."""
         return reply in self._right(state)
 
-    def expert(self, prompt: Prompt, reply: type[Reply]) -> Step:  # noqa: ARG002 - it has one kind of reply
+    def expert(self, prompt: Prompt, reply: type[Reply]) -> CheckersStep:  # noqa: ARG002 - it has one kind of reply
         return self.oracle(self.state_in(prompt))
 
-    def mistake(self, prompt: Prompt, right: Reply, rng: Random) -> Step:
+    def mistake(self, prompt: Prompt, right: Reply, rng: Random) -> CheckersStep:
         """Make mostly the right move, with a checker too many or too few in the longest block or two exchanged."""
-        assert isinstance(right, Step)
+        assert isinstance(right, CheckersStep)
         state = self.state_in(prompt)
         allowed = self._right(state)
         others = [
@@ -138,7 +138,7 @@ class Checkers(ChainTask[Board, Step, Solved]):
             del contents[start]
         else:
             contents.insert(start, contents[start])
-        return Step(move=right.move, board=self._written(contents))
+        return CheckersStep(move=right.move, board=self._written(contents))
 
     def _system(self, wanted: str) -> str:
         names = (
@@ -171,19 +171,19 @@ class Checkers(ChainTask[Board, Step, Solved]):
     def _written(self, contents: list[str]) -> tuple[str, ...]:
         return tuple(f"{at}:{content}" for at, content in enumerate(contents)) if self.positions else tuple(contents)
 
-    def _step(self, state: Board, move: Move) -> Step:
+    def _step(self, state: Board, move: Move) -> CheckersStep:
         contents = _contents(state.cells)
         _, source, target = move
         contents[source], contents[target] = contents[target], contents[source]
-        return Step(move=move, board=self._written(contents))
+        return CheckersStep(move=move, board=self._written(contents))
 
-    def _right(self, state: Board) -> list[Step]:
+    def _right(self, state: Board) -> list[CheckersStep]:
         """List the right steps: if every move loses, all valid ones, and without any a step that moves nothing."""
         valid = [self._step(state, move) for move in _valid_moves(_row(state.cells))]
         return (
             [step for step in valid if not _lost(_row(step.board))]
             or valid
-            or [Step(move=("R", 0, 0), board=state.cells)]
+            or [CheckersStep(move=("R", 0, 0), board=state.cells)]
         )
 
     def _moves_left(self, row: str) -> int:

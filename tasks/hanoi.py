@@ -28,14 +28,14 @@ class Towers(Struct, frozen=True, kw_only=True):
     moves: int = 0
 
 
-class Step(Reply, frozen=True):
+class HanoiStep(Reply, frozen=True):
     """The next move, and the pegs after it. Both are voted on: a right move with a wrong state must not win."""
 
     move: Move
     next_state: Pegs
 
 
-class Solved(TypedDict):
+class HanoiResult(TypedDict):
     """Result of all moves."""
 
     solved: bool
@@ -44,7 +44,7 @@ class Solved(TypedDict):
     pegs: list[list[int]]
 
 
-class Hanoi(ChainTask[Towers, Step, Solved]):
+class Hanoi(ChainTask[Towers, HanoiStep, HanoiResult]):
     """Move a tower of disks from the first peg to the third, one disk at a time, never a larger one onto a smaller one."""
 
     disks: Annotated[int, Field(ge=1, le=64)] = 10
@@ -87,14 +87,14 @@ class Hanoi(ChainTask[Towers, Step, Solved]):
         last, pegs, left = self._shown_in(prompt)
         return Towers(pegs=pegs, last=last, moves=self.steps() - (int(left) if left else self._moves_left(pegs)))
 
-    def advance(self, state: Towers, reply: Step) -> Towers:
+    def advance(self, state: Towers, reply: HanoiStep) -> Towers:
         return Towers(pegs=reply.next_state, last=reply.move, moves=state.moves + 1)
 
-    def result(self, state: Towers) -> Solved:
+    def result(self, state: Towers) -> HanoiResult:
         goal = tuple(range(self.disks, 0, -1))
-        return Solved(solved=state.pegs[2] == goal, moves=state.moves, pegs=[*map(list, state.pegs)])
+        return HanoiResult(solved=state.pegs[2] == goal, moves=state.moves, pegs=[*map(list, state.pegs)])
 
-    def flag(self, state: Towers, reply: Step) -> str | None:  # noqa: ARG002 - the paper's parser sees only the reply
+    def flag(self, state: Towers, reply: HanoiStep) -> str | None:  # noqa: ARG002 - the paper's parser sees only the reply
         """Flag a state that lacks a disk or repeats one, as the paper's parser does. Votes decide whether the move is legal."""
         return None if sorted(chain.from_iterable(reply.next_state)) == self._all_disks else "disks_missing_or_twice"
 
@@ -102,19 +102,19 @@ class Hanoi(ChainTask[Towers, Step, Solved]):
     def _all_disks(self) -> list[int]:
         return list(range(1, self.disks + 1))
 
-    def oracle(self, state: Towers) -> Step:
+    def oracle(self, state: Towers) -> HanoiStep:
         return self._next(state.last, state.pegs)
 
-    def correct(self, state: Towers, reply: Step) -> bool:
+    def correct(self, state: Towers, reply: HanoiStep) -> bool:
         return self.oracle(state) == reply
 
-    def expert(self, prompt: Prompt, reply: type[Reply]) -> Step:  # noqa: ARG002 - it has one kind of reply
+    def expert(self, prompt: Prompt, reply: type[Reply]) -> HanoiStep:  # noqa: ARG002 - it has one kind of reply
         last, pegs, _ = self._shown_in(prompt)  # the procedure needs no number of moves, which takes longer than a step
         return self._next(last, pegs)
 
-    def mistake(self, prompt: Prompt, right: Reply, rng: Random) -> Step:  # noqa: ARG002 - the right reply is enough
+    def mistake(self, prompt: Prompt, right: Reply, rng: Random) -> HanoiStep:  # noqa: ARG002 - the right reply is enough
         """Make mostly another move, with the state that follows: LEAD's figure 10. Else move one disk more in the state."""
-        assert isinstance(right, Step)
+        assert isinstance(right, HanoiStep)
         disk, source, target = right.move
         kind = rng.randrange(3)
         if kind == 0:  # the turn of disk 1 taken for another's, or the other way round
@@ -124,11 +124,11 @@ class Hanoi(ChainTask[Towers, Step, Solved]):
                 return other
         if kind < 2:  # the wrong peg  # noqa: PLR2004 - two of three kinds
             peg = 3 - source - target
-            return Step(move=(disk, source, peg), next_state=_moved(right.next_state, disk, target, peg))
+            return HanoiStep(move=(disk, source, peg), next_state=_moved(right.next_state, disk, target, peg))
         filled = [peg for peg in range(3) if right.next_state[peg]]
         peg = rng.choice(filled)
         top = right.next_state[peg][-1]
-        return Step(move=right.move, next_state=_moved(right.next_state, top, peg, (peg + rng.choice((1, 2))) % 3))
+        return HanoiStep(move=right.move, next_state=_moved(right.next_state, top, peg, (peg + rng.choice((1, 2))) % 3))
 
     def _system(self, amount: str, wanted: str) -> str:
         first, second, third = self.cycle
@@ -159,7 +159,7 @@ class Hanoi(ChainTask[Towers, Step, Solved]):
                 target = 3 - peg - target
         return max(left, 1)
 
-    def _next(self, last: Move | None, pegs: Pegs) -> Step:
+    def _next(self, last: Move | None, pegs: Pegs) -> HanoiStep:
         """Apply the procedure. It gives a step even in states after a wrong decision, when no legal move may exist."""
         holder = 0 if 1 in pegs[0] else 1 if 1 in pegs[1] else 2
         if last is None or last[0] != 1:
@@ -174,8 +174,8 @@ class Hanoi(ChainTask[Towers, Step, Solved]):
     def _after(self, peg: int) -> int:
         return self.cycle[(self.cycle.index(peg) + 1) % 3]
 
-    def _step(self, pegs: Pegs, disk: int, source: int, target: int) -> Step:
-        return Step(move=(disk, source, target), next_state=_moved(pegs, disk, source, target))
+    def _step(self, pegs: Pegs, disk: int, source: int, target: int) -> HanoiStep:
+        return HanoiStep(move=(disk, source, target), next_state=_moved(pegs, disk, source, target))
 
 
 _read_move = msgspec.json.Decoder(Move).decode

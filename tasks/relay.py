@@ -65,13 +65,13 @@ _OF_SWARM = frozenset(["plan", "result", "whole", "summary", "pick", "check"])
 _FACT = re.compile(r"r(\d+) = (\d+)")
 
 
-class Total(Reply, frozen=True):
+class RelayTotal(Reply, frozen=True):
     """The result of the last step."""
 
     total: int
 
 
-class Relay(WorkedProblem[Total]):
+class Relay(WorkedProblem[RelayTotal]):
     """Steps that add to results of earlier steps, up to many steps before.
 
     The simulated model takes earlier results only from the summary and the recent steps of its prompt, as a real one would. Its error rates
@@ -106,22 +106,22 @@ class Relay(WorkedProblem[Total]):
         """Work out the right results of all steps."""
         return _results(self.steps)
 
-    def correct(self, reply: Total) -> bool:
+    def correct(self, reply: RelayTotal) -> bool:
         return reply.total == self.right_results()[-1]
 
     def variant(self, number: int) -> Relay:
         """Return another random list."""
         return type(self)(**self.model_dump(exclude={"instance"}), instance=self.instance + number)
 
-    def expert_answer(self, problem: str) -> Total:
-        return Total(total=_results(_listed(problem))[-1])
+    def expert_answer(self, problem: str) -> RelayTotal:
+        return RelayTotal(total=_results(_listed(problem))[-1])
 
     def expert_decomposition(self, problem: str) -> Decomposition:  # noqa: ARG002 - the same for all
         """Do not cut: the steps build on each other."""
         return ATOMIC
 
-    def expert_composition(self, asked: ToCompose) -> Total:
-        return msgspec.json.decode(asked.answer_to_first, type=Total)
+    def expert_composition(self, asked: ToCompose) -> RelayTotal:
+        return msgspec.json.decode(asked.answer_to_first, type=RelayTotal)
 
     def expert_subquestions(self, problem: str) -> Subquestions:
         steps = _listed(problem)
@@ -161,7 +161,7 @@ class Relay(WorkedProblem[Total]):
                 return _worked(asked)
             case ToAssemble():
                 facts = _facts(asked.summary, asked.recent)
-                return Total(total=facts.get(len(asked.plan), 0))
+                return RelayTotal(total=facts.get(len(asked.plan), 0))
             case ToCompress():
                 return Summary(summary=_written({**_facts(asked.summary, ()), **_facts(asked.done.result, ())}))
             case ToPick():
@@ -219,7 +219,7 @@ class Relay(WorkedProblem[Total]):
             Pick: JUDGE_ERROR,
             Check: VERIFIER_ERROR,
             Summary: DROP_RATE,
-            Total: ASSEMBLY_ERROR,
+            RelayTotal: ASSEMBLY_ERROR,
         }
         return rates[reply]
 
@@ -291,7 +291,7 @@ def _is_right(question: StepQuestion, reply: Raw, total: int | None) -> bool:
         case ToWork():
             return msgspec.json.decode(reply, type=StepResult).vote() == _worked(question).vote()
         case ToAssemble():
-            return msgspec.json.decode(reply, type=Total).total == total
+            return msgspec.json.decode(reply, type=RelayTotal).total == total
         case ToPlan():
             return msgspec.json.decode(reply, type=Plan).steps == _listed(question.problem)
 

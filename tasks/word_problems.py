@@ -17,7 +17,7 @@ from microagents.replies.chat import Prompt, Reply
 from microagents.replies.data_prompts import prompt_of
 from microagents.replies.trajectories import Trajectory
 from microagents.systems.documents.questions import REPLIES, Segment
-from microagents.systems.documents.reasoning import WrittenProblem
+from microagents.systems.documents.reasoned_text import WrittenProblem
 from microagents.systems.questions.questions import (
     ATOMIC,
     Contraction,

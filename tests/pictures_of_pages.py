@@ -18,6 +18,7 @@ NOISY, UNSURE = "sim:perfect@error=0.05,flag=0.02", "sim:perfect@error=0.3"
 BRIEF = "\n".join(f"Part {number}: a paragraph about bridge number {number}." for number in range(24))
 RUNS = {
     "tower": ("hanoi", "-o", "disks=16", "--model", NOISY),
+    "voted": ("hanoi", "-o", "disks=16", "-k", "4", "--no-speculate", "--model", NOISY),
     "tower-k2": ("hanoi", "-o", "disks=12", "-k", "2", "--model", "sim:perfect@error=0.1"),
     "tower-k4": ("hanoi", "-o", "disks=12", "-k", "4", "--model", "sim:perfect@error=0.1"),
     "product": ("multiplication", "--model", "sim:perfect@error=0.2"),
@@ -53,6 +54,8 @@ PAGES = {
     "inputs": "/run/many",
     "compare": "/compare?a=tower-k2&b=tower-k4",
 }
+STRIP = "/run/voted"
+"""The page whose strip of steps the README shows."""
 NARROW = ("run", "decision")
 MAX_HEIGHT = 1000
 
@@ -65,6 +68,15 @@ def look(browser: Any, address: str, file: Path, width: int, scheme: str) -> Non
     page.wait_for_timeout(500)
     height = min(MAX_HEIGHT, page.evaluate("document.documentElement.scrollHeight"))
     page.screenshot(path=file, full_page=True, clip={"x": 0, "y": 0, "width": width, "height": height})
+    page.close()
+
+
+def look_at_strip(browser: Any, address: str, file: Path) -> None:
+    """Write the picture of a run's strip of steps."""
+    page = browser.new_page(viewport={"width": 1280, "height": 800})
+    page.goto(address)
+    page.wait_for_timeout(2000)
+    page.locator("section", has=page.get_by_role("heading", name="Steps", exact=True)).first.screenshot(path=file)
     page.close()
 
 
@@ -91,10 +103,12 @@ def main() -> None:
         browser = playwright.chromium.launch(executable_path=which("chromium-headless-shell"), args=["--no-sandbox"])
         with subprocess.Popen([COMMAND, "view", "--no-open"], cwd=folder, stdout=subprocess.PIPE, text=True) as view:
             assert view.stdout is not None
-            url = view.stdout.readline().partition("/?")[0]
+            url = view.stdout.readline().partition("/#")[0]
             for number, (name, path) in enumerate(PAGES.items()):
                 for width, scheme, ending in looks(name, number, everything=folder_given is not None):
                     look(browser, url + path, target / f"view-{name}{ending}.png", width, scheme)
+            if folder_given is None:
+                look_at_strip(browser, url + STRIP, target / "view-strip.png")
             view.terminate()
 
 

@@ -110,7 +110,7 @@ def write(page: Path, text: str) -> None:
 
 def commands() -> Iterator[str]:
     """Every command with its own help."""
-    yield "# Commands\n\nEach command with what `--help` says of it. [The command line](../commands.md) is the introduction."
+    yield "# Commands\n\nEach command with what `--help-all` says of it. [The command line](../commands.md) is the introduction."
     group: Any = get_command(app)
     with group.make_context("microagents", [], resilient_parsing=True) as top:
         for name in group.list_commands(top):
@@ -149,7 +149,7 @@ def code(text: str | None) -> str:
 
 def interface() -> Iterator[str]:
     """What `import microagents` offers: signatures and docstrings."""
-    yield "# Python\n\nWhat `microagents` exports. [From Python](../python.md) is the introduction."
+    yield "# Python\n\nWhat `microagents` exports. [From Python](../starting.md#from-python) is the introduction."
     for name in microagents.__all__:
         thing = getattr(microagents, name)
         if not (inspect.isclass(thing) or inspect.isfunction(thing)):

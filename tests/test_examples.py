@@ -9,11 +9,12 @@ import sys
 from collections.abc import Iterator
 from importlib import import_module
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
 
-from microagents import Result, run_sync
+from microagents import Call, Result, run_sync
 from microagents.actors.registry import RUNTIMES
 from microagents.journal.reading import reader_of
 from microagents.runs.inspection.runs import solution_of
@@ -24,7 +25,7 @@ from microagents.tasks.multiplication import Multiplication
 EXAMPLES = Path(__file__).parent.parent / "docs" / "examples"
 COMMAND = Path(sys.executable).with_name("microagents")
 BOOKINGS = EXAMPLES / "bookings.csv"
-NAMES = ("adding", "ledger", "currency", "calculated", "provider", "panel", "survey")
+NAMES = ("adding", "ledger", "currency", "calculated", "provider", "panel", "survey", "doors")
 README = EXAMPLES.parent.parent / "README.md"
 BALANCE = "632.36"
 """What the lines of bookings.csv add up to."""
@@ -41,13 +42,10 @@ def examples(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, Any]]:
         del sys.modules[name]
 
 
-PAGE_OF_TASKS = (EXAMPLES.parent / "tasks.md").read_text(encoding="utf-8")
-ON_PAGE = {
-    re.findall(r"^class (\w+)", each, re.MULTILINE)[-1]: each
-    for each in re.findall(r"```python\n(.*?)```", PAGE_OF_TASKS, re.DOTALL)
-}
-"""The files on the page about tasks, by the last class in them."""
-ON_PAGE["Written"] = "from microagents.systems.documents import WrittenProblem\n" + ON_PAGE["Sum"].replace(
+FILES = {"Countdown": "countdown", "Sum": "sums", "Louder": "louder", "Verses": "verses"}
+CODE = {name: (EXAMPLES / f"{file}.py").read_text(encoding="utf-8") for name, file in FILES.items()}
+"""The examples for the simulated model on the page about tasks, by the class in them."""
+CODE["Written"] = "from microagents.systems.documents import WrittenProblem\n" + CODE["Sum"].replace(
     "Sum(WorkedProblem[", "Sum(WrittenProblem["
 )
 TWO_MODELS = ("--model", "sim:gpt-4.1-mini", "--model", "sim:o3-mini")
@@ -184,6 +182,43 @@ def test_a_page_shows_its_first_example_as_it_is(page: str, example: str) -> Non
     assert f"```python\n{(EXAMPLES / example).read_text()}```" in (EXAMPLES.parent / page).read_text(encoding="utf-8")
 
 
+def test_the_page_on_parts_of_ones_own_shows_the_file_that_has_one_of_each_kind() -> None:
+    blocks = re.findall(
+        r"```python\n(.*?)```", (EXAMPLES.parent / "extending.md").read_text(encoding="utf-8"), re.DOTALL
+    )
+    whole = (EXAMPLES / "doors.py").read_text(encoding="utf-8")
+    assert len(blocks) > 5
+    assert [block for block in blocks if block not in whole] == []
+
+
+def test_one_part_of_each_kind_works_together(examples: dict[str, Any], capsys: pytest.CaptureFixture[str]) -> None:
+    doors = examples["doors"]
+
+    class Priced(examples["adding"].Adding):  # type: ignore[misc]
+        tools = (doors.rate_of,)
+
+    result = run_sync(Priced(), models=doors.adder, strategy=doors.Careful(n=3), runtime=f"{EXAMPLES}/doors.py:Loud")
+    assert result.value == {"state": [640], "unit": "the unit of Priced is a piece"}
+    assert result.calls == 12
+    assert "the roles start" in capsys.readouterr().out
+
+
+def test_the_agent_of_the_readme_pays_back_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    _, _, behind = README.read_text(encoding="utf-8").partition("## An agent\n\n```python\n")
+    made = ModuleType("readme")
+    monkeypatch.setitem(sys.modules, "readme", made)
+    exec(compile(behind.partition("```")[0], "README.md", "exec"), made.__dict__)
+
+    async def model(call: Call) -> str:
+        refund = {"tool": "refund", "arguments": {"number": 7, "cents": 4900}}
+        end = {"tool": "end", "arguments": {"answer": "paid back"}}
+        return f"calls = {json.dumps([end if 'paid 4900 cents' in call.prompt.user else refund])}"
+
+    result = run_sync(made.PayBack(), models=model)
+    assert result.value["result"] == {"answer": "paid back"}
+    assert result.calls == 7, "a lead of four votes for the refund, and of three for the end"
+
+
 def test_the_python_of_the_readme_runs(capsys: pytest.CaptureFixture[str]) -> None:
     _, _, behind = README.read_text(encoding="utf-8").partition("## From Python\n\n```python\n")
     exec(compile(behind.partition("```")[0], "README.md", "exec"), {})
@@ -207,10 +242,10 @@ def test_the_python_of_the_readme_runs(capsys: pytest.CaptureFixture[str]) -> No
         ("Verses", "seqcv", TWO_MODELS, {"text": "On rain.\nOn wind.\nOn snow.\n"}),
     ],
 )
-def test_each_file_on_the_page_about_tasks_runs_with_the_simulated_model(
+def test_each_file_for_the_simulated_model_runs(
     tmp_path: Path, name: str, strategy: str, models: tuple[str, ...], found: object
 ) -> None:
-    (tmp_path / "own.py").write_text(ON_PAGE[name], encoding="utf-8")
+    (tmp_path / "own.py").write_text(CODE[name], encoding="utf-8")
     ran = subprocess.run(
         [COMMAND, "run", "own.py", "--strategy", strategy, *models, "--json"],
         check=False,

@@ -22,7 +22,6 @@ from msgspec import Struct
 
 from microagents.base.errors import InvalidDefinition, InvalidUsage
 from microagents.base.messages import address_of
-from microagents.base.packages import REQUIREMENTS, missing_package
 from microagents.base.trust import check_import
 from microagents.base.user_code import described
 
@@ -130,9 +129,6 @@ class Registry(Struct, frozen=True, kw_only=True):
         except InvalidDefinition as error:
             raise InvalidUsage(f"{self.kind} {name!r}: {error}") from None
         except (Exception, SystemExit) as error:  # a user's file may raise anything while it is imported
-            lacking = (error.name or ".").partition(".")[0] if isinstance(error, ModuleNotFoundError) else ""
-            if lacking in REQUIREMENTS or (lacking and name in self.shipped and lacking != "microagents"):
-                raise missing_package(f"{self.kind} {name!r}", lacking) from None
             raise InvalidUsage(f"{self.kind} {name!r} cannot be imported: {described(error)}") from error
 
 
@@ -149,7 +145,7 @@ TASKS = Registry(
         "multiplication": "microagents.tasks.multiplication:Multiplication",
         "sorting": "microagents.tasks.sorting:Sorting",
         "consistency": "microagents.tasks.consistency:Consistency",
-        "plan": "microagents.tasks.plan:Plan",
+        "plan": "microagents.tasks.goal:Goal",
         "relay": "microagents.tasks.relay:Relay",
         "word-problems": "microagents.tasks.word_problems:WordProblem",
         "ask": "microagents.tasks.ask:Ask",

@@ -59,6 +59,8 @@ class Context(Struct, frozen=True, kw_only=True):
     """None unless the driver's process has a provider of OpenTelemetry."""
     options: Mapping[str, Any] = {}
     """Options of this role's deployment."""
+    listener: Callable[[Any], None] | None = None
+    """Gets what a conductor notes of its work (`microagents.work.notes.Note`), in a replay; None in a run."""
 
     @property
     def reading(self) -> Reading:
@@ -336,7 +338,7 @@ class Strategy(BaseModel):
     Leave it False where other roles hold elections too: their records may arrive in any order. The digest is then a tree over the paths.
     """
     draws_solution: ClassVar[bool] = False
-    """Whether `solution` tells how the work on an input went, so that ``show`` can draw it."""
+    """Whether its conductor notes its work (`microagents.work.durable.Work.note`), so that ``show`` can draw it."""
     changes_no_decision: ClassVar[tuple[str, ...]] = ()
     """Fields that no decision depends on: a run may be resumed with other values of them."""
 
@@ -399,20 +401,6 @@ class Strategy(BaseModel):
             return ()
         first, reply = task.first_prompt(), task.reply_type()
         return () if first is None or reply is None else [(first, reply)]
-
-    def solution(
-        self, of_input: int, task: Task, pool: Sequence[str], rows: Mapping[str, Any], open_elections: Sequence[Any]
-    ) -> Struct:
-        """Return the recorded work on one input, for ``show``. Only called with `draws_solution`.
-
-        Args:
-            of_input: number of the input.
-            task: the task of the input.
-            pool: the pool of the solver.
-            rows: recorded decisions and answers (`microagents.journal.messages.Recalled`) by path.
-            open_elections: elections without a verdict (`microagents.journal.messages.OpenElection`).
-        """
-        raise NotImplementedError
 
     def expected_calls(self, task: Task) -> float | None:  # noqa: ARG002 - for strategies to override
         """Expected number of calls that the work on an input takes; None, the default, where it cannot be told beforehand."""

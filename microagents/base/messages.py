@@ -22,20 +22,9 @@ _makers: dict[str, Callable[[Any, int], type]] = {}
 """See `make_on_demand`."""
 
 
-_KEPT_ADDRESSES = {
-    "microagents.elections.panels:ApprovalShare": "microagents.elections.rules:ApprovalShare",
-    "microagents.systems.questions.questions:Choice": "microagents.decomposition:Choice",
-    "microagents.systems.questions.questions:Decomposition": "microagents.decomposition:Decomposition",
-}
-"""Classes that moved, and their addresses before. A question's digest contains the addresses of its reply class and of its rule, so
-journals, digests and simulated draws depend on them."""
-_MOVED_TO = {before: now for now, before in _KEPT_ADDRESSES.items()}
-
-
 def address_of(named: type) -> str:
-    """Return the address of a class, ``module:qualname``, or the one it had before it moved."""
-    address = f"{named.__module__}:{named.__qualname__}"
-    return _KEPT_ADDRESSES.get(address, address)
+    """Return the address of a class, ``module:qualname``."""
+    return f"{named.__module__}:{named.__qualname__}"
 
 
 def register(named: type) -> None:
@@ -45,7 +34,7 @@ def register(named: type) -> None:
 
 
 def _imported(address: str) -> object:
-    module, _, qualname = _MOVED_TO.get(address, address).partition(":")
+    module, _, qualname = address.partition(":")
     check_import(module, address)
     found: object = import_module(module)
     for name in qualname.split("."):

@@ -1,4 +1,4 @@
-"""Installed packages: the version of this one, and packages that only some parts need."""
+"""Installed packages: the version of this one, and the extras that only some parts need."""
 
 from __future__ import annotations
 
@@ -7,18 +7,8 @@ from importlib.util import find_spec
 
 from microagents.base.errors import InvalidUsage
 
-REQUIREMENTS = {
-    "ray": "ray grpcio",
-    "grpc": "grpcio",
-    "openai": "'openai[aiohttp]'",
-    "anthropic": "'anthropic[aiohttp]'",
-    "aiohttp": "aiohttp",
-    "genai_prices": "genai-prices",
-    "matplotlib": "matplotlib",
-    "mcp": "mcp google-re2",
-    "re2": "google-re2",
-}
-"""Arguments of `pip install` for modules that only some parts need, if they differ from the name. Ray's dashboard is not among them."""
+PACKAGES = {"mcp": "mcp google-re2", "re2": "google-re2"}
+"""Arguments of `pip install` for modules of extras, if they differ from the name."""
 
 
 def installed_version() -> str:
@@ -29,18 +19,17 @@ def installed_version() -> str:
         return "unknown"
 
 
-def require_packages(needed_by: str, *modules: str) -> None:
-    """Check that modules of `REQUIREMENTS` are installed, without importing them.
+def require_package(needed_by: str, module: str) -> None:
+    """Check that a module of an extra is installed, without importing it.
 
     Raises:
-        InvalidUsage: one is not. The message names the package to install.
+        InvalidUsage: it is not. The message names the package to install.
     """
-    for module in modules:
-        if find_spec(module) is None:
-            raise missing_package(needed_by, module)
+    if find_spec(module) is None:
+        raise missing_package(needed_by, module)
 
 
 def missing_package(needed_by: str, module: str) -> InvalidUsage:
     """Return the error for a module that is not installed."""
-    given = REQUIREMENTS.get(module, module)
+    given = PACKAGES.get(module, module)
     return InvalidUsage(f"{needed_by} needs a package that is not installed, {module}; install it: pip install {given}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import sys
@@ -14,7 +15,9 @@ from pathlib import Path
 from msgspec import Struct
 
 from microagents.base.errors import InvalidUsage
+from microagents.base.files import make_private
 
+MAX_BYTES = 1 << 18
 _untrusted: ContextVar[str] = ContextVar("untrusted", default="")
 """Name of the run that is read without its code; empty if any code may be imported."""
 
@@ -22,7 +25,8 @@ _untrusted: ContextVar[str] = ContextVar("untrusted", default="")
 class TrustList(Struct, frozen=True):
     """Files that this user trusts, each by its absolute path and the digest of some of its content.
 
-    It is a file of mode 0600 with a line for each, below ``$XDG_STATE_HOME`` or ``~/.local/state``. Processes may append to it at once.
+    It is a file of mode 0600 with a line for each, below ``$XDG_STATE_HOME`` or ``~/.local/state``. Processes may append to it at once. A
+    list of more than `MAX_BYTES` forgets files that are gone.
     """
 
     name: str
@@ -39,14 +43,12 @@ class TrustList(Struct, frozen=True):
         """Put a file on the list. Without a folder that can be written, the list stays as it is."""
         if self.has(path, content):
             return
-        with suppress(OSError, RuntimeError):
+        with suppress(OSError, RuntimeError, ValueError):
             file = self._file()
             file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            opened = os.open(file, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
-            try:
-                os.write(opened, _line(path, content))  # one write, so that lines of several processes do not mix
-            finally:
-                os.close(opened)
+            _append(file, _line(path, content))
+            if file.stat().st_size > MAX_BYTES:
+                _forget_gone(file)
 
     def _file(self) -> Path:
         state = os.environ.get("XDG_STATE_HOME", "")
@@ -62,6 +64,34 @@ FOLDERS = TrustList("folders")
 
 def _line(path: Path, content: bytes) -> bytes:
     return f"{blake2b(content, digest_size=16).hexdigest()} {json.dumps(os.path.realpath(path))}\n".encode()
+
+
+def _append(file: Path, lines: bytes) -> None:
+    """Append to a list, once more if another process replaced it meanwhile."""
+    is_kept = False
+    while not is_kept:
+        opened = os.open(file, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+        try:
+            os.write(opened, lines)  # one write, so that lines of several processes do not mix
+            is_kept = os.path.samestat(os.fstat(opened), file.stat())
+        finally:
+            os.close(opened)
+
+
+def _forget_gone(file: Path) -> None:
+    """Replace a list by one with the last line of each file that is there."""
+    with file.open("rb") as old:
+        fcntl.flock(old, fcntl.LOCK_EX | fcntl.LOCK_NB)  # raises if another process is at it
+        if not os.path.samestat(os.fstat(old.fileno()), file.stat()):
+            return
+        last = {line.partition(b" ")[2]: line for line in old}
+        new = file.with_suffix(".new")
+        new.unlink(missing_ok=True)
+        make_private(new)
+        new.write_bytes(b"".join(line for path, line in last.items() if Path(json.loads(path)).exists()))
+        new.replace(file)
+        if late := old.read():  # appended after it was read
+            _append(file, late)
 
 
 @contextmanager

@@ -18,14 +18,16 @@ from microagents.cli.command import Command, with_shared_options
 from microagents.cli.reporting import EXIT_CODES, exit_on_error
 
 _NAMES = (
-    *("init", "run", "resume", "list", "show", "export", "rm", "decide", "ctl", "attach", "top", "step", "estimate"),
-    *("compare", "study", "view", "report", "calibrate", "plan", "simulate", "serve", "doctor"),
+    *("init", "run", "resume", "list", "show", "export", "rm", "decide", "ctl", "step", "estimate"),
+    *("compare", "study", "view", "calibrate", "plan", "simulate", "serve", "doctor"),
 )
 COMMANDS = Registry(
     kind="command",
     group="microagents.commands",
     shipped={name: f"microagents.cli.commands.{name}:command" for name in _NAMES},
 )
+RENAMED = {"top": "list --live", "attach": "show --live", "report": "view -o FILE"}
+"""Commands that have another name now."""
 
 
 class Commands(TyperGroup):
@@ -43,9 +45,12 @@ class Commands(TyperGroup):
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         """Return the command that the first argument names."""
-        if args[0] not in self.list_commands(ctx) and args[0].endswith(".py"):
+        if args[0] not in self.list_commands(ctx):
             with exit_on_error():
-                raise InvalidUsage(f"{args[0]!r} is a file and no command; write microagents run {args[0]}")
+                if args[0] in RENAMED:
+                    raise InvalidUsage(f"`{args[0]}` is now `{RENAMED[args[0]]}`")
+                if args[0].endswith(".py"):
+                    raise InvalidUsage(f"{args[0]!r} is a file and no command; write microagents run {args[0]}")
         return super().resolve_command(ctx, args)
 
 

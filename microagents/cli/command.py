@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import wraps
 from inspect import Parameter, Signature, signature
@@ -25,6 +26,20 @@ MAX_DEFAULT_CHARS = 60
 """Of a longer default only the beginning is shown."""
 
 
+GROUPS: Mapping[str, Sequence[str]] = {
+    "Steps": ("tool", "max_draws", "speculate", "known_inputs", "on_undecided", "stream"),
+    "Limits": ("max_calls", "max_tokens", "max_time_s", "max_outage_s", "max_wait_effects_s", "concurrency"),
+    "Models": ("from_", "seed", "fallback", "resend_stragglers", "prices"),
+    "Replies": ("max_output_tokens", "flag_above_tokens", "reading"),
+    "Journal": ("runs_dir", "no_journal", "accept_change", "durability", "keep_texts"),
+    "Places": ("runtime", "address", "insecure", "deploy", "lanes", "detach"),
+    "Files, logs": ("config", "no_config", "trust_folder", "yes", "debug", "otel_sample"),
+}
+"""Parameters that `--help` of a command with many options only names."""
+MAX_EXPLAINED = 18
+"""Number of parameters up to which `--help` explains all."""
+
+
 def _set_debug(context: typer.Context, given: bool) -> None:
     if given:
         set_environment(context, {LOG_LEVEL: "debug"})
@@ -37,6 +52,12 @@ Debug = Annotated[
         is_eager=True,
         callback=_set_debug,
         help=f"Show the traceback of every error, and log at the level debug. The same as {LOG_LEVEL}=debug.",
+    ),
+]
+HelpAll = Annotated[
+    bool,
+    typer.Option(
+        "--help-all", is_eager=True, hidden=True, callback=lambda context, given: _explain_all(context, given=given)
     ),
 ]
 NoConfig = Annotated[
@@ -63,6 +84,7 @@ def with_shared_options(command: Callable[..., None]) -> Callable[..., None]:
     ]
     of_files = {"no_config": NoConfig, "trust_folder": TrustFolder}
     shared = {**(of_files if "runs_dir" in hints or "config" in hints else {}), "debug": Debug}
+    shared |= {"help_all": HelpAll} if len(every) > MAX_EXPLAINED else {}
     every += [
         Parameter(name, Parameter.KEYWORD_ONLY, default=False, annotation=option) for name, option in shared.items()
     ]
@@ -89,7 +111,9 @@ class Command(TyperCommand):
         if not ctx.resilient_parsing and (hint := self._hint([given.get("task"), *unknown], given.get("strategy"))):
             with exit_on_error():
                 raise InvalidUsage(hint)
-        if not ctx.resilient_parsing and not given.get("help"):  # help is shown even if a file is broken
+        if not ctx.resilient_parsing and not (
+            given.get("help") or given.get("help_all")
+        ):  # help is shown even if a file is broken
             with exit_on_error():
                 if not given.get("no_config") and any(each.name == "no_config" for each in self.params):
                     load_files(ctx, trusts=bool(given.get("trust_folder")))
@@ -136,12 +160,39 @@ class Command(TyperCommand):
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
         """Write the options of the command, and below them those of the task and of the strategy that the command line names."""
-        super().format_options(ctx, formatter)
-        for title, rows in _named_options(
-            ctx.meta.get(__name__, {}), with_strategy=any(each.name == "strategy" for each in self.params)
-        ):
+        given = ctx.meta.get(__name__, {})
+        explains_all = given.get("help_all") or all(each.name != "help_all" for each in self.params)
+        named = {} if explains_all else {name: group for group, names in GROUPS.items() for name in names}
+        sections: dict[str, list[Any]] = {}
+        for each in self.get_params(ctx):
+            if (row := each.get_help_record(ctx)) is not None:
+                title = named.get(str(each.name), f"{each.param_type_name.capitalize()}s")
+                sections.setdefault(title, []).append(each.opts[-1] if title in GROUPS else row)
+        for title in ("Arguments", "Options"):
+            if title in sections:
+                with formatter.section(title):
+                    formatter.write_dl(sections[title])
+        if named:
+            with formatter.section("More options, explained by --help-all"):
+                for group in GROUPS:
+                    _write_names(formatter, group, sections.get(group, []))
+        for title, rows in _named_options(given, with_strategy=any(each.name == "strategy" for each in self.params)):
             with formatter.section(title):
                 formatter.write_dl(rows)
+
+
+def _write_names(formatter: Any, group: str, flags: list[str]) -> None:
+    """Write a line with the options of a group, if it has any, broken between options only."""
+    head = f"{'':>{formatter.current_indent}}{group:<{max(map(len, GROUPS))}}  "
+    lines = textwrap.wrap(", ".join(flags), formatter.width - len(head), break_on_hyphens=False)
+    for line in lines:
+        formatter.write(f"{head if line is lines[0] else ' ' * len(head)}{line}\n")
+
+
+def _explain_all(context: typer.Context, *, given: bool) -> None:
+    if given:
+        typer.echo(context.get_help())
+        raise typer.Exit
 
 
 def _file_behind(ctx: Any, given: Mapping[str, Any], parameter: Any) -> Path | None:

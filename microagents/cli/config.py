@@ -131,10 +131,6 @@ def _name_file(path: Path, verb: str, names: Mapping[str, str] | list[str]) -> N
         typer.echo(f"microagents: {path} {verb} {', '.join(names)}", err=True)
 
 
-def _references(variable: str, value: str) -> list[str]:
-    return references_in([(variable.removeprefix(PREFIX).lower(), value)])
-
-
 def _check_trust(path: Path, text: str, named: Sequence[str], *, trusts: bool) -> None:
     """Ask about a file of the folder that reaches out of it, unless this user trusts it already."""
     if not named or FOLDERS.has(path, text.encode()):

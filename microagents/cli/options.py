@@ -6,21 +6,20 @@ import json
 import re
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from contextlib import suppress
+from copy import copy
 from functools import wraps
 from inspect import Parameter, Signature, signature
 from pathlib import Path
-from typing import Annotated, Any, get_origin, get_type_hints
+from typing import Annotated, Any, NamedTuple, get_origin, get_type_hints
 
 import typer
 
 from microagents.actors.registry import STRATEGIES, TASKS
 from microagents.actors.role import Strategy
 from microagents.base.errors import InvalidUsage
-from microagents.base.packages import require_packages
+from microagents.base.packages import require_package
 from microagents.cli.reporting import warn
-from microagents.journal.experiment import RENAMED_SETTINGS
-from microagents.runs.settings import LIMITS, Flag, Settings, check_name, plain_type, read_value, strategy_of, validated
-from microagents.runs.short_forms import SHORT_FORMS
+from microagents.runs.settings import LIMITS, Flag, Settings, plain_type, read_value, strategy_of, validated
 from microagents.runs.words.summary import RUNS_DIR
 from microagents.studies.comparison import Comparison
 from microagents.studies.study import StudyReport
@@ -87,9 +86,41 @@ StrategyName = Annotated[
         autocompletion=complete_strategy,
     ),
 ]
-StrategyOptions = Annotated[
-    list[str], typer.Option("-s", "--set", metavar="NAME=VALUE", help="Option of the strategy. Repeatable.")
+Set = Annotated[
+    list[str],
+    typer.Option(
+        "-s",
+        "--set",
+        metavar="NAME=VALUE",
+        help="Option of the strategy, or of all compared strategies that have it. Repeatable.",
+    ),
 ]
+SHORT: Mapping[str, Any] = {
+    "k": Annotated[int | None, typer.Option("-k", metavar="K", help="The number of votes that decides an election.")],
+    "max_draws": Annotated[int | None, typer.Option(metavar="N", help="The cap of an election, in samples.")],
+    "speculate": Annotated[
+        bool | None, typer.Option(help="Open the next steps on guesses. Decisions do not depend on it.")
+    ],
+    "known_inputs": Annotated[
+        bool | None,
+        typer.Option(
+            "--known-inputs", help="Start every step from the oracle's state, so that steps run side by side."
+        ),
+    ],
+}
+"""Options of strategies that are short for ``-s NAME=VALUE``."""
+
+
+class StrategyOptions(NamedTuple):
+    """Options of a strategy by name, of ``-s`` and of the options that are short for it."""
+
+    typed: dict[str, Any]
+    defaults: dict[str, Any]
+    """Options from the environment and from files, which are for the strategies that have them."""
+
+    def fitting(self, takes: Callable[[str], bool]) -> dict[str, Any]:
+        """Return all options but the defaults that a strategy does not take."""
+        return {name: value for name, value in self.defaults.items() if takes(name)} | self.typed
 
 
 def model_option(said: str, metavar: str = "SPEC") -> Any:
@@ -184,6 +215,21 @@ AcceptChange = Annotated[
 ]
 
 
+RunPrefix = Annotated[
+    str | None,
+    typer.Option(
+        "--run-id",
+        metavar="NAME",
+        envvar="MICROAGENTS_RUN_ID",
+        help="Prefix of the names of the runs. [default: made of what is asked for]",
+    ),
+]
+Svg = Annotated[
+    Path | None,
+    typer.Option("--svg", metavar="FILE", help="Draw what is found into this file. Needs matplotlib."),
+]
+
+
 SERVE_PORT = 8399
 """Port of `microagents serve`, if no other is named."""
 OF_ONE_STEP = ("max_output_tokens", "flag_above_tokens", "reading", "max_outage_s", "prices")
@@ -213,51 +259,46 @@ def _setting_options() -> Iterator[Parameter]:
                 yield Parameter(name, Parameter.KEYWORD_ONLY, default=None, annotation=Annotated[kind, given])
 
 
-def _short_options(names: Iterable[str]) -> Iterator[Parameter]:
-    for name in names:
-        flag, kind, meaning, metavar = SHORT_FORMS[name]
-        said = f"Short for -s {name}={metavar or '...'}: {meaning}"
-        option = typer.Option(flag, metavar=metavar, envvar=f"MICROAGENTS_{name.upper()}", help=said)
-        yield Parameter(name, Parameter.KEYWORD_ONLY, default=None, annotation=Annotated[kind | None, option])
-
-
-def _renamed_options() -> Iterator[Parameter]:
-    """A hidden option for each earlier name of a setting, to refuse it on the command line, in the environment and in files."""
-    for name in RENAMED_SETTINGS:
-        option = typer.Option(f"--{name}/--no-{name}", envvar=f"MICROAGENTS_{name.upper()}", hidden=True)
-        yield Parameter(name, Parameter.KEYWORD_ONLY, default=None, annotation=Annotated[bool | None, option])
+def _strategy_options(short: Iterable[str]) -> Iterator[Parameter]:
+    """``-s``, and ``short`` options for some of its names."""
+    yield Parameter("set_", Parameter.KEYWORD_ONLY, default=[], annotation=Set)
+    for name in short:
+        kind, option = SHORT[name].__origin__, copy(SHORT[name].__metadata__[0])
+        option.envvar, option.help = f"MICROAGENTS_{name.upper()}", f"{option.help} Short for -s {name}=..."
+        yield Parameter(name, Parameter.KEYWORD_ONLY, default=None, annotation=Annotated[kind, option])
 
 
 def with_settings(
-    command: Callable[..., None], *, only: Container[str] | None = None, short: Iterable[str] = SHORT_FORMS
+    command: Callable[..., None], *, only: Container[str] | None = None, short: Iterable[str] | None = tuple(SHORT)
 ) -> Callable[..., None]:
-    """Add the options of `Settings` to a command, or ``only`` some, and ``short`` forms.
+    """Add the options of `Settings` to a command, or ``only`` some, and those of its strategy, with ``short`` forms of some.
 
-    The command gets the given settings as one dict, ``changed``, and the short forms as another, ``short``, if it has any.
+    The command gets the given settings as a dict, ``changed``, and the options of the strategy as ``options``. A command with ``short``
+    None has no strategy.
     """
     settings = [each for each in _setting_options() if only is None or each.name in only]
-    short_forms, renamed = list(_short_options(short)), list(_renamed_options())
-    options = [*settings, *short_forms, *renamed]
+    of_strategy = [] if short is None else [*_strategy_options(short)]
 
     @wraps(command)
-    def wrapped(**given: Any) -> None:
+    def wrapped(context: typer.Context, **given: Any) -> None:
         changed = {each.name: value for each in settings if (value := given.pop(each.name)) not in (None, [])}
-        for each in renamed:
-            if given.pop(each.name) is not None:
-                check_name(each.name)
         if "deploy" in changed:
             changed["deploy"] = deploy_options(changed["deploy"])
-        if short_forms:
-            given["short"] = {each.name: given.pop(each.name) for each in short_forms}
-        command(**given, changed=changed)
+        options = StrategyOptions({}, {})
+        for name in [each.name for each in of_strategy]:
+            value, source = given.pop(name), context.get_parameter_source(name)
+            found = pairs("-s", value) if name == "set_" else {} if value is None else {name: value}
+            (options.typed if source is not None and source.name == "COMMANDLINE" else options.defaults).update(found)
+        command(**given, **({"options": options} if of_strategy else {}), changed=changed)
 
     hints = get_type_hints(command, include_extras=True)
     own = [
         each.replace(kind=Parameter.KEYWORD_ONLY, annotation=hints[name])
         for name, each in signature(command).parameters.items()
-        if name not in ("changed", "short")
+        if name not in ("changed", "options")
     ]
-    every = [*own, *options]
+    context = Parameter("context", Parameter.KEYWORD_ONLY, annotation=typer.Context)
+    every = [context, *own, *of_strategy, *settings]
     vars(wrapped).update(__signature__=Signature(every), __annotations__={each.name: each.annotation for each in every})
     return wrapped
 
@@ -316,19 +357,10 @@ def task_of(name: str, options: list[str]) -> Task:
     return validated(kind, f"task {name!r}", task_options(kind, options), flag="-o")
 
 
-def strategy_named(
-    context: typer.Context, name: str | None, options: list[str], short: Mapping[str, Any], task: Task
-) -> Strategy:
-    """Build the strategy that the command line names, with its options and their short forms."""
+def strategy_named(name: str | None, options: StrategyOptions, task: Task) -> Strategy:
+    """Build the strategy that the command line names, with its options."""
     kind = STRATEGIES.find(name or task.default_strategy, Strategy)
-    return strategy_of(name, task, pairs("-s", options), fitting(context, short, kind.takes))
-
-
-def fitting(context: typer.Context, short: Mapping[str, Any], takes: Callable[[str], bool]) -> dict[str, Any]:
-    """Return the short forms without those that the strategy lacks and nobody typed: in a file they are for others."""
-    sources = {name: context.get_parameter_source(name) for name in short}
-    typed = [name for name, source in sources.items() if source is not None and source.name == "COMMANDLINE"]
-    return {name: value for name, value in short.items() if takes(name) or name in typed}
+    return strategy_of(name, task, options.fitting(kind.takes))
 
 
 def models_of(specs: list[str]) -> dict[str, list[str]]:
@@ -345,7 +377,7 @@ def check_picture(file: Path | None) -> None:
     """Refuse a file into which no picture can be drawn, before anything is asked."""
     if file is None:
         return
-    require_packages("--svg", "matplotlib")
+    require_package("--svg", "matplotlib")
     if file.is_dir() or not file.absolute().parent.is_dir():
         raise InvalidUsage(f"{str(file)!r} cannot be written: it is a folder, or its folder is not there")
     if file.suffix.lower() != ".svg":

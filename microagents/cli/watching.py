@@ -11,7 +11,7 @@ from collections.abc import Callable, Coroutine, Iterable, Mapping
 from contextlib import nullcontext, redirect_stdout, suppress
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, NoReturn, TypeVar
 
 import typer
 from msgspec import structs
@@ -22,11 +22,11 @@ from microagents.cli.reporting import EXIT_CODES, WRONG, json_text
 from microagents.cli.trusting import has_terminal
 from microagents.journal.messages import InputEnding
 from microagents.runs.driver.begin import resume
-from microagents.runs.driver.control import RunControl
 from microagents.runs.driver.forecast import Forecast
+from microagents.runs.driver.keywords import RunControl
 from microagents.runs.inspection.runs import WaitingCall, calls_waiting, decide
 from microagents.runs.result import Result, Results
-from microagents.runs.words.prices import prices_of
+from microagents.runs.words.money import prices_of
 from microagents.runs.words.summary import is_wrong, printable, resume_command, summary
 
 ALL_ENDED = ("completed", "undecided", "failed")
@@ -132,7 +132,7 @@ def kept_in_runs(work: str) -> str:
     return f"the {work} was left at once, and its recorded decisions are kept; the same command continues, and reuses finished runs"
 
 
-def show_and_exit(result: Result, *, as_json: bool, stream: bool = False) -> None:
+def show_and_exit(result: Result, *, as_json: bool, stream: bool = False) -> NoReturn:
     """Print the result of a run, and exit with its code. The results of inputs that were streamed are not printed again."""
     if as_json:
         _print_json(result)

@@ -132,7 +132,7 @@ class FirstValid(Rule, frozen=True):
         return max(0, self.n - tally.counted)
 
 
-class Unanimity(FirstValid, frozen=True, tag="Unanimous"):  # the tag enters digests of questions
+class Unanimity(FirstValid, frozen=True):
     """Decided if n votes all agree, else left open (LEAD, algorithm 1: v one-step predictions)."""
 
     n: int = 8
@@ -190,6 +190,7 @@ class UntilImprobable(Rule, frozen=True):
         votes = tally.counted + more
         if self.at_most is not None and votes >= self.at_most:
             return True
+        # The statistic is a mean of likelihood ratios, a martingale: looking often raises no rate of false alarms (Ville's inequality).
         return (
             self.p is not None and tally.counted > 0 and is_improbable(votes - tally.leading, votes, self.p, self.alpha)
         )

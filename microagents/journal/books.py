@@ -11,9 +11,9 @@ from typing import Any, ClassVar
 
 from msgspec import Struct, field, structs
 
+from microagents.base.durations import bucket_of
 from microagents.elections.election import ESCALATED, OPEN_OUTCOMES, Ballot, Flagged, input_of
 from microagents.journal.digests import ChainDigests, TreeDigests
-from microagents.journal.durations import bucket_of
 from microagents.journal.messages import (
     NO_DECISION,
     Account,
@@ -72,7 +72,7 @@ class UndecidedElection(Struct, frozen=True, kw_only=True):
 class Totals(Struct, kw_only=True):
     """Part of the books that is stored as JSON with every commit."""
 
-    account: Account = field(default_factory=lambda: Account(outvoted=0, checked=0))
+    account: Account = field(default_factory=Account)
     in_flight: dict[str, int] = {}
     """Calls in flight by the name of the solver replica that sent them."""
     leased: dict[str, int] = {}
@@ -84,7 +84,7 @@ class Totals(Struct, kw_only=True):
     undecided: dict[str, UndecidedElection] = {}
     """Undecided elections by path."""
     checksums: dict[str, int] = {}
-    """Sums of the checksums of all rows, by table; empty in a journal without checksums."""
+    """Sums of the checksums of all rows, by table."""
     out_of_order: bool = False
     """Whether a decision came after later ones of its input. The running digests are then wrong and have to be computed anew."""
 
@@ -256,7 +256,7 @@ class Books:
             self._count_ballots(record, valid, flagged)
         if record.correct is not None:
             account.errors = (account.errors or 0) + (not record.correct)
-            account.checked = None if account.checked is None else account.checked + 1
+            account.checked += 1
         self.take_in(path, verdict.outcome, verdict.winner, verdict.ballots)
         if record.done is not None and verdict.winner is not None:
             done, total = self.progress(record.id.input)
@@ -289,7 +289,7 @@ class Books:
         winners = 0 if verdict.leader is None else verdict.tally[verdict.leader][1]
         if record.correct is False:
             account.misled += winners
-        elif account.outvoted is not None:
+        else:
             account.outvoted += valid - winners
 
     def _digest_before(self, of_input: int) -> str:

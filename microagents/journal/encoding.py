@@ -12,6 +12,7 @@ import msgspec
 from microagents.elections.election import Ballot, Flagged, Rejected
 from microagents.elections.red_flags import UNVERIFIED
 from microagents.journal.messages import Recalled, RecordAnswer, RecordDecision
+from microagents.journal.statements import HAS_PLACE, ID_OF_PLACE, LAST_PLACE, one
 from microagents.journal.tables import DECIDED_CODE, NUMBER_BITS, ONCE_CODE, OPEN_CODES, OUTCOMES
 
 MAX_TEXT_BYTES = 64 * 1024
@@ -47,7 +48,7 @@ class Places:
         self._ids: dict[str, int] = {}
         self.new: list[tuple[int, str]] = []
         """Places to insert with the next commit: id and path."""
-        self._last: int = db.execute("SELECT coalesce(max(id), 0) FROM place").fetchone()[0]
+        self._last: int = one(db, LAST_PLACE)
 
     def key(self, path: str) -> int:
         """Return the key of a path. A new place gets an id and joins `new`."""
@@ -64,18 +65,17 @@ class Places:
     def any_of(self, of_input: int | None) -> bool:
         """Whether the file has a place of an input, or with None of any."""
         if of_input is None:
-            return bool(self._db.execute("SELECT EXISTS (SELECT 1 FROM place)").fetchone()[0])
-        query = "SELECT EXISTS (SELECT 1 FROM place WHERE path >= ? AND path < ?)"
-        return bool(self._db.execute(query, path_range(str(of_input))).fetchone()[0])
+            return bool(one(self._db, LAST_PLACE))
+        return bool(one(self._db, HAS_PLACE, path_range(str(of_input))))
 
     def _id(self, place: str) -> int:
         found = self._ids.get(place)
         if found is None:
-            row = self._db.execute("SELECT id FROM place WHERE path = ?", (place,)).fetchone()
-            if row is None:
-                self._last += 1
-                self.new.append((self._last, place))
-            found = self._ids[place] = self._last if row is None else row[0]
+            found = one(self._db, ID_OF_PLACE, (place,))
+            if found is None:
+                found = self._last = self._last + 1
+                self.new.append((found, place))
+            self._ids[place] = found
         return found
 
 
@@ -91,8 +91,8 @@ def _split(path: str) -> tuple[str, int]:
 def key_at(db: sqlite3.Connection, path: str) -> int | None:
     """Return the key of a path; None if nothing was ever recorded at its place."""
     place, number = _split(path)
-    row = db.execute("SELECT id FROM place WHERE path = ?", (place,)).fetchone()
-    return None if row is None else (row[0] << NUMBER_BITS) + number
+    found: int | None = one(db, ID_OF_PLACE, (place,))
+    return None if found is None else (found << NUMBER_BITS) + number
 
 
 def joined(place: str, key: int) -> str:
@@ -177,7 +177,7 @@ def recalled(row: tuple[Any, ...]) -> Recalled:
     Raises:
         ValueError, IndexError, msgspec.MsgspecError: the row contains values that this program never writes.
     """
-    _, question_digest, outcome, counted, value, ballots, cost_usd, *after_ms = row
+    _, question_digest, outcome, counted, value, ballots, cost_usd, after_ms = row
     winner = None if value is None else value.encode()
     entries = [b"true"] * counted if ballots is None else [bytes(each) for each in _entries.decode(ballots)]
     return Recalled(
@@ -186,7 +186,7 @@ def recalled(row: tuple[Any, ...]) -> Recalled:
         value=winner,
         ballots=tuple(_decode_entry(seq, entry, winner) for seq, entry in enumerate(entries)),
         cost_usd=cost_usd,
-        after_ms=after_ms[0] if after_ms else None,
+        after_ms=after_ms,
     )
 
 

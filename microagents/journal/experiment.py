@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from hashlib import blake2b
 from itertools import chain
 from typing import Any
 
 import msgspec
-from msgspec import Struct, field
+from msgspec import Struct
 
 from microagents.actors.registry import has_name
 from microagents.base.errors import InvalidUsage, JournalMismatch
@@ -21,37 +21,8 @@ INPUTS = "inputs"
 FIRST_PROMPT = "prompt"
 """The identity field for the first prompt."""
 
-_USUAL = {"reading": "strict"}
-"""The values of identity fields that stand only where they differ from these."""
-
 Change = tuple[str, str, str]
 """A changed field: its name, the recorded value, the value now."""
-
-RENAMED_SETTINGS = {"hedge": "resend_stragglers"}
-"""Settings by the names that they had in earlier journals, and their names now."""
-_MOVED_SETTINGS = ("known_inputs", "speculate")
-"""Options of strategies that journals of version 0.1.0 store among the settings of the run."""
-
-
-_OPTIONS_SINCE = {
-    "min_candidates": 1,
-    "show_copies": False,
-    "ladder": "",
-    "p": None,
-    "false_alarms": 0.01,
-    "horizon": 8,
-    "history": 3,
-    "margin": 3,
-    "reuse": True,
-    "votes": "exact",
-    "contradicting": "discard",
-    "judge": "picks",
-    "prune": False,
-    "steps": 1,
-    "states": None,
-    "of": None,
-}
-"""Options of strategies that earlier journals lack, and the values as which those were made."""
 
 
 class Recipe(Struct, frozen=True, kw_only=True):
@@ -65,18 +36,9 @@ class Recipe(Struct, frozen=True, kw_only=True):
     settings: dict[str, Any]
 
     @property
-    def run_settings(self) -> dict[str, Any]:
-        """Settings of the run by their names now, without those that have become options of strategies."""
-        return {
-            RENAMED_SETTINGS.get(name, name): value
-            for name, value in self.settings.items()
-            if name not in _MOVED_SETTINGS
-        }
-
-    @property
     def needs_program(self) -> bool:
         """Whether only the program that began the run can continue it: its task, strategy or a model is an object or code of its own."""
-        named = [self.task, self.strategy, *chain.from_iterable(self.run_settings["models"].values())]
+        named = [self.task, self.strategy, *chain.from_iterable(self.settings["models"].values())]
         return not all(map(has_name, named))
 
     @property
@@ -84,12 +46,6 @@ class Recipe(Struct, frozen=True, kw_only=True):
         """Strategy's `deciding_votes`, which are recorded as its option ``k``."""
         k = self.strategy_options.get("k")
         return k if isinstance(k, int) else None
-
-    def moved_options(self, fields: Container[str]) -> dict[str, Any]:
-        """Return the options that the recipe of an earlier version has elsewhere or lacks, as far as the strategy has such fields."""
-        lacking = {name: value for name, value in _OPTIONS_SINCE.items() if name not in self.strategy_options}
-        moved = {name: self.settings[name] for name in _MOVED_SETTINGS if name in self.settings}
-        return {name: value for name, value in {**lacking, **moved}.items() if name in fields}
 
 
 class Experiment(Struct, frozen=True, kw_only=True):
@@ -102,7 +58,7 @@ class Experiment(Struct, frozen=True, kw_only=True):
     inputs: int
     in_order: bool
     """Whether decisions are taken in the order of their paths."""
-    draws_solution: bool = field(default=False, name="cuts_problems")
+    draws_solution: bool = False
     """Whether the strategy can tell how the work on an input went."""
     unit: str = "step"
     """Name of a unit of progress."""
@@ -131,7 +87,7 @@ class Experiment(Struct, frozen=True, kw_only=True):
                 raise InvalidUsage(
                     f"no field of a run is called {name!r}, so no change of it can be accepted; there are {', '.join(fields)}"
                 )
-        changes = list(_differences(_with_current_names(self.identity, given.identity), given.identity))
+        changes = list(_differences(self.identity, given.identity))
         for change in changes:
             if change[0] not in accepted and change[0].rpartition(".")[2] not in accepted and not _raises_cap(change):
                 raise JournalMismatch(*change)
@@ -154,17 +110,6 @@ class Experiment(Struct, frozen=True, kw_only=True):
                 raise InvalidUsage(f"there is no input {each} in run {self.run_id}: it has {there}")
 
 
-def _with_current_names(recorded: dict[str, str], given: dict[str, str]) -> dict[str, str]:
-    """A recorded identity with today's fields: since version 0.1.0 ``known_inputs`` has become an option of the strategy."""
-    since = {f"strategy.{name}": msgspec.json.encode(value).decode() for name, value in _OPTIONS_SINCE.items()}
-    recorded = {**{name: value for name, value in since.items() if name in given}, **recorded}
-    before, now = "known_inputs", "strategy.known_inputs"
-    if before not in recorded:
-        return recorded
-    moved = {now: recorded[before]} if now in given or recorded[before] != "false" else {}
-    return {**{name: value for name, value in recorded.items() if name != before}, **moved}
-
-
 def _raises_cap(change: Change) -> bool:
     """Whether a change only allows more draws: no decision is another one then, and an undecided election may be decided."""
     field, before, now = change
@@ -177,8 +122,7 @@ def _differences(recorded: dict[str, str], given: dict[str, str]) -> Iterator[Ch
             # The first of many inputs failed then, or fails now, so one of the two has no first prompt. The durable calls compare the
             # question at each place anyway.
             continue
-        usual = _USUAL.get(name, "nothing")
-        before, after = recorded.get(name, usual), given.get(name, usual)
+        before, after = recorded.get(name, "nothing"), given.get(name, "nothing")
         if before != after:
             yield name, before, after
 

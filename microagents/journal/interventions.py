@@ -18,6 +18,7 @@ from microagents.journal.opening import connect
 from microagents.journal.reading import Reader
 from microagents.journal.requests import Ask, leave_request, now, record_decision, request_of, requests_of, this_user
 from microagents.journal.rows import Rows
+from microagents.journal.statements import writing
 
 MAX_TAKING_S, LOOK_EVERY_S = 5.0, 0.1
 """Longest wait for a live run to take a request, and interval of looks at it."""
@@ -32,11 +33,11 @@ def _alone(journal: Path) -> Iterator[Rows]:
     """
     db = connect(journal)
     try:
-        db.execute("BEGIN IMMEDIATE")
-        rows = Rows(db)
-        if not read_lease(rows).may_be_taken:
-            raise InvalidUsage(f"run {journal.stem} is running, so it was kept; end it first (Ctrl-C)")
-        yield rows
+        with writing(db):
+            rows = Rows(db)
+            if not read_lease(rows).may_be_taken:
+                raise InvalidUsage(f"run {journal.stem} is running, so it was kept; end it first (Ctrl-C)")
+            yield rows
     finally:
         db.close()
 
@@ -50,7 +51,6 @@ def decide_in(journal: Path, path: str, value: str) -> None:
     try:
         with _alone(journal) as rows:
             record_decision(rows, path, value, this_user(), now())
-            rows.db.execute("COMMIT")
     except sqlite3.Error as error:
         raise InvalidUsage(f"the decision cannot be written: {error}; nothing was changed") from None
 
@@ -75,7 +75,6 @@ def forget_unsettled(journal: Path) -> str | None:
             account.lost_in_flight, account.unsettled_usd, account.unsettled_tokens = 0, 0.0, 0
             rows.insert("change", [(now(), "unsettled calls", counted, f"forgotten by {this_user()}")])
             rows.set_only("account", (msgspec.json.encode(totals).decode(), wall_s, now()))
-            found.db.execute("COMMIT")
     except sqlite3.Error as error:
         raise InvalidUsage(f"the account cannot be written: {error}; nothing was changed") from None
     return counted

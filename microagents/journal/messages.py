@@ -7,10 +7,9 @@ from collections.abc import Iterator, Sequence
 from typing import Any, ClassVar, Literal
 
 import msgspec
-from msgspec import Struct, field
+from msgspec import Struct, field, structs
 
 from microagents.base.messages import Batched, Request, Stream
-from microagents.base.user_code import TRACEBACK
 from microagents.elections.election import OPEN_OUTCOMES, Ballot, ElectionId, Flagged, Rejected, SampleId, Verdict
 from microagents.replies.chat import Usage
 
@@ -112,9 +111,7 @@ class RecordCalls(Recorded, frozen=True, kw_only=True):
         unknown = ours.cost_usd is None or theirs.cost_usd is None
         return RecordCalls(
             source=self.source,
-            sent=self.sent + later.sent,
-            ended=self.ended + later.ended,
-            billed=self.billed + later.billed,
+            **{name: getattr(self, name) + getattr(later, name) for name in _SUMMED},
             usage=Usage(
                 input_tokens=(ours.input_tokens or 0) + (theirs.input_tokens or 0),
                 output_tokens=(ours.output_tokens or 0) + (theirs.output_tokens or 0),
@@ -122,12 +119,6 @@ class RecordCalls(Recorded, frozen=True, kw_only=True):
                 cache_write_tokens=ours.cache_write_tokens + theirs.cache_write_tokens,
                 cost_usd=None if unknown else (ours.cost_usd or 0) + (theirs.cost_usd or 0),
             ),
-            unanswered=self.unanswered + later.unanswered,
-            estimated_usd=self.estimated_usd + later.estimated_usd,
-            unsettled_usd=self.unsettled_usd + later.unsettled_usd,
-            unsettled_tokens=self.unsettled_tokens + later.unsettled_tokens,
-            unmeasured=self.unmeasured + later.unmeasured,
-            joined=self.joined + later.joined,
             repeated={
                 name: self.repeated.get(name, 0) + later.repeated.get(name, 0)
                 for name in {**self.repeated, **later.repeated}
@@ -139,6 +130,10 @@ class RecordCalls(Recorded, frozen=True, kw_only=True):
                 for spec in {**self.took_s, **later.took_s}
             },
         )
+
+
+_SUMMED = [each.name for each in structs.fields(RecordCalls) if each.type in (int, float)]
+"""Its numbers, which add up over reports."""
 
 
 class AllotCalls(Request[int | None], frozen=True, kw_only=True):
@@ -275,20 +270,7 @@ class InputEnding(RowRecord, frozen=True, kw_only=True):
     def row(self, at: str) -> tuple[object, ...]:
         """Return the row of an ending at this time."""
         result = None if self.result is None else self.result.decode()
-        return self.input, self.outcome, reason_with(self.reason, self.traceback), result, at
-
-
-def reason_with(reason: str | None, traceback: str) -> str | None:
-    """Return the text that the journal keeps as the reason of an ending: a sentence, and the traceback of a user's code behind it."""
-    return f"{reason}\n{traceback}" if traceback else reason
-
-
-def reason_and_traceback(kept: str | None) -> tuple[str | None, str]:
-    """Return the sentence and the traceback in a kept reason."""
-    if kept is None:
-        return None, ""
-    reason, found, traceback = kept.partition(f"\n{TRACEBACK}")
-    return reason, found[1:] + traceback
+        return self.input, self.outcome, self.reason, self.traceback, result, at
 
 
 Entry = RecordCalls | RecordLost | ReplicaEnded | RecordDecision | RecordAnswer | RecordProgress | InputEnding
@@ -333,8 +315,8 @@ class Account(Struct, kw_only=True):
     """Decided elections."""
     errors: int | None = None
     """Decisions that the task's oracle calls wrong; None without an oracle."""
-    checked: int | None = None
-    """Decisions and final answers that the task's oracle could judge; None in earlier versions."""
+    checked: int = 0
+    """Decisions and final answers that the task's oracle could judge."""
     calls: int = 0
     """Requests sent to a model that the provider may bill."""
     in_flight: int = 0
@@ -349,8 +331,8 @@ class Account(Struct, kw_only=True):
     """Valid ballots in the decisive prefixes of decided elections, and of those left to the next rung of a ladder."""
     samples: int = 0
     """Valid replies that were drawn without a vote."""
-    outvoted: int | None = None
-    """Votes for another reply than the decided one, where the oracle does not call the decision wrong; None in earlier versions."""
+    outvoted: int = 0
+    """Votes for another reply than the decided one, unless the oracle calls the decision wrong."""
     misled: int = 0
     """Votes for decisions that the oracle calls wrong."""
     input_tokens: int = 0
@@ -384,9 +366,9 @@ class Account(Struct, kw_only=True):
     refused: dict[str, dict[str, str | None]] = field(default_factory=dict)
     """Parameters that models refuse, by the spec of the model, each with the one that is sent instead; None for none."""
     limits: dict[str, dict[str, int]] = field(default_factory=dict)
-    """Limits a minute that providers told, by the spec of the model and by what they limit; empty in earlier versions."""
+    """Limits a minute that providers told, by the spec of the model and by what they limit."""
     durations: dict[int, int] = field(default_factory=dict)
-    """Number of answered calls by duration, see `microagents.journal.durations`; empty in earlier versions."""
+    """Number of answered calls by duration, see `microagents.base.durations`."""
     undecided_at: tuple[str, ...] = ()
     """Paths of elections that ended without a decision and are not settled."""
     contested_at: tuple[str, ...] = ()
@@ -448,8 +430,8 @@ class Recalled(Struct, frozen=True, kw_only=True):
     ballots: tuple[Ballot | Flagged, ...] = ()
     cost_usd: float | None = None
     """Cost of all its samples; None where a price is unknown, or where there are no samples."""
-    after_ms: int | None = None
-    """Milliseconds from the start of the run to its commit; None in journals of versions before 4."""
+    after_ms: int = 0
+    """Milliseconds from the start of the run to its commit."""
     changed: bool = False
     """Whether ``--accept-change`` altered the run since it began: its questions may then differ from the recorded ones."""
 
@@ -476,7 +458,7 @@ class RecordedDecision(Struct, frozen=True, kw_only=True):
     cost_usd: float | None = None
     """Cost of the counted samples; None where a price is unknown, or where there are no samples."""
     decided_at: str | None = None
-    """Time of its commit, in UTC; None without a journal, and in journals of versions before 4."""
+    """Time of its commit, in UTC; None without a journal."""
     settled_at: str | None = None
     """How the election was settled although it was undecided: ``leader``, ``person``, or the spec of another model; else None."""
 
@@ -515,12 +497,6 @@ def recorded_decision(
     )
 
 
-class Recall(Request[Recalled | None], frozen=True, kw_only=True):
-    """Ask for the decision or the answer at a path; None if there is none."""
-
-    path: str
-
-
 class Checkpoint(Struct, frozen=True, kw_only=True):
     """Last decided step of an input, in work that can resume after a step."""
 
@@ -530,26 +506,6 @@ class Checkpoint(Struct, frozen=True, kw_only=True):
     """The state before the step, as JSON."""
     value: bytes
     """The decision of the step, as JSON."""
-
-
-class RecallCheckpoint(Request[Checkpoint | None], frozen=True, kw_only=True):
-    """Ask for the checkpoint of an input; None if it has to begin from its start."""
-
-    input: int
-
-
-class HasRecords(Request[bool], frozen=True, kw_only=True):
-    """Ask whether the journal has records of an input, or of any."""
-
-    input: int | None
-
-
-class RecallFailedInputs(Request[list[InputEnding]], frozen=True, kw_only=True):
-    """Ask for the endings of all inputs that failed or ended undecided."""
-
-
-class RecallCompletedInputs(Request[bytes], frozen=True, kw_only=True):
-    """Ask which inputs are completed, since a resumed run leaves them out: a byte for each input, 1 for a completed one."""
 
 
 class OpenElection(Struct, frozen=True, kw_only=True):
@@ -562,8 +518,34 @@ class OpenElection(Struct, frozen=True, kw_only=True):
     """Paid replies of samples that are to be asked again, by seq."""
 
 
+class Recollection(Struct, frozen=True, kw_only=True):
+    """What the journal has at a path."""
+
+    has_records: bool = False
+    """Of the run and of an input: whether there is any record."""
+    decision: Recalled | None = None
+    """The decision or the answer at the path; if a vote came to none, the decision of a person, if there is one."""
+    checkpoint: Checkpoint | None = None
+    """Of an input: its last decided step; None if it has to begin from its start."""
+    ending: InputEnding | None = None
+    """Of one of many inputs: how it ended."""
+    ended: bytes = b""
+    """Of the run: for each input the code of its outcome, see `microagents.journal.books.ENDED_AS`."""
+    open_elections: tuple[OpenElection, ...] = ()
+    """Of the run: the elections without a verdict, if they were asked for."""
+
+
+class Recall(Request[Recollection], frozen=True, kw_only=True):
+    """Ask what the journal has at a path, with all records that the sender sent before."""
+
+    path: str = ""
+    """Path of a decision or an answer, such as ``3/step/17``; of an input, such as ``3``; empty for the run."""
+    with_open_elections: bool = False
+    """Whether to add the elections of the run without a verdict, whose samples need not be paid for again."""
+
+
 class RecallDecidedInputs(Request[list[int]], frozen=True, kw_only=True):
-    """Ask for inputs with an undecided election that a person has decided since, to do their work again. Each decision is told once."""
+    """Ask for inputs with an undecided election that a person has decided since, to do their work again. Each decision is reported once."""
 
 
 class FollowDecisions(Stream[tuple[str, bytes]], frozen=True, kw_only=True):
@@ -572,10 +554,6 @@ class FollowDecisions(Stream[tuple[str, bytes]], frozen=True, kw_only=True):
 
 class FollowSettings(Stream[dict[str, Any]], frozen=True, kw_only=True):
     """Follow the settings that are changed while the run is under way: all that were, by name, after each change."""
-
-
-class RecallOpen(Request[list[OpenElection]], frozen=True, kw_only=True):
-    """Ask for the elections without a verdict, with the samples that need not be paid for again."""
 
 
 RunOutcome = Literal["completed", "stopped", "undecided", "interrupted", "failed", "running", "cut off"]

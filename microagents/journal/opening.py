@@ -14,7 +14,8 @@ from microagents.base.files import NOT_PLAIN
 from microagents.journal.encoding import SIBLINGS, UNREADABLE
 from microagents.journal.lease import read_lease
 from microagents.journal.rows import Rows
-from microagents.journal.tables import APPLICATION_ID, UNCHECKED_VERSION, VERSION, normalized, statements
+from microagents.journal.statements import ALL_MADE, CREATED, number_of_tables, pragma
+from microagents.journal.tables import APPLICATION_ID, VERSION
 
 HEADER_BYTES = 100
 """Length of the header of an SQLite file."""
@@ -68,7 +69,7 @@ def holds_nothing(path: Path) -> bool:
         return not log_bytes(path)
     try:
         with closing(_open_aside(path)) as db:
-            return not db.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
+            return not number_of_tables(db)
     except (*UNREADABLE, InvalidUsage):  # not only sqlite3.Error: the message of a damaged schema may not be valid text
         return False
 
@@ -124,8 +125,8 @@ def _open(path: Path, opened: Path, options: str) -> sqlite3.Connection:
     except (OSError, sqlite3.Error) as error:
         raise InvalidUsage(f"the journal {str(path)!r} cannot be opened: {error}; nothing was changed") from None
     try:
-        db.execute("PRAGMA trusted_schema = OFF")
-        db.execute("SELECT count(*) FROM sqlite_master").fetchone()
+        pragma(db, "trusted_schema = OFF")
+        number_of_tables(db)
     except UNREADABLE as error:
         db.close()
         raise unreadable(path, error) from None
@@ -195,20 +196,21 @@ def _checked(path: Path, db: sqlite3.Connection) -> sqlite3.Connection:
 
 def _check_schema(db: sqlite3.Connection, path: Path) -> None:
     """Refuse a file with other tables than ours, before one of them is read: a view in the place of a table may never end."""
-    if db.execute("PRAGMA application_id").fetchone()[0] != APPLICATION_ID:
+    if pragma(db, "application_id") != APPLICATION_ID:
         raise InvalidUsage(
             f"{str(path)!r} is a database, but no journal of a run; it was left as it is; choose another run id or --runs-dir"
         )
-    version = db.execute("PRAGMA user_version").fetchone()[0]
-    if not UNCHECKED_VERSION <= version <= VERSION:
+    version = pragma(db, "user_version")
+    found = {name: (kind, sql) for kind, name, sql in db.execute(ALL_MADE)}
+    # Before release 0.1 there was another version 1, whose rows had no checksums.
+    kind, made = found.get("run", ("", ""))
+    if version != VERSION or (kind == "table" and "checksum" not in made):
         raise InvalidUsage(
-            f"the journal {str(path)!r} has version {version}, but this microagents reads versions {UNCHECKED_VERSION} to {VERSION}; it "
-            "was left as it is; use the microagents that wrote it"
+            f"the journal {str(path)!r} was written by another version of microagents (the version of its tables is {version}, this one "
+            f"reads {VERSION}); it was left as it is; use the microagents that wrote it, or begin the run anew under another name"
         )
-    found = {name: (kind, sql) for kind, name, sql in db.execute("SELECT type, name, sql FROM sqlite_master")}
-    for name, sql in statements(version).items():
-        kind, made = found.get(name, ("", ""))
-        if kind != "table" or normalized(made) != sql:
+    for name, sql in CREATED.items():
+        if found.get(name) != ("table", sql):
             raise ValueError(
                 f"the table {name} is missing" if name not in found else f"{name} is not the table that a run makes"
             )
@@ -219,7 +221,6 @@ def _check_schema(db: sqlite3.Connection, path: Path) -> None:
 
 def _check_size(db: sqlite3.Connection, path: Path) -> None:
     """Refuse a truncated file: its header records the full size. A write-ahead log beside it may contain the missing pages."""
-    (pages,), (page_bytes,) = (db.execute(f"PRAGMA {name}").fetchone() for name in ("page_count", "page_size"))
-    expected = pages * page_bytes
+    expected = pragma(db, "page_count") * pragma(db, "page_size")
     if path.stat().st_size < expected and not log_bytes(path):
         raise ValueError(f"{path.stat().st_size} bytes are left of {expected}")

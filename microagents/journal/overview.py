@@ -9,22 +9,21 @@ from operator import itemgetter
 
 from microagents.journal.encoding import joined, key_range, path_range
 from microagents.journal.rows import Rows
-from microagents.journal.tables import OUTCOMES, TIMED_VERSION
+from microagents.journal.statements import (
+    BEGUN_INPUTS,
+    ENDED_INPUTS,
+    LAST_TIME,
+    OF_PATH,
+    PLACES_BELOW,
+    STEP_BYTES,
+    STEP_KEYS,
+    SUMS_BY_TIME,
+    VALUES_OF_PLACE,
+    one,
+)
 
 MAX_STEPS = 1 << 24
 """A row that claims a higher number is damaged: the bytes of all steps before it would exhaust the memory."""
-MAX_SAMPLES = 15
-"""Highest number of samples that a byte has; more are written as this."""
-MARKED = FLAGGED = 16
-OUTVOTED = 32
-UNDECIDED, CLIMBED, SETTLED = 1 << 6, 2 << 6, 3 << 6
-_STATES = {"undecided": UNDECIDED, "contested": UNDECIDED, "climbed": CLIMBED, "leader": SETTLED, "person": SETTLED}
-_STATE_CASES = " ".join(f"WHEN {OUTCOMES.index(name)} THEN {state}" for name, state in _STATES.items())
-_MARKS = f"""CASE WHEN ballots IS NULL THEN 0 WHEN instr(ballots, '{{') = 0 THEN {FLAGGED} * (instr(ballots, '"') > 0)
-    ELSE (SELECT {FLAGGED} * max(type = 'text') + {OUTVOTED} * max(type = 'object') FROM json_each(ballots)) END"""
-_BYTE = f"min(counted, {MAX_SAMPLES}) + CASE outcome {_STATE_CASES} ELSE 0 END + {_MARKS}"
-_IS_WRONG = "coalesce(json_type(result, '$.correct'), json_type(result, '$.solved'), '') = 'false'"
-_OF_RANGE = "FROM decision WHERE key > ? AND key < ?"
 
 
 def read_overview(rows: Rows, of_input: int, start: int = 0) -> bytes:
@@ -37,15 +36,14 @@ def read_overview(rows: Rows, of_input: int, start: int = 0) -> bytes:
     """
     if not start:
         rows.check("decision")  # to check a million rows one by one takes seconds
-    place = rows.first("place", "WHERE path = ?", (f"{of_input}/step",))
+    place = rows.first("place", OF_PATH, (f"{of_input}/step",))
     if place is None:
         return b""
     first, end = key_range(place[0])
     of_range = (first + start, end)
     # SQLite joins the bytes itself, in the order of the keys by which it reads. Python takes three times as long to read row by row, and
     # minutes while another thread is busy: it may wait 5 ms for the interpreter at each row, and at each call of a function of its own.
-    query = f"SELECT count(*), max(key), group_concat(char({_BYTE}), '') {_OF_RANGE}"
-    count, last, text = rows.db.execute(query, of_range).fetchone()
+    count, last, text = rows.db.execute(STEP_BYTES, of_range).fetchone()
     if not count:
         return b""
     if last - first > MAX_STEPS:
@@ -56,19 +54,15 @@ def read_overview(rows: Rows, of_input: int, start: int = 0) -> bytes:
     if last - of_range[0] == count:
         return bytes(found)
     spread = bytearray(last - of_range[0])
-    for (key,), byte in zip(rows.db.execute(f"SELECT key {_OF_RANGE} ORDER BY key", of_range), found, strict=True):
+    for (key,), byte in zip(rows.db.execute(STEP_KEYS, of_range), found, strict=True):
         spread[key - of_range[0] - 1] = byte
     return bytes(spread)
 
 
 def read_series(rows: Rows, points: int) -> list[tuple[float, int, int, float]]:
-    """For each part of the time of a run its end in seconds, its decisions, their samples and their cost; none without times."""
-    if rows.version < TIMED_VERSION:
-        return []
-    (last_ms,) = rows.db.execute("SELECT max(after_ms) FROM decision").fetchone()
-    part_ms = (last_ms or 0) // points + 1
-    query = "SELECT after_ms / ?, count(*), sum(counted), total(cost_usd) FROM decision GROUP BY 1 ORDER BY 1"
-    found = {part: sums for part, *sums in rows.db.execute(query, (part_ms,))}
+    """For each part of the time of a run its end in seconds, its decisions, their samples and their cost."""
+    part_ms = (one(rows.db, LAST_TIME) or 0) // points + 1
+    found = {part: sums for part, *sums in rows.db.execute(SUMS_BY_TIME, (part_ms,))}
     parts = range(max(found) + 1 if found else 0)
     return [((part + 1) * part_ms / 1000, *found.get(part, (0, 0, 0.0))) for part in parts]
 
@@ -79,21 +73,17 @@ def read_inputs(rows: Rows, inputs: int) -> bytes:
     5 is for one that is completed, and whose result says that it is wrong, by its ``correct`` or ``solved``.
     """
     found = bytearray(inputs)
-    for (number,) in rows.db.execute("SELECT input FROM progress WHERE input < ?", (inputs,)):
+    for (number,) in rows.db.execute(BEGUN_INPUTS, (inputs,)):
         found[number] = 1
     codes = {"completed": 2, "undecided": 3, "failed": 4}
-    query = f"SELECT input, outcome, outcome = 'completed' AND {_IS_WRONG} FROM input_ending WHERE input < ?"
-    for number, outcome, is_wrong in rows.db.execute(query, (inputs,)):
+    for number, outcome, is_wrong in rows.db.execute(ENDED_INPUTS, (inputs,)):
         found[number] = 5 if is_wrong else codes[outcome]
     return bytes(found)
 
 
 def read_differences(rows: Rows, others: Rows, of_input: int) -> Iterator[tuple[str, str | None, str | None]]:
     """Yield the path of each decision of an input that two journals have differently, and its value in both; None where it has none."""
-    places = [
-        dict(each.db.execute("SELECT path, id FROM place WHERE path >= ? AND path < ?", path_range(str(of_input))))
-        for each in (rows, others)
-    ]
+    places = [dict(each.db.execute(PLACES_BELOW, path_range(str(of_input)))) for each in (rows, others)]
     for place in sorted({*places[0], *places[1]}, key=lambda path: (path.count("/"), path)):
         both = [
             _values(each, there.get(place), side)
@@ -107,5 +97,4 @@ def read_differences(rows: Rows, others: Rows, of_input: int) -> Iterator[tuple[
 
 def _values(rows: Rows, place: int | None, side: int) -> Iterator[tuple[int, int, str | None]]:
     start, end = key_range(0 if place is None else place)  # no place has the id 0
-    query = "SELECT key - ?, ?, value FROM decision WHERE key >= ? AND key < ? ORDER BY key"
-    return iter(rows.db.execute(query, (start, side, start, end)))
+    return iter(rows.db.execute(VALUES_OF_PLACE, (start, side, start, end)))

@@ -23,9 +23,18 @@ from microagents.journal.messages import (
     InputOutcome,
     OpenElection,
     Recalled,
-    reason_and_traceback,
 )
 from microagents.journal.rows import Rows
+from microagents.journal.statements import (
+    BELOW,
+    BY_INPUT,
+    BY_SEQ,
+    NEXT_OF_PLACE,
+    NUMBER_OF_INPUTS,
+    OF_INPUT,
+    OF_KEY,
+    one,
+)
 from microagents.journal.tables import ONCE_CODE, OUTCOMES
 
 ROWS_PER_READ = 2000
@@ -39,7 +48,7 @@ def read_experiment(rows: Rows) -> Experiment:
     """Return the experiment of a journal."""
     experiment = msgspec.json.decode(rows.only("run")[3], type=Experiment)
     # Lists are made of that length: a damaged number must not exhaust the memory.
-    inputs = rows.db.execute("SELECT count(*) FROM input").fetchone()[0] if experiment.listed else 1
+    inputs = one(rows.db, NUMBER_OF_INPUTS) if experiment.listed else 1
     if inputs != experiment.inputs:
         raise ValueError(f"it has {inputs} inputs, not {experiment.inputs}")
     return experiment
@@ -55,14 +64,12 @@ def began_s(rows: Rows) -> float:
     return datetime.fromisoformat(rows.only("run")[2]).timestamp()
 
 
-def moment(run_began_s: float, after_ms: int | None) -> str | None:
-    """Return the time of a decision, in UTC; None where the journal has none.
+def moment(run_began_s: float, after_ms: int) -> str:
+    """Return the time of a decision, in UTC.
 
     Raises:
         ValueError: the row is damaged: no calendar has that time.
     """
-    if after_ms is None:
-        return None
     try:
         return (datetime.fromtimestamp(run_began_s, UTC) + timedelta(milliseconds=after_ms)).isoformat(
             timespec="milliseconds"
@@ -71,22 +78,9 @@ def moment(run_began_s: float, after_ms: int | None) -> str | None:
         raise ValueError(f"a decision was taken {after_ms} ms after the start: {error}") from None
 
 
-def damage(rows: Rows) -> Iterator[str]:
-    """Read every page and every row; gives a sentence for each damage."""
-    problem = rows.db.execute("PRAGMA integrity_check(1)").fetchone()[0]
-    if problem != "ok":
-        yield f"the file is damaged: {' '.join(str(problem).split())}"
-        return
-    yield from rows.problems()
-
-
 def read_decisions(rows: Rows, below: str | None = None) -> Iterator[Row]:
     """Every decision and answer in the order of paths, of all places or of those below a path, such as an input."""
-    found = (
-        rows.select("place")
-        if below is None
-        else rows.select("place", "WHERE path >= ? AND path < ?", path_range(below))
-    )
+    found = rows.select("place") if below is None else rows.select("place", BELOW, path_range(below))
     places = sorted([(input_of(path), place, path) for place, path in found])
     for _, group in groupby(places, key=lambda each: each[0]):  # one input after the other: there may be very many
         together = [(place, path) for _, place, path in group]
@@ -100,7 +94,7 @@ def read_decisions(rows: Rows, below: str | None = None) -> Iterator[Row]:
 def _singles(rows: Rows, places: Sequence[tuple[int, str]]) -> Iterator[Row]:
     """Rows whose paths do not end with a number."""
     for place, path in places:
-        row = rows.first("decision", "WHERE key = ?", key_range(place)[:1])
+        row = rows.first("decision", OF_KEY, key_range(place)[:1])
         if row is not None:
             yield path, recalled(row)
 
@@ -108,9 +102,7 @@ def _singles(rows: Rows, places: Sequence[tuple[int, str]]) -> Iterator[Row]:
 def _numbered(rows: Rows, place: int, path: str) -> Iterator[Row]:
     """Rows of one place whose paths end with a number, in the order of the numbers."""
     after, end = key_range(place)
-    while found := list(
-        rows.select("decision", "WHERE key > ? AND key < ? ORDER BY key LIMIT ?", (after, end, ROWS_PER_READ))
-    ):
+    while found := list(rows.select("decision", NEXT_OF_PLACE, (after, end, ROWS_PER_READ))):
         for row in found:
             if not after < row[0]:
                 raise ValueError(f"the rows behind {joined(path, after)} have no order")
@@ -126,7 +118,7 @@ def read_open_elections(rows: Rows) -> list[OpenElection]:
     """Elections without a verdict, with their paid samples."""
     rows.check("place", "sample")
     found: dict[tuple[int, bytes], tuple[list[Ballot | Flagged], dict[int, Rejected]]] = {}
-    for key, question_digest, number, value, flag, cost_usd in rows.select("sample", "ORDER BY key, fork, seq"):
+    for key, question_digest, number, value, flag, cost_usd in rows.select("sample", BY_SEQ):
         ballots, rejected = found.setdefault((key, question_digest), ([], {}))
         seq = number % REJECTED_SEQ
         if flag is None:
@@ -199,19 +191,29 @@ def _check_numbers(value: object) -> None:
 def read_endings(rows: Rows, inputs: int) -> Iterator[InputEnding]:
     """Yield the endings of inputs, in the order of their numbers."""
     rows.check("input_ending")
-    for number, outcome, reason, result, _ in rows.select("input_ending", "ORDER BY input"):
-        _check_input(number, inputs)
-        encoded = None if result is None else result.encode()
-        if encoded is not None:
-            msgspec.json.decode(encoded)
-        sentence, traceback = reason_and_traceback(reason)
-        ended = msgspec.convert(outcome, InputOutcome)
-        yield InputEnding(input=number, outcome=ended, reason=sentence, result=encoded, traceback=traceback)
+    for row in rows.select("input_ending", BY_INPUT):
+        _check_input(row[0], inputs)
+        yield _ending(row)
+
+
+def read_ending(rows: Rows, of_input: int) -> InputEnding | None:
+    """Return how one of many inputs ended; None if it has not."""
+    row = rows.first("input_ending", OF_INPUT, (of_input,))
+    return None if row is None else _ending(row)
+
+
+def _ending(row: Sequence[Any]) -> InputEnding:
+    number, outcome, reason, traceback, result, _ = row
+    encoded = None if result is None else result.encode()
+    if encoded is not None:
+        msgspec.json.decode(encoded)
+    ended = msgspec.convert(outcome, InputOutcome)
+    return InputEnding(input=number, outcome=ended, reason=reason, result=encoded, traceback=traceback)
 
 
 def read_checkpoint(rows: Rows, of_input: int) -> Checkpoint | None:
     """Return the last decided step of an input; None before the first, and in work that cannot resume after a step."""
-    row = rows.first("progress", "WHERE input = ?", (of_input,))
+    row = rows.first("progress", OF_INPUT, (of_input,))
     if row is None or row[3] is None:
         return None
     return Checkpoint(done=row[3], state=row[4].encode(), value=row[5].encode())
@@ -225,7 +227,7 @@ def _check_input(number: int, inputs: int) -> None:
 def read_own_options(rows: Rows) -> Iterator[str]:
     """Per input, as JSON, the options that differ from those of the first."""
     rows.check("input")
-    return (options for _, options in rows.select("input", "ORDER BY input"))
+    return (options for _, options in rows.select("input", BY_INPUT))
 
 
 Other = tuple[int, dict[str, Any] | None, dict[str, Any] | None]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import shlex
 import sqlite3
 import zlib
-from collections import Counter
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
@@ -17,26 +16,22 @@ from msgspec import Struct, structs
 
 from microagents.base.errors import InputMismatch, InvalidUsage, JournalMismatch
 from microagents.base.trust import JOURNALS, without_code_of
-from microagents.elections.election import Flagged
-from microagents.journal.books import Books, UndecidedElection, is_vote
+from microagents.journal.books import Books, UndecidedElection
 from microagents.journal.encoding import MAX_TEXT_BYTES, UNREADABLE, key_at, recalled
 from microagents.journal.experiment import INPUTS, Change, Experiment, InputsDigest, options_of
 from microagents.journal.lease import Lease, read_lease
 from microagents.journal.messages import (
-    NO_DECISION,
     Account,
     InputEnding,
     OpenElection,
     Recalled,
     RunOutcome,
-    reason_and_traceback,
 )
 from microagents.journal.opening import connect_to_read, holds_nothing, unreadable
 from microagents.journal.overview import read_differences, read_inputs, read_overview, read_series
 from microagents.journal.queries import (
     Row,
     began_s,
-    damage,
     first_record,
     moment,
     other_inputs,
@@ -46,12 +41,12 @@ from microagents.journal.queries import (
     read_experiment,
     read_open_elections,
     read_own_options,
-    take_in,
     with_digests,
 )
 from microagents.journal.requests import TakenRequest, taken_requests
 from microagents.journal.rows import Rows
-from microagents.journal.tables import TIMED_VERSION
+from microagents.journal.statements import OF_ID, OF_INPUT, OF_KEY, OF_KEY_BY_SEQ, reading
+from microagents.journal.verifying import damage, differences_from_rows
 
 SUFFIX = ".sqlite"
 SHOWN_CHARS = 200
@@ -63,13 +58,13 @@ class RunEnding(Struct, frozen=True, kw_only=True):
 
     outcome: RunOutcome
     reason: str | None
+    traceback: str
+    """Where a user's code raised; empty if it did not."""
     result: str | None
     """The result, as JSON."""
     decisions_sha256: str
     ballots_sha256: str
     ended_at: str
-    traceback: str = ""
-    """Where a user's code raised; empty where it did not."""
 
 
 class KeptText(Struct, frozen=True, kw_only=True):
@@ -153,8 +148,6 @@ class Reader:
             if row is None:
                 return None
             ending = msgspec.convert(dict(zip(RunEnding.__struct_fields__, row, strict=False)), RunEnding)
-            reason, traceback = reason_and_traceback(ending.reason)
-            ending = structs.replace(ending, reason=reason, traceback=traceback)
             if ending.result is not None:
                 msgspec.json.decode(ending.result)  # a damaged result fails here, not in the caller
             return ending
@@ -278,7 +271,7 @@ class Reader:
         """Return the decision or the answer at a path; None if there is none."""
         with self._reading():
             key = key_at(self._db, path)
-            row = None if key is None else self._rows.first("decision", "WHERE key = ?", (key,))
+            row = None if key is None else self._rows.first("decision", OF_KEY, (key,))
             return None if row is None else recalled(row)
 
     def open_elections_at(self, path: str) -> list[OpenElection]:
@@ -297,18 +290,13 @@ class Reader:
             key = key_at(self._db, path)
             return [
                 KeptText(question_digest=fork, seq=seq, text=_unpacked_text(text), is_cut=length >= MAX_TEXT_BYTES)
-                for _, fork, seq, length, text in self._rows.select("reply", "WHERE key = ? ORDER BY fork, seq", (key,))
+                for _, fork, seq, length, text in self._rows.select("reply", OF_KEY_BY_SEQ, (key,))
             ]
-
-    @property
-    def takes_requests(self) -> bool:
-        """Whether a live run of this journal takes requests: the journals of earlier versions have no table for them."""
-        return self._rows.version >= TIMED_VERSION
 
     def request_effect(self, request: str) -> tuple[bool, str | None]:
         """Whether the run has taken a request, and why it has no effect, if so."""
         with self._reading():
-            row = self._rows.first("request", "WHERE id = ?", (request,))
+            row = self._rows.first("request", OF_ID, (request,))
             return row is not None, None if row is None else row[6]
 
     def requests(self) -> list[TakenRequest]:
@@ -321,11 +309,7 @@ class Reader:
         with self._reading():
             return {path: PersonDecision(who=who, at=at) for path, _, who, at in self._rows.select("person")}
 
-    def decided_at(self, row: Recalled) -> str | None:
-        """Return the time at which a decision or an answer was committed, in UTC; None in journals of versions before 4."""
-        return self.moment(row.after_ms)
-
-    def moment(self, after_ms: int | None) -> str | None:
+    def moment(self, after_ms: int) -> str:
         """Return the time so many milliseconds after the start of the run, in UTC."""
         with self._reading():
             return moment(self._began_s, after_ms)
@@ -334,7 +318,7 @@ class Reader:
         """Return the time at which an input ended, in UTC; None if it has not."""
         with self._reading():
             row = (
-                self._rows.first("input_ending", "WHERE input = ?", (number,))
+                self._rows.first("input_ending", OF_INPUT, (number,))
                 if self.experiment.listed
                 else self._rows.first("ending")
             )
@@ -361,35 +345,8 @@ class Reader:
             One sentence per difference; an empty list if everything agrees.
         """
         with self._reading():
-            if found := list(damage(self._rows)):
-                return found
-            counts = "SELECT count(*) FROM decision WHERE ballots IS NOT NULL AND counted != json_array_length(ballots)"
-            miscounted = self._db.execute(counts).fetchone()[0]
-            recorded = self.account()
-            books = Books(self.experiment.inputs, in_order=self.experiment.in_order)
-            totals = Account(errors=recorded.errors)
-            flags: Counter[str] = Counter()
-            for path, row in self.decisions():
-                take_in(books, path, row)
-                valid = sum(not isinstance(ballot, Flagged) for ballot in row.ballots)
-                if row.outcome != "inferred":
-                    flags.update(ballot.flag for ballot in row.ballots if isinstance(ballot, Flagged))
-                    totals.valid += valid
-                totals.decided += row.outcome not in NO_DECISION
-                totals.votes += valid * is_vote(row.outcome, row.ballots)
-        made = structs.replace(
-            books.account_with_digests(),
-            decided=totals.decided,
-            valid=totals.valid,
-            votes=totals.votes,
-            flagged=dict(flags),
-        )
-        problems = [f"counted differs from the number of ballots in {miscounted:,} decisions"] * (miscounted > 0)
-        return problems + [
-            f"{name} is recorded as {getattr(recorded, name)!r}, its rows make {getattr(made, name)!r}"
-            for name in ("decided", "valid", "votes", "flagged", "decisions_sha256", "ballots_sha256")
-            if getattr(recorded, name) != getattr(made, name)
-        ]
+            found = list(damage(self._rows))
+            return found or list(differences_from_rows(self._rows, self.experiment, self.account()))
 
     def _books(self, *, of_decisions: bool) -> Books:
         return read_books(
@@ -403,16 +360,11 @@ class Reader:
         Raises:
             InvalidUsage: the journal cannot be read, or is damaged.
         """
-        outermost = not self._db.in_transaction  # an outer call has already fixed the state
         try:
-            if outermost:
-                self._db.execute("BEGIN")
-            yield
+            with reading(self._db):
+                yield
         except UNREADABLE as error:
             raise unreadable(self.path, error) from None
-        finally:
-            if outermost and self._db.in_transaction:
-                self._db.execute("ROLLBACK")
 
 
 def _unpacked_text(packed: bytes) -> str:

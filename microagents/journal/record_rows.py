@@ -22,8 +22,9 @@ from microagents.journal.messages import (
 )
 from microagents.journal.queries import began_s, moment, read_checkpoint
 from microagents.journal.requests import now
-from microagents.journal.rows import Rows, chunks
-from microagents.journal.tables import OPEN_CODES, TABLES, TIMED_VERSION, UNDECIDED_CODE
+from microagents.journal.rows import Rows
+from microagents.journal.statements import IF_MISSING, chunks, outcomes
+from microagents.journal.tables import OPEN_CODES, UNDECIDED_CODE
 
 
 class RecordRows:
@@ -47,7 +48,7 @@ class RecordRows:
         self._working_since_s: float | None = None
         """Time at which the work began, after the start of a Ray."""
         self.committed_at: str | None = None
-        """Time of the last commit, in UTC, as the rows of its decisions have it; None in journals of versions before 4."""
+        """Time of the last commit, in UTC, as the rows of its decisions have it; None before the first."""
 
     def begin_work(self) -> None:
         """Count the time of the sitting from the first call of this on."""
@@ -75,8 +76,7 @@ class RecordRows:
                     self._books.add(record)
                     if isinstance(record, RecordProgress):
                         touched[record.input] = None
-                    # A journal that an earlier version made has no table for newer records: they are left out.
-                    elif isinstance(record, RowRecord) and TABLES[record.table].since <= self._rows.version:
+                    elif isinstance(record, RowRecord):
                         others.setdefault(record.table, []).append(record)
         paths = [*[sample.id.election.path for sample in samples], *[record.id.path for record in decided]]
         keys = {path: self._places.key(path) for path in dict.fromkeys(paths)}
@@ -84,7 +84,7 @@ class RecordRows:
         known = self.outcomes(keys)
         undecided = [key for key, outcome in known.items() if outcome in OPEN_CODES]
         decisions = self._first_decisions(decided, keys, known, after_ms)
-        self.committed_at = moment(self._began_s, after_ms if self._rows.version >= TIMED_VERSION else None)
+        self.committed_at = moment(self._began_s, after_ms)
         touched.update((record.id.input, None) for record in decided)
         rows = self._rows
         rows.insert("place", self._places.new)
@@ -92,7 +92,7 @@ class RecordRows:
         rows.replace(
             "decision", list(decisions.values()), [row[0] for row in decisions.values() if row[0] in undecided]
         )
-        rows.insert("reply", replies, "INSERT OR IGNORE")
+        rows.insert("reply", replies, IF_MISSING)
         for table, given in others.items():
             replaced: dict[Any, tuple[object, ...]] = {row[0]: row for row in [each.row(now()) for each in given]}
             rows.replace(table, list(replaced.values()), list(replaced))
@@ -107,11 +107,7 @@ class RecordRows:
         """Return the outcomes that the file already has for these keys."""
         found: dict[int, int] = {}
         for some in chunks(list(keys.values())):
-            found.update(
-                self._rows.db.execute(
-                    f"SELECT key, outcome FROM decision WHERE key IN ({','.join('?' * len(some))})", some
-                )
-            )
+            found.update(self._rows.db.execute(outcomes(some), some))
         return found
 
     def _first_decisions(
@@ -147,7 +143,7 @@ class RecordRows:
         over = [row[0] for row in decisions.values() if row[0] in self._sampled]
         self._rows.delete("sample", over)
         self._sampled.difference_update(over)
-        self._rows.insert("sample", rows, "INSERT OR IGNORE")
+        self._rows.insert("sample", rows, IF_MISSING)
         self._sampled.update(row[0] for row in rows)
 
     def _write_progress(self, touched: Iterable[int]) -> None:

@@ -25,7 +25,8 @@ from microagents.base.errors import InvalidUsage
 from microagents.base.logs import log
 from microagents.journal.encoding import key_at
 from microagents.journal.rows import Rows
-from microagents.journal.tables import OPEN_CODES, TIMED_VERSION
+from microagents.journal.statements import AS_TAKEN, OF_KEY, OR_INSTEAD
+from microagents.journal.tables import OPEN_CODES
 
 ENDING = ".requests"
 """Added to the name of a journal."""
@@ -117,7 +118,7 @@ class TakenRequest(Struct, frozen=True, kw_only=True):
 
 def _decide(rows: Rows, request: LiveRequest, ask: Decide, _is_left: bool) -> str | None:  # noqa: FBT001 - as in `EFFECTS`
     key = key_at(rows.db, ask.path)
-    row = None if key is None else rows.first("decision", "WHERE key = ?", (key,))
+    row = None if key is None else rows.first("decision", OF_KEY, (key,))
     if row is not None and row[2] not in OPEN_CODES:
         return f"{ask.path} is decided already"
     record_decision(rows, ask.path, ask.value, request.who, request.at)
@@ -153,11 +154,9 @@ def take_effect(rows: Rows, request: LiveRequest, *, is_left: bool) -> str | Non
 
 
 def taken_requests(rows: Rows) -> list[TakenRequest]:
-    """Return the requests that a run has taken, in their order; none in journals of versions before 4."""
-    if rows.version < TIMED_VERSION:
-        return []
+    """Return the requests that a run has taken, in their order."""
     found = []
-    for _, kind, who, why, asked, payload, refused, at in rows.select("request", "ORDER BY rowid"):
+    for _, kind, who, why, asked, payload, refused, at in rows.select("request", AS_TAKEN):
         msgspec.json.decode(payload, type=Ask)  # a damaged payload fails here, not in the caller
         found.append(TakenRequest(kind=kind, who=who, why=why, asked_at=asked, at=at, payload=payload, refused=refused))
     return found
@@ -179,7 +178,7 @@ def pause_among(taken: Iterable[TakenRequest]) -> TakenRequest | None:
 
 def record_decision(rows: Rows, path: str, value: str, who: str, at: str) -> None:
     """Write a person's decision, in the caller's transaction."""
-    rows.insert("person", [(path, value, who, at)], "INSERT OR REPLACE")
+    rows.insert("person", [(path, value, who, at)], OR_INSTEAD)
 
 
 def request_of(ask: Ask, why: str = "") -> LiveRequest:

@@ -8,18 +8,15 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Iterator, Sequence
-from typing import Any, TypeVar
+from typing import Any
 from zlib import crc32
 
 import msgspec
 
+from microagents.journal import statements
 from microagents.journal.encoding import joined, place_of
-from microagents.journal.tables import TABLES, UNCHECKED_VERSION, VERSION, rows_of
+from microagents.journal.tables import ROWS, TABLES
 
-ROWS_PER_STATEMENT = 512
-"""Every statement releases the GIL, and a busy event loop takes up to 5 ms to give it back: one statement takes many rows."""
-
-T = TypeVar("T")
 _KEYED = ("decision", "sample", "reply")
 
 
@@ -48,7 +45,7 @@ def _text(content: bytes) -> str:
 
 
 class Rows:
-    """Reads and writes rows of a journal, with their checksums if it has any: those of version 2 have none.
+    """Reads and writes rows of a journal, with their checksums.
 
     Args:
         db: the journal.
@@ -58,9 +55,6 @@ class Rows:
     def __init__(self, db: sqlite3.Connection, sums: dict[str, int] | None = None) -> None:
         self.db = db
         self.sums = {} if sums is None else sums
-        self.version: int = db.execute("PRAGMA user_version").fetchone()[0]
-        self._is_checked = self.version != UNCHECKED_VERSION
-        self._kinds = rows_of(self.version)
         db.text_factory = _text
 
     # -- reading ----------------------------------------------------------------------------------------------------------------------
@@ -71,15 +65,20 @@ class Rows:
         Raises:
             ValueError: a row does not match its checksum, or has a value that this program never writes.
         """
-        return (
-            (columns[:-1] for columns in self._read(table, condition, given))
-            if self._is_checked
-            else self._read(table, condition, given)
-        )
+        kind = ROWS[table]
+        for row in self.db.execute(statements.select(table, condition), given):
+            values = row[:-1]
+            if checksum(table, values) != row[-1]:
+                raise ValueError(f"{self._name_of(table, values)} does not match its checksum")
+            try:
+                msgspec.convert(values, kind)
+            except msgspec.ValidationError as error:
+                raise ValueError(f"{self._name_of(table, values)} has a value that no run writes: {error}") from None
+            yield values
 
     def first(self, table: str, condition: str = "", given: Sequence[object] = ()) -> tuple[Any, ...] | None:
         """Read one row; None if there is none."""
-        return next(self.select(table, f"{condition} LIMIT 1", given), None)
+        return next(self.select(table, f"{condition} {statements.ONE}", given), None)
 
     def only(self, table: str) -> tuple[Any, ...]:
         """Read the row of a table that has exactly one.
@@ -98,44 +97,27 @@ class Rows:
         Raises:
             ValueError: rows are missing, or are not those of the last commit.
         """
-        sums = self._recorded_sums() if self._is_checked else {}
-        for table in tables if self._is_checked else ():
-            (found,) = self.db.execute(f"SELECT coalesce(sum(checksum), 0) FROM {table}").fetchone()
-            if found != sums.get(table, 0):
+        sums = msgspec.json.decode(self.only("account")[0], type=_Sums).checksums
+        for table in tables:
+            if statements.one(self.db, statements.sum_of_checksums(table)) != sums.get(table, 0):
                 raise ValueError(f"rows of the table {table} are missing, or are not those of the last commit")
 
     def problems(self) -> Iterator[str]:
         """Read all rows, and compare them with the sums; gives a sentence for each table that is damaged."""
-        for table in self._kinds:
+        for table in TABLES:
             try:
-                for _ in self._read(table):
+                for _ in self.select(table):
                     pass
                 self.check(*[table] * (table in SUMMED))
             except ValueError as error:
                 yield str(error)
 
-    def _recorded_sums(self) -> dict[str, int]:
-        return msgspec.json.decode(self.only("account")[0], type=_Sums).checksums
-
-    def _read(self, table: str, condition: str = "", given: Sequence[object] = ()) -> Iterator[tuple[Any, ...]]:
-        """Read rows with their checksums, if they have any."""
-        kind, is_checked = self._kinds[table], self._is_checked
-        for columns in self.db.execute(f"SELECT * FROM {table} {condition}", given):
-            values = columns[:-1] if is_checked else columns
-            if is_checked and checksum(table, values) != columns[-1]:
-                raise ValueError(f"{self._name_of(table, values)} does not match its checksum")
-            try:
-                msgspec.convert(values, kind)
-            except msgspec.ValidationError as error:
-                raise ValueError(f"{self._name_of(table, values)} has a value that no run writes: {error}") from None
-            yield columns
-
     def _name_of(self, table: str, values: Sequence[Any]) -> str:
         """Return the words of a message for a row: its table and its place."""
         at = values[0]
         if table in _KEYED and isinstance(at, int):
-            place = self.db.execute("SELECT path FROM place WHERE id = ?", (place_of(at),)).fetchone()
-            at = at if place is None else joined(str(place[0]), at)
+            place = statements.one(self.db, statements.PATH_OF_PLACE, (place_of(at),))
+            at = at if place is None else joined(str(place), at)
         return (
             f"the row of {at!r:.200} in the table {table}"
             if len(values) > 1 and table in (*SUMMED, "person")
@@ -145,61 +127,40 @@ class Rows:
     # -- writing ----------------------------------------------------------------------------------------------------------------------
 
     def insert(self, table: str, rows: Sequence[tuple[Any, ...]], verb: str = "INSERT") -> None:
-        """Insert rows, without the columns that a journal of an earlier version lacks."""
-        if self.version < VERSION:
-            columns = len(self._kinds[table].__struct_fields__)
-            rows = [row[:columns] for row in rows]
-        written = [(*row, checksum(table, row)) for row in rows] if self._is_checked else rows
+        """Insert rows."""
+        written = [(*row, checksum(table, row)) for row in rows]
         before = self.db.total_changes
-        for some in chunks(written):
-            row = f"({','.join('?' * len(some[0]))})"
-            self.db.execute(
-                f"{verb} INTO {table} VALUES {','.join([row] * len(some))}", [value for each in some for value in each]
-            )
-        if self._is_checked and table in SUMMED:
+        for some in statements.chunks(written):
+            self.db.execute(statements.insert(verb, table, some), [value for each in some for value in each])
+        if table in SUMMED:
             if self.db.total_changes - before == len(rows):
                 self._add(table, sum(row[-1] for row in written))
             else:  # INSERT OR IGNORE left some out, which is rare
-                (self.sums[table],) = self.db.execute(f"SELECT coalesce(sum(checksum), 0) FROM {table}").fetchone()
+                self.sums[table] = statements.one(self.db, statements.sum_of_checksums(table))
 
     def set_only(self, table: str, values: tuple[Any, ...]) -> None:
         """Change the row of a table that has exactly one."""
-        names = list(self._kinds[table].__struct_fields__)
-        if self._is_checked:
-            names, values = [*names, "checksum"], (*values, checksum(table, values))
-        self.db.execute(f"UPDATE {table} SET {', '.join(f'{name} = ?' for name in names)}", values)
+        self.db.execute(statements.update(table), (*values, checksum(table, values)))
 
     def replace(self, table: str, rows: Sequence[tuple[Any, ...]], there: Sequence[int]) -> None:
         """Insert rows. The keys of those that are there already are named: to look for them takes as long as to write them."""
         self._take_out(table, there)
-        self.insert(table, rows, "INSERT OR REPLACE")
+        self.insert(table, rows, statements.OR_INSTEAD)
 
     def delete(self, table: str, keys: Sequence[int]) -> None:
         """Delete the rows with these values in their first column."""
         self._take_out(table, keys)
-        for some in chunks(keys):
-            self.db.execute(f"DELETE FROM {table} WHERE {_among(table, some)}", some)
+        for some in statements.chunks(keys):
+            self.db.execute(statements.delete(table, some), some)
 
     def delete_all(self, table: str) -> None:
         """Delete all rows of a table."""
-        self.db.execute(f"DELETE FROM {table}")
+        self.db.execute(statements.delete(table))
         self.sums.pop(table, None)
 
     def _take_out(self, table: str, keys: Sequence[int]) -> None:
-        if self._is_checked:
-            for some in chunks(keys):
-                query = f"SELECT coalesce(sum(checksum), 0) FROM {table} WHERE {_among(table, some)}"
-                self._add(table, -self.db.execute(query, some).fetchone()[0])
+        for some in statements.chunks(keys):
+            self._add(table, -statements.one(self.db, statements.sum_of_checksums(table, some), some))
 
     def _add(self, table: str, more: int) -> None:
         self.sums[table] = self.sums.get(table, 0) + more
-
-
-def _among(table: str, keys: Sequence[int]) -> str:
-    return f"{next(iter(TABLES[table].columns))} IN ({','.join('?' * len(keys))})"
-
-
-def chunks(rows: Sequence[T]) -> Iterator[Sequence[T]]:
-    """Parts of rows, each for one statement."""
-    for start in range(0, len(rows), ROWS_PER_STATEMENT):
-        yield rows[start : start + ROWS_PER_STATEMENT]

@@ -18,7 +18,6 @@ from microagents.journal.experiment import INPUTS, Change, Experiment
 from microagents.journal.lease import read_lease
 from microagents.journal.opening import connect_to_read, unreadable
 from microagents.journal.queries import (
-    damage,
     first_record,
     other_inputs,
     read_books,
@@ -27,8 +26,9 @@ from microagents.journal.queries import (
 )
 from microagents.journal.requests import now
 from microagents.journal.rows import Rows
-from microagents.journal.tables import create_tables
+from microagents.journal.statements import SAMPLED_KEYS, create_tables, number_of_tables, writing
 from microagents.journal.transactions import refuse_if_leased
+from microagents.journal.verifying import damage
 
 INPUTS_PER_INSERT = 5000
 
@@ -93,25 +93,23 @@ class Sitting:
             changes=changes,
             changed_inputs=[number for number, _, _ in others],
             is_changed=bool(changes) or rows.first("change") is not None,
-            sampled={key for (key,) in rows.db.execute("SELECT DISTINCT key FROM sample")},
+            sampled={key for (key,) in rows.db.execute(SAMPLED_KEYS)},
             wall_s=float(rows.only("account")[1]),
         )
 
     def create_tables(self, db: sqlite3.Connection) -> bool:
         """Make the tables of a new journal; False if another process was first."""
-        db.execute("BEGIN IMMEDIATE")
-        if db.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]:
-            db.execute("ROLLBACK")
-            return False
-        create_tables(db)
-        at, totals = now(), Totals()
-        rows = Rows(db, totals.checksums)
-        rows.insert("run", [(self._experiment.run_id, installed_version(), at, _json(self._experiment))])
-        self._insert_inputs(rows)
-        rows.insert("lease", [(0, None, 0.0)])
-        rows.insert("account", [(_json(totals), 0.0, at)])
-        self.put_on_list(rows)
-        db.execute("COMMIT")
+        with writing(db):
+            if number_of_tables(db):
+                return False
+            create_tables(db)
+            at, totals = now(), Totals()
+            rows = Rows(db, totals.checksums)
+            rows.insert("run", [(self._experiment.run_id, installed_version(), at, _json(self._experiment))])
+            self._insert_inputs(rows)
+            rows.insert("lease", [(0, None, 0.0)])
+            rows.insert("account", [(_json(totals), 0.0, at)])
+            self.put_on_list(rows)
         return True
 
     def put_on_list(self, rows: Rows) -> None:
@@ -136,7 +134,7 @@ class Sitting:
             rows.delete_all("input")
             self._insert_inputs(rows)
             rows.delete("input_ending", found.changed_inputs)
-        rows.db.execute("DELETE FROM ending")
+        rows.delete_all("ending")
 
 
 def _json(value: object) -> str:

@@ -6,9 +6,7 @@ the account and progress that result from them. After a crash the journal has al
 
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import Sequence
-from contextlib import suppress
 from pathlib import Path
 
 import msgspec
@@ -17,18 +15,15 @@ from microagents.elections.election import OPEN_OUTCOMES
 from microagents.journal.creating import create_file, on_network
 from microagents.journal.encoding import Places, key_at, recalled
 from microagents.journal.experiment import Experiment
-from microagents.journal.messages import Account, Checkpoint, InputEnding, OpenElection, Recalled, Record
+from microagents.journal.messages import Account, Recall, Recalled, Recollection, Record
 from microagents.journal.opening import connect, holds_nothing
-from microagents.journal.queries import read_checkpoint, read_endings, read_open_elections, with_digests
+from microagents.journal.queries import read_checkpoint, read_ending, read_open_elections, with_digests
 from microagents.journal.record_rows import RecordRows
 from microagents.journal.requests import Inbox, LiveRequest, TakenRequest, now, pause_among, take_effect, taken_requests
 from microagents.journal.rows import Rows
 from microagents.journal.sitting import Sitting
-from microagents.journal.tables import TIMED_VERSION
+from microagents.journal.statements import OF_KEY, OF_PATH, merge_log, set_durability
 from microagents.journal.transactions import Transactions
-
-CHECKPOINT_PAGES = 4000
-"""Pages of the write-ahead log after which they are written into the file: every changed page a second time."""
 
 
 class Store:
@@ -67,7 +62,7 @@ class Store:
         self._db = create_file(path) if self.is_new else connect(path)
         try:
             with self._transactions.translating_errors():
-                self._set_durability(full=full)
+                set_durability(self._db, full=full, is_shared=on_network(path))
                 if self.is_new:
                     self.is_new = self._sitting.create_tables(self._db)
                 self._rows = Rows(self._db)
@@ -77,9 +72,7 @@ class Store:
                 self._rows.sums = self.books.totals.checksums
                 self._places = Places(self._db)
                 self._records = RecordRows(self._rows, self._places, self.books, found.sampled, found.wall_s)
-                self._inbox: Inbox | None = None  # a journal of an earlier version has no table for requests
-                if self._rows.version >= TIMED_VERSION:
-                    self._inbox = Inbox(path, {row[0] for row in self._rows.select("request")})
+                self._inbox = Inbox(path, {row[0] for row in self._rows.select("request")})
                 self.books.lose_all()
                 for each in found.changed_inputs:
                     self.books.end_input(each, None)
@@ -88,14 +81,6 @@ class Store:
             self._db.close()
             raise
 
-    def _set_durability(self, *, full: bool) -> None:
-        # Readers and writers of a write-ahead log share memory, which processes on two machines cannot. After a power cut a rollback
-        # journal that did not wait for the disk may leave a file that is neither as before the commit nor as after it.
-        is_shared = on_network(self.path)
-        self._db.execute(f"PRAGMA journal_mode = {'TRUNCATE' if is_shared else 'WAL'}")
-        self._db.execute(f"PRAGMA wal_autocheckpoint = {CHECKPOINT_PAGES}")
-        self._db.execute(f"PRAGMA synchronous = {'FULL' if full or is_shared else 'NORMAL'}")
-
     def close(self, *, forget: bool = False) -> None:
         """Release the lease and close the file.
 
@@ -103,10 +88,7 @@ class Store:
             forget: whether to delete a journal that this process created, because the run never started.
         """
         was_ours = self._transactions.release_lease()
-        # Leaving WAL mode merges the log into the file, so that one file can be copied. It fails, at once, while a reader is connected.
-        with suppress(sqlite3.Error):
-            self._db.execute("PRAGMA busy_timeout = 0")
-            self._db.execute("PRAGMA journal_mode = DELETE")
+        merge_log(self._db)
         self._db.close()
         if forget and self.is_new and was_ours:
             self.path.unlink(missing_ok=True)
@@ -115,7 +97,7 @@ class Store:
 
     @property
     def committed_at(self) -> str | None:
-        """Time of the last commit, in UTC, as the rows of its decisions have it; None in journals of versions before 4."""
+        """Time of the last commit, in UTC, as the rows of its decisions have it; None before the first."""
         return self._records.committed_at
 
     def commit(self, records: Sequence[Record]) -> Account:
@@ -133,21 +115,22 @@ class Store:
             self._records.write(records)
             return self.books.account()
 
-    def end(self, outcome: str, reason: str | None, result: bytes | None) -> None:
+    def end(self, outcome: str, reason: str | None, traceback: str, result: bytes | None) -> None:
         """Record the ending of this sitting of the run.
 
         Args:
             outcome: a `RunOutcome`.
             reason: why it did not complete, in one sentence.
+            traceback: where a user's code raised; empty if it did not.
             result: the result, as JSON.
         """
         account = self.account_with_digests()
         text = None if result is None else result.decode()
         with self._transactions.write():
             self._sitting.record(self._rows, self._found)
-            self._db.execute("DELETE FROM ending")
+            self._rows.delete_all("ending")
             self._rows.insert(
-                "ending", [(outcome, reason, text, account.decisions_sha256, account.ballots_sha256, now())]
+                "ending", [(outcome, reason, traceback, text, account.decisions_sha256, account.ballots_sha256, now())]
             )
             self._records.write_totals()
 
@@ -160,16 +143,15 @@ class Store:
     @property
     def has_requests(self) -> bool:
         """Whether other processes may have made requests since they were last read."""
-        return self._inbox is not None and self._inbox.has_changed
+        return self._inbox.has_changed
 
     def new_requests(self) -> list[LiveRequest]:
         """Return the requests of other processes that are not recorded yet."""
-        return [] if self._inbox is None else self._inbox.new()
+        return self._inbox.new()
 
     def clear_requests(self) -> None:
         """Make room for new requests, once all are recorded."""
-        if self._inbox is not None:
-            self._inbox.clear()
+        self._inbox.clear()
 
     def take_request(self, request: LiveRequest, *, is_left: bool) -> str | None:
         """Record a request with its effect; returns why it has none, or None.
@@ -178,7 +160,6 @@ class Store:
             request: the request.
             is_left: whether it was left before this sitting.
         """
-        assert self._inbox is not None
         with self._transactions.write():
             self._sitting.record(self._rows, self._found)
             refused = take_effect(self._rows, request, is_left=is_left)
@@ -206,35 +187,30 @@ class Store:
         with self._transactions.translating_errors():
             return with_digests(self._rows, self.books)
 
-    def recall(self, path: str) -> Recalled | None:
-        """Return the decision or the answer at a path; if a vote came to none, the decision of a person, if there is one."""
+    def recall(self, request: Recall) -> Recollection:
+        """Return what the journal has at a path, of an input, or of the run."""
+        path = request.path
         with self._transactions.translating_errors():
-            row = self._rows.first("decision", "WHERE key = ?", (self._places.key(path),))
-            if row is None:
-                return None
-            found = msgspec.structs.replace(recalled(row), changed=self._found.is_changed)
-            if found.outcome not in OPEN_OUTCOMES:
-                return found
-            person = self._rows.first("person", "WHERE path = ?", (path,))
+            if "/" in path:
+                return Recollection(decision=self._decision(path))
+            if not path:
+                found = read_open_elections(self._rows) if request.with_open_elections else ()
+                there = self._places.any_of(None)
+                return Recollection(has_records=there, ended=bytes(self.books.ended), open_elections=tuple(found))
+            self._records.begin_work()  # a conductor asks for the checkpoint before it does anything else
+            of_input = int(path)
+            return Recollection(
+                has_records=self._places.any_of(of_input),
+                checkpoint=self.books.reached.get(of_input) or read_checkpoint(self._rows, of_input),
+                ending=read_ending(self._rows, of_input) if self.books.ended[of_input] else None,
+            )
+
+    def _decision(self, path: str) -> Recalled | None:
+        row = self._rows.first("decision", OF_KEY, (self._places.key(path),))
+        if row is None:
+            return None
+        found = msgspec.structs.replace(recalled(row), changed=self._found.is_changed)
+        if found.outcome not in OPEN_OUTCOMES:
+            return found
+        person = self._rows.first("person", OF_PATH, (path,))
         return found if person is None else msgspec.structs.replace(found, outcome="person", value=person[1].encode())
-
-    def has_records(self, of_input: int | None) -> bool:
-        """Whether the journal has records of an input, or with None of any."""
-        with self._transactions.translating_errors():
-            return self._places.any_of(of_input)
-
-    def failed_inputs(self) -> list[InputEnding]:
-        """Return the endings of inputs that failed or ended undecided."""
-        with self._transactions.translating_errors():
-            return [ended for ended in read_endings(self._rows, self.books.inputs) if ended.outcome != "completed"]
-
-    def checkpoint(self, of_input: int) -> Checkpoint | None:
-        """Return the last decided step of an input; None before the first, and in work that cannot resume after a step."""
-        self._records.begin_work()  # a conductor asks for the checkpoint before it does anything else
-        with self._transactions.translating_errors():
-            return self.books.reached.get(of_input) or read_checkpoint(self._rows, of_input)
-
-    def open_elections(self) -> list[OpenElection]:
-        """Elections without a verdict, with their paid samples."""
-        with self._transactions.translating_errors():
-            return read_open_elections(self._rows)

@@ -1,9 +1,7 @@
-"""The tables of a journal, an SQLite file that people may query (docs/journal.md), by version: every column once, in SQL and in Python."""
+"""The tables of a journal, an SQLite file that people may query (docs/journal.md): every column once, in SQL and in Python."""
 
 from __future__ import annotations
 
-import sqlite3
-from functools import lru_cache
 from typing import Annotated, Any, NamedTuple
 
 import msgspec
@@ -12,12 +10,8 @@ from msgspec import Meta, Struct
 from microagents.elections.election import OPEN_OUTCOMES
 
 APPLICATION_ID = 0x6D61676A
-VERSION = 4
-TIMED_VERSION = 4
-"""The first version with the times of decisions, and with requests to live runs."""
-UNCHECKED_VERSION = 2
-"""Journals of this version, which microagents 0.1.0 wrote, have no checksums. Those of all versions from it on are read and continued as
-they are."""
+VERSION = 1
+"""Version of the tables. Journals of any other are refused."""
 MAX_COUNTED = 1_000_000
 """A row that claims more counted samples is damaged: reading it would exhaust the memory."""
 OUTCOMES = (
@@ -37,18 +31,16 @@ OUTCOMES = (
 DECIDED_CODE, UNDECIDED_CODE, ONCE_CODE = OUTCOMES.index("decided"), OUTCOMES.index("undecided"), OUTCOMES.index("once")
 OPEN_CODES = frozenset([OUTCOMES.index(each) for each in OPEN_OUTCOMES])
 NUMBER_BITS = 40
-PLACE_OF_KEY = f"key >> {NUMBER_BITS}"
 
 _Natural = Annotated[int, Meta(ge=0)]
 _Amount = Annotated[float, Meta(ge=0, le=1e300)]
 
 
 class Column(NamedTuple):
-    """One column: its SQL, the type of its values, and the first version with it."""
+    """One column: its SQL, and the type of its values."""
 
     sql: str
     kind: Any
-    since: int = UNCHECKED_VERSION
 
 
 class TableSchema(Struct, frozen=True, kw_only=True):
@@ -59,15 +51,6 @@ class TableSchema(Struct, frozen=True, kw_only=True):
     """Whether the account adds up its checksums. The others have one row each, or are written without the account."""
     key: str = ""
     """The primary key, where it is more than one column."""
-    since: int = UNCHECKED_VERSION
-    """The first version that has it."""
-
-    def statement(self, name: str, version: int) -> str:
-        """Return the statement that makes it in a journal of a version."""
-        columns = [f"{column} {each.sql}" for column, each in self.columns.items() if each.since <= version]
-        checksum = ["checksum INTEGER NOT NULL"] * (version > UNCHECKED_VERSION)
-        key = [f"PRIMARY KEY ({self.key})"] * bool(self.key)
-        return f"CREATE TABLE {name} ({', '.join([*columns, *checksum, *key])}){' WITHOUT ROWID' if self.key else ''}"
 
 
 _TEXT, _TEXT_OR_NONE = Column("TEXT NOT NULL", str), Column("TEXT", str | None)
@@ -97,7 +80,7 @@ TABLES: dict[str, TableSchema] = {
             "value": _TEXT_OR_NONE,
             "ballots": _TEXT_OR_NONE,
             "cost_usd": _COST,
-            "after_ms": Column("INTEGER NOT NULL", _Natural, since=TIMED_VERSION),
+            "after_ms": _NUMBER,
         },
         is_summed=True,
     ),
@@ -129,12 +112,18 @@ TABLES: dict[str, TableSchema] = {
             "payload": _TEXT,
             "refused": _TEXT_OR_NONE,
             "at": _TEXT,
-        },
-        since=TIMED_VERSION,
+        }
     ),
     "input": TableSchema(columns={"input": _KEY, "options": _TEXT}, is_summed=True),
     "input_ending": TableSchema(
-        columns={"input": _KEY, "outcome": _TEXT, "reason": _TEXT_OR_NONE, "result": _TEXT_OR_NONE, "ended_at": _TEXT},
+        columns={
+            "input": _KEY,
+            "outcome": _TEXT,
+            "reason": _TEXT_OR_NONE,
+            "traceback": _TEXT,
+            "result": _TEXT_OR_NONE,
+            "ended_at": _TEXT,
+        },
         is_summed=True,
     ),
     "progress": TableSchema(
@@ -155,6 +144,7 @@ TABLES: dict[str, TableSchema] = {
         columns={
             "outcome": _TEXT,
             "reason": _TEXT_OR_NONE,
+            "traceback": _TEXT,
             "result": _TEXT_OR_NONE,
             "decisions_sha256": _TEXT,
             "ballots_sha256": _TEXT,
@@ -162,48 +152,9 @@ TABLES: dict[str, TableSchema] = {
         }
     ),
 }
-"""All tables. A version has those that it or an earlier one began with."""
 
-_OUTCOME_CASES = " ".join(f"WHEN {number} THEN '{name}'" for number, name in enumerate(OUTCOMES))
-_NUMBER_OF_KEY = f"key & {(1 << NUMBER_BITS) - 1}"
-_VIEWS = f"""
-CREATE VIEW decisions AS
-    SELECT CASE {_NUMBER_OF_KEY} WHEN 0 THEN place.path ELSE place.path || '/' || (({_NUMBER_OF_KEY}) - 1) END AS path,
-           CASE outcome {_OUTCOME_CASES} END AS outcome, counted, value, ballots, cost_usd, hex(fork) AS fork,
-           strftime('%Y-%m-%dT%H:%M:%f', julianday(created_at) + after_ms / 86400000.0) || '+00:00' AS at
-    FROM run JOIN decision JOIN place ON place.id = {PLACE_OF_KEY};
-CREATE VIEW inputs AS
-    SELECT input, json_patch(json_extract(experiment, '$.recipe.options'), options) AS options, done, total, outcome, reason, result
-    FROM run JOIN input LEFT JOIN progress USING (input) LEFT JOIN input_ending USING (input);
-"""
-
-
-@lru_cache(maxsize=8)
-def rows_of(version: int) -> dict[str, type[Struct]]:
-    """For each table of a version a struct with the columns of a row: of all types that msgspec knows, it checks structs the fastest."""
-    return {
-        name: msgspec.defstruct(
-            "Row",
-            [(column, each.kind) for column, each in table.columns.items() if each.since <= version],
-            array_like=True,
-        )
-        for name, table in TABLES.items()
-        if table.since <= version
-    }
-
-
-def statements(version: int) -> dict[str, str]:
-    """Return the statements that make the tables of a version, by name, as `normalized` gives them."""
-    return {name: TABLES[name].statement(name, version) for name in rows_of(version)}
-
-
-def normalized(sql: str) -> str:
-    """A statement without the line breaks in which earlier versions wrote it."""
-    return " ".join(sql.split()).replace("( ", "(").replace(" )", ")")
-
-
-def create_tables(db: sqlite3.Connection) -> None:
-    """Make the tables of a new journal, in the caller's transaction."""
-    marks = (f"PRAGMA application_id = {APPLICATION_ID}", f"PRAGMA user_version = {VERSION}")
-    for statement in (*marks, *statements(VERSION).values(), *_VIEWS.split(";")):
-        db.execute(statement)
+ROWS: dict[str, type[Struct]] = {
+    name: msgspec.defstruct("Row", [(column, each.kind) for column, each in table.columns.items()], array_like=True)
+    for name, table in TABLES.items()
+}
+"""For each table a struct with the columns of a row: of all types that msgspec knows, it checks structs the fastest."""

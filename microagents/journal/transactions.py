@@ -5,7 +5,7 @@ from __future__ import annotations
 import sqlite3
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 
 import msgspec
@@ -16,6 +16,7 @@ from microagents.journal.encoding import UNREADABLE
 from microagents.journal.lease import RENEW_EVERY_S, Holder, Lease, read_lease
 from microagents.journal.opening import unreadable
 from microagents.journal.rows import Rows
+from microagents.journal.statements import pragma, writing
 
 
 class Transactions:
@@ -40,17 +41,12 @@ class Transactions:
         """Take the lease, unless another process holds it, or took it after the ``epoch`` that this one read."""
         self._rows = rows
         # Check and update in one transaction: of two processes that start at once, the second sees the epoch of the first.
-        rows.db.execute("BEGIN IMMEDIATE")
-        lease = read_lease(rows)
-        try:
+        with writing(rows.db):
+            lease = read_lease(rows)
             refuse_if_leased(self._run_id, lease, epoch)
-        except InvalidUsage:
-            rows.db.execute("ROLLBACK")
-            raise
-        self._epoch = lease.epoch + 1
-        self._write_lease(self._holder)
-        rows.db.execute("COMMIT")
-        rows.db.execute("PRAGMA wal_checkpoint")  # those who ask whether the run is live need not read the log
+            self._epoch = lease.epoch + 1
+            self._write_lease(self._holder)
+        pragma(rows.db, "wal_checkpoint")  # those who ask whether the run is live need not read the log
 
     def release_lease(self) -> bool:
         """Release the lease; False if another process has it, or if the file cannot be written."""
@@ -90,20 +86,14 @@ class Transactions:
 
     @contextmanager
     def _transaction(self) -> Iterator[None]:
-        self._rows.db.execute("BEGIN IMMEDIATE")
-        try:
+        with writing(self._rows.db):
             # A process that was suspended for longer than STALE_AFTER_S may have lost the lease without noticing.
             lease = read_lease(self._rows)
             if lease.epoch != self._epoch:
-                raise TakenOver(self._run_id, _describe(lease.holder))  # noqa: TRY301 - the handler below rolls back
+                raise TakenOver(self._run_id, _describe(lease.holder))
             yield
             if self._is_renewal_due():
                 self._write_lease(self._holder)
-            self._rows.db.execute("COMMIT")
-        except BaseException:
-            with suppress(sqlite3.Error):
-                self._rows.db.execute("ROLLBACK")
-            raise
 
     @contextmanager
     def translating_errors(self) -> Iterator[None]:

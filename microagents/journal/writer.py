@@ -19,10 +19,9 @@ from microagents.journal.experiment import Experiment
 from microagents.journal.lease import RENEW_EVERY_S
 from microagents.journal.messages import (
     Account,
-    Checkpoint,
     InputEnding,
-    OpenElection,
-    Recalled,
+    Recall,
+    Recollection,
     Record,
     RecordDecision,
 )
@@ -52,30 +51,18 @@ class NullStore:
         """Return the account of all records so far, with the digests."""
         return self.books.account_with_digests()
 
-    def recall(self, path: str) -> Recalled | None:  # noqa: ARG002 - no records
-        """None: there are no records."""
-        return None
-
-    def has_records(self, of_input: int | None) -> bool:  # noqa: ARG002 - no records
-        """False: there are no records."""
-        return False
-
-    def open_elections(self) -> list[OpenElection]:
-        """An empty list: there are no records."""
-        return []
-
-    def failed_inputs(self) -> list[InputEnding]:
-        """An empty list: there are no records."""
-        return []
-
-    def checkpoint(self, of_input: int) -> Checkpoint | None:
-        """Return the last decided step of an input that has not completed."""
-        return self.books.reached.get(of_input)
+    def recall(self, request: Recall) -> Recollection:
+        """Return the progress of this sitting: there are no records."""
+        is_input = request.path.isdecimal()
+        return Recollection(
+            checkpoint=self.books.reached.get(int(request.path)) if is_input else None,
+            ended=b"" if request.path else bytes(self.books.ended),
+        )
 
     def pause(self) -> None:
         """None: no other process knows the run."""
 
-    def end(self, outcome: str, reason: str | None, result: bytes | None) -> None:
+    def end(self, outcome: str, reason: str | None, traceback: str, result: bytes | None) -> None:
         """Do nothing: there is no journal."""
 
     def close(self, *, forget: bool = False) -> None:

@@ -124,7 +124,7 @@ def _thinking(given: str | None) -> dict[str, Any] | None:
 
 
 def _counts(written: Raw, *, has_reasoning: bool) -> Counts:
-    counts = read_or_empty(written, _Counts)
+    counts = read_or_empty(written, _MessagesCounts)
     return Counts(
         read=counts.input_tokens,
         written=counts.output_tokens,
@@ -137,7 +137,7 @@ def _counts(written: Raw, *, has_reasoning: bool) -> Counts:
     )
 
 
-class _Counts(Struct):
+class _MessagesCounts(Struct):
     # Raw, since a server may send anything here. A malformed count must not cost a valid reply.
     input_tokens: Raw = Raw(b"")
     cache_read_input_tokens: Raw = Raw()
@@ -156,7 +156,7 @@ class _Block(Struct):
     text: str | None = None
 
 
-class _Reply(Struct):
+class _MessagesReply(Struct):
     content: list[_Block]
     stop_reason: str
     usage: Raw = Raw(b"{}")
@@ -166,4 +166,4 @@ class _Warmed(Struct):
     usage: Raw = Raw(b"{}")
 
 
-_decode = msgspec.json.Decoder(_Reply).decode
+_decode = msgspec.json.Decoder(_MessagesReply).decode

@@ -7,12 +7,21 @@ from types import MappingProxyType
 from typing import Any, NoReturn, Protocol, Self
 
 import httpx2
+from msgspec import structs
 
 from microagents.actors.role import Context
 from microagents.base.errors import InvalidUsage, ModelUnavailable
 from microagents.models.anthropic import AnthropicModel
 from microagents.models.http.provider import HttpModel
-from microagents.models.http.sending import MAX_BODY_BYTES, MAX_ERROR_BYTES, Client, Response, failure, read_bounded
+from microagents.models.http.sending import (
+    KEEPALIVE_S,
+    MAX_BODY_BYTES,
+    MAX_ERROR_BYTES,
+    Client,
+    Response,
+    failure,
+    read_bounded,
+)
 from microagents.models.model import Model, ModelSpec
 from microagents.models.openai import OpenAIModel
 from microagents.models.responses import ResponsesModel
@@ -38,28 +47,20 @@ class _OfClient(HttpModel):
     def __init__(
         self,
         client: SdkClient,
-        provider: str,
-        name: str,
-        options: Mapping[str, str],
+        http_client: Callable[[], httpx2.AsyncClient],
+        spec: ModelSpec,
         prices: Mapping[str, Any] = MappingProxyType({}),
     ) -> None:
-        if not name:
-            raise InvalidUsage(
-                "the name of the model is empty; give it as in a request, client_model(client, 'gpt-6-luna')"
-            )
-        if "base_url" in options or "api_key_env" in options:
-            raise InvalidUsage("the client has the address and the key; leave base_url and api_key_env out")
         self._given = client
-        self._arguments = (client, provider, name, options)
-        self.spec = f"{provider}:{name}"
+        self._http_client = http_client
+        self._asked = spec
+        self.spec = f"{spec.provider}:{spec.name}"
         """What the journal calls it, behind ``object:``."""
-        super().__init__(
-            ModelSpec(provider=provider, name=name, options={**options, "base_url": str(client.base_url)}), prices
-        )
+        super().__init__(structs.replace(spec, options={**spec.options, "base_url": str(client.base_url)}), prices)
 
     def in_run(self, context: Context) -> Self:
         """Return the same model with the prices and the name of a run: a program may use one object in several runs at a time."""
-        model = type(self)(*self._arguments, context.settings.get("prices", {}))
+        model = type(self)(self._given, self._http_client, self._asked, context.settings.get("prices", {}))
         model.join(context)
         return model
 
@@ -68,21 +69,12 @@ class _OfClient(HttpModel):
             f"a client cannot be sent to Ray's actors: name the model in a spec, such as {self.name}, or use runtime='local'"
         )
 
-    async def close(self) -> None:
-        """Close the idle connections, and leave the client open: another event loop cannot use them."""
-        await super().close()
-        http = getattr(self._given, "_client", None)
-        for transport in [getattr(http, "_transport", None), *getattr(http, "_mounts", {}).values()]:
-            for connection in getattr(getattr(transport, "_pool", None), "connections", ()):
-                if connection.is_idle():
-                    await connection.aclose()
-
     def _find_key(self, options: Mapping[str, str]) -> str | None:  # noqa: ARG002 - the client has it
         key = getattr(self._given, "api_key", None)
         return key if isinstance(key, str) else None
 
     def _connect(self) -> Client:
-        return _Through(self._given, self._key)
+        return _Through(self._given, self._http_client(), self._key)
 
 
 class OpenAIChat(_OfClient, OpenAIModel):
@@ -97,45 +89,62 @@ class AnthropicMessages(_OfClient, AnthropicModel):
     """Messages by a user's client."""
 
 
-def client_model(client: SdkClient, name: str, *, responses: bool = False, **options: str) -> Model:
+def _http_client() -> httpx2.AsyncClient:
+    return httpx2.AsyncClient(limits=httpx2.Limits(keepalive_expiry=KEEPALIVE_S))
+
+
+def client_model(
+    client: SdkClient,
+    name: str,
+    *,
+    responses: bool = False,
+    http_client: Callable[[], httpx2.AsyncClient] = _http_client,
+    **options: str,
+) -> Model:
     """Build a model that is asked through a user's own client.
 
     Use it as ``run(task, models=client_model(AsyncOpenAI(), "gpt-6-luna"))``.
 
-    The client gives the address, the key and the transport, and stays open: it is the caller's. Its retries and timeouts do not apply,
-    since the solver repeats calls; the bounds on time, size and errors are those of a spec.
+    The client gives the address, the key and what it adds to each request, such as the signature of a cloud. Its connections, retries and
+    timeouts do not apply: the solver repeats calls, and the bounds on time, size and errors are those of a spec.
 
     Args:
         client: an ``openai.AsyncOpenAI`` or an ``anthropic.AsyncAnthropic``.
         name: name of the model.
         responses: whether OpenAI's responses API is asked, not chat completions.
+        http_client: makes the HTTP client that a run sends through and closes, such as one with a proxy or certificates of your own.
         options: options of a spec, such as ``timeout_s="60"`` or ``effort="low"``.
 
     Raises:
         InvalidUsage: the client is none of these, or an option is wrong.
     """
+    if not name:
+        raise InvalidUsage(
+            "the name of the model is empty; give it as in a request, client_model(client, 'gpt-6-luna')"
+        )
+    if "base_url" in options or "api_key_env" in options:
+        raise InvalidUsage("the client has the address and the key; leave base_url and api_key_env out")
     for base in type(client).__mro__:
         match base.__module__.partition(".")[0], base.__name__:
             case "openai", "AsyncOpenAI":
-                kind = OpenAIResponses if responses else OpenAIChat
-                return kind(client, "openai-responses" if responses else "openai", name, options)
+                kind: type[_OfClient] = OpenAIResponses if responses else OpenAIChat
+                provider = "openai-responses" if responses else "openai"
             case "anthropic", "AsyncAnthropic":
-                return AnthropicMessages(client, "anthropic", name, options)
+                kind, provider = AnthropicMessages, "anthropic"
+            case _:
+                continue
+        return kind(client, http_client, ModelSpec(provider=provider, name=name, options=options))
     raise InvalidUsage(
         f"{client!r:.100} is no client that is known here: give an openai.AsyncOpenAI or an anthropic.AsyncAnthropic"
     )
 
 
 class _Through:
-    """Sends requests through a user's client. What stands around its transport, such as the signatures of a cloud, stays."""
+    """Sends requests as a user's client builds and signs them, through an HTTP client of its own."""
 
-    def __init__(self, client: SdkClient, key: str | None) -> None:
-        transport = getattr(client, "_client", None)
-        if not isinstance(transport, httpx2.AsyncClient):
-            raise InvalidUsage(
-                f"the HTTP client of {type(client).__name__} is no httpx2.AsyncClient, so its replies cannot be bounded"
-            )
-        bounded = httpx2.AsyncClient(transport=_Bounded(transport, key), timeout=None, follow_redirects=False)
+    def __init__(self, client: SdkClient, http: httpx2.AsyncClient, key: str | None) -> None:
+        self._http = http
+        bounded = httpx2.AsyncClient(transport=_BoundedTransport(http, key), timeout=None, follow_redirects=False)
         self._sdk = client.copy(http_client=bounded, max_retries=0, timeout=None)
 
     async def get(self, path: str) -> Response | ModelUnavailable:
@@ -161,7 +170,8 @@ class _Through:
         return Response(status_code=answer.status_code, headers=answer.headers, content=answer.content)
 
     async def close(self) -> None:
-        """Leave the client open."""
+        """Close all connections; the user's client stays open."""
+        await self._http.aclose()
 
 
 class _Failed(httpx2.RequestError):
@@ -172,7 +182,7 @@ class _Failed(httpx2.RequestError):
         self.failed = failed
 
 
-class _Bounded(httpx2.AsyncBaseTransport):
+class _BoundedTransport(httpx2.AsyncBaseTransport):
     """Sends through a client, reads a bounded part of each response, and fails without secrets."""
 
     def __init__(self, client: httpx2.AsyncClient, key: str | None) -> None:

@@ -15,9 +15,9 @@ from msgspec import Meta, Raw, Struct, structs
 from microagents.base.aio import TaskScope
 from microagents.base.errors import InvalidUsage
 from microagents.elections.red_flags import known_finish
-from microagents.models.http.options import flag
 from microagents.models.http.provider import HttpModel
 from microagents.models.http.sending import Client, Sender
+from microagents.models.http.spec_options import flag
 from microagents.models.http.usage import Counts, name_or_none, read_or_empty, what_is_left
 from microagents.models.json_schema import schema_name, strict_schema
 from microagents.models.model import MAX_SAMPLES, SEVERAL, samples_per_request
@@ -229,8 +229,8 @@ class OpenAIModel(OpenAIWire):
         )
         return [self._sample_of(choice, each, call) for choice, each in zip(kept, usages, strict=True)]
 
-    def _counted(self, reply: _Reply, *, has_reasoning: bool) -> tuple[Usage, str | None]:
-        counts = read_or_empty(reply.usage, _Counts)
+    def _counted(self, reply: _ChatReply, *, has_reasoning: bool) -> tuple[Usage, str | None]:
+        counts = read_or_empty(reply.usage, _ChatCounts)
         read = read_or_empty(counts.prompt_tokens_details, ReadDetails)
         counted = Counts(
             read=counts.prompt_tokens,
@@ -253,7 +253,7 @@ class OpenAIModel(OpenAIWire):
         return sample
 
 
-class _Counts(Struct):
+class _ChatCounts(Struct):
     # Raw, since a server may send anything here. A malformed count must not cost a valid reply.
     prompt_tokens: Raw = Raw(b"")
     completion_tokens: Raw = Raw(b"")
@@ -274,7 +274,7 @@ class WrittenDetails(Struct):
     reasoning_tokens: Raw = Raw()
 
 
-class _Message(Struct):
+class _ChatMessage(Struct):
     content: str | None = None
     refusal: str | None = None
     # Servers of open models give the reasoning beside the content, under either name.
@@ -304,16 +304,16 @@ class _Logprobs(Struct):
 
 
 class _Choice(Struct):
-    message: _Message
+    message: _ChatMessage
     finish_reason: str
     index: int = 0
     logprobs: Raw = Raw(b"{}")
 
 
-class _Reply(Struct):
+class _ChatReply(Struct):
     choices: Annotated[list[_Choice], Meta(min_length=1)]
     service_tier: Raw = Raw()
     usage: Raw = Raw(b"{}")
 
 
-_decode = msgspec.json.Decoder(_Reply).decode
+_decode = msgspec.json.Decoder(_ChatReply).decode

@@ -45,7 +45,7 @@ class OpenAIDecisions(OpenAIWire):
 
     def _read(self, body: bytes, call: Call) -> Sample:
         reply = _decode(body)
-        counts = read_or_empty(reply.usage, _Counts)
+        counts = read_or_empty(reply.usage, _DecisionsCounts)
         details = read_or_empty(counts.input_tokens_details, ReadDetails)
         usage = self._meter.usage(
             Counts(
@@ -68,7 +68,7 @@ class OpenAIDecisions(OpenAIWire):
         return weighed(asked_for(call), found, written)
 
 
-class _Counts(Struct):
+class _DecisionsCounts(Struct):
     # Raw, since a server may send anything here. A malformed count must not cost a valid reply.
     input_tokens: Raw = Raw(b"")
     output_tokens: Raw = Raw(b"")
@@ -85,12 +85,12 @@ class _Answer(Struct):
     probabilities: list[_Probability] = []
 
 
-class _Reply(Struct):
+class _DecisionsReply(Struct):
     answers: Raw
     usage: Raw = Raw(b"{}")
 
 
-_decode = msgspec.json.Decoder(_Reply).decode
+_decode = msgspec.json.Decoder(_DecisionsReply).decode
 
 
 def _first(answers: Raw) -> _Answer:

@@ -15,7 +15,6 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from microagents.actors.registry import unknown
 from microagents.base.errors import InvalidUsage, read_failure, refusal
 from microagents.base.files import read_text
-from microagents.base.packages import require_packages
 
 if TYPE_CHECKING:
     from genai_prices.types import ModelInfo, ModelPrice, TieredPrices
@@ -200,14 +199,10 @@ def tariff_of(
         base_url: address of its server: a model of the same name elsewhere may have another price, or none.
         own: the user's prices.
         asked: the service tier that calls ask for.
-
-    Raises:
-        InvalidUsage: the package of prices is needed, and not installed.
     """
     for name in names:
         if name in own:
             return Tariff(tuple(_own_steps(OwnPrice.model_validate(own[name]))), is_own=True, asked=asked)
-    require_packages(names[0], "genai_prices")
     # Here, since it imports 1.6 MB of prices, which takes 0.15 s.
     from genai_prices.data_snapshot import get_snapshot  # noqa: PLC0415
 

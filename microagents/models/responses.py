@@ -63,7 +63,7 @@ class ResponsesModel(OpenAIWire):
             )
         parts = [part for item in reply.output for part in item.content or ()]
         refusals = [part.refusal for part in parts if part.refusal]
-        counts = read_or_empty(reply.usage, _Counts)
+        counts = read_or_empty(reply.usage, _ResponsesCounts)
         read = read_or_empty(counts.input_tokens_details, ReadDetails)
         usage = self._meter.usage(
             Counts(
@@ -87,14 +87,14 @@ class ResponsesModel(OpenAIWire):
         )
 
 
-def _finish(reply: _Reply) -> str:
+def _finish(reply: _ResponsesReply) -> str:
     if reply.status == "completed":
         return "stop"
     reason = reply.incomplete_details.reason if reply.incomplete_details is not None else ""
     return _REASONS.get(reason, reason) if reply.status == "incomplete" else reply.status
 
 
-class _Counts(Struct):
+class _ResponsesCounts(Struct):
     # Raw, since a server may send anything here. A malformed count must not cost a valid reply.
     input_tokens: Raw = Raw()
     output_tokens: Raw = Raw()
@@ -102,7 +102,7 @@ class _Counts(Struct):
     output_tokens_details: Raw = Raw(b"{}")
 
 
-class _Part(Struct):
+class _ItemPart(Struct):
     type: str
     text: str = ""
     refusal: str | None = None
@@ -111,7 +111,7 @@ class _Part(Struct):
 class _Item(Struct):
     type: str
     # Of a message its parts; other items, such as reasoning, have their own, or none.
-    content: list[_Part] | None = None
+    content: list[_ItemPart] | None = None
 
 
 class _Incomplete(Struct):
@@ -123,7 +123,7 @@ class _Failure(Struct):
     message: str = "the response failed"
 
 
-class _Reply(Struct):
+class _ResponsesReply(Struct):
     status: str
     output: list[_Item]
     incomplete_details: _Incomplete | None = None
@@ -132,4 +132,4 @@ class _Reply(Struct):
     usage: Raw = Raw(b"{}")
 
 
-_decode = msgspec.json.Decoder(_Reply).decode
+_decode = msgspec.json.Decoder(_ResponsesReply).decode

@@ -34,7 +34,7 @@ class Streaming:
 
     async def post(self, path: str, body: dict[str, Any], headers: Mapping[str, str]) -> Response | ModelUnavailable:
         """Send one request. A server that does not stream is read as any other."""
-        reply = _Reply(self._number, self._arrived)
+        reply = _StreamedReply(self._number, self._arrived)
         response = await self._sender.post(path, {**body, **OPTIONS}, headers, on_line=reply.read)
         if isinstance(response, ModelUnavailable) or not response.is_success:
             return response
@@ -63,14 +63,14 @@ class _Delta(Struct, frozen=True):
     reasoning_content: str | None = None
 
 
-class _Part(Struct):
+class _ChunkPart(Struct):
     index: int = 0
     delta: _Delta = _Delta()
     finish_reason: str | None = None
 
 
 class _Chunk(Struct):
-    choices: list[_Part] = []
+    choices: list[_ChunkPart] = []
     usage: Raw = Raw(b"null")
     service_tier: Raw = Raw(b"null")
     error: Raw = Raw(b"null")
@@ -79,7 +79,7 @@ class _Chunk(Struct):
 _decode = msgspec.json.Decoder(_Chunk).decode
 
 
-class _Reply:
+class _StreamedReply:
     """A reply that is being read."""
 
     def __init__(self, number: int, arrived: Callable[[int, str, str], None]) -> None:
@@ -116,7 +116,7 @@ class _Reply:
             if 0 <= part.index < self._number and part.index not in self.finished:
                 self._add(part)
 
-    def _add(self, part: _Part) -> None:
+    def _add(self, part: _ChunkPart) -> None:
         pieces = self.choices.setdefault(part.index, {})
         for name in _Delta.__struct_fields__:
             if piece := getattr(part.delta, name):

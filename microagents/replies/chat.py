@@ -17,7 +17,7 @@ from types import MappingProxyType, UnionType
 from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 import msgspec
-from msgspec import UNSET, Meta, Struct, StructMeta, UnsetType, structs
+from msgspec import Meta, Struct, StructMeta, structs
 from msgspec import inspect as types
 
 from microagents.base.errors import InvalidDefinition
@@ -38,28 +38,29 @@ ProseByTool = Mapping[str, Collection[str]]
 NO_PROSE: ProseByTool = MappingProxyType({})
 
 
-class Prompt(Struct, frozen=True, kw_only=True):
+class Prompt(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One question to a model."""
 
     user: str
     """The part that changes from question to question."""
     system: str = ""
     """The constant part, which providers cache."""
-    static_chars: int | UnsetType = UNSET  # left out of messages, so that digests of earlier requests stay
+    static_chars: int = 0
     """Number of characters at the start of ``user`` that are constant, too, such as a document that all questions are about."""
 
     def __post_init__(self) -> None:
         if (
-            type(self.user) is str and type(self.system) is str and self.static_chars is UNSET
-        ):  # the common case, without calls of functions
-            return
+            type(self.user) is str
+            and type(self.system) is str
+            and type(self.static_chars) is int
+            and 0 <= self.static_chars <= len(self.user)
+        ):
+            return  # the common case, without calls of functions
         for name, value in (("user", self.user), ("system", self.system)):
             if not isinstance(value, str):
                 raise TypeError(f"the {name} part of a Prompt must be a text, not {value!r:.100}")
         given: object = self.static_chars
-        if given is not UNSET and (
-            isinstance(given, bool) or not isinstance(given, int) or not 0 <= given <= len(self.user)
-        ):
+        if isinstance(given, bool) or not isinstance(given, int) or not 0 <= given <= len(self.user):
             raise TypeError(
                 f"static_chars of a Prompt must be a number of characters of its user part, from 0 to {len(self.user)}, not {given!r:.100}"
             )
@@ -67,8 +68,7 @@ class Prompt(Struct, frozen=True, kw_only=True):
     @property
     def user_parts(self) -> tuple[str, str]:
         """Constant and the changing part of the user's text; one of them may be empty."""
-        count = 0 if isinstance(self.static_chars, UnsetType) else self.static_chars
-        return self.user[:count], self.user[count:]
+        return self.user[: self.static_chars], self.user[self.static_chars :]
 
 
 class Sampling(Struct, frozen=True, kw_only=True):

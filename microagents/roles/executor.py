@@ -17,7 +17,7 @@ from microagents.base.logs import log
 from microagents.base.messages import Message, Request
 from microagents.elections.admission import PAUSES, FollowAdmission
 from microagents.elections.election import Ballot, ElectionId, SampleId
-from microagents.journal.messages import RecallOpen, RecordDraws, RecordSample
+from microagents.journal.messages import Recall, RecordDraws, RecordSample
 from microagents.replies.persons import FoundOutcome
 from microagents.tools.calling import Called, LookedUp, Tools
 from microagents.tools.effect_keys import MAKING
@@ -88,7 +88,7 @@ class EndEffects(Request[list[int]], frozen=True, kw_only=True):
 class Executor(DurableRole):
     """Runs tools: functions, and those of MCP servers, whose connections live here. Keys and other secrets come from its environment."""
 
-    asks: ClassVar[tuple[type[Message], ...]] = (FollowAdmission, RecallOpen, RecordDraws)
+    asks: ClassVar[tuple[type[Message], ...]] = (FollowAdmission, Recall, RecordDraws)
 
     def __init__(self, context: Context, messenger: Messenger) -> None:
         super().__init__(context, messenger)
@@ -116,7 +116,7 @@ class Executor(DurableRole):
     async def start(self) -> None:
         """Follow the admission, so that nothing begins once the run is ending."""
         await super().start()
-        for each in await self.ask(RecallOpen()):
+        for each in (await self.ask(Recall(with_open_elections=True))).open_elections:
             if each.id.question_digest == KEPT and isinstance(each.ballots[0], Ballot):
                 kept = self._kept[each.id.path] = asyncio.get_running_loop().create_future()
                 kept.set_result(msgspec.json.decode(each.ballots[0].value, type=LookedUpBefore))

@@ -14,27 +14,18 @@ from microagents.base.aio import Notifier, TaskScope
 from microagents.base.errors import Aborted, MicroagentsError, Stopped, TaskFailed
 from microagents.base.messages import Request
 from microagents.elections.admission import Admission, Drain, FollowAdmission
-from microagents.journal.books import COMPLETED, Books
+from microagents.journal.books import Books
 from microagents.journal.commits import Commits
 from microagents.journal.messages import (
     Account,
     AllotCalls,
     CallsOver,
-    Checkpoint,
     Entry,
     FollowDecisions,
     FollowSettings,
-    HasRecords,
-    InputEnding,
-    OpenElection,
-    Promise,
     Recall,
-    RecallCheckpoint,
-    RecallCompletedInputs,
     RecallDecidedInputs,
-    Recalled,
-    RecallFailedInputs,
-    RecallOpen,
+    Recollection,
     RecordBatch,
     RecordCalls,
     RecordDraws,
@@ -44,7 +35,6 @@ from microagents.journal.messages import (
     RecordSample,
     Report,
     RunOutcome,
-    reason_with,
 )
 from microagents.journal.requests import EndRun, LiveRequest, PauseRun, ResumeRun, SetRun, said_by
 from microagents.journal.writer import AnyStore, Inline, JournalConfig, NullStore, Writer
@@ -88,7 +78,6 @@ class Recorder(Role):
 
     def __init__(self, context: Context, messenger: Messenger) -> None:
         super().__init__(context, messenger)
-        self._journaling: JournalConfig | None = context.options.get("journaling")
         self._scope = TaskScope()
         self._writer: Writer | Inline
         self._commits: Commits
@@ -99,9 +88,6 @@ class Recorder(Role):
         self._callback = None if on_decision is None else DecisionCallback(on_decision, context.run_id)
         self._first_replies: FirstReplies | None = FirstReplies(len(context.tasks), context.tasks[0], context.reading)
         """The flags of the first replies; None once enough of them were valid."""
-        self._expected_usd: float | None = context.options.get("expected_usd")
-        """Expected cost from now on; None where it is unknown."""
-        self._promise: Promise | None = context.options.get("promise")
         self._must_stop = Notifier()
         self._reason: MicroagentsError | None = None
         """Why the run must stop although the journal can be written: a limit, once the calls in flight have ended, or a failed callback."""
@@ -121,13 +107,15 @@ class Recorder(Role):
             InvalidUsage: it belongs to another experiment or process, or it cannot be read.
             Stopped: it cannot be written.
         """
-        if self._journaling is None:
+        journaling: JournalConfig | None = self.context.options.get("journaling")
+        if journaling is None:
             null = NullStore(Books(len(self.context.tasks), in_order=self.context.strategy.decides_in_order))
             self._writer = Inline(lambda: null)
         else:
-            self._writer = self._journaling.open()
+            self._writer = journaling.open()
         self._requests = LiveRequests(self._writer, self._take_control)
-        self._commits = Commits(self._writer, self._release_decisions, self._requests.notice)
+        release = self._callback.release if self._callback is not None else lambda _: None
+        self._commits = Commits(self._writer, release, self._requests.notice)
         self._admission = RunAdmission(self._commits)
         try:
             if isinstance(self._writer, Writer):
@@ -148,13 +136,14 @@ class Recorder(Role):
         self._scope.start(self._requests.keep_taking())
 
     def _take_up(self, store: AnyStore) -> Account:
-        if self._expected_usd is not None:
-            store.books.expect(self._expected_usd)
-        if self._promise is not None:
-            store.books.keep_promise(self._promise)
+        books, options = store.books, self.context.options
+        if (expected_usd := options.get("expected_usd")) is not None:
+            books.expect(expected_usd)
+        if (promise := options.get("promise")) is not None:
+            books.keep_promise(promise)
         if self._callback is not None:
-            store.books.on_decision = self._callback.take
-        return store.books.account()
+            books.on_decision = self._callback.take
+        return books.account()
 
     async def stop(self) -> None:
         """Write the queued records and close the journal. A journal in which no input was begun is removed."""
@@ -176,10 +165,6 @@ class Recorder(Role):
             await self._commits.write()
         finally:
             self._must_stop.notify()
-
-    def _release_decisions(self, committed_at: str | None) -> None:
-        if self._callback is not None:
-            self._callback.release(committed_at)
 
     async def _call_back(self, callback: DecisionCallback) -> None:
         self._reason = await callback.run()
@@ -254,8 +239,9 @@ class Recorder(Role):
             raise self._reason
         if self._telemetry is not None:
             self._telemetry.end(request.outcome, self._account())
-        reason = reason_with(request.reason, request.traceback)
-        await self._writer.do(lambda store: store.end(request.outcome, reason, request.result))
+        await self._writer.do(
+            lambda store: store.end(request.outcome, request.reason, request.traceback, request.result)
+        )
 
     # -- reasons to stop ------------------------------------------------------------------------------------------------------------
 
@@ -349,12 +335,11 @@ class Recorder(Role):
 
     async def report(self, request: Report) -> Account:
         """Return the account as of the last commit; a final one includes all records."""
-        account = self._commits.account
         if request.final:
             await self._commits.flush()
-            account = self._commits.account
-            if self._commits.failure is None:
-                account = await self._writer.do(lambda store: store.account_with_digests())
+        account = self._commits.account
+        if request.final and self._commits.failure is None:
+            account = await self._writer.do(lambda store: store.account_with_digests())
         return structs.replace(self._account(account), silent_s=self._silent_s(account))
 
     def _account(self, account: Account | None = None) -> Account:
@@ -369,32 +354,12 @@ class Recorder(Role):
             self._seen_calls, self._seen_s = seen, now_s
         return now_s - self._seen_s if account.in_flight > 0 else 0.0
 
-    async def recall(self, request: Recall) -> Recalled | None:
-        """Return the record at a path."""
-        return await self._commits.ask(lambda store: store.recall(request.path))
-
-    async def has_records(self, request: HasRecords) -> bool:
-        """Return whether the journal has records of an input, or of any."""
-        return await self._commits.ask(lambda store: store.has_records(request.input))
-
-    async def recall_completed_inputs(self, request: RecallCompletedInputs) -> bytes:  # noqa: ARG002 - the message is the address
-        """Return which inputs are completed."""
-        return await self._commits.ask(lambda store: bytes(code == COMPLETED for code in store.books.ended))
-
-    async def recall_failed_inputs(self, request: RecallFailedInputs) -> list[InputEnding]:  # noqa: ARG002 - the message is the address
-        """Return the endings of the inputs that failed or are undecided."""
-        return await self._commits.ask(lambda store: store.failed_inputs())
-
-    async def recall_checkpoint(self, request: RecallCheckpoint) -> Checkpoint | None:
-        """Return the checkpoint of an input, whose work now begins."""
-        if self._began_s is None:  # a conductor asks for the checkpoint before it does anything else
+    async def recall(self, request: Recall) -> Recollection:
+        """Return what the journal has at a path. The question about an input begins the work on it."""
+        if self._began_s is None and request.path.isdecimal():
             self._began_s = asyncio.get_running_loop().time()
             self._scope.start(self._end_in_time(self._began_s))
-        return await self._commits.ask(lambda store: store.checkpoint(request.input))
-
-    async def recall_open(self, request: RecallOpen) -> list[OpenElection]:  # noqa: ARG002 - the message is the address
-        """Return the elections without a verdict."""
-        return await self._commits.ask(lambda store: store.open_elections())
+        return await self._commits.ask(lambda store: store.recall(request))
 
     async def recall_decided_inputs(self, request: RecallDecidedInputs) -> list[int]:  # noqa: ARG002 - the message is the address
         """Return the inputs whose work a decision of a person lets go on."""

@@ -31,14 +31,14 @@ from microagents.elections.election import (
     Verdict,
 )
 from microagents.elections.rules import FirstValid
-from microagents.journal.messages import FollowDecisions, RecallOpen, RecordDraws, RecordReply, RecordSample
+from microagents.journal.messages import FollowDecisions, Recall, RecordDraws, RecordReply, RecordSample
 from microagents.replies.chat import Reply, decoder_of
 from microagents.roles.executor import Execute
 from microagents.roles.matcher import MeanTheSame
 from microagents.roles.meanings import Meanings
 from microagents.roles.sampler import Sampler
 from microagents.roles.verification import Verification, Wanted
-from microagents.task import flag_of, verifies
+from microagents.task import Task, flag_of, verifies
 from microagents.telemetry.tracing import ElectionTrace, TraceElection, Tracer
 
 MAX_ABANDONED = 1024
@@ -48,7 +48,7 @@ MAX_ABANDONED = 1024
 class Voter(Role):
     """Holds elections. A second request for an open election joins it."""
 
-    asks = (Draw, Screen, RecordDraws, RecallOpen, FollowAdmission, FollowDecisions)
+    asks = (Draw, Screen, RecordDraws, Recall, FollowAdmission, FollowDecisions)
     may_ask = (MeanTheSame, Execute, TraceElection)
 
     def __init__(self, context: Context, messenger: Messenger) -> None:
@@ -76,7 +76,8 @@ class Voter(Role):
 
     async def start(self) -> None:
         """Load the paid ballots of earlier sittings, and follow the admission."""
-        self._paid.update({each.id: [*each.ballots, *each.rejected] for each in await self.ask(RecallOpen())})
+        found = await self.ask(Recall(with_open_elections=True))
+        self._paid.update({each.id: [*each.ballots, *each.rejected] for each in found.open_elections})
         self._scope.start(self._follow_admission())
         self._scope.start(self._follow_decisions())
         self.draws_are_eager = self.reaches_eager(Draw) and self.reaches_eager(Screen)
@@ -341,7 +342,7 @@ class RunningElection:
         if self.count_is_closed or isinstance(self._question.rule, FirstValid):  # samples are drawn without a vote
             return
         try:
-            problem = self._mistake_in(value)
+            problem = _mistake_in(value, self._question, self._voter.context.tasks[self.id.input], self.id.path)
         except Exception as error:  # noqa: BLE001 - a user's reply class or flag may raise anything
             problem = described(error)
         if problem is not None:
@@ -349,14 +350,6 @@ class RunningElection:
             return
         self._person = value
         self._conclude()
-
-    def _mistake_in(self, value: bytes) -> str | None:
-        """Why a value is no valid reply; None if it is one."""
-        reply = decoder_of(resolve(self._question.reply, Reply)).decode(value)
-        if self._question.choices and reply.vote() not in self._question.choices:
-            return "it names none of the candidates"
-        flag = flag_of(self._voter.context.tasks[self.id.input], reply, self._question.state, at=self.id.path)
-        return None if flag is None else f"the task red-flags it as {flag!r}"
 
     @property
     def paid(self) -> Sequence[Ballot | Flagged | Rejected]:
@@ -509,3 +502,12 @@ class RunningElection:
     def change(self) -> Awaitable[None]:
         """Wait for a ballot, or for the verdict. Once the count is closed, that is the next iteration of the loop."""
         return asyncio.sleep(0) if self.count_is_closed else self._updates.wait()
+
+
+def _mistake_in(value: bytes, question: Question, task: Task, path: str) -> str | None:
+    """Why a value is no valid reply to a question; None if it is one."""
+    reply = decoder_of(resolve(question.reply, Reply)).decode(value)
+    if question.choices and reply.vote() not in question.choices:
+        return "it names none of the candidates"
+    flag = flag_of(task, reply, question.state, at=path)
+    return None if flag is None else f"the task red-flags it as {flag!r}"

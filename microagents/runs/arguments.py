@@ -31,6 +31,7 @@ _KINDS: Mapping[str, tuple[str, Callable[[Any], bool]]] = {
             or (is_list(value) and all(isinstance(each, int) and not isinstance(each, bool) for each in value))
         ),
     ),
+    "options": ("a dict of options by name", lambda value: isinstance(value, Mapping)),
     "on_progress": _CALLBACK,
     "on_decision": _CALLBACK,
     "on_solution": _CALLBACK,

@@ -8,7 +8,6 @@ import shutil
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from datetime import UTC, date, datetime
 from email.utils import parsedate_to_datetime
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Literal
 
@@ -17,7 +16,6 @@ from msgspec import Struct
 
 from microagents.actors.role import Context, Strategy
 from microagents.base.errors import InvalidUsage, MicroagentsError, ModelUnavailable
-from microagents.base.packages import REQUIREMENTS
 from microagents.models.capabilities import capabilities_of, has_ended, nearest_model
 from microagents.models.http.open_files import connections_allowed
 from microagents.models.http.provider import HttpModel
@@ -224,11 +222,6 @@ def _open_files() -> Iterator[Finding]:
 
 
 def _ray(is_needed: bool) -> Iterator[Finding]:  # noqa: FBT001 - called in a thread
-    if find_spec("ray") is None or find_spec("grpc") is None:
-        yield _missing(
-            "Ray", f"is not installed; for --runtime ray: pip install {REQUIREMENTS['ray']}", is_needed=is_needed
-        )
-        return
     address = os.environ.get("RAY_ADDRESS")
     if address is None:
         token = "with a token" if os.environ.get("RAY_AUTH_MODE") == "token" else "for this machine alone"

@@ -118,8 +118,7 @@ def plan_of(reader: Reader) -> RunPlan:
         each = (validated(kind_of_task, f"task {recipe.task!r}", options) for options in recorded)
         tasks = TaskList(kind_of_task, *compact_options(each)) if experiment.listed else list(each)
     kind_of_strategy = STRATEGIES.find(recipe.strategy, Strategy)
-    options = {**recipe.strategy_options, **recipe.moved_options(kind_of_strategy.model_fields)}
-    chosen = strategy_of(validated(kind_of_strategy, recipe.strategy, options), tasks[0], {})
+    chosen = strategy_of(validated(kind_of_strategy, recipe.strategy, recipe.strategy_options), tasks[0], {})
     return RunPlan(tasks=tasks, listed=experiment.listed, strategy=chosen, settings=settings_of(experiment))
 
 
@@ -128,7 +127,7 @@ def what_stranger_names(reader: Reader) -> str | None:
     if reader.is_known:
         return None
     experiment, recipe = reader.experiment, reader.experiment.recipe
-    settings = {name: value for name, value in recipe.run_settings.items() if name != "run_id"}
+    settings = {name: value for name, value in recipe.settings.items() if name != "run_id"}
     parts = {"task": recipe.task, "strategy": recipe.strategy}
     named = references_in(
         [*parts.items(), *recipe.options.items(), *recipe.strategy_options.items(), *settings.items()]
@@ -139,7 +138,7 @@ def what_stranger_names(reader: Reader) -> str | None:
 
 def settings_of(experiment: Experiment) -> Settings:
     """Return the recorded settings of a run."""
-    return validated(Settings, "the run", experiment.recipe.run_settings)
+    return validated(Settings, "the run", experiment.recipe.settings)
 
 
 def recorded_limits(runs_dir: Path, run_id: str) -> dict[str, Any]:
@@ -171,8 +170,7 @@ def _identity(plan: RunPlan, first: dict[str, Any], own: Sequence[str]) -> Itera
     for name in ("max_output_tokens", "flag_above_tokens"):
         if (limit := getattr(settings, name)) is not None:
             yield name, str(limit)
-    if (reading := settings.reading or task.reading) != "strict":
-        yield "reading", reading
+    yield "reading", settings.reading or task.reading
     if (reply := type(task).reply_type()) is None:
         return
     yield "reply", fingerprint(reply).hex()

@@ -14,7 +14,7 @@ from microagents.journal.opening import unreadable
 from microagents.journal.reading import Reader
 from microagents.runs.settings import Settings
 from microagents.runs.spool import Spool
-from microagents.runs.words.prices import specs_in
+from microagents.runs.words.money import specs_in
 from microagents.runs.words.summary import FailedInput, RunFacts, counted, progress_text, summary, summary_rows
 from microagents.runs.words.voting import unvoted_success
 from microagents.task import V
@@ -74,7 +74,7 @@ class Result(RunFacts[V], Generic[V], frozen=True, kw_only=True):
             for path, row in reader.decisions():
                 if row.value is None or row.outcome == "climbed":
                     continue
-                at = {"settled_at": settled.get(path), "decided_at": reader.decided_at(row)}
+                at = {"settled_at": settled.get(path), "decided_at": reader.moment(row.after_ms)}
                 try:
                     decision = recorded_decision(path, row.outcome, row.value, row.ballots, cost_usd=row.cost_usd, **at)
                 except msgspec.MsgspecError as error:

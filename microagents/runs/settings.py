@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from decimal import Decimal
 from pathlib import Path
-from types import MappingProxyType, UnionType
+from types import UnionType
 from typing import Annotated, Any, Literal, NamedTuple, TypedDict, TypeVar, Union, get_args, get_origin
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
@@ -22,13 +22,11 @@ from microagents.actors.role import Strategy
 from microagents.base.errors import InvalidUsage, read_failure, refusal
 from microagents.base.files import read_text
 from microagents.base.messages import address_of
-from microagents.journal.experiment import RENAMED_SETTINGS
 from microagents.journal.requests import MAX_COUNT, MAX_S, MAX_USD
 from microagents.models.model import ModelObject, ModelSpec, spec_of
 from microagents.models.prices import OwnPrice, read_prices
 from microagents.replies.chat import Reading
 from microagents.runs.fields import allowed_values
-from microagents.runs.short_forms import long_form
 from microagents.systems.documents.document import Document
 from microagents.systems.questions.problem import Problem
 from microagents.task import ChainTask, Task
@@ -237,6 +235,22 @@ class SettingKeywords(TypedDict, total=False):
     prices: PricesGiven
 
 
+class OptionKeywords(TypedDict, total=False):
+    """Options of the strategy as keywords: any in ``options``, and four by themselves."""
+
+    options: Mapping[str, Any]
+    k: int | None
+    max_draws: int | None
+    speculate: bool | None
+    known_inputs: bool | None
+
+
+def options_in(given: OptionKeywords) -> dict[str, Any]:
+    """Return the options of the strategy among keywords."""
+    named = {name: given.get(name) for name in OptionKeywords.__annotations__ if name != "options"}
+    return {**given.get("options", {}), **{name: value for name, value in named.items() if value is not None}}
+
+
 def validated(model: type[M], subject: str, given: Mapping[str, Any], *, flag: str = "") -> M:
     """Build an instance of a pydantic model.
 
@@ -258,7 +272,6 @@ def validated(model: type[M], subject: str, given: Mapping[str, Any], *, flag: s
         first = error.errors(include_url=False)[0]
         name = ".".join(map(str, first["loc"]))
         if first["type"] == "extra_forbidden":
-            check_name(name, model)
             raise InvalidUsage(unknown(f"option of {subject} named", name, sorted(model.model_fields))) from None
         if first["type"] == "missing":
             how = (
@@ -273,12 +286,6 @@ def validated(model: type[M], subject: str, given: Mapping[str, Any], *, flag: s
         allowed = allowed_values(model, name)
         said = first["msg"] if allowed is None else f"Input should be {allowed}"
         raise InvalidUsage(f"{subject}: {refusal(name + _as_flag(model, name), said, first['input'])}") from None
-
-
-def check_name(name: str, model: type[BaseModel] = Settings) -> None:
-    """Refuse the earlier name of a setting."""
-    if model is Settings and name in RENAMED_SETTINGS:
-        raise InvalidUsage(f"{name!r} is {RENAMED_SETTINGS[name]!r} now")
 
 
 def _as_flag(model: type[BaseModel], name: str) -> str:
@@ -363,28 +370,23 @@ def _spec(model: OneModel, objects: dict[str, ModelObject]) -> str:
     return spec
 
 
-def strategy_of(
-    strategy: str | Strategy | None,
-    task: Task,
-    given: Mapping[str, Any],
-    short: Mapping[str, Any] = MappingProxyType({}),
-) -> Strategy:
+def strategy_of(strategy: str | Strategy | None, task: Task, options: Mapping[str, Any]) -> Strategy:
     """Build the strategy, and check that it fits the task.
 
     Args:
         strategy: a name or an instance; None for the task's default strategy.
         task: the task, or the first of many.
-        given: options by name.
-        short: options in their short forms (`SHORT_FORMS`); None for one that is not given.
+        options: options by name. False of an option that the strategy lacks is what it does anyway.
     """
     if strategy is None:
         strategy = task.default_strategy
     check_strategy(strategy)
+    kind = STRATEGIES.find(strategy, Strategy) if isinstance(strategy, str) else type(strategy)
+    options = {name: value for name, value in options.items() if value is not False or kind.takes(name)}
     if isinstance(strategy, str):
-        kind = STRATEGIES.find(strategy, Strategy)
-        strategy = validated(kind, f"strategy {strategy!r}", {**given, **long_form(short, kind.takes)}, flag="-s")
-    elif options := {**given, **long_form(short, strategy.takes)}:
-        strategy = validated(type(strategy), type(strategy).__name__, {**strategy.model_dump(), **options})
+        strategy = validated(kind, f"strategy {strategy!r}", options, flag="-s")
+    elif options:
+        strategy = validated(kind, kind.__name__, {**strategy.model_dump(), **options})
     if not hasattr(strategy, "conductor"):
         raise InvalidUsage(f"{type(strategy).__name__} names no conductor; add one: conductor = MyConductor")
     if not isinstance(task, strategy.solves):

@@ -16,7 +16,7 @@ from microagents.base.errors import InvalidUsage
 from microagents.base.messages import address_of
 from microagents.elections.error_rates import exact_interval
 from microagents.runs.arguments import check_arguments
-from microagents.runs.driver.control import SharedKeywords, without_control
+from microagents.runs.driver.keywords import SharedKeywords, without_control
 from microagents.runs.result import Result
 from microagents.runs.settings import OneModel
 from microagents.runs.task_list import dump_options

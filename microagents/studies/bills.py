@@ -17,7 +17,7 @@ from microagents.models.rates import INPUT_TOKENS, OUTPUT_TOKENS, REQUESTS, TOKE
 from microagents.models.simulation.profiles import profile_of
 from microagents.replies.chat import Usage, system_with_instructions
 from microagents.runs.doctor import announced_end
-from microagents.runs.words.prices import SIMULATED
+from microagents.runs.words.money import SIMULATED
 from microagents.studies.measured import ModelCalibration
 from microagents.task import Task
 

@@ -11,18 +11,18 @@ import msgspec
 from msgspec import Struct
 
 from microagents.actors.registry import TASKS, reference_to
+from microagents.base.durations import quantile_s
 from microagents.base.errors import InvalidUsage
 from microagents.base.messages import address_of
-from microagents.journal.durations import quantile_s
 from microagents.journal.reading import reader_of
 from microagents.runs.arguments import check_arguments
-from microagents.runs.driver.control import SharedKeywords, without_control
+from microagents.runs.driver.keywords import SharedKeywords, without_control
 from microagents.runs.inspection.runs import recorded_result
 from microagents.runs.references import references_in
 from microagents.runs.result import Result, Results
 from microagents.runs.settings import OneModel, validated
 from microagents.runs.task_list import dump_options
-from microagents.studies.inputs import plans_of_inputs
+from microagents.studies.input_plans import plans_of_inputs
 from microagents.studies.measured import SHOWN_KS, Latency, ModelCalibration
 from microagents.studies.sampling.agreement import Agreement
 from microagents.studies.sampling.calibration import Calibrated, Calibration

@@ -16,7 +16,7 @@ from microagents.base.messages import address_of
 from microagents.base.user_code import called
 from microagents.models.model import ModelObject
 from microagents.runs.arguments import check_arguments
-from microagents.runs.driver.control import SharedKeywords, without_control
+from microagents.runs.driver.keywords import SharedKeywords, without_control
 from microagents.runs.driver.tool_lists import with_tools_of_servers
 from microagents.runs.plan import RunPlan
 from microagents.runs.settings import (
@@ -28,7 +28,6 @@ from microagents.runs.settings import (
     strategy_of,
     validated,
 )
-from microagents.runs.short_forms import long_form
 from microagents.runs.task_list import compact_options, dump_options, tasks_of
 from microagents.studies.comparison import ENDED, Comparison, row_of
 from microagents.studies.series import Series, SeriesRun, short_digest
@@ -57,9 +56,6 @@ async def compare(
     options: Mapping[str, Any] | None = None,
     repeat: int | None = None,
     trials: int = 1,
-    speculate: bool | None = None,
-    known_inputs: bool | None = None,
-    max_draws: int | None = None,
     runs_dir: str | Path = "runs",
     run_id: str | None = None,
     on_row: Callable[[str], None] | None = None,
@@ -78,9 +74,6 @@ async def compare(
         options: options of strategies; each applies to all strategies that have a field of its name.
         repeat: number of inputs; by default 20, or all of a list.
         trials: number of times that each input is done. The result then has the chance that k trials succeed (pass^k).
-        speculate: as for `run`.
-        known_inputs: as for `run`.
-        max_draws: as for `run`.
         runs_dir: the folder of journals; each row has one.
         run_id: prefix of the names of the rows' runs; by default made from the arguments of the comparison.
         on_row: called with the name of each row as it begins.
@@ -91,7 +84,7 @@ async def compare(
         InvalidUsage: an argument is wrong; nothing was started.
         MicroagentsError: the run of a row failed, see `run`; the results of rows that have ended are kept.
     """
-    check_arguments({"runs_dir": runs_dir, **given})
+    check_arguments({"runs_dir": runs_dir, "options": options or {}, **given})
     inputs = (
         _variants(task, DEFAULT_REPEAT if repeat is None else repeat)
         if isinstance(task, Task)
@@ -101,8 +94,7 @@ async def compare(
         raise InvalidUsage(f"trials must be at least 1, not {trials!r}")
     inputs = [each for each in inputs for _ in range(trials)]
     first, settings = inputs[0], without_control(given)
-    short = {"speculate": speculate, "known_inputs": known_inputs, "max_draws": max_draws}
-    chosen = _strategies(first, strategies or [first.default_strategy], k, options or {}, short)
+    chosen = _strategies(first, strategies or [first.default_strategy], k, options or {})
     pools = model_pools(models, [each.strategy for each in chosen])
     shared = validated(Settings, "the comparison", {**settings, "models": pools.pools, "run_id": run_id or "compare"})
     check_for_ray(settings, shared.runtime)
@@ -161,7 +153,6 @@ def _strategies(
     strategies: Sequence[str | Strategy],
     ks: Sequence[int],
     options: Mapping[str, Any],
-    short: Mapping[str, Any],
 ) -> list[_Chosen]:
     """Every strategy, once for every k if it has one. Equal ones are taken once."""
     for each in strategies:
@@ -169,9 +160,8 @@ def _strategies(
     named = [_with_own_options(each) for each in strategies]
     kinds = [STRATEGIES.find(each, Strategy) if isinstance(each, str) else type(each) for each, _ in named]
     fields = list(dict.fromkeys(name for kind in kinds for name in kind.model_fields))
-    options = {**options, **long_form(short, lambda name: any(kind.takes(name) for kind in kinds))}
-    for name in (*options, *["k"] * bool(ks)):
-        if not any(kind.takes(name) for kind in kinds):
+    for name, value in (*options.items(), *[("k", ks)] * bool(ks)):
+        if value is not False and not any(kind.takes(name) for kind in kinds):
             raise InvalidUsage(unknown("option of the compared strategies named", name, fields))
     found: list[_Chosen] = []
     for (given, of_row), kind in zip(named, kinds, strict=True):

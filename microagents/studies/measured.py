@@ -106,7 +106,7 @@ class ModelCalibration(Struct, frozen=True, kw_only=True, dict=True):
     limits: Mapping[str, int] = {}
     """Limits a minute that the provider stated, by what they limit: ``requests``, ``tokens``, ``input tokens`` or ``output tokens``."""
     latency: Latency | None = None
-    """None if it was not measured: of a model that answers at once, and by earlier versions."""
+    """None if it was not measured: of a model that answers at once."""
 
     @property
     def draws(self) -> int:

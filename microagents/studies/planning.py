@@ -12,7 +12,7 @@ from msgspec import Struct, structs
 from microagents.base.errors import InvalidUsage
 from microagents.elections.error_rates import HARD, Loss, exact_interval
 from microagents.elections.laws import check_target, check_whole, race_won
-from microagents.runs.words.prices import are_simulated
+from microagents.runs.words.money import are_simulated
 from microagents.studies.analysis import Proportion
 from microagents.studies.bills import Bill, Terms
 from microagents.studies.measured import MAX_K, MOSTLY, ModelCalibration, PooledCalibration, pooled

@@ -14,9 +14,9 @@ from microagents.base.errors import JournalMismatch, MicroagentsError
 from microagents.journal.opening import holds_nothing
 from microagents.journal.reading import journal_of, reader_of
 from microagents.runs.driver.budget import Budget
-from microagents.runs.driver.control import RunControl, is_ended_by_caller
 from microagents.runs.driver.execute import execute_plan
 from microagents.runs.driver.forecast import forecast_of, total_of
+from microagents.runs.driver.keywords import RunControl, is_ended_by_caller
 from microagents.runs.inspection.runs import recorded_result
 from microagents.runs.plan import RunPlan, experiment_of
 from microagents.runs.result import Result
@@ -120,7 +120,7 @@ class Series:
         limited = structs.replace(plan, settings=plan.settings.model_copy(update=budget.left_for(run_id)))
         only = self._recorded[run_id].left if run_id in self._recorded else None
         silent: RunControl = {**control, "on_forecast": None}  # one forecast of all runs was reported
-        return await execute_plan(limited, runs_dir=self._runs_dir, only=only, control=silent)
+        return await execute_plan(limited, journal_of(self._runs_dir, run_id), only=only, control=silent)
 
     def _early_end(self, title: str, results: list[Result], budget: Budget) -> SeriesEnd | None:
         """Return the end of the series after its last result; None if it continues."""

@@ -13,7 +13,7 @@ from microagents.base.errors import InvalidUsage
 from microagents.elections.error_rates import exact_interval
 from microagents.runs.driver.begin import run
 from microagents.runs.result import Result
-from microagents.runs.words.prices import are_simulated
+from microagents.runs.words.money import are_simulated
 from microagents.runtimes.virtual import run_virtual
 from microagents.studies.analysis import Proportion
 from microagents.task import Task

@@ -16,7 +16,7 @@ from microagents.base.messages import address_of
 from microagents.base.user_code import called
 from microagents.journal.reading import reader_of
 from microagents.runs.arguments import check_arguments
-from microagents.runs.driver.control import SharedKeywords, without_control
+from microagents.runs.driver.keywords import SharedKeywords, without_control
 from microagents.runs.plan import RunPlan
 from microagents.runs.result import Result
 from microagents.runs.settings import OneModel, Settings, check_for_ray, model_pools, strategy_of, validated

@@ -3,21 +3,22 @@
 from importlib import import_module as _import_module
 from typing import TYPE_CHECKING as _IS_CHECKED
 
+from microagents.actors.registry import STRATEGIES as _STRATEGIES
+
 if _IS_CHECKED:
-    from microagents.systems.chains.chain import Chain, ChainConductor, ChainStep, step_by_step
+    from microagents.systems.chains.chain import ChainConductor, ChainStep, step_by_step
     from microagents.systems.chains.iterative_restart import IterativeRestart
-    from microagents.systems.chains.known_inputs import KnownInputs, side_by_side
+    from microagents.systems.chains.known_inputs import side_by_side
     from microagents.systems.chains.lead import Lead
     from microagents.systems.chains.maker import Maker
     from microagents.systems.chains.self_consistency import SelfConsistency
     from microagents.systems.chains.single_shot import SingleShot
     from microagents.systems.chains.speculation import guess_ahead
-    from microagents.systems.documents.document_conductor import DocumentConductor, DocumentStrategy
     from microagents.systems.documents.seqcv import SeqCV
     from microagents.systems.documents.subtask_baselines import Parallel, Sequential
     from microagents.systems.questions.aot import Aot, AotTree
     from microagents.systems.questions.chain_of_thought import Analogical, ChainOfDraft, Cot, CotSC, SelfRefine
-    from microagents.systems.questions.problem_conductor import MakesProblem, ProblemConductor, ProblemMaker
+    from microagents.systems.questions.problem_conductor import ProblemMaker
     from microagents.systems.questions.recursive import Recursive
     from microagents.systems.questions.tree_of_thoughts import ForestOfThoughts, TreeOfThoughts
 
@@ -25,22 +26,16 @@ __all__ = [
     "Analogical",
     "Aot",
     "AotTree",
-    "Chain",
     "ChainConductor",
     "ChainOfDraft",
     "ChainStep",
     "Cot",
     "CotSC",
-    "DocumentConductor",
-    "DocumentStrategy",
     "ForestOfThoughts",
     "IterativeRestart",
-    "KnownInputs",
     "Lead",
     "Maker",
-    "MakesProblem",
     "Parallel",
-    "ProblemConductor",
     "ProblemMaker",
     "Recursive",
     "SelfConsistency",
@@ -54,32 +49,18 @@ __all__ = [
     "step_by_step",
 ]
 
-_MODULES = {
-    name: module
-    for module, names in (
-        ("questions.aot", "Aot AotTree"),
-        ("chains.chain", "Chain ChainConductor ChainStep step_by_step"),
-        ("questions.chain_of_thought", "Analogical ChainOfDraft Cot CotSC SelfRefine"),
-        ("documents.document_conductor", "DocumentConductor DocumentStrategy"),
-        ("chains.iterative_restart", "IterativeRestart"),
-        ("chains.known_inputs", "KnownInputs side_by_side"),
-        ("chains.lead", "Lead"),
-        ("chains.maker", "Maker"),
-        ("questions.problem_conductor", "MakesProblem ProblemConductor ProblemMaker"),
-        ("questions.recursive", "Recursive"),
-        ("chains.self_consistency", "SelfConsistency"),
-        ("documents.seqcv", "SeqCV"),
-        ("chains.single_shot", "SingleShot"),
-        ("chains.speculation", "guess_ahead"),
-        ("documents.subtask_baselines", "Parallel Sequential"),
-        ("questions.tree_of_thoughts", "ForestOfThoughts TreeOfThoughts"),
-    )
-    for name in names.split()
-}
+_ADDRESSES = (
+    *_STRATEGIES.shipped.values(),
+    *[f"{__name__}.chains.chain:{name}" for name in ("ChainConductor", "ChainStep", "step_by_step")],
+    f"{__name__}.questions.problem_conductor:ProblemMaker",
+    f"{__name__}.chains.known_inputs:side_by_side",
+    f"{__name__}.chains.speculation:guess_ahead",
+)
 
 
 def __getattr__(name: str) -> object:
     """Import a strategy when it is first named: a program needs one or two of them."""
-    if name in _MODULES:
-        return getattr(_import_module(f"{__name__}.{_MODULES[name]}"), name)
+    for module, _, found in (address.partition(":") for address in _ADDRESSES):
+        if found == name:
+            return getattr(_import_module(module), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

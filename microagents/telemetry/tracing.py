@@ -160,11 +160,9 @@ class ElectionTrace:
 
 
 async def in_trace(traceparent: str, work: Coroutine[Any, Any, T]) -> T:
-    """Do work with a trace context, so that spans of its own code join the trace; without OpenTelemetry's API just do it."""
-    try:
-        from opentelemetry import context  # noqa: PLC0415 - only calls of sampled elections need it
-    except ImportError:
-        return await work
+    """Do work with a trace context, so that spans of its own code join the trace."""
+    from opentelemetry import context  # noqa: PLC0415 - only calls of sampled elections need it
+
     token = context.attach(_context_of(traceparent))
     try:
         return await work

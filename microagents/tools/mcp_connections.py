@@ -39,7 +39,7 @@ NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 """Names of tools that all providers take. Letters of other scripts can look like these."""
 
 
-class _Connection:
+class _ServerConnection:
     """One connection, owned by a task of its own: the client must be closed in the task that opened it."""
 
     def __init__(self, server: McpServer, scope: TaskScope) -> None:
@@ -110,8 +110,8 @@ class McpConnections:
 
     def __init__(self) -> None:
         self._scope = TaskScope()
-        self._open: dict[bytes, _Connection] = {}
-        self._ending: list[_Connection] = []
+        self._open: dict[bytes, _ServerConnection] = {}
+        self._ending: list[_ServerConnection] = []
         """Dropped connections, whose clients still close."""
 
     async def close(self) -> None:
@@ -191,11 +191,11 @@ class McpConnections:
             )
         return taken
 
-    async def _connected(self, server: McpServer) -> _Connection:
+    async def _connected(self, server: McpServer) -> _ServerConnection:
         key = msgspec.json.encode(server)  # all of it: another input may reach the same server with other headers
         connection = self._open.get(key)
         if connection is None or connection.task.done():
-            connection = self._open[key] = _Connection(server, self._scope)
+            connection = self._open[key] = _ServerConnection(server, self._scope)
         try:
             async with asyncio.timeout(CONNECT_S):
                 await asyncio.shield(connection.client)
@@ -207,7 +207,7 @@ class McpConnections:
             raise ConnectionError(why) from error
         return connection
 
-    def _drop(self, connection: _Connection) -> None:
+    def _drop(self, connection: _ServerConnection) -> None:
         """Forget a connection: a client of a server that died does not connect again."""
         connection.close()
         self._ending = [*(each for each in self._ending if not each.task.done()), connection]

@@ -11,7 +11,7 @@ from pydantic_core import to_jsonable_python
 from microagents.base.foreign_text import bounded
 
 MAX_OBSERVATION_CHARS = 4_000
-"""The default of ``--max-observation``."""
+"""The default of ``-s max_observation``."""
 
 
 def observation_of(value: object, most: int) -> str:

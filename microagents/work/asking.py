@@ -16,19 +16,19 @@ from microagents.replies.chat import Reply, Sampling
 from microagents.replies.data_prompts import prompt_of
 from microagents.task import Task, prompt_about
 from microagents.work.absence import flush_if_slow
-from microagents.work.durable import REDRAW, DurableRole, Work
-from microagents.work.recorded import NotRecorded, RecordedRequest, RecordedWork
+from microagents.work.durable import DurableRequest, DurableRole, Work
 
 Q = TypeVar("Q", bound=Struct)
 A = TypeVar("A")
 
 
-class Consult(RecordedRequest[tuple[A, ...]], Generic[Q, A], frozen=True, kw_only=True):
+class Consult(DurableRequest[tuple[A, ...]], Generic[Q, A], frozen=True, kw_only=True):
     """Put a question to models; the answer is the valid replies in launch order, or with ``k`` the one that a vote decides for.
 
     A subclass names the question's data and the class of replies, or `Raw` for answers to the problem as JSON.
     """
 
+    as_json = True
     shows_background: ClassVar[bool] = True
     """Whether its prompts show the background of a problem; False where the data hold another prompt, which shows it."""
     asked: Q
@@ -64,18 +64,6 @@ class Consult(RecordedRequest[tuple[A, ...]], Generic[Q, A], frozen=True, kw_onl
         """Return the answer to it, with these replies of models."""
         kept = self.kept(replies)
         return tuple([Raw(msgspec.json.encode(each)) for each in kept] if named_reply(type(self)) is Raw else kept)
-
-    def recorded(self, work: RecordedWork[Any, Any]) -> tuple[A, ...]:
-        """Return the recorded answer."""
-        reply = self.reply_class(work.task)
-        if self.k is not None:
-            return self.answered([work.value(self.at, reply)])
-        replies = work.replies(self.at, reply)
-        if self.needed and not replies:
-            raise NotRecorded(self.at)
-        if self.at_least is not None and work.ballots(f"{self.at}/{REDRAW}"):
-            replies += work.replies(f"{self.at}/{REDRAW}", reply)
-        return self.answered(replies)
 
 
 @lru_cache(maxsize=256)

@@ -9,7 +9,7 @@ from msgspec import Struct
 
 from microagents.actors.role import G, T
 from microagents.base.messages import Message, Request
-from microagents.journal.messages import RecallCheckpoint
+from microagents.journal.messages import Recall
 from microagents.work.durable import DurableRole, Work
 
 
@@ -31,7 +31,7 @@ class Conduct(Request[Conducted], frozen=True, kw_only=True):
 class Conductor(DurableRole, Generic[T, G]):
     """A role that does the work on inputs, many at a time. A subclass overrides `conduct`."""
 
-    asks: ClassVar[tuple[type[Message], ...]] = (RecallCheckpoint,)
+    asks: ClassVar[tuple[type[Message], ...]] = (Recall,)
     handles_no_message: ClassVar[tuple[str, ...]] = ("conduct",)
 
     async def conduct(self, work: Work[T, G]) -> object:
@@ -44,8 +44,8 @@ class Conductor(DurableRole, Generic[T, G]):
 
     async def conduct_input(self, request: Conduct) -> Conducted:
         """Conduct one input."""
-        checkpoint = await self.ask(RecallCheckpoint(input=request.input))
-        work: Work[T, G] = Work(self, request.input, recalls=request.recalls, checkpoint=checkpoint)
+        found = await self.ask(Recall(path=str(request.input)))
+        work: Work[T, G] = Work(self, request.input, recalls=request.recalls, checkpoint=found.checkpoint)
         try:
             return Conducted(value=msgspec.json.encode(await self.conduct(work)))
         finally:

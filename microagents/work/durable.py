@@ -7,8 +7,7 @@ must not depend on a clock, on randomness or on the order of completion.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import aclosing
+from collections.abc import Callable, Sequence
 from hashlib import blake2b
 from typing import Any, ClassVar, Generic, Unpack
 
@@ -23,7 +22,8 @@ from microagents.elections.election import Ballot, Decision, ElectionId, Flagged
 from microagents.elections.rules import FirstValid
 from microagents.journal.messages import Checkpoint, Recall, RecordAnswer, RecordDecision, RecordProgress
 from microagents.replies.chat import A, Prompt, Sampling, decoder_of
-from microagents.work.elections import ElectionOptions, Elections, Elector, encode_state, no_verdict
+from microagents.work.elections import ElectionOptions, Elections, Elector, encode_state
+from microagents.work.notes import Note
 
 REDRAW = "redraw"
 """Last component of the path of samples that are drawn because too few were valid."""
@@ -245,33 +245,6 @@ class Work(Elections[T, G]):
         verdict = await self.hold(election, question)
         return self.commit(await self.settle(election, question, verdict), reply, correct)
 
-    async def election(
-        self,
-        at: str,
-        prompt: Prompt | Sequence[Prompt],
-        reply: type[A],
-        *,
-        correct: Callable[[A], bool | None] | None = None,
-        **options: Unpack[ElectionOptions],
-    ) -> AsyncIterator[A | Decision[A]]:
-        """Yield the same as `elect`, item by item: valid replies as they arrive, then the `Decision`.
-
-        Replies that arrive early may serve as guesses; only the decision counts.
-        """
-        question = self.question(prompt, reply, **options)
-        election = self._only_question(at, self.election_id(at, question))
-        verdict = await self.recall(election, question)
-        if verdict is None:
-            async with aclosing(self.follow(election, question)) as items:
-                async for item in items:
-                    if isinstance(item, Verdict):
-                        verdict = item
-                    else:
-                        yield decoder_of(reply).decode(item.value)
-        if verdict is None:
-            raise no_verdict(election)
-        yield self.commit(await self.settle(election, question, verdict), reply, correct)
-
     async def record_answer(self, at: str, value: object) -> None:
         """Record a value that depends on time, and wait until the recorder has it. Nothing may depend on the value before that."""
         self.tell_answer(at, value)
@@ -294,6 +267,11 @@ class Work(Elections[T, G]):
         if len(self._questions) > PLACES_CHECKED:
             del self._questions[next(iter(self._questions))]
         return place
+
+    def note(self, note: Note) -> None:
+        """Let those who listen to a replay draw this part of the work. It does nothing in a run."""
+        if (listener := self.role.context.listener) is not None:
+            listener(note)
 
     def progress(self, done: int, total: int | None = None) -> None:
         """Report the number of done steps; ``total`` is None while it is unknown."""

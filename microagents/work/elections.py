@@ -27,7 +27,7 @@ from microagents.elections.election import (
     Verdict,
 )
 from microagents.elections.rules import Rule, UntilImprobable, portable
-from microagents.journal.messages import HasRecords, Recall, Recalled, RecordDecision
+from microagents.journal.messages import Recall, Recalled, RecordDecision
 from microagents.models.weighing import at_least, options_of, rule_for
 from microagents.replies.chat import (
     A,
@@ -78,7 +78,7 @@ class Resolution(Struct, frozen=True, kw_only=True):
 class Elector(Role):
     """A role that puts questions to models, and knows of which inputs the journal has records."""
 
-    asks: ClassVar[tuple[type[Message], ...]] = (Elect, Follow, Recall, HasRecords, RecordDecision)
+    asks: ClassVar[tuple[type[Message], ...]] = (Elect, Follow, Recall, RecordDecision)
     handles_no_message: ClassVar[tuple[str, ...]] = ("has_records",)
     draws_as: ClassVar[str] = "solver"
     """Name of this role in ``--model ROLE=SPEC``, which sets the pool for its questions."""
@@ -94,14 +94,14 @@ class Elector(Role):
         """Ask whether this process begins a run, or takes part in one that has records."""
         # A role that is first asked in the middle of a run finds records of it. Without this, it would look up each of its calls in vain: a
         # round trip to the recorder, and a commit (measured on Ray: 18 of 20 ms of a turn).
-        self._began_with_nothing = not await self.ask(HasRecords(input=None))
+        self._began_with_nothing = not (await self.ask(Recall())).has_records
 
     async def has_records(self, of_input: int) -> bool:
         """Whether the journal had records of an input when this process first asked."""
         if self._began_with_nothing:
             return False
         if of_input not in self._has_records:
-            self._has_records[of_input] = await self.ask(HasRecords(input=of_input))
+            self._has_records[of_input] = (await self.ask(Recall(path=str(of_input)))).has_records
         return self._has_records[of_input]
 
 
@@ -248,8 +248,8 @@ class Elections(Generic[T, G]):
         if not await self.may_be_recorded():
             return None
         if isinstance(place, str):
-            return await self.role.ask(Recall(path=self.path_of(place)))
-        recalled = await self.role.ask(Recall(path=place.path))
+            return (await self.role.ask(Recall(path=self.path_of(place)))).decision
+        recalled = (await self.role.ask(Recall(path=place.path))).decision
         # After --accept-change, recorded decisions hold although their questions have changed.
         if (
             recalled is None
@@ -264,20 +264,7 @@ class Elections(Generic[T, G]):
     async def recall(self, election: ElectionId, question: Question) -> Verdict | None:
         """Return the recorded verdict of an election; None where the election must be held."""
         recalled = await self.recorded(election)
-        if recalled is None:
-            return None
-        count = Count(election, question)
-        for ballot in recalled.ballots:
-            count.add(ballot)
-        verdict = structs.replace(count.verdict(), cost_usd=recalled.cost_usd)
-        if (
-            recalled.outcome == "climbed"
-        ):  # its value is only its leading reply; and its row stays, whatever another rule makes of it
-            return structs.replace(verdict, outcome="undecided")
-        if recalled.value is None:
-            return verdict
-        outcome = structs.replace(verdict, outcome=cast("Any", recalled.outcome))
-        return outcome.won_by(recalled.value) if verdict.winner != recalled.value else outcome
+        return None if recalled is None else verdict_of(election, question, recalled)
 
     async def hold(self, election: ElectionId, question: Question, *, recalls: bool = True) -> Verdict:
         """Return the recorded verdict of an election, or that of an election held now. Only `commit` records it.
@@ -373,6 +360,22 @@ class Elections(Generic[T, G]):
         failed: ElectionOutcome = verdict.outcome if verdict.outcome in OPEN_OUTCOMES else "undecided"
         left = structs.replace(verdict, outcome="climbed" if rung is None else failed)
         self.role.tell(RecordDecision(id=election, verdict=left, correct=None, rung=rung))
+
+
+def verdict_of(election: ElectionId, question: Question, recalled: Recalled) -> Verdict:
+    """Return the verdict in the record of an election."""
+    count = Count(election, question)
+    for ballot in recalled.ballots:
+        count.add(ballot)
+    verdict = structs.replace(count.verdict(), cost_usd=recalled.cost_usd)
+    if (
+        recalled.outcome == "climbed"
+    ):  # its value is only its leading reply; and its row stays, whatever another rule makes of it
+        return structs.replace(verdict, outcome="undecided")
+    if recalled.value is None:
+        return verdict
+    outcome = structs.replace(verdict, outcome=cast("Any", recalled.outcome))
+    return outcome.won_by(recalled.value) if verdict.winner != recalled.value else outcome
 
 
 def put_to(question: Question, pool: tuple[str, ...]) -> Question:

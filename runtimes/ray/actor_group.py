@@ -16,12 +16,12 @@ from microagents.base.aio import TaskScope, retrieve_exception, wait_to_end
 from microagents.base.errors import MicroagentsError, NoHandler, PeerLost
 from microagents.journal.messages import RecordLost, ReplicaEnded
 from microagents.runtimes.dispatcher import Dispatcher
-from microagents.runtimes.ray import starting, watching
+from microagents.runtimes.ray import liveness, starting
 from microagents.runtimes.ray.calls import DEATHS, ActorDied, call_role, future_of, gather, try_calls, unless_dead
 from microagents.runtimes.ray.host import RayLink, encode_error
+from microagents.runtimes.ray.liveness import collect_until_death, kill_if_silent, log
 from microagents.runtimes.ray.placement import ActorSlot, place_replicas, slots_of
 from microagents.runtimes.ray.starting import ActorStarter
-from microagents.runtimes.ray.watching import collect_until_death, kill_if_silent, log
 from microagents.runtimes.role_group import DRIVER, STOP_S, RoleGroup, replica_names
 
 MAX_DEATHS, WITHIN_S = 5, 600.0
@@ -168,7 +168,7 @@ class ActorGroup:
         for slot in slots:
             self._dispatcher.end(slot.name)
             others = [each for each in self.slots.values() if each.is_ready]
-            await try_calls([each.actor.end_peer.remote(slot.name) for each in others], watching.SILENT_S)
+            await try_calls([each.actor.end_peer.remote(slot.name) for each in others], liveness.SILENT_S)
         with suppress(NoHandler):  # a run without a recorder
             for slot in slots:
                 for replica in slot.replicas:
@@ -199,7 +199,7 @@ class ActorGroup:
                 await future_of(actor.lose.remote(name, failed))
             others = [each for each in self.slots.values() if each is not slot and each.is_ready]
             await try_calls(
-                [each.actor.connect.remote(slot.name, actor, incarnation) for each in others], watching.SILENT_S
+                [each.actor.connect.remote(slot.name, actor, incarnation) for each in others], liveness.SILENT_S
             )
             self._dispatcher.connect(slot.name, RayLink(DRIVER, 0, actor), incarnation)
         self.scope.start(self._ping(slot, actor))
@@ -272,11 +272,11 @@ class ActorGroup:
         slot.mark_lost()
         self._dispatcher.lose(slot.name, error)
         others = [each for each in self.slots.values() if each is not slot]
-        await try_calls([each.actor.lose.remote(slot.name, failed) for each in others], watching.SILENT_S)
+        await try_calls([each.actor.lose.remote(slot.name, failed) for each in others], liveness.SILENT_S)
 
     async def watch_ray(self) -> None:
         """Give all slots up when Ray ends on the driver's machine."""
-        await watching.wait_for_rays_end()
+        await liveness.wait_for_rays_end()
         self.has_ray_ended = True
         for slot in self.slots.values():
             slot.mark_lost()

@@ -23,7 +23,7 @@ from microagents.base.errors import MicroagentsError, NoHandler, PeerLost
 from microagents.base.logs import log
 from microagents.journal.messages import FollowSettings
 from microagents.runtimes.dispatcher import RoleMessenger
-from microagents.runtimes.ray import actor_group, watching
+from microagents.runtimes.ray import actor_group, liveness
 from microagents.runtimes.ray.actor_group import ActorGroup
 from microagents.runtimes.ray.blueprint import Blueprint
 from microagents.runtimes.ray.calls import NOT_CREATED, ActorDied
@@ -141,7 +141,7 @@ class RayRuntime:
                         died.replica, f"it died while it was started, {attempt} times, last because {died.cause}"
                     ) from None
                 fields = {"replica": died.replica, "cause": died.cause}
-                watching.log("warning", "an actor died while it was started; all actors start anew", fields)
+                liveness.log("warning", "an actor died while it was started; all actors start anew", fields)
                 await self._actors.stop()
                 await self._starter.find_nodes_again()
             else:
@@ -227,7 +227,7 @@ class RayRuntime:
             await self._actors.stop()
             if self._requested and not self._actors.has_ray_ended:
                 with suppress(RayError, TimeoutError):
-                    async with asyncio.timeout(watching.SILENT_S):
+                    async with asyncio.timeout(liveness.SILENT_S):
                         await aside(request_cpus, 0)
         finally:
             await self._disconnect()

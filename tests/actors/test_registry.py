@@ -102,11 +102,11 @@ def test_a_source_names_a_module_in_a_package_and_a_file_outside(
     assert reference_to(TASKS.find("loner:Loner", object)) == f"{tmp_path / 'loner.py'}:Loner"
 
 
-def test_short_forms_of_options_go_to_strategies_that_have_them() -> None:
+def test_false_of_an_option_that_a_strategy_lacks_is_what_it_does_anyway() -> None:
     task = validated(TASKS.find("multiplication", Task), "task", {})
-    assert strategy_of("single-shot", task, {}, {"speculate": False}).model_dump() == {
+    assert strategy_of("single-shot", task, {"speculate": False}).model_dump() == {
         "votes": "exact",
         "temperature": 0.0,
     }
     with pytest.raises(InvalidUsage, match="no option of strategy 'single-shot' named 'known_inputs'"):
-        strategy_of("single-shot", task, {}, {"known_inputs": True})
+        strategy_of("single-shot", task, {"known_inputs": True})

@@ -20,14 +20,13 @@ from microagents import (
     Request,
     Role,
     Strategy,
-    Stream,
     Task,
     Work,
 )
 from microagents.actors.registry import RUNTIMES
 from microagents.actors.role import asked_by, check_graph
 from microagents.base.errors import InvalidDefinition, NoHandler
-from microagents.base.messages import Message, reply_type
+from microagents.base.messages import Message, Stream, reply_type
 from microagents.elections.rules import FirstToAheadBy
 from microagents.replies.chat import A
 from microagents.runs.driver.begin import run
@@ -35,7 +34,7 @@ from microagents.runs.driver.execute import runtime_of
 from microagents.systems import Maker
 from microagents.task import S, chain_types
 from microagents.tasks.drift import Drift, Onward, Place
-from microagents.tasks.hanoi import Hanoi, Step, Towers
+from microagents.tasks.hanoi import Hanoi, HanoiStep, Towers
 from microagents.work.conductor import Conduct
 
 every_runtime = pytest.mark.parametrize("runtime", ["local", "linked", pytest.param("ray", marks=pytest.mark.slow)])
@@ -674,7 +673,7 @@ class StillNameless(Same):  # type: ignore[type-arg]
     ("task", "state", "reply"),
     [
         (Drift, Place, Onward),
-        (Hanoi, Towers, Step),
+        (Hanoi, Towers, HanoiStep),
         (LongerWalk, Place, Onward),
         (OfSame, Place, Onward),
         (OfSwapped, Place, Onward),

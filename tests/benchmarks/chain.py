@@ -31,7 +31,7 @@ from microagents.roles.solver.call_accounts import CallAccounts
 from microagents.roles.voter import RunningElection, Voter
 from microagents.systems import Maker
 from microagents.systems.chains.chain import Chain
-from microagents.tasks.hanoi import Step, Towers
+from microagents.tasks.hanoi import HanoiStep, Towers
 from microagents.work.durable import Work
 from microagents.work.elections import Resolution, decision_of
 from tests.benchmarks.first_steps import FirstSteps
@@ -45,10 +45,10 @@ async def bare_loop(task: FirstSteps, model: Model) -> Towers:
     state, step = task.start(), 0
     while not task.done(state):
         asked = task.prompt(state)
-        prompt = Prompt(system=system_with_instructions(asked.system, Step, task.format), user=asked.user)
+        prompt = Prompt(system=system_with_instructions(asked.system, HanoiStep, task.format), user=asked.user)
         election = ElectionId(path=f"0/step/{step}", question_digest=b"")
         votes: dict[Hashable, int] = {}
-        first: dict[Hashable, Step] = {}
+        first: dict[Hashable, HanoiStep] = {}
         seq, needed = 0, K
         while needed:
             samples = await asyncio.gather(
@@ -59,7 +59,7 @@ async def bare_loop(task: FirstSteps, model: Model) -> Towers:
                 if flag_unread(sample, task.sampling.flag_above_tokens) is not None:
                     continue
                 try:
-                    reply = parse(sample.text, Step, task.format)
+                    reply = parse(sample.text, HanoiStep, task.format)
                 except Malformed:
                     continue
                 if task.flag(state, reply) is None:
@@ -77,7 +77,7 @@ def _call(task: FirstSteps, election: ElectionId, seq: int, prompt: Prompt) -> C
     return Call(
         id=SampleId(election=election, seq=seq),
         prompt=prompt,
-        reply=Step,
+        reply=HanoiStep,
         temperature=task.sampling.temperature_of(seq),
         max_output_tokens=task.sampling.max_output_tokens,
     )

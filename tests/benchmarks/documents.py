@@ -21,8 +21,9 @@ from typing import Any
 from microagents import Strategy, run
 from microagents.elections.laws import wilson_interval
 from microagents.journal.reading import Reader
+from microagents.runs.inspection.runs import solution_of
 from microagents.runtimes.virtual import run_virtual
-from microagents.systems.documents.recording import DocumentRecord
+from microagents.systems.documents.notes import DocumentRecord
 from microagents.systems.documents.seqcv import SeqCV
 from microagents.systems.documents.subtask_baselines import Parallel, Sequential
 from microagents.tasks.consistency import RANK_ERROR, SPLIT_ERROR, Consistency
@@ -133,7 +134,7 @@ async def _virtual_s(task: Consistency, seed: int) -> tuple[float, int, int]:
         await run(task, models=models, strategy=SeqCV(), seed=seed, runs_dir=folder, run_id="timed")
         took_s = asyncio.get_running_loop().time()
         with Reader(Path(folder, "timed.sqlite")) as reader:
-            record = SeqCV().solution(0, task, models, dict(reader.decisions()), ())
+            record = solution_of(reader, 0)
     assert isinstance(record, DocumentRecord)
     segments = sum(len(each.rounds) for each in record.subtasks)
     return took_s, segments, sum((each.state == "split") + bool(each.rankings) for each in record.subtasks)

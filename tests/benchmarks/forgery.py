@@ -63,10 +63,17 @@ LEAVES: Sequence[Any] = (
 ABSENT = object()
 PATHS = ("0/step/3", "0/step/1", "0/answer", "0/problem", "1/step/2", "0/write", "0/step/0/call/0/approval")
 COMMANDS: Sequence[tuple[str, ...]] = (
-    *[("list",), ("list", "--json"), ("top",), ("ctl", "r", "status"), ("attach", "r"), ("rm", "r", "--yes")],
+    *[
+        ("list",),
+        ("list", "--json"),
+        ("list", "--live"),
+        ("ctl", "r", "status"),
+        ("show", "r", "--live"),
+        ("rm", "r", "--yes"),
+    ],
     *[("show", "r"), ("show", "r", "--json"), ("show", "r", "--verify"), ("show", "r", "--input", "1")],
     *[("show", "r", path) for path in PATHS],
-    *[("report", "r", "-o", "report.html"), ("export", "r"), ("export", "r", "--format", "csv")],
+    *[("view", "r", "-o", "report.html"), ("export", "r"), ("export", "r", "--format", "csv")],
     *[("export", "r", "--actions"), ("export", "r", "--look-ups"), ("plan", "drift", "--from", "r")],
     *[("decide", "r", path, "approve") for path in PATHS],
     *[("resume", "r", "--max-calls", "200")] * 3,

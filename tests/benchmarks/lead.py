@@ -29,7 +29,7 @@ from microagents.systems import IterativeRestart, Lead, Maker, SingleShot
 from microagents.task import ChainTask, chain_types
 from microagents.tasks.checkers import Checkers
 from microagents.tasks.drift import Drift
-from microagents.tasks.hanoi import Step
+from microagents.tasks.hanoi import HanoiStep
 from tests.benchmarks import lead_monte_carlo as monte_carlo
 from tests.benchmarks.first_steps import FirstSteps
 
@@ -196,7 +196,7 @@ def walked(task: FirstSteps, result: Result, model: str, seed: int) -> Walked:
         has_climbed = row.outcome == "climbed"
         value = rows[f"0/step/{number}/lookahead"].value if has_climbed else row.value
         assert value is not None
-        reply = msgspec.json.decode(value, type=Step)
+        reply = msgspec.json.decode(value, type=HanoiStep)
         if simulated.is_hard(_as_asked(task, state)):
             found.hard += 1
             found.hard_right += task.correct(state, reply) is True

@@ -26,7 +26,7 @@ from microagents.runs.inspection.runs import solution_of
 from microagents.systems.documents import (
     Ranking,
     Segment,
-    Summary,
+    SegmentSummary,
     ToRank,
     ToSplit,
     ToSummarize,
@@ -34,8 +34,8 @@ from microagents.systems.documents import (
     ToWrite,
     Validation,
 )
+from microagents.systems.documents.notes import DocumentRecord
 from microagents.systems.documents.questions import REPLIES, Asked
-from microagents.systems.documents.recording import DocumentRecord
 from microagents.systems.documents.seqcv import SeqCV
 from microagents.tasks.writing import Writing
 from tests.models.server import Connection, reply
@@ -102,7 +102,7 @@ class Knowing:
             case ToSplit():
                 return "I would not split this."
             case ToSummarize():
-                return Summary(summary=asked.text)
+                return SegmentSummary(summary=asked.text)
 
 
 class Constrained:

@@ -27,7 +27,7 @@ from msgspec import Struct, structs
 from microagents import run
 from microagents.journal.reading import reader_of
 from microagents.runs.inspection.runs import solution_of
-from microagents.systems.swarm.step_records import StepRecord, SwarmRecord
+from microagents.systems.swarm.notes import StepRecord, SwarmRecord
 from microagents.systems.swarm.steps import StepResult
 from microagents.systems.swarm.swarm import Swarm
 from microagents.tasks import relay

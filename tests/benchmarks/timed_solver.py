@@ -6,7 +6,8 @@ import asyncio
 from collections.abc import Iterable
 from typing import ClassVar
 
-from microagents import Deployment, Draw, Sample
+from microagents import Deployment, Sample
+from microagents.elections.election import Draw
 from microagents.roles import Solver
 
 

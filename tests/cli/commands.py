@@ -69,6 +69,20 @@ def microagents(*words: str, env: Mapping[str, str] | None = None, stdin: str | 
         return Ran(int(ended.value.code or 0), out.getvalue().decode(), err.getvalue().decode())
 
 
+def forget_files_in(folder: Path) -> None:
+    """Forget the modules of a folder, as a new process does."""
+    for name in [
+        name for name, each in sys.modules.items() if str(getattr(each, "__file__", "")).startswith(f"{folder}/")
+    ]:
+        del sys.modules[name]
+
+
+def anew(*words: str) -> Ran:
+    """The command in this process, which imports the files of the current folder anew."""
+    forget_files_in(Path.cwd())
+    return microagents(*words)
+
+
 def installed(*words: str, cwd: Path | None = None, env: Mapping[str, str] | None = None) -> Ran:
     """The command as a process of its own."""
     environment = {**os.environ, **(env or {})}

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.cli.commands import forget_files_in
+
 
 @pytest.fixture(autouse=True)
 def as_after_login(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
@@ -18,8 +20,5 @@ def as_after_login(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[
             monkeypatch.delenv(name)
     monkeypatch.setenv("COLUMNS", "100")
     monkeypatch.setattr(sys, "path", sys.path.copy())
-    before = set(sys.modules)
     yield
-    for name in set(sys.modules) - before:
-        if str(getattr(sys.modules[name], "__file__", None)).startswith(str(tmp_path)):
-            del sys.modules[name]
+    forget_files_in(tmp_path)

@@ -108,9 +108,9 @@ def test_a_wrong_option_is_told_in_one_sentence(words: tuple[str, ...], said: st
 
 
 def test_bounds_are_options_and_a_higher_one_lets_the_agent_go_on() -> None:
-    stopped = microagents("run", "desk", "--run-id", "r", "--max-steps", "2")
-    assert "took 2 actions without an end; --max-steps 2 bounds them" in stopped.err
-    assert microagents("resume", "r", "--max-steps", "20").code == COMPLETED
+    stopped = microagents("run", "desk", "--run-id", "r", "-s", "max_steps=2")
+    assert "took 2 actions without an end; -s max_steps=2 bounds them" in stopped.err
+    assert microagents("resume", "r", "-s", "max_steps=20").code == COMPLETED
 
 
 @pytest.mark.parametrize(

@@ -114,6 +114,21 @@ def test_help_without_a_task_has_options_of_the_command_alone() -> None:
     assert "Options of the task" not in help_of("run")
 
 
+def test_help_of_run_explains_ten_options_and_names_every_other_one() -> None:
+    some, every = microagents("run", "--help").out, microagents("run", "--help-all").out
+    explained, named = some.split("\nOptions:\n")[1].split("\nMore options, explained by --help-all:\n")
+    assert len(re.findall(r"^  -", explained, re.MULTILINE)) == 10
+    flags = re.findall(r"^  (?:-\w, )?(-[\w-]+)", every.split("\nOptions:\n")[1], re.MULTILINE)
+    assert len(flags) > 40
+    assert [flag for flag in flags if flag not in (explained + named).replace(",", " ").split()] == []
+    assert "Options of the task hanoi" in help_of("run", "hanoi")
+
+
+def test_help_of_a_command_with_few_options_explains_all() -> None:
+    assert "More options" not in help_of("show")
+    assert "No such option" in microagents("show", "r", "--help-all").err
+
+
 # -- completion ----------------------------------------------------------------------------------------------------------
 
 
@@ -138,3 +153,24 @@ def test_the_shell_completes_commands_tasks_files_strategies_and_runs() -> None:
 def test_completion_reads_no_files_and_says_nothing() -> None:
     write("microagents.toml", "k = = 3")
     assert completed("run", "ha") == ["hanoi"]
+
+
+@pytest.mark.parametrize(
+    ("old", "new"), [("top", "list --live"), ("attach", "show --live"), ("report", "view -o FILE")]
+)
+def test_a_command_that_was_renamed_answers_with_its_new_name(old: str, new: str) -> None:
+    ran = microagents(old, "r")
+    assert (ran.code, ran.out, ran.err) == (2, "", f"microagents: `{old}` is now `{new}`\n")
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("view", "-o", "r.html"), "name it: microagents view RUN -o FILE"),
+        (("list", "--live", "--json"), "give one of them"),
+        (("show", "r", "step/1", "--live"), "--live shows the progress of a whole run"),
+    ],
+)
+def test_options_that_exclude_each_other_are_refused(words: tuple[str, ...], said: str) -> None:
+    ran = microagents(*words)
+    assert (ran.code, said in ran.err, ran.err.count("\n")) == (2, True, 1)

@@ -263,10 +263,10 @@ def test_ctrl_c_ends_a_run_in_order_with_130_and_shows_what_was_done() -> None:
         "long.py",
         """
         import sys
-        from microagents.tasks.hanoi import Hanoi, Step, Towers
+        from microagents.tasks.hanoi import Hanoi, HanoiStep, Towers
 
         class Long(Hanoi):
-            def advance(self, state: Towers, reply: Step) -> Towers:
+            def advance(self, state: Towers, reply: HanoiStep) -> Towers:
                 if state.moves == 20:
                     print("begun", file=sys.stderr, flush=True)
                 return super().advance(state, reply)
@@ -981,46 +981,6 @@ def test_help_and_a_local_run_import_no_sdk() -> None:
     assert (ran.code, ran.err) == (COMPLETED, "")
 
 
-@pytest.mark.parametrize(
-    ("missing", "words", "said"),
-    [
-        (
-            "ray",
-            "--runtime ray",
-            "runtime 'ray' needs a package that is not installed, ray; install it: pip install ray grpcio",
-        ),
-        (
-            "openai",
-            "--model openai:m",
-            "openai:m needs a package that is not installed, openai; install it: pip install 'openai[aiohttp]'",
-        ),
-        (
-            "anthropic",
-            "--model anthropic:m",
-            "anthropic:m needs a package that is not installed, anthropic; install it: pip install 'anth",
-        ),
-        (
-            "aiohttp",
-            "--model openai:m",
-            "openai:m needs a package that is not installed, aiohttp; install it: pip install aiohttp",
-        ),
-        (
-            "genai_prices",
-            "--model openai:m",
-            "openai:m needs a package that is not installed, genai_prices; install it: pip install genai-",
-        ),
-    ],
-)
-def test_a_package_that_is_needed_and_missing_is_named_before_anything_starts(
-    missing: str, words: str, said: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("OPENAI_API_KEY", "k")
-    monkeypatch.setitem(sys.modules, missing, None)  # as Python marks a module that cannot be imported
-    for name in [name for name in sys.modules if name.startswith(("microagents.runtimes.ray.", f"{missing}."))]:
-        monkeypatch.delitem(sys.modules, name)
-    assert_one_sentence(microagents("run", watched_task(), *words.split()), said)
-
-
 @pytest.mark.parametrize("runtime", ["local", pytest.param("linked", marks=pytest.mark.slow)])
 def test_a_users_file_finds_the_module_beside_it_from_any_folder(runtime: str, tmp_path: Path) -> None:
     write("work/how_far.py", "LENGTH = 4\n")
@@ -1122,15 +1082,6 @@ def test_an_installed_package_brings_a_command_of_its_own_and_a_broken_one_says_
     assert shown.code == COMPLETED
     assert "Greet a person." in shown.out
     assert "Do a task" in shown.out, "a package replaces no shipped command"
-
-
-@pytest.mark.parametrize("place", ["--no-hedge", "environment", "microagents.toml"])
-def test_the_earlier_name_of_a_setting_is_refused_with_its_name_now(place: str) -> None:
-    if place == "microagents.toml":
-        write(place, "hedge = false")
-    env = {"MICROAGENTS_HEDGE": "false"} if place == "environment" else None
-    ran = microagents("run", "drift", "--model", "sim:perfect", *([place] * place.startswith("-")), env=env)
-    assert (ran.code, ran.err.splitlines()[-1]) == (WRONG_USAGE, "microagents: 'hedge' is 'resend_stragglers' now")
 
 
 @pytest.mark.parametrize("words", [("--max-draws", "2"), ("-s", "max_draws=2")], ids=" ".join)

@@ -127,7 +127,7 @@ def test_a_pause_now_cancels_the_calls_in_flight_which_are_sent_again_after_it(m
         done(microagents("ctl", "a", "resume"), "run a goes on")
         wait_until(lambda: status()["in_flight"] > 0)
         assert "paused" in microagents("ctl", "a", "pause").out
-        listed = microagents("top")
+        listed = microagents("list", "--live")
         assert (listed.code, listed.out.split()[:2]) == (0, ["a", "paused"])
 
 
@@ -187,12 +187,12 @@ def test_a_detached_run_goes_on_by_itself_and_is_watched_to_its_end() -> None:
     assert begun_run.keys() == {"run_id", "pid", "journal", "log"}
     assert status()["outcome"] == "running"
     done(microagents("ctl", "a", "set", "max-time=1"), "run a is changed")
-    watched = microagents("attach", "a", "--json")
+    watched = microagents("show", "a", "--live", "--json")
     assert (watched.code, json.loads(watched.out)["outcome"]) == (3, "stopped")
     again = installed("resume", "a", "--detach")
     assert (again.code, json.loads(again.out)["pid"] != begun_run["pid"]) == (0, True)
     done(microagents("ctl", "a", "stop"), "run a ends")
-    assert microagents("attach", "a").code == 3
+    assert microagents("show", "a", "--live").code == 3
     assert microagents("rm", "a", "--yes").code == 0
     assert [each.name for each in Path("runs").iterdir()] == [".gitignore"]
 

@@ -15,7 +15,7 @@ from microagents.cli.views.display import live_display
 from microagents.journal.messages import Account
 from microagents.runs.result import Result
 from microagents.runs.settings import Settings
-from microagents.runs.words.prices import money, prices_of
+from microagents.runs.words.money import money, prices_of
 from microagents.runs.words.summary import summary
 from tests.cli.commands import microagents
 

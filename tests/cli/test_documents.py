@@ -17,7 +17,7 @@ from microagents.cli.views.display import live_display
 from microagents.cli.views.document import MAX_OBJECTIONS, draw_document, live_lines, short_names
 from microagents.runs.driver import following
 from microagents.systems.documents import Segment
-from microagents.systems.documents.recording import DocumentRecord
+from microagents.systems.documents.notes import DocumentRecord
 from microagents.systems.documents.records import (
     RankRecord,
     SegmentOutcome,

@@ -79,7 +79,7 @@ def test_parquet_holds_the_same_rows() -> None:
 def test_without_pyarrow_parquet_is_refused_with_what_to_install(
     form: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("microagents.cli.commands.export.find_spec", lambda _: None)
+    monkeypatch.setattr("microagents.base.packages.find_spec", lambda _: None)
     microagents("run", *NOISY)
     assert_refused(microagents("export", "r", *form, "--output", "r.parquet"), "pip install pyarrow")
     assert not Path("r.parquet").exists()

@@ -112,15 +112,15 @@ def test_a_run_that_is_judged_wrong_is_green_nowhere(kind: str) -> None:
     ran = microagents(*do(kind, "false"))
     assert (ran.code, ran.out.startswith("completed, WRONG  ")) == (WRONG, True), ran.out + ran.err
     assert "not checked" not in ran.out
-    for words in (("show", "r"), ("list",), ("ctl", "r", "status"), ("top",)):
+    for words in (("show", "r"), ("list",), ("ctl", "r", "status"), ("list", "--live")):
         said = microagents(*words)
         assert (said.code, "completed, WRONG" in said.out) == (COMPLETED, True), words
-    assert microagents("attach", "r").code == WRONG
+    assert microagents("show", "r", "--live").code == WRONG
     shown = microagents("show", "r", "--json").json
     assert (shown["outcome"], shown["right"]) == ("completed", False)
     with reader_of(Path("runs"), "r") as reader:
         assert pages.run_facts(reader, 0)["right"] is False
-    microagents("report", "r", "-o", "r.html")
+    microagents("view", "r", "-o", "r.html")
     assert "completed, WRONG  " in Path("r.html").read_text(encoding="utf-8")
     assert microagents(*do(kind, "false")).code == WRONG, "also where it was completed before"
 

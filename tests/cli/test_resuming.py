@@ -442,7 +442,7 @@ def test_sigterm_saves_at_once_and_the_run_goes_on_later() -> None:
 
 @pytest.mark.parametrize(
     "words",
-    [("-k", "5"), ("--model", "sim:perfect"), ("-o", "length=9"), ("-s", "max_draws=9")],
+    [("-k", "5"), ("--model", "sim:perfect"), ("-o", "length=9")],
     ids=lambda words: words[0],
 )
 def test_an_option_of_the_experiment_is_refused_with_the_command_that_changes_it(words: tuple[str, ...]) -> None:
@@ -589,9 +589,10 @@ def test_a_run_that_stays_undecided_ends_there_again_without_a_call() -> None:
     assert rows_of("stuck", "SELECT path, value FROM decisions WHERE outcome = 'undecided'") == [(path, None)]
 
 
-def test_more_draws_are_allowed_on_a_resume_and_fewer_are_refused() -> None:
+@pytest.mark.parametrize("words", [("--max-draws", "400"), ("-s", "max_draws=400")], ids=" ".join)
+def test_more_draws_are_allowed_on_a_resume_and_fewer_are_refused(words: tuple[str, ...]) -> None:
     path = stalemate()
-    more = microagents("resume", "stuck", "--max-draws", "400", "--json")
+    more = microagents("resume", "stuck", *words, "--json")
     assert "nothing is new" not in (more.json["reason"] or "")
     assert path not in more.json["undecided_at"]
     assert rows_of("stuck", "SELECT field FROM change") == [("strategy.max_draws",)]

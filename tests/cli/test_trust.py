@@ -19,7 +19,7 @@ import pytest
 from microagents import InvalidUsage, resume
 from microagents.base.trust import JOURNALS, TrustList
 from microagents.journal.reading import Reader
-from tests.cli.commands import COMMAND, COMPLETED, WAIT_S, WRONG_USAGE, Ran, installed, microagents, write
+from tests.cli.commands import COMMAND, COMPLETED, WAIT_S, WRONG_USAGE, Ran, anew, installed, microagents, write
 
 KEY = "sk-of-this-user"
 MINE = """
@@ -234,7 +234,7 @@ def test_no_file_of_the_working_folder_stands_in_for_a_package_in_a_detached_run
     write("sub/sibling.py", "")
     ran = installed("run", "sub/mine.py", "-o", "length=2", "--model", "sim:perfect", "--run-id", "r", "--detach")
     assert ran.code == COMPLETED, ran
-    assert microagents("attach", "r").code == COMPLETED
+    assert microagents("show", "r", "--live").code == COMPLETED
     assert not Path("imported").exists()
 
 
@@ -258,6 +258,13 @@ def test_a_task_file_by_the_name_of_a_package_is_refused_and_its_folder_is_searc
     assert not Path("imported").exists()
 
 
+@pytest.mark.parametrize("file", ["tasks.py", "sub/runtimes.py"])
+def test_a_task_file_may_be_named_like_a_folder_of_the_checkout(file: str) -> None:
+    write(file, "from microagents.tasks.drift import Drift\nclass Thing(Drift): ...\n")
+    ran = installed("run", f"{file}:Thing", "-o", "length=1", "--model", "sim:perfect", cwd=Path.cwd())
+    assert (ran.code, ran.out.startswith("completed  Thing")) == (COMPLETED, True), ran
+
+
 # -- journals ----------------------------------------------------------------------------------------------------------
 
 
@@ -265,7 +272,7 @@ def test_a_task_file_by_the_name_of_a_package_is_refused_and_its_folder_is_searc
 def begun() -> None:
     """A run of a task's file."""
     write("mine.py", MINE)
-    assert installed("run", "mine.py", *NOISY).code == COMPLETED
+    assert anew("run", "mine.py", *NOISY).code == COMPLETED
     Path("imported").unlink()
 
 
@@ -273,37 +280,34 @@ LOOKS = (
     ("show", "r"),
     ("show", "r", "--verify", "--json"),
     ("show", "r", "step/4"),
-    ("report", "r"),
+    ("view", "r", "-o", "r.html"),
     ("export", "r"),
     ("list",),
-    ("top",),
-    ("attach", "r"),
+    ("list", "--live"),
+    ("show", "r", "--live"),
     ("ctl", "r", "status"),
 )
 
 
 @pytest.mark.usefixtures("begun")
 def test_looking_at_a_journal_that_this_user_began_imports_its_task() -> None:
-    assert "is not in the journal" not in installed("show", "r", "step/4").out
+    assert "is not in the journal" not in anew("show", "r", "step/4").out
     assert Path("imported").exists()
 
 
 @pytest.mark.usefixtures("begun", "as_another_user")
 def test_looking_at_a_foreign_journal_gives_its_rows_and_imports_nothing() -> None:
     for words in LOOKS:
-        ran = installed(*words)
+        ran = anew(*words)
         assert (ran.code, bool(ran.out), Path("imported").exists()) == (COMPLETED, True, False), (words, ran)
-    assert (
-        "was not imported, since you did not begin run r here"
-        in installed("show", "r", "step/4", "--json").json["note"]
-    )
+    assert "was not imported, since you did not begin run r here" in anew("show", "r", "step/4", "--json").json["note"]
 
 
 @pytest.mark.usefixtures("begun", "as_another_user")
 def test_code_is_imported_where_it_is_asked_for_and_the_journal_is_trusted_then() -> None:
-    assert "is not in the journal" not in installed("show", "r", "step/4", "--code").out
+    assert "is not in the journal" not in anew("show", "r", "step/4", "--code").out
     Path("imported").unlink()
-    assert "is not in the journal" not in installed("show", "r", "step/4").out
+    assert "is not in the journal" not in anew("show", "r", "step/4").out
     assert Path("imported").exists()
 
 
@@ -315,19 +319,19 @@ def test_a_tool_that_a_foreign_journal_gives_a_shipped_task_is_not_imported(monk
     )
     write("none.jsonl", "")
     words = ("-o", "goal=g", "--tool", "tools.py:look", "--model", "scripted:none.jsonl", "--run-id", "r")
-    installed("run", "agent", *words, "--max-calls", "1")
+    anew("run", "agent", *words, "--max-calls", "1")
     Path("imported").unlink(missing_ok=True)
     monkeypatch.setenv("XDG_STATE_HOME", str(Path("nobody").absolute()))
     assert Path("runs/r.sqlite").exists()
-    for looked in (("show", "r"), ("export", "r", "--actions"), ("report", "r"), ("show", "r", "step/0")):
-        ran = installed(*looked)
+    for looked in (("show", "r"), ("export", "r", "--actions"), ("view", "r", "-o", "r.html"), ("show", "r", "step/0")):
+        ran = anew(*looked)
         assert not Path("imported").exists(), ran
 
 
 @pytest.mark.usefixtures("begun", "as_another_user")
 def test_a_foreign_run_is_resumed_only_by_who_trusts_it() -> None:
     words = ("resume", "r", "--accept-change", "question")
-    ran = installed(*words)
+    ran = anew(*words)
     assert (ran.code, ran.out, Path("imported").exists()) == (WRONG_USAGE, "", False)
     assert f"task = {Path('mine.py').absolute()}:Mine" in ran.err
     assert "add --trust-journal" in ran.err
@@ -335,7 +339,7 @@ def test_a_foreign_run_is_resumed_only_by_who_trusts_it() -> None:
     assert not Path("imported").exists()
     assert at_terminal("y", *words)[0] == COMPLETED
     assert Path("imported").exists()
-    assert installed(*words).code == COMPLETED, "it is asked once"
+    assert anew(*words).code == COMPLETED, "it is asked once"
 
 
 @pytest.mark.usefixtures("begun", "as_another_user")
@@ -348,10 +352,10 @@ async def test_a_program_resumes_a_foreign_run_only_where_it_says_so() -> None:
 @pytest.mark.usefixtures("as_another_user")
 def test_a_task_on_the_command_line_is_trusted_with_a_foreign_journal(monkeypatch: pytest.MonkeyPatch) -> None:
     write("mine.py", MINE)
-    assert installed("run", "mine.py", *NOISY, "--max-calls", "9").code != COMPLETED
+    assert anew("run", "mine.py", *NOISY, "--max-calls", "9").code != COMPLETED
     monkeypatch.setenv("XDG_STATE_HOME", str(Path("nobody").absolute()))
-    assert installed("run", "mine.py", *NOISY, "--max-calls", "9999").code == COMPLETED
-    assert "is not in the journal" not in installed("show", "r", "step/4").out
+    assert anew("run", "mine.py", *NOISY, "--max-calls", "9999").code == COMPLETED
+    assert "is not in the journal" not in anew("show", "r", "step/4").out
 
 
 def test_the_calibration_of_somebody_else_names_no_model_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -410,6 +414,35 @@ for n in range(50):
     assert sorted(json.loads(line.partition(" ")[2]) for line in listed) == sorted(
         str(Path(f"{number}-{n}").resolve()) for number in range(4) for n in range(50)
     )
+
+
+def test_a_long_list_forgets_files_that_are_gone_and_loses_no_line_of_another_process(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(Path("state").absolute()))
+    add = """
+import pathlib, sys
+from microagents.base import trust
+trust.MAX_BYTES = 2000
+for n in range(60):
+    for path in (pathlib.Path(f"{sys.argv[1]}-{n}"), pathlib.Path("gone")):
+        path.touch()
+        trust.JOURNALS.add(path, bytes([n]))
+    path.unlink(missing_ok=True)
+"""
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(lambda number: subprocess.run([sys.executable, "-c", add, str(number)], check=True), range(4)))
+    listed = {Path(f"{number}-{n}"): bytes([n]) for number in range(4) for n in range(60)}
+    assert all(JOURNALS.has(path, content) for path, content in listed.items())
+    monkeypatch.setattr("microagents.base.trust.MAX_BYTES", 2000)
+    for path in [*listed][1:]:
+        path.unlink()
+    write("kept", "")
+    JOURNALS.add(Path("kept"), b"")
+    assert [JOURNALS.has(path, b"") for path in (Path("kept"), Path("gone"))] == [True, False]
+    assert JOURNALS.has(Path("0-0"), bytes([0]))
+    file = Path("state/microagents/journals")
+    assert (len(file.read_text().splitlines()), file.stat().st_mode & 0o777) == (2, 0o600)
 
 
 @pytest.mark.parametrize("state", ["/dev/null", ""])

@@ -10,20 +10,8 @@ from typing import Any, ClassVar
 import pytest
 from msgspec import msgpack
 
-from microagents import (
-    Conductor,
-    InvalidDefinition,
-    MicroagentsError,
-    Prompt,
-    Reply,
-    Rule,
-    Strategy,
-    Tally,
-    Task,
-    Work,
-    run,
-    run_sync,
-)
+from microagents import Conductor, MicroagentsError, Prompt, Reply, Rule, Strategy, Tally, Task, Work, run, run_sync
+from microagents.base.errors import InvalidDefinition
 from microagents.elections.rules import FirstTo, FirstToAheadBy, PortableRule, portable
 
 

@@ -18,8 +18,6 @@ def sealed(journal: Path) -> None:
     """Give every row the checksum that it should have, and the account their sums."""
     with closing(sqlite3.connect(journal)) as db, db:
         db.text_factory = lambda content: content.decode("utf-8", "replace")
-        if db.execute("PRAGMA user_version").fetchone() == (2,):
-            return
         there = {name for (name,) in db.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
         sums = {}
         for table in sorted(there & set(TABLES)):
@@ -36,9 +34,7 @@ def sealed(journal: Path) -> None:
 
 def _seal_rows(db: sqlite3.Connection, table: str) -> int:
     sums = []
-    columns = list(TABLES[table].columns)[
-        : -1 if table == "decision" and db.execute("PRAGMA user_version").fetchone() < (4,) else None
-    ]
+    columns = list(TABLES[table].columns)
     for row in db.execute(f"SELECT * FROM {table}").fetchall():
         values, before = row[:-1], row[-1]
         now = checksum(table, values)

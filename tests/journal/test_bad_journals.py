@@ -18,7 +18,7 @@ from microagents import ChainTask, InvalidUsage, MicroagentsError, Prompt, Reply
 from microagents.base.errors import JournalMismatch
 from microagents.journal.reading import Reader
 from microagents.journal.rows import Rows
-from microagents.journal.tables import APPLICATION_ID, VERSION
+from microagents.journal.tables import APPLICATION_ID
 from microagents.runs.inspection.runs import inspect_run
 from microagents.runtimes.virtual import run_virtual
 from microagents.tasks.drift import Drift
@@ -113,10 +113,18 @@ def test_a_folder_of_that_name_is_refused(who: str) -> None:
 
 
 @everyone
-def test_a_newer_version_is_refused(who: str) -> None:
+@pytest.mark.parametrize(
+    "statement",
+    ["PRAGMA user_version = 99", "PRAGMA user_version = 4", "DROP TABLE run; CREATE TABLE run (id TEXT NOT NULL)"],
+    ids=["of later", "of before", "without checksums"],
+)
+def test_a_journal_of_another_version_is_refused(who: str, statement: str) -> None:
     walk()
-    sql("PRAGMA user_version = 99")
-    assert_refused(who, "version 99", f"2 to {VERSION}", "use the microagents that wrote it")
+    with closing(sqlite3.connect(JOURNAL)) as db:
+        db.executescript(statement)
+    assert_refused(
+        who, "written by another version", "left as it is", "use the microagents that wrote it, or begin the run anew"
+    )
 
 
 def test_an_empty_file_is_a_run_that_has_not_begun() -> None:

@@ -92,7 +92,7 @@ def test_a_value_that_no_run_writes_is_refused_with_one_sentence(edit: str) -> N
 
 def test_a_run_that_has_no_problems_and_says_that_it_cuts_some_is_shown_without_a_tree() -> None:
     put(walked(40))
-    sql("UPDATE run SET experiment = replace(experiment, '\"cuts_problems\":false', '\"cuts_problems\":true')")
+    sql("UPDATE run SET experiment = replace(experiment, '\"draws_solution\":false', '\"draws_solution\":true')")
     shown = microagents("show", "r")
     assert (shown.code, shown.err) == (COMPLETED, "")
     assert (

@@ -10,11 +10,8 @@ from random import Random
 
 import pytest
 
-from microagents import InvalidUsage, resume
-from microagents.journal.reading import Reader
-from microagents.journal.tables import VERSION
+from microagents import InvalidUsage
 from tests.benchmarks.damage import USES, Left, damaged, journals, used
-from tests.journal.test_earlier_versions import restored
 from tests.journal.walks import (
     JOURNAL,
     decisions,
@@ -68,7 +65,7 @@ KEY = "(SELECT key FROM decision LIMIT 1 OFFSET 9)"
 @pytest.mark.parametrize(
     ("statement", "place"),
     [
-        (f"UPDATE decision SET value = replace(value, '1', '3') WHERE key = {KEY}", "0/step/9"),
+        (f"UPDATE decision SET value = replace(value, ':', ':1') WHERE key = {KEY}", "0/step/9"),
         (f"UPDATE decision SET counted = counted + 1 WHERE key = {KEY}", "0/step/9"),
         (f"UPDATE decision SET key = -1 WHERE key = {KEY}", "the row of -1 in the table decision"),
         (f"UPDATE decision SET value = x'ff' WHERE key = {KEY}", "0/step/9"),
@@ -125,16 +122,6 @@ def test_a_row_of_an_earlier_commit_that_came_back_is_seen() -> None:
     assert problems() == ["rows of the table progress are missing, or are not those of the last commit"]
     with pytest.raises(InvalidUsage, match="table progress"):
         go_on(max_calls=None)
-
-
-async def test_a_journal_of_version_0_1_0_stays_without_checksums() -> None:
-    restored("chain")
-    await resume("chain", max_calls=60)
-    with closing(sqlite3.connect("runs/chain.sqlite")) as db:
-        assert db.execute("PRAGMA user_version").fetchone() == (2,) != (VERSION,)
-        assert "checksum" not in [name for _, name, *_ in db.execute("PRAGMA table_info (decision)")]
-    with Reader(Path("runs/chain.sqlite")) as reader:
-        assert reader.verify() == []
 
 
 def test_a_journal_whose_log_was_lost_is_a_beginning_or_is_refused() -> None:

@@ -16,8 +16,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import structs
 
-from microagents import Deployment, Draw, Result, Sample, run
-from microagents.elections.election import Ballot
+from microagents import Deployment, Result, Sample, run
+from microagents.elections.election import Ballot, Draw
 from microagents.journal.digests import ChainDigests, TreeDigest, TreeDigests
 from microagents.roles import Solver
 from microagents.roles.voter import RunningElection

@@ -10,7 +10,8 @@ from unittest.mock import patch
 
 import pytest
 
-from microagents.journal.store import Store
+from microagents.journal import store
+from microagents.journal.statements import set_durability
 from tests.benchmarks.disk import Case, check, undisturbed
 from tests.journal.faulty_disk import FaultyDisk, Plan
 
@@ -33,9 +34,8 @@ def test_whatever_the_disk_does_the_run_goes_on_or_ends_in_a_sentence_and_a_resu
 
 @pytest.mark.slow
 def test_a_journal_that_does_not_wait_for_the_disk_is_found_out() -> None:
-    waiting = Store._set_durability
     with (
-        patch.object(Store, "_set_durability", lambda self, **_: waiting(self, full=False)),
+        patch.object(store, "set_durability", lambda db, **_: set_durability(db, full=False, is_shared=False)),
         pytest.raises(AssertionError, match=r"lost|were sent"),
     ):
         check_all(range(40))
@@ -49,14 +49,14 @@ def test_a_rollback_journal_waits_for_the_disk_whatever_the_durability(
     disk: str, durability: str, synchronous: int
 ) -> None:
     """Where it did not, a power cut left a file with rows of two commits in one of 250 trials."""
-    waiting, found = Store._set_durability, []
+    found = []
 
-    def spied(store: Store, *, full: bool) -> None:
-        waiting(store, full=full)
-        found.append(store._db.execute("PRAGMA synchronous").fetchone()[0])
+    def spied(db: sqlite3.Connection, **given: bool) -> None:
+        set_durability(db, **given)
+        found.append(db.execute("PRAGMA synchronous").fetchone()[0])
 
     case = Case(task=0, durability=durability, is_network=disk == "network", seed=0)
-    with patch.object(Store, "_set_durability", spied):
+    with patch.object(store, "set_durability", spied):
         undisturbed.__wrapped__(case)
     assert found == [synchronous]
 

@@ -248,7 +248,7 @@ def test_a_store_that_was_taken_over_writes_nothing_any_more(monkeypatch: pytest
     second = opened()
     second.commit([a_call()])
     before = dumped()
-    for attempt in (lambda: first.commit([a_call()]), first.renew, lambda: first.end("completed", None, b"{}")):
+    for attempt in (lambda: first.commit([a_call()]), first.renew, lambda: first.end("completed", None, "", b"{}")):
         with monkeypatch.context() as soon:
             soon.setattr(transactions, "RENEW_EVERY_S", 0.0)
             with pytest.raises(TakenOver, match=f"run r was taken over by process {os.getpid()} on ") as raised:

@@ -44,6 +44,7 @@ from microagents.journal.messages import (
     AllotCalls,
     InputEnding,
     OpenElection,
+    Recall,
     Recalled,
     Record,
     RecordAnswer,
@@ -150,7 +151,7 @@ def books_of(journal: Path = JOURNAL) -> Account:
 
 
 def recall(there: Store, path: str) -> Recalled:
-    found = there.recall(path)
+    found = there.recall(Recall(path=path)).decision
     assert found is not None
     return found
 
@@ -202,7 +203,7 @@ def test_samples_of_an_open_election_come_back_with_what_they_cost() -> None:
     there.commit([sampled(election(), each) for each in ballots])
     cut_off(there)
     with store() as again:
-        assert [each.ballots for each in again.open_elections()] == [ballots]
+        assert [each.ballots for each in again.recall(Recall(with_open_elections=True)).open_elections] == [ballots]
     with Reader(JOURNAL) as reader:
         assert [each.ballots for each in reader.of_input(0)[1]] == [ballots]
         assert reader.of_input(1) == ({}, [])
@@ -316,7 +317,7 @@ def test_late_samples_of_a_decided_election_are_dropped(when: str) -> None:
             there.close()
             there = opened()
         there.commit([late])
-    assert there.open_elections() == []
+    assert there.recall(Recall(with_open_elections=True)).open_elections == ()
     there.close()
     assert rows("sample") == 0
     assert decisions()["0/step/0"].ballots == counted([7, 7])
@@ -329,7 +330,7 @@ def test_open_elections_give_their_samples_back_by_seq_and_the_first_sample_of_a
     there.commit([sampled(election(), first[1]), sampled(other, ballot(4, 1)), sampled(election(), ballot(0, 99))])
     cut_off(there)
     with store() as again:
-        found = {each.id: each for each in again.open_elections()}
+        found = {each.id: each for each in again.recall(Recall(with_open_elections=True)).open_elections}
     assert found == {
         election(): OpenElection(id=election(), ballots=first),
         other: OpenElection(id=other, ballots=(ballot(4, 1),)),
@@ -390,7 +391,7 @@ def test_the_account_and_the_digests_after_reopening_are_those_before(in_order: 
         before, reached = there.account_with_digests(), there.books.reached.get(0)
     with store(in_order=in_order) as again:
         assert again.account_with_digests() == before
-        assert again.checkpoint(0) == reached
+        assert again.recall(Recall(path="0")).checkpoint == reached
     assert books_of() == before
     assert digests(before)[0] != digests(before)[1]
 
@@ -532,7 +533,7 @@ def test_however_records_are_cut_into_commits_and_sittings_they_add_up_to_the_sa
             assert again.account_with_digests() == books_of(path) == reference.account()
             assert problems(path) == []
             for of_input in range(2):
-                assert again.checkpoint(of_input) == reference.books.reached.get(of_input)
+                assert again.recall(Recall(path=str(of_input))).checkpoint == reference.books.reached.get(of_input)
 
 
 def test_the_last_ending_of_an_input_is_the_one_that_is_kept() -> None:
@@ -555,10 +556,10 @@ def test_the_last_ending_of_an_input_is_the_one_that_is_kept() -> None:
 
 def test_what_is_recorded_of_one_input_says_nothing_of_another() -> None:
     with store(inputs=12) as there:
-        assert not there.has_records(None)
+        assert not there.recall(Recall()).has_records
         there.commit([decided(ElectionId(path="10/step/0", question_digest=b"a" * 16), [7, 7])])
-        assert [number for number in range(12) if there.has_records(number)] == [10]
-        assert there.has_records(None)
+        assert [number for number in range(12) if there.recall(Recall(path=str(number))).has_records] == [10]
+        assert there.recall(Recall()).has_records
 
 
 def test_a_late_decision_of_one_input_leaves_the_order_of_the_others_as_it_is() -> None:

@@ -9,6 +9,7 @@ import zlib
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
+import httpx2
 import pytest
 from anthropic import AsyncAnthropic
 from openai import AsyncOpenAI
@@ -40,7 +41,11 @@ def client_of(provider: Provider, url: str) -> Any:
 async def asking(provider: Provider, *answers: Answer, **options: str) -> AsyncIterator[tuple[Model, Server]]:
     async with serving(*answers) as server, client_of(provider, server.url) as client:
         given: Any = {"timeout_s": ROBUST_S, **options}
-        yield client_model(client, "m-1", responses=provider.name == "openai-responses", **given), server
+        model = client_model(client, "m-1", responses=provider.name == "openai-responses", **given)
+        try:
+            yield model, server
+        finally:
+            await model.close()
 
 
 async def failure_of(provider: Provider, *answers: Answer, **options: str) -> ModelUnavailable:
@@ -136,7 +141,7 @@ async def test_a_key_is_in_no_error_and_no_log(
     answer = scripted.reply({"error": {"message": f"{KEY} is wrong", "type": KEY}}, status, headers)
     with capture_logs() as logs:
         await failure_of(provider, answer)
-    # Below the SDKs, the client's own transport may log what it reads, as it does for its other users.
+    # Below the SDKs, the HTTP client may log what it reads.
     records = [
         record for record in caplog.records if record.name.partition(".")[0] in ("openai", "anthropic", "microagents")
     ]
@@ -180,6 +185,20 @@ async def test_a_run_prices_a_clients_model_by_its_name_unless_the_model_has_a_p
     assert server.received[0].headers["idempotency-key"].startswith(f"{ran.run_id}/0/step/0/")
 
 
+async def test_a_run_sends_through_an_http_client_of_the_callers_and_closes_it(provider: Provider) -> None:
+    made: list[httpx2.AsyncClient] = []
+
+    def http_client() -> httpx2.AsyncClient:
+        made.append(httpx2.AsyncClient(headers={"x-unused": "1"}))
+        return made[-1]
+
+    async with serving(scripted.reply(provider.good("number = 5"))) as server, client_of(provider, server.url) as given:
+        responses = provider.name == "openai-responses"
+        model = client_model(given, "m-1", responses=responses, http_client=http_client)
+        ran = await run(Drift(length=1), models=model, k=1, runs_dir=None)
+    assert (ran.calls, [each.is_closed for each in made]) == (1, [True])
+
+
 async def test_a_client_can_be_used_again_in_another_event_loop(provider: Provider) -> None:
     async with serving(*[scripted.reply(provider.good())] * 4) as server:
         client = client_of(provider, server.url)
@@ -197,8 +216,9 @@ async def test_a_client_can_be_used_again_in_another_event_loop(provider: Provid
 @pytest.mark.parametrize("name", ["base_url", "api_key_env"])
 async def test_the_clients_own_address_and_key_cannot_be_changed(name: str) -> None:
     async with AsyncOpenAI(api_key=KEY) as client:
+        given: Any = {name: "x"}
         with pytest.raises(InvalidUsage, match="the client has the address and the key"):
-            client_model(client, "m", responses=False, **{name: "x"})
+            client_model(client, "m", **given)
 
 
 @pytest.mark.slow

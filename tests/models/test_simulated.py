@@ -35,7 +35,7 @@ from microagents.systems import Aot, Maker
 from microagents.task import ChainTask, Task
 from microagents.tasks.consistency import Consistency
 from microagents.tasks.drift import Drift, Onward, Place
-from microagents.tasks.hanoi import Hanoi, Step, Towers
+from microagents.tasks.hanoi import Hanoi, HanoiStep, Towers
 from microagents.tasks.multiplication import Multiplication
 from microagents.tasks.sorting import Sorting
 from microagents.tasks.word_problems import WordProblem
@@ -266,7 +266,7 @@ def test_a_task_may_say_how_hard_a_question_is() -> None:
 
 @pytest.mark.parametrize(
     ("task", "prompt", "reply"),
-    [(DRIFT, NUMBER, Onward), (TOWERS, TOWERS.prompt(TOWERS.start()), Step)],
+    [(DRIFT, NUMBER, Onward), (TOWERS, TOWERS.prompt(TOWERS.start()), HanoiStep)],
     ids=["drift", "hanoi"],
 )
 def test_the_flag_share_is_what_the_real_screen_discards(task: Task, prompt: Prompt, reply: type[Reply]) -> None:
@@ -387,7 +387,7 @@ def test_every_broken_reply_to_hanoi_is_flagged(disks: int) -> None:
     for _ in range(min(task.steps(), 6)):
         right = task.oracle(state)
         samples = broken(task, right, task.prompt(state))
-        assert [read(sample, Step, task) for sample in samples] == [None] * len(samples)
+        assert [read(sample, HanoiStep, task) for sample in samples] == [None] * len(samples)
         state = task.advance(state, right)
 
 

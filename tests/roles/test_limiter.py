@@ -8,15 +8,17 @@ from typing import Any, ClassVar
 
 import pytest
 
-from microagents import Context, Deployment, Draw, Prompt, Result, Sample, run
+from microagents import Context, Deployment, Prompt, Result, Sample, run
 from microagents.actors.role import Messenger
 from microagents.base.errors import ModelUnavailable, RoleFailed
 from microagents.base.messages import address_of
-from microagents.elections.election import ElectionId, SampleId
+from microagents.elections.election import Draw, ElectionId, SampleId
 from microagents.models.model import Call, Model
 from microagents.roles import Limiter, Recorder, Solver
 from microagents.roles.limits.quotas import Trade
+from microagents.roles.solver.attempts import Attempts
 from microagents.roles.solver.backends import Backend, Backends
+from microagents.roles.solver.call_accounts import CallAccounts
 from microagents.roles.solver.gates import Attempt
 from microagents.runs.driver.execute import runtime_of
 from microagents.runtimes.virtual import run_virtual
@@ -36,10 +38,22 @@ class GaugedSolver(Solver):
     open: ClassVar[int] = 0
     most: ClassVar[int] = 0
 
+    def __init__(self, context: Context, messenger: Messenger) -> None:
+        super().__init__(context, messenger)
+        self._attempts = GaugedAttempts(context, self._accounts)
+
+
+class GaugedAttempts(Attempts):
+    """The attempts of such a solver."""
+
+    def __init__(self, context: Context, accounts: CallAccounts) -> None:
+        super().__init__(context, accounts)
+        self._name = context.name
+
     async def _send(self, attempt: Attempt) -> Sample:
         own = GaugedSolver
+        own.replicas.add(self._name)
         own.sent.append((attempt.call.id.election.path, attempt.call.id.seq))
-        own.replicas.add(self.context.name)
         own.open += 1
         own.most = max(own.most, own.open)
         try:

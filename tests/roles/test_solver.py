@@ -12,15 +12,18 @@ from typing import Any, ClassVar
 import pytest
 from structlog.testing import capture_logs
 
-from microagents import Deployment, FirstTo, Result, Sample, Stopped, run
+from microagents import Deployment, Result, Sample, Stopped, run
+from microagents.actors.role import Context, Messenger
 from microagents.base.errors import ModelUnavailable
 from microagents.elections.election import Ballot, Flagged, Screen
+from microagents.elections.rules import FirstTo
 from microagents.journal.messages import Report
 from microagents.models.model import Call, Model
 from microagents.models.simulation.scripted import ScriptLine
 from microagents.replies.chat import write
 from microagents.roles import RedFlagger, Solver
 from microagents.roles.solver import outages
+from microagents.roles.solver.attempts import Attempts
 from microagents.roles.solver.gates import Attempt
 from microagents.runtimes.virtual import run_virtual
 from microagents.systems import Maker
@@ -183,6 +186,14 @@ class CountingSolver(Solver):
     """Counts what it sends."""
 
     sent: ClassVar[int] = 0
+
+    def __init__(self, context: Context, messenger: Messenger) -> None:
+        super().__init__(context, messenger)
+        self._attempts = CountedAttempts(context, self._accounts)
+
+
+class CountedAttempts(Attempts):
+    """The attempts of such a solver."""
 
     async def _send(self, attempt: Attempt) -> Sample:
         CountingSolver.sent += 1

@@ -22,10 +22,7 @@ from hypothesis import strategies as st
 
 from microagents import (
     Conductor,
-    Decision,
     Deployment,
-    Draw,
-    FirstTo,
     FirstToAheadBy,
     Prompt,
     Reply,
@@ -39,8 +36,8 @@ from microagents import (
     Work,
 )
 from microagents.base.errors import ModelUnavailable
-from microagents.elections.election import Ballot, ElectionId, Flagged, Follow, Question, Verdict
-from microagents.elections.rules import PortableRule, Tally
+from microagents.elections.election import Ballot, Decision, Draw, ElectionId, Flagged, Follow, Question, Verdict
+from microagents.elections.rules import FirstTo, PortableRule, Tally
 from microagents.journal.messages import Report
 from microagents.replies.chat import write
 from microagents.roles import Solver

@@ -10,21 +10,9 @@ from typing import Annotated
 
 import msgspec
 
-from microagents import (
-    Context,
-    Deployment,
-    Elect,
-    FirstToAheadBy,
-    Prompt,
-    Reply,
-    Role,
-    Sampling,
-    Strategy,
-    Task,
-    Unvoted,
-)
+from microagents import Context, Deployment, FirstToAheadBy, Prompt, Reply, Role, Sampling, Strategy, Task, Unvoted
 from microagents.base.messages import address_of
-from microagents.elections.election import Question, Verdict
+from microagents.elections.election import Elect, Question, Verdict
 from microagents.elections.rules import PortableRule
 from microagents.models.simulation.scripted import ScriptLine
 from microagents.replies.chat import fingerprint, write

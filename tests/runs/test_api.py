@@ -15,8 +15,9 @@ from typing import Any, get_type_hints
 import pytest
 from pydantic_core import PydanticUndefined
 
-from microagents import Account, Call, InvalidUsage, RecordedDecision, TaskFailed, resume, run, run_sync
+from microagents import Call, InvalidUsage, TaskFailed, resume, run, run_sync
 from microagents.cli import app
+from microagents.journal.messages import Account, RecordedDecision
 from microagents.runs.inspection.runs import inspect_run
 from microagents.runs.settings import SettingKeywords, Settings, plain_type
 from microagents.systems import Maker
@@ -337,7 +338,6 @@ async def test_on_decision_that_raises_cancelled_error_ends_the_run() -> None:
     [
         ({"kk": 3}, r"no argument of run\(\) called 'kk'.*known: .*strategy"),
         ({"window": 3}, r"'window' is an option of the strategy: give it as strategy=Maker\(window=3\)"),
-        ({"hedge": False}, "'hedge' is 'resend_stragglers' now"),
     ],
 )
 async def test_an_unknown_argument_of_run_is_told_with_those_that_there_are(given: dict[str, Any], said: str) -> None:

@@ -4,22 +4,23 @@ from __future__ import annotations
 
 from typing import Any, assert_type
 
-from microagents import Comparison, Result, compare, resume, run, run_sync
+from microagents import Result, compare, resume, run, run_sync
 from microagents.runs.result import Results
+from microagents.studies.comparison import Comparison
 from microagents.studies.study import StudyReport, study
 from microagents.tasks.drift import Drift
-from microagents.tasks.hanoi import Hanoi, Solved
+from microagents.tasks.hanoi import Hanoi, HanoiResult
 
 MODEL = "sim:perfect"
 
 
 async def accepted() -> None:
-    assert_type(run_sync(Hanoi(disks=3), models=MODEL), Result[Solved])
-    assert_type(await run(Hanoi(disks=3), models=MODEL, k=3, lanes=2, fallback=["sim:o3-mini"]), Result[Solved])
-    assert_type(run_sync([Hanoi(disks=3), Hanoi(disks=4)], models=MODEL), Result[Results[Solved]])
+    assert_type(run_sync(Hanoi(disks=3), models=MODEL), Result[HanoiResult])
+    assert_type(await run(Hanoi(disks=3), models=MODEL, k=3, lanes=2, fallback=["sim:o3-mini"]), Result[HanoiResult])
+    assert_type(run_sync([Hanoi(disks=3), Hanoi(disks=4)], models=MODEL), Result[Results[HanoiResult]])
     assert_type(run_sync([Hanoi()], models=MODEL).value[0]["pegs"], list[list[int]])
     assert_type(run_sync(Drift(), models=MODEL, max_calls=3, on_decision=print), Result[Any])
-    assert_type(await resume("a", k=4, max_draws=9, on_undecided="leader"), Result[Any])
+    assert_type(await resume("a", k=4, options={"max_draws": 9}, on_undecided="leader"), Result[Any])
     assert_type(await compare(Hanoi(), models=MODEL, k=[1, 2], max_cost_usd=1, on_forecast=print), Comparison)
     assert_type(await study(Hanoi(), "errors", models=[MODEL], seed=3, on_progress=print), StudyReport)
 

@@ -20,11 +20,11 @@ import pytest
 from msgspec import Raw, Struct
 from structlog.testing import capture_logs
 
-from microagents import Context, Deployment, MicroagentsError, Request, Role, RoleFailed, Stopped, Stream, Undecided
+from microagents import Context, Deployment, MicroagentsError, Request, Role, RoleFailed, Stopped, Undecided
 from microagents.actors.registry import RUNTIMES
 from microagents.actors.role import eager
 from microagents.base.errors import DeadlinePassed, InvalidUsage, ModelUnavailable, NoHandler
-from microagents.base.messages import Message
+from microagents.base.messages import Message, Stream
 from microagents.runs.driver.execute import runtime_of
 from microagents.runtimes import role_group
 from microagents.runtimes.dispatcher import RoleMessenger

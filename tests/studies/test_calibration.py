@@ -15,13 +15,14 @@ from typing import Any
 import pytest
 from msgspec import structs
 
-from microagents import Forecast, InvalidUsage, compare, run
+from microagents import InvalidUsage, compare, run
 from microagents.elections.error_rates import chance_of
 from microagents.elections.laws import race_won
 from microagents.models.model import ModelSpec
 from microagents.models.prices import OwnPrice
 from microagents.models.simulation.simulated import SimulatedModel
 from microagents.replies.chat import Prompt, system_with_instructions
+from microagents.runs.driver.forecast import Forecast
 from microagents.runs.inspection.runs import inspect_run
 from microagents.studies.bills import Bill, Terms
 from microagents.studies.calibration import CalibrationReport, calibrate, calibration_from

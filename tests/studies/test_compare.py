@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 from msgspec import structs
 
-from microagents import Call, Comparison, InvalidUsage, MicroagentsError, Problem, Reply, Strategy, compare, run_sync
+from microagents import Call, InvalidUsage, MicroagentsError, Problem, Reply, Strategy, compare, run_sync
 from microagents.elections.laws import wilson_interval
 from microagents.journal.messages import Account
 from microagents.journal.reading import reader_of
 from microagents.replies.chat import Prompt, write
-from microagents.studies.comparison import row_of
+from microagents.studies.comparison import Comparison, row_of
 from microagents.systems.chains.self_consistency import SelfConsistency
 from microagents.systems.chains.single_shot import SingleShot
 from microagents.systems.documents.subtask_baselines import Sequential

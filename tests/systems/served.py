@@ -14,16 +14,15 @@ from microagents.systems.documents import (
     Parts,
     Ranking,
     Segment,
-    Summary,
+    SegmentSummary,
     ToRank,
     ToSplit,
     ToSummarize,
     ToValidate,
     ToWrite,
     Validation,
-    asked_in,
 )
-from microagents.systems.documents.questions import Asked
+from microagents.systems.documents.questions import Asked, asked_in
 from tests.models.server import Answer, Connection, Server, reply, serving
 
 Wire = Literal["openai", "anthropic"]
@@ -108,7 +107,7 @@ class Counting:
                 best, second, *_ = sorted(asked.versions, key=lambda each: (-len(each.text), each.label))
                 return Ranking(reason="the longer one", best=best.label, second=second.label)
             case ToSummarize():
-                return Summary(summary=asked.text)
+                return SegmentSummary(summary=asked.text)
 
     def is_right(self, asked: ToValidate) -> bool:
         """Whether a segment is the next line."""

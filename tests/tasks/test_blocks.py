@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from microagents.replies.parsing import Malformed, parse
-from microagents.tasks.blocks import TABLE, Arrangement, Blocks, Step, Table
+from microagents.tasks.blocks import TABLE, Arrangement, Blocks, BlocksStep, Table
 
 
 @st.composite
@@ -43,12 +43,12 @@ def test_the_procedure_leads_from_any_stacks_to_the_goal_in_the_number_shown(cas
     task, state = case
     goal = {*task.arrangements[1]}
     if {*state.stacks} == goal:
-        assert task.oracle(state) == Step(move=(TABLE, TABLE), stacks=state.stacks)
+        assert task.oracle(state) == BlocksStep(move=(TABLE, TABLE), stacks=state.stacks)
         return
     left = 0
     while {*state.stacks} != goal:
         reply = task.oracle(state)
-        assert task.expert(task.prompt(state), Step) == reply
+        assert task.expert(task.prompt(state), BlocksStep) == reply
         assert [*reply.stacks] == moved(state.stacks, *reply.move)
         assert task.flag(state, reply) is None
         assert task.state_in(task.prompt(state)).stacks == state.stacks
@@ -105,11 +105,11 @@ def test_most_mistakes_are_other_legal_moves_with_the_stacks_that_follow() -> No
 @pytest.mark.parametrize("stacks", [((1, 2),), ((1, 2), (3, 3)), ((1, 2, 3, 4),), ((1, 2), (0,)), ()])
 def test_stacks_with_a_block_missing_or_twice_are_flagged(stacks: Arrangement) -> None:
     task = Blocks(blocks=3)
-    reply = Step(move=(1, 0), stacks=stacks)
+    reply = BlocksStep(move=(1, 0), stacks=stacks)
     assert task.flag(task.start(), reply) == "blocks_missing_or_twice"
     assert task.oracle(Table(stacks=stacks)).stacks is not None  # a person may decide so
 
 
 def test_an_empty_stack_is_malformed() -> None:
     with pytest.raises(Malformed):
-        parse("move = [1, 0]\nstacks = [[1], []]", Step)
+        parse("move = [1, 0]\nstacks = [[1], []]", BlocksStep)

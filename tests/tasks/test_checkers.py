@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from microagents.replies.chat import write
 from microagents.replies.parsing import Malformed, parse
-from microagents.tasks.checkers import Board, Checkers, Colour, Step, _lost
+from microagents.tasks.checkers import Board, Checkers, CheckersStep, Colour, _lost
 
 OPTIONS = [*product((False, True), repeat=3)]
 SMALL = range(1, 7)
@@ -77,7 +77,7 @@ def right_states(task: Checkers) -> list[Board]:
     return found
 
 
-def replies(task: Checkers, state: Board) -> list[Step]:
+def replies(task: Checkers, state: Board) -> list[CheckersStep]:
     """Every checker moved into the empty cell, allowed or not, with the board that follows."""
     contents = [cell.split(":")[-1] for cell in state.cells]
     target = contents.index("_")
@@ -86,7 +86,7 @@ def replies(task: Checkers, state: Board) -> list[Step]:
         after = [*contents]
         after[source], after[target] = "_", contents[source]
         board = tuple(f"{at}:{content}" for at, content in enumerate(after)) if task.positions else tuple(after)
-        found += [Step(move=(colour, source, target), board=board) for colour in get_args(Colour)]
+        found += [CheckersStep(move=(colour, source, target), board=board) for colour in get_args(Colour)]
     return found
 
 
@@ -125,7 +125,7 @@ def test_on_every_right_way_the_prompt_has_the_state_for_the_expert(n: int, opti
     for state in right_states(task):
         assert task.state_in(task.prompt(state)) == state
         assert task.state_in(task.rollout_prompt(state, 5)) == state
-        assert task.correct(state, task.expert(task.prompt(state), Step))
+        assert task.correct(state, task.expert(task.prompt(state), CheckersStep))
 
 
 @pytest.mark.parametrize("n", [2, 5, 6])
@@ -172,7 +172,7 @@ def test_the_prompt_states_the_losing_patterns_and_the_procedure() -> None:
 @pytest.mark.parametrize("board", ["[]", '["R", ""]', '["X"]', '["R", "__"]', '["0R"]', '["R12345"]'])
 def test_a_cell_that_is_neither_a_checker_nor_empty_is_malformed(board: str) -> None:
     with pytest.raises(Malformed):
-        parse(f'move = ["R", 1, 2]\nboard = {board}', Step)
+        parse(f'move = ["R", 1, 2]\nboard = {board}', CheckersStep)
 
 
 # -- after a wrong decision ------------------------------------------------------------------------------------------------------------
@@ -180,12 +180,12 @@ def test_a_cell_that_is_neither_a_checker_nor_empty_is_malformed(board: str) -> 
 
 def test_the_board_of_the_reply_leads_on_even_if_it_is_wrong() -> None:
     task = task_of(2)
-    slip = Step(move=("R", 1, 2), board=("R", "_", "R", "B", "B", "B"))
+    slip = CheckersStep(move=("R", 1, 2), board=("R", "_", "R", "B", "B", "B"))
     assert not task.correct(task.start(), slip)
     state = task.advance(task.start(), slip)
     assert state == Board(cells=slip.board, moves=1)
     assert not task.result(state)["solved"]
-    assert task.oracle(state) == Step(move=("B", 3, 1), board=("R", "B", "R", "_", "B", "B"))
+    assert task.oracle(state) == CheckersStep(move=("B", 3, 1), board=("R", "B", "R", "_", "B", "B"))
 
 
 cells = st.lists(
@@ -197,14 +197,14 @@ cells = st.lists(
 def test_every_board_has_a_successor(n: int, positions: bool, board: tuple[str, ...], seed: int) -> None:  # noqa: FBT001
     task = Checkers(n=n, positions=positions)
     state = Board(cells=board)
-    reply = task.expert(task.prompt(state), Step)
+    reply = task.expert(task.prompt(state), CheckersStep)
     assert reply == task.oracle(state)
     assert task.correct(state, reply)
     assert task.state_in(task.rollout_prompt(state, 8)) == state
     assert not task.done(task.state_in(task.prompt(state)))
     wrong = task.mistake(task.prompt(state), reply, Random(seed))
     assert wrong.vote() != reply.vote()
-    assert parse(write(wrong), Step) == wrong
+    assert parse(write(wrong), CheckersStep) == wrong
 
 
 # -- mistakes and the screen -----------------------------------------------------------------------------------------------------------
@@ -241,8 +241,8 @@ def test_the_longest_block_is_the_one_that_loses_or_gains_a_checker() -> None:
     [("R", "_", "R", "B"), ("R", "_", "R", "B", "B", "B"), ("R", "_", "R", "R", "B"), ("R", "_", "_", "B", "B")],
 )
 def test_check_counts_flags_a_board_with_a_checker_too_many_or_too_few(board: tuple[str, ...]) -> None:
-    reply = Step(move=("R", 1, 2), board=board)
+    reply = CheckersStep(move=("R", 1, 2), board=board)
     assert task_of(2).flag(task_of(2).start(), reply) is None
     checking = Checkers(n=2, check_counts=True)
     assert checking.flag(checking.start(), reply) == "checkers_missing_or_extra"
-    assert checking.flag(checking.start(), Step(move=("R", 1, 2), board=("B", "_", "R", "B", "R"))) is None
+    assert checking.flag(checking.start(), CheckersStep(move=("R", 1, 2), board=("B", "_", "R", "B", "R"))) is None

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from msgspec import structs
 
 from microagents import Strategy, run
+from microagents.replies.data_prompts import prompt_of
 from microagents.systems.documents import (
     Part,
     Ranking,
@@ -22,7 +23,6 @@ from microagents.systems.documents import (
     ToWrite,
     Version,
     WorkedDocument,
-    prompt_of,
 )
 from microagents.systems.documents.seqcv import SeqCV
 from microagents.systems.documents.subtask_baselines import Parallel, Sequential

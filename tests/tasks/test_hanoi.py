@@ -13,13 +13,13 @@ from hypothesis import strategies as st
 
 from microagents.replies.chat import instructions, write
 from microagents.replies.parsing import parse
-from microagents.tasks.hanoi import Hanoi, Move, Pegs, Solved, Step, Towers
+from microagents.tasks.hanoi import Hanoi, HanoiResult, HanoiStep, Move, Pegs, Towers
 
 HEIGHTS = range(1, 11)
 LOW = range(1, 8)
 
 
-def walked(task: Hanoi) -> Iterator[tuple[Towers, Step, Towers]]:
+def walked(task: Hanoi) -> Iterator[tuple[Towers, HanoiStep, Towers]]:
     """Every step as the oracle takes it: the state before, the reply, the state after."""
     state = task.start()
     while not task.done(state):
@@ -77,7 +77,7 @@ def test_the_oracle_moves_the_tower_to_the_third_peg_in_the_least_number_of_lega
         state, moves = after, moves + 1
     assert moves == task.steps() == 2**disks - 1
     assert state.pegs == ((), (), tuple(range(disks, 0, -1)))
-    assert task.result(state) == Solved(solved=True, moves=moves, pegs=[[], [], [*range(disks, 0, -1)]])
+    assert task.result(state) == HanoiResult(solved=True, moves=moves, pegs=[[], [], [*range(disks, 0, -1)]])
 
 
 @pytest.mark.parametrize("disks", HEIGHTS)
@@ -91,8 +91,12 @@ def test_the_prompt_names_the_cycle_that_the_oracle_walks(disks: int) -> None:
 
 def test_a_tower_that_stands_wrong_at_the_end_is_not_called_solved() -> None:
     task = Hanoi(disks=2)
-    assert task.result(Towers(pegs=((), (2, 1), ()), moves=3)) == Solved(solved=False, moves=3, pegs=[[], [2, 1], []])
-    assert task.result(Towers(pegs=((), (), (1, 2)), moves=3)) == Solved(solved=False, moves=3, pegs=[[], [], [1, 2]])
+    assert task.result(Towers(pegs=((), (2, 1), ()), moves=3)) == HanoiResult(
+        solved=False, moves=3, pegs=[[], [2, 1], []]
+    )
+    assert task.result(Towers(pegs=((), (), (1, 2)), moves=3)) == HanoiResult(
+        solved=False, moves=3, pegs=[[], [], [1, 2]]
+    )
 
 
 # -- the prompt --------------------------------------------------------------------------------------------------------
@@ -117,7 +121,7 @@ def test_the_system_prompt_is_the_same_for_every_state_so_that_providers_can_cac
 
 
 def test_the_format_instructions_ask_for_lists() -> None:
-    text = instructions(Step, Hanoi.format)
+    text = instructions(HanoiStep, Hanoi.format)
     assert "move = [<integer>, <integer>, <integer>]" in text
     assert "next_state = [[<integer>, ...], [<integer>, ...], [<integer>, ...]]" in text
 
@@ -129,7 +133,7 @@ def test_the_format_instructions_ask_for_lists() -> None:
 def test_after_wrong_decisions_oracle_and_expert_agree_and_lose_no_disk(case: tuple[Hanoi, Towers]) -> None:
     task, state = case
     reply = task.oracle(state)
-    assert task.expert(task.prompt(state), Step) == reply
+    assert task.expert(task.prompt(state), HanoiStep) == reply
     assert task.flag(state, reply) is None
     disk, source, target = reply.move
     assert disk in state.pegs[source]
@@ -148,7 +152,7 @@ def test_a_mistake_casts_another_vote_and_passes_the_screen(disks: int) -> None:
         wrong = task.mistake(task.prompt(task.start()), right, Random(seed))
         assert wrong.vote() != right.vote()
         assert not task.correct(state, wrong)
-        assert parse(write(wrong), Step) == wrong
+        assert parse(write(wrong), HanoiStep) == wrong
         assert task.flag(state, wrong) is None
 
 
@@ -175,10 +179,10 @@ def test_mistakes_are_mostly_wrong_moves_and_else_right_moves_with_a_wrong_state
 )  # fmt: skip
 def test_a_state_with_a_disk_missing_or_twice_is_flagged(pegs: Pegs) -> None:
     task = Hanoi(disks=3)
-    assert task.flag(task.start(), Step(move=(1, 0, 2), next_state=pegs)) == "disks_missing_or_twice"
+    assert task.flag(task.start(), HanoiStep(move=(1, 0, 2), next_state=pegs)) == "disks_missing_or_twice"
 
 
 @pytest.mark.parametrize("pegs", [((3, 2), (), (1,)), ((1, 2, 3), (), ()), ((), (2, 3), (1,))])
 def test_an_illegal_state_with_every_disk_once_is_left_to_the_votes(pegs: Pegs) -> None:
     task = Hanoi(disks=3)
-    assert task.flag(task.start(), Step(move=(9, 9, 9), next_state=pegs)) is None
+    assert task.flag(task.start(), HanoiStep(move=(9, 9, 9), next_state=pegs)) is None

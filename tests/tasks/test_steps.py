@@ -23,8 +23,8 @@ from microagents.systems.swarm.steps import (
     ToWork,
 )
 from microagents.systems.swarm.steps import Plan as Steps
-from microagents.tasks.plan import Outcome, Plan
-from microagents.tasks.relay import Relay, Total
+from microagents.tasks.goal import Goal, Outcome
+from microagents.tasks.relay import Relay, RelayTotal
 from microagents.work.prose import Summary
 
 TASK = Relay(length=8, reach=7)
@@ -46,11 +46,11 @@ def test_the_experts_of_a_relay_lead_to_its_right_result() -> None:
         f"r{number} = {result}" for number, result in enumerate(TASK.right_results(), 1)
     ]
     whole = TASK.expert(
-        prompt_of("", ToAssemble(problem=TASK.statement(), plan=TASK.steps, recent=tuple(done[-1:]))), Total
+        prompt_of("", ToAssemble(problem=TASK.statement(), plan=TASK.steps, recent=tuple(done[-1:]))), RelayTotal
     )
-    direct = TASK.expert(prompt_of("", ToSolve(problem=TASK.statement())), Total)
-    assert whole == direct == Total(total=TASK.right_results()[-1])
-    assert TASK.correct(Total(total=TASK.right_results()[-1])) is True
+    direct = TASK.expert(prompt_of("", ToSolve(problem=TASK.statement())), RelayTotal)
+    assert whole == direct == RelayTotal(total=TASK.right_results()[-1])
+    assert TASK.correct(RelayTotal(total=TASK.right_results()[-1])) is True
     assert TASK.expert(prompt_of("", ToPlan(problem=TASK.statement())), Steps) == Steps(steps=TASK.steps)
 
 
@@ -87,11 +87,11 @@ def test_mistakes_are_other_replies() -> None:
 
 
 def test_a_goal_with_a_checklist_is_judged_by_the_checks_that_code_can_make() -> None:
-    task = Plan(goal="Write a poem.", checklist='- it rhymes\n- check: contains "sea"\n- check: at most 5 words')
+    task = Goal(goal="Write a poem.", checklist='- it rhymes\n- check: contains "sea"\n- check: at most 5 words')
     assert "it rhymes" in task.statement()
     assert task.correct(Outcome(text="The sea is wide.")) is True
     assert task.correct(Outcome(text="The lake is wide.")) is False
-    assert Plan(goal="Write a poem.").correct(Outcome(text="")) is None
+    assert Goal(goal="Write a poem.").correct(Outcome(text="")) is None
 
 
 @pytest.mark.parametrize(
@@ -100,7 +100,7 @@ def test_a_goal_with_a_checklist_is_judged_by_the_checks_that_code_can_make() ->
 )
 def test_a_goal_that_says_nothing_is_refused(options: dict[str, str], said: str) -> None:
     with pytest.raises(ValidationError, match=said):
-        Plan(**options)
+        Goal(**options)
 
 
 def test_a_judges_mistake_is_another_label() -> None:

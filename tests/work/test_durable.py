@@ -16,7 +16,6 @@ from microagents import (
     Conductor,
     Deployment,
     FirstToAheadBy,
-    InvalidDefinition,
     Prompt,
     Reply,
     Request,
@@ -28,7 +27,7 @@ from microagents import (
     Work,
     run_sync,
 )
-from microagents.base.errors import JournalMismatch
+from microagents.base.errors import InvalidDefinition, JournalMismatch
 from microagents.journal.reading import Reader
 from microagents.models.simulation.simulated import Purchases
 from microagents.work import durable

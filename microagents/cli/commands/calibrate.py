@@ -19,6 +19,7 @@ from microagents.cli.options import (
     Config,
     InputsFile,
     Options,
+    RunPrefix,
     RunsDir,
     Seed,
     TaskName,
@@ -30,7 +31,7 @@ from microagents.cli.reporting import EXIT_CODES, json_text
 from microagents.cli.views.tables import closing_notes, table, wrapped
 from microagents.cli.watching import Watched, kept_in_runs, run_in_terminal
 from microagents.elections.laws import check_target
-from microagents.runs.words.prices import are_simulated, money, prices_of
+from microagents.runs.words.money import are_simulated, money, prices_of
 from microagents.runs.words.summary import counted, options_text
 from microagents.studies.agreement import UNKNOWN, AgreementReport, measure_agreement
 from microagents.studies.analysis import Proportion
@@ -44,7 +45,7 @@ SHOWN = 10
 """Number of hard steps in a text; --json has all."""
 
 
-@partial(with_settings, only=SETTINGS, short=())
+@partial(with_settings, only=SETTINGS, short=None)
 def command(
     task: TaskName,
     *,
@@ -71,14 +72,7 @@ def command(
     inputs: InputsFile = None,
     seed: Seed = 0,
     runs_dir: RunsDir = RUNS,
-    run_id: Annotated[
-        str | None,
-        typer.Option(
-            metavar="NAME",
-            envvar="MICROAGENTS_RUN_ID",
-            help="Prefix of the names of the models' runs. [default: calibrate-...]",
-        ),
-    ] = None,
+    run_id: RunPrefix = None,
     as_json: AsJson = False,
     yes: Yes = False,
     config: Config = None,  # noqa: ARG001 - read by `Command`

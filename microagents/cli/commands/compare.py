@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import partial
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -19,22 +18,23 @@ from microagents.cli.options import (
     InputsFile,
     ModelSpecs,
     Options,
+    RunPrefix,
     RunsDir,
     Seed,
+    StrategyOptions,
+    Svg,
     TaskName,
     Yes,
     check_picture,
     complete_strategy,
     draw_picture,
     models_of,
-    pairs,
     with_settings,
 )
 from microagents.cli.reporting import EXIT_CODES, json_text
 from microagents.cli.views.tables import closing_notes, table, wrapped
 from microagents.cli.watching import Watched, kept_in_runs, run_in_terminal
-from microagents.runs.short_forms import SHORT_FORMS
-from microagents.runs.words.prices import are_simulated, specs_in
+from microagents.runs.words.money import are_simulated, specs_in
 from microagents.studies.calibration import calibration_from
 from microagents.studies.compare import DEFAULT_REPEAT, compare
 from microagents.studies.comparison import Comparison, Row
@@ -72,16 +72,10 @@ def command(
             autocompletion=complete_strategy,
         ),
     ] = [],  # noqa: B006
-    set_: Annotated[
-        list[str],
-        typer.Option(
-            "-s", "--set", metavar="NAME=VALUE", help="Option of all strategies that have one of this name. Repeatable."
-        ),
-    ] = [],  # noqa: B006
     k: Annotated[
         list[int],
         typer.Option(
-            SHORT_FORMS["k"].flag,
+            "-k",
             metavar="K",
             envvar="MICROAGENTS_K",
             help="Compare with this k; strategies without a k ignore it. Repeatable.",
@@ -104,24 +98,12 @@ def command(
     from_: FromCalibration = None,
     seed: Seed = 0,
     runs_dir: RunsDir = RUNS,
-    run_id: Annotated[
-        str | None,
-        typer.Option(
-            metavar="NAME",
-            envvar="MICROAGENTS_RUN_ID",
-            help="Prefix of the names of the rows' runs. [default: compare-...]",
-        ),
-    ] = None,
-    svg: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE", help="Draw the rates over the tokens of an input into this file. Needs matplotlib."
-        ),
-    ] = None,
+    run_id: RunPrefix = None,
+    svg: Svg = None,
     as_json: AsJson = False,
     yes: Yes = False,
     config: Config = None,  # noqa: ARG001 - read by `Command`
-    short: dict[str, Any],
+    options: StrategyOptions,
     changed: dict[str, Any],
 ) -> None:
     """Compare strategies on the same inputs.
@@ -142,7 +124,7 @@ def command(
     130 interrupted.
     """
     check_picture(svg)
-    given, options = given_by(task, option, inputs), pairs("-s", set_)
+    given = given_by(task, option, inputs)
     calibration = None if from_ is None else calibration_from(runs_dir, from_, given.first)
     changed["calibration"] = calibration
     models = models_of(model if calibration is None else model or [calibration.model])
@@ -155,7 +137,7 @@ def command(
                 models=models,
                 strategies=strategy,
                 k=k,
-                options=options,
+                options={**options.defaults, **options.typed},
                 repeat=repeat,
                 trials=trials,
                 seed=seed,
@@ -163,7 +145,6 @@ def command(
                 run_id=run_id,
                 on_row=set_title,
                 **control,
-                **short,
                 **changed,
             ),
             as_json=as_json,

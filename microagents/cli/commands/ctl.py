@@ -20,7 +20,7 @@ from microagents.runs.inspection.control import (
     setting_of,
     status_of,
 )
-from microagents.runs.words.prices import prices_of
+from microagents.runs.words.money import prices_of
 from microagents.runs.words.summary import outcome_text, printable, progress_line
 
 DONE = {

@@ -19,8 +19,7 @@ from microagents.elections.estimates import AgentEstimate, Estimate, RuleAtK, es
 from microagents.elections.laws import expected_bill
 from microagents.elections.rules import Rule, portable
 from microagents.runs.settings import validated
-from microagents.runs.short_forms import SHORT_FORMS
-from microagents.runs.words.prices import money
+from microagents.runs.words.money import money
 from microagents.studies.analysis import Proportion
 from microagents.studies.calibration import calibration_from
 from microagents.studies.measured import ModelCalibration
@@ -84,14 +83,12 @@ def command(
     steps_per_call: Annotated[int, typer.Option(metavar="M", help="Number of steps that one call does.")] = 1,
     k: Annotated[
         int | None,
-        typer.Option(
-            SHORT_FORMS["k"].flag, metavar="K", help="Margin to judge. [default: the smallest that reaches the target]"
-        ),
+        typer.Option("-k", metavar="K", help="Margin to judge. [default: the smallest that reaches the target]"),
     ] = None,
     max_draws: Annotated[
         int,
         typer.Option(
-            SHORT_FORMS["max_draws"].flag,
+            "--max-draws",
             metavar="N",
             parser=count,
             help="Cap of each election, as in `run -s max_draws=N`.",

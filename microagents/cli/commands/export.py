@@ -6,7 +6,6 @@ import csv
 from codecs import getwriter
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, nullcontext
-from importlib.util import find_spec
 from itertools import islice
 from pathlib import Path
 from typing import IO, Annotated, Any, Literal, get_args
@@ -16,6 +15,7 @@ import typer
 from msgspec import Struct
 
 from microagents.base.errors import InvalidUsage
+from microagents.base.packages import require_package
 from microagents.cli.options import RUNS, RunName, RunsDir, WithCode
 from microagents.cli.reporting import json_text
 from microagents.journal.reading import Reader, reader_of
@@ -66,10 +66,7 @@ def command(
     """
     form = form or _form_of(output)
     if form == "parquet":
-        if find_spec("pyarrow") is None:
-            raise InvalidUsage(
-                "parquet needs pyarrow, which is not installed: pip install pyarrow; or write --format jsonl"
-            )
+        require_package("parquet", "pyarrow")
         if output is None:
             raise InvalidUsage("parquet is not written to stdout; name a file with --output")
     with reader_of(runs_dir, run, trust=code) as reader:

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Annotated
 
 import typer
 
@@ -14,7 +17,7 @@ from microagents.cli.views.lines import wrapped_cells
 from microagents.cli.views.tables import local_time
 from microagents.runs.inspection.runs import runs_in
 from microagents.runs.result import Result
-from microagents.runs.words.prices import prices_of
+from microagents.runs.words.money import prices_of
 from microagents.runs.words.summary import (
     columns_of_stdout,
     counted,
@@ -25,36 +28,62 @@ from microagents.runs.words.summary import (
 )
 
 GAP, INDENT = "  ", "    "
+LOOK_EVERY_S = 1.0
 
 
-def command(runs_dir: RunsDir = RUNS, as_json: AsJson = False) -> None:
+def command(
+    runs_dir: RunsDir = RUNS,
+    live: Annotated[
+        bool, typer.Option("--live", help="Keep the list up to date, runs under way first, until Ctrl-C.")
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
     """List the runs of a folder, the most recent one at the end.
 
     Shows the start, the outcome, the progress, the model, the calls, the cost, and the wrong decisions as far as the task has an oracle.
     """
-    rows = list(runs_in(runs_dir))
+    if live and as_json:
+        raise InvalidUsage("--live draws on the terminal, and --json prints one object; give one of them")
+    if live and sys.stdout is not None and sys.stdout.isatty():
+        _show_live(runs_dir)
+        return
     if as_json:
         found = [
             {"run_id": name, "error": str(row)} if isinstance(row, InvalidUsage) else row.as_json()
-            for name, row in rows
+            for name, row in runs_in(runs_dir)
         ]
         typer.echo(json_text(found))
         return
-    if not rows:
-        typer.echo(f"there is no run in {str(runs_dir)!r}")
-    for line in lines_of(rows, columns_of_stdout(sys.maxsize)):
+    for line in _list(runs_dir, columns_of_stdout(sys.maxsize), live=live):
         typer.echo(line)
 
 
-def lines_of(rows: Iterable[tuple[str, Result | InvalidUsage]], columns: int) -> Iterator[str]:
-    """Yield the lines of a list of runs.
+def _show_live(runs_dir: Path) -> None:
+    from rich.console import Console  # noqa: PLC0415 - which --help does not need
+    from rich.live import Live  # noqa: PLC0415
+    from rich.text import Text  # noqa: PLC0415
 
-    Args:
-        rows: names of the runs, each with its result, or why it cannot be read.
-        columns: width of the terminal.
-    """
+    console = Console(highlight=False)
+    try:
+        with Live(console=console, auto_refresh=False) as display:
+            while True:
+                shown = list(_list(runs_dir, console.width, live=True))[: console.height - 1]
+                display.update(Text("\n".join(shown), no_wrap=True, overflow="ellipsis"), refresh=True)
+                time.sleep(LOOK_EVERY_S)
+    except KeyboardInterrupt:
+        pass
+
+
+def _list(runs_dir: Path, columns: int, *, live: bool) -> Iterator[str]:
+    """Yield the lines of the list. A live one begins with the runs under way, and then the most recent ones."""
+    rows = list(runs_in(runs_dir, digests=not live))
+    if not rows:
+        yield f"there is no run in {str(runs_dir)!r}"
+    if live:
+        rows.reverse()
+        rows.sort(key=lambda row: isinstance(row[1], InvalidUsage) or row[1].outcome != "running")
     cells = [[name, str(row)] if isinstance(row, InvalidUsage) else [name, *_cells(row)] for name, row in rows]
-    return _lines([[printable(" ".join(cell.split())) for cell in row] for row in cells], columns)
+    yield from _lines([[printable(" ".join(cell.split())) for cell in row] for row in cells], columns)
 
 
 def _cells(result: Result) -> Iterator[str]:

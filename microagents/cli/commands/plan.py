@@ -13,8 +13,8 @@ from microagents.base.errors import InvalidUsage
 from microagents.cli.options import RUNS, AsJson, Options, RunsDir, TaskName, task_of
 from microagents.cli.reporting import json_text
 from microagents.cli.views.tables import clock, table, wrapped
-from microagents.runs.steps import steps_of
-from microagents.runs.words.prices import are_simulated, money
+from microagents.runs.step_counts import steps_of
+from microagents.runs.words.money import are_simulated, money
 from microagents.runs.words.summary import options_text
 from microagents.studies.calibration import calibration_from
 from microagents.studies.planning import EXTRAPOLATED, PlannedRun, PlannedRuns, plan_runs

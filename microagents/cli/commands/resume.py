@@ -16,9 +16,9 @@ from microagents.cli.options import (
     AsStream,
     RunName,
     RunsDir,
+    StrategyOptions,
     Yes,
     check_stream,
-    fitting,
     with_settings,
 )
 from microagents.cli.trusting import confirm_trust
@@ -27,18 +27,17 @@ from microagents.journal.interventions import forget_unsettled as forget
 from microagents.journal.reading import journal_of, reader_of
 from microagents.runs.driver.begin import resume
 from microagents.runs.plan import settings_of, what_stranger_names
-from microagents.runs.words.prices import specs_in
+from microagents.runs.words.money import specs_in
 from microagents.runs.words.summary import printable
 
 OfExperiment = Annotated[
-    list[str], typer.Option("-o", "--option", "--strategy", "-s", "--set", "--model", "-k", "--seed", hidden=True)
+    list[str], typer.Option("-o", "--option", "--strategy", "--model", "-k", "--seed", hidden=True)
 ]
 """Options of `run` that people give `resume`, too. They are refused with what to write."""
 
 
-@partial(with_settings, short=("max_draws", "speculate", "max_steps", "max_repeats", "max_tool_errors"))
+@partial(with_settings, short=("max_draws", "speculate"))
 def command(
-    context: typer.Context,
     run: RunName,
     *,
     runs_dir: RunsDir = RUNS,
@@ -70,7 +69,7 @@ def command(
     as_json: AsJson = False,
     yes: Yes = False,
     detach: Detach = False,
-    short: dict[str, Any],
+    options: StrategyOptions,
     changed: dict[str, Any],
 ) -> None:
     """Continue a run from its journal.
@@ -88,7 +87,7 @@ def command(
             reader.trust()
         experiment = reader.experiment
         check_stream(stream, as_json=as_json, is_listed=experiment.listed)
-        options_of_strategy = fitting(context, short, experiment.recipe.strategy_options.__contains__)
+        options_of_strategy = options.fitting(experiment.recipe.strategy_options.__contains__)
         watched = Watched(run, experiment.unit, specs_in(settings_of(experiment).models), kept_in(run, runs_dir))
 
     if detach:
@@ -105,7 +104,7 @@ def command(
             inputs=only or None,
             accept_changes=accept_change,
             **control,
-            **options_of_strategy,
+            options=options_of_strategy,
             **changed,
         ),
         as_json=as_json,

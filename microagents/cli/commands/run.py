@@ -34,19 +34,17 @@ from microagents.cli.options import (
 )
 from microagents.cli.watching import Watched, answered_in_terminal, kept_in, run_in_terminal, show_and_exit
 from microagents.runs.driver.begin import new_run_id, run
-from microagents.runs.words.prices import specs_in
+from microagents.runs.words.money import specs_in
 from microagents.studies.calibration import calibration_from
 
 
 @with_settings
 def command(
-    context: typer.Context,
     task: TaskName,
     *,
     option: Options = [],  # noqa: B006 - typer copies it
     tool: Tools = [],  # noqa: B006
     strategy: StrategyName = None,
-    set_: StrategyOptions = [],  # noqa: B006
     model: ModelSpecs = [],  # noqa: B006
     from_: FromCalibration = None,
     seed: Seed = 0,
@@ -72,7 +70,7 @@ def command(
     yes: Yes = False,
     detach: Detach = False,
     config: Config = None,  # noqa: ARG001 - read by `Command`
-    short: dict[str, Any],
+    options: StrategyOptions,
     changed: dict[str, Any],
 ) -> None:
     """Do a task; every step is an election. With the --run-id of an earlier run, continue that run.
@@ -88,7 +86,7 @@ def command(
     calibration = None if from_ is None else calibration_from(runs_dir, from_, given.first)
     changed["calibration"] = calibration
     models = models_of(model if calibration is None else model or [calibration.model])
-    chosen = strategy_named(context, strategy, set_, short, given.first)
+    chosen = strategy_named(strategy, options, given.first)
     named = new_run_id(given.first) if run_id is None else run_id
     if detach:
         if no_journal or inputs == "-":

@@ -12,7 +12,6 @@ import typer
 
 from microagents.actors.registry import TASKS
 from microagents.base.errors import InvalidUsage
-from microagents.base.packages import require_packages
 from microagents.cli.options import DEFAULT_MODEL, SERVE_PORT, AsJson, Config, Options, Seed, complete_task, task_of
 from microagents.runs.words.summary import counted, printable
 
@@ -70,7 +69,6 @@ def command(
     With a simulated model it stands in for a real provider: point any client at it. --json prints one line with the addresses once it
     is ready. Ctrl-C ends it.
     """
-    require_packages("microagents serve", "aiohttp")
     from microagents.web.serving.faults import Fault  # noqa: PLC0415
 
     if task is None and model.startswith("sim:"):

@@ -3,34 +3,37 @@
 from __future__ import annotations
 
 import sys
+import time
 from collections import Counter
 from collections.abc import Sequence
 from contextlib import nullcontext, redirect_stdout
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, NoReturn
 
 import typer
 from msgspec import Struct
 
 from microagents.base.errors import InvalidUsage
 from microagents.cli.options import RUNS, AsJson, RunName, RunsDir, WithCode
-from microagents.cli.reporting import FAILURE, json_text
+from microagents.cli.reporting import EXIT_CODES, FAILURE, json_text
+from microagents.cli.watching import show_and_exit
 from microagents.journal.reading import Reader, reader_of
 from microagents.journal.requests import TakenRequest
 from microagents.runs.inspection.climbs import Climb, climbs_of
-from microagents.runs.inspection.control import request_text
+from microagents.runs.inspection.control import request_text, status_of
 from microagents.runs.inspection.decision import inspect_decision
 from microagents.runs.inspection.export import look_up_rows
 from microagents.runs.inspection.runs import recorded_result, solution_of
 from microagents.runs.result import Result
-from microagents.runs.words.prices import are_simulated, prices_of
+from microagents.runs.words.money import are_simulated, prices_of
 from microagents.runs.words.summary import printable, summary
-from microagents.systems.agents.recording import AgentRecord
-from microagents.systems.documents.recording import DocumentRecord
+from microagents.systems.agents.notes import AgentRecord
+from microagents.systems.documents.notes import DocumentRecord
 from microagents.systems.questions.tree import ProblemNode, fold
-from microagents.systems.swarm.step_records import SwarmRecord
+from microagents.systems.swarm.notes import SwarmRecord
 
 DEFAULT_DEPTH = 2
+LOOK_EVERY_S = 0.5
 
 
 def command(
@@ -43,6 +46,12 @@ def command(
         ),
     ] = None,
     runs_dir: RunsDir = RUNS,
+    live: Annotated[
+        bool,
+        typer.Option(
+            "--live", help="Watch a run that another process does until it ends, then print and exit as `run` does."
+        ),
+    ] = False,
     verify: Annotated[
         bool, typer.Option("--verify", help="Read every record, and check the recorded totals and digests.")
     ] = False,
@@ -70,15 +79,23 @@ def command(
 ) -> None:
     """Show the recorded state of a run, or one of its decisions.
 
-    This works while the run is running, too. With PATH it shows one decision: its prompt, replies, flags, votes and price.
+    This works while the run is running, too. With PATH it shows one decision: its prompt, replies, flags, votes and price. Ctrl-C ends
+    --live and not the run, which `microagents ctl RUN stop` ends.
 
     Exit codes: 0 shown, 1 the records are damaged (--verify), 2 wrong usage.
     """
+    of_whole_run = verify or depth is not None or of_input is not None
+    if live:
+        _check_fits(
+            path is None and not of_whole_run,
+            "--live shows the progress of a whole run; leave out PATH, --verify, --depth and --input",
+        )
+        _watch(run, runs_dir, as_json=as_json)
     if path is not None:
-        if verify or depth is not None or of_input is not None:
-            raise InvalidUsage(
-                "--verify, --depth and --input are about a whole run; leave them out, or the PATH of the decision"
-            )
+        _check_fits(
+            not of_whole_run,
+            "--verify, --depth and --input are about a whole run; leave them out, or the PATH of the decision",
+        )
         _show_decision(run, path, runs_dir, code=code, as_json=as_json)
         return
     with reader_of(runs_dir, run, trust=code) as reader:
@@ -117,6 +134,28 @@ def command(
     for problem in problems:
         typer.echo(f"microagents: {printable(problem)}; keep the file for inspection, and begin another run", err=True)
     raise typer.Exit(FAILURE if problems else 0)
+
+
+def _check_fits(fits: bool, said: str) -> None:
+    if not fits:
+        raise InvalidUsage(said)
+
+
+def _watch(run: str, runs_dir: Path, *, as_json: bool) -> NoReturn:
+    from microagents.cli.views.display import live_display  # noqa: PLC0415 - rich, which --json does not need
+
+    try:
+        with redirect_stdout(sys.stderr) if as_json else nullcontext():
+            result = status_of(runs_dir, run).result
+            with live_display(run, unit=result.unit, price=prices_of(result.models)) as display:
+                while result.outcome == "running":
+                    display.show(result.account)
+                    time.sleep(LOOK_EVERY_S)
+                    result = status_of(runs_dir, run).result
+    except KeyboardInterrupt:
+        typer.echo(f"run {run} goes on", err=True)
+        raise typer.Exit(EXIT_CODES["completed"]) from None
+    show_and_exit(result, as_json=as_json)
 
 
 def _print_interventions(changes: Sequence[tuple[str, str, str, str]], requests: Sequence[TakenRequest]) -> None:

@@ -7,11 +7,10 @@ from typing import Annotated
 import typer
 
 from microagents.base.errors import InvalidUsage
-from microagents.cli.options import RUNS, AsJson, Options, RunsDir, StrategyOptions, TaskName, pairs, task_of
+from microagents.cli.options import RUNS, AsJson, Options, RunsDir, Set, TaskName, pairs, task_of
 from microagents.cli.reporting import json_text
 from microagents.cli.views.tables import wrapped
 from microagents.runs.settings import strategy_of
-from microagents.runs.short_forms import SHORT_FORMS
 from microagents.runs.words.summary import counted, options_text
 from microagents.studies.calibration import calibration_from
 from microagents.studies.simulation import simulate
@@ -28,10 +27,8 @@ def command(
         str | None, typer.Option("--from", metavar="RUN", help="Run of a calibration, in place of --model.")
     ] = None,
     strategy: Annotated[str | None, typer.Option(metavar="NAME", help="Strategy. [default: that of the task]")] = None,
-    set_: StrategyOptions = [],  # noqa: B006
-    k: Annotated[
-        int | None, typer.Option(SHORT_FORMS["k"].flag, metavar="K", min=1, help="Margin of the elections.")
-    ] = None,
+    set_: Set = [],  # noqa: B006
+    k: Annotated[int | None, typer.Option("-k", metavar="K", min=1, help="Margin of the elections.")] = None,
     runs: Annotated[int, typer.Option(metavar="N", help="Number of runs, each with another seed.")] = 20,
     concurrency: Annotated[
         int | None, typer.Option(metavar="N", min=1, help="Maximum number of calls in flight.")
@@ -49,7 +46,7 @@ def command(
         raise InvalidUsage("give either a simulated model, --model sim:PROFILE, or a calibration, --from RUN")
     work = task_of(task, option)
     spec = calibration_from(runs_dir, from_, work).simulated if from_ is not None else model or ""
-    chosen = strategy_of(strategy, work, pairs("-s", set_), {"k": k})
+    chosen = strategy_of(strategy, work, pairs("-s", set_) | ({} if k is None else {"k": k}))
     found = simulate(work, model=spec, strategy=chosen, runs=runs, concurrency=concurrency)
     if as_json:
         typer.echo(json_text(found))

@@ -31,7 +31,7 @@ from microagents.cli.views.requests import requests_of
 from microagents.elections.election import OPEN_OUTCOMES
 from microagents.runs.plan import RunPlan
 from microagents.runs.settings import Settings, model_pools, validated
-from microagents.runs.words.prices import prices_of
+from microagents.runs.words.money import prices_of
 from microagents.runs.words.summary import counted
 from microagents.studies.preview import ShownReply, ShownStep, question_of_step, show_step
 
@@ -41,13 +41,11 @@ OPEN = (*OPEN_OUTCOMES, "argmax")
 
 @partial(with_settings, only=OF_ONE_STEP, short=("k", "max_draws"))
 def command(
-    context: typer.Context,
     task: TaskName,
     *,
     option: Options = [],  # noqa: B006 - typer copies it
     tool: Tools = [],  # noqa: B006
     strategy: StrategyName = None,
-    set_: StrategyOptions = [],  # noqa: B006
     model: ModelSpecs = [],  # noqa: B006
     seed: Seed = 0,
     step: Annotated[
@@ -65,7 +63,7 @@ def command(
     ] = False,
     as_json: AsJson = False,
     config: Config = None,  # noqa: ARG001 - read by `Command`
-    short: dict[str, Any],
+    options: StrategyOptions,
     changed: dict[str, Any],
 ) -> None:
     """Show one question in full: prompt, replies, flags, votes and price.
@@ -74,7 +72,7 @@ def command(
     stopped by an outage or since all replies are flagged, 4 undecided.
     """
     work = task_of(task, with_tools(option, tool))
-    chosen = strategy_named(context, strategy, set_, short, work)
+    chosen = strategy_named(strategy, options, work)
     named = {"models": model_pools(models_of(model), [chosen]).pools, "seed": seed, "run_id": "step"}
     settings = validated(Settings, "the step", {**named, **changed})
     plan = RunPlan(tasks=[work], listed=False, strategy=chosen, settings=settings)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import partial
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -17,8 +16,10 @@ from microagents.cli.options import (
     AsJson,
     Config,
     Options,
+    RunPrefix,
     RunsDir,
     Seed,
+    Svg,
     TaskName,
     Yes,
     check_picture,
@@ -31,7 +32,7 @@ from microagents.cli.reporting import EXIT_CODES, json_text
 from microagents.cli.views.tables import closing_notes, table, wrapped
 from microagents.cli.watching import Watched, kept_in_runs, run_in_terminal
 from microagents.runs.settings import Settings
-from microagents.runs.words.prices import are_simulated, prices_of
+from microagents.runs.words.money import are_simulated, prices_of
 from microagents.runs.words.summary import counted, options_text
 from microagents.studies.analysis import Distances, Errors, FieldAccuracies, Proportion, RolloutAccuracy
 from microagents.studies.flags import FlagFindings
@@ -42,7 +43,7 @@ SHOWN = 10
 SETTINGS = tuple(name for name in Settings.model_fields if name != "on_undecided")
 
 
-@partial(with_settings, only=SETTINGS, short=())
+@partial(with_settings, only=SETTINGS, short=None)
 def command(
     task: TaskName,
     kind: Annotated[
@@ -72,19 +73,10 @@ def command(
             metavar="N", envvar="MICROAGENTS_HORIZON", help="Number of steps in a rollout, for lookahead. [default: 8]"
         ),
     ] = None,
-    svg: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Draw the findings into this file. Needs matplotlib.")
-    ] = None,
+    svg: Svg = None,
     seed: Seed = 0,
     runs_dir: RunsDir = RUNS,
-    run_id: Annotated[
-        str | None,
-        typer.Option(
-            metavar="NAME",
-            envvar="MICROAGENTS_RUN_ID",
-            help="Prefix of the names of the models' runs. [default: study-...]",
-        ),
-    ] = None,
+    run_id: RunPrefix = None,
     as_json: AsJson = False,
     yes: Yes = False,
     config: Config = None,  # noqa: ARG001 - read by `Command`

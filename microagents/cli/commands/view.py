@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import secrets
 import signal
+import sys
 import webbrowser
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import redirect_stdout
 from pathlib import Path
 from tempfile import NamedTemporaryFile
 from typing import Annotated
@@ -14,7 +16,7 @@ from urllib.parse import quote
 
 import typer
 
-from microagents.base.packages import require_packages
+from microagents.base.errors import InvalidUsage, read_failure
 from microagents.cli.commands.serve import MAX_PORT
 from microagents.cli.options import RUNS, RunsDir, WithCode, complete_run
 from microagents.journal.reading import reader_of
@@ -29,6 +31,12 @@ def command(
         str | None,
         typer.Argument(metavar="[RUN]", help="Name of the run. [default: a list of all]", autocompletion=complete_run),
     ] = None,
+    output: Annotated[
+        Path | None,
+        typer.Option(
+            "-o", "--output", metavar="FILE", help="Write the page of the run into this HTML file, and serve nothing."
+        ),
+    ] = None,
     runs_dir: RunsDir = RUNS,
     port: Annotated[
         int, typer.Option(metavar="N", min=0, max=MAX_PORT, help="Port to listen on; 0 takes a free one.")
@@ -40,8 +48,15 @@ def command(
 
     Only this machine can reach the pages. They only read the journals, also while a run is running; but where something waits for a
     person, the page can decide it as `decide` does, in the tab that opened the printed address. Ctrl-C ends it.
+
+    The file of -o opens in a browser without a network: it has no code but its own, and asks nothing of any host. An existing file is
+    replaced.
     """
-    require_packages("microagents view", "aiohttp")
+    if output is not None:
+        if run is None:
+            raise InvalidUsage("-o writes the page of one run; name it: microagents view RUN -o FILE")
+        _write(run, runs_dir, output, code=code)
+        return
     if run is not None:
         with reader_of(runs_dir, run):
             pass
@@ -49,6 +64,18 @@ def command(
     with ThreadPoolExecutor(1) as pool:  # a million steps take half a second, as long as to import the server
         strips = {} if run is None else {run: pool.submit(strip, runs_dir, run)}
         asyncio.run(_view(runs_dir, path, port, strips, opens=not no_open, code=code))
+
+
+def _write(run: str, runs_dir: Path, file: Path, *, code: bool) -> None:
+    from microagents.web.viewer.report import report  # noqa: PLC0415 - the code of tasks, which other commands do not need
+
+    with reader_of(runs_dir, run, trust=code) as reader, redirect_stdout(sys.stderr):  # the task's code may print
+        written = report(reader)
+    try:
+        file.write_text(written, encoding="utf-8")
+    except OSError as error:
+        raise InvalidUsage(f"{str(file)!r} cannot be written: {read_failure(error)}") from None
+    typer.echo(str(file))
 
 
 async def _view(

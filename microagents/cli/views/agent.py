@@ -9,9 +9,9 @@ from rich.cells import cell_len
 
 from microagents.cli.views.lines import joined, one_line, shorten
 from microagents.cli.views.parts import Sections
-from microagents.runs.words.prices import Price
+from microagents.runs.words.money import Price
 from microagents.runs.words.summary import columns_of_stdout
-from microagents.systems.agents.recording import ActionRecord, AgentRecord, CallRecord
+from microagents.systems.agents.notes import ActionRecord, AgentRecord, CallRecord
 
 MIN_COLUMNS = 60
 """Minimum width of a line."""

@@ -10,7 +10,7 @@ from microagents.cli.views.lines import one_line, shorten
 from microagents.cli.views.tables import table
 from microagents.elections.election import total_usd
 from microagents.runs.inspection.climbs import Climb, Votes
-from microagents.runs.words.prices import money
+from microagents.runs.words.money import money
 from microagents.runs.words.summary import counted
 
 MAX_SHOWN = 20

@@ -6,7 +6,7 @@ from microagents.cli.reporting import json_text
 from microagents.cli.views.agent import print_calls
 from microagents.cli.views.parts import Sections
 from microagents.runs.inspection.decision import InspectedDecision, RecordedReply
-from microagents.runs.words.prices import prices_of
+from microagents.runs.words.money import prices_of
 
 NOT_KEPT, CUT = "(text not kept)", "\n(the rest of the text is not kept)"
 

@@ -19,10 +19,10 @@ from microagents.cli.views.document import live_lines
 from microagents.cli.views.lines import one_line, shorten, wrapped_cells
 from microagents.cli.views.tables import clock
 from microagents.journal.messages import Account
-from microagents.runs.words.prices import Price, money
+from microagents.runs.words.money import Price, money
 from microagents.runs.words.summary import counts_of, progress_line
-from microagents.systems.agents.recording import AgentRecord
-from microagents.systems.documents.recording import DocumentRecord
+from microagents.systems.agents.notes import AgentRecord
+from microagents.systems.documents.notes import DocumentRecord
 
 LINE_EVERY_S = 60.0
 """Interval of progress lines where stderr is not a terminal."""

@@ -10,7 +10,7 @@ from rich.cells import cell_len
 
 from microagents.cli.views.lines import joined, one_line, shorten
 from microagents.runs.words.summary import columns_of_stdout, number_of, printable
-from microagents.systems.documents.recording import DocumentRecord
+from microagents.systems.documents.notes import DocumentRecord
 from microagents.systems.documents.records import SegmentOutcome, SegmentRecord, SubtaskRecord, ValidationRecord
 
 MAX_OBJECTIONS = 12

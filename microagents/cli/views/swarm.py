@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from rich.cells import cell_len
 
 from microagents.cli.views.lines import joined, one_line, shorten
-from microagents.runs.words.prices import money
+from microagents.runs.words.money import money
 from microagents.runs.words.summary import columns_of_stdout, counted
-from microagents.systems.swarm.step_records import LoopRecord, SwarmRecord, SwarmTurn
+from microagents.systems.swarm.notes import LoopRecord, SwarmRecord, SwarmTurn
 
 MIN_COLUMNS = 60
 """Minimum width of a line."""

@@ -9,7 +9,7 @@ from msgspec import Raw
 from rich.cells import cell_len
 
 from microagents.cli.views.lines import joined, one_line, shorten
-from microagents.runs.words.prices import money
+from microagents.runs.words.money import money
 from microagents.runs.words.summary import columns_of_stdout, counted
 from microagents.systems.questions.tree import Branch, ProblemNode, TurnResult
 

@@ -18,11 +18,20 @@ import msgspec
 from msgspec import Struct, structs
 
 from microagents.base.errors import InvalidUsage, ModelUnavailable
-from microagents.base.packages import require_packages
 from microagents.models import sample_keys
 from microagents.models.capabilities import capabilities_of
 from microagents.models.http.open_files import connections_allowed
-from microagents.models.http.options import (
+from microagents.models.http.refusals import (
+    BAD_REQUEST,
+    NOT_FOUND,
+    Redaction,
+    Substitutes,
+    decode_error,
+    failure_kind,
+    retry_after_s,
+)
+from microagents.models.http.sending import MAX_BODY_BYTES, Client, Response
+from microagents.models.http.spec_options import (
     check_length,
     check_names,
     checked_url,
@@ -33,17 +42,6 @@ from microagents.models.http.options import (
     other_model,
     refuse_ended,
 )
-from microagents.models.http.refusals import (
-    BAD_REQUEST,
-    NAME,
-    NOT_FOUND,
-    Redaction,
-    Substitutes,
-    decode_error,
-    failure_kind,
-    retry_after_s,
-)
-from microagents.models.http.sending import MAX_BODY_BYTES, Client, Response
 from microagents.models.http.usage import CHARS_PER_TOKEN, Meter, sum_of
 from microagents.models.http.warming import Warming
 from microagents.models.model import Model, Most, most_tokens
@@ -75,11 +73,11 @@ class HttpModel(Model, ABC):
         prices: the user's prices by ``provider:model``. The cost of a model that neither they nor genai-prices have is unknown.
 
     Raises:
-        InvalidUsage: an option is unknown or not readable, the key or the SDK is missing, or the model is shut down.
+        InvalidUsage: an option is unknown or not readable, the key is missing, or the model is shut down.
     """
 
     sdk: ClassVar[str]
-    """Module of the provider's SDK."""
+    """Name of the provider's SDK. All its APIs share prices and throttles."""
     url: ClassVar[str]
     """Address of the provider's API, the default ``base_url``."""
     url_env: ClassVar[str]
@@ -101,7 +99,6 @@ class HttpModel(Model, ABC):
     """Name of the run, for idempotency keys."""
 
     def __init__(self, spec: ModelSpec, prices: Mapping[str, Any] = MappingProxyType({})) -> None:
-        require_packages(f"{spec.provider}:{spec.name}", self.sdk, "aiohttp")
         options = spec.options
         check_names(spec, self.more_options)
         self.name = f"{spec.provider}:{spec.name}"
@@ -342,36 +339,25 @@ class HttpModel(Model, ABC):
                 samples = self._read_all(response.content, call)
                 if isinstance(samples, ModelUnavailable):
                     message = self._redaction.public(str(samples.args[1]), call.prompt)
-                    return ModelUnavailable(
-                        samples.kind, message, response.status_code, None, self._redaction.request_id(response)
-                    )
+                    return self._redaction.failure(samples.kind, message, response)
                 return [self._redaction.cleaned(each) for each in samples]
             except (msgspec.MsgspecError, ValueError, RecursionError) as error:
                 beginning = response.content[:SHOWN_BYTES].decode("utf-8", "replace")
                 reason = self._redaction.public(f"{error}; it begins {beginning!r}", call.prompt)
-        return ModelUnavailable("garbled", reason, response.status_code, None, self._redaction.request_id(response))
+        return self._redaction.failure("garbled", reason, response)
 
     def _refusal(self, response: Response, prompt: Prompt) -> ModelUnavailable:
-        status = response.status_code
+        status, error, message = response.status_code, decode_error(response.content), None
         if response.is_redirect:
             message = (
                 "the server redirects to another address, which is not followed; give the final address as base_url"
             )
-        else:
-            error = decode_error(response.content)
-            message, name = self._redaction.public(error.message, prompt), str(error.code or error.type or "")
-            if NAME.fullmatch(name):
-                message = self._redaction.sanitize(f"{name}: {message}" if message else name)
-            mended = (
-                error.refusal_of_effort(self.name, self.effort_name, self._options.get("effort"))
-                if status == BAD_REQUEST
-                else None
-            )
-            if status == NOT_FOUND and self._is_own_address:
-                mended = other_model(self.name, self.capabilities)
-            message = mended or message
-        wait_s, request_id = retry_after_s(response.headers), self._redaction.request_id(response)
-        return ModelUnavailable(failure_kind(status), message or "no explanation", status, wait_s, request_id)
+        elif status == BAD_REQUEST:
+            message = error.refusal_of_effort(self.name, self.effort_name, self._options.get("effort"))
+        elif status == NOT_FOUND and self._is_own_address:
+            message = other_model(self.name, self.capabilities)
+        message = message or self._redaction.explanation(error, prompt) or "no explanation"
+        return self._redaction.failure(failure_kind(status), message, response, retry_after_s(response.headers))
 
 
 def _nested(parameters: Mapping[str, Any]) -> dict[str, Any]:

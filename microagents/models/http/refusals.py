@@ -11,10 +11,11 @@ from typing import Any
 import msgspec
 from msgspec import Struct, structs
 
+from microagents.base.errors import ModelUnavailable
 from microagents.base.logs import log
 from microagents.elections.red_flags import known_finish
-from microagents.models.http.options import either
 from microagents.models.http.sending import Response
+from microagents.models.http.spec_options import either
 from microagents.replies.chat import Prompt, Sample
 
 MAX_MESSAGE_CHARS = 300
@@ -57,6 +58,15 @@ class Redaction:
         """A server's words without a key and without the prompt: prompts may be confidential, and errors go to logs."""
         clean = self.sanitize(message)
         return "the explanation repeats the prompt and is left out" if _echoes_prompt(clean, prompt) else clean
+
+    def explanation(self, error: ServerError, prompt: Prompt) -> str:
+        """What a server says of a refusal, behind its name for it."""
+        message, name = self.public(error.message, prompt), str(error.code or error.type or "")
+        return self.sanitize(f"{name}: {message}" if message else name) if NAME.fullmatch(name) else message
+
+    def failure(self, kind: str, message: str, response: Response, wait_s: float | None = None) -> ModelUnavailable:
+        """Return the failure of a request, with the provider's name for the request."""
+        return ModelUnavailable(kind, message, response.status_code, wait_s, self.request_id(response))
 
     def without_key(self, text: str) -> str:
         """A reply without the key: a server may repeat the request, headers included, and the journal keeps texts of replies."""

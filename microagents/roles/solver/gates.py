@@ -96,6 +96,8 @@ class ConnectionGate(Gate):
 
     def enter(self, attempt: Attempt) -> Awaitable[None]:
         """Wait for a connection, in the order of all draws."""
+        # Before the permit, the timeout and the account: with timeouts that ran in a queue, 19,393 calls were booked, and the server
+        # received 9,773 (1,024 inputs on a model that takes 40 s).
         assert attempt.backend.slots is not None
         sample = attempt.call.id
         return attempt.backend.slots.acquire(lambda: (in_order(sample.election.path), sample.seq))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Hashable
+from collections.abc import Hashable
 from contextlib import aclosing
 from typing import Any
 
@@ -17,17 +17,17 @@ from microagents.elections.admission import PAUSES, FollowAdmission
 from microagents.elections.election import Draw
 from microagents.journal.messages import AllotCalls, FollowSettings, RecordCalls, RecordOutage, Report
 from microagents.models.latencies import LEAST_STRAGGLER_S
-from microagents.models.model import Call, checked_sample, keyed_by_sample
+from microagents.models.model import Call
 from microagents.replies.chat import Reply, Sample
 from microagents.roles.limits.quotas import HoldQuotas, Quotas, Trade
 from microagents.roles.limits.reservations import Reservations
+from microagents.roles.solver.attempts import Attempts, Halted, Unsent
 from microagents.roles.solver.backends import Backend, Backends
 from microagents.roles.solver.call_accounts import CallAccounts
 from microagents.roles.solver.call_allotment import AT_ONCE, LEAST, CallAllotment
-from microagents.roles.solver.gates import Attempt, ConnectionGate, Departures, Gate, Permits
-from microagents.roles.solver.groups import Group, Several
+from microagents.roles.solver.gates import ConnectionGate, Departures, Permits
+from microagents.roles.solver.joined_draws import Group, Several
 from microagents.roles.solver.outages import TRIAL_S, Outage, OutageReports
-from microagents.telemetry.tracing import in_trace
 
 STRAGGLER = "straggler"
 """The reason of such a second call in the account."""
@@ -54,13 +54,8 @@ class Solver(Role):
         self._max_outage_s: float = context.settings["max_outage_s"]
         self._scope = TaskScope()
         self._loop = asyncio.get_running_loop()
-        self._halts: dict[asyncio.Timeout, None] = {}
-        """For each call in flight what cancels it."""
         self._outages = OutageReports(self._max_outage_s, self.tell)
-        self._gates: tuple[Gate, ...] = ()
-        """What a call passes, in this order."""
-        self._gates_of: dict[str, list[Gate]] = {}
-        """Those that concern a model, by its spec."""
+        self._attempts = Attempts(context, self._accounts)
 
     async def start(self) -> None:
         """Open every model of the run, so that a wrong name or a missing key is reported before the first call.
@@ -76,14 +71,14 @@ class Solver(Role):
         allotment = CallAllotment(self.context.name, self.ask, AT_ONCE if at_once else LEAST)
         quotas = Quotas(self.context.name, self.stream, self.ask, self._backends.note_outage)
         permits, departures = Permits(Reservations(self.context.settings), quotas), Departures(allotment)
-        self._gates = (ConnectionGate(self._backends), permits, departures)
+        self._attempts.pass_through((ConnectionGate(self._backends), permits, departures))
         self._scope.start(self._follow_admission(departures))
         self._scope.start(self._follow_settings(permits))
 
     async def stop(self) -> None:
         """Close the models."""
         await self._scope.close()
-        for gate in self._gates:
+        for gate in self._attempts.gates:
             await gate.close()
         self._accounts.report()
         for backend in self._backends:
@@ -115,14 +110,14 @@ class Solver(Role):
         while True:
             try:
                 if backend.answers_at_once:
-                    sample = await self._attempt(backend, call)
+                    sample = await self._attempts.make(backend, call)
                 else:
                     sample, backend = await self._first_reply(
                         backend, self._backends.substitute_of(backend, request), call, outage
                     )
-            except _Unsent as unsent:
+            except Unsent as unsent:
                 backend = self._backends.delivering(request.model)
-                if isinstance(unsent, _Halted):
+                if isinstance(unsent, Halted):
                     self._accounts.repeat(HALTED)
                     call = structs.replace(call, attempt=call.attempt + 1)
             except ModelUnavailable as error:
@@ -206,17 +201,17 @@ class Solver(Role):
             return False
         first, through = structs.replace(several.calls[0], samples=len(several.calls)), backend.through(several)
         if backend.model.answers_at_once:
-            await self._attempt(through, first)
+            await self._attempts.make(through, first)
             return True
         sent: asyncio.Future[float] = self._loop.create_future()
         attempts = TaskScope()
         try:
-            attempt = attempts.start(self._attempt(through, first, sent))
+            attempt = attempts.start(self._attempts.make(through, first, sent))
             if not await self._straggles(attempt, sent, backend, outage):
                 await attempt
                 return True
             self._accounts.repeat(STRAGGLER)
-        except _Unsent:
+        except Unsent:
             pass
         finally:
             backend.reported_refusals = through.reported_refusals
@@ -234,17 +229,17 @@ class Solver(Role):
 
         Raises:
             ModelUnavailable: no attempt gave a reply.
-            _Unsent: another model has to be asked.
+            Unsent: another model has to be asked.
         """
         sent: asyncio.Future[float] = self._loop.create_future()
         attempts = TaskScope()
         try:
-            first = attempts.start(self._attempt(backend, call, sent))
+            first = attempts.start(self._attempts.make(backend, call, sent))
             if await self._straggles(first, sent, backend, outage):
                 again: asyncio.Future[float] = self._loop.create_future()
                 again.add_done_callback(lambda _: self._accounts.repeat(STRAGGLER))
                 second = attempts.start(
-                    self._attempt(substitute, structs.replace(call, attempt=call.attempt + 1), again)
+                    self._attempts.make(substitute, structs.replace(call, attempt=call.attempt + 1), again)
                 )
                 running = {first, second}
                 while running:
@@ -262,7 +257,7 @@ class Solver(Role):
         """Wait until an attempt is over, or a straggler; returns whether it is one.
 
         Raises:
-            _Unsent: the model is out before it is sent, and a fallback has to be asked.
+            Unsent: the model is out before it is sent, and a fallback has to be asked.
             Stopped: the outage lasted longer than ``--max-outage``.
         """
         with backend.health.waiting() as out:
@@ -272,11 +267,11 @@ class Solver(Role):
                 within_s = TRIAL_S if is_trial else outage.left_s(backend.health)
                 done, _ = await asyncio.wait(ends, timeout=within_s, return_when=asyncio.FIRST_COMPLETED)
                 if not done and is_trial:
-                    raise _Unsent
+                    raise Unsent
                 if not done:
                     outage.check(backend.health)
             if not attempt.done() and not sent.done():
-                raise _Unsent
+                raise Unsent
 
         # The limit changes with every reply of the model, and before the first ones there is none.
         while not attempt.done():
@@ -288,108 +283,22 @@ class Solver(Role):
             await asyncio.wait([attempt], timeout=left_s)
         return False
 
-    async def _attempt(self, backend: Backend, call: Call, sent: asyncio.Future[float] | None = None) -> Sample:
-        """Make one attempt, once every gate has let it pass. ``sent`` gets the time at which the call is sent."""
-        gates = self._gates_of.get(backend.spec)
-        if gates is None:
-            gates = self._gates_of[backend.spec] = [gate for gate in self._gates if gate.concerns(backend)]
-        attempt, passed = Attempt(backend, call, sent), 0
-        try:
-            for gate in gates:
-                wait = gate.enter(attempt)
-                if wait is not None:
-                    await wait
-                passed += 1
-            return await self._send(attempt)
-        finally:
-            while passed:
-                passed -= 1
-                gates[passed].leave(attempt)
-
-    async def _send(self, attempt: Attempt) -> Sample:
-        """Send one call, and account for it."""
-        backend, call, sent = attempt.backend, attempt.call, attempt.sent
-        attempt.may_be_billed = True
-        if sent is not None:
-            sent.set_result(self._loop.time())
-        self._accounts.send()
-        backend.health.in_flight += 1
-        try:
-            with keyed_by_sample(call, self.context.run_id):
-                reply = backend.model.complete(call)
-                if call.traceparent:
-                    reply = in_trace(call.traceparent, reply)
-                kind = type(backend.model).__name__
-                sample = attempt.sample = checked_sample(
-                    await (reply if sent is None else self._until_halted(reply)), kind
-                )
-            if len(refused := backend.model.refused) != backend.reported_refusals:
-                backend.reported_refusals = len(refused)
-                self._accounts.refuse(backend.spec, refused)
-            if (rates := backend.model.rates) and not backend.has_reported_limits:
-                backend.has_reported_limits = True
-                self._accounts.limit(backend.spec, rates)
-            if sent is not None:
-                sample = self._timed(sample, backend, self._loop.time() - sent.result())
-            backend.health.delivered()
-        except ModelUnavailable as error:
-            attempt.fail(error)
-            backend.health.failed(error)
-            raise
-        else:
-            return sample
-        finally:
-            backend.health.in_flight -= 1
-            # A cancelled call is accounted for as well: the provider may bill it.
-            if attempt.sample is not None:
-                usage = attempt.sample.usage
-                is_measured = not call.needs_length or usage.visible_tokens is not None
-                self._accounts.end_answered(usage, backend.prices, measured=is_measured, most=attempt.most)
-            elif attempt.may_be_billed:
-                self._accounts.end_unanswered(backend.prices, attempt.most)
-            else:
-                self._accounts.end_unbilled()
-
-    def _timed(self, sample: Sample, backend: Backend, took_s: float) -> Sample:
-        backend.latencies.add(took_s)
-        self._accounts.time(backend.spec, took_s)
-        return sample if self.context.tracing is None else structs.replace(sample, took_s=took_s)
-
-    async def _until_halted(self, reply: Awaitable[Sample]) -> Sample:
-        """Await a reply, unless a pause cancels the calls in flight.
-
-        Raises:
-            _Halted: it does.
-        """
-        halt = asyncio.timeout(None)
-        self._halts[halt] = None
-        try:
-            async with halt:
-                return await reply
-        except TimeoutError:
-            if halt.expired():
-                raise _Halted from None
-            raise
-        finally:
-            del self._halts[halt]
-
     async def _follow_settings(self, permits: Permits) -> None:
         async with aclosing(self.stream(FollowSettings())) as changes:
             async for changed in changes:
                 settings = {**self.context.settings, **changed}
                 self._replaces, self._max_outage_s = settings.get("resend_stragglers", True), settings["max_outage_s"]
                 permits.reservations = Reservations(settings)
-                self._gates_of.clear()  # other gates may concern a model now
+                self._attempts.pass_through(self._attempts.gates)  # other gates may concern a model now
 
     async def _follow_admission(self, departures: Departures) -> None:
         async with aclosing(self.stream(FollowAdmission())) as changes:
             async for admission in changes:
                 departures.pause(is_paused=admission in PAUSES)
                 if admission == "halted":
-                    for halt in self._halts:
-                        halt.reschedule(self._loop.time())
+                    self._attempts.halt()
                 if admission == "nothing":
-                    for gate in self._gates:
+                    for gate in self._attempts.gates:
                         gate.dismiss()
                     break
 
@@ -413,11 +322,3 @@ def _call_of(request: Draw) -> Call:
 def _marked(sample: Sample, backend: Backend, asked: str) -> Sample:
     """A sample with the model that gave it, if that is another one than was asked."""
     return sample if backend.spec == asked else structs.replace(sample, fallback=backend.spec)
-
-
-class _Unsent(Exception):
-    """A call was not sent, since its model is out and another one has to be asked."""
-
-
-class _Halted(_Unsent):
-    """A pause cancelled a call in flight, which is sent again after it."""

@@ -1,10 +1,11 @@
-"""Batches: runs with many inputs, which are done side by side up to a bound. The failure of one input stops no other."""
+"""Inputs of a run: the only one, or many that are done side by side up to a bound. The failure of one of many stops no other."""
 
 from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from msgspec import structs
@@ -22,17 +23,10 @@ from microagents.base.errors import (
     Undecided,
 )
 from microagents.elections.election import input_of
-from microagents.journal.messages import (
-    Account,
-    InputEnding,
-    Recall,
-    RecallCompletedInputs,
-    RecallFailedInputs,
-    Report,
-    RunOutcome,
-)
+from microagents.journal.books import COMPLETED, ENDED_AS
+from microagents.journal.messages import Account, InputEnding, Recall, RecallDecidedInputs, Report, RunOutcome
 from microagents.journal.reading import Reader
-from microagents.runs.driver.effects import inputs_that_go_on
+from microagents.roles.executor import EndEffects
 from microagents.runs.plan import RunPlan
 from microagents.runtimes.dispatcher import RoleMessenger
 from microagents.work.conductor import Conduct
@@ -52,8 +46,7 @@ class Batch:
         plan: the run.
         journal: the file that records the endings of inputs; None for a run without one, whose endings stay in memory.
         only: numbers of the inputs to conduct, completed ones included; None for all that are not completed.
-        on_ending: called with the ending of each input.
-        on_recorded: called with it once it is durable, in the order of endings.
+        on_ending: called with the ending of each input once it is durable, in the order of endings.
     """
 
     def __init__(
@@ -62,8 +55,7 @@ class Batch:
         journal: Path | None,
         *,
         only: Sequence[int] | None,
-        on_ending: OnEnding,
-        on_recorded: OnEnding | None,
+        on_ending: OnEnding | None,
     ) -> None:
         self._journal = journal
         self._total = len(plan.tasks)
@@ -72,7 +64,6 @@ class Batch:
         self._max_open = plan.settings.concurrency or MAX_OPEN
         self._passes_undecided = plan.strategy.passes_undecided
         self._on_ending = on_ending
-        self._on_recorded = on_recorded
         self._open: defaultdict[int, dict[int, None]] = defaultdict(dict)
         """Open inputs by lane: by the number of the conductor's replica."""
         self._endings: dict[int, InputEnding] = {}
@@ -80,12 +71,12 @@ class Batch:
 
     async def conduct(self, messenger: RoleMessenger) -> None:
         """Conduct each input to its end. The failure of one stops no other."""
-        completed = await messenger.ask(RecallCompletedInputs())
+        ended = (await messenger.ask(Recall())).ended
         wanted: Iterable[int] = range(self._total) if self._only is None else sorted({*self._only})
         await self._conduct_each(
-            messenger, (number for number in wanted if self._only is not None or not completed[number])
+            messenger, (number for number in wanted if self._only is not None or ended[number] != COMPLETED)
         )
-        while going_on := await inputs_that_go_on(messenger, has_journal=self._journal is not None):
+        while going_on := await _inputs_that_go_on(messenger, self._journal):
             await self._conduct_each(messenger, iter(going_on), recalls=True)
 
     async def _conduct_each(self, messenger: RoleMessenger, remaining: Iterator[int], *, recalls: bool = False) -> None:
@@ -112,9 +103,8 @@ class Batch:
             finally:
                 del self._open[lane][number]
             self._record(messenger, ending)
-            self._on_ending(ending)
-            if self._on_recorded is not None:
-                self._on_recorded(await self._recorded(messenger, ending))
+            if self._on_ending is not None:
+                self._on_ending(await self._recorded(messenger, ending))
 
     async def _recorded(self, messenger: RoleMessenger, ending: InputEnding) -> InputEnding:
         """Wait until an ending is durable; returns it, as undecided if an election of the input is."""
@@ -152,9 +142,9 @@ class Batch:
     async def outcome(self, messenger: RoleMessenger, account: Account) -> tuple[RunOutcome, str | None]:
         """Return the outcome of the run after its inputs were conducted, and the reason in one sentence."""
         # Not from the file: there the last endings may be missing until the next commit.
-        endings = await messenger.ask(RecallFailedInputs()) if self._journal is not None else list(self.endings())
-        unsolved = [ending for ending in endings if ending.outcome != "completed"]
-        undecided = sum(ending.outcome == "undecided" for ending in unsolved)
+        ended = (await messenger.ask(Recall())).ended
+        unsolved = [number for number, code in enumerate(ended) if ENDED_AS[code] in ("undecided", "failed")]
+        undecided = ended.count(ENDED_AS.index("undecided"))
         failed, left = len(unsolved) - undecided, self._total - account.inputs_done - len(unsolved)
         if not unsolved and not left:
             return "completed", None
@@ -163,10 +153,15 @@ class Batch:
             for count, state in ((undecided, "undecided"), (failed, "failed"), (left, "not done yet"))
             if count
         )
-        first = f"; input {unsolved[0].input}: {unsolved[0].reason}" if unsolved else ""
+        first = f"; input {unsolved[0]}: {await self._reason(messenger, unsolved[0])}" if unsolved else ""
         others = ", the others are completed" if account.inputs_done else ""
         reason = f"of {self._total:,} inputs {counts}{others}{first}; resume the run to do those that are not completed"
         return "undecided" if undecided else "failed" if unsolved else "stopped", reason
+
+    async def _reason(self, messenger: RoleMessenger, number: int) -> str | None:
+        """Return why an input did not complete."""
+        ending = self._endings.get(number) or (await messenger.ask(Recall(path=str(number)))).ending
+        return None if ending is None else ending.reason
 
 
 async def _conduct_to_ending(messenger: RoleMessenger, run_id: str, lane: int, request: Conduct) -> InputEnding:
@@ -188,3 +183,45 @@ async def _conduct_to_ending(messenger: RoleMessenger, run_id: str, lane: int, r
 def undecided_elections(paths: Sequence[str]) -> str:
     """Return the reason of an undecided run or input whose work continued to a result."""
     return f"{len(paths)} elections are undecided, the first at {paths[0]}"
+
+
+async def conduct_single_input(messenger: RoleMessenger, journal: Path | None) -> bytes:
+    """Conduct the only input to its end; returns its result as JSON."""
+    recalls = False
+    while True:
+        try:
+            conducted = await messenger.ask(Conduct(input=0, recalls=recalls))
+        except Undecided:
+            if not await _inputs_that_go_on(messenger, journal):
+                raise
+        else:
+            if not await messenger.ask(RecallDecidedInputs()):
+                return conducted.value
+        recalls = True  # what was unknown is known meanwhile, so the work goes on from there
+
+
+async def _inputs_that_go_on(messenger: RoleMessenger, journal: Path | None) -> list[int]:
+    """Wait for the effects under way; returns the inputs whose work can go on, since such a call or a person has said what was unknown.
+
+    Work goes on from its records, so without a journal there are none.
+    """
+    ended = await _end_effects(messenger)
+    return sorted({*ended, *await messenger.ask(RecallDecidedInputs())}) if journal is not None else []
+
+
+async def leave_effects(messenger: RoleMessenger) -> None:
+    """Wait for the effects under way at the end of a run, whatever has ended it."""
+    with suppress(
+        MicroagentsError
+    ):  # the run has ended already, for a lost executor or a journal that cannot be written
+        await _end_effects(messenger)
+
+
+async def _end_effects(messenger: RoleMessenger) -> list[int]:
+    scope = TaskScope()
+    try:
+        executors = range(messenger.replicas(EndEffects))
+        ended = await asyncio.gather(*[scope.start(messenger.ask_replica(each, EndEffects())) for each in executors])
+    finally:
+        await scope.close()
+    return [each for inputs in ended for each in inputs]

@@ -24,18 +24,26 @@ from microagents.journal.opening import holds_nothing
 from microagents.journal.reading import Reader, journal_of, reader_of
 from microagents.runs.arguments import check_arguments
 from microagents.runs.driver.conducting import unless_ended
-from microagents.runs.driver.control import RunControl, SharedKeywords, without_control
 from microagents.runs.driver.execute import execute_plan
+from microagents.runs.driver.keywords import RunControl, SharedKeywords, without_control
 from microagents.runs.driver.notebook import notebook_progress
 from microagents.runs.driver.output import Outputs
 from microagents.runs.driver.tool_lists import with_tools_of_servers
 from microagents.runs.inspection.runs import recorded_result
 from microagents.runs.plan import RunPlan, plan_of, recorded_limits, what_stranger_names
 from microagents.runs.result import Result, Results
-from microagents.runs.settings import Models, Settings, check_for_ray, check_name, model_pools, strategy_of, validated
-from microagents.runs.short_forms import SHORT_FORMS
+from microagents.runs.settings import (
+    Models,
+    OptionKeywords,
+    Settings,
+    check_for_ray,
+    model_pools,
+    options_in,
+    strategy_of,
+    validated,
+)
 from microagents.runs.task_list import tasks_of
-from microagents.runs.words.prices import prices_of, specs_in
+from microagents.runs.words.money import prices_of, specs_in
 from microagents.systems.agents.agent import AgentTask
 from microagents.systems.documents.document import text_in
 from microagents.task import Task, V
@@ -46,17 +54,8 @@ NOTHING_NEW = (
 )
 
 
-class ResumeKeywords(SharedKeywords, total=False):
-    """Keywords of `resume`: what differs from the recorded run. The first eight are short for the strategy's options of their names."""
-
-    k: int | None
-    max_draws: int | None
-    speculate: bool | None
-    known_inputs: bool | None
-    max_steps: int | None
-    max_repeats: int | None
-    max_tool_errors: int | None
-    max_observation: int | None
+class ResumeKeywords(SharedKeywords, OptionKeywords, total=False):
+    """Keywords of `resume`: what differs from the recorded run."""
 
 
 class RunKeywords(ResumeKeywords, total=False):
@@ -82,8 +81,9 @@ async def run(task: Task | Sequence[Task], *, models: Models, **given: Unpack[Ru
     Args:
         task: the task; or a list of tasks of one class, which are done side by side. The failure of one does not stop the others.
         models: a spec, a model, an async function, a pool of these that samples rotate through, or pools by role.
-        given: as `RunKeywords` says, such as ``k=2``; callbacks (`RunControl`), such as ``on_decision=print``; and fields of `Settings`,
-            such as ``max_calls=1000`` or ``runtime="ray"``. An earlier run keeps its limits unless they are given; None lifts one.
+        given: as `RunKeywords` says, such as ``k=2``, which is short for ``options={"k": 2}``; callbacks (`RunControl`), such as
+            ``on_decision=print``; and fields of `Settings`, such as ``max_calls=1000`` or ``runtime="ray"``. An earlier run keeps its
+            limits unless they are given; None lifts one.
 
     Raises:
         InvalidUsage: an argument is wrong; nothing was started.
@@ -107,10 +107,8 @@ async def run(task: Task | Sequence[Task], *, models: Models, **given: Unpack[Ru
 
 def _new_plan(task: Task | Sequence[Task], models: Models, given: RunKeywords) -> RunPlan:
     tasks, run_id = tasks_of(task), given.get("run_id")
-    short = {name: given.get(name) for name in SHORT_FORMS}
-    chosen = strategy_of(given.get("strategy"), tasks[0], {}, short)
+    chosen = strategy_of(given.get("strategy"), tasks[0], options_in(given))
     for name, value in given.items():
-        check_name(name)
         if name in type(chosen).model_fields and name not in RunKeywords.__annotations__:
             given_as = f"strategy={type(chosen).__name__}({name}={value!r:.100})"
             raise InvalidUsage(f"{name!r} is an option of the strategy: give it as {given_as}")
@@ -145,8 +143,8 @@ async def resume(
         inputs: numbers of the inputs to do, from 0; None for all that are not completed, failed ones included.
         accept_changes: names of fields that may differ from the recorded experiment.
         trust_journal: whether the journal of a run that this user did not begin here may name the code and the hosts to use.
-        changed: settings that differ from the recorded ones, such as ``on_undecided="leader"``; ``k``, ``max_draws`` and the other
-            short forms of options of the strategy; and callbacks, as for `run`.
+        changed: settings that differ from the recorded ones, such as ``on_undecided="leader"``; options of the strategy;
+            and callbacks, as for `run`.
 
     Raises:
         InvalidUsage: there is no such run or input, its task cannot be imported, or its journal is not trusted.
@@ -163,18 +161,22 @@ async def resume(
         if ending is not None and ending.outcome == "completed" and not accept_changes:
             return _with_outputs(reader, recorded_result(reader))
         calls_before = reader.account().calls if ending is not None and ending.outcome == "undecided" else None
-        plan = _changed_plan(plan_of(reader), without_control(changed))
+        plan = _changed_plan(plan_of(reader), changed)
     result = await _execute(plan, changed, runs_dir=runs_dir, only=inputs, accepted=accept_changes)
     if result.outcome == "undecided" and result.calls == calls_before:
         return structs.replace(result, reason=f"{result.reason}; {NOTHING_NEW}")
     return result
 
 
-def _changed_plan(plan: RunPlan, changed: dict[str, Any]) -> RunPlan:
-    short = {name: changed.pop(name, None) for name in SHORT_FORMS}
-    settings = validated(Settings, "the run", {**plan.settings.model_dump(), **changed})
-    check_for_ray(changed, settings.runtime)
-    return structs.replace(plan, settings=settings, strategy=strategy_of(plan.strategy, plan.tasks[0], {}, short))
+def _changed_plan(plan: RunPlan, changed: ResumeKeywords) -> RunPlan:
+    given = {
+        name: value for name, value in without_control(changed).items() if name not in OptionKeywords.__annotations__
+    }
+    settings = validated(Settings, "the run", {**plan.settings.model_dump(), **given})
+    check_for_ray(given, settings.runtime)
+    return structs.replace(
+        plan, settings=settings, strategy=strategy_of(plan.strategy, plan.tasks[0], options_in(changed))
+    )
 
 
 async def _execute(
@@ -189,27 +191,28 @@ async def _execute(
     listed = await unless_ended(with_tools_of_servers(plan), control)
     if listed is None:
         raise Interrupted("interrupted while the tools of MCP servers were read; nothing was started")
-    plan = listed
-    _tell_of_keys(plan, runs_dir)
+    plan, journal = listed, None if runs_dir is None else journal_of(Path(runs_dir), listed.settings.run_id)
+    _tell_of_keys(plan, journal)
     kind, show = type(plan.tasks[0]), None
     if control.get("on_progress") is None:
         show = notebook_progress(
             TASKS.name_of(address_of(kind)), kind.progress_unit, prices_of(specs_in(plan.settings.models))
         )
         control = {**control, "on_progress": show}
-    outputs = Outputs(plan.tasks)
-    result = await execute_plan(plan, runs_dir=runs_dir, only=only, accepted=accepted, control=control, outputs=outputs)
+    outputs = Outputs(plan, journal)
+    outputs.check(only)
+    result = await execute_plan(plan, journal, only=only, accepted=accepted, control=outputs.listening(control))
     if show is not None:
         show(result.account)
-    return result
+    return outputs.finished(result)
 
 
-def _tell_of_keys(plan: RunPlan, runs_dir: str | Path | None) -> None:
+def _tell_of_keys(plan: RunPlan, journal: Path | None) -> None:
     """Say what it means that an agent with effects begins a journal under a name that another run may have had."""
     first, run_id = plan.tasks[0], plan.settings.run_id
     if not isinstance(first, AgentTask) or not first.has_effects or re.search(NEW_NAME, run_id):
         return
-    if runs_dir is None or holds_nothing(journal_of(Path(runs_dir), run_id)):
+    if journal is None or holds_nothing(journal):
         log().warning(
             f"run {run_id} begins anew: its effects have the keys of every other run of this name, so a service that honours keys takes an "
             "equal effect for a repetition and does not make it; for new effects use another --run-id"
@@ -220,7 +223,7 @@ def _with_outputs(reader: Reader, result: Result) -> Result:
     values = [result.value] if result.failed_inputs is None else result.value
     if any(text_in(value) is not None for value in values):
         with suppress(InvalidUsage):  # the task's code may be gone; the result does not depend on it
-            return Outputs(plan_of(reader).tasks).finished(result)
+            return Outputs(plan_of(reader), reader.path).finished(result)
     return result
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Iterable
 from typing import Any, TypeVar
 
 from microagents.base.aio import TaskScope
@@ -11,7 +11,7 @@ from microagents.base.errors import Stopped, Undecided
 from microagents.elections.admission import Drain
 from microagents.journal.messages import Report, RunOutcome
 from microagents.roles.recorder import AwaitFailure
-from microagents.runs.driver.control import OnProgress, RunControl
+from microagents.runs.driver.keywords import OnProgress, RunControl
 from microagents.runs.settings import Settings
 from microagents.runtimes.dispatcher import RoleMessenger
 
@@ -27,13 +27,13 @@ INTERRUPTED: End = ("interrupted", "interrupted before its end; all decisions so
 async def conduct_until_end(
     messenger: RoleMessenger,
     conducting: Coroutine[Any, Any, bytes | None],
+    listening: Iterable[Coroutine[Any, Any, None]],
     settings: Settings,
     control: RunControl,
-    following: Coroutine[Any, Any, None],
 ) -> End:
     """Do the work until it ends, the caller ends it, the recorder stops it or its time is over; returns the ending.
 
-    An interrupt first waits for the calls in flight. `terminate` and a failure end the work at once.
+    An interrupt first waits for the calls in flight. `terminate`, a failure and the end of a listener end the work at once.
     """
     scope = TaskScope()
 
@@ -44,15 +44,13 @@ async def conduct_until_end(
         work = scope.start(conducting)
         failure = scope.start(messenger.ask(AwaitFailure()))
         interrupt, terminate = wait_for(control.get("interrupt")), wait_for(control.get("terminate"))
-        on_progress = control.get("on_progress")
-        progress = scope.start(never() if on_progress is None else _report_progress(messenger, on_progress))
-        followed = scope.start(following)
-        await wait_for_first(work, failure, interrupt, terminate, progress, followed)
+        listeners = [scope.start(each) for each in listening]
+        await wait_for_first(work, failure, interrupt, terminate, *listeners)
         if interrupt.done() and not work.done():
             # Calls in flight are paid for, so they are waited for. The work may end meanwhile: then its own outcome counts.
-            await wait_for_first(scope.start(messenger.ask(Drain())), work, failure, terminate, progress, followed)
+            await wait_for_first(scope.start(messenger.ask(Drain())), work, failure, terminate, *listeners)
         if not work.done():
-            for each in (progress, followed, failure):
+            for each in (*listeners, failure):
                 if each.done():
                     await each  # raises the failure of a callback of the caller, or the recorder's reason to stop
             return INTERRUPTED
@@ -86,12 +84,8 @@ async def unless_ended(work: Coroutine[Any, Any, T], control: RunControl) -> T |
         await scope.close(within_s=None)
 
 
-async def never() -> None:
-    """Wait until cancelled."""
-    await asyncio.Event().wait()
-
-
-async def _report_progress(messenger: RoleMessenger, on_progress: OnProgress) -> None:
+async def report_progress(messenger: RoleMessenger, on_progress: OnProgress) -> None:
+    """Pass the account on at intervals. It never ends."""
     while True:
         await asyncio.sleep(PROGRESS_EVERY_S)
         on_progress(await messenger.ask(Report()))

@@ -23,8 +23,8 @@ from microagents.models.prices import Tariff
 from microagents.replies.chat import Usage, system_with_instructions
 from microagents.runs.driver.budget import stops_again
 from microagents.runs.plan import RunPlan
-from microagents.runs.steps import steps_of
-from microagents.runs.words.prices import are_simulated, money, prices_of, specs_in
+from microagents.runs.step_counts import steps_of
+from microagents.runs.words.money import are_simulated, money, prices_of, specs_in
 from microagents.runs.words.summary import promised_chance
 from microagents.systems.chains.maker import Maker
 from microagents.task import ChainTask, Task

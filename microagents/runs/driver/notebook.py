@@ -6,8 +6,8 @@ import sys
 from typing import Any
 
 from microagents.journal.messages import Account
-from microagents.runs.driver.control import OnProgress
-from microagents.runs.words.prices import Price
+from microagents.runs.driver.keywords import OnProgress
+from microagents.runs.words.money import Price
 from microagents.runs.words.summary import progress_line
 
 

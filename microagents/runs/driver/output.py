@@ -20,9 +20,12 @@ from microagents.base.user_code import called
 from microagents.journal.messages import InputEnding
 from microagents.journal.opening import holds_nothing
 from microagents.journal.reading import Reader
+from microagents.runs.driver.following import is_followed, read_solution
+from microagents.runs.driver.keywords import RunControl
+from microagents.runs.plan import RunPlan
 from microagents.runs.result import Result
 from microagents.systems.documents.document import Document, text_in
-from microagents.systems.documents.recording import DocumentRecord
+from microagents.systems.documents.notes import DocumentRecord
 from microagents.task import Task
 
 
@@ -32,27 +35,25 @@ class Outputs:
     A text grows in ``<output>.part``. Once it is whole, that file becomes the output; an existing output is never overwritten.
 
     Args:
-        tasks: the tasks of the run, by number of their input; empty to write nothing.
+        plan: the run.
+        journal: the file of its journal; None for a run without one.
     """
 
-    def __init__(self, tasks: Sequence[Task]) -> None:
-        self._tasks: Sequence[Task] = tasks if tasks and isinstance(tasks[0], Document) else ()
+    def __init__(self, plan: RunPlan, journal: Path | None) -> None:
+        self._plan = plan
+        self._journal = journal
+        self._tasks: Sequence[Task] = plan.tasks if isinstance(plan.tasks[0], Document) else ()
         self._paths: dict[int, Path | None] = {}
         """Outputs that were checked. ``output_path()`` may give another one at the next call."""
         self._written: dict[int, Path] = {}
         self._failed: set[int] = set()
         """Inputs whose text cannot be written. That is logged once."""
 
-    def check(self, journal: Path | None, only: Sequence[int] | None) -> None:
-        """Check the outputs of the inputs that have no recorded result yet.
-
-        Args:
-            journal: the journal, which no process is writing; None for a run without one.
-            only: numbers of the inputs to do; None for all.
-        """
+    def check(self, only: Sequence[int] | None) -> None:
+        """Check the outputs of the inputs that have no recorded result yet: of some numbers, or with None of all."""
         if not self._tasks:
             return
-        earlier = None if journal is None or holds_nothing(journal) else journal
+        earlier = None if self._journal is None or holds_nothing(self._journal) else self._journal
         recorded = set() if earlier is None else set(_recorded_inputs(earlier))
         inputs_of: dict[Path, int] = {}
         for number in range(len(self._tasks)) if only is None else only:
@@ -80,15 +81,28 @@ class Outputs:
                     "name another output"
                 ) from None
 
-    @property
-    def grows(self) -> bool:
-        """Whether the only input has an output that is not written yet."""
-        return len(self._tasks) == 1 and self._paths.get(0) is not None and 0 not in self._written
+    def listening(self, control: RunControl) -> RunControl:
+        """Return the control of the run whose callbacks write the outputs, too, before they call the caller's."""
+        if not self._tasks:
+            return control
+        wanted = [self._grow, *filter(None, [control.get("on_solution")])]
 
-    def grow(self, solution: Struct) -> bool:
+        def on_solution(solution: Struct) -> bool:
+            wanted[:] = [each for each in wanted if each(solution)]
+            return bool(wanted)
+
+        def on_ending(ending: InputEnding) -> None:
+            if ending.result is not None:
+                self._finish(ending.input, msgspec.json.decode(ending.result))
+            if (of_caller := control.get("on_ending")) is not None:
+                of_caller(ending)
+
+        return {**control, "on_solution": on_solution, "on_ending": on_ending}
+
+    def _grow(self, solution: Struct) -> bool:
         """Write the verified text of the only input so far into ``<output>.part``; returns whether it wants a longer one."""
         path = self._paths.get(0)
-        if not isinstance(solution, DocumentRecord) or path is None:
+        if not isinstance(solution, DocumentRecord) or path is None or 0 in self._written:
             return False
         try:
             if solution.text:
@@ -97,16 +111,15 @@ class Outputs:
             self._note_failure(0, path, error)
         return True
 
-    def end(self, ending: InputEnding) -> None:
-        """Write the text of one of many inputs that has ended."""
-        if self._tasks and ending.result is not None:
-            self._finish(ending.input, msgspec.json.decode(ending.result))
-
     def finished(self, result: Result) -> Result:
         """Write the outputs of a run that are not written yet; returns its result with their paths."""
         values = enumerate([result.value] if result.failed_inputs is None else result.value) if self._tasks else ()
         for number, value in values:
             self._finish(number, value)
+        # A text that is not whole has also what was verified after the last read during the run.
+        grows = self._paths.get(0) is not None and 0 not in self._written and is_followed(self._plan)
+        if grows and self._journal is not None and (solution := read_solution(self._journal, self._plan)) is not None:
+            self._grow(solution)
         return msgspec.structs.replace(result, outputs=tuple(self._written[number] for number in sorted(self._written)))
 
     def _finish(self, number: int, value: object) -> None:

@@ -96,7 +96,7 @@ def ask_run(runs_dir: Path, run_id: str, ask: Ask, *, why: str = "", dry_run: bo
         dry_run: only check whether it could be asked for.
 
     Raises:
-        InvalidUsage: the run is not under way, takes no requests, or has spent more than a new limit; its lanes cannot change.
+        InvalidUsage: the run is not under way, or has spent more than a new limit; its lanes cannot change.
     """
     with reader_of(runs_dir, run_id) as reader:
         journal, before = reader.path, _status(reader)
@@ -104,10 +104,6 @@ def ask_run(runs_dir: Path, run_id: str, ask: Ask, *, why: str = "", dry_run: bo
             go_on = before.result.go_on
             raise InvalidUsage(
                 f"run {run_id} is not under way, so nothing was changed{'; go on with it: ' if go_on else ''}{go_on or ''}"
-            )
-        if not reader.takes_requests:
-            raise InvalidUsage(
-                f"run {run_id} takes no requests, since its journal is of an earlier version; nothing was changed"
             )
         if isinstance(ask, SetRun) and ask.lanes is not msgspec.UNSET:
             _check_lanes(plan_of(reader))

@@ -25,7 +25,7 @@ from microagents.runs.inspection.climbs import step_of
 from microagents.runs.inspection.rebuilding import RebuiltQuestion, asked_at, asked_at_step
 from microagents.runs.inspection.runs import solution_of
 from microagents.runs.plan import settings_of
-from microagents.systems.agents.recording import ActionRecord, AgentRecord
+from microagents.systems.agents.notes import ActionRecord, AgentRecord
 from microagents.systems.chains.lookahead import lookahead_in
 
 NOTHING_ASKED = "no model was asked here: this is the result of other decisions, or the answer to a message"

@@ -17,7 +17,7 @@ from microagents.replies.tool_calls import ToolCall
 from microagents.roles.executor import KEPT, LookedUpBefore
 from microagents.runs.inspection.runs import solution_of
 from microagents.systems.agents.actions import END
-from microagents.systems.agents.recording import ActionRecord, AgentRecord, CallRecord
+from microagents.systems.agents.notes import ActionRecord, AgentRecord, CallRecord
 
 
 class DecisionRow(Struct, frozen=True, kw_only=True):
@@ -43,8 +43,8 @@ class DecisionRow(Struct, frozen=True, kw_only=True):
     """How an undecided election was settled: `leader`, the name of a person, or the spec of another model; None where the vote decided."""
     settled_at: str | None
     """Time of a person's decision, in UTC."""
-    decided_at: str | None
-    """Time of its commit, in UTC; None in journals of versions before 4."""
+    decided_at: str
+    """Time of its commit, in UTC."""
     input_ended_at: str | None
     """Time at which the input ended, in UTC; None if it has not."""
 
@@ -72,7 +72,7 @@ def decision_rows(reader: Reader) -> Iterator[DecisionRow]:
             cost_usd=row.cost_usd,
             settled_by=settled.get(path) if person is None else person.who,
             settled_at=None if person is None else person.at,
-            decided_at=reader.decided_at(row),
+            decided_at=reader.moment(row.after_ms),
             input_ended_at=ended_at,
         )
 
@@ -148,8 +148,8 @@ def _calls(reader: Reader, of_input: int, action: ActionRecord) -> Iterator[Acti
             observation=None if call is None else call.observation,
             person=None if call is None else call.person,
             makings=None if call is None else call.makings,
-            decided_at=reader.moment(action.decided_ms),
-            ended_at=None if call is None else reader.moment(call.ended_ms),
+            decided_at=None if action.decided_ms is None else reader.moment(action.decided_ms),
+            ended_at=None if call is None or call.ended_ms is None else reader.moment(call.ended_ms),
         )
 
 

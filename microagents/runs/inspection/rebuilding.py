@@ -20,7 +20,7 @@ from microagents.elections.count import Count
 from microagents.elections.election import ESCALATED, Question, input_of
 from microagents.journal.reading import Reader
 from microagents.runs.inspection.climbs import RUNG_DEPTH, step_of
-from microagents.runs.inspection.replay import Replay, conducted, replayed_question
+from microagents.runs.inspection.replay import conducted, replay_of, replayed_question
 from microagents.runs.plan import RunPlan, plan_of, settings_of
 from microagents.systems.agents.agent import AgentTask
 from microagents.systems.chains.chain import Chain, ChainConductor, ChainStep, Past
@@ -74,7 +74,7 @@ def _rebuilt(reader: Reader, path: str) -> RebuiltQuestion:
     # The states of an agent follow from what its calls returned, too.
     if isinstance(task, ChainTask) and issubclass(kind, ChainConductor) and not isinstance(task, AgentTask):
         steps = _Steps(reader, plan, kind, of_input)
-        chain, has_rungs = steps.chain(Replay(reader, plan, place)), bool(plan.strategy.rungs)
+        chain, has_rungs = steps.chain(replay_of(reader, plan, place)), bool(plan.strategy.rungs)
         match place.split("/")[1:]:
             case ["step", number] if number.isdecimal():
                 step = steps.step(int(number), chain)
@@ -158,7 +158,7 @@ def wrong_steps(reader: Reader, of_input: int, within_s: float) -> tuple[list[in
     task, kind, knows_inputs = plan.tasks[of_input], plan.strategy.conductor, plan.strategy.knows_inputs
     if not (isinstance(task, ChainTask) and issubclass(kind, ChainConductor)) or isinstance(task, AgentTask):
         return [], None
-    chain, wrong, judged = _Steps(reader, plan, kind, of_input).chain(Replay(reader, plan, "")), list[int](), 0
+    chain, wrong, judged = _Steps(reader, plan, kind, of_input).chain(replay_of(reader, plan)), list[int](), 0
     for number, state, reply in _walked(reader, chain, of_input, knows_inputs=knows_inputs):
         if time.monotonic() > ends_s:
             break
@@ -184,7 +184,7 @@ def decided_steps(reader: Reader) -> Iterator[tuple[int, Any, Any]]:
         raise InvalidUsage(
             f"run {reader.experiment.run_id!r} did not decide the steps of one chain, so it has no states"
         )
-    chain = _Steps(reader, plan, kind, 0).chain(Replay(reader, plan, ""))
+    chain = _Steps(reader, plan, kind, 0).chain(replay_of(reader, plan))
     steps = _walked(reader, chain, 0, knows_inputs=plan.strategy.knows_inputs)
     return (each for each in steps if each[2] is not None)
 

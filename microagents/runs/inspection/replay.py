@@ -1,29 +1,33 @@
-"""Replay of the work on an input from its journal, without models, up to the question at one path."""
+"""Replay of the work on an input from its journal, without models: up to the question at one path, or as far as it is recorded."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Awaitable, Callable
-from typing import Any
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine
+from concurrent.futures import ThreadPoolExecutor
+from contextvars import copy_context
+from typing import Any, TypeVar
 
 import msgspec
-from msgspec import structs
+from msgspec import Struct, structs
 
 from microagents.actors.role import Messenger, Role
-from microagents.base.errors import InvalidUsage, Undecided
+from microagents.base.errors import InvalidUsage, JournalMismatch, MicroagentsError, Undecided
 from microagents.base.messages import Message
-from microagents.elections.count import Count
 from microagents.elections.election import Elect, Follow, Question, Verdict
-from microagents.journal.messages import HasRecords, Recall, RecallCheckpoint, Recalled
+from microagents.journal.messages import Recall, Recalled, Recollection
 from microagents.journal.reading import Reader
-from microagents.roles.executor import Execute, Executor
+from microagents.roles.executor import LOST, Execute, Executor
 from microagents.runs.plan import RunPlan
 from microagents.tools.calling import Called
 from microagents.work.conductor import Conduct
 from microagents.work.durable import DurableRequest, DurableRole
+from microagents.work.elections import verdict_of
+from microagents.work.notes import Note, NotRecorded, Records
 
 MAX_REPLAY_S = 60.0
 """Longest replay. Everything answers at once, so a longer one waits for something that will not come."""
+V = TypeVar("V")
 
 
 def replayed_question(
@@ -39,9 +43,9 @@ def replayed_question(
         path: where the question is put.
         work: does the work, with a messenger that answers from the journal; such as `conducted`.
     """
+    replay = replay_of(reader, plan, path)
 
     async def replayed() -> Question:
-        replay = Replay(reader, plan, path)
         try:
             async with asyncio.timeout(MAX_REPLAY_S):
                 await work(replay)
@@ -62,15 +66,75 @@ def conducted(of_input: int) -> Callable[[Messenger], Awaitable[object]]:
     return lambda messenger: messenger.ask(Conduct(input=of_input), None)
 
 
-class Replay:
-    """Messenger of all roles: requests to durable roles are handled at once, and the recorder's answers come from the journal."""
+def drawn_work(reader: Reader, plan: RunPlan, of_input: int) -> Struct:
+    """Return the work on an input as its conductor notes it, as far as it is recorded. A user's code may raise anything.
 
-    def __init__(self, reader: Reader, plan: RunPlan, path: str) -> None:
+    Raises:
+        InvalidUsage: the code as it is now asks other questions than the recorded ones, or its conductor notes nothing.
+    """
+    rows, open_elections = reader.of_input(of_input)
+    notes = list[Note]()
+    replay = Replay(plan, rows.get, is_changed=bool(reader.changes()), listener=notes.append)
+
+    async def replayed() -> None:
+        async with asyncio.timeout(MAX_REPLAY_S):
+            try:
+                await replay.ask(Conduct(input=of_input), None)
+            except JournalMismatch as error:
+                raise InvalidUsage(
+                    f"the task as it is now asks another question than {error.args[1]}; its code, its options or this microagents differ "
+                    "from those of the run"
+                ) from None
+            except MicroagentsError:  # it ends where the records end, or as the run did
+                if not notes:
+                    raise
+
+    _to_its_end(replayed)
+    if not notes:
+        raise InvalidUsage(f"its conductor, {plan.strategy.conductor.__qualname__}, notes nothing")
+    return notes[0].drawn(notes, Records(of_input, rows, open_elections))
+
+
+def _to_its_end(work: Callable[[], Coroutine[Any, Any, V]]) -> V:
+    """Do work in an event loop of its own, also if this thread runs one, as a notebook does."""
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return asyncio.run(work())
+    with ThreadPoolExecutor(1) as threads:
+        return threads.submit(copy_context().run, asyncio.run, work()).result()
+
+
+def replay_of(reader: Reader, plan: RunPlan, sought: str = "") -> Replay:
+    """Return the messenger that answers from a journal, up to the question at a path."""
+    return Replay(plan, reader.decision_at, is_changed=bool(reader.changes()), sought=sought)
+
+
+class Replay:
+    """Messenger of all roles: requests to durable roles are handled at once, and the recorder's answers come from the journal.
+
+    Args:
+        plan: the run.
+        recorded: gives the record at a path.
+        is_changed: whether ``--accept-change`` altered the run.
+        sought: path of the question to find, which then counts as not recorded.
+        listener: gets what conductors note.
+    """
+
+    def __init__(
+        self,
+        plan: RunPlan,
+        recorded: Callable[[str], Recalled | None],
+        *,
+        is_changed: bool,
+        sought: str = "",
+        listener: Callable[[Note], None] | None = None,
+    ) -> None:
         self.found: Question | None = None
-        self._reader = reader
-        self._path = path
-        self._is_changed = bool(reader.changes())
-        context = plan.context()
+        self._recorded = recorded
+        self._sought = sought
+        self._is_changed = is_changed
+        context = structs.replace(plan.context(), listener=listener)
         kinds: list[type[Role]] = [
             plan.strategy.conductor,
             *(deployment.role for deployment in plan.strategy.deployments()),
@@ -85,18 +149,12 @@ class Replay:
     async def ask(self, request: Any, timeout_s: float | None) -> Any:  # noqa: ARG002 - everything answers at once
         """Handle a request, or answer it from the journal."""
         match request:
-            case HasRecords():
-                return True
-            case RecallCheckpoint():
-                return None
             case Recall(path=path):
-                return self._recalled(path)
+                return Recollection(has_records=True, decision=self._recalled(path) if "/" in path else None)
             case Elect():
                 return self._verdict(request)
-            case Execute() if (
-                row := self._recalled(f"{request.input}/{request.at}/outcome")
-            ) is not None and row.value is not None:
-                return msgspec.json.decode(row.value, type=Called)
+            case Execute():
+                return self._called(f"{request.input}/{request.at}")
             case Conduct() | DurableRequest() if type(request) in self._handlers:
                 return await self._handlers[type(request)](request)
         raise InvalidUsage(
@@ -115,22 +173,37 @@ class Replay:
         return False
 
     def _recalled(self, path: str) -> Recalled | None:
-        row = None if path == self._path else self._reader.decision_at(path)
-        return None if row is None else structs.replace(row, changed=self._is_changed)
+        row = None if path == self._sought else self._recorded(path)
+        return structs.replace(row, changed=True) if row is not None and self._is_changed else row
+
+    def _called(self, path: str) -> Called:
+        """Return what is recorded of a call; it is unknown if a person was asked because the process that made it died.
+
+        Raises:
+            NotRecorded: nothing is.
+        """
+        for row in (self._recalled(f"{path}/outcome"), self._recalled(f"{path}/unknown")):
+            if row is not None and row.value is not None:
+                return msgspec.json.decode(row.value, type=Called)
+        if self._recalled(f"{path}/found") is not None:
+            return LOST
+        raise NotRecorded(path)
 
     def _verdict(self, request: Elect | Follow) -> Verdict:
         """Return the recorded verdict of an election.
 
         Raises:
-            Undecided: its question is the one to be found, or nothing is recorded for it. So other branches of the work go on.
+            NotRecorded: its question is the one to be found, or nothing is recorded for it.
+            JournalMismatch: another question is decided there.
         """
         path, question = request.id.path, request.question
         row = self._recalled(path)
-        if row is None or row.question_digest != request.id.question_digest:
-            if path == self._path:
-                self.found = question
-            raise Undecided(path, 0, "not recorded")
-        count = Count(request.id, question)
-        for ballot in row.ballots:
-            count.add(ballot)
-        return count.verdict()
+        if row is None and path == self._sought:
+            self.found = question
+        if row is None:
+            raise NotRecorded(path)
+        if row.question_digest == request.id.question_digest or (row.changed and row.value is not None):
+            return verdict_of(request.id, question, row)
+        if row.value is None:  # an undecided election of another question: the new one may be asked there
+            raise NotRecorded(path)
+        raise JournalMismatch("question", f"the recorded one at {path}", "another one")

@@ -24,12 +24,11 @@ from microagents.replies.chat import Reply, json_form
 from microagents.replies.persons import PERSON_REPLIES, PersonReply
 from microagents.replies.tool_calls import ToolCall
 from microagents.runs.inspection.rebuilding import asked_at
-from microagents.runs.plan import RunPlan, plan_of, settings_of
+from microagents.runs.inspection.replay import drawn_work
+from microagents.runs.plan import plan_of, settings_of
 from microagents.runs.result import Result, results_of
 from microagents.systems.agents.actions import Action
-from microagents.systems.agents.recording import AgentRecord
 from microagents.task import flag_of
-from microagents.tools.effect_keys import effect_key
 
 
 def inspect_run(runs_dir: Path, run_id: str) -> Result:
@@ -83,7 +82,7 @@ def _outcome(reader: Reader, ending: RunEnding | None) -> tuple[RunOutcome, str 
 
 
 def solution_of(reader: Reader, of_input: int) -> Struct:
-    """Return the recorded work on an input, as its strategy tells it. It imports the task's module."""
+    """Return the work on an input as its conductor notes it in a replay, as far as it is recorded. The task's code runs again."""
     experiment = reader.experiment
     run = experiment.run_id
     if not experiment.draws_solution:
@@ -100,23 +99,12 @@ def solution_of(reader: Reader, of_input: int) -> Struct:
             "the rest of `show` does not depend on it"
         )
     try:
-        return drawn_solution(reader, plan, of_input)
+        return drawn_work(reader, plan, of_input)
     except Exception as error:  # noqa: BLE001 - a user's code may raise anything, and so may damaged rows
-        reason = f"{type(error).__name__}: {error}"
+        reason = str(error) if isinstance(error, InvalidUsage) else f"{type(error).__name__}: {error}"
         raise InvalidUsage(
             f"the work of run {run} cannot be drawn from its journal ({reason}); the rest of `show` does not depend on it"
         ) from None
-
-
-def drawn_solution(reader: Reader, plan: RunPlan, of_input: int) -> Struct:
-    """Return the recorded work on an input. A user's code may raise anything."""
-    rows, open_elections = reader.of_input(of_input)
-    found = plan.strategy.solution(of_input, plan.tasks[of_input], plan.settings.solver_pool, rows, open_elections)
-    if isinstance(found, AgentRecord):  # the keys depend on the run, of which strategies know nothing
-        for action in found.actions:
-            for call in action.calls:
-                call.key = effect_key(reader.experiment.run_id, action.path, call.tool, call.arguments)
-    return found
 
 
 def runs_in(
@@ -168,12 +156,10 @@ def decide(runs_dir: Path, run_id: str, path: str, value: str) -> PersonDecided:
         value: the reply as JSON, or in words where only a person can give it, such as ``approve``.
 
     Raises:
-        InvalidUsage: no election is undecided there, the value is not a valid reply, or the run takes no requests.
+        InvalidUsage: no election is undecided there, or the value is not a valid reply.
     """
     with reader_of(runs_dir, run_id) as reader:
         is_live, journal = not reader.lease().may_be_taken, reader.path
-        if is_live and not reader.takes_requests:
-            raise InvalidUsage(f"run {run_id} is running; end it first (Ctrl-C), then decide, then resume")
         path = _place_of(reader, path)
         undecided = _decidable(reader, path, is_live=is_live)
         task = plan_of(reader).tasks[input_of(path)]  # this imports the module of the reply class, too

@@ -18,7 +18,7 @@ import msgspec
 from msgspec import Struct
 
 from microagents.journal.messages import Account, InputOutcome, Promise, RunOutcome
-from microagents.runs.words.prices import Price, are_simulated, money, prices_of
+from microagents.runs.words.money import Price, are_simulated, money, prices_of
 from microagents.runs.words.voting import unvoted_success
 from microagents.systems.documents.document import text_in
 from microagents.task import V
@@ -327,8 +327,6 @@ def _checked_text(result: RunFacts[Any]) -> str:
 def _share_checked(result: RunFacts) -> str:
     """Write how much of a run was checked: of a problem or a text only the end can be."""
     account, checked = result.account, result.account.checked
-    if checked is None:  # a journal of an earlier version
-        return "some"
     if result.unit == "step" and checked == account.decided:
         return "all"
     if result.unit == "step" and checked > account.inputs:
@@ -459,7 +457,7 @@ def _picks_text(result: RunFacts[Any]) -> str | None:
 def _voting_text(result: RunFacts[Any]) -> str | None:
     """Say what the vote outvoted, and how often a run without errors would have succeeded without it; None if none."""
     account = result.account
-    if result.k is None or result.k == 1 or not account.decided or account.outvoted is None:
+    if result.k is None or result.k == 1 or not account.decided:
         return None
     wrong = (
         "wrong " if account.errors is not None and account.decided == account.steps else ""

@@ -33,16 +33,9 @@ def unvoted_success(account: Account) -> UnvotedSuccess | None:
     independently. If they do not, the chance is lower.
 
     Returns:
-        None where the votes cannot tell: in work that is no chain of one election a step, in journals of earlier versions, and with fewer
-        than `MIN_WRONG` wrong votes.
+        None if the votes cannot tell: in work that is not a chain of one election a step, and with fewer than `MIN_WRONG` wrong votes.
     """
-    if (
-        account.outvoted is None
-        or account.inputs != 1
-        or not account.decided
-        or account.decided != account.steps
-        or account.samples
-    ):
+    if account.inputs != 1 or not account.decided or account.decided != account.steps or account.samples:
         return None
     wrong = account.outvoted + account.misled
     if wrong < MIN_WRONG:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Mapping, Sequence
+from collections.abc import Coroutine, Sequence
 from contextlib import aclosing
 from functools import partial
 from itertools import count
@@ -20,7 +20,7 @@ from microagents.base.messages import address_of
 from microagents.base.user_code import called
 from microagents.elections.election import ElectionId, Verdict
 from microagents.elections.rules import AheadByHarm, Rule
-from microagents.journal.messages import OpenElection, Recalled, RecordDecision
+from microagents.journal.messages import RecordDecision
 from microagents.replies.chat import decoder_of
 from microagents.replies.persons import Approval, FoundOutcome, PersonReply, SecondApproval
 from microagents.replies.tool_calls import ToolCall
@@ -29,7 +29,7 @@ from microagents.systems.agents.actions import END, Action, AgentState, Observat
 from microagents.systems.agents.agent import AgentTask
 from microagents.systems.agents.approvals import approval_rules, check_approvals
 from microagents.systems.agents.compressor import ActionCompressor, CompressActions
-from microagents.systems.agents.recording import AgentRecord, agent_record
+from microagents.systems.agents.notes import ActionNotes, CallRecord
 from microagents.systems.chains.chain import Chain, ChainConductor, ChainStep
 from microagents.systems.chains.ladder import Climbing, rungs_in
 from microagents.systems.chains.speculation import OpenStep
@@ -69,6 +69,7 @@ class Acting:
         self._work: Work[Any, Act] = chain.work
         self._task = cast("AgentTask[Any]", chain.task)
         self._strategy: Act = chain.work.strategy
+        self._prose = self._task.prose_in(Action) if self._strategy.votes == "exact" else {}
         # With a margin of 1 the first ballot for a read is its decision.
         self._reads_ahead = self._strategy.read_ahead and self._strategy.k_read > 1
         self._early = TaskScope()
@@ -89,11 +90,11 @@ class Acting:
                 self._check_bounds(state, done)
                 state = await self._compressed(state, done)
                 step = self._chain.step(done, state)
-                reads = _Reads()
+                reads, notes = _Reads(), self._noted(step)
                 verdict = await self._follow(step, reads)
                 committing = self._chain.commit(step, verdict, correct=partial(self._judged, step))
                 action: Action = (await committing).require()
-                state = await self._next(step, action, reads)
+                state = await self._next(step, action, reads, notes)
                 done += 1
                 self._work.progress(done)
         finally:
@@ -119,21 +120,30 @@ class Acting:
             self._work.progress(0)
             return self._chain.start(), 0
         step, action = last
-        return await self._next(step, action, _Reads()), step.number + 1
+        return await self._next(step, action, _Reads(), self._noted(step)), step.number + 1
+
+    def _noted(self, step: ChainStep) -> ActionNotes:
+        run_id, at = self._work.role.context.run_id, f"step/{step.number}"
+        notes = ActionNotes(task=self._task, run_id=run_id, prose=self._prose, at=at)
+        self._work.note(notes)
+        return notes
 
     def _check_bounds(self, state: AgentState, done: int) -> None:
         strategy, where = self._strategy, f"the agent of input {self._work.input}"
         if done >= strategy.max_steps:
-            raise TaskFailed(where, f"took {done} actions without an end; --max-steps {strategy.max_steps} bounds them")
+            raise TaskFailed(
+                where, f"took {done} actions without an end; -s max_steps={strategy.max_steps} bounds them"
+            )
         if state.errors > strategy.max_tool_errors:
             raise TaskFailed(
-                where, f"had {state.errors} calls that failed; --max-tool-errors {strategy.max_tool_errors} bounds them"
+                where,
+                f"had {state.errors} calls that failed; -s max_tool_errors={strategy.max_tool_errors} bounds them",
             )
         last = [turn.calls for turn in state.turns[-strategy.max_repeats - 1 :]]
         if len(last) > strategy.max_repeats and all(calls == last[0] for calls in last):
             raise TaskFailed(
                 where,
-                f"took the same action {len(last)} times in a row; --max-repeats {strategy.max_repeats} bounds that",
+                f"took the same action {len(last)} times in a row; -s max_repeats={strategy.max_repeats} bounds that",
             )
 
     async def _compressed(self, state: AgentState, done: int) -> AgentState:
@@ -168,25 +178,29 @@ class Acting:
             if call.key_text() not in reads:
                 reads[call.key_text()] = self._early.start(self._read_call(step, call))
 
-    async def _next(self, step: ChainStep, action: Action, reads: _Reads) -> AgentState:
+    async def _next(self, step: ChainStep, action: Action, reads: _Reads, notes: ActionNotes) -> AgentState:
         """Take an action; returns the state after it."""
+        notes.take(action)
         if action.is_end:
             ended: AgentState = self._chain.advance(step, action)
             return ended
         if self._task.only_reads(action):
-            observations = await self._read(step, action, reads)
+            observations = await self._read(step, action, reads, notes.calls)
         else:
-            observations = [await self._affect(step, action.calls[0])]
+            observations = [await self._affect(step, action.calls[0], notes.calls[0])]
+            notes.calls[0].take(observations[0])
         return self._task.after(step.state, action, observations)
 
-    async def _read(self, step: ChainStep, action: Action, reads: _Reads) -> list[Observation]:
+    async def _read(
+        self, step: ChainStep, action: Action, reads: _Reads, noted: Sequence[CallRecord]
+    ) -> list[Observation]:
         """Make calls that change nothing, side by side; what they return is recorded in their order."""
         places = [f"step/{step.number}/call/{number}/outcome" for number in range(len(action.calls))]
         known = [await self._work.recorded(place) for place in places]
         if len(action.calls) > 1 and any(each is None for each in known):
             self._read_early(step, action, reads)
         observations = []
-        for place, call, recorded in zip(places, action.calls, known, strict=True):
+        for place, call, recorded, record in zip(places, action.calls, known, noted, strict=True):
             if recorded is None:
                 early = reads.get(call.key_text())
                 made = await (self._read_call(step, call) if early is None else early)
@@ -194,10 +208,11 @@ class Acting:
                 self._work.tell_answer(place, seen)
             else:
                 seen = msgspec.json.decode(recorded.value or b"", type=Observation)
+            record.take(seen)
             observations.append(seen)
         return observations
 
-    async def _affect(self, step: ChainStep, call: ToolCall) -> Observation:
+    async def _affect(self, step: ChainStep, call: ToolCall, noted: CallRecord) -> Observation:
         """Make a call that changes the world, once it is approved where it has to be."""
         at, shown = f"step/{step.number}/call/0", f"{call.key_text():.300}"
         if await self._work.recorded(making_at(at, 1)) is None:
@@ -207,11 +222,13 @@ class Acting:
         await self._work.flush()  # the decision is durable before the call
         for number in count(1):
             making, why = making_at(at, number), ""
+            noted.makings, noted.outcome = number, "begun"
             if await self._said(f"{making}/found") is None:  # else it is not even looked up again
                 made = await self._execute(step, making, call)
                 if made.outcome != "unknown":
                     return Observation(outcome=made.outcome, text=made.text)
                 why = f"nobody can tell whether {shown} was done ({made.text})"
+            noted.outcome = "unknown"
             found = await self._ask_person(f"{making}/found", FoundOutcome, why)
             if found.was_made or found.value is not None:
                 text = observation_of(found.value, self._strategy.max_observation)
@@ -363,19 +380,6 @@ class Act(Climbing):
         }
         margins = {name: spec.margin or by_effect[spec.effect] for name, spec in task.toolbox.specs.items()}
         return AheadByHarm(margins={**margins, END: self.k_end}, otherwise=self.k_destructive)
-
-    def solution(
-        self,
-        of_input: int,
-        task: Task,
-        pool: Sequence[str],  # noqa: ARG002 - of no account here
-        rows: Mapping[str, Recalled],
-        open_elections: Sequence[OpenElection],
-    ) -> AgentRecord:
-        """Return the recorded actions."""
-        assert isinstance(task, AgentTask)
-        prose = task.prose_in(Action) if self.votes == "exact" else {}
-        return agent_record(of_input, task, rows, open_elections, prose)
 
     def expected_calls(self, task: Task) -> float | None:  # noqa: ARG002 - the number of actions is unknown
         """None: the number of actions is unknown."""

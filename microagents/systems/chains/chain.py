@@ -123,8 +123,7 @@ class Chain:
 
     def is_done(self, state: Any, number: int) -> bool:
         """Whether a state is the last."""
-        done: bool = called(self.task.done, state, gives=bool, at=number)
-        return done
+        return bool(called(self.task.done, state, gives=bool, at=number))
 
     def next_state(self, state: Any, reply: Any, number: int) -> Any:
         """Return the state that a reply leads to."""

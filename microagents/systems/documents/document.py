@@ -13,7 +13,7 @@ from microagents.systems.documents.questions import (
     Parts,
     Ranking,
     Segment,
-    Summary,
+    SegmentSummary,
     Text,
     ToRank,
     ToSplit,
@@ -94,7 +94,7 @@ class TextExpert:
                 )
                 return Ranking(reason="fewest faults", best=best.label, second=second.label)
             case ToSummarize():
-                return Summary(summary=asked.text)
+                return SegmentSummary(summary=asked.text)
 
     def wrong_on_text(self, prompt: Prompt, right: Reply, rng: Random) -> Reply:
         """Give a wrong segment, the opposite judgement, a split that is none, the reverse ranking, an empty summary."""
@@ -109,7 +109,7 @@ class TextExpert:
             case Ranking(), _:
                 return Ranking(reason="a wrong ranking", best=right.second, second=right.best)
             case _:
-                return Summary(summary="")
+                return SegmentSummary(summary="")
 
 
 class WorkedDocument(TextExpert, Document):

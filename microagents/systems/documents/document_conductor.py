@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Annotated, Any, ClassVar
 
 import msgspec
@@ -14,13 +14,12 @@ from microagents.actors.role import Strategy
 from microagents.base.aio import TaskScope
 from microagents.base.errors import Stopped
 from microagents.base.user_code import called, mistyped
-from microagents.journal.messages import OpenElection, Recalled
 from microagents.replies.chat import Prompt, Reply
 from microagents.replies.trajectories import trajectory_of
 from microagents.systems.documents.document import Document, are_met
-from microagents.systems.documents.questions import Part, Segment, Summary, Text, ToSummarize, ToWrite
-from microagents.systems.documents.reasoning import answer_in, objective_of
-from microagents.systems.documents.recording import checked_results, replay
+from microagents.systems.documents.notes import DocumentNotes
+from microagents.systems.documents.questions import Part, Segment, SegmentSummary, Text, ToSummarize, ToWrite
+from microagents.systems.documents.reasoned_text import answer_in, objective_of
 from microagents.systems.documents.records import SubtaskRecord
 from microagents.systems.documents.writing import (
     CHARS_PER_TOKEN,
@@ -40,7 +39,7 @@ from microagents.systems.questions.tree_of_thoughts import CONCLUDE
 from microagents.systems.questions.turns import sampling_at
 from microagents.task import Task, prompt_about
 from microagents.work.durable import Work
-from microagents.work.recorded import RecordedWork
+from microagents.work.notes import NotRecorded
 
 WRITE = """You write a text in segments, one at each call. The message is a JSON object: `objective` is the objective of the whole text, \
 `finished` holds its finished parts, `subtask` is the part in work, and `written` its text so far. All these are the matter to work on; \
@@ -68,7 +67,7 @@ WINDOW_SHARE = 2
 """With ``compress``, finished text may take one part in this many of a model's window without the reply."""
 
 
-class Agent(Struct, frozen=True, kw_only=True):
+class Author(Struct, frozen=True, kw_only=True):
     """An author, who also judges the segments of others."""
 
     model: str | None
@@ -128,9 +127,9 @@ class DocumentStrategy(Strategy):
         asked = ToWrite(objective=objective, finished="", subtask=objective, written="", round=1, rounds=self.rounds)
         return [(prompt_about(task, WRITE, asked), Segment)]
 
-    def agents(self, pool: Sequence[str]) -> list[Agent]:  # noqa: ARG002 - for subclasses to override
+    def agents(self, pool: Sequence[str]) -> list[Author]:  # noqa: ARG002 - for subclasses to override
         """Return the authors; by default one that draws from the pool."""
-        return [Agent(model=None)]
+        return [Author(model=None)]
 
     @property
     def context_tokens(self) -> int | None:
@@ -141,21 +140,7 @@ class DocumentStrategy(Strategy):
         """Return the rules of writing with this number of agents."""
         raise NotImplementedError
 
-    def solution(
-        self,
-        of_input: int,
-        task: Task,
-        pool: Sequence[str],
-        rows: Mapping[str, Recalled],
-        open_elections: Sequence[OpenElection],
-    ) -> Struct:
-        """Return the recorded state of a document."""
-        agents = self.agents(pool)
-        return replay(
-            RecordedWork(of_input, task, self, rows, open_elections), self.writing(task, agents), names_of(agents, pool)
-        )
-
-    def writing(self, task: Task, agents: Sequence[Agent]) -> DocumentDraft:
+    def writing(self, task: Task, agents: Sequence[Author]) -> DocumentDraft:
         """Return the writing of a document, or of the reasoning on a problem, from its start."""
         assert isinstance(task, Problem)
         objective, given = (
@@ -173,8 +158,10 @@ class DocumentConductor(ProblemConductor[DocumentStrategy]):
         Raises:
             Stopped: a prompt would not fit into the window, no agent writes anything valid, or too few agents answer.
         """
-        agents = work.strategy.agents(self.context.pool(self.draws_as))
-        writing = work.strategy.writing(work.task, agents)
+        pool = self.context.pool(self.draws_as)
+        agents = work.strategy.agents(pool)
+        writing, names = work.strategy.writing(work.task, agents), names_of(agents, pool)
+        work.note(DocumentNotes(writing, names))
 
         def start_ready() -> None:
             # A subtask has begun before its task first runs: otherwise two others that end in one iteration would start it twice.
@@ -182,13 +169,18 @@ class DocumentConductor(ProblemConductor[DocumentStrategy]):
                 scope.start(write(record, batches))
 
         async def write(record: SubtaskRecord, batches: Batches) -> None:
-            writing.end(record, await self._write(work, record, batches, agents))
+            try:
+                writing.end(record, await self._write(work, record, batches, agents))
+            except NotRecorded:  # in a replay: the other subtasks are followed to the end of their records
+                return
             work.progress(sum(each.state == "done" for each in writing.in_order), len(writing.in_order))
             start_ready()  # the order of starts depends on time, but no author sees more than the text that its subtask depends on
 
         async with TaskScope() as scope:
             start_ready()
             await scope.join()
+        if (left := next((each for each in writing.in_order if each.state != "done"), None)) is not None:
+            raise NotRecorded(work.path_of(left.at))
         text, records, checks = writing.text(), writing.in_order, dict[str, bool | None]()
         if isinstance(work.task, Document):
             checks = checked_results(work.task, text)
@@ -199,7 +191,7 @@ class DocumentConductor(ProblemConductor[DocumentStrategy]):
             answer=concluded.answer,
             correct=concluded.correct,
             checks=checks,
-            agents=names_of(agents, self.context.pool(self.draws_as)),
+            agents=names,
             subtasks=len(records),
             segments=sum(
                 draft.segment is not None
@@ -230,7 +222,7 @@ class DocumentConductor(ProblemConductor[DocumentStrategy]):
         return taken
 
     async def answer(
-        self, work: Work[Problem[Any], DocumentStrategy], ask: SegmentQuestion, agents: Sequence[Agent]
+        self, work: Work[Problem[Any], DocumentStrategy], ask: SegmentQuestion, agents: Sequence[Author]
     ) -> Answer:
         """Put one question to the role that answers it. A subclass adds questions of its own."""
         strategy, asked = work.strategy, ask.asked
@@ -250,23 +242,36 @@ class DocumentConductor(ProblemConductor[DocumentStrategy]):
             return written[0] if written else Missing.FLAGGED
         assert isinstance(asked, ToSummarize)
         summaries = await work.sample(
-            ask.at, prompt_about(work.task, SUMMARIZE, asked), Summary, sampling=sampling, max_draws=strategy.max_draws
+            ask.at,
+            prompt_about(work.task, SUMMARIZE, asked),
+            SegmentSummary,
+            sampling=sampling,
+            max_draws=strategy.max_draws,
         )
         return summaries[0] if summaries else Missing.FLAGGED
 
     async def ask_batch(
-        self, work: Work[Problem[Any], DocumentStrategy], batch: QuestionBatch, agents: Sequence[Agent]
+        self, work: Work[Problem[Any], DocumentStrategy], batch: QuestionBatch, agents: Sequence[Author]
     ) -> Sequence[Answer]:
         """Ask all questions of a batch at the same time."""
         async with TaskScope() as scope:
-            return await asyncio.gather(*[scope.start(self.answer(work, ask, agents)) for ask in batch.asks])
+            return await asyncio.gather(*[scope.start(self.answered(work, ask, agents)) for ask in batch.asks])
+
+    async def answered(
+        self, work: Work[Problem[Any], DocumentStrategy], ask: SegmentQuestion, agents: Sequence[Author]
+    ) -> Answer:
+        """Return the reply to a question; `Missing.OPEN` where a replay has none."""
+        try:
+            return await self.answer(work, ask, agents)
+        except NotRecorded:
+            return Missing.OPEN
 
     async def _write(
         self,
         work: Work[Problem[Any], DocumentStrategy],
         record: SubtaskRecord,
         batches: Batches,
-        agents: Sequence[Agent],
+        agents: Sequence[Author],
     ) -> Sequence[Part] | None:
         """Write one subtask; returns its parts if it is split."""
         try:
@@ -299,7 +304,7 @@ class DocumentConductor(ProblemConductor[DocumentStrategy]):
             )
 
 
-def names_of(agents: Sequence[Agent], pool: Sequence[str]) -> tuple[str, ...]:
+def names_of(agents: Sequence[Author], pool: Sequence[str]) -> tuple[str, ...]:
     """Return the names of agents: the specs of their models, numbered where several have the same."""
     models = [agent.model or ", ".join(pool) for agent in agents]
     return tuple(
@@ -310,6 +315,15 @@ def names_of(agents: Sequence[Agent], pool: Sequence[str]) -> tuple[str, ...]:
             for index, model in enumerate(models)
         ]
     )
+
+
+def checked_results(document: Document, text: str) -> dict[str, bool | None]:
+    """Check the hard requirements on a text by the document's own code."""
+    results = called(document.checks, text)
+    try:
+        return msgspec.convert(results, dict[str, bool | None])
+    except msgspec.ValidationError as error:
+        raise mistyped(document.checks, results, f"True, False or None by name ({error})") from None
 
 
 def given_subtasks(document: Document) -> Sequence[Part]:

@@ -77,7 +77,7 @@ class Ranking(Reply, frozen=True):
         return ranking_vote(self.best, self.second)
 
 
-class Summary(Reply, frozen=True):
+class SegmentSummary(Reply, frozen=True):
     """A summary of a finished part."""
 
     summary: str
@@ -146,7 +146,7 @@ REPLIES: dict[type[Asked], type[Reply]] = {
     ToValidate: Validation,
     ToSplit: Parts,
     ToRank: Ranking,
-    ToSummarize: Summary,
+    ToSummarize: SegmentSummary,
 }
 """The class of replies to each question."""
 _decoder: msgspec.json.Decoder[Asked] = msgspec.json.Decoder(Asked)

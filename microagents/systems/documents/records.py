@@ -78,6 +78,6 @@ class SubtaskRecord(Struct, kw_only=True):
     complete: bool = True
     """Whether its author called it complete."""
     summary: str | None = None
-    """Summary that some later authors saw in place of the text; None if all saw the text."""
+    """SegmentSummary that some later authors saw in place of the text; None if all saw the text."""
     has_no_summary: bool = False
     """Whether a summary was asked for in vain."""

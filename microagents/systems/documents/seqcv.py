@@ -12,7 +12,7 @@ from pydantic import Field, model_validator
 from microagents.actors.role import Deployment
 from microagents.base.errors import InvalidUsage
 from microagents.elections.panels import ApprovalShare
-from microagents.systems.documents.document_conductor import MANNERS, Agent, DocumentConductor, DocumentStrategy
+from microagents.systems.documents.document_conductor import MANNERS, Author, DocumentConductor, DocumentStrategy
 from microagents.systems.documents.questions import ToRank, ToSplit, ToValidate
 from microagents.systems.documents.ranker import Rank, Ranker
 from microagents.systems.documents.splitter import Split, Splitter
@@ -23,6 +23,8 @@ from microagents.systems.questions.turns import sampling_at
 from microagents.work.absence import PanelCall, Quorum, gather_present
 from microagents.work.durable import Work
 
+JUDGE_TEMPERATURE = 0.0
+"""Of judgements and rankings."""
 SAME_MODEL_AGENTS = 3
 """Number of agents with ``same_model``, where it is not given."""
 
@@ -33,16 +35,16 @@ class SeqCVConductor(DocumentConductor):
     asks = (Validate, Split, Rank)
 
     async def answer(
-        self, work: Work[Problem[Any], DocumentStrategy], ask: SegmentQuestion, agents: Sequence[Agent]
+        self, work: Work[Problem[Any], DocumentStrategy], ask: SegmentQuestion, agents: Sequence[Author]
     ) -> Answer:
         """Put a question to the validator, the splitter or the ranker; others as in the base class."""
         strategy = work.strategy
         assert isinstance(strategy, SeqCV)
-        agent = Agent(model=None) if ask.agent is None else agents[ask.agent]
+        agent = Author(model=None) if ask.agent is None else agents[ask.agent]
         judged: dict[str, Any] = {
             "model": agent.model,
             "max_draws": strategy.max_draws,
-            "sampling": sampling_at(work.task, strategy.validator_temperature),
+            "sampling": sampling_at(work.task, JUDGE_TEMPERATURE),
         }
         request: Any
         match ask.asked:
@@ -60,7 +62,7 @@ class SeqCVConductor(DocumentConductor):
         return replies[0] if replies else Missing.FLAGGED
 
     async def ask_batch(
-        self, work: Work[Problem[Any], DocumentStrategy], batch: QuestionBatch, agents: Sequence[Agent]
+        self, work: Work[Problem[Any], DocumentStrategy], batch: QuestionBatch, agents: Sequence[Author]
     ) -> Sequence[Answer]:
         """Ask all questions of a batch at the same time, and go on without agents that do not answer in time."""
         strategy = work.strategy
@@ -68,7 +70,7 @@ class SeqCVConductor(DocumentConductor):
         if batch.quorum is None or strategy.absent_after is None:
             return await super().ask_batch(work, batch, agents)
         calls = [
-            PanelCall(ask.at, ask.agent, partial(self.answer, work, ask, agents))
+            PanelCall(ask.at, ask.agent, partial(self.answered, work, ask, agents))
             for ask in batch.asks
             if ask.agent is not None
         ]
@@ -109,8 +111,6 @@ class SeqCV(DocumentStrategy):
     """Seconds after which the panel goes on without an agent that does not answer; none waits for it until --max-outage."""
     when_absent: Literal["wait", "stop"] = "wait"
     """If fewer agents answer than a segment needs to pass: wait for one more, or stop the run."""
-    validator_temperature: Annotated[float, Field(ge=0, le=2)] = 0.0
-    """Temperature of judgements and rankings."""
 
     @model_validator(mode="after")
     def _can_pass(self) -> Self:
@@ -122,7 +122,7 @@ class SeqCV(DocumentStrategy):
         """Refuse pools with which no cross-model panel can be formed."""
         self.agents(pool)
 
-    def agents(self, pool: Sequence[str]) -> list[Agent]:
+    def agents(self, pool: Sequence[str]) -> list[Author]:
         """Return the agents: one for each model, or several with one model."""
         models = list(dict.fromkeys(pool))
         count = self.agent_count or (len(models) if len(models) > 1 else SAME_MODEL_AGENTS)
@@ -147,7 +147,7 @@ class SeqCV(DocumentStrategy):
             raise InvalidUsage(f"min_passing={self.min_passing} can never be reached by {count} agents")
         shared = [index // len(models) for index in range(count)]
         return [
-            Agent(
+            Author(
                 model=models[index % len(models)],
                 manner=MANNERS[which] if which < len(MANNERS) else f"\nYou are author {which + 1}.",
             )

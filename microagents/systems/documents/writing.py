@@ -1,7 +1,7 @@
 """The writing of a document, without models and without I/O: who is asked, what a round's replies lead to (SeqCV, algorithms 1 and 2).
 
 A subtask's writing is a generator. It yields batches, each a set of questions that are asked at the same time, and is sent their replies.
-A conductor sends the replies of models, ``show`` those that a journal has recorded; both get the same records.
+A conductor sends the replies of models.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from microagents.systems.documents.questions import (
     Parts,
     Ranking,
     Segment,
-    Summary,
+    SegmentSummary,
     ToRank,
     ToSplit,
     ToSummarize,
@@ -33,7 +33,7 @@ from microagents.systems.documents.questions import (
 from microagents.systems.documents.records import RankRecord, SegmentRecord, SubtaskRecord, ValidationRecord
 from microagents.systems.documents.subtasks import Graph, Subtask, fault_of
 from microagents.systems.questions.candidates import labels_of
-from microagents.work.recorded import NotRecorded
+from microagents.work.notes import NotRecorded
 
 CHARS_PER_TOKEN = 4
 """Characters of a token, for estimates of the length of prompts."""
@@ -49,7 +49,7 @@ class Missing(Enum):
     ABSENT = "absent"
     """The agent did not answer in time."""
     OPEN = "open"
-    """Not recorded yet."""
+    """Not recorded yet, in a replay."""
 
 
 Answer = Reply | Missing
@@ -206,7 +206,7 @@ class DocumentDraft:
         written = [draft for draft in drafts if draft.segment is not None and draft.outcome == "open"]
         yield from self._validate(record, f"{at}/check", finished, authors, written)
         if any(draft.outcome == "open" for draft in drafts):
-            raise NotRecorded
+            raise NotRecorded(record.at)
         return drafts
 
     def _validate(
@@ -271,7 +271,7 @@ class DocumentDraft:
             at = f"{record.at}/split/{number}"
             (reply,) = yield QuestionBatch(at=at, asks=(SegmentQuestion(at=at, agent=None, asked=asked),))
             if reply is Missing.OPEN:
-                raise NotRecorded
+                raise NotRecorded(record.at)
             if isinstance(reply, Parts):
                 fault = fault_of(reply.subtasks, self._objectives_above(record), rules.max_subtasks)
                 if fault is None:
@@ -337,7 +337,7 @@ class DocumentDraft:
         asks = asks or [self._rank_ask(record, finished, None, versions, labels)]
         answers = yield QuestionBatch(at=f"{record.at}/rank", asks=tuple(asks), quorum=quorum)
         if Missing.OPEN in answers:
-            raise NotRecorded
+            raise NotRecorded(record.at)
         agents = {label: agent for agent, label in labels.items()}
         for ask, reply in zip(asks, answers, strict=True):
             ranking = RankRecord(agent=ask.agent, best=None)
@@ -391,8 +391,8 @@ class DocumentDraft:
                 asked = ToSummarize(objective=self._objective, subtask=each.objective, text=each.text)
                 (reply,) = yield QuestionBatch(at=at, asks=(SegmentQuestion(at=at, agent=None, asked=asked),))
                 if reply is Missing.OPEN:
-                    raise NotRecorded
-                each.summary = reply.summary if isinstance(reply, Summary) else None
+                    raise NotRecorded(record.at)
+                each.summary = reply.summary if isinstance(reply, SegmentSummary) else None
                 each.has_no_summary = each.summary is None
             if each.summary is not None:
                 shown[place] = each.summary

@@ -8,16 +8,15 @@ state. The chain ends where the next state's answer is not picked.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Coroutine, Mapping, Sequence
+from collections.abc import Coroutine, Sequence
 from typing import Annotated, Any, Literal, Self
 
 import msgspec
 from msgspec import Raw, Struct, structs
 from pydantic import Field, field_validator, model_validator
 
-from microagents.actors.role import Deployment
+from microagents.actors.role import Deployment, Strategy
 from microagents.base.errors import InvalidUsage
-from microagents.journal.messages import OpenElection, Recalled
 from microagents.replies.chat import Prompt, Reply
 from microagents.replies.trajectories import Trajectory, trajectory_of
 from microagents.systems.questions.candidates import merged
@@ -26,7 +25,7 @@ from microagents.systems.questions.contractor import Contract, Contractor
 from microagents.systems.questions.decomposer import TRACE_SYSTEM, Decomposer, Trace
 from microagents.systems.questions.discriminator import Discriminate, Discriminator, Ensemble
 from microagents.systems.questions.problem import Problem, answer_type_of, text_of
-from microagents.systems.questions.problem_conductor import MakesProblem, ProblemMaker
+from microagents.systems.questions.problem_conductor import ProblemMaker
 from microagents.systems.questions.questions import (
     Contraction,
     Known,
@@ -49,13 +48,10 @@ from microagents.systems.questions.tree import (
     ProblemNode,
     Solution,
     Turn,
-    mark_chosen,
     trees_from,
 )
 from microagents.systems.questions.turns import (
-    AskedTurns,
     Direct,
-    RecordedTurns,
     Turns,
     check_cap,
     most_ballots,
@@ -184,25 +180,22 @@ class AotConductor(ProblemMaker["Aot"]):
         """Follow all chains from the problem to their ends."""
         work.progress(0)
         strategy = work.strategy
-        turns = AskedTurns(work, k=strategy.k, max_draws=strategy.max_draws, temperature=strategy.temperature)
-        reduction = await reduced(ProblemNode(at=root), strategy, turns)
+        turns = Turns(work, root, k=strategy.k, max_draws=strategy.max_draws, temperature=strategy.temperature)
+        reduction = await _reduced(strategy, turns)
+        turns.notes.chosen = reduction.best.at
         if reduction.is_majority:
             return reduction
         return structs.replace(reduction, argmax=(*reduction.argmax, work.path_of(root)))
 
 
-async def reduced(root: ProblemNode, strategy: Aot, turns: Turns) -> Reduction:
+async def _reduced(strategy: Aot, turns: Turns) -> Reduction:
     """Follow all chains from a problem to their ends.
-
-    Args:
-        root: gets the states, and the turns that led to them; it has the place of the first state.
-        strategy: the options.
-        turns: take its turns.
 
     Raises:
         Undecided: no reply to the question is valid, or no ballot of a vote is.
         InvalidUsage: the question is too long.
     """
+    root = turns.notes.root
     root.problem = text_of(turns.task)
     length = len(root.problem) + len(turns.task.shown_background())
     if length > MAX_QUESTION_CHARS:
@@ -419,7 +412,7 @@ def _ended(state: State, node: ProblemNode, answer: Reply, ending: Ending) -> Ch
     )
 
 
-class Aot(MakesProblem):
+class Aot(Strategy):
     """Atom of Thoughts: a question becomes a simpler one with the same answer, again and again, and a judge watches that it does."""
 
     solves = (Problem,)
@@ -476,25 +469,6 @@ class Aot(MakesProblem):
         if self.without == "decomposition" or self.transitions == 0:
             return [*direct]
         return [*direct, (prompt_about(task, TRACE_SYSTEM, ToTrace(problem=text_of(task), reasoning="")), Subquestions)]
-
-    def solution(
-        self,
-        of_input: int,
-        task: Task,
-        pool: Sequence[str],  # noqa: ARG002 - of no account for the states
-        rows: Mapping[str, Recalled],
-        open_elections: Sequence[OpenElection],
-    ) -> ProblemNode:
-        """Return the recorded states: each has the turns of its transitions, and the next states below it."""
-        return self.states(RecordedTurns(of_input, task, self, rows, open_elections))
-
-    def states(self, turns: RecordedTurns, root: str = ROOT) -> ProblemNode:
-        """Return the recorded states from a question, of which the first has this place."""
-        node = ProblemNode(at=root)
-        reduction = turns.replayed(reduced(node, self, turns))
-        mark_chosen(node, None if reduction is None else reduction.best.at)
-        node.answer = turns.records.concluded(root) or node.answer
-        return node
 
     def deployments(self) -> list[Deployment]:
         """Return the roles of an election, and the decomposer, the contractor and the discriminator."""

@@ -9,7 +9,6 @@ from collections.abc import Mapping, Sequence
 from functools import cached_property, lru_cache
 from typing import Any, ClassVar, NamedTuple
 
-import msgspec
 from msgspec import Struct, structs
 from pydantic import ValidationError, create_model, model_validator
 
@@ -17,15 +16,15 @@ from microagents.actors.registry import STRATEGIES
 from microagents.actors.role import Context, Deployment, Messenger, Role, Strategy, asked_by
 from microagents.base.errors import InvalidUsage, refusal
 from microagents.elections.rules import Rule
-from microagents.journal.messages import OpenElection, Recalled
 from microagents.replies.chat import Prompt, Reply
+from microagents.systems.questions.notes import ProblemNotes, concluded_at
 from microagents.systems.questions.problem import Problem, restated, text_of
-from microagents.systems.questions.problem_conductor import MakesProblem, ProblemMaker
+from microagents.systems.questions.problem_conductor import ProblemMaker
 from microagents.systems.questions.tree import ROOT, ProblemNode
-from microagents.systems.questions.turns import RecordedTurns
 from microagents.task import Task
 from microagents.work.conductor import Conductor
 from microagents.work.durable import DurableRole, Work
+from microagents.work.notes import Note, Records
 
 BEFORE = "before"
 """Place of the work of the first strategy."""
@@ -51,6 +50,26 @@ class _PartOfWork(Work[Problem[Any], Any]):
         self._whole.progress(done, total)
 
 
+class PairNotes(Struct, kw_only=True):
+    """Work of both strategies."""
+
+    problem: str
+    made: str | None = None
+    """The problem that the first strategy made; None before."""
+
+    def drawn(self, notes: Sequence[Note], records: Records) -> ProblemNode:
+        """Return the work of both, side by side below the problem."""
+        noted = {each.root.at: each for each in notes if isinstance(each, ProblemNotes)}
+        children = [noted[BEFORE].drawn(notes, records)] if BEFORE in noted else []
+        final = concluded_at(records, ROOT)
+        if ROOT in noted:
+            children.append(noted[ROOT].drawn(notes, records))
+        elif self.made is not None:
+            children.append(ProblemNode(at=ROOT, problem=self.made, answer=final))
+        below = tuple([_deeper(each) for each in children])
+        return ProblemNode(at=ROOT, problem=self.problem, answer=final, children=below)
+
+
 class PairConductor(Conductor[Problem[Any], Any]):
     """Makes a problem as the first strategy does, then does what the second one's conductor does. A pair's own class is both."""
 
@@ -70,7 +89,10 @@ class PairConductor(Conductor[Problem[Any], Any]):
 
     async def conduct(self, work: Work[Problem[Any], Any]) -> object:
         """Make the problem, record it, and solve it."""
+        notes = PairNotes(problem=text_of(work.task))
+        work.note(notes)
         question = await self._first.make_problem(_PartOfWork(work, self._first, work.task), BEFORE)
+        notes.made = question
         if await work.recorded(MADE) is None:
             await work.record_answer(MADE, question)
         return await super().conduct(_PartOfWork(work, self, restated(work.task, question)))
@@ -170,34 +192,6 @@ class Pair(Strategy):
                 by_role.setdefault(each.role, each)
         return [*by_role.values()]
 
-    def solution(
-        self,
-        of_input: int,
-        task: Task,
-        pool: Sequence[str],
-        rows: Mapping[str, Recalled],
-        open_elections: Sequence[OpenElection],
-    ) -> Struct:
-        """Return the recorded work of both, side by side below the problem."""
-        assert isinstance(task, Problem)
-        first, second = self.parts
-        assert isinstance(first, MakesProblem)
-        turns = RecordedTurns(of_input, task, self, rows, open_elections)
-        children = [first.states(turns, BEFORE)]
-        made, final = turns.records.concluded(MADE), turns.records.concluded(ROOT)
-        if made is not None:
-            told = msgspec.json.decode(made, type=str)
-            after = (
-                second.solution(of_input, restated(task, told), pool, rows, open_elections)
-                if second.draws_solution
-                else None
-            )
-            if not isinstance(after, ProblemNode):
-                after = ProblemNode(at=ROOT, problem=told, answer=final)
-            children.append(after)
-        below = tuple(_deeper(each) for each in children)
-        return ProblemNode(at=ROOT, problem=text_of(task), answer=final, children=below)
-
 
 def pair_of(name: str) -> type[Pair]:
     """Return the class of a pair, by the names of its strategies with a plus between them."""
@@ -211,7 +205,7 @@ def pair_of(name: str) -> type[Pair]:
 
 @lru_cache(maxsize=256)
 def _pair(name: str, first: PairMember, second: PairMember) -> type[Pair]:
-    if not issubclass(first.kind, MakesProblem):
+    if not issubclass(first.kind.conductor, ProblemMaker):
         raise InvalidUsage(f"{first.prefix} makes no problem that {second.prefix} could solve; aot is one that does")
     if Problem not in second.kind.solves:
         raise InvalidUsage(f"{second.prefix} solves no problems, so it cannot solve what {first.prefix} makes")

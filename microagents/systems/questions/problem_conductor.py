@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 from msgspec import UNSET, Raw, UnsetType
 
-from microagents.actors.role import G, Strategy
+from microagents.actors.role import G
 from microagents.base.user_code import called
 from microagents.elections.election import ElectionId, Verdict
 from microagents.journal.messages import RecordDecision
@@ -17,8 +17,7 @@ from microagents.replies.chat import Reply
 from microagents.systems.questions.candidates import merged
 from microagents.systems.questions.problem import Problem, text_of
 from microagents.systems.questions.questions import problem_id
-from microagents.systems.questions.tree import ROOT, ProblemNode, Solution
-from microagents.systems.questions.turns import RecordedTurns
+from microagents.systems.questions.tree import ROOT, Solution
 from microagents.work.conductor import Conductor
 from microagents.work.durable import Work
 
@@ -79,12 +78,4 @@ class ProblemMaker(ProblemConductor[G]):
 
     async def make_problem(self, work: Work[Problem[Any], G], root: str) -> str:
         """Return the text of the simpler problem. ``root`` is the place of this work."""
-        raise NotImplementedError
-
-
-class MakesProblem(Strategy):
-    """A strategy that can stand before another one. Its conductor is a `ProblemMaker`."""
-
-    def states(self, turns: RecordedTurns, root: str = ROOT) -> ProblemNode:
-        """Return the recorded way from a problem to the simpler one."""
         raise NotImplementedError

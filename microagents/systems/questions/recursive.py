@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from typing import Annotated, Any, Self
 
 import msgspec
@@ -10,7 +10,6 @@ from msgspec import Raw, Struct
 from pydantic import Field, model_validator
 
 from microagents.actors.role import Deployment, Strategy
-from microagents.journal.messages import OpenElection, Recalled
 from microagents.systems.questions.composer import Compose, Composer
 from microagents.systems.questions.decomposer import Decompose, Decomposer
 from microagents.systems.questions.discriminator import Discriminate, Discriminator
@@ -20,14 +19,10 @@ from microagents.systems.questions.questions import Decomposition, ToCompose, To
 from microagents.systems.questions.tree import MAX_DEPTH, ROOT, ProblemNode, Solution, Turn
 from microagents.systems.questions.turns import (
     AnswerDirectly,
-    AskedTurns,
-    RecordedTurns,
     Turns,
     check_cap,
     most_ballots,
-    sampling_at,
 )
-from microagents.task import Task
 from microagents.work.asking import Consult
 from microagents.work.durable import DurableRequest, Work
 
@@ -56,6 +51,7 @@ class Solve(DurableRequest[RecursiveSolution], frozen=True, kw_only=True):
 
 
 ProblemWork = Work[Problem[Any], "Recursive"]
+BALLOT_TEMPERATURE = 0.1
 
 
 class RecursiveConductor(ProblemConductor["Recursive"]):
@@ -74,46 +70,46 @@ class RecursiveConductor(ProblemConductor["Recursive"]):
         """Solve one problem."""
         work: ProblemWork = self.work_on(request)
         strategy = work.strategy
-        turns = AskedTurns(
+        turns = Turns(
             work,
+            request.at,
             k=strategy.k,
             max_draws=strategy.max_draws,
-            temperature=strategy.discriminator_temperature,
+            temperature=BALLOT_TEMPERATURE,
             show_copies=strategy.show_copies,
         )
-        return await solved(ProblemNode(at=request.at), request, strategy, turns, lambda _, half: work.ask(half))
+        return await _solved(request, strategy, turns, work.ask)
 
 
-async def solved(
-    node: ProblemNode,
+async def _solved(
     problem: Solve,
     strategy: Recursive,
     turns: Turns,
-    solve: Callable[[ProblemNode, Solve], Coroutine[Any, Any, RecursiveSolution]],
+    solve: Callable[[Solve], Coroutine[Any, Any, RecursiveSolution]],
 ) -> RecursiveSolution:
     """Solve one problem: cut it in two, solve both halves and compose their answers; or answer it directly.
 
-    ``node`` gets the work on the problem. ``solve`` solves a half; in a run on any replica of the conductor.
+    ``solve`` solves a half on any replica of the conductor.
     """
+    node = turns.notes.root
     draws: dict[str, Any] = {
         "samples": strategy.candidates,
         "at_least": strategy.min_candidates,
         "max_draws": strategy.max_draws,
+        "sampling": turns.task.sampling,
     }
     node.problem, node.depth = problem.problem, problem.depth
     halves: Sequence[RecursiveSolution] = ()
     cut: Decomposition | None = None
     if problem.depth < strategy.depth and problem.width != 1:
-        sampling = sampling_at(turns.task, strategy.decomposer_temperature)
         asked = ToDecompose(problem=problem.problem)
         cut = await turns.take(
             node,
-            Decompose(at=f"{node.at}/{Turn.DECOMPOSE}", asked=asked, above=problem.above, sampling=sampling, **draws),
+            Decompose(at=f"{node.at}/{Turn.DECOMPOSE}", asked=asked, above=problem.above, **draws),
         )
     if cut is None or cut.is_atomic:
-        sampling = sampling_at(turns.task, strategy.solver_temperature)
         ask: Consult[Any, Raw] = AnswerDirectly(
-            at=f"{node.at}/{Turn.ANSWER}", asked=ToSolve(problem=problem.problem), sampling=sampling, **draws
+            at=f"{node.at}/{Turn.ANSWER}", asked=ToSolve(problem=problem.problem), **draws
         )
     else:
         above = (*problem.above, problem_id(problem.problem))
@@ -125,8 +121,8 @@ async def solved(
             Solve(at=f"{node.at}/{number}", problem=part, depth=problem.depth + 1, width=width, above=above)
             for number, (part, width) in enumerate([(cut.first, more), (cut.second, fewer)], 1)
         ]
-        node.children = tuple([ProblemNode(at=part.at) for part in parts])
-        halves = await turns.all_ended([solve(child, part) for child, part in zip(node.children, parts, strict=True)])
+        node.children = tuple([ProblemNode(at=each.at, problem=each.problem, depth=each.depth) for each in parts])
+        halves = await turns.all_ended([solve(part) for part in parts])
         to_compose = ToCompose(
             problem=problem.problem,
             first=cut.first,
@@ -135,8 +131,7 @@ async def solved(
             answer_to_second=Raw(halves[1].answer),
             compose=cut.compose,
         )
-        sampling = sampling_at(turns.task, strategy.composer_temperature)
-        ask = Compose(at=f"{node.at}/{Turn.COMPOSE}", asked=to_compose, sampling=sampling, **draws)
+        ask = Compose(at=f"{node.at}/{Turn.COMPOSE}", asked=to_compose, **draws)
     node.answer = await turns.take(node, ask)
     assert node.answer is not None
     return RecursiveSolution(
@@ -166,14 +161,6 @@ class Recursive(Strategy):
     remains without a rival is taken, and marked `single`."""
     show_copies: bool = False
     """Tell discriminators how many samples gave each candidate."""
-    decomposer_temperature: Annotated[float, Field(ge=0, le=2)] = 0.5
-    """Temperature of decompositions."""
-    solver_temperature: Annotated[float, Field(ge=0, le=2)] = 0.5
-    """Temperature of direct answers."""
-    composer_temperature: Annotated[float, Field(ge=0, le=2)] = 0.5
-    """Temperature of compositions."""
-    discriminator_temperature: Annotated[float, Field(ge=0, le=2)] = 0.1
-    """Temperature of ballots."""
 
     @model_validator(mode="after")
     def _can_decide(self) -> Self:
@@ -184,26 +171,6 @@ class Recursive(Strategy):
     def candidates(self) -> int:
         """Number of candidates at a turn: N of algorithm 4."""
         return most_ballots(self.k)
-
-    def solution(
-        self,
-        of_input: int,
-        task: Task,
-        pool: Sequence[str],  # noqa: ARG002 - of no account here
-        rows: Mapping[str, Recalled],
-        open_elections: Sequence[OpenElection],
-    ) -> ProblemNode:
-        """Return the recorded tree of sub-problems."""
-        turns, root = RecordedTurns(of_input, task, self, rows, open_elections), ProblemNode(at=ROOT)
-        problem = Solve(at=ROOT, problem=text_of(turns.task), depth=0, width=self.width)
-
-        def solve(node: ProblemNode, half: Solve) -> Coroutine[Any, Any, RecursiveSolution]:
-            return solved(node, half, self, turns, solve)
-
-        turns.replayed(solve(root, problem))
-        # A role of the user may give the whole answer without these turns.
-        root.answer = root.answer or turns.records.concluded(ROOT)
-        return root
 
     def deployments(self) -> list[Deployment]:
         """Return the roles of an election, and the decomposer, the composer and the discriminator."""

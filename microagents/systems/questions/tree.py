@@ -112,7 +112,7 @@ class Branch(Struct, kw_only=True):
 
 
 class ProblemNode(Struct, kw_only=True):
-    """A problem with its turns and its sub-problems. A strategy fills it in while it works, or while a journal answers its turns."""
+    """A problem with its turns and its sub-problems. A strategy fills it in while it works; a replay adds the results of turns."""
 
     at: str
     """Place of the problem: the path without the input."""
@@ -175,7 +175,7 @@ def mark_chosen(node: ProblemNode, chosen: str | None) -> None:
     """Prepare a node for drawing: mark the branches that lead to the chosen place, and leave out what has not begun."""
     if node.branch is not None:
         node.branch.chosen = None if chosen is None else f"{chosen}/".startswith(f"{node.at}/")
-    node.children = tuple([child for child in node.children if child.turns or child.children])
+    node.children = tuple([child for child in node.children if child.turns or child.children or child.problem])
     for child in node.children:
         if (
             child.at.rpartition("/")[0] == node.at and child.branch is not None

@@ -5,7 +5,7 @@ It is for long lists of steps whose answers are prose, where votes cannot be cou
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Mapping, Sequence
+from collections.abc import Awaitable, Sequence
 from typing import Annotated, Any, Self
 
 import msgspec
@@ -15,7 +15,7 @@ from pydantic import Field, ValidationError, ValidatorFunctionWrapHandler, field
 from microagents.actors.role import Deployment, Strategy
 from microagents.base.errors import RoleFailed, Undecided
 from microagents.elections.election import Ballot, ElectionId, Verdict
-from microagents.journal.messages import OpenElection, Recalled, RecordDecision
+from microagents.journal.messages import RecordDecision
 from microagents.replies.chat import A, Prompt, Reply, decoder_of
 from microagents.systems.questions.candidates import Candidate, merged
 from microagents.systems.questions.problem import Problem, answer_type_of, text_of
@@ -27,8 +27,8 @@ from microagents.systems.swarm import planner
 from microagents.systems.swarm.assembler import Assemble, Assembler
 from microagents.systems.swarm.compressor import Compress, Compressor
 from microagents.systems.swarm.judge import Judge, PickBest
+from microagents.systems.swarm.notes import LoopRecord, StepRecord, SwarmNotes, SwarmTurn
 from microagents.systems.swarm.planner import Planner, ProposePlans
-from microagents.systems.swarm.step_records import LoopRecord, StepRecord, SwarmRecord, SwarmTurn, swarm_record
 from microagents.systems.swarm.steps import (
     Done,
     Plan,
@@ -46,8 +46,10 @@ from microagents.systems.swarm.worker import DoStep, Worker
 from microagents.task import Task, prompt_about
 from microagents.work.asking import Consult
 from microagents.work.durable import Work
-from microagents.work.recorded import AnyWork, RecordedWork
 
+WORKER_TEMPERATURE = 0.7
+"""Of plans, results and compositions."""
+JUDGE_TEMPERATURE = 0.0
 PERSONAS = """pragmatist: You are a pragmatist: you take the shortest way that surely works.
 skeptic: You are a skeptic: you look for what could be wrong before you write it down.
 innovator: You are an innovator: you look for a way that others would not try first.
@@ -67,7 +69,7 @@ class SwarmSolution(Solution, frozen=True, kw_only=True):
     """Number of loops that were run."""
 
 
-SwarmWork = AnyWork[Problem[Any], "Swarm"]
+SwarmWork = Work[Problem[Any], "Swarm"]
 
 
 class SwarmConductor(ProblemConductor["Swarm"]):
@@ -75,10 +77,19 @@ class SwarmConductor(ProblemConductor["Swarm"]):
 
     asks = (ProposePlans, DoStep, Assemble, PickBest, Verify, Compress)
 
-    async def conduct(self, work: Work[Problem[Any], Swarm]) -> Solution:
+    async def conduct(self, work: SwarmWork) -> Solution:
         """Solve the problem."""
-        loops: list[LoopRecord] = []
-        await run_loops(work, loops)
+        strategy = work.strategy
+        names = [name for name, _ in _personas(strategy.personas)]
+        notes = SwarmNotes(problem=text_of(work.task), workers=strategy.workers, personas=names)
+        work.note(notes)
+        loops = notes.loops
+        for number in range(1, strategy.loops + 1):
+            lessons = tuple(each.lesson for each in loops if each.lesson)
+            loops.append(LoopRecord(number=number, plan=SwarmTurn(at=f"loop/{number - 1}/plan")))
+            await _LoopOfSwarm(work, loops[-1], lessons).run()
+            if loops[-1].passed:
+                break
         best = (
             loops[-1] if loops[-1].passed else min(loops, key=lambda each: (each.answer is None, len(each.unverified)))
         )
@@ -102,16 +113,6 @@ class SwarmConductor(ProblemConductor["Swarm"]):
         )
 
 
-async def run_loops(work: SwarmWork, loops: list[LoopRecord]) -> None:
-    """Run loops until an answer passes, or replay them; what becomes of each is added to ``loops`` as it goes."""
-    for number in range(1, work.strategy.loops + 1):
-        lessons = tuple(each.lesson for each in loops if each.lesson)
-        loops.append(LoopRecord(number=number, plan=SwarmTurn(at=f"loop/{number - 1}/plan")))
-        await _LoopOfSwarm(work, loops[-1], lessons).run()
-        if loops[-1].passed:
-            break
-
-
 class _LoopOfSwarm:
     """One loop: a plan, its steps, and the answer made of them."""
 
@@ -125,7 +126,7 @@ class _LoopOfSwarm:
         self._judged: dict[str, Any] = {
             "k": work.strategy.k,
             "max_draws": work.strategy.max_draws,
-            "sampling": sampling_at(work.task, work.strategy.judge_temperature),
+            "sampling": sampling_at(work.task, JUDGE_TEMPERATURE),
         }
         self._summaries: list[Awaitable[str]] = []
         """For each finished step that a later one may need in the summary, the task that makes the summary with it."""
@@ -220,7 +221,7 @@ class _LoopOfSwarm:
                     manners=personas,
                     samples=len(personas),
                     max_draws=len(personas),
-                    sampling=sampling_at(work.task, strategy.worker_temperature),
+                    sampling=sampling_at(work.task, WORKER_TEMPERATURE),
                 )
             )
             drawn = size
@@ -303,10 +304,6 @@ class Swarm(Strategy):
     """Check every step and the whole answer. Without it the first answer is the result."""
     max_draws: Annotated[int, Field(ge=1, le=1_000_000)] = 20
     """Cap of a judge's and of a verifier's vote, and of the draws of a summary."""
-    worker_temperature: Annotated[float, Field(ge=0, le=2)] = 0.7
-    """Temperature of plans, results and compositions."""
-    judge_temperature: Annotated[float, Field(ge=0, le=2)] = 0.0
-    """Temperature of judges and verifiers."""
     personas: str = PERSONAS
     """The personas of workers, one a line: NAME: TEXT. personas=@FILE reads them from a file."""
 
@@ -348,23 +345,6 @@ class Swarm(Strategy):
         """Return the question for a plan."""
         assert isinstance(task, Problem)
         return [(prompt_about(task, planner.SYSTEM, ToPlan(problem=text_of(task))), Plan)]
-
-    def solution(
-        self,
-        of_input: int,
-        task: Task,
-        pool: Sequence[str],  # noqa: ARG002 - of no account here
-        rows: Mapping[str, Recalled],
-        open_elections: Sequence[OpenElection],
-    ) -> SwarmRecord:
-        """Return the recorded loops with their plans, steps, picks, checks and lessons."""
-        assert isinstance(task, Problem)
-        work: RecordedWork[Problem[Any], Swarm] = RecordedWork(of_input, task, self, rows, open_elections)
-        loops: list[LoopRecord] = []
-        work.replay(run_loops(work, loops))
-        return swarm_record(
-            work, text_of(task), loops, workers=self.workers, names=[name for name, _ in _personas(self.personas)]
-        )
 
     def deployments(self) -> list[Deployment]:
         """Return the roles of an election, and those of the swarm."""

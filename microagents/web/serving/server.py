@@ -22,7 +22,7 @@ from microagents.replies.chat import Sample
 from microagents.task import Task
 from microagents.web.serving.faults import Fault, FaultInjector
 from microagents.web.serving.listening import admit, busy, host_of, is_loopback, listening, wait_of
-from microagents.web.serving.questions import Calls, OneTask
+from microagents.web.serving.requested_calls import OneTask, RequestedCalls
 from microagents.web.serving.wires import WIRES, CompletionRequest, NotServed, Wire
 
 MAX_REQUEST_BYTES = 64 * 2**20
@@ -97,7 +97,7 @@ class _Handler:
     def __init__(self, endpoint: Endpoint, model: Model) -> None:
         self._endpoint = endpoint
         self._model = model
-        self._calls = Calls(endpoint.task, simulates=endpoint.model.startswith("sim:"))
+        self._calls = RequestedCalls(endpoint.task, simulates=endpoint.model.startswith("sim:"))
         self._faults = FaultInjector(endpoint.faults, endpoint.seed)
         self._numbers = count()
         self._bytes_in_hand = 0

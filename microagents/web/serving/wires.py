@@ -482,10 +482,10 @@ def _text(place: str, content: object) -> str:
         if part.get("type") not in ("text", "input_text"):
             raise InvalidUsage(f"a part of the type {part.get('type')!r:.40} is not served: only text is")
         _refuse_others(f"{place}.content", part, _OF_PART)
-    return "".join(part.text for part in msgspec.convert(content, list[_Part]))
+    return "".join(part.text for part in msgspec.convert(content, list[_PromptPart]))
 
 
-class _Part(Struct):
+class _PromptPart(Struct):
     text: str
 
 

@@ -58,7 +58,7 @@ def run_facts(reader: Reader, of_input: int) -> dict[str, Any]:
 
 
 def work_on(reader: Reader, of_input: int) -> dict[str, Any]:
-    """Return the work on an input as its strategy draws it, and the steps that climbed; what cannot be drawn has a note."""
+    """Return the work on an input as its conductor notes it, and the steps that climbed; what cannot be drawn has a note."""
     solution, note = None, None
     if reader.experiment.draws_solution:
         try:

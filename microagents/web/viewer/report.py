@@ -11,8 +11,8 @@ from typing import Any
 import msgspec
 
 from microagents.elections.election import Flagged
-from microagents.journal.overview import MARKED
 from microagents.journal.reading import Reader
+from microagents.journal.statements import MARKED
 from microagents.runs.inspection.runs import recorded_result
 from microagents.runs.words.summary import printable, summary
 from microagents.web.viewer import pages

@@ -22,7 +22,7 @@ from microagents.models.simulation.simulated import Purchases
 from microagents.runs.driver import batch
 from microagents.runs.inspection.control import ask_run, status_of
 from microagents.runs.plan import settings_of
-from microagents.runtimes.ray import watching
+from microagents.runtimes.ray import liveness
 from microagents.task import Task
 from microagents.tasks.drift import Drift
 from tests.cli.commands import STOPPED, write
@@ -89,7 +89,7 @@ def walks(kind: type[Any], blocks_s: float) -> list[Task]:
 async def test_a_lane_whose_loop_is_blocked_holds_up_no_other_and_is_not_taken_for_dead(
     blocking: type[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(watching, "PING_EVERY_S", 0.2)
+    monkeypatch.setattr(liveness, "PING_EVERY_S", 0.2)
     with capture_logs() as logs:
         result, order = await ended(walks(blocking, 6.0), runtime="ray", lanes=2)
     # Two of four open inputs are in the blocked lane. All others were done meanwhile.
@@ -101,8 +101,8 @@ async def test_a_lane_whose_loop_is_blocked_holds_up_no_other_and_is_not_taken_f
 async def test_the_inputs_of_a_lane_that_is_blocked_for_good_are_taken_up_by_its_successor(
     blocking: type[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(watching, "PING_EVERY_S", 0.2)
-    monkeypatch.setattr(watching, "SILENT_S", 2.0)
+    monkeypatch.setattr(liveness, "PING_EVERY_S", 0.2)
+    monkeypatch.setattr(liveness, "SILENT_S", 2.0)
     with capture_logs() as logs:
         result, _ = await ended(walks(blocking, 600.0), runtime="ray", lanes=2)
     assert [log["cause"] for log in logs if "died" in log["event"]] == [

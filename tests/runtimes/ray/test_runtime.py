@@ -23,7 +23,7 @@ from microagents.base.errors import InvalidDefinition, PeerLost
 from microagents.runs.driver.execute import runtime_of
 from microagents.runs.inspection.runs import inspect_run
 from microagents.runtimes.dispatcher import RoleMessenger
-from microagents.runtimes.ray import actor_group, starting, watching
+from microagents.runtimes.ray import actor_group, liveness, starting
 from microagents.runtimes.ray.cluster import Cluster, connect, disconnect
 from microagents.runtimes.ray.host import Host
 from microagents.runtimes.virtual import run_virtual
@@ -244,7 +244,7 @@ async def test_a_role_that_asks_a_mortal_while_it_starts_ends_the_start(monkeypa
 async def test_a_role_that_blocks_its_event_loop_is_taken_for_dead(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(actor_group, "MAX_DEATHS", 0)
     for name, value in {"PING_EVERY_S": 0.1, "SILENT_S": 1.0}.items():
-        monkeypatch.setattr(watching, name, value)
+        monkeypatch.setattr(liveness, name, value)
     async with opened(Blocker) as messenger:
         with pytest.raises(
             PeerLost, match=r"Blocker/0 .* it was not heard of for 1 s: something in it keeps its event loop"
@@ -345,7 +345,7 @@ def test_a_driver_that_is_killed_leaves_nothing_and_the_run_is_resumed_to_the_sa
 
 SOON_MISSED = {"RAY_health_check_period_ms": "500", "RAY_health_check_failure_threshold": "3"}
 """Ray asks its nodes so often that one which has ended is missed after two seconds instead of fifteen; a slow one has as much time."""
-WATCHFUL = "from microagents.runtimes.ray import watching; watching.PING_EVERY_S = 1.0; from microagents.cli import main; main()"
+WATCHFUL = "from microagents.runtimes.ray import liveness; liveness.PING_EVERY_S = 1.0; from microagents.cli import main; main()"
 
 
 @pytest.mark.slow

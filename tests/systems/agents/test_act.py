@@ -175,7 +175,7 @@ def test_a_destructive_effect_of_unknown_outcome_is_left_to_a_person(*, before: 
 
 
 def test_an_agent_that_goes_on_for_ever_is_stopped() -> None:
-    with pytest.raises(TaskFailed, match="--max-steps 3"):
+    with pytest.raises(TaskFailed, match="-s max_steps=3"):
         act(max_steps=3, models="sim:perfect")
 
 

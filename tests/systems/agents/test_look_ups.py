@@ -15,8 +15,8 @@ import pytest
 from msgspec import Struct
 from pydantic import Field
 
-from microagents import ChainTask, InvalidDefinition, InvalidUsage, Prompt, Reply, Result, compare, run, run_sync
-from microagents.base.errors import MicroagentsError
+from microagents import ChainTask, InvalidUsage, Prompt, Reply, Result, compare, run, run_sync
+from microagents.base.errors import InvalidDefinition, MicroagentsError
 from microagents.base.foreign_text import fenced_in
 from microagents.replies.tool_calls import SEEN, LookUp, ToolCall, alone
 from microagents.roles.verification import TOO_MANY_ROUNDS

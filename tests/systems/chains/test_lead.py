@@ -277,4 +277,4 @@ def test_decisions_do_not_depend_on_the_order_of_tasks(seeds: range) -> None:
 )
 def test_options_that_cannot_work_are_refused_in_one_sentence(options: dict[str, Any], said: str) -> None:
     with pytest.raises(InvalidUsage, match=said):
-        strategy_of("lead", Drift(), {name: str(value) for name, value in options.items()}, {})
+        strategy_of("lead", Drift(), {name: str(value) for name, value in options.items()})

@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from microagents import EndedEarly, Result, run
+from microagents import Result, run
+from microagents.base.errors import EndedEarly
 from microagents.models.model import Call
 from microagents.replies.chat import write
 from microagents.replies.rollouts import Rollout

@@ -15,7 +15,6 @@ from msgspec import Struct
 from microagents import (
     ChainTask,
     Conductor,
-    FirstTo,
     FirstToAheadBy,
     Prompt,
     Reply,
@@ -29,6 +28,7 @@ from microagents import (
 )
 from microagents.base.errors import InvalidDefinition, InvalidUsage
 from microagents.elections import laws
+from microagents.elections.rules import FirstTo
 from microagents.journal.messages import Account
 from microagents.runs.settings import Models, strategy_of
 from microagents.systems import Maker

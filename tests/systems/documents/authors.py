@@ -11,7 +11,7 @@ from microagents.systems.documents import (
     Parts,
     Ranking,
     Segment,
-    Summary,
+    SegmentSummary,
     ToRank,
     ToSplit,
     ToSummarize,
@@ -105,7 +105,7 @@ class Authors:
                     else Ranking(reason="", best=best.label, second=second.label)
                 )
             case ToSummarize():
-                return Summary(summary="shorter")
+                return SegmentSummary(summary="shorter")
 
 
 def write_whole(

@@ -22,8 +22,8 @@ from microagents.models.simulation.simulated import Purchases, SimulatedModel
 from microagents.replies.chat import Reply, write
 from microagents.runs.inspection.runs import solution_of
 from microagents.runtimes.virtual import run_virtual
-from microagents.systems.documents import Part, Parts, Ranking, Summary, Validation
-from microagents.systems.documents.recording import DocumentRecord
+from microagents.systems.documents import Part, Parts, Ranking, SegmentSummary, Validation
+from microagents.systems.documents.notes import DocumentRecord
 from microagents.systems.documents.seqcv import SeqCV
 from tests.systems.documents.authors import NO, segment, yes
 from tests.systems.documents.lines import Lines
@@ -378,7 +378,7 @@ async def test_with_compress_later_authors_see_summaries_and_the_result_is_marke
     strategy = SeqCV(same_model=True, window=9000, compress=True)
     changed = {f"part/{part}/{path}": replies for path, replies in AGREED.items() for part in (1, 2)}
     changed |= {f"part/1/round/1/draft/{agent}": [segment("x" * 19_000)] for agent in range(3)}
-    changed["part/1/summary"] = [Summary(summary="many x")]
+    changed["part/1/summary"] = [SegmentSummary(summary="many x")]
     result = await run(Scripted(n=1, sections=2), models=scripts(changed, 1, {}), strategy=strategy, run_id="r")
     assert result.outcome == "completed"
     assert (result.value["summarized"], result.calls) == (["write/part/1"], 25)

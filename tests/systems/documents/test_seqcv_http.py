@@ -16,8 +16,8 @@ from microagents.journal.reading import reader_of
 from microagents.roles.solver import outages
 from microagents.runs.inspection.runs import solution_of
 from microagents.systems.documents import Part, Parts, Segment, ToSplit, ToValidate, ToWrite, Validation
+from microagents.systems.documents.notes import DocumentRecord
 from microagents.systems.documents.questions import Asked
-from microagents.systems.documents.recording import DocumentRecord
 from microagents.systems.documents.seqcv import SeqCV
 from microagents.tasks.writing import Writing
 from tests.models import server as scripted

@@ -12,8 +12,8 @@ from microagents import Result, resume, run
 from microagents.journal.reading import reader_of
 from microagents.runs.inspection.runs import solution_of
 from microagents.runtimes.virtual import run_virtual
-from microagents.systems.documents.reasoning import objective_of
-from microagents.systems.documents.recording import DocumentRecord
+from microagents.systems.documents.notes import DocumentRecord
+from microagents.systems.documents.reasoned_text import objective_of
 from microagents.systems.documents.seqcv import SeqCV
 from microagents.tasks.ask import Ask
 from microagents.tasks.word_problems import WordProblem

@@ -21,7 +21,7 @@ AT = "0/solve/compose"
 
 async def test_it_sees_problem_halves_answers_and_how_to_compose_them(monkeypatch: pytest.MonkeyPatch) -> None:
     drawn = noted_draws(monkeypatch)
-    await solved({**HALVES, "solve/compose": [four()] * 3}, strategy={"composer_temperature": 0.7})
+    await solved({**HALVES, "solve/compose": [four()] * 3})
     asked = [draw for draw in drawn if draw.id.election.path == AT]
     assert sorted(draw.id.seq for draw in asked) == [0, 1, 2], "2k - 1 candidates"
     told = {
@@ -35,7 +35,7 @@ async def test_it_sees_problem_halves_answers_and_how_to_compose_them(monkeypatc
     }
     for draw in asked:
         assert msgspec.json.decode(draw.prompt.user) == told
-        assert draw.temperature == 0.7
+        assert draw.temperature == 0.5
 
 
 async def test_compositions_that_are_flagged_are_no_candidates() -> None:

@@ -12,15 +12,13 @@ from tests.systems.scripted import CUT, QUESTION, four, label, noted_draws, solv
 
 async def test_it_sees_the_problem_and_the_form_of_an_answer_and_nothing_else(monkeypatch: pytest.MonkeyPatch) -> None:
     drawn = noted_draws(monkeypatch)
-    await solved(
-        {"solve/decompose": [ATOMIC] * 5, "solve/answer": [four()] * 5}, k=3, strategy={"decomposer_temperature": 0.7}
-    )
+    await solved({"solve/decompose": [ATOMIC] * 5, "solve/answer": [four()] * 5}, k=3)
     asked = [draw for draw in drawn if draw.id.election.path == "0/solve/decompose"]
     assert sorted(draw.id.seq for draw in asked) == [0, 1, 2, 3, 4], "2k - 1 candidates"
     for draw in asked:
         assert asked_in(draw.prompt) == ToDecompose(problem=QUESTION)
         assert json_form(Answer) in draw.prompt.system
-        assert draw.temperature == 0.7
+        assert draw.temperature == 0.5
 
 
 async def test_do_not_decompose_is_a_candidate_and_if_it_wins_the_problem_is_answered_directly() -> None:

@@ -22,7 +22,7 @@ from microagents.journal.writer import JournalConfig
 from microagents.models.simulation.simulated import Purchases, SimulatedModel
 from microagents.roles import Limiter, Recorder, RedFlagger, Solver, Voter
 from microagents.roles import voter as voter_module
-from microagents.runs.inspection.runs import decide
+from microagents.runs.inspection.runs import decide, solution_of
 from microagents.runs.plan import RunPlan, experiment_of
 from microagents.runs.settings import Settings
 from microagents.runtimes.local import LocalRuntime
@@ -32,6 +32,7 @@ from microagents.systems.questions.candidates import merged
 from microagents.systems.questions.decomposer import Decompose
 from microagents.systems.questions.questions import ATOMIC, Decomposition, ToDecompose, asked_in
 from microagents.systems.questions.recursive import Recursive
+from microagents.systems.questions.tree import ProblemNode
 from microagents.tasks.ask import Ask
 from microagents.tasks.multiplication import Multiplication, Product
 from microagents.tasks.sorting import Sorting
@@ -109,7 +110,9 @@ async def test_the_only_valid_one_is_taken_and_marked_everywhere(options: dict[s
     assert result.account.settled_at == {"0/solve/answer": "single"}
     with Reader(Path("runs/solved.sqlite")) as reader:
         assert reader.account().settled_at == {"0/solve/answer": "single"}
-        (turn,) = Recursive(depth=0).solution(0, Ask(text=QUESTION), (), dict(reader.decisions()), ()).turns
+        found = solution_of(reader, 0)
+    assert isinstance(found, ProblemNode)
+    (turn,) = found.turns
     assert (turn.outcome, turn.calls, turn.flagged) == ("single", 3 + len(redrawn), 2 + len(redrawn))
     assert (await resume("solved")).account.settled_at == {"0/solve/answer": "single"}
 

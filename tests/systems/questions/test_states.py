@@ -15,10 +15,10 @@ from microagents.journal.reading import Reader
 from microagents.runs.inspection.runs import solution_of
 from microagents.runs.settings import strategy_of
 from microagents.runtimes.virtual import run_virtual
-from microagents.systems.questions import Branch, ProblemNode
+from microagents.systems.questions import ProblemNode
 from microagents.systems.questions.aot import Aot
 from microagents.systems.questions.questions import Contraction
-from microagents.systems.questions.tree import Turn
+from microagents.systems.questions.tree import Branch, Turn
 from microagents.tasks.ask import Ask
 from microagents.tasks.word_problems import WordProblem
 from tests.systems.questions.test_aot import GRAPH, LAST, NEXT, QUESTION, chain, transition, way

@@ -18,13 +18,17 @@ from microagents import InvalidUsage, Prompt, Reply, Result, resume, run
 from microagents.elections.election import Ballot, ElectionId, Flagged, total_usd
 from microagents.journal.messages import OpenElection, Recalled
 from microagents.journal.reading import reader_of
+from microagents.replies.chat import Sampling
 from microagents.runs.inspection.runs import decide, solution_of
+from microagents.systems.questions.notes import BegunTurn, ProblemNotes
 from microagents.systems.questions.problem import WorkedProblem
-from microagents.systems.questions.questions import Choice, Decomposition
+from microagents.systems.questions.questions import Choice, Decomposition, ToSolve
 from microagents.systems.questions.recursive import Recursive
 from microagents.systems.questions.tree import ROOT, ProblemNode, SubtreeTotals, Turn, TurnResult, fold
+from microagents.systems.questions.turns import AnswerDirectly
 from microagents.tasks.hanoi import Hanoi
 from microagents.tasks.multiplication import Multiplication
+from microagents.work.notes import Records
 
 RUNS = Path("runs")
 PRICED = "sim:gpt-4.1-mini"
@@ -96,8 +100,14 @@ def tree(of_input: int = 0, run_id: str = "r") -> ProblemNode:
         return found
 
 
-def recorded(rows: Mapping[str, Recalled], *open_elections: OpenElection, depth: int) -> ProblemNode:
-    return Recursive(depth=depth).solution(0, Multiplication(), (), rows, open_elections)
+def direct(rows: Mapping[str, Recalled], *open_elections: OpenElection) -> ProblemNode:
+    """A problem with the turn for a direct answer."""
+    notes = ProblemNotes(task=Multiplication(), root=ProblemNode(at=ROOT))
+    ask: AnswerDirectly = AnswerDirectly(
+        at=f"{ROOT}/{Turn.ANSWER}", asked=ToSolve(problem=""), max_draws=3, sampling=Sampling()
+    )
+    notes.begun.append(BegunTurn(notes.root, ask.at, ask))
+    return notes.drawn([notes], Records(0, rows, open_elections))
 
 
 def nodes(of: ProblemNode) -> Iterator[ProblemNode]:
@@ -247,7 +257,7 @@ async def test_what_a_run_was_stopped_in_is_open_and_its_calls_are_there(max_cal
 
 
 async def test_a_run_that_has_not_begun_has_a_problem_without_turns() -> None:
-    found = recorded({}, depth=0)
+    found = direct({})
     assert (found.turns, found.answer, found.children, found.calls) == ((), None, (), 0)
 
 
@@ -259,7 +269,7 @@ def test_what_is_undecided_and_asked_again_is_open_and_all_that_was_bought_for_i
         id=ElectionId(path=path, question_digest=b"b"),
         ballots=(Ballot(seq=0, value=b'{"product":6}', cost_usd=0.25), *flagged[1:2]),
     )
-    (turn,) = recorded({path: row}, again, depth=0).turns
+    (turn,) = direct({path: row}, again).turns
     assert (turn.outcome, turn.calls, turn.flagged, turn.cost_usd) == ("open", 5, 4, None)
     assert [each.reply for each in turn.candidates] == [msgspec.Raw(b'{"product":6}')]
 
@@ -401,12 +411,3 @@ async def test_an_input_that_is_not_there_has_none() -> None:
     await solve()
     with pytest.raises(InvalidUsage, match="there is no input 1 in run r: it has only input 0"):
         tree(1)
-
-
-def test_a_journal_that_goes_ever_deeper_is_left_at_the_deepest_that_a_run_can_come_to() -> None:
-    rows = {}
-    for depth in range(200):
-        way = msgspec.json.encode(Decomposition(first=f"{depth}", second="b", compose="c"))
-        at = f"0/{ROOT}{'/1' * depth}/{Turn.DECOMPOSE}"
-        rows[at] = Recalled(question_digest=b"", outcome="sampled", value=way, ballots=(Ballot(seq=0, value=way),))
-    assert max(node.depth for node in nodes(recorded(rows, depth=64))) == 64

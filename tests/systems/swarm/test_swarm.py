@@ -18,7 +18,7 @@ from microagents.runs.inspection.runs import solution_of
 from microagents.runs.settings import strategy_of
 from microagents.runtimes.virtual import run_virtual
 from microagents.systems.questions import Problem
-from microagents.systems.swarm.step_records import LoopRecord, SwarmRecord, SwarmTurn
+from microagents.systems.swarm.notes import LoopRecord, SwarmRecord, SwarmTurn
 from microagents.systems.swarm.steps import (
     MORE,
     AskedInSteps,

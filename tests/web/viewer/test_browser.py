@@ -168,7 +168,7 @@ def test_texts_of_models_tasks_and_files_are_text(visit: Callable[..., Any]) -> 
         page = visit(f"{url}/run/r/at/0/step/0")
         page.wait_for_selector("text=Samples in launch order")
         assert BIDI in page.locator("main").inner_text()
-    installed("report", "r")
+    installed("view", "r", "-o", "r.html")
     page = visit(Path("r.html").absolute().as_uri())
     page.wait_for_selector("html[data-drawn]")
     assert page.locator("main img, main script").count() == 0
@@ -271,7 +271,7 @@ def test_a_damaged_or_removed_journal_is_said_on_its_page(visit: Callable[..., A
 )
 def test_work_of_each_kind_is_drawn_on_both_pages(visit: Callable[..., Any], words: tuple[str, ...], said: str) -> None:
     assert installed("run", *words, "--run-id", "r").code == 0
-    installed("report", "r")
+    installed("view", "r", "-o", "r.html")
     report = visit(Path("r.html").absolute().as_uri())
     report.wait_for_selector("html[data-drawn]")
     with served() as url:

@@ -28,7 +28,6 @@ from microagents.telemetry.prometheus import CONTENT_TYPE
 from microagents.web.viewer import server as viewer
 from microagents.web.viewer.server import viewing
 from tests.cli.commands import COMMAND, WAIT_S, installed, microagents, write
-from tests.journal.test_earlier_versions import restored
 
 NOISY = ("drift", "-o", "length=12", "--model", "sim:perfect@error=0.4,flag=0.3", "-k", "2", "--run-id", "r")
 MARKUP = "<script>alert(1)</script>"
@@ -142,14 +141,6 @@ def test_looking_changes_no_byte_of_a_journal_on_a_disk_that_takes_none() -> Non
         assert (file.read_bytes(), sorted(folder.iterdir())) == (before, names)
     finally:
         folder.chmod(0o755)
-
-
-@pytest.mark.parametrize("name", ["chain", "known", "problem", "many", "undecided"])
-def test_journals_of_earlier_versions_are_shown(name: str) -> None:
-    restored(name)
-    for path in READS[:-2]:
-        assert get(f"/api/run/{name}{path}")[0] == 200
-    assert microagents("report", name).code == 0
 
 
 def test_a_run_that_was_removed_is_said_to_be_gone() -> None:

@@ -1,16 +1,15 @@
-"""The work of a swarm on one problem: its plans, who was picked and why, what did not pass, and what each step cost."""
+"""What a swarm notes of its work on one problem: its plans, who was picked and why, what did not pass, and what each step cost."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import msgspec
 from msgspec import Raw, Struct, field
 
 from microagents.elections.election import Flagged
 from microagents.systems.swarm.steps import StepResult
-from microagents.work.recorded import RecordedWork
+from microagents.work.notes import Note, Records
 
 
 class SwarmTurn(Struct, kw_only=True):
@@ -122,41 +121,40 @@ class SwarmRecord(Struct, frozen=True, kw_only=True):
     loops: tuple[LoopRecord, ...]
 
 
-def swarm_record(
-    work: RecordedWork[Any, Any],
-    problem: str,
-    loops: Sequence[LoopRecord],
-    *,
-    workers: Sequence[int],
-    names: Sequence[str],
-) -> SwarmRecord:
-    """Return the loops that have begun, with what the journal alone tells: flags, costs, and whose reply was picked."""
-    for loop in loops:
-        for turn in [
-            loop.plan,
-            *(turn for step in loop.steps for turn in step.turns),
-            *([loop.whole] if loop.whole else []),
-        ]:
-            _fill_in(work, turn, workers, names)
-        for step in loop.steps:
-            step.turns = [turn for turn in step.turns if turn.workers]
-            step.calls, step.cost_usd = work.spent(f"{loop.at}/step/{step.number}")
-        loop.steps = [step for step in loop.steps if step.turns]
-        loop.whole = loop.whole if loop.whole and loop.whole.workers else None
-        loop.calls, loop.cost_usd = work.spent(loop.at)
-    return SwarmRecord(problem=problem, loops=tuple(loop for loop in loops if loop.plan.workers))
+class SwarmNotes(Struct, kw_only=True):
+    """Work on one problem."""
 
+    problem: str
+    workers: Sequence[int]
+    """Numbers of workers that a turn may ask, the first ones first."""
+    personas: Sequence[str]
+    """Names of the personas, through which the workers of a turn cycle."""
+    loops: list[LoopRecord] = field(default_factory=list)
 
-def _fill_in(work: RecordedWork[Any, Any], turn: SwarmTurn, workers: Sequence[int], names: Sequence[str]) -> None:
-    picked = None if turn.picked is None else bytes(turn.picked)
-    for size in workers:
-        ballots = work.ballots(f"{turn.at}/workers/{size}")
-        if not ballots:
-            break
-        for ballot in ballots:
-            if isinstance(ballot, Flagged):
-                turn.flags[ballot.flag] = turn.flags.get(ballot.flag, 0) + 1
-            elif ballot.value == picked:
-                turn.by = turn.by or names[(turn.workers + ballot.seq) % len(names)]
-        turn.workers = size
-    turn.calls, turn.cost_usd = work.spent(turn.at)
+    def drawn(self, notes: Sequence[Note], records: Records) -> SwarmRecord:  # noqa: ARG002 - there is one
+        """Return the loops that have begun, with what the records alone have: flags, costs, and whose reply was picked."""
+        for loop in self.loops:
+            turns = [loop.plan, *(turn for step in loop.steps for turn in step.turns)]
+            for turn in [*turns, *([loop.whole] if loop.whole else [])]:
+                self._fill_in(turn, records)
+            for step in loop.steps:
+                step.turns = [turn for turn in step.turns if turn.workers]
+                step.calls, step.cost_usd = records.spent(f"{loop.at}/step/{step.number}")
+            loop.steps = [step for step in loop.steps if step.turns]
+            loop.whole = loop.whole if loop.whole and loop.whole.workers else None
+            loop.calls, loop.cost_usd = records.spent(loop.at)
+        return SwarmRecord(problem=self.problem, loops=tuple(loop for loop in self.loops if loop.plan.workers))
+
+    def _fill_in(self, turn: SwarmTurn, records: Records) -> None:
+        picked = None if turn.picked is None else bytes(turn.picked)
+        for size in self.workers:
+            ballots = records.ballots(f"{turn.at}/workers/{size}")
+            if not ballots:
+                break
+            for ballot in ballots:
+                if isinstance(ballot, Flagged):
+                    turn.flags[ballot.flag] = turn.flags.get(ballot.flag, 0) + 1
+                elif ballot.value == picked:
+                    turn.by = turn.by or self.personas[(turn.workers + ballot.seq) % len(self.personas)]
+            turn.workers = size
+        turn.calls, turn.cost_usd = records.spent(turn.at)

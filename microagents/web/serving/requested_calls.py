@@ -46,7 +46,7 @@ class OneTask(Sequence[Task]):
         return [self._task] if isinstance(index, slice) else self._task
 
 
-class Calls:
+class RequestedCalls:
     """Makes calls of requests.
 
     A request with an idempotency key of a run draws the sample that the key names, so that the simulated model replies as in the process

@@ -20,7 +20,7 @@ class Outcome(Reply, frozen=True):
     text: str
 
 
-class Plan(Problem[Outcome]):
+class Goal(Problem[Outcome]):
     """Reach a goal in steps. It needs a real model: ``--model``."""
 
     default_strategy: ClassVar[str] = "swarm"

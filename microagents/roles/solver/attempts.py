@@ -1,0 +1,141 @@
+"""Attempts at calls: each passes the gates, is sent, and is accounted for, whatever becomes of it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable
+
+from msgspec import structs
+
+from microagents.actors.role import Context
+from microagents.base.errors import ModelUnavailable
+from microagents.models.model import Call, checked_sample, keyed_by_sample
+from microagents.replies.chat import Sample
+from microagents.roles.solver.backends import Backend
+from microagents.roles.solver.call_accounts import CallAccounts
+from microagents.roles.solver.gates import Attempt, Gate
+from microagents.telemetry.tracing import in_trace
+
+
+class Attempts:
+    """Makes attempts at the calls of one solver.
+
+    Args:
+        context: the context of the solver.
+        accounts: the account of its calls.
+    """
+
+    def __init__(self, context: Context, accounts: CallAccounts) -> None:
+        self._run_id = context.run_id
+        self._is_traced = context.tracing is not None
+        self._accounts = accounts
+        self._loop = asyncio.get_running_loop()
+        self.gates: tuple[Gate, ...] = ()
+        """What a call passes, in this order."""
+        self._gates_of: dict[str, list[Gate]] = {}
+        """Those that concern a model, by its spec."""
+        self._halts: dict[asyncio.Timeout, None] = {}
+        """For each call in flight what cancels it."""
+
+    def pass_through(self, gates: tuple[Gate, ...]) -> None:
+        """Let calls pass these gates from now on, as far as they concern the model."""
+        self.gates = gates
+        self._gates_of.clear()
+
+    def halt(self) -> None:
+        """Cancel the calls in flight."""
+        for halt in self._halts:
+            halt.reschedule(self._loop.time())
+
+    async def make(self, backend: Backend, call: Call, sent: asyncio.Future[float] | None = None) -> Sample:
+        """Make one attempt, once every gate has let it pass. ``sent`` gets the time at which the call is sent."""
+        gates = self._gates_of.get(backend.spec)
+        if gates is None:
+            gates = self._gates_of[backend.spec] = [gate for gate in self.gates if gate.concerns(backend)]
+        attempt, passed = Attempt(backend, call, sent), 0
+        try:
+            for gate in gates:
+                wait = gate.enter(attempt)
+                if wait is not None:
+                    await wait
+                passed += 1
+            return await self._send(attempt)
+        finally:
+            while passed:
+                passed -= 1
+                gates[passed].leave(attempt)
+
+    async def _send(self, attempt: Attempt) -> Sample:
+        """Send one call, and account for it."""
+        backend, call, sent = attempt.backend, attempt.call, attempt.sent
+        attempt.may_be_billed = True
+        if sent is not None:
+            sent.set_result(self._loop.time())
+        self._accounts.send()
+        backend.health.in_flight += 1
+        try:
+            with keyed_by_sample(call, self._run_id):
+                reply = backend.model.complete(call)
+                if call.traceparent:
+                    reply = in_trace(call.traceparent, reply)
+                kind = type(backend.model).__name__
+                sample = attempt.sample = checked_sample(
+                    await (reply if sent is None else self._until_halted(reply)), kind
+                )
+            if len(refused := backend.model.refused) != backend.reported_refusals:
+                backend.reported_refusals = len(refused)
+                self._accounts.refuse(backend.spec, refused)
+            if (rates := backend.model.rates) and not backend.has_reported_limits:
+                backend.has_reported_limits = True
+                self._accounts.limit(backend.spec, rates)
+            if sent is not None:
+                sample = self._timed(sample, backend, self._loop.time() - sent.result())
+            backend.health.delivered()
+        except ModelUnavailable as error:
+            attempt.fail(error)
+            backend.health.failed(error)
+            raise
+        else:
+            return sample
+        finally:
+            backend.health.in_flight -= 1
+            # A cancelled call is accounted for as well: the provider may bill it.
+            if attempt.sample is not None:
+                usage = attempt.sample.usage
+                is_measured = not call.needs_length or usage.visible_tokens is not None
+                self._accounts.end_answered(usage, backend.prices, measured=is_measured, most=attempt.most)
+            elif attempt.may_be_billed:
+                self._accounts.end_unanswered(backend.prices, attempt.most)
+            else:
+                self._accounts.end_unbilled()
+
+    def _timed(self, sample: Sample, backend: Backend, took_s: float) -> Sample:
+        backend.latencies.add(took_s)
+        self._accounts.time(backend.spec, took_s)
+        return sample if not self._is_traced else structs.replace(sample, took_s=took_s)
+
+    async def _until_halted(self, reply: Awaitable[Sample]) -> Sample:
+        """Await a reply, unless a pause cancels the calls in flight.
+
+        Raises:
+            Halted: it does.
+        """
+        halt = asyncio.timeout(None)
+        self._halts[halt] = None
+        try:
+            async with halt:
+                return await reply
+        except TimeoutError:
+            if halt.expired():
+                raise Halted from None
+            raise
+        finally:
+            del self._halts[halt]
+
+
+class Unsent(Exception):
+    """A call was not sent, since its model is out and another one has to be asked."""
+
+
+class Halted(Unsent):
+    """A pause cancelled a call in flight, which is sent again after it."""

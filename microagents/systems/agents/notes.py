@@ -1,0 +1,162 @@
+"""What an agent notes of its work: each action with its calls, and what came of them. Votes, costs and times come from the records."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+from msgspec import Struct, field
+
+from microagents.elections.election import Ballot, Flagged, total_usd
+from microagents.replies.chat import ProseByTool, decoder_of, vote_of
+from microagents.replies.persons import Approval, FoundOutcome
+from microagents.replies.tool_calls import ToolCall
+from microagents.systems.agents.actions import Action, Observation, making_at
+from microagents.systems.agents.agent import AgentTask
+from microagents.tools.effect_keys import effect_key
+from microagents.tools.tool import Effect
+from microagents.work.notes import Note, Records
+
+RUNG_DEPTH = 3
+"""Number of slashes in the path of a rung."""
+
+
+class CallRecord(Struct, kw_only=True):
+    """One call of an action."""
+
+    tool: str
+    arguments: dict[str, Any]
+    effect: Effect | None = None
+    """None where the tool is no longer there."""
+    key: str = ""
+    """The key of its effect."""
+    outcome: str = "not made"
+    """`done`, `error`, `rejected` or `repeated`; `waits` for an approval; `unknown`; `begun`, without an outcome so far; or `not made`."""
+    observation: str | None = None
+    """What the model sees of it; None without an outcome."""
+    person: str | None = None
+    """What persons said of it: `approved`, `rejected`, `was made`, `was not made`, or several of these; None if none did."""
+    makings: int = 0
+    """Number of times that a call that changes the world was begun."""
+    ended_ms: int | None = None
+    """Milliseconds from the start of the run to the record of its outcome."""
+
+    def take(self, seen: Observation) -> None:
+        """Note what came of it."""
+        self.outcome, self.observation = seen.outcome, seen.text
+
+
+class ActionRecord(Struct, kw_only=True):
+    """One action, or the election of one."""
+
+    path: str
+    outcome: str
+    """The outcome of its election; `open` for one that is under way."""
+    options: list[tuple[list[ToolCall], int]]
+    """For each action that was voted for, the most frequent first, its calls and its votes."""
+    flags: dict[str, int]
+    """Red flags by name."""
+    cost_usd: float | None
+    calls: list[CallRecord]
+    """The calls of the elected action; empty for an end, and without an election that is decided."""
+    result: dict[str, Any] | None = None
+    """The arguments of the end."""
+    decided_ms: int | None = None
+    """Milliseconds from the start of the run to the decision."""
+
+
+class AgentRecord(Struct, kw_only=True):
+    """Work of an agent on one input."""
+
+    goal: str
+    actions: list[ActionRecord]
+
+
+class ActionNotes(Struct, kw_only=True):
+    """One action of an agent, or the election of one."""
+
+    task: AgentTask[Any]
+    run_id: str
+    prose: ProseByTool
+    """The arguments of tools that have no vote."""
+    at: str
+    """Place of its election."""
+    action: Action | None = None
+    """The elected action."""
+    calls: list[CallRecord] = field(default_factory=list)
+    """Its calls; empty for an end."""
+
+    def take(self, action: Action) -> None:
+        """Note the elected action."""
+        self.action = action
+        specs = self.task.toolbox.specs
+        self.calls = [
+            CallRecord(
+                tool=each.tool, arguments=each.arguments, effect=specs[each.tool].effect if each.tool in specs else None
+            )
+            for each in ([] if action.is_end else action.calls)
+        ]
+
+    def drawn(self, notes: Sequence[Note], records: Records) -> AgentRecord:
+        """Return all actions that have begun."""
+        actions = [each._record(records) for each in notes if isinstance(each, ActionNotes)]  # noqa: SLF001 - of the same class
+        return AgentRecord(goal=self.task.statement(), actions=[each for each in actions if each is not None])
+
+    def _record(self, records: Records) -> ActionRecord | None:
+        """Return the action with its votes and costs; None if there is no sample for it yet."""
+        path = records.path_of(self.at)
+        vote, bought = records.rows.get(path), records.bought.get(path, ())
+        if vote is None and path not in records.bought:
+            return None
+        # The decision of a rung, or of another model, stands right below that of the vote.
+        tries = [
+            row
+            for at, row in records.rows.items()
+            if at == path or (at.startswith(f"{path}/") and at.count("/") == RUNG_DEPTH)
+        ]
+        decided = next((row for row in tries if row.is_decision), None)
+        ballots = [*(() if vote is None else vote.ballots), *bought]
+        for number, call in enumerate(self.calls):
+            self._fill_in(call, f"{self.at}/call/{number}", records)
+        return ActionRecord(
+            path=path,
+            outcome=decided.outcome if decided is not None else "open" if vote is None else vote.outcome,
+            options=_options(ballots, self.prose),
+            flags=dict(Counter(each.flag for each in ballots if isinstance(each, Flagged))),
+            cost_usd=total_usd([*(each.cost_usd for each in tries), *(each.cost_usd for each in bought)]),
+            calls=self.calls,
+            result=self.action.calls[0].arguments if self.action is not None and self.action.is_end else None,
+            decided_ms=None if decided is None else decided.after_ms,
+        )
+
+    def _fill_in(self, call: CallRecord, at: str, records: Records) -> None:
+        """Add to a call the key of its effect, what persons said of it, and when it ended."""
+        call.key = effect_key(self.run_id, records.path_of(self.at), call.tool, call.arguments)
+        makings = [making_at(at, number) for number in range(1, call.makings + 1)]
+        if call.outcome == "begun" and records.row(makings[-1]) is None:
+            call.outcome, call.makings = "not made", call.makings - 1
+        said = []
+        approval = records.row(f"{at}/approval")
+        if approval is not None and approval.value is None:
+            call.outcome = "waits"
+        elif approval is not None and approval.value is not None:
+            is_approved = decoder_of(Approval).decode(approval.value).approved
+            said.append("approved" if is_approved else "rejected")
+        for found in [records.row(f"{making}/found") for making in makings]:
+            if (
+                found is not None and found.value is not None and found.is_decision
+            ):  # else the call ended after its time-out
+                was_made = decoder_of(FoundOutcome).decode(found.value).was_made
+                said.append("was made" if was_made else "was not made")
+        call.person = ", ".join(said) or None
+        outcomes = [records.row(f"{place}/outcome") for place in (at, *makings)]
+        call.ended_ms = next((each.after_ms for each in outcomes if each is not None), None)
+
+
+def _options(ballots: Sequence[Ballot | Flagged], prose: ProseByTool) -> list[tuple[list[ToolCall], int]]:
+    actions = [msgspec.json.decode(each.value, type=Action) for each in ballots if isinstance(each, Ballot)]
+    votes = [vote_of(each, prose) for each in actions]
+    first = dict(zip(reversed(votes), reversed([each.calls for each in actions]), strict=True))
+    return [(first[vote], number) for vote, number in Counter(votes).most_common()]

@@ -1,0 +1,76 @@
+"""What conductors note of their work. In a run nobody listens; `show`, `export`, the viewer and the live display draw a replay's notes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import accumulate
+from typing import Protocol
+
+from msgspec import Struct
+
+from microagents.base.errors import Undecided
+from microagents.elections.election import Ballot, Flagged, total_usd
+from microagents.journal.messages import OpenElection, Recalled
+
+
+class NotRecorded(Undecided):
+    """A replay comes to a question that the journal does not answer; args: path, 0, text. Other branches of the work go on."""
+
+    def __init__(self, path: str) -> None:
+        super().__init__(path, 0, "not recorded")
+
+
+class Note(Protocol):
+    """A part of the work on an input. A conductor notes it when it begins, and fills it in while it works."""
+
+    def drawn(self, notes: Sequence[Note], records: Records) -> Struct:
+        """Return the whole work, of which this is the first note.
+
+        Args:
+            notes: all notes, this one included, in their order.
+            records: the records of the input.
+        """
+        ...
+
+
+class Records:
+    """Records of one input: samples, red flags and costs by place, which a conductor does not see.
+
+    Args:
+        of_input: number of the input.
+        rows: decisions, answers and undecided elections by path.
+        open_elections: elections without a verdict.
+    """
+
+    def __init__(self, of_input: int, rows: Mapping[str, Recalled], open_elections: Iterable[OpenElection]) -> None:
+        self.rows = rows
+        self.bought: dict[str, list[Ballot | Flagged]] = {}
+        """The paid samples of elections without a verdict, by path."""
+        self._input = of_input
+        for each in open_elections:
+            self.bought.setdefault(each.id.path, []).extend(each.ballots)
+        self._paid: dict[str, list[tuple[int, float | None]]] = {}
+        """By place, the number and the cost of the samples of each election at it or below it."""
+        paid = [(path, len(row.ballots), row.cost_usd) for path, row in rows.items() if row.ballots]
+        paid += [(path, 1, each.cost_usd) for path, ballots in self.bought.items() for each in ballots]
+        for path, calls, cost_usd in paid:
+            for place in accumulate(path.split("/"), "{}/{}".format):
+                self._paid.setdefault(place, []).append((calls, cost_usd))
+
+    def path_of(self, at: str) -> str:
+        """Return the path of a place."""
+        return f"{self._input}/{at}"
+
+    def row(self, at: str) -> Recalled | None:
+        """Return the record at a place."""
+        return self.rows.get(self.path_of(at))
+
+    def ballots(self, at: str) -> Sequence[Ballot | Flagged]:
+        """Return the samples at a place so far."""
+        row = self.row(at)
+        return self.bought.get(self.path_of(at), ()) if row is None else row.ballots
+
+    def spent(self, at: str | None = None) -> tuple[int, float | None]:
+        """Number and cost of all samples at a place and below it; by default of the whole work."""
+        paid = self._paid.get(str(self._input) if at is None else self.path_of(at), [])
+        return sum(calls for calls, _ in paid), total_usd([cost_usd for _, cost_usd in paid])
