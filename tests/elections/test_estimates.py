@@ -134,12 +134,9 @@ def test_an_estimate_as_json_has_the_keys_of_the_command() -> None:
         ({"valid": 0.0}, "valid must be above 0"),
         ({"target": 1.0}, "the target must be above 0 and below 1"),
         ({"rule": "unanimity"}, "no law is known for the rule 'unanimity'.*ahead-by, first-to, best-of"),
-        (
-            {"p": 0.51, "steps": 1000, "rule": "first-to"},
-            "the smallest k of the rule 'first-to' is too large to be computed",
-        ),
+        ({"p": 0.51, "steps": 1000, "rule": "first-to"}, "the smallest k of the rule 'first-to' is too large to be computed"),
     ],
-)
+)  # fmt: skip
 def test_an_estimate_of_what_cannot_be_is_refused(arguments: dict[str, float], said: str) -> None:
     with pytest.raises(InvalidUsage, match=said):
         estimate(**{"p": 0.9, "steps": 10, "target": 0.9, **arguments})  # type: ignore[arg-type]

@@ -79,24 +79,21 @@ def test_the_nearest_model_is_one_that_lives() -> None:
 # -- efforts, thinking, tiers and schemas ------------------------------------------------------------------------------
 
 
-async def test_a_model_that_thinks_by_itself_is_asked_for_little_and_sent_no_temperature(provider: Provider) -> None:
-    sent = await sent_by(provider, THINKING[provider])
-    assert effort_in(provider, sent) == "low"
-    assert "temperature" not in sent
-
-
-@pytest.mark.parametrize("wire", [OPENAI, RESPONSES], ids=lambda wire: wire.name)
-async def test_without_effort_it_takes_a_temperature(wire: Provider) -> None:
-    sent = await sent_by(wire, "gpt-6-luna", effort="none")
-    assert (effort_in(wire, sent), sent["temperature"]) == ("none", 0.1)
-
-
 @pytest.mark.parametrize(
-    ("provider", "name"), [(OPENAI, "gpt-4.1"), (RESPONSES, "m-1"), (ANTHROPIC, "claude-haiku-4-5")]
+    ("wire", "name", "options", "effort", "temperature"),
+    [
+        *[(wire, name, {}, "low", None) for wire, name in THINKING.items()],
+        *[(wire, "gpt-6-luna", {"effort": "none"}, "none", 0.1) for wire in (OPENAI, RESPONSES)],
+        (OPENAI, "gpt-4.1", {}, None, 0.1),
+        (RESPONSES, "m-1", {}, None, 0.1),
+        (ANTHROPIC, "claude-haiku-4-5", {}, None, 0.1),
+    ],
 )
-async def test_a_model_that_does_not_think_is_sent_a_temperature_and_no_effort(provider: Provider, name: str) -> None:
-    sent = await sent_by(provider, name)
-    assert (effort_in(provider, sent), sent["temperature"]) == (None, 0.1)
+async def test_a_model_that_thinks_is_asked_for_little_and_gets_a_temperature_only_without_it(
+    wire: Provider, name: str, options: dict[str, str], effort: str | None, temperature: float | None
+) -> None:
+    sent = await sent_by(wire, name, **options)
+    assert (effort_in(wire, sent), sent.get("temperature")) == (effort, temperature)
 
 
 async def test_an_effort_and_a_tier_are_sent_as_they_are_asked_for(provider: Provider) -> None:
@@ -131,25 +128,15 @@ async def test_thinking_is_an_option_of_anthropic(given: str, sent: dict[str, An
 @pytest.mark.parametrize(
     ("provider", "name", "options", "said"),
     [
-        (
-            OPENAI,
-            "gpt-6.1-sol",
-            {"effort": "none"},
-            "gpt-6.1-sol takes effort=low, medium, high, xhigh or max, not 'none'",
-        ),
+        (OPENAI, "gpt-6.1-sol", {"effort": "none"}, "gpt-6.1-sol takes effort=low, medium, high, xhigh or max, not 'none'"),
         (OPENAI, "gpt-4.1", {"effort": "low"}, "gpt-4.1 has no effort, not 'low'"),
         (ANTHROPIC, "claude-haiku-5-5", {"effort": "none"}, "takes effort=low, medium, high, xhigh or max"),
-        (
-            ANTHROPIC,
-            "m",
-            {"thinking": "much"},
-            "thinking must be adaptive, disabled or a budget of at least 1024 tokens, not 'much'",
-        ),
+        (ANTHROPIC, "m", {"thinking": "much"}, "thinking must be adaptive, disabled or a budget of at least 1024 tokens, not 'much'"),
         (ANTHROPIC, "m", {"thinking": "1023"}, "1024"),
         (OPENAI, "m", {"thinking": "adaptive"}, "openai has no option 'thinking'"),
         (OPENAI, "m", {"json_schema": "yes"}, "json_schema='yes' is neither true nor false"),
     ],
-)
+)  # fmt: skip
 def test_what_a_model_cannot_take_is_said_before_the_first_call(
     provider: Provider, name: str, options: dict[str, str], said: str
 ) -> None:

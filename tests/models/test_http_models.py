@@ -84,18 +84,10 @@ def assert_plain(error: BaseException) -> None:
                 "max_tokens": 64,
             },
         ),
-        (
-            RESPONSES,
-            "/responses",
-            {"instructions": "Be brief.", "input": "What is x?", "max_output_tokens": 64, "store": False},
-        ),
-        (
-            ANTHROPIC,
-            "/v1/messages",
-            {"messages": [{"role": "user", "content": "What is x?"}], "system": "Be brief.", "max_tokens": 64},
-        ),
+        (RESPONSES, "/responses", {"instructions": "Be brief.", "input": "What is x?", "max_output_tokens": 64, "store": False}),
+        (ANTHROPIC, "/v1/messages", {"messages": [{"role": "user", "content": "What is x?"}], "system": "Be brief.", "max_tokens": 64}),
     ],
-)
+)  # fmt: skip
 async def test_a_wire_is_sent_its_request_and_nothing_more(provider: Provider, path: str, told: dict[str, Any]) -> None:
     async with asking(provider, scripted.reply(provider.good("x = 1"))) as (model, server):
         sample = await model.complete(a_call())

@@ -146,16 +146,12 @@ def test_prices_are_read_from_a_file(tmp_path: Path) -> None:
         ('["a:b"]\ninput = 1\noutput = 1\ncachde = 1\n', ["no field called 'cachde'", "did you mean 'cached'"]),
         ('["a:b"]\ninput = -1\noutput = 1\n', ["input must be greater than or equal to 0, not -1"]),
         ('["a:b"]\ninput = nan\noutput = 1\n', ["input must be a finite number, not nan"]),
-        (
-            '["a:b"]\ninput = 1\noutput = 1\nabove = [{tokens = 5, input = 1, output = 1, price = 1}]\n',
-            ["no field called 'above.0.price'"],
-        ),
-        (
-            '["a:b"]\ninput = 1\noutput = 1\nabove = [{tokens = 0, input = 1, output = 1}]\n',
-            ["above.0.tokens must be greater than or equal to 1, not 0"],
-        ),
+        ('["a:b"]\ninput = 1\noutput = 1\nabove = [{tokens = 5, input = 1, output = 1, price = 1}]\n',
+         ["no field called 'above.0.price'"]),
+        ('["a:b"]\ninput = 1\noutput = 1\nabove = [{tokens = 0, input = 1, output = 1}]\n',
+         ["above.0.tokens must be greater than or equal to 1, not 0"]),
     ],
-)
+)  # fmt: skip
 def test_bad_prices_get_one_sentence(
     text: str | None, parts: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -138,20 +138,14 @@ async def test_the_majority_of_the_whole_and_of_each_field_given_those_before() 
     (_, _, step, after, _) = await studied(Walks(2, lambda _, seq: said[seq]), samples=5)
     assert (step.majority, step.field_majorities) == (False, (True, False))
     assert (after.majority, after.field_majorities) == (True, (True, True))
-
-
-async def test_without_a_right_first_field_the_second_has_no_majority() -> None:
     steps = await studied(Walks(2, lambda _, __: Stride(by=5, to=9)), samples=2)
-    assert steps[2].field_majorities == (False, None)
-
-
-async def test_without_rollouts_none_is_drawn() -> None:
-    assert all(not each.rollouts for each in await studied(Walks(), samples=1))
+    assert steps[2].field_majorities == (False, None), "no right first field"
 
 
 async def test_rollouts_start_at_every_step_and_are_judged_up_to_the_end() -> None:
     steps = await studied(Walks(), samples=1, rollouts=2, horizon=3)
     assert [each.rollouts for each in steps] == [((True,) * length,) * 2 for length in (3, 3, 3, 2, 1)]
+    assert all(not each.rollouts for each in await studied(Walks(), samples=1))
 
 
 @pytest.mark.parametrize(

@@ -58,10 +58,7 @@ def test_what_would_leave_the_process_is_refused(attempt: str, tmp_path: Path) -
     [
         ("import os; os._exit(0)", Ending.FAILED),
         ("raise SystemExit(0)", Ending.FAILED),
-        (
-            "import os\nfor each in range(3, 20):\n    try: os.write(each, b'x' * 99)\n    except OSError: pass",
-            Ending.FAILED,
-        ),
+        ("import os\nfor each in range(3, 20):\n    try: os.write(each, b'x' * 99)\n    except OSError: pass", Ending.FAILED),
         ("text = 'x' * (1 << 30)", Ending.FAILED),
         ("while True: pass", Ending.TIMED_OUT),
         ("import time; time.sleep(60)", Ending.TIMED_OUT),
@@ -69,7 +66,7 @@ def test_what_would_leave_the_process_is_refused(attempt: str, tmp_path: Path) -
         ("import re, math, random, threading, collections, datetime, decimal, json, heapq, itertools", Ending.PASSED),
     ],
     ids=["exit", "SystemExit", "foreign output", "memory", "busy", "asleep", "printed", "imports"],
-)
+)  # fmt: skip
 def test_only_a_program_that_comes_to_its_end_in_time_has_passed(program: str, ending: Ending) -> None:
     assert run_confined(program, timeout_s=0.5) is ending
 

@@ -71,10 +71,7 @@ def test_lines_that_are_no_checks_are_left_alone() -> None:
         *[({"brief": brief}, "brief is blank") for brief in ("", " \n\t")],
         *[({"output": output}, "names no file") for output in ("", ".", "..", "out/", "a\0b")],
         ({"brief": "A text.\n- check: compiles", "output": "a.html"}, "is for files that end with"),
-        (
-            {"brief": "A text.\n- check: opens in a browser without errors", "output": "a.tex"},
-            "is for files that end with",
-        ),
+        ({"brief": "A text.\n- check: opens in a browser without errors", "output": "a.tex"}, "is for files that end with"),
         ({"parts": "["}, "not a JSON list"),
         ({"parts": '[{"id": 1, "objective": "a", "depends_on": [1]}]'}, "in a cycle: 1"),
         ({"parts": '[{"id": 1, "objective": "a", "depends_on": [2]}]'}, "an id that does not exist: 2"),
@@ -84,7 +81,7 @@ def test_lines_that_are_no_checks_are_left_alone() -> None:
         ({"parts": '[{"id": "x", "objective": "a"}]'}, "parts.0.id"),
         ({"parts": '{"id": 1}'}, "parts"),
     ],
-)
+)  # fmt: skip
 def test_bad_options_are_refused(options: dict[str, str], said: str) -> None:
     assert said in refusal(**{"brief": "A text.", **options})
 

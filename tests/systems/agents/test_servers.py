@@ -181,14 +181,11 @@ async def test_two_servers_with_a_tool_of_one_name_have_prefixes_and_connections
 @pytest.mark.parametrize(
     ("header", "message"),
     [
-        (
-            "$NO_SUCH",
-            "set NO_SUCH in the environment of the executor; the header X-Key of mcp:https://shop.example needs it",
-        ),
+        ("$NO_SUCH", "set NO_SUCH in the environment of the executor; the header X-Key of mcp:https://shop.example needs it"),
         (f"{SECRET}$", "the header X-Key of mcp:https://shop.example has a \\$ that names no variable"),
         (f"{SECRET}\nX-Other: 1", "the header 'X-Key' of mcp:https://shop.example must be printable ASCII"),
     ],
-)
+)  # fmt: skip
 def test_a_header_that_cannot_be_sent_is_refused_without_its_value(header: str, message: str) -> None:
     server = McpServer(server="https://shop.example", headers={"X-Key": header})
     with pytest.raises(InvalidUsage, match=message) as refused:

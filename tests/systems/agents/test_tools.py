@@ -125,17 +125,12 @@ def test_two_tools_of_one_name_are_refused_before_anything_runs() -> None:
         (object(), "(the call was made; it returned a object, which cannot be written as JSON"),
         (None, "null"),
         (PAID, '{"order":7,"at":"2026-11-23","how":"card","parts":[],"secret":"**********"}'),
-        (
-            [Line(PAID, (2, 3))],
-            '[{"order":{"order":7,"at":"2026-11-23","how":"card","parts":[],"secret":"**********"},"seats":[2,3]}]',
-        ),
-        (
-            Order(order=1, at=date(2026, 1, 2), how=How.CARD, parts=[PAID]),
-            '{"order":1,"at":"2026-01-02","how":"card","parts":[{"order":7,',
-        ),
+        ([Line(PAID, (2, 3))], '[{"order":{"order":7,"at":"2026-11-23","how":"card","parts":[],"secret":"**********"},"seats":[2,3]}]'),
+        (Order(order=1, at=date(2026, 1, 2), how=How.CARD, parts=[PAID]),
+         '{"order":1,"at":"2026-01-02","how":"card","parts":[{"order":7,'),
         (Broken(order=1), "(the call was made; it returned a Broken, which cannot be written as JSON"),
     ],
-)
+)  # fmt: skip
 def test_what_a_tool_returns_is_shown_as_text_that_controls_no_terminal(result: object, shown: str) -> None:
     def give() -> object:
         return result

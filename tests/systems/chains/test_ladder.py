@@ -209,15 +209,11 @@ async def test_a_rung_of_ones_own_is_climbed_by_calibration_and_its_mistakes_are
     ("strategy", "options", "said"),
     [
         ("maker", {"p": "0.9"}, "p is for a ladder, which this run has not"),
-        (
-            "maker",
-            {"ladder": "judge", "margin": "30", "max_draws": "20"},
-            "a lead of margin = 30 cannot come from max_draws = 20 draws",
-        ),
+        ("maker", {"ladder": "judge", "margin": "30", "max_draws": "20"}, "a lead of margin = 30 cannot come from max_draws = 20 draws"),
         ("maker", {"ladder": "judge,judge"}, "the rung judge stands twice in the ladder"),
         ("lead", {"samples": "1"}, "an integer from 2 to"),
     ],
-)
+)  # fmt: skip
 def test_options_that_do_nothing_are_refused(strategy: str, options: dict[str, str], said: str) -> None:
     with pytest.raises(InvalidUsage, match=said):
         strategy_of(strategy, Drift(), options)
@@ -306,12 +302,9 @@ async def test_a_plurality_climbs_as_well() -> None:
         ("", []),
         ("paraphrase, judge", ["paraphrase", "judge"]),
         ("model=sim:o3-mini@error=0.1,latency=2,judge", ["model=sim:o3-mini@error=0.1,latency=2", "judge"]),
-        (
-            "model=openai:a,model=openai:b@base_url=http://x/v1,n=2",
-            ["model=openai:a", "model=openai:b@base_url=http://x/v1,n=2"],
-        ),
+        ("model=openai:a,model=openai:b@base_url=http://x/v1,n=2", ["model=openai:a", "model=openai:b@base_url=http://x/v1,n=2"]),
     ],
-)
+)  # fmt: skip
 def test_the_options_of_a_models_spec_stay_with_it(ladder: str, rungs: list[str]) -> None:
     assert rungs_in(ladder) == rungs
 

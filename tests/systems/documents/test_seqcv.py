@@ -345,14 +345,10 @@ async def test_agents_that_share_a_model_have_different_prompts_and_the_result_s
         (["sim:perfect"] * 2, {}, "seqcv has each segment judged by other models"),
         (MODELS, {"agent_count": 2}, "agent_count=2 leaves models without an agent"),
         (MODELS, {"agent_count": 4}, "agent_count=4 needs agents that share a model"),
-        (
-            MODELS[:2],
-            {"approval": "half"},
-            "with two agents approval=half would let every author pass its own segments",
-        ),
+        (MODELS[:2], {"approval": "half"}, "with two agents approval=half would let every author pass its own segments"),
         (MODELS, {"min_passing": 4}, "min_passing=4 can never be reached by 3 agents"),
     ],
-)
+)  # fmt: skip
 async def test_models_that_can_form_no_panel_are_refused_before_anything_starts(
     models: Sequence[str], options: dict[str, Any], sentence: str
 ) -> None:

@@ -312,20 +312,14 @@ async def test_a_request_beyond_replies_is_refused(real: str, wire: str, given: 
 @pytest.mark.parametrize(
     ("wire", "given"),
     [
-        (
-            "chat",
-            {"tools": [], "tool_choice": "auto", "response_format": {"type": "text"}, "top_p": 1, "logprobs": False},
-        ),
+        ("chat", {"tools": [], "tool_choice": "auto", "response_format": {"type": "text"}, "top_p": 1, "logprobs": False}),
         ("chat", {"stream_options": {"include_usage": True, "include_obfuscation": False}, "modalities": ["text"]}),
         ("responses", {"include": ["reasoning.encrypted_content"], "text": {"format": {"type": "text"}}, "tools": []}),
-        (
-            "responses",
-            {"input": [{"type": "message", "role": "user", "content": "a"}], "store": False, "reasoning": {}},
-        ),
+        ("responses", {"input": [{"type": "message", "role": "user", "content": "a"}], "store": False, "reasoning": {}}),
         ("messages", {"thinking": {"type": "disabled"}, "tool_choice": {"type": "auto"}, "stop_sequences": []}),
         ("messages", {"messages": [{"role": "user", "content": [{"type": "text", "text": "a", "cache_control": {}}]}]}),
     ],
-)
+)  # fmt: skip
 async def test_values_that_ask_for_nothing_are_taken(real: str, wire: str, given: dict[str, Any]) -> None:
     assert (await asked(real, wire, **given))[0] == 200
 
