@@ -159,7 +159,7 @@ TASKS = Registry(
 )
 STRATEGIES = Registry(
     kind="strategy",
-    group="microagents.systems",
+    group="microagents.strategies",
     combiner="microagents.systems.questions.pairs:pair_of",
     shipped={
         "act": "microagents.systems.agents.act:Act",
