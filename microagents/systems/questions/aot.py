@@ -17,7 +17,7 @@ from pydantic import Field, field_validator, model_validator
 
 from microagents.actors.role import Deployment, Strategy
 from microagents.base.errors import InvalidUsage
-from microagents.replies.chat import Prompt, Reply
+from microagents.replies.chat import Prompt, Reply, decoder_of
 from microagents.replies.trajectories import Trajectory, trajectory_of
 from microagents.systems.questions.candidates import merged
 from microagents.systems.questions.chain_of_thought import REASONED
@@ -323,11 +323,10 @@ class _Chains:
         answers, at = [*answers, tried.state.answer], f"{tried.place}/{Turn.JUDGE}"
         if self._strategy.judge == "writes" and len(merged(answers)) > 1:
             ways = [*(each.reasoning for each in (solved, followed) if each is not None), tried.state.reasoning]
-            written = await self._turns.take(
-                tried.asker, Ensemble(at=at, asked=self._ensemble(ways, answers), **self._draws), asked
-            )
+            ask = Ensemble(at=at, asked=self._ensemble(ways, answers), **self._draws)
+            written = await self._turns.take(tried.asker, ask, asked)
             assert written is not None
-            chosen = written.answer
+            chosen = decoder_of(ask.reply_class(self._turns.task)).decode(written).answer
         else:
             chosen = await self._turns.elect(tried.asker, at, asked, answers)
         if solved is None or chosen.vote() != solved.vote():

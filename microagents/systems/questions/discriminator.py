@@ -10,7 +10,7 @@ from msgspec import Raw, Struct, structs
 from microagents.elections.election import ElectionOutcome, Verdict
 from microagents.elections.rules import FirstTo
 from microagents.replies.chat import Reply, Sampling
-from microagents.replies.trajectories import Trajectory, trajectory_of
+from microagents.replies.trajectories import trajectory_of
 from microagents.systems.questions.candidates import chosen_index, in_orders, labels_of, leader_of
 from microagents.systems.questions.problem import answer_type_of
 from microagents.systems.questions.questions import (
@@ -84,7 +84,7 @@ class Discriminate(DurableRequest[Chosen], frozen=True, kw_only=True):
     sampling: Sampling
 
 
-class Ensemble(Consult[ToEnsemble, Trajectory], frozen=True, kw_only=True):
+class Ensemble(Consult[ToEnsemble, Raw], frozen=True, kw_only=True):
     """Answer a problem anew after solutions of others."""
 
     needed: bool = True
