@@ -59,8 +59,11 @@ SAME_FILES = {
     "compressor.py": {"microagents/systems/agents", "microagents/systems/swarm"},
     "judge.py": {"microagents/systems/chains", "microagents/systems/swarm"},
     "messages.py": {"microagents/base", "microagents/journal"},
+    "notes.py": {
+        "microagents/work",
+        *(f"microagents/systems/{each}" for each in ("agents", "documents", "questions", "swarm")),
+    },
     "questions.py": {"microagents/systems/documents", "microagents/systems/questions"},
-    "recording.py": {"microagents/systems/agents", "microagents/systems/documents", "microagents/systems/questions"},
     "runtime.py": {"runtimes", "runtimes/ray"},
     "server.py": {"microagents/web/serving", "microagents/web/viewer"},
     "study.py": {"microagents/studies", "microagents/studies/sampling"},
@@ -70,7 +73,7 @@ MAX_CLASS_LINES = 300
 LONG_CLASSES = {"DocumentDraft", "Reader", "Recorder"}
 UNSAFE_CALLS = {"eval", "exec", "compile", "literal_eval", "__import__"}
 UNSAFE_MODULES = {"pickle", "cloudpickle", "dill", "shelve", "marshal"}
-UNREPEATABLE_MODULES = {"time", "random", "secrets"}
+UNREPEATABLE_MODULES = {"time", "secrets"}
 UNREPEATABLE_CALLS = {"as_completed", "wait"}
 """Of asyncio: what hands out results in the order of their arrival."""
 
@@ -189,8 +192,15 @@ def unrepeatable(source: str, file: str) -> set[str]:
         for name in called(tree)
         if name.removeprefix("asyncio.") in UNREPEATABLE_CALLS and name.startswith("asyncio.")
     }
+    unseeded = {
+        "Random()"
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "Random" and not node.args
+    }
     return (
         UNREPEATABLE_MODULES.intersection(imported(tree))
+        | (set(bound(tree, "random")) - {"Random"})
+        | unseeded
         | calls
         | UNREPEATABLE_CALLS.intersection(bound(tree, "asyncio"))
     )
@@ -228,7 +238,8 @@ def test_no_file_imports_an_sdk_evaluates_or_unpickles_and_no_strategy_is_unrepe
         ("unsafe", "import pickle", "runtimes/wire.py"),
         ("unsafe", "from ray import cloudpickle\nimport cloudpickle", "runtimes/wire.py"),
         ("unrepeatable", "import time", "microagents/systems/chains/maker.py"),
-        ("unrepeatable", "from random import Random", "microagents/systems/chains/maker.py"),
+        ("unrepeatable", "from random import random", "microagents/systems/chains/maker.py"),
+        ("unrepeatable", "from random import Random\nRandom()", "microagents/systems/chains/maker.py"),
         ("unrepeatable", "import asyncio\nasyncio.as_completed([])", "microagents/systems/chains/lead.py"),
         ("unrepeatable", "import asyncio\nasyncio.wait([])", "microagents/systems/chains/lead.py"),
         ("unrepeatable", "from asyncio import wait", "microagents/systems/chains/lead.py"),

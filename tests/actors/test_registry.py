@@ -35,7 +35,7 @@ ENTRY_POINTS = """
 short = walks_of_mine:Short
 hanoi = walks_of_mine:Short
 
-[microagents.systems]
+[microagents.strategies]
 eager = walks_of_mine:Eager
 
 [microagents.models]

@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 
-from microagents import Call, JournalMismatch, Model, Result, Usage, resume, run
-from microagents.elections import election
+from microagents import Call, Model, Result, Usage, resume, run
 from microagents.elections.election import Ballot, ElectionId
 from microagents.journal.reading import Reader
 from microagents.replies.chat import Sample, write
@@ -129,17 +128,6 @@ def test_a_run_by_a_pool_that_is_cut_off_anywhere_resumes_to_the_same_decisions(
         with Reader(Path("runs/r.sqlite")) as reader:
             assert {path: (row.outcome, row.value) for path, row in reader.decisions()} == rows
     assert seed or "contested" in {outcome for outcome, _ in rows.values()}
-
-
-def test_a_journal_in_which_models_were_assigned_in_another_way_is_not_continued(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    with monkeypatch.context() as before:
-        before.setattr(election, "_TURNS", "by hash")
-        stopped = run_virtual(drifted(RIGHT, THIRD, max_calls=20))
-    assert stopped.outcome == "stopped"
-    with pytest.raises(JournalMismatch, match="question"):
-        run_virtual(resume("r", max_calls=1_000))
 
 
 def test_a_vote_that_another_model_of_the_pool_gave_after_a_straggler_counts_as_its_own() -> None:
