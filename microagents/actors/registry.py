@@ -40,7 +40,7 @@ class Registry(Struct, frozen=True, kw_only=True):
     shipped: Mapping[str, str]
     """Addresses (``module:Class``) of the shipped classes, by name."""
     combiner: str = ""
-    """Address of the function that makes a class of two names with a plus between them; empty where names cannot be combined."""
+    """Address of the function that makes a class of two names with a plus between them; empty if names cannot be combined."""
 
     @property
     def addresses(self) -> dict[str, str]:
@@ -93,7 +93,7 @@ class Registry(Struct, frozen=True, kw_only=True):
         )
 
     def _is_combined(self, name: str) -> bool:
-        """Tell whether a name is of two classes. A plus may also stand in the path of a file."""
+        """Return whether a name is of two classes. A plus may also stand in the path of a file."""
         return (
             bool(self.combiner)
             and "+" in name
@@ -223,12 +223,12 @@ def reference_to(named: Any) -> str:
 
 
 def has_name(source: str) -> bool:
-    """Tell whether another program may find a source, or the model of a spec."""
+    """Return whether another program may find a source, or the model of a spec."""
     return "<locals>" not in source and not source.startswith(("__main__:", f"{OBJECT}:"))
 
 
 def can_be_found(reference: str) -> bool:
-    """Tell whether a registry may find a class or function: one in no function; one of the program itself only if it is there."""
+    """Return whether a registry may find a class or function: one in no function; one of the program itself only if it is there."""
     module, _, name = reference.partition(":")
     return "<locals>" not in reference and (module != "__main__" or hasattr(sys.modules["__main__"], name))
 

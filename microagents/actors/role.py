@@ -64,12 +64,12 @@ class Context(Struct, frozen=True, kw_only=True):
 
     @property
     def reading(self) -> Reading:
-        """Reading of replies: that of the run, else that of the task."""
+        """Reading of replies: set for the run, else for the task."""
         given: Reading | None = self.settings.get("reading")
         return given or self.tasks[0].reading
 
     def pool(self, *roles: str) -> tuple[str, ...]:
-        """Return the pool of models for the questions of the first of these roles that has one, else that of all others."""
+        """Return the pool of models for the questions of the first of these roles that has one, else the common pool."""
         return next((pool for role in roles if (pool := self.models.get(role.lower()))), None) or self.models[""]
 
 
@@ -114,7 +114,7 @@ class Messenger(Protocol):
 
 
 class Role:
-    """Base class of all roles. A role is built from its `Context` alone, in the process where it runs.
+    """Base class of all roles. A role is built only from its `Context`, in the process where it runs.
 
     Its handlers are its public methods that take a message. One that never waits may be a plain method, a `def`: it costs no task and no
     iteration of the event loop, and takes a one-way message in the middle of the sender's own work, if no other one is being handled.
@@ -125,13 +125,13 @@ class Role:
     draws_in_part_as: ClassVar[tuple[str, ...]] = ()
     """Further such names, of pools for a part of its questions. Without one of these the pool of the role serves."""
     asks: ClassVar[tuple[type[Message], ...]] = ()
-    """The messages it sends; those of its base classes are added."""
+    """The messages it sends; what its base classes send is added."""
     may_ask: ClassVar[tuple[type[Message], ...]] = ()
-    """Messages that it sends only where the strategy deploys a role that handles them; those of its base classes are added."""
+    """Messages that it sends only if the strategy deploys a role that handles them; what its base classes list is added."""
     concurrency: ClassVar[int | None] = None
     """Number of messages handled at a time; None for no bound. A role whose messages can lead back to itself must not have a bound."""
     handles_no_message: ClassVar[tuple[str, ...]] = ()
-    """Names of public methods that are not handlers; those of its base classes are added."""
+    """Names of public methods that are not handlers; what its base classes list is added."""
     handlers: ClassVar[dict[type[Message], str]] = {}
     """Method names by message; filled in when the class is created."""
 
@@ -175,7 +175,7 @@ class Role:
 
 
 def asked_by(role: type[Role], handled: Container[type[Message]] = ()) -> tuple[type[Message], ...]:
-    """All messages that a role may send: its own ``asks`` and those of its bases, and of ``may_ask`` those that are handled."""
+    """All messages that a role may send: ``asks`` of its own and its bases, and the handled ones of ``may_ask``."""
     bases = [base.__dict__ for base in reversed(role.__mro__)]
     optional = [message for base in bases for message in base.get("may_ask", ()) if message in handled]
     return tuple(dict.fromkeys([*(message for base in bases for message in base.get("asks", ())), *optional]))
@@ -204,7 +204,7 @@ def _handlers(role: type[Role]) -> Iterator[tuple[type[Message], str]]:
 
 
 def _messages_of(role: type[Role], name: str, method: Callable[..., object]) -> Sequence[type[Message]]:
-    """Return the message that a method handles, or those of a union; none for a method that is not a handler."""
+    """Return the message that a method handles, or all of a union; none for a method that is not a handler."""
     handler = f"{role.__qualname__}.{name}"
     parameters = list(inspect.signature(method).parameters.values())[1:]
     is_async = inspect.iscoroutinefunction(method) or inspect.isasyncgenfunction(method)
@@ -256,7 +256,7 @@ def _type_name(hint: object) -> str:
 
 
 class Deployment(BaseModel):
-    """Number of replicas of a role, and their placement. Field names are those of Ray Serve."""
+    """Number of replicas of a role, and their placement. Field names are as in Ray Serve."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", arbitrary_types_allowed=True)
 
@@ -335,7 +335,7 @@ class Strategy(BaseModel):
     in_order: ClassVar[bool] = False
     """Whether one conductor takes all decisions of an input, in the order of their paths: their digest is then a chain.
 
-    Leave it False where other roles hold elections too: their records may arrive in any order. The digest is then a tree over the paths.
+    Leave it False if other roles hold elections too: their records may arrive in any order. The digest is then a tree over the paths.
     """
     draws_solution: ClassVar[bool] = False
     """Whether its conductor notes its work (`microagents.work.durable.Work.note`), so that ``show`` can draw it."""
@@ -343,7 +343,7 @@ class Strategy(BaseModel):
     """Fields that no decision depends on: a run may be resumed with other values of them."""
 
     votes: Votes = "exact"
-    """Which replies count as one vote: those that are equal (`exact`), or also those that mean the same (`semantic`, which asks the role \
+    """Which replies count as one vote: equal ones (`exact`), or also ones that mean the same (`semantic`, which asks the role \
 `matcher` about each new reply)."""
 
     @field_validator("*")
@@ -359,7 +359,7 @@ class Strategy(BaseModel):
         return name in cls.model_fields
 
     def deployments(self) -> list[Deployment]:
-        """Return the roles it needs beside its conductor; by default those of an election. A subclass may add others."""
+        """Return the roles it needs beside its conductor; by default the roles of an election. A subclass may add others."""
         return [*_election_roles, *(_semantic_roles if self.votes == "semantic" else ())]
 
     @property
@@ -374,12 +374,12 @@ class Strategy(BaseModel):
 
     @property
     def caution(self) -> str | None:
-        """A warning about its options, in one sentence; None where they are fine."""
+        """A warning about its options, in one sentence; None if they are fine."""
         return None
 
     @property
     def named_models(self) -> tuple[str, ...]:
-        """Specs of models that its options name, beside those of the pools."""
+        """Specs of models that its options name, beside the pools."""
         return ()
 
     def check_models(self, pool: Sequence[str]) -> None:
@@ -403,7 +403,7 @@ class Strategy(BaseModel):
         return () if first is None or reply is None else [(first, reply)]
 
     def expected_calls(self, task: Task) -> float | None:  # noqa: ARG002 - for strategies to override
-        """Expected number of calls that the work on an input takes; None, the default, where it cannot be told beforehand."""
+        """Expected number of calls that the work on an input takes; None, the default, if it cannot be known beforehand."""
         return None
 
     def drawing(self) -> list[str]:
@@ -437,7 +437,7 @@ class Strategy(BaseModel):
 
     @property
     def extra_draws(self) -> int:
-        """Number of draws in flight beyond those that the vote on a step needs: its option ``hedge``, else none."""
+        """Number of draws in flight beyond what the vote on a step needs: its option ``hedge``, else none."""
         return self._option("hedge", default=0)
 
     @property
@@ -456,11 +456,11 @@ class Strategy(BaseModel):
         return FirstToAheadBy(self._option("k", default=3))
 
     def rule_for(self, task: Task) -> Rule:  # noqa: ARG002 - for strategies to override
-        """Return the rule of the votes on the steps of a chain; by default that of all elections."""
+        """Return the rule of the votes on the steps of a chain; by default the rule of all elections."""
         return self.default_rule
 
     def rule_of(self, task: Task, number: int, steps: int | None) -> Rule:  # noqa: ARG002 - for strategies to override
-        """Return the rule of the vote on one step, by its number and the number of steps; by default that of all steps."""
+        """Return the rule of the vote on one step, by its number and the number of steps; by default the rule of all steps."""
         return self.rule_for(task)
 
     def _option(self, name: str, *, default: V) -> V:
@@ -471,10 +471,10 @@ class Strategy(BaseModel):
 _election_roles: list[Deployment] = []
 """Set by `microagents.roles`: the programming model imports no role."""
 _semantic_roles: list[Deployment] = []
-"""The roles beside them where votes are counted by meaning."""
+"""The roles beside them when votes are counted by meaning."""
 
 
 def deploy_by_default(*deployments: Deployment, semantic: Sequence[Deployment] = ()) -> None:
-    """Set the roles of an election, and those that semantic votes need beside them. The package of roles calls it once."""
+    """Set the roles of an election, and what semantic votes need beside them. The package of roles calls it once."""
     _election_roles[:] = deployments
     _semantic_roles[:] = semantic

@@ -44,7 +44,7 @@ _UNKNOWN, _MOST = -1, (1 << 63) - 1
 
 
 def is_vote(outcome: str, ballots: Sequence[Ballot | Flagged]) -> bool:
-    """Whether the valid replies of an election are votes. Those that weigh options are none."""
+    """Whether the valid replies of an election are votes. Replies that weigh options are not."""
     return outcome not in NO_VOTE and not any(isinstance(each, Ballot) and each.shares for each in ballots)
 
 
@@ -58,15 +58,15 @@ class UndecidedElection(Struct, frozen=True, kw_only=True):
     reply: str
     """Address of the reply class."""
     choices: tuple[str, ...] = ()
-    """Votes that a person may decide for; empty where any vote is allowed."""
+    """Votes that a person may decide for; empty if any vote is allowed."""
     state: str = ""
     """The state that the step was asked in, as JSON; empty for any other question."""
     rung: str | None = None
-    """Name of the rung that failed, where the election is one of a ladder: the step is decided, not the rung."""
+    """Name of the rung that failed, if the election is one of a ladder: the step is decided, not the rung."""
     is_contested: bool = False
     """Whether the models of a pool contradict each other."""
     after: str
-    """Digest of the decisions that its input had before it; empty where decisions have no order."""
+    """Digest of the decisions that its input had before it; empty if decisions have no order."""
 
 
 class Totals(Struct, kw_only=True):
@@ -78,7 +78,7 @@ class Totals(Struct, kw_only=True):
     leased: dict[str, int] = {}
     """Calls that a solver may have sent since it reported, at most, by the name of the replica."""
     call_tokens: int = 0
-    """The most tokens that an allotted call can use; 0 where neither tokens nor cost are limited."""
+    """The most tokens that an allotted call can use; 0 if neither tokens nor cost are limited."""
     call_usd: float = 0.0
     """The most that an allotted call can cost."""
     undecided: dict[str, UndecidedElection] = {}
@@ -138,7 +138,7 @@ class Books:
         self._done[of_input], self._total[of_input] = done, _UNKNOWN if total is None else min(total, _MOST)
 
     def progress(self, of_input: int) -> tuple[int, int | None]:
-        """Return the steps of an input that are done, and those in all; None where their number is not known beforehand."""
+        """Return the numbers of steps of an input: done, and in all, None if not known beforehand."""
         total = self._total[of_input]
         return self._done[of_input], None if total == _UNKNOWN else total
 
@@ -284,7 +284,7 @@ class Books:
                 self._count_losers(record, valid)
 
     def _count_losers(self, record: RecordDecision, valid: int) -> None:
-        """Count the votes that a decision overruled, or those that led to a wrong one."""
+        """Count the votes that a decision overruled, or that led to a wrong one."""
         account, verdict = self.totals.account, record.verdict
         winners = 0 if verdict.leader is None else verdict.tally[verdict.leader][1]
         if record.correct is False:
@@ -366,7 +366,7 @@ class Books:
 
 
 def _digested(ballot: Ballot | Flagged) -> Ballot | Flagged:
-    """A ballot as it enters the digest: without its cost, of which a journal keeps only the sum, and without the model that gave it."""
+    """A ballot as it enters the digest: without its cost, since a journal keeps only the sum, and without the model that gave it."""
     if isinstance(ballot, Flagged):
         return structs.replace(ballot, cost_usd=None)
     return structs.replace(ballot, cost_usd=None, fallback="")

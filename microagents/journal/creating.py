@@ -25,7 +25,7 @@ NETWORK_FILE_SYSTEMS = (
 
 
 def on_network(path: Path) -> bool:
-    """Whether a file lies on a network file system, where SQLite's write-ahead log is not safe."""
+    """Whether a file lies on a network file system: SQLite's write-ahead log is not safe there."""
     try:
         mounts = [line.split()[1:3] for line in Path("/proc/self/mounts").read_text(encoding="utf-8").splitlines()]
     except OSError:
@@ -51,7 +51,7 @@ def create_file(path: Path) -> sqlite3.Connection:
 
 
 def make_folder(folder: Path) -> None:
-    """Make the folder of runs for this user alone, unless it is there, or another process makes it at the same time."""
+    """Make the folder of runs for this user only, unless it is there, or another process makes it at the same time."""
     try:
         folder.mkdir(mode=0o700, parents=True)
     except FileExistsError:

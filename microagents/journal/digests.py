@@ -37,7 +37,7 @@ class ChainDigests:
         """Continue the chain of an input from a recorded digest.
 
         Raises:
-            ValueError: it is no digest.
+            ValueError: it is not a digest.
         """
         if len(digest) not in (0, _BYTES):
             raise ValueError(f"a digest of input {of_input} has {len(digest)} bytes")

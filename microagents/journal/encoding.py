@@ -80,7 +80,7 @@ class Places:
 
 
 def _split(path: str) -> tuple[str, int]:
-    """Return the place of a path, and its last component plus one; 0 if that is no number."""
+    """Return the place of a path, and its last component plus one; 0 if it is not a number."""
     place, _, last = path.rpartition("/")
     # A component such as "007" stays in the place: the path could not be restored from the number 7.
     if last.isdecimal() and last.isascii() and (last == "0" or last[0] != "0") and len(last) < 12:  # noqa: PLR2004 - fits 40 bits
@@ -107,7 +107,7 @@ def place_of(key: int) -> int:
 
 
 def path_range(path: str) -> tuple[str, str]:
-    """Bounds of all paths below a path, such as those of an input: inclusive start, exclusive end."""
+    """Bounds of all paths below a path, such as an input's: inclusive start, exclusive end."""
     return f"{path}/", f"{path}{chr(ord('/') + 1)}"
 
 

@@ -30,7 +30,7 @@ class Recipe(Struct, frozen=True, kw_only=True):
 
     task: str
     options: dict[str, Any]
-    """Options of the task; with a list of inputs, those of the first."""
+    """Options of the task; with a list of inputs, options of the first."""
     strategy: str
     strategy_options: dict[str, Any]
     settings: dict[str, Any]
@@ -59,7 +59,7 @@ class Experiment(Struct, frozen=True, kw_only=True):
     in_order: bool
     """Whether decisions are taken in the order of their paths."""
     draws_solution: bool = False
-    """Whether the strategy can tell how the work on an input went."""
+    """Whether the strategy can show how the work on an input went."""
     unit: str = "step"
     """Name of a unit of progress."""
     listed: bool = False
@@ -74,7 +74,7 @@ class Experiment(Struct, frozen=True, kw_only=True):
 
         Raises:
             JournalMismatch: a difference is not accepted.
-            InvalidUsage: an accepted name is no field, one task has become a list of inputs or the reverse, or inputs were removed.
+            InvalidUsage: an accepted name is not a field, one task has become a list of inputs or the reverse, or inputs were removed.
         """
         if self.listed != given.listed:
             before, now = [("one task", "a list of inputs")[each.listed] for each in (self, given)]
@@ -158,6 +158,6 @@ class InputsDigest:
 
 
 def options_of(first: dict[str, Any], own: Iterable[str]) -> Iterator[dict[str, Any]]:
-    """Yield the options of each input: those of the first one, and the input's own differences as JSON."""
+    """Yield the options of each input, from the first one's and the input's own differences as JSON."""
     for each in own:
         yield {**first, **msgspec.json.decode(each, type=dict[str, Any])}

@@ -19,7 +19,7 @@ STALE_AFTER_S = 10.0
 
 
 class Holder(Struct, frozen=True, kw_only=True):
-    """Identity of a process. The start time and the boot id tell it from a later process with the same pid."""
+    """Identity of a process. The start time and the boot id distinguish it from a later process with the same pid."""
 
     host: str
     boot: str
@@ -37,7 +37,7 @@ class Holder(Struct, frozen=True, kw_only=True):
 
     @property
     def is_gone(self) -> bool:
-        """Whether the process has certainly ended; False if this machine cannot tell, as for a process on another host."""
+        """Whether the process has certainly ended; False if this machine cannot know, as for a process on another host."""
         return self._is_of_this_machine and _start_time(self.pid) != self.started
 
     @property

@@ -87,11 +87,11 @@ class RecordCalls(Recorded, frozen=True, kw_only=True):
     unanswered: int = 0
     """Billed calls whose reply did not arrive: they were cancelled or timed out."""
     estimated_usd: float = 0.0
-    """The part of the cost that is estimated: that of unanswered calls."""
+    """The part of the cost that is estimated: for unanswered calls."""
     unsettled_usd: float = 0.0
     """What unanswered calls may have cost beyond their estimate, at most."""
     unsettled_tokens: int = 0
-    """Tokens that calls may have used beyond those that are counted, at most."""
+    """Most tokens that calls may have used beyond the counted ones."""
     unmeasured: int = 0
     """Replies whose length was to be compared with a limit, and is unknown."""
     joined: int = 0
@@ -101,9 +101,9 @@ class RecordCalls(Recorded, frozen=True, kw_only=True):
     refused: dict[str, dict[str, str | None]] = field(default_factory=dict)
     """Parameters that models refuse, by the spec of the model, each with the one that is sent instead."""
     limits: dict[str, dict[str, int]] = field(default_factory=dict)
-    """Limits a minute that providers tell, by the spec of the model and by what they limit, such as ``output tokens``."""
+    """Limits a minute that providers state, by the spec of the model and by what they limit, such as ``output tokens``."""
     took_s: dict[str, list[float]] = field(default_factory=dict)
-    """Seconds that answered calls took, by the spec of the model; those of models that answer at once are left out."""
+    """Seconds that answered calls took, by the spec of the model, without models that answer at once."""
 
     def plus(self, later: RecordCalls) -> RecordCalls:
         """Return the sum of this report and a later one of the same replica."""
@@ -137,16 +137,16 @@ _SUMMED = [each.name for each in structs.fields(RecordCalls) if each.type in (in
 
 
 class AllotCalls(Request[int | None], frozen=True, kw_only=True):
-    """Ask for calls that a replica of the solver may send. The reply is their number, once it is journaled; None where it need not be."""
+    """Ask for calls that a replica of the solver may send. The reply is their number, once it is journaled; None if it need not be."""
 
     overtakes = True  # a report of sent calls that arrives after it only makes the allotted calls too many for a moment
     source: str
     """Name of the replica."""
     calls: int
     waiting: int = 0
-    """Those of them that wait, for which the limits of the run have room."""
+    """Calls among them that wait and fit the limits of the run."""
     call_tokens: int = 0
-    """The most tokens that one of them can use; 0 where neither tokens nor cost are limited."""
+    """The most tokens that one of them can use; 0 if neither tokens nor cost are limited."""
     call_usd: float = 0.0
     """The most that one of them can cost."""
 
@@ -182,7 +182,7 @@ class RecordLimit(Request[None], frozen=True, kw_only=True):
     limit: str
     """The option and its value, such as ``--max-calls 100``."""
     left: str = ""
-    """What is left of it, and why that is not enough; empty where nothing is left."""
+    """What is left of it, and why that is not enough; empty if nothing is left."""
 
 
 class RecordDecision(Recorded, frozen=True, kw_only=True, tag=True):
@@ -198,13 +198,13 @@ class RecordDecision(Recorded, frozen=True, kw_only=True, tag=True):
     """The state before the step, as JSON."""
     settled: str | None = None
     """How an undecided election was settled: ``leader``, ``person``, or the spec of another model; ``single`` for a candidate without a
-    rival; None where the vote decided."""
+    rival; None if the vote decided."""
     rung: str | None = None
     """Name of the rung of a ladder that decided, or that failed at an undecided step; None for any other decision."""
     reply: str = ""
     """Address of the reply class. It serves to read a person's decision on an undecided election."""
     choices: tuple[str, ...] = ()
-    """Votes that a person may decide for; empty where any vote is allowed."""
+    """Votes that a person may decide for; empty if any vote is allowed."""
 
 
 class RecordAnswer(Recorded, frozen=True, kw_only=True, tag=True):
@@ -224,7 +224,7 @@ class RecordProgress(Recorded, frozen=True, kw_only=True):
     done: int
     """Steps done."""
     total: int | None
-    """Steps in all; None where the number is not known beforehand."""
+    """Steps in all; None if the number is not known beforehand."""
 
 
 class RecordBatch(Request[None], frozen=True, kw_only=True):
@@ -263,7 +263,7 @@ class InputEnding(RowRecord, frozen=True, kw_only=True):
     result: bytes | None = None
     """Result of the input, as JSON."""
     traceback: str = ""
-    """Where a user's code raised; empty where it did not."""
+    """Traceback of a user's code; empty if it did not raise."""
 
     table: ClassVar[str] = "input_ending"
 
@@ -288,7 +288,7 @@ class Promise(Struct, frozen=True, kw_only=True):
     k: int
     calls: float
     cost_usd: float | None
-    """None where a price is unknown."""
+    """None if a price is unknown."""
     chance: float
     """Chance that all steps are decided right."""
     low: float
@@ -344,7 +344,7 @@ class Account(Struct, kw_only=True):
     cost_usd: float | None = 0.0
     """Cost of all calls; None once the price of one is unknown."""
     expected_usd: float | None = None
-    """Cost that was expected for the whole run when its last sitting began; None where it was unknown."""
+    """Cost that was expected for the whole run when its last sitting began; None if it was unknown."""
     promise: Promise | None = None
     """What the calibration promised that was given when the run began; None without one."""
     unanswered: int = 0
@@ -354,7 +354,7 @@ class Account(Struct, kw_only=True):
     unsettled_usd: float = 0.0
     """What unanswered and lost calls may have cost beyond ``cost_usd``, at most, while a limit of tokens or cost was given."""
     unsettled_tokens: int = 0
-    """Tokens that they may have used beyond those that are counted, at most."""
+    """Most tokens that they may have used beyond the counted ones."""
     unmeasured: int = 0
     """Replies of unknown length, to which the flag ``too_long`` could not be applied."""
     joined: int = 0
@@ -366,20 +366,20 @@ class Account(Struct, kw_only=True):
     refused: dict[str, dict[str, str | None]] = field(default_factory=dict)
     """Parameters that models refuse, by the spec of the model, each with the one that is sent instead; None for none."""
     limits: dict[str, dict[str, int]] = field(default_factory=dict)
-    """Limits a minute that providers told, by the spec of the model and by what they limit."""
+    """Limits a minute that providers stated, by the spec of the model and by what they limit."""
     durations: dict[int, int] = field(default_factory=dict)
     """Number of answered calls by duration, see `microagents.base.durations`."""
     undecided_at: tuple[str, ...] = ()
     """Paths of elections that ended without a decision and are not settled."""
     contested_at: tuple[str, ...] = ()
-    """Those of them in which the models of a pool contradict each other."""
+    """Paths among them at which the models of a pool contradict each other."""
     settled_at: dict[str, str] = field(default_factory=dict)
     """How elections were settled without a vote, by path: undecided ones by ``leader``, ``person``, or the spec of another model; and
-    turns at a problem as ``single``, where only one of several samples was valid."""
+    turns at a problem as ``single``, if only one of several samples was valid."""
     climbed: dict[str, int] = field(default_factory=dict)
     """Number of steps that a ladder decided, by the name of the rung."""
     silent_s: float = 0.0
-    """Seconds since the last call ended, or the first was sent, where calls are in flight."""
+    """Seconds since the last call ended, or the first was sent, while calls are in flight."""
     paused: str | None = None
     """By whom and why the run is paused now; None if it is not."""
     outage: str | None = None
@@ -389,7 +389,7 @@ class Account(Struct, kw_only=True):
 
     @property
     def cost_at_most_usd(self) -> float | None:
-        """Most that all calls can have cost, those without a reply included; None where a price is unknown."""
+        """Most that all calls can have cost, those without a reply included; None if a price is unknown."""
         return None if self.cost_usd is None else self.cost_usd + self.unsettled_usd
 
     @property
@@ -429,7 +429,7 @@ class Recalled(Struct, frozen=True, kw_only=True):
     """The decided or answered value, as JSON; None while undecided."""
     ballots: tuple[Ballot | Flagged, ...] = ()
     cost_usd: float | None = None
-    """Cost of all its samples; None where a price is unknown, or where there are no samples."""
+    """Cost of all its samples; None if a price is unknown, or there are no samples."""
     after_ms: int = 0
     """Milliseconds from the start of the run to its commit."""
     changed: bool = False
@@ -437,7 +437,7 @@ class Recalled(Struct, frozen=True, kw_only=True):
 
     @property
     def is_decision(self) -> bool:
-        """Whether its value was decided on: it is no sample, no answer, and not only the leading reply of a vote that climbed a ladder."""
+        """Whether its value was decided on: not a sample, an answer, or only the leading reply of a vote that climbed a ladder."""
         return self.value is not None and self.outcome not in NO_DECISION
 
 
@@ -451,12 +451,12 @@ class RecordedDecision(Struct, frozen=True, kw_only=True):
     outcome: str
     """An `ElectionOutcome`, or ``once``."""
     votes: tuple[tuple[Any, int], ...] = ()
-    """The counted valid replies, as JSON-like values: each distinct one and its number, in order of launch. Those that differ only in
+    """The counted valid replies, as JSON-like values: each distinct one and its number, in order of launch. Replies that differ only in
     fields without a vote stand apart."""
     flags: dict[str, int] = {}
     """Number of counted red flags by name."""
     cost_usd: float | None = None
-    """Cost of the counted samples; None where a price is unknown, or where there are no samples."""
+    """Cost of the counted samples; None if a price is unknown, or there are no samples."""
     decided_at: str | None = None
     """Time of its commit, in UTC; None without a journal."""
     settled_at: str | None = None
@@ -479,7 +479,7 @@ def recorded_decision(
     """A decision from its record.
 
     Raises:
-        msgspec.MsgspecError: a value is no JSON.
+        msgspec.MsgspecError: a value is not JSON.
     """
     valid = Counter(each.value for each in ballots if isinstance(each, Ballot))
     flags = Counter(each.flag for each in ballots if isinstance(each, Flagged))

@@ -30,15 +30,15 @@ MAX_BOUND = 2**31 - 1
 
 
 def connect(path: Path) -> sqlite3.Connection:
-    """Open an existing journal for writing. Errors and refusals are those of `connect_to_read`."""
+    """Open an existing journal for writing. It raises and refuses as `connect_to_read` does."""
     return _checked(path, _open(path, path, "mode=rw"))
 
 
 def connect_to_read(path: Path) -> sqlite3.Connection:
     """Open an existing journal for reading. Nothing is changed on disk, unless another process is writing the journal.
 
-    SQLite shares an index of the write-ahead log with other processes, which it writes into a file beside the journal even for those that
-    only read. So if a log was left and no process holds the lease, a copy is read.
+    SQLite shares an index of the write-ahead log with other processes, which it writes into a file beside the journal even for processes
+    that only read. So if a log was left and no process holds the lease, a copy is read.
 
     Raises:
         InvalidUsage: the file is not a journal, is damaged, or has another version. It is left unchanged.
@@ -75,7 +75,7 @@ def holds_nothing(path: Path) -> bool:
 
 
 def _has_writer(path: Path) -> bool:
-    """Whether a process of this machine holds the lease, by the file without its log; False where that does not tell.
+    """Whether a process of this machine holds the lease, by the file without its log; False if that does not show it.
 
     Who asks a run for its status many times a second need then make no copy of the journal.
     """
@@ -148,7 +148,7 @@ def _is_there(path: Path) -> bool:
 
 
 def _open_aside(path: Path) -> sqlite3.Connection:
-    """Open the file alone if there is no log beside it, else a copy of both. The copy has no name any more once it is open."""
+    """Open only the file if there is no log beside it, else a copy of both. The copy has no name any more once it is open."""
     rollback = Path(f"{path}-journal")
     if not log_bytes(path) and not _bytes(rollback):
         return _open(path, path, "mode=ro&immutable=1")
@@ -162,14 +162,14 @@ def _open_aside(path: Path) -> sqlite3.Connection:
     try:
         with TemporaryDirectory(prefix="microagents-") as folder:
             before = _state(log)
-            # In another process: to close a file releases all locks that this process has on it, those of a writer included, and then
+            # In another process: to close a file releases all locks that this process has on it, also as a writer, and then
             # another process that closes the journal removes the write-ahead log (seen: a committed row was lost).
             run(["cp", *there, folder], check=True, capture_output=True)  # noqa: S603, S607
             if _state(log) == before:
                 return _open(path, Path(folder, path.name), "mode=rw")
     except (OSError, SubprocessError):  # no room for a copy
         pass
-    return _open(path, path, "mode=ro")  # also where another process wrote the log meanwhile
+    return _open(path, path, "mode=ro")  # also if another process wrote the log meanwhile
 
 
 def _state(log: Path) -> tuple[int, int] | None:

@@ -1,4 +1,4 @@
-"""What pictures of a whole run show: a byte for each step, sums over time, an outcome for each input, and where two runs differ."""
+"""What pictures of a whole run show: a byte for each step, sums over time, an outcome for each input, and the differences of two runs."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def read_inputs(rows: Rows, inputs: int) -> bytes:
 
 
 def read_differences(rows: Rows, others: Rows, of_input: int) -> Iterator[tuple[str, str | None, str | None]]:
-    """Yield the path of each decision of an input that two journals have differently, and its value in both; None where it has none."""
+    """Yield the path of each decision of an input that two journals have differently, and its value in both; None if it has none."""
     places = [dict(each.db.execute(PLACES_BELOW, path_range(str(of_input)))) for each in (rows, others)]
     for place in sorted({*places[0], *places[1]}, key=lambda path: (path.count("/"), path)):
         both = [

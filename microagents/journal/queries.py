@@ -178,7 +178,7 @@ class _Sums(Struct):
 
 
 def _check_numbers(value: object) -> None:
-    """Refuse numbers that no run counts: negative ones, and those that are too large to reckon with."""
+    """Refuse numbers that no run counts: negative ones, and ones too large to reckon with."""
     if isinstance(value, dict):
         for each in value.values():
             _check_numbers(each)
@@ -225,13 +225,13 @@ def _check_input(number: int, inputs: int) -> None:
 
 
 def read_own_options(rows: Rows) -> Iterator[str]:
-    """Per input, as JSON, the options that differ from those of the first."""
+    """Per input, as JSON, the options that differ from the first one's."""
     rows.check("input")
     return (options for _, options in rows.select("input", BY_INPUT))
 
 
 Other = tuple[int, dict[str, Any] | None, dict[str, Any] | None]
-"""The number of an input, and its options before and after; None where the input is missing."""
+"""The number of an input, and its options before and after; None if the input is missing."""
 
 
 def other_inputs(rows: Rows, recorded: Experiment, given: Experiment, own: Sequence[str]) -> Iterator[Other]:

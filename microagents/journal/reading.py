@@ -59,7 +59,7 @@ class RunEnding(Struct, frozen=True, kw_only=True):
     outcome: RunOutcome
     reason: str | None
     traceback: str
-    """Where a user's code raised; empty if it did not."""
+    """Traceback of a user's code; empty if it did not raise."""
     result: str | None
     """The result, as JSON."""
     decisions_sha256: str
@@ -157,7 +157,7 @@ class Reader:
 
         Args:
             given: the experiment of this call.
-            own: per input, as JSON, the options that differ from those of the first input.
+            own: per input, as JSON, the options that differ from the first input's.
             accepted: names of fields that may differ.
 
         Raises:
@@ -200,7 +200,7 @@ class Reader:
             return read_inputs(self._rows, self.experiment.inputs)
 
     def differences(self, other: Reader, of_input: int) -> Iterator[tuple[str, str | None, str | None]]:
-        """Yield where another run decided otherwise, and both values as JSON; None where one has no decision."""
+        """Yield the paths at which another run decided otherwise, and both values as JSON; None for no decision."""
         with self._reading(), other._reading():
             yield from read_differences(self._rows, other._rows, of_input)
 
@@ -310,7 +310,7 @@ class Reader:
             return {path: PersonDecision(who=who, at=at) for path, _, who, at in self._rows.select("person")}
 
     def moment(self, after_ms: int) -> str:
-        """Return the time so many milliseconds after the start of the run, in UTC."""
+        """Return the time ``after_ms`` after the start of the run, in UTC."""
         with self._reading():
             return moment(self._began_s, after_ms)
 
@@ -412,7 +412,7 @@ def _exists(path: Path) -> bool:
 
 
 def _refuse_file(runs_dir: Path, given: str) -> None:
-    """Refuse the file of a journal where the name of its run belongs, and name the run."""
+    """Refuse the file of a journal in place of the name of its run, and name the run."""
     for file in (Path(given), runs_dir / given):
         if file.suffix == SUFFIX and _exists(file) and not _exists(runs_dir / f"{given}{SUFFIX}"):
             folder = (

@@ -49,7 +49,7 @@ class Decide(Struct, frozen=True, kw_only=True, tag="decide", forbid_unknown_fie
 
 
 class PauseRun(Struct, frozen=True, kw_only=True, tag="pause", forbid_unknown_fields=True, omit_defaults=True):
-    """Send no call until the run is told to resume, in this sitting and in later ones."""
+    """Send no call until the run is resumed, in this sitting and in later ones."""
 
     now: bool = False
     """Whether the calls in flight are cancelled; else they end."""

@@ -1,6 +1,6 @@
 """Rows of a journal and their checksums.
 
-A checksum shows damage of the file; it does not stop a forger. That of a row covers its table and all columns, so its place, too. The
+A checksum shows damage of the file; it does not stop a forger. A row's covers its table and all columns, so its place, too. The
 account of each commit has their sums, table by table: so a lost row, or an old one that came back, shows as well.
 """
 
@@ -95,7 +95,7 @@ class Rows:
         """Compare the checksums of whole tables with their sums, before all rows of them are read. SQLite adds up 10 million a second.
 
         Raises:
-            ValueError: rows are missing, or are not those of the last commit.
+            ValueError: rows are missing, or do not belong to the last commit.
         """
         sums = msgspec.json.decode(self.only("account")[0], type=_Sums).checksums
         for table in tables:
@@ -143,7 +143,7 @@ class Rows:
         self.db.execute(statements.update(table), (*values, checksum(table, values)))
 
     def replace(self, table: str, rows: Sequence[tuple[Any, ...]], there: Sequence[int]) -> None:
-        """Insert rows. The keys of those that are there already are named: to look for them takes as long as to write them."""
+        """Insert rows. ``there`` names the keys of existing ones: to look for them takes as long as to write them."""
         self._take_out(table, there)
         self.insert(table, rows, statements.OR_INSTEAD)
 

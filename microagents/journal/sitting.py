@@ -53,7 +53,7 @@ class Sitting:
 
     Args:
         experiment: the experiment of this run.
-        own: per input, as JSON, the options that differ from those of the first input.
+        own: per input, as JSON, the options that differ from the first input's.
         accepted: names of fields of the experiment that may differ from the recorded ones.
         listed_as: path of the journal in this user's list of journals; None to leave it out.
     """

@@ -101,17 +101,17 @@ def select(table: str, condition: str) -> str:
 
 
 def sum_of_checksums(table: str, keys: Sequence[int] | None = None) -> str:
-    """Sum of the checksums of a table, or of its rows with so many keys."""
+    """Sum of the checksums of a table, or of its rows with this number of keys."""
     return f"SELECT coalesce(sum(checksum), 0) FROM {table}{'' if keys is None else _among(table, keys)}"
 
 
 def outcomes(keys: Sequence[int]) -> str:
-    """Keys and outcomes of the decisions with so many keys."""
+    """Keys and outcomes of the decisions with this number of keys."""
     return f"SELECT key, outcome FROM decision{_among('decision', keys)}"
 
 
 def insert(verb: str, table: str, rows: Sequence[Sequence[object]]) -> str:
-    """Insert so many rows of so many columns."""
+    """Insert rows: as many, and as wide, as the given ones."""
     row = f"({','.join('?' * len(rows[0]))})"
     return f"{verb} INTO {table} VALUES {','.join([row] * len(rows))}"
 
@@ -122,7 +122,7 @@ def update(table: str) -> str:
 
 
 def delete(table: str, keys: Sequence[int] | None = None) -> str:
-    """Delete all rows of a table, or those with so many keys."""
+    """Delete all rows of a table, or the ones with this number of keys."""
     return f"DELETE FROM {table}{'' if keys is None else _among(table, keys)}"
 
 

@@ -32,7 +32,7 @@ class Store:
     Args:
         path: path of the file. A missing file is created.
         experiment: the experiment of this run.
-        own: per input, as JSON, the options that differ from those of the first input.
+        own: per input, as JSON, the options that differ from the first input's.
         accepted: names of fields of the experiment that may differ from the recorded ones.
         full: whether a commit waits for the disk. Otherwise a power cut may lose the last commits.
         is_kept: whether the journal is the user's, and not one that is removed with the run.
@@ -121,7 +121,7 @@ class Store:
         Args:
             outcome: a `RunOutcome`.
             reason: why it did not complete, in one sentence.
-            traceback: where a user's code raised; empty if it did not.
+            traceback: traceback of a user's code; empty if it did not raise.
             result: the result, as JSON.
         """
         account = self.account_with_digests()

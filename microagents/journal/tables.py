@@ -50,7 +50,7 @@ class TableSchema(Struct, frozen=True, kw_only=True):
     is_summed: bool = False
     """Whether the account adds up its checksums. The others have one row each, or are written without the account."""
     key: str = ""
-    """The primary key, where it is more than one column."""
+    """The primary key, if it is more than one column."""
 
 
 _TEXT, _TEXT_OR_NONE = Column("TEXT NOT NULL", str), Column("TEXT", str | None)

@@ -1,4 +1,4 @@
-"""Write transactions of a journal: each checks the lease of this process first, and renews it where that is due."""
+"""Write transactions of a journal: each checks the lease of this process first, and renews it when due."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Checks of a whole journal: every page and row, and that its totals and digests are those of its rows."""
+"""Checks of a whole journal: every page and row, and that its totals and digests match its rows."""
 
 from __future__ import annotations
 

@@ -106,7 +106,7 @@ def client_model(
     Use it as ``run(task, models=client_model(AsyncOpenAI(), "gpt-6-luna"))``.
 
     The client gives the address, the key and what it adds to each request, such as the signature of a cloud. Its connections, retries and
-    timeouts do not apply: the solver repeats calls, and the bounds on time, size and errors are those of a spec.
+    timeouts do not apply: the solver repeats calls, and the bounds on time, size and errors come from its spec.
 
     Args:
         client: an ``openai.AsyncOpenAI`` or an ``anthropic.AsyncAnthropic``.

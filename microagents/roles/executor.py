@@ -25,7 +25,7 @@ from microagents.tools.tool import Effect, EffectKey, RunInput, ToolSpec
 from microagents.work.durable import DurableRequest, DurableRole, Work
 
 TRIES = 3
-"""Number of times in all that a call which may be repeated is made where its outcome is unknown."""
+"""Number of attempts in all at a repeatable call whose outcome is unknown."""
 WAIT_S = 0.5
 """The wait before the second time; it grows by as much each time."""
 LOOKED_UP = "look-up"
@@ -33,7 +33,7 @@ LOOKED_UP = "look-up"
 MAX_KEPT = 20_000
 """Outcomes of look-ups that an executor remembers: of the oldest ones the inputs are mostly done."""
 KEPT = b"kept outcome\0\0\0\0"
-"""In place of the digest of a question, where the outcome of a call is kept."""
+"""Stands for the digest of a question in the record of a kept outcome."""
 RECORD_S = 5.0
 """Time for the record of a call that is left, when the run ends."""
 LOST = Called(outcome="unknown", text="the process that made the call died before it heard of the outcome")
@@ -60,8 +60,8 @@ class Intention(Struct, frozen=True, kw_only=True):
 class Execute(DurableRequest[Called], frozen=True, kw_only=True):
     """Make one call of a tool. One that changes the world is made at most once, or under one key; what came of it is recorded.
 
-    The place of one that changes the world is that of its making (`making_at`). Its intention is recorded there, its ``outcome`` below
-    that. If the outcome of a destructive call is unknown, the reason stands at ``unknown``; what a person or the call itself says of it
+    A call that changes the world has the place of its making (`making_at`). Its intention is recorded there, its ``outcome`` below
+    it. If the outcome of a destructive call is unknown, the reason stands at ``unknown``; what a person or the call itself says of it
     later, at ``found``. What led to the call must be durable before.
     """
 
@@ -86,7 +86,7 @@ class EndEffects(Request[list[int]], frozen=True, kw_only=True):
 
 
 class Executor(DurableRole):
-    """Runs tools: functions, and those of MCP servers, whose connections live here. Keys and other secrets come from its environment."""
+    """Runs functions and the tools of MCP servers, whose connections live here. Keys and other secrets come from its environment."""
 
     asks: ClassVar[tuple[type[Message], ...]] = (FollowAdmission, Recall, RecordDraws)
 
@@ -97,7 +97,7 @@ class Executor(DurableRole):
         self._effects: dict[str, asyncio.Task[Called]] = {}
         """Effects that are asked for, by the path of their making."""
         self._under_way: dict[str, asyncio.Task[Called]] = {}
-        """Destructive calls without a recorded outcome, by the path of the call; also those that ended after their time-out."""
+        """Destructive calls without a recorded outcome, by the path of the call, including calls that ended after their time-out."""
         self._late: dict[str, asyncio.Task[None]] = {}
         """Records of destructive calls that go on after their time-out, by the path of their making."""
         self._ended_late: list[int] = []
@@ -148,7 +148,7 @@ class Executor(DurableRole):
             return await (
                 self._kept_outcome(work, request, path) if request.is_kept else self._call(work, request, TRIES)
             )
-        # In a task of its own: where the one who asks is cancelled, or dies and asks again, the effect goes on and is recorded.
+        # In a task of its own: if the asker is cancelled, or dies and asks again, the effect continues and is recorded.
         if path not in self._effects:
             effect = self._effect(work, request, spec)
             self._effects[path] = self._scope.start(effect, partial(_forget, self._effects, path))
@@ -215,7 +215,7 @@ class Executor(DurableRole):
         return called
 
     async def _made_once(self, work: Work[Any, Any], request: Execute, spec: ToolSpec) -> Called:
-        """Make a destructive call after its intention is durable, and never again where that may do it twice."""
+        """Make a destructive call after its intention is durable, and never again if that may do it twice."""
         at, path, place = request.at, work.path_of(request.at), _call_of(work, request)
         unknown = await _recorded(work, f"{at}/unknown")
         is_lost = unknown is None and await work.recorded(at) is not None
@@ -254,7 +254,7 @@ class Executor(DurableRole):
         return await self._begin(work, request)
 
     async def _begin(self, work: Work[Any, Any], request: Execute) -> Called:
-        """Begin a destructive call, and wait for its outcome until its time-out. The call itself goes on."""
+        """Begin a destructive call, and wait for its outcome until its time-out. The call itself continues."""
         call = asyncio.get_running_loop().create_task(self._called(work, request, None))
         self._under_way[_call_of(work, request)] = call
         _acting.add(call)
@@ -288,7 +288,7 @@ class Executor(DurableRole):
             self._ended_late.append(request.input)
 
     async def _call(self, work: Work[Any, Any], request: Execute, tries: int) -> Called:
-        """Make a call until its outcome is known, at most so many times."""
+        """Make a call until its outcome is known, at most ``tries`` times."""
         number = 1
         while True:
             called = await self._called(work, request, request.timeout_s)
@@ -309,7 +309,7 @@ class Executor(DurableRole):
         )
 
     async def _look_up(self, work: Work[Any, Any], request: Execute) -> LookedUp | None:
-        """Ask a tool what became of a call; several times where it knows of none, since a server may still be at work on it."""
+        """Ask a tool what became of a call; repeatedly if it knows of none, since a server may still be working on it."""
         number = 1
         while True:
             found = await self._tools.look_up(
@@ -351,7 +351,7 @@ async def _recorded(work: Work[Any, Any], at: str) -> Called | None:
 
 
 async def _intend(work: Work[Any, Any], request: Execute, spec: ToolSpec) -> None:
-    """Record what is about to be done; again, where it was begun before, which changes nothing."""
+    """Record what is about to be done. If it was begun before, this changes nothing."""
     intention = Intention(tool=request.tool, arguments=request.arguments, effect=spec.effect)
     await work.record_answer(request.at, intention)
 

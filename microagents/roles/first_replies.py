@@ -1,4 +1,4 @@
-"""The first replies of a run: where nearly all of them are flagged, more calls are wasted money."""
+"""The first replies of a run: if nearly all of them are flagged, more calls are wasted money."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from microagents.replies.parsing import Malformed, parse
 from microagents.task import Task
 
 ALL_OF = 10
-"""If the first so many replies are all flagged, the run stops."""
+"""If this many first replies are all flagged, the run stops."""
 SHARE_OF = 50
-"""If more than `MAX_SHARE` of the first so many replies are flagged, the run stops."""
+"""If more than `MAX_SHARE` of this many first replies are flagged, the run stops."""
 MAX_SHARE = 0.9
 MAX_SHOWN_CHARS = 200
 

@@ -33,12 +33,12 @@ class LiveRequests:
         self._decisions: dict[str, bytes] = {}
         """Decisions of persons on elections, by path, as far as voters have to know them."""
         self._untold: set[str] = set()
-        """Paths of decisions that `decided_inputs` has not told."""
+        """Paths of decisions that `decided_inputs` has not returned."""
         self._changed = Notifier()
         self._on_control = on_control
 
     async def start(self) -> None:
-        """Take up the requests that took effect in an earlier sitting, and those that came since."""
+        """Take up the requests that took effect in an earlier sitting, and newer ones."""
         if self._writer is None:
             return
         self._decisions = await self._writer.do(lambda store: store.decisions_on_open_elections())

@@ -61,7 +61,7 @@ class RecordEnding(Request[None], frozen=True, kw_only=True):
     result: bytes | None
     """The result, as JSON."""
     traceback: str = ""
-    """Where a user's code raised; empty where it did not."""
+    """Traceback of a user's code; empty if it did not raise."""
 
 
 class AwaitFailure(Request[None], frozen=True, kw_only=True):
@@ -206,7 +206,7 @@ class Recorder(Role):
             self._telemetry.add_election(request)
 
     async def allot_calls(self, request: AllotCalls) -> int | None:
-        """Record that a solver may send calls; returns how many, or None without a journal, where it needs no leave.
+        """Record that a solver may send calls; returns how many, or None without a journal, when it needs no leave.
 
         Raises:
             MicroagentsError: the journal cannot be written.
@@ -343,7 +343,7 @@ class Recorder(Role):
         return structs.replace(self._account(account), silent_s=self._silent_s(account))
 
     def _account(self, account: Account | None = None) -> Account:
-        """Return an account, by default that of the last commit, with the outage and the pause that hold now."""
+        """Return an account, by default of the last commit, with the outage and the pause that hold now."""
         account = account or self._commits.account
         return structs.replace(account, outage=self._admission.outage, paused=self._admission.paused)
 

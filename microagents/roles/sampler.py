@@ -27,7 +27,7 @@ class Sampler:
         election_id: the election.
         question: its question.
         is_followed: whether the first ballot is waited for.
-        trace: notes its calls; None where the run is not traced.
+        trace: notes its calls; None if the run is not traced.
     """
 
     def __init__(
@@ -61,7 +61,7 @@ class Sampler:
         Args:
             seq: its place in the order of launches.
             prompt: what is asked.
-            first: the prompt of the first attempt, where replies were rejected since.
+            first: the prompt of the first attempt, if replies were rejected since.
             earlier: number of replies that were rejected.
         """
         question, sample_id = self._question, SampleId(election=self._id, seq=seq)

@@ -43,7 +43,7 @@ class Wanted(Struct, frozen=True, kw_only=True):
     seq: int
     calls: tuple[ToolCall, ...]
     cost_usd: float | None
-    """Cost of its sample; None where the price is unknown."""
+    """Cost of its sample; None if the price is unknown."""
 
 
 Drawn = tuple[Sample, Ballot | Flagged]
@@ -120,7 +120,7 @@ class Verification:
         return list(self._rejected.values())
 
     def take_up(self, rejected: Rejected) -> None:
-        """Continue a sample of which replies were rejected before."""
+        """Continue a sample whose replies were rejected before."""
         self._rejected[rejected.seq] = rejected
 
     async def close(self) -> None:

@@ -56,7 +56,7 @@ class Voter(Role):
         self.admission: Admission = "elections"
         self._open: dict[ElectionId, RunningElection] = {}
         self._paid: OrderedDict[ElectionId, Sequence[Ballot | Flagged | Rejected]] = OrderedDict()
-        """Paid samples of elections that are not open: those of an earlier sitting, or of a dropped guess that may be asked again."""
+        """Paid samples of elections that are not open: of an earlier sitting, or of a dropped guess that may be asked again."""
         self._persons: dict[str, bytes] = {}
         """Decisions of persons on elections that are open, or may be opened, by path."""
         self._scope = TaskScope()
@@ -246,7 +246,7 @@ class RunningElection:
         self._flagged_ahead: set[int] = set()
         """Seqs of the flagged replies among them."""
         self._texts: dict[int, str] = {}
-        """Valid raw replies by seq, unless they are recorded already. After the decision those that lost are, and else all."""
+        """Valid raw replies by seq, unless they are recorded already. If a vote decides, the losers are recorded, else all."""
         self._updates = Notifier()
         """Notifies followers of ballots and of the verdict."""
         self._loop = asyncio.get_running_loop()
@@ -293,11 +293,11 @@ class RunningElection:
     def launch(self) -> None:
         """Launch every draw that the decision needs, and the hedge.
 
-        The number of launched draws is n + votes needed + f + hedge, at most the cap, where n ballots are counted and f flagged replies
-        arrived beyond them; fewer if the models of a pool may contradict each other before. Without a hedge exactly the samples of the
+        The number of launched draws is n + votes needed + f + hedge, at most the cap, with n counted ballots and f flagged replies
+        that arrived beyond them; fewer if the models of a pool may contradict each other before. Without a hedge exactly the samples of the
         decisive prefix are drawn, in whatever order they arrive.
         """
-        if self._is_launching:  # a draw has ended with its first step, and the loop below goes on
+        if self._is_launching:  # a draw has ended with its first step, and the loop below continues
             return
         self._is_launching = True
         wanted = self._wanted
@@ -338,7 +338,7 @@ class RunningElection:
         return verdict if self._person is None else structs.replace(verdict.won_by(self._person), outcome="person")
 
     def settle(self, value: bytes) -> None:
-        """End the election with the decision of a person, unless that is no valid reply to its question."""
+        """End the election with the decision of a person, unless it is not a valid reply to its question."""
         if self.count_is_closed or isinstance(self._question.rule, FirstValid):  # samples are drawn without a vote
             return
         try:
@@ -475,7 +475,7 @@ class RunningElection:
             self._voter.tell(self._trace.message(self.verdict()))
 
     def _record_texts(self) -> None:
-        """Record the texts of replies that lost; all of them where a person may decide, or has decided."""
+        """Record the texts of replies that lost; all of them if a person may decide, or has decided."""
         for seq in self._count.losers() if self._is_by_vote else self._texts:
             if seq in self._texts:
                 self._voter.record(RecordReply(id=SampleId(election=self.id, seq=seq), text=self._texts[seq]))
@@ -495,7 +495,7 @@ class RunningElection:
             self._updates.notify()
 
     def announce(self, failure: MicroagentsError | None) -> None:
-        """Let followers read the verdict, or the failure: its own, or that of the recorder."""
+        """Let followers read the verdict, or the failure: its own, or the recorder's."""
         self._failure = self._failure or failure
         self.announced = True
 
@@ -505,7 +505,7 @@ class RunningElection:
 
 
 def _mistake_in(value: bytes, question: Question, task: Task, path: str) -> str | None:
-    """Why a value is no valid reply to a question; None if it is one."""
+    """Return why a value is not a valid reply to a question; None if it is."""
     reply = decoder_of(resolve(question.reply, Reply)).decode(value)
     if question.choices and reply.vote() not in question.choices:
         return "it names none of the candidates"

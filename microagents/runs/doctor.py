@@ -42,7 +42,7 @@ class Finding(Struct, frozen=True, kw_only=True):
     state: State
     """``missing``: the named models, runtime or folder cannot be used. ``optional``: it is not there, and not needed for them."""
     said: str
-    """What was found; and what to do, where something is missing."""
+    """What was found; and what to do if something is missing."""
 
 
 async def examine(models: Sequence[str], runs_dir: Path, *, on_ray: bool = False) -> list[Finding]:
@@ -114,7 +114,7 @@ async def _model(text: str) -> list[Finding]:
 def _of_provider(
     text: str, spec: ModelSpec, model: HttpModel, answer: Response | ModelUnavailable
 ) -> Iterator[Finding]:
-    """What the free list of models tells: key, address, model and clock."""
+    """What the free list of models shows: key, address, model and clock."""
     place = model.base_url
     if isinstance(answer, ModelUnavailable):
         yield _missing(
@@ -164,7 +164,7 @@ def _model_known(text: str, spec: ModelSpec, answer: Response | ModelUnavailable
 
 
 def announced_end(spec: ModelSpec, today: date) -> str | None:
-    """Say when the provider of a model ends it, and what takes its place; None where no end is announced."""
+    """Say when the provider of a model ends it, and what takes its place; None if no end is announced."""
     end = capabilities_of(spec.provider, spec.name).shutdown
     if end is None:
         return None

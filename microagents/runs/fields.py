@@ -26,7 +26,7 @@ _FORMATS = {"date": "a date such as 2026-01-31", "date-time": "a time such as 20
 
 class _Schema(GenerateJsonSchema):
     def decimal_schema(self, schema: DecimalSchema) -> dict[str, Any]:
-        """A decimal is a number; that a text is accepted, too, is no help to the user, who writes nothing but texts."""
+        """A decimal is a number; that a text is accepted, too, does not help the user, who writes nothing but texts."""
         found: dict[str, Any] = {"type": "number"}
         self.update_with_validations(found, schema, self.ValidationsMapping.numeric)
         return found
@@ -37,7 +37,7 @@ class FieldInWords(Struct, frozen=True, kw_only=True):
 
     name: str
     values: str
-    """The values that it accepts; empty where they cannot be put into words."""
+    """The values that it accepts; empty if they cannot be put into words."""
     default: str | None
     """Its default as a user writes it; None without one."""
     required: bool
@@ -46,7 +46,7 @@ class FieldInWords(Struct, frozen=True, kw_only=True):
 
 
 def fields_in_words(model: type[BaseModel]) -> list[FieldInWords]:
-    """All options of a task or a strategy: those of the class itself before those of its bases."""
+    """All options of a task or a strategy, the class's own before its bases'."""
     schema = _json_schema(model)
     own = model.__annotations__
     fields = sorted(model.model_fields.items(), key=lambda field: field[0] not in own)
@@ -63,7 +63,7 @@ def fields_in_words(model: type[BaseModel]) -> list[FieldInWords]:
 
 
 def allowed_values(model: type[BaseModel], name: str) -> str | None:
-    """Return the values that a field accepts, such as "an integer from 1 to 64"; None where they cannot be put into words."""
+    """Return the values that a field accepts, such as "an integer from 1 to 64"; None if they cannot be put into words."""
     return _allowed(_json_schema(model), name)
 
 

@@ -142,7 +142,7 @@ def settings_of(experiment: Experiment) -> Settings:
 
 
 def recorded_limits(runs_dir: Path, run_id: str) -> dict[str, Any]:
-    """Return the recorded limits of a run, by their setting, and its prices; none where nothing is recorded."""
+    """Return the recorded limits of a run, by their setting, and its prices; none if nothing is recorded."""
     path = journal_of(runs_dir, run_id)
     if holds_nothing(path):
         return {}

@@ -42,7 +42,7 @@ class Result(RunFacts[V], Generic[V], frozen=True, kw_only=True):
 
     @property
     def cost_usd(self) -> float | None:
-        """Cost of all calls; None where a price is unknown."""
+        """Cost of all calls; None if a price is unknown."""
         return self.account.cost_usd
 
     def __str__(self) -> str:
@@ -191,7 +191,7 @@ class Results(Sequence[V]):
 
 
 def results_of(endings: Iterable[InputEnding], inputs: int) -> tuple[Results, tuple[FailedInput, ...]]:
-    """Return the results of many inputs, and those that did not complete, from endings in the order of inputs."""
+    """Return the results of many inputs, and the inputs that did not complete, from endings in the order of inputs."""
     results, failed = Spool(), []
     for ending in endings:
         results.extend("null" for _ in range(ending.input - len(results)))

@@ -97,7 +97,7 @@ it. [default: auto for many inputs, else 1]"""
     durability: Annotated[Literal["full", "normal"], Flag()] = "full"
     """`full`: records survive a power cut. `normal`: they survive a kill of the process."""
     keep_texts: Annotated[Literal["all", "lost", "none"], Flag()] = "lost"
-    """Texts of replies that the journal keeps: `all`, `none`, or those that `lost` or were flagged, and all of undecided elections."""
+    """Texts of replies that the journal keeps: `all`, `none`, or the ones that `lost` or were flagged, and all of undecided elections."""
     on_undecided: Annotated[str, Flag("stop|leader|SPEC")] = "stop"
     """Action after an undecided election: `stop` the run, take the `leader` and mark it, or ask another model, given by its SPEC."""
     max_output_tokens: Annotated[Annotated[int, Field(ge=1, le=MAX_COUNT)] | None, Flag("N")] = None
@@ -134,10 +134,10 @@ outcome unknown."""
     """Model that is asked while another one is out, or while its provider refuses the account. Repeatable: the first that delivers is \
 asked."""
     otel_sample: Annotated[float, Field(ge=0, le=1), Flag("SHARE")] = 0.01
-    """Share of the easy elections that are traced, where the program has configured OpenTelemetry; hard ones are in any case."""
+    """Share of the easy elections that are traced, if the program has configured OpenTelemetry; hard ones are in any case."""
     prices: Annotated[dict[str, OwnPrice], Flag("FILE", is_file=True)] = {}
     """Your own prices: a TOML file with a table `["provider:model"]` for each model, of `input` and `output` in US dollars per million \
-tokens. They go before those that are known. [default: no file]"""
+    tokens. They go before the known prices. [default: no file]"""
 
     @field_validator("run_id")
     @classmethod
@@ -197,7 +197,7 @@ tokens. They go before those that are known. [default: no file]"""
 
     @property
     def solver_pool(self) -> tuple[str, ...]:
-        """Models that samples are drawn from where no role has a pool of its own."""
+        """Models that samples are drawn from if no role has a pool of its own."""
         return self.models.get("solver") or self.models[""]
 
     @property
@@ -257,7 +257,7 @@ def validated(model: type[M], subject: str, given: Mapping[str, Any], *, flag: s
     Args:
         model: the class.
         subject: name of the instance in error messages.
-        given: values by field. A text that stands where a list or a table belongs is read as JSON, since the command line has only texts.
+        given: values by field. A text in place of a list or a table is read as JSON, since the command line has only texts.
         flag: the command-line option that sets a field, for error messages.
 
     Raises:
@@ -289,7 +289,7 @@ def validated(model: type[M], subject: str, given: Mapping[str, Any], *, flag: s
 
 
 def _as_flag(model: type[BaseModel], name: str) -> str:
-    """Return the command-line option of a setting in parentheses, where it has another name than the setting."""
+    """Return the command-line option of a setting in parentheses, if it has another name than the setting."""
     flags = (
         [each.name for each in model.model_fields[name].metadata if isinstance(each, Flag)]
         if name in model.model_fields
@@ -299,7 +299,7 @@ def _as_flag(model: type[BaseModel], name: str) -> str:
 
 
 _JSON_TYPES = ("list_type", "tuple_type", "set_type", "frozen_set_type", "dict_type", "model_type", "dataclass_type")
-"""Errors of pydantic about a value that is no list and no table."""
+"""Errors of pydantic about a value that is neither a list nor a table."""
 
 
 def _value_in_json(error: ErrorDetails) -> Iterator[tuple[str, object]]:
@@ -430,7 +430,7 @@ def check_strategy(given: object) -> None:
 
 
 WHERE_SET = "it is set on the command line, in a MICROAGENTS_ variable or in a file microagents.toml"
-"""Where an option may come from, for who did not type it."""
+"""The places that an option may come from, for who did not type it."""
 
 
 def check_for_ray(given: Mapping[str, Any], runtime: str) -> None:

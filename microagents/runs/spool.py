@@ -12,7 +12,7 @@ from weakref import finalize
 from microagents.base.errors import InvalidUsage
 
 MAX_KEPT_BYTES = 1 << 20
-"""Texts of so many bytes together stay in memory."""
+"""Texts up to this number of bytes together stay in memory."""
 READ_BYTES = 1 << 16
 """A pass over all texts reads the file in pieces of about this size."""
 

@@ -32,7 +32,7 @@ _accounts: dict[str, Callable[[], Account]] = {}
 
 
 class Telemetry:
-    """Span of a run, those of its elections, and its totals. A context manager, which ends the span.
+    """Spans of a run and its elections, and its totals. A context manager, which ends the span.
 
     Args:
         run_id: name of the run.
@@ -66,7 +66,7 @@ class Telemetry:
         self._span.end()
 
     def tracing(self) -> Tracing | None:
-        """Return what roles need to know; None where the span of the run is not recorded, and so no other."""
+        """Return what roles need to know; None if the span of the run is not recorded, and so no other."""
         if not self._span.is_recording():
             return None
         carrier: dict[str, str] = {}
@@ -179,7 +179,7 @@ def _model_attributes(spec: str) -> dict[str, str]:
 
 @lru_cache(maxsize=8)
 def _instruments(provider: MeterProvider) -> Histogram:
-    """Create the instruments of a provider: those that observe the totals of all runs, and the histogram of durations."""
+    """Create the instruments of a provider: observers of the totals of all runs, and the histogram of durations."""
     meter = provider.get_meter(names.SCOPE, installed_version())
     for each in METRICS:
         create = meter.create_observable_counter if each.grows else meter.create_observable_gauge

@@ -1,4 +1,4 @@
-"""Names in telemetry, as data: those of OpenTelemetry's conventions for generative AI (late 2026), and our own."""
+"""Names in telemetry, as data: from OpenTelemetry's conventions for generative AI (late 2026), and our own."""
 
 SCOPE = "microagents"
 """The instrumentation scope of all spans and instruments."""

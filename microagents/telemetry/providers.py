@@ -19,7 +19,7 @@ def is_configured(signal: str) -> bool:
 
 
 def telemetry_of(run_id: str, task: str, share: float) -> Telemetry | None:
-    """Return the telemetry of a run; None where no provider is configured."""
+    """Return the telemetry of a run; None if no provider is configured."""
     has_metrics = is_configured("metrics")
     if not (has_metrics or is_configured("trace")):
         return None

@@ -28,7 +28,7 @@ T = TypeVar("T")
 TracedReply = tuple[int, str, float | None, Prompt, Sample, object, float, float]
 """An answered call: seq, model, temperature, prompt, sample, ballot, and the times of the loop of asking and of the answer.
 
-The time of asking is 0 where the hash did not choose the election: `ElectionTrace` then has an estimate."""
+The time of asking is 0 if the hash did not choose the election: `ElectionTrace` then has an estimate."""
 
 
 class TracedCall(Struct, frozen=True, kw_only=True):
@@ -38,7 +38,7 @@ class TracedCall(Struct, frozen=True, kw_only=True):
     model: str
     """Spec of the model that was asked."""
     replied: str
-    """Name of the model by the reply; empty where it does not tell."""
+    """Name of the model by the reply; empty if it does not say."""
     temperature: float | None
     began_ns: int
     ended_ns: int
@@ -52,7 +52,7 @@ class TracedCall(Struct, frozen=True, kw_only=True):
 
 
 class TraceElection(Request[None], frozen=True, kw_only=True):
-    """Make the span of an election that is over, and those of its calls."""
+    """Make the span of an election that is over, and spans of its calls."""
 
     id: ElectionId
     began_ns: int
@@ -66,7 +66,7 @@ class TraceElection(Request[None], frozen=True, kw_only=True):
 
 
 class Tracer:
-    """Tells which elections of a role are traced.
+    """Chooses the elections of a role to trace.
 
     Args:
         tracing: how the run is traced.
@@ -154,7 +154,7 @@ class ElectionTrace:
         )
 
     def _call_began_s(self, asked_s: float, ended_s: float, took_s: float) -> float:
-        """Time at which a call was sent, without the wait for its turn where it is known how long it took."""
+        """Time at which a call was sent, without the wait for its turn if it is known how long it took."""
         earliest_s = asked_s or self._began_s
         return max(earliest_s, ended_s - took_s) if took_s else earliest_s
 

@@ -34,9 +34,9 @@ class Quorum(Struct, frozen=True, kw_only=True):
     members: int
     """Number of members that must have answered all their calls."""
     absent_after_s: float
-    """Time after which the panel goes on without the others; at least 1 s."""
+    """Time after which the panel continues without the others; at least 1 s."""
     if_fewer: Literal["wait", "stop"]
-    """What to do if fewer have answered by then: wait until so many have, or stop the run."""
+    """What to do if fewer have answered by then: wait until enough have, or stop the run."""
 
 
 async def gather_present(work: Work[Any, Any], at: str, calls: Sequence[PanelCall], quorum: Quorum) -> list[Any]:

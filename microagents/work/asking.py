@@ -30,7 +30,7 @@ class Consult(DurableRequest[tuple[A, ...]], Generic[Q, A], frozen=True, kw_only
 
     as_json = True
     shows_background: ClassVar[bool] = True
-    """Whether its prompts show the background of a problem; False where the data hold another prompt, which shows it."""
+    """Whether its prompts show the background of a problem; False if the data hold another prompt, which shows it."""
     asked: Q
     """The data of the question."""
     needed: bool = False
@@ -38,7 +38,7 @@ class Consult(DurableRequest[tuple[A, ...]], Generic[Q, A], frozen=True, kw_only
     samples: int = 1
     """Number of valid replies that is aimed at."""
     at_least: int | None = None
-    """Draw all samples at once, and more only if fewer than so many are valid; None: draw until ``samples`` are valid."""
+    """Draw all samples at once, and more only if fewer than this are valid; None: draw until ``samples`` are valid."""
     k: int | None = None
     """Number of votes that decide; None for samples without a vote."""
     max_draws: int
@@ -78,7 +78,7 @@ async def consulted(
     """Put a question to models.
 
     Raises:
-        Undecided: there is no valid reply where one is needed, or too many ballots were flagged.
+        Undecided: there is no valid reply but one is needed, or too many ballots were flagged.
     """
     reply = request.reply_class(work.task)
     prompts = [

@@ -110,7 +110,7 @@ class Work(Elections[T, G]):
     ) -> list[A]:
         """Draw samples without a vote until n replies are valid or ``max_draws`` samples are drawn; returns the valid replies.
 
-        Where ``choices`` are given, a reply with another vote is flagged. ``state`` is that of a step, for the task's red flag. With
+        With ``choices``, a reply with another vote is flagged. ``state`` is the state of a step, for the task's red flag. With
         ``needed``, a place without a valid reply is undecided, and ``--on-undecided`` is applied to it.
 
         Raises:
@@ -143,7 +143,7 @@ class Work(Elections[T, G]):
         sampling: Sampling,
         correct: Callable[[A], bool | None] = lambda _: None,
     ) -> A | Flagged:
-        """Draw one sample; returns the reply, or its red flag. ``correct`` judges a reply for the account of errors, where code can.
+        """Draw one sample; returns the reply, or its red flag. ``correct`` judges a reply for the account of errors, if code can.
 
         Raises:
             JournalMismatch: another question was recorded there.
@@ -173,7 +173,7 @@ class Work(Elections[T, G]):
 
         If only some of them are valid, and fewer than ``at_least``, more are drawn at ``at/redraw``, up to ``max_draws`` in all. One that
         remains the only valid one of several is marked ``single`` in the account (``settled_at``). ``keep`` keeps the replies that may
-        become candidates. ``needed`` is that of `sample`.
+        become candidates. ``needed`` is as in `sample`.
 
         Raises:
             Undecided: a reply is needed, and there is none.
@@ -213,7 +213,7 @@ class Work(Elections[T, G]):
         undecided = verdict if verdict.outcome == "person" else structs.replace(verdict, outcome="undecided")
         resolution = await self.settle(place, question, undecided)
         if resolution.verdict.winner is not None and resolution.verdict.outcome == "undecided":
-            # The other model gave fewer than n valid replies: one is enough where a reply is needed.
+            # The other model gave fewer than n valid replies: one is enough if a reply is needed.
             resolution = structs.replace(resolution, verdict=structs.replace(resolution.verdict, outcome="decided"))
         self.commit(resolution, reply).require()
         return resolution.verdict
@@ -230,7 +230,7 @@ class Work(Elections[T, G]):
         """Put a question to models until a rule decides. For its options see `ElectionOptions`.
 
         Samples cycle through several prompts (shuffled, paraphrased) by seq. ``correct`` judges a decision for the account of errors,
-        where code can.
+        if code can.
 
         Raises:
             JournalMismatch: another question was recorded there.
@@ -256,7 +256,7 @@ class Work(Elections[T, G]):
         await self.role.ask(Recall(path=self.path_of("flush")))
 
     def _only_question(self, at: str, place: ElectionId) -> ElectionId:
-        """Return the place, where it has this question alone. Of two the journal keeps the first, and the run could never be resumed."""
+        """Return the place if it has only this question. Of two, the journal keeps the first, and the run could never be resumed."""
         if self._questions.setdefault(at, place.question_digest) != place.question_digest:
             raise InvalidDefinition(f"the path {at!r} names two questions; make it unique, such as {at}/3")
         if len(self._questions) > PLACES_CHECKED:

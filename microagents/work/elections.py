@@ -68,15 +68,15 @@ class Resolution(Struct, frozen=True, kw_only=True):
     id: ElectionId
     verdict: Verdict
     settled: str | None = None
-    """How an undecided election was settled: ``leader``, ``person`` or the spec of another model; None where it was not."""
+    """How an undecided election was settled: ``leader``, ``person`` or the spec of another model; None if it was not."""
     rung: str | None = None
-    """Name of the rung of a ladder that decided it; None where none was climbed."""
+    """Name of the rung of a ladder that decided it; None if none was climbed."""
     choices: tuple[str, ...] = ()
     """The votes that a reply may cast; empty for any vote."""
 
 
 class Elector(Role):
-    """A role that puts questions to models, and knows of which inputs the journal has records."""
+    """A role that puts questions to models, and knows which inputs have records in the journal."""
 
     asks: ClassVar[tuple[type[Message], ...]] = (Elect, Follow, Recall, RecordDecision)
     handles_no_message: ClassVar[tuple[str, ...]] = ("has_records",)
@@ -240,7 +240,7 @@ class Elections(Generic[T, G]):
         return self._recalls
 
     async def recorded(self, place: ElectionId | str) -> Recalled | None:
-        """Return the record at a place, or that of one question there; None if there is none.
+        """Return the record at a place, or of one question there; None if there is none.
 
         Raises:
             JournalMismatch: another question was recorded there.
@@ -262,12 +262,12 @@ class Elections(Generic[T, G]):
         raise JournalMismatch("question", f"the recorded one at {place.path}", "another one")
 
     async def recall(self, election: ElectionId, question: Question) -> Verdict | None:
-        """Return the recorded verdict of an election; None where the election must be held."""
+        """Return the recorded verdict of an election; None if the election must be held."""
         recalled = await self.recorded(election)
         return None if recalled is None else verdict_of(election, question, recalled)
 
     async def hold(self, election: ElectionId, question: Question, *, recalls: bool = True) -> Verdict:
-        """Return the recorded verdict of an election, or that of an election held now. Only `commit` records it.
+        """Return the verdict of an election, recorded or held now. Only `commit` records it.
 
         Without ``recalls`` it is held in any case: the caller knows that the journal has no verdict.
         """

@@ -24,7 +24,7 @@ class Note(Protocol):
     """A part of the work on an input. A conductor notes it when it begins, and fills it in while it works."""
 
     def drawn(self, notes: Sequence[Note], records: Records) -> Struct:
-        """Return the whole work, of which this is the first note.
+        """Return the whole work, beginning with this note.
 
         Args:
             notes: all notes, this one included, in their order.

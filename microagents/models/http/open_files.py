@@ -5,7 +5,7 @@ from __future__ import annotations
 from microagents.base.errors import InvalidUsage
 
 MOST = 16_384
-"""Connections to one model from one process, where the limit of open files allows so many."""
+"""Connections to one model from one process, if the limit of open files allows them."""
 RESERVED = 256
 """Open files for everything else: the journal, Ray, libraries."""
 LEAST = 64

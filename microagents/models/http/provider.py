@@ -89,7 +89,7 @@ class HttpModel(Model, ABC):
     models_path: ClassVar[str] = "/models"
     """Path of the list of models behind ``base_url``."""
     more_options: ClassVar[tuple[str, ...]] = ()
-    """Options of this provider alone."""
+    """Options of only this provider."""
     effort_name: ClassVar[str]
     """Parameter of the effort."""
     substitutes: ClassVar[Mapping[str, str | None]]
@@ -202,12 +202,12 @@ class HttpModel(Model, ABC):
 
     @property
     def rates(self) -> Mapping[str, Rate]:
-        """Requests and tokens a minute that the provider allows, as its first reply told."""
+        """Requests and tokens a minute that the provider allows, by its first reply."""
         return self._rates
 
     @property
     def throttled_as(self) -> str:
-        """Provider, model, address and key, of which a hash stands for the key: what providers limit by."""
+        """Provider, model, address and a hash of the key: what providers limit by."""
         return self._throttled_as
 
     @abstractmethod
@@ -233,7 +233,7 @@ class HttpModel(Model, ABC):
 
         Args:
             call: the call.
-            parameters: those that will be sent.
+            parameters: the ones to send.
         """
 
     @abstractmethod
@@ -320,7 +320,7 @@ class HttpModel(Model, ABC):
                 return answer
 
     def _accepted(self, call: Call) -> dict[str, Any]:
-        """Return the optional parameters of a request, without those that the model refuses."""
+        """Return the optional parameters of a request, without any that the model refuses."""
         parameters = self._parameters(call)
         if "temperature" in parameters and not self.capabilities.takes(self.capabilities.temperature, self._effort):
             self._substitutes.refused.setdefault("temperature", None)

@@ -27,7 +27,7 @@ KEY = "[key]"
 BAD_REQUEST, NOT_FOUND = 400, 404
 _EFFORTS = ("none", "minimal", "low", "medium", "high", "xhigh", "max")
 _ECHO_CHARS = 24
-"""An error message that contains so many characters of the prompt in a row counts as an echo of it."""
+"""An error message with this many characters of the prompt in a row counts as an echo of it."""
 
 _KEY_LIKE = re.compile(r"\bsk-[\w*.-]{4,}")
 NAME = re.compile(r"[A-Za-z0-9_.:-]{1,64}")
@@ -78,7 +78,7 @@ class Redaction:
 
 
 class Substitutes:
-    """Optional parameters that a model refuses, and those that are sent instead.
+    """Optional parameters that a model refuses, and what is sent instead.
 
     Args:
         model: name of the model.
@@ -107,7 +107,7 @@ class Substitutes:
     def learn(self, error: ServerError, sent: Mapping[str, Any]) -> bool:
         """Whether an error refuses a parameter that has a substitute. All later calls use the substitute."""
         for name, other in self._known.items():
-            # A name that is itself a substitute is left alone: a server that refuses both would exchange them forever.
+            # A name that is itself a substitute stays: a server that refuses both would exchange them forever.
             if name in sent and name not in self._wanted and name not in self.refused.values() and error.refuses(name):
                 if name not in self.refused:
                     self.refused[name] = other

@@ -54,7 +54,7 @@ class Client(Protocol):
         ...
 
     async def post(self, path: str, body: dict[str, Any], headers: Mapping[str, str]) -> Response | ModelUnavailable:
-        """Send one request. A failure is returned: where it is raised, its context would be an error that contains the key."""
+        """Send one request. A failure is returned: if raised, its context would be an error that contains the key."""
         ...
 
     async def close(self) -> None:
@@ -67,7 +67,7 @@ class Sender:
 
     Args:
         base_url: address of the provider.
-        headers: headers of every request, such as an SDK's client has them; a value that is no text is left out.
+        headers: headers of every request, such as an SDK's client has them; a value that is not text is left out.
     """
 
     def __init__(self, base_url: str, headers: Mapping[str, object]) -> None:
@@ -154,7 +154,7 @@ async def read_bounded(pieces: AsyncIterator[bytes], limit: int) -> bytes:
 
 
 async def _in_lines(pieces: AsyncIterator[bytes], on_line: Callable[[bytes], None]) -> AsyncGenerator[bytes]:
-    """Yield the pieces of a body; each line is told as soon as it is whole."""
+    """Yield the pieces of a body; each line is passed to ``on_line`` as soon as it is whole."""
     rest = b""
     async for piece in pieces:
         *lines, rest = (rest + piece).split(b"\n")

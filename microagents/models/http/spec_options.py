@@ -1,4 +1,4 @@
-"""The options of a model behind HTTP, and what its table says of it, each refused with one sentence where it is wrong."""
+"""The options of a model behind HTTP, and what its table says of it, each refused with one sentence if it is wrong."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _MOST_CHARS_PER_TOKEN = 6
 
 
 def check_names(spec: ModelSpec, more: Sequence[str]) -> None:
-    """Refuse an option that is none of `OPTIONS` and of those of the provider alone.
+    """Refuse an option that is neither in `OPTIONS` nor one of only this provider.
 
     Raises:
         InvalidUsage: there is one.
@@ -114,7 +114,7 @@ def flag(options: Mapping[str, str], name: str) -> bool:
 
 
 def number_in(options: Mapping[str, str], name: str) -> float:
-    """An option that is a number, of which only a price may be 0.
+    """An option that is a number; only a price may be 0.
 
     Raises:
         InvalidUsage: it is none.

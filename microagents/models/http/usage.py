@@ -18,7 +18,7 @@ MAX_COUNT_DIGITS = 9
 CHARS_PER_TOKEN = 4
 """Characters of a token of ordinary text."""
 _TOO_MANY_CHARS = 8
-"""More characters a token than the texts of several samples have: fewer tokens are those of one sample alone."""
+"""More characters a token than the texts of several samples have: fewer tokens are of one sample only."""
 
 
 class Counts(Struct, frozen=True, kw_only=True):
@@ -29,7 +29,7 @@ class Counts(Struct, frozen=True, kw_only=True):
     written: Raw
     """Output tokens."""
     reasoned: Raw
-    """Those of the output tokens that are reasoning."""
+    """Output tokens that are reasoning."""
     cached: Raw = Raw()
     """Input tokens that were read from the cache."""
     cache_written: Raw = Raw()
@@ -48,7 +48,7 @@ def _count(written: Raw) -> int | None:
 
 
 def name_or_none(written: Raw) -> str | None:
-    """Decode an optional name; None where it is no text."""
+    """Decode an optional name; None if it is not text."""
     try:
         return msgspec.json.decode(written, type=str)
     except (msgspec.MsgspecError, RecursionError):
@@ -79,7 +79,7 @@ class Meter:
         self._tariff = tariff
 
     def usage(self, counts: Counts) -> Usage:
-        """Usage of a reply; a count is None where the provider's is missing or implausible."""
+        """Usage of a reply; a count is None if the provider's is missing or implausible."""
         input_tokens, output_tokens, reasoning_tokens = (
             _count(counts.read),
             _count(counts.written),
@@ -113,7 +113,7 @@ class Meter:
     def split(self, usage: Usage, lengths: Sequence[int], served: str | None) -> list[Usage]:
         """Return the usage of each of several samples: the prompt in equal parts, the output by the lengths of the texts, in characters.
 
-        Some servers count the output of one sample alone. Where the count is too small for all texts, their lengths make it.
+        Some servers count the output of only one sample. If the count is too small for all texts, their lengths make it.
         """
         number, written = len(lengths), usage.output_tokens
         if (
@@ -149,7 +149,7 @@ class Meter:
         ]
 
     def guessed(self, call: Call, text: str) -> Usage:
-        """Return the usage of one of several samples that arrives before the provider tells it, by the lengths of the texts."""
+        """Return the usage of one of several samples that arrives before the provider reports it, by the lengths of the texts."""
         read, written = _tokens_in(len(call.prompt.system) + len(call.prompt.user)), _tokens_in(len(text))
         whole = Usage(input_tokens=read, output_tokens=written)
         cost_usd = None

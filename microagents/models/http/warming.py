@@ -1,4 +1,4 @@
-"""The first calls with a long static part go alone, so that the calls after them read it from the provider's cache."""
+"""The first call with a long static part goes ahead of the others, so that they read it from the provider's cache."""
 
 from __future__ import annotations
 

@@ -9,7 +9,7 @@ from microagents.journal.digests import in_order
 from microagents.roles.limits.quotas import Change
 
 SPREAD = 2
-"""Of what can be used up, each quota is at most the part of one in so many times the number of holders: the last quotas are small."""
+"""A quota of what can be used up is at most 1 / (SPREAD * holders) of what is left: the last quotas are small."""
 
 
 class Holding:
@@ -18,13 +18,13 @@ class Holding:
     def __init__(self, holder: int) -> None:
         self.holder = holder
         self.held = 0
-        """What it was granted, and has neither given back nor spent, as far as it told."""
+        """What it was granted, and has neither given back nor spent, as far as it has reported."""
         self.granted = 0
         """All that it was granted."""
         self.wanted = 0
         """The amount that its waiting calls lack, less the grants since."""
         self.first: tuple[Any, ...] | None = None
-        """Place of its first waiting call in the order of all; None after a grant, until it tells."""
+        """Place of its first waiting call in the order of all; None after a grant, until it reports."""
         self.first_lacks = 0
         """The amount that this call lacks."""
         self.least_lacks = 0
@@ -32,14 +32,14 @@ class Holding:
 
     @property
     def order(self) -> tuple[Any, ...]:
-        """Place of its first call; holders that did not tell theirs come last."""
+        """Place of its first call; holders that did not report theirs come last."""
         return (self.first is None, self.first or (), self.holder)
 
 
 class Bound:
     """One bound, and the quotas of it.
 
-    While all holders have what they want, they keep it. Where they want more than there is, each may keep as much as all can have
+    While all holders have what they want, they keep it. If they want more than there is, each may keep as much as all can have
     (`level`), and what is over goes, call by call, to the lowest call of all. Of what can be used up nothing may be kept then, so that no
     part of it lies idle while a call waits.
 
@@ -61,7 +61,7 @@ class Bound:
 
     @property
     def free(self) -> int:
-        """Amount that no holder has; negative where the total was lowered."""
+        """Amount that no holder has; negative if the total was lowered."""
         return self.total - self._held
 
     @property

@@ -20,7 +20,7 @@ from microagents.roles.limits.quotas import Grant, HoldQuotas, Outcomes, Trade
 from microagents.roles.limits.reservations import CALLS, CONCURRENCY, COST, TOKENS, UNITS_PER_USD, units
 
 LEVEL_EVERY_S = 0.02
-"""Shortest time between two changes of what holders may keep, and as much more for every 20 holders, since each is told."""
+"""Shortest time between two changes of what holders may keep, and as much more for every 20 holders, since each is notified."""
 REFILL_S = 0.05
 """Shortest time between two looks at what a provider has filled again."""
 LIFT_S = 0.5
@@ -114,7 +114,7 @@ class Limiter(Role):
         """Subtract what earlier sittings used from the limits.
 
         Raises:
-            InvalidUsage: the cost is limited, and that of earlier calls is unknown.
+            InvalidUsage: the cost is limited, and the cost of earlier calls is unknown.
         """
         concurrency: int | None = self.context.settings.get("concurrency")
         if concurrency is not None:
@@ -222,7 +222,7 @@ class Limiter(Role):
         self._tell_outage(name, is_out=throttle.is_out)
 
     def _tell_outage(self, name: str, *, is_out: bool) -> None:
-        """Tell all holders that a provider is out, or that it delivers again, if they do not know."""
+        """Notify all holders that a provider is out, or delivers again, if they do not know."""
         if is_out == (name in self._out_since):
             return
         if is_out:
@@ -321,7 +321,7 @@ class Limiter(Role):
 
 
 class SolverReplica:
-    """A replica of the solver, and what it has to be told.
+    """A replica of the solver, and the news it has to get.
 
     Args:
         told_first: what it has to know first, its number at least.
@@ -333,7 +333,7 @@ class SolverReplica:
         self._has_news.set()
 
     async def next(self) -> Grant:
-        """Wait until there is something to tell."""
+        """Wait for news, and return it."""
         await self._has_news.wait()
         self._has_news.clear()
         told, self._untold = self._untold, Grant(holder=self._untold.holder)
@@ -346,17 +346,17 @@ class SolverReplica:
         self._has_news.set()
 
     def keep(self, name: str, most: int | None) -> None:
-        """Tell it the amount that it may keep."""
+        """Send it the amount that it may keep."""
         self._untold = structs.replace(self._untold, keep={**self._untold.keep, name: most})
         self._has_news.set()
 
     def set_epoch(self, name: str, epoch: int) -> None:
-        """Tell it the epoch of a throttle."""
+        """Send it the epoch of a throttle."""
         self._untold = structs.replace(self._untold, epochs={**self._untold.epochs, name: epoch})
         self._has_news.set()
 
     def set_out(self, name: str, out_s: float | None) -> None:
-        """Tell it for how long the provider of a model has been out; None once it delivers again."""
+        """Send it how long the provider of a model has been out; None once it delivers again."""
         self._untold = structs.replace(self._untold, out={**self._untold.out, name: out_s})
         self._has_news.set()
 

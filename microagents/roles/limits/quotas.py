@@ -31,7 +31,7 @@ Outcome = Literal["replied", "refused", "failed"]
 
 
 class Grant(Struct, frozen=True, kw_only=True):
-    """What the limiter tells a holder."""
+    """What the limiter sends to a holder."""
 
     holder: int
     """Number of the holder, which all its trades name."""
@@ -68,7 +68,7 @@ class Outcomes(Struct, frozen=True, kw_only=True):
 
 
 class Change(Struct, frozen=True, kw_only=True):
-    """What a holder tells of its quota of one bound."""
+    """What a holder reports about its quota of one bound."""
 
     returned: int = 0
     """The amount that it gives back."""
@@ -87,9 +87,9 @@ class Change(Struct, frozen=True, kw_only=True):
     spare: int = 0
     """The part of it that this call can do without."""
     outcomes: Outcomes | None = None
-    """How calls have ended, where the bound is a throttle."""
+    """How calls have ended, if the bound is a throttle."""
     rate: Rate | None = None
-    """The rate of the bound, where it comes back each minute."""
+    """The rate of the bound, if it comes back each minute."""
 
 
 class Trade(Request[None], frozen=True, kw_only=True):
@@ -108,7 +108,7 @@ class Waiter:
         self.amount = amount
         self.least = least
         self.granted: asyncio.Future[int | None] = asyncio.get_running_loop().create_future()
-        """The amount that it got; None where no call is sent any more."""
+        """The amount that it got; None if no call is sent any more."""
         self._order = (in_order(sample.election.path), sample.seq, number)
 
     def __lt__(self, other: Waiter) -> bool:
@@ -136,27 +136,27 @@ class Quota:
         """The sum of the amounts that calls wait for."""
         self._received = self._returned = self._spent = 0
         self._told_wanted = 0
-        """The wanted amount that the limiter was told."""
+        """The wanted amount last reported to the limiter."""
         self._told_first: int | None = None
-        """Number of the waiter that the limiter knows to be the first; None if it has to be told."""
+        """Number of the waiter that the limiter knows to be the first; None if it must be reported."""
         self._least_free: int | None = None
-        """The amount that was idle all the time since the timer was set; None where none is set."""
+        """The amount that was idle all the time since the timer was set; None if none is set."""
         self._outcomes: Outcomes | None = None
         self._reports = False
         """Whether outcomes are reported with the next trade."""
         self._most_in_use = 0
         self.rate: Rate | None = None
-        """The amount that comes back each minute; None where none does."""
+        """The amount that comes back each minute; None if none does."""
         self.epoch = 0
         """Epoch of the throttle, if the bound is one."""
         self._is_over = False
         self._failure: MicroagentsError | None = None
 
     async def take(self, sample: SampleId, amount: int, least: int) -> int:
-        """Take an amount for a call, and wait for it where the quota has not so much free.
+        """Take an amount for a call; wait if the quota has less free.
 
         Returns:
-            The amount; less, but the least one or more, where that is all that is left of the bound.
+            The amount; or less, but at least ``least``, if the bound has only that left.
 
         Raises:
             NotSent: no call is sent any more.
@@ -187,7 +187,7 @@ class Quota:
         return granted
 
     def give_back(self, amount: int, spent: int = 0, *, to_all: bool = False) -> None:
-        """End the use of an amount, of which a part may be used up for good; more than the amount makes a debt.
+        """End the use of an amount. A part may be used up for good; more than the amount makes a debt.
 
         Args:
             amount: what was taken.
@@ -256,7 +256,7 @@ class Quota:
         self._tell_if_due()
 
     def change(self) -> Change | None:
-        """Return the report for the limiter; None where there is none."""
+        """Return the report for the limiter; None if there is none."""
         if not self._is_due():
             return None
         first, wanted = self._first(), self._wanted()
@@ -287,8 +287,8 @@ class Quota:
             return wanted != told
         if keep is None:
             return wanted > told
-        # While others wait, it is enough that the limiter knows of a need: more of it changes nothing. Where quotas are too small to be
-        # kept, each call competes with those of other replicas.
+        # While others wait, it is enough that the limiter knows of a need: more of it changes nothing. If quotas are too small to be
+        # kept, each call competes with calls of other replicas.
         return self._told_first is None or wanted < told // 2 or (keep == 0 and self._told_first != first.number)
 
     def _wanted(self) -> int:
@@ -347,7 +347,7 @@ class Quotas:
     """Quotas of one replica of the solver.
 
     A call takes amounts of several bounds: ``{"concurrency": 1, "calls": 1}``. Of a bound that is used up (``calls``) it may take an
-    estimate and tell what it has really spent when it gives the rest back, so a bound may as well count tokens or money, in whole units.
+    estimate, and report what it really spent when it gives the rest back, so a bound may as well count tokens or money, in whole units.
     Amounts are taken one after the other, in the order of the mapping. All callers name bounds in one order: first what comes again
     each minute, then what every call gives back (`Bound.renews`), then what is used up. So no two calls wait for each other.
 
@@ -380,19 +380,19 @@ class Quotas:
 
     async def close(self) -> None:
         """Give all quotas back."""
-        self._holder = None  # a call that ends later tells nothing
+        self._holder = None  # a call that ends later reports nothing
         await self._scope.close()
 
     async def take(self, sample: SampleId, amounts: Mapping[str, int], least: Mapping[str, int] = {}) -> dict[str, int]:
-        """Take amounts for a call, and wait for those that the quotas have not free.
+        """Take amounts for a call; wait for what the quotas do not have free.
 
         Args:
             sample: its place in the order of all calls.
             amounts: what it takes.
-            least: what it can do with, where that is less.
+            least: what is enough for it, if less.
 
         Returns:
-            What it took: less than it asked for only of a bound of which not so much is left.
+            What it took: less than it asked for only of a bound with less left.
 
         Raises:
             NotSent: no call is sent any more.
@@ -420,7 +420,7 @@ class Quotas:
         self._quotas[name].note(outcome, epoch, wait_s)
 
     def set_rate(self, name: str, rate: Rate) -> None:
-        """Tell that a bound comes again each minute; the limiter learns it with the first amount that is wanted."""
+        """Note that a bound comes again each minute; the limiter learns it with the first amount that is wanted."""
         quota = self._quota(name)
         quota.rate = quota.rate or rate
 

@@ -36,7 +36,7 @@ class Reservation(Struct, frozen=True, kw_only=True):
     amounts: dict[str, int]
     """First what it gives back when it ends, then what it uses up."""
     most: Most | None
-    """The most that it can use; None where neither tokens nor cost are limited."""
+    """The most that it can use; None if neither tokens nor cost are limited."""
 
     @property
     def whole(self) -> dict[str, int]:
@@ -44,7 +44,7 @@ class Reservation(Struct, frozen=True, kw_only=True):
         return {name: amount for name, amount in self.amounts.items() if name != CONCURRENCY}
 
     def spent(self, usage: Usage) -> dict[str, int]:
-        """What it has used up with its reply; where the reply does not tell, the most."""
+        """What it has used up with its reply; if the reply does not say, the most."""
         spent = self.whole
         if TOKENS in spent and usage.input_tokens is not None and usage.output_tokens is not None:
             spent[TOKENS] = usage.input_tokens + usage.output_tokens
@@ -69,7 +69,7 @@ class Reservations:
         """Whether it takes the most that it can use."""
         self._tokens, self._cost = TOKENS in limited, COST in limited
         self.plain = Reservation(amounts=dict.fromkeys(limited, 1), most=None)
-        """The reservation of each call where neither tokens nor cost are limited."""
+        """The reservation of each call when neither tokens nor cost are limited."""
 
     def of(self, model: Model, call: Call, largest_usd: float) -> Reservation:
         """Return the reservation of a call.
@@ -77,7 +77,7 @@ class Reservations:
         Args:
             model: its model.
             call: the call.
-            largest_usd: the largest cost of a reply of the model so far: the reservation where the model cannot tell the most.
+            largest_usd: the largest cost of a reply of the model so far: the reservation if the model cannot state the most.
         """
         if not self.of_most:
             return self.plain

@@ -33,7 +33,7 @@ class Attempts:
         self.gates: tuple[Gate, ...] = ()
         """What a call passes, in this order."""
         self._gates_of: dict[str, list[Gate]] = {}
-        """Those that concern a model, by its spec."""
+        """Gates that concern a model, by its spec."""
         self._halts: dict[asyncio.Timeout, None] = {}
         """For each call in flight what cancels it."""
 

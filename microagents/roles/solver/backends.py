@@ -19,7 +19,7 @@ from microagents.roles.solver.call_accounts import Prices
 from microagents.roles.solver.health import Health
 
 REPLACED_SHARE = 0.2
-"""Largest share of calls to a model that are sent again as stragglers: where more are slow, the model is, and more calls do not help it."""
+"""Largest share of calls to a model that are sent again as stragglers: if more are slow, the model is, and more calls do not help."""
 
 
 class Backend:
@@ -76,7 +76,7 @@ class Backends:
         self._opened: dict[str, Backend] = {}
 
     def __iter__(self) -> Iterator[Backend]:
-        """Those that are open."""
+        """Iterate over the open ones."""
         return iter(self._opened.values())
 
     def open_all(self) -> None:
@@ -122,18 +122,18 @@ class Backends:
         return any(not other.health.is_out for other in self._alike(backend.spec))
 
     def substitute_of(self, backend: Backend, request: Draw) -> Backend:
-        """Return the model that is asked where a call takes too long: the next one of the pool, if the call is not one to a fallback."""
+        """Return the model that is asked if a call takes too long: the next one of the pool, if the call is not one to a fallback."""
         return self.of(request.substitute) if request.substitute and backend.spec == request.model else backend
 
     def _alike(self, spec: str) -> list[Backend]:
-        """Return the fallbacks of a model: those that weigh options if it does, and those that vote if it votes."""
+        """Return the fallbacks that weigh options if the model does, and vote if it votes."""
         return [self.of(each) for each in self.fallbacks if each != spec and at_least((each,)) == at_least((spec,))]
 
     def of(self, spec: str) -> Backend:
         """Return the model of a spec.
 
         Raises:
-            InvalidUsage: there is none, or its price is unknown where the cost of the run is limited.
+            InvalidUsage: there is none, or its price is unknown and the cost of the run is limited.
         """
         return self._opened.get(spec) or self._open(spec)
 

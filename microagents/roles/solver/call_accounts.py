@@ -78,9 +78,9 @@ class CallAccounts:
 
         Args:
             usage: its tokens and its cost.
-            prices: those of its model.
-            measured: whether the length flag can tell the length of the reply, or does not ask for it.
-            most: what was reserved of a limit of tokens or cost; None where neither is limited.
+            prices: prices of its model.
+            measured: whether the length flag can find the length of the reply, or does not ask for it.
+            most: what was reserved of a limit of tokens or cost; None if neither is limited.
         """
         # With few calls of functions, since it runs for every sample.
         if not self._is_due:
@@ -113,7 +113,7 @@ class CallAccounts:
             self._unsettled_tokens += most.tokens
 
     def _settle(self, usage: Usage, most: Most) -> float | None:
-        """Return the cost of a reply under a limit. Where the reply does not tell, it is what was reserved."""
+        """Return the cost of a reply under a limit. If the reply does not say, it is what was reserved."""
         if usage.input_tokens is None or usage.output_tokens is None:
             self._unsettled_tokens += most.tokens - (usage.input_tokens or 0) - (usage.output_tokens or 0)
         if usage.cost_usd is None and most.cost_usd is not None:
@@ -142,7 +142,7 @@ class CallAccounts:
         self._refused[spec] = dict(refused)
 
     def limit(self, spec: str, rates: Mapping[str, Rate]) -> None:
-        """Report the limits that the provider of a model tells."""
+        """Report the limits that the provider of a model states."""
         self._report_soon()
         self._limits[spec] = {name: rate.each_minute for name, rate in rates.items()}
 

@@ -15,12 +15,12 @@ from microagents.models.model import Most
 LEAST = 4
 """Calls of the smallest block."""
 AT_ONCE = 256
-"""Calls of the first block where models answer at once: such a run would else wait three times before its blocks are large enough."""
+"""Calls of the first block if models answer at once: such a run would else wait three times before its blocks are large enough."""
 AHEAD_S = 0.06
 """A block is for the calls of this time, three intervals of commits, and the next one is asked for when half of it is left. So after a kill
-at most 1.5 blocks are counted too many, about the calls of 0.1 s: a tenth of those in flight where a reply takes a second."""
+at most 1.5 blocks are counted too many, about the calls of 0.1 s: a tenth of the calls in flight if a reply takes a second."""
 HEADROOM = 1.25
-"""An allotment is for calls that use so many times the most of the largest one so far."""
+"""An allotment is for calls whose most is up to this many times the largest so far."""
 MEMORY_S = 0.2
 """Calls that were sent this long ago count for a third in the rate of calls."""
 
@@ -46,7 +46,7 @@ class CallAllotment:
         self._wanted = self._most
         """The most that any call wanted to use."""
         self._sent = self._waiting = 0
-        """Number of calls since the last block was asked for, and of those that wait for the next one."""
+        """Number of calls since the last block was asked for, and of calls that wait for the next one."""
         self._rate = first / AHEAD_S
         """Calls a second, lately."""
         self._asked_s = self._loop.time()
@@ -55,10 +55,10 @@ class CallAllotment:
         self._failure: MicroagentsError | None = None
 
     async def take(self, most: Most | None = None) -> None:
-        """Take one call of the allotment; where none is left, or none that may use so much, wait for the next block.
+        """Take one call of the allotment; if none is left, or none that may use this much, wait for the next block.
 
         Args:
-            most: the most that the call can use; None where neither tokens nor cost are limited.
+            most: the most that the call can use; None if neither tokens nor cost are limited.
 
         Raises:
             MicroagentsError: the journal cannot be written any more.
@@ -74,7 +74,7 @@ class CallAllotment:
                 self._waiting -= 1
 
     def take_now(self, most: Most | None = None) -> bool:
-        """Take one call of the allotment; False where none is left, or none that may use so much."""
+        """Take one call of the allotment; False if none is left, or none that may use this much."""
         if (most is not None and self._is_beyond(most)) or self._left < 1:
             return False
         self._left -= 1

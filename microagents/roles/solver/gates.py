@@ -42,7 +42,7 @@ class Attempt:
     permit: Permit | None = None
     """What the call holds of the bounds."""
     most: Most | None = None
-    """The most that it can use, which was reserved for it; None where neither tokens nor cost are limited."""
+    """The most that it can use, which was reserved for it; None if neither tokens nor cost are limited."""
     may_be_billed = False
     """Whether it is sent, and has not failed in a way that the provider does not charge for."""
     sample: Sample | None = None
@@ -91,7 +91,7 @@ class ConnectionGate(Gate):
         self._backends = backends
 
     def concerns(self, backend: Backend) -> bool:
-        """Where its connections are bounded."""
+        """Whether its connections are bounded."""
         return backend.slots is not None
 
     def enter(self, attempt: Attempt) -> Awaitable[None]:
@@ -141,7 +141,7 @@ class Permits(Gate):
         self._quotas = quotas
 
     def concerns(self, backend: Backend) -> bool:
-        """Where the run has limits, or the model a throttle."""
+        """Whether the run has limits, or the model a throttle."""
         return self.reservations.are_needed or backend.model.throttled_as is not None
 
     async def enter(self, attempt: Attempt) -> None:
@@ -153,7 +153,7 @@ class Permits(Gate):
         taken = await self._quotas.take(call.id, {**counted, **in_flight, **reserved.amounts}, least.amounts)
         while any(
             taken[name] < amount for name, amount in reserved.amounts.items()
-        ):  # the limits have no room for so many samples
+        ):  # the limits lack room for all samples
             call = structs.replace(call, samples=call.samples - 1)
             reserved, counted = self._reserved(backend, call), self._counted_by_provider(backend, call)
         amounts = {**counted, **in_flight, **reserved.amounts}
@@ -165,7 +165,7 @@ class Permits(Gate):
         attempt.permit = Permit(amounts=amounts, counted=counted, reserved=reserved, epoch=epoch)
 
     def leave(self, attempt: Attempt) -> None:
-        """Give back what was not used up, and tell the throttle how the call ended."""
+        """Give back what was not used up, and report to the throttle how the call ended."""
         permit, error, throttle = attempt.permit, attempt.error, attempt.backend.model.throttled_as
         assert permit is not None
         outcome: Outcome | None = (
@@ -211,7 +211,7 @@ class Departures(Gate):
         self._allotment = allotment
         self._may_send = True
         self._released: asyncio.Event | None = None
-        """Set at the end of a pause; None where there is none."""
+        """Set at the end of a pause; None if there is none."""
 
     def enter(self, attempt: Attempt) -> Awaitable[None] | None:
         """Take one call of the allotment."""
@@ -249,7 +249,7 @@ class Departures(Gate):
 
 
 def _counted(name: str, estimate: int, usage: Usage) -> int:
-    """What an answered call has used up of a bound, by its usage where that is known."""
+    """What an answered call has used up of a bound, by its usage if known."""
     read, written = usage.input_tokens, usage.output_tokens
     counted = {
         INPUT_TOKENS: read,

@@ -32,7 +32,7 @@ class Health:
 
     Args:
         loop: the running event loop.
-        on_out: called with the last failure when the model is out since now; None where no other one can be asked.
+        on_out: called with the last failure when the model goes out; None if no other one can be asked.
     """
 
     def __init__(self, loop: AbstractEventLoop, on_out: Callable[[ModelUnavailable], None] | None) -> None:
@@ -79,7 +79,7 @@ class Health:
             self.close()
 
     def failed(self, error: ModelUnavailable, for_s: float = 0.0) -> None:
-        """Note a failure; where other solvers have failed before, with the seconds since."""
+        """Note a failure, ``for_s`` seconds after the first one of other solvers."""
         now_s, was_out = self._loop.time(), self.is_out
         if not (error.retryable or refuses_account(error)):
             return

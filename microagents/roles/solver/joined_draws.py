@@ -37,7 +37,7 @@ class Group:
         return [call for call, drawn in self._waiting if not drawn.done()]
 
     async def sample(self, call: Call) -> Sample | int:
-        """Wait for the sample of a call; the number of attempts made, where it has to be drawn singly."""
+        """Wait for the sample of a call, or for the number of attempts made if it must be drawn singly."""
         drawn: asyncio.Future[Sample | int] = self._loop.create_future()
         self._waiting.append((call, drawn))
         try:
@@ -49,7 +49,7 @@ class Group:
             raise
 
     def parts(self) -> Iterator[Group]:
-        """Yield the group in parts, each for one request; draws that stay alone are left to be drawn singly."""
+        """Yield the group in parts, each for one request; draws without a partner are left to be drawn singly."""
         most = self.backend.model.max_samples
         parts: list[list[tuple[Call, asyncio.Future[Sample | int]]]] = []
         for each in sorted(
@@ -76,7 +76,7 @@ class Group:
                 drawn.set_result(sample)
 
     def leave(self, attempts: int) -> None:
-        """Leave all draws that have no sample to be drawn singly, after so many attempts."""
+        """Leave all draws that have no sample to be drawn singly, after these attempts."""
         for _, drawn in self._waiting:
             if not drawn.done():
                 drawn.set_result(attempts)
@@ -106,7 +106,7 @@ class Several(Model):
 
     @property
     def refused(self) -> Mapping[str, str | None]:
-        """Those of the model."""
+        """What the model refuses."""
         return self._model.refused
 
     @property
@@ -116,7 +116,7 @@ class Several(Model):
 
     @property
     def rates(self) -> Mapping[str, Rate]:
-        """Those of the model."""
+        """Rates of the model."""
         return self._model.rates
 
     def at_most(self, call: Call) -> Most:

@@ -68,7 +68,7 @@ class Outage:
         """The last failure."""
 
     def left_s(self, health: Health) -> float | None:
-        """Longest wait until the next attempt is sent; None where none failed, or the model has replied to another call since."""
+        """Longest wait until the next attempt is sent; None if none failed, or the model has replied to another call since."""
         if self._started_s is None or not health.fails_since(self._started_s):
             return None
         return max(TRIAL_S, self._started_s + self._max_outage_s - asyncio.get_running_loop().time())

@@ -136,12 +136,12 @@ class Solver(Role):
                 return _marked(sample, backend, request.model)
 
     async def _draw_together(self, backend: Backend, call: Call) -> Sample | int:
-        """Take a sample in one request with those of the same election that are drawn in this iteration of the loop.
+        """Take a sample in one request with others of the same election drawn in this iteration of the loop.
 
         Returns:
-            The sample; or, where it has to be drawn singly, the number of attempts that were made.
+            The sample; or the number of attempts made, if it has to be drawn singly.
         """
-        # The order of arrival decides what goes together, and thus the price alone: a sample is that of its id in any request.
+        # The order of arrival decides what goes together, and thus only the price: a sample depends on its id, in any request.
         temperature = None if "temperature" in backend.model.refused else call.temperature
         like = (call.id.election, backend.spec, temperature, call.prompt)
         group = self._groups.get(like)
@@ -194,7 +194,7 @@ class Solver(Role):
             group.leave(attempts)
 
     async def _request(self, backend: Backend, several: Several, outage: Outage) -> bool:
-        """Make one attempt at several samples; returns False where it takes too long, or another model has to be asked.
+        """Make one attempt at several samples; returns False if it takes too long, or another model has to be asked.
 
         Raises:
             ModelUnavailable: the attempt gave no reply.

@@ -197,13 +197,13 @@ async def conduct_single_input(messenger: RoleMessenger, journal: Path | None) -
         else:
             if not await messenger.ask(RecallDecidedInputs()):
                 return conducted.value
-        recalls = True  # what was unknown is known meanwhile, so the work goes on from there
+        recalls = True  # what was unknown is known meanwhile, so the work continues from there
 
 
 async def _inputs_that_go_on(messenger: RoleMessenger, journal: Path | None) -> list[int]:
     """Wait for the effects under way; returns the inputs whose work can go on, since such a call or a person has said what was unknown.
 
-    Work goes on from its records, so without a journal there are none.
+    Work continues from its records, so without a journal there are none.
     """
     ended = await _end_effects(messenger)
     return sorted({*ended, *await messenger.ask(RecallDecidedInputs())}) if journal is not None else []

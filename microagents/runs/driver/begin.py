@@ -1,4 +1,4 @@
-"""The Python interface of runs: `run` begins or continues a run, `resume` continues one from its journal alone."""
+"""The Python interface of runs: `run` begins or continues a run, `resume` continues one from nothing but its journal."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ async def run(task: Task | Sequence[Task], *, models: Models, **given: Unpack[Ru
         JournalMismatch: the journal belongs to another experiment; nothing was changed.
         TakenOver: another process has taken over the run.
         RoleFailed: code of a task or of a role raised.
-        PeerLost: a role's process died too often, or there is no room for it.
+        PeerLost: a role's process died too often, or it finds no room.
         ModelUnavailable: a provider refuses the request for good.
     """
     check_arguments({name: value for name, value in given.items() if value is not None})
@@ -135,7 +135,7 @@ async def resume(
     trust_journal: bool = False,
     **changed: Unpack[ResumeKeywords],
 ) -> Result:
-    """Continue a run from its journal alone.
+    """Continue a run from nothing but its journal.
 
     Args:
         run_id: name of the run.
@@ -147,7 +147,7 @@ async def resume(
             and callbacks, as for `run`.
 
     Raises:
-        InvalidUsage: there is no such run or input, its task cannot be imported, or its journal is not trusted.
+        InvalidUsage: no such run or input exists, its task cannot be imported, or its journal is not trusted.
         MicroagentsError: see `run`.
     """
     check_arguments(
@@ -234,7 +234,7 @@ def run_sync(task: Sequence[Task[V]], *, models: Models, **given: Unpack[RunKeyw
 def run_sync(task: Task | Sequence[Task], *, models: Models, **given: Unpack[RunKeywords]) -> Result:
     """Call `run` from code that is not async. It has the same arguments and the same result.
 
-    Where an event loop runs already, as in a notebook, the run gets a loop and a thread of its own, and the running loop waits. There
+    If an event loop runs already, as in a notebook, the run gets a loop and a thread of its own, and the running loop waits. There
     ``await run(...)`` does not block. Ctrl-C ends the run at once: its decisions are kept, and a note of the `KeyboardInterrupt` names it.
     """
     run_id = given.get("run_id")

@@ -24,7 +24,7 @@ class Budget:
         self._results[result.run_id] = result
 
     def spent_before(self, run_id: str) -> str | None:
-        """Return the limit that the other runs have used up; None where this run may begin."""
+        """Return the limit that the other runs have used up; None if this run may begin."""
         left = self.left_for(run_id)
         options = [text for _, text in _options(self._limits)]
         limited = [amount for amount in left.values() if amount is not None]

@@ -1,4 +1,4 @@
-"""Deployments of the roles of a run: those of its strategy, changed as its settings say, and of the recorder and the limiter."""
+"""Deployments of a run's roles: of its strategy, changed as its settings say, and of the recorder and the limiter."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def journaling_to(
     survives_power_cut: bool,
     is_kept: bool,
 ) -> JournalConfig:
-    """Return the journal that the recorder writes. In virtual time, where there are no threads and no disk, the loop commits itself."""
+    """Return the journal that the recorder writes. In virtual time, without threads and disk, the loop commits itself."""
     is_virtual = not loop_has_threads()
     return JournalConfig(
         path=path,

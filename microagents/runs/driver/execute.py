@@ -238,7 +238,7 @@ def _rare_garbage_collection() -> Iterator[None]:
 
 @contextmanager
 def _no_empty_journal(path: Path | None) -> Iterator[None]:
-    """Remove the journal that a run begins, where code of the task or of the strategy fails before anything is asked or decided."""
+    """Remove the journal that a run begins, if code of the task or of the strategy fails before anything is asked or decided."""
     is_new = path is not None and holds_nothing(path)
     try:
         yield
@@ -274,7 +274,7 @@ def _result(
         with (
             suppress(InvalidUsage),
             Reader(journal) as reader,
-        ):  # if it cannot be read, the result is that of this sitting
+        ):  # if it cannot be read, this sitting's result counts
             created_at, wall_s = reader.created_at, reader.wall_s()
     value, failed = None if given is None else msgspec.json.decode(given), None
     if plan.listed:

@@ -26,7 +26,7 @@ OnSolution = Callable[[Struct], bool]
 
 
 def is_followed(plan: RunPlan) -> bool:
-    """Whether the recorded work of a run can be followed: on a single input, where a thread can read the journal."""
+    """Whether the recorded work of a run can be followed: on a single input, if a thread can read the journal."""
     return not plan.listed and plan.strategy.draws_solution and loop_has_threads()
 
 

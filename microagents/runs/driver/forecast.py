@@ -33,7 +33,7 @@ CHARS_PER_TOKEN = 4
 OUTPUT_TOKENS = 300
 """Length of a reply that is assumed while none is measured."""
 MAX_ASKED = 100
-"""Number of inputs whose steps are counted; those of more are taken to be like these."""
+"""Number of inputs whose steps are counted; further ones are taken to be like these."""
 
 
 class MeasuredModel(Protocol):
@@ -50,7 +50,7 @@ class MeasuredModel(Protocol):
         ...
 
     def promise(self, k: int, steps: int) -> Promise:
-        """Say what votes ahead by k promise of so many steps."""
+        """Say what votes ahead by k promise of a number of steps."""
         ...
 
 
@@ -58,15 +58,15 @@ class Forecast(Struct, frozen=True, kw_only=True):
     """What a run is expected to cost from now on."""
 
     calls: float | None
-    """Expected number of calls; None where the strategy cannot tell it beforehand."""
+    """Expected number of calls; None if the strategy cannot know it beforehand."""
     call_usd: float | None
-    """Expected cost of a call; None where a calibration does not know the price."""
+    """Expected cost of a call; None if a calibration does not know the price."""
     input_tokens: int
     """Tokens of the first prompt, estimated from its length."""
     output_tokens: int
     """Tokens that a call writes, by the assumed length of a reply."""
     is_measured: bool = False
-    """Whether calls and cost are those of the run so far."""
+    """Whether calls and cost are measured in the run so far."""
     models: tuple[str, ...]
     """The models that are paid; of a forecast from a calibration its model."""
     promises: tuple[Promise, ...] = ()
@@ -74,7 +74,7 @@ class Forecast(Struct, frozen=True, kw_only=True):
 
     @property
     def cost_usd(self) -> float | None:
-        """Expected cost of all calls; None where their number or their price is unknown."""
+        """Expected cost of all calls; None if their number or their price is unknown."""
         return None if self.calls is None or self.call_usd is None else self.calls * self.call_usd
 
     @property
@@ -111,7 +111,7 @@ OnForecast = Callable[[Forecast], None]
 
 
 def forecast_of(plan: RunPlan, path: Path | None, calibration: MeasuredModel | None = None) -> Forecast | None:
-    """Return the expected cost of a run, or of the rest of a run; None where no paid model has a known price, or no call may be sent.
+    """Return the expected cost of a run, or of its rest; None if no paid model has a known price, or no call may be sent.
 
     Raises:
         InvalidUsage: the calibration says nothing of this run: of its model, or of its votes.
@@ -164,7 +164,7 @@ def _assumed(plan: RunPlan) -> Forecast | None:
     task = plan.tasks[0]
     try:
         calls, input_tokens = _calls(plan.strategy, plan.tasks), _prompt_tokens(task)
-    except MicroagentsError:  # the run itself will tell what is wrong with the task
+    except MicroagentsError:  # the run itself will say what is wrong with the task
         return None
     joined = (
         _replies_per_call(plan, paid) if calls and len(tariffs) == 1 else 1.0
@@ -205,7 +205,7 @@ def total_of(forecasts: Iterable[Forecast | None]) -> Forecast | None:
 
 
 def _tariff(text: str, plan: RunPlan) -> Tariff | None:
-    """Return the tariff of a shipped provider's model. Others tell their cost only with their replies."""
+    """Return the tariff of a shipped provider's model. Others report their cost only with their replies."""
     if text in plan.model_objects:
         return None
     spec = ModelSpec.parse(text)
@@ -215,7 +215,7 @@ def _tariff(text: str, plan: RunPlan) -> Tariff | None:
     if tariff is not None and plan.settings.runtime != "ray":  # on Ray keys are where solvers live
         try:
             open_model(text, plan.context())
-        except InvalidUsage:  # the run itself will tell what the model lacks, in one sentence
+        except InvalidUsage:  # the run itself will say what the model lacks, in one sentence
             return None
     return tariff
 
@@ -232,13 +232,13 @@ def _some(tasks: Sequence[Task]) -> list[Task]:
 
 
 def _mean(numbers: Sequence[float | None]) -> float | None:
-    """Take the mean; None where a number is unknown."""
+    """Take the mean; None if a number is unknown."""
     known = [each for each in numbers if each is not None]
     return sum(known) / len(known) if len(known) == len(numbers) else None
 
 
 def _replies_per_call(plan: RunPlan, paid: Sequence[str]) -> float:
-    """Replies that a call gives where draws go together: those that an election launches at first, of which seq 0 goes alone."""
+    """Replies per call if draws go together: the first draws of an election, but seq 0 goes by itself."""
     if plan.settings.runtime == "ray":  # on Ray keys are where solvers live
         return 1.0
     most, votes = open_model(paid[0], plan.context()).max_samples, Tally(plan.strategy.default_rule).votes_needed

@@ -1,4 +1,4 @@
-"""The control of a run by its caller: what it is told while the run goes on, and how it ends it early."""
+"""The control of a run by its caller: what reaches it during the run, and how it ends it early."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class RunControl(TypedDict, total=False):
     on_ending: OnEnding | None
     """Called with the ending of each of many inputs, once it is durable."""
     on_forecast: OnForecast | None
-    """Called with the expected cost (`Forecast`) before the run begins, where it asks models at a known price. What it raises ends the
+    """Called with the expected cost (`Forecast`) before the run begins, if it asks models at a known price. What it raises ends the
     call, and nothing was started."""
     calibration: MeasuredModel | None
     """The calibration of the model, from which the expected calls, cost and chance are; see `calibration_from`."""

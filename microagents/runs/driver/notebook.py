@@ -1,4 +1,4 @@
-"""The progress of a run in a notebook: a line under the cell, by IPython's own display where the notebook has loaded it."""
+"""The progress of a run in a notebook: a line under the cell, by IPython's own display if the notebook has loaded it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from microagents.runs.words.summary import progress_line
 
 
 def notebook_progress(title: str, unit: str, price: Price) -> OnProgress | None:
-    """Show a line of progress in a notebook; returns the callback that updates it, or None where there is no notebook."""
+    """Show a line of progress in a notebook; returns the callback that updates it, or None outside a notebook."""
     ipython: Any = sys.modules.get("IPython")  # whoever runs a notebook has imported it
     shell = None if ipython is None else ipython.get_ipython()
     if (

@@ -183,7 +183,7 @@ def _part_of(path: Path) -> Path:
 
 
 def _replace(path: Path, text: str) -> None:
-    """Write a file at once: a reader sees the old text or the new one. Its mode is that of any new file."""
+    """Write a file at once: a reader sees the old text or the new one. It has the mode of any new file."""
     new = path.with_name(f".{token_hex(8)}")
     with new.open("xb") as file:  # a name that is not there yet: nothing is overwritten
         file.write(text.encode())

@@ -21,7 +21,7 @@ async def with_tools_of_servers(plan: RunPlan) -> RunPlan:
     """Return the plan, with the tools of the MCP servers that its tasks name.
 
     Raises:
-        InvalidDefinition: a task that is no agent has tools that do more than read, or no field for those of its servers.
+        InvalidDefinition: a task other than an agent has tools that do more than read, or lacks a field for its servers' tools.
         InvalidUsage: a server cannot be reached, or its tools are others than the recorded ones.
     """
     first = plan.tasks[0]

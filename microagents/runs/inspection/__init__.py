@@ -1,1 +1,1 @@
-"""What a journal tells of a run, also while it is under way."""
+"""What a journal says of a run, also while it is under way."""

@@ -36,11 +36,11 @@ class TriedRung(Struct, frozen=True, kw_only=True):
     """`decided` or `inferred` if it decided the step, `climbed` if something else did, `undecided` or `contested` if nothing did; None
     if it had nothing to ask, and while it is tried."""
     votes: Votes
-    """Its votes; a judge's are labels. Empty for a lookahead that decided nothing, of which the journal has only the rollouts."""
+    """Its votes; a judge's are labels. Empty for a lookahead that decided nothing, since the journal has only its rollouts."""
     samples: int
     """Counted samples, flagged ones included: its ballots, texts and reasons, and the rollouts that were drawn for it."""
     cost_usd: float | None
-    """Cost of these; None where a price is unknown."""
+    """Cost of these; None if a price is unknown."""
 
 
 class Climb(Struct, frozen=True, kw_only=True):
@@ -52,7 +52,7 @@ class Climb(Struct, frozen=True, kw_only=True):
     rungs: list[TriedRung]
     """The rungs that were tried, in the order of the ladder."""
     decided_by: str | None
-    """Name of the rung that decided the step; where none did `leader`, `person`, the spec of another model, or `vote` for its own vote in a
+    """Name of the rung that decided the step; if none did `leader`, `person`, the spec of another model, or `vote` for its own vote in a
     later sitting with a higher cap; None while undecided."""
     value: Any
     """The decided reply, as JSON-like values; None while undecided."""
@@ -63,7 +63,7 @@ class Climb(Struct, frozen=True, kw_only=True):
     samples: int
     """Samples of all rungs. A rollout counts at the first step that used it."""
     cost_usd: float | None
-    """Cost of these; None where a price is unknown."""
+    """Cost of these; None if a price is unknown."""
 
 
 def climbs_of(reader: Reader, of_input: int) -> list[Climb]:
@@ -96,7 +96,7 @@ class _Climbs:
         self._task = _chain_of(reader, of_input)
 
     def climb(self, step: str, below: Rows) -> Climb | None:
-        """Return the climb of a step; None where the rows below it are no rungs, but other questions of a strategy."""
+        """Return the climb of a step; None if the rows below it are not rungs, but other questions of a strategy."""
         own = self._reader.decision_at(step)
         rows = below if own is None else {step: own, **below}
         found = dict.fromkeys(at.split("/")[RUNG_DEPTH] for at in below if at != step + ESCALATED)
@@ -105,7 +105,7 @@ class _Climbs:
             return None
 
         def order(name: str) -> tuple[int, bool]:
-            """That of the ladder. Of the rungs of a strategy's own code, one that decided is the last."""
+            """Order of the ladder. Of the rungs of a strategy's own code, one that decided is the last."""
             return self._ladder.get(name, len(self._ladder)), _decides(rows.get(f"{step}/{name}"))
 
         names = {f"{step}/{name}": name for name in sorted(found, key=order)}
@@ -129,7 +129,7 @@ class _Climbs:
         )
 
     def _was_left(self, at: str, rows: Rows) -> bool:
-        """Tell whether a step or a rung was left to the next rung, or a rung failed: it is undecided, and nobody is to decide it."""
+        """Return whether a step or a rung was left to the next rung, or a rung failed: it is undecided, and nobody is to decide it."""
         failed = rows[at].outcome in OPEN_OUTCOMES and at.count("/") >= RUNG_DEPTH and at not in self._undecided
         return failed or rows[at].outcome == "climbed"
 
@@ -165,7 +165,7 @@ class _Climbs:
         return Counter([first.setdefault(self._vote_of(value), value) for value in values]).most_common()
 
     def _vote_of(self, value: bytes) -> Hashable:
-        """Return the vote of a reply; the reply itself where the task's code is not there, or the reply is of another class."""
+        """Return the vote of a reply; the reply itself if the task's code is not there, or the reply is of another class."""
         try:
             return (
                 value if self._task is None else self._task.vote_of(decoder_of(self._task.reply_type()).decode(value))

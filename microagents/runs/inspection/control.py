@@ -27,7 +27,7 @@ VERBS: Mapping[str, Ask] = {
 }
 """What may be asked of a run without values, by the verb."""
 NOW: Mapping[str, Ask] = {"pause": PauseRun(now=True), "stop": EndRun(after="nothing")}
-"""Those that may cancel the calls in flight."""
+"""Requests that may cancel the calls in flight."""
 
 
 def _option_of(name: str) -> str:
@@ -36,14 +36,14 @@ def _option_of(name: str) -> str:
 
 
 ADJUSTABLE = {_option_of(name): name for name in SetRun.__struct_fields__}
-"""The settings that can be changed while a run is under way, by their options without dashes. `SetRun` alone names them."""
+"""The settings that can be changed while a run is under way, by their options without dashes. Only `SetRun` names them."""
 
 
 class Asked(NamedTuple):
     """What was asked of a run, and whether it has taken it."""
 
     is_taken: bool
-    """False where it has not answered yet: it takes the request as soon as it can."""
+    """False if it has not answered yet: it takes the request as soon as it can."""
     status: RunStatus
 
 
@@ -71,10 +71,10 @@ class RunStatus(NamedTuple):
 
 
 def status_of(runs_dir: Path, run_id: str) -> RunStatus:
-    """What a run does now, by its journal alone.
+    """What a run does now, judged only by its journal.
 
     Raises:
-        InvalidUsage: there is no such run.
+        InvalidUsage: no run has this name.
     """
     with reader_of(runs_dir, run_id) as reader:
         return _status(reader)

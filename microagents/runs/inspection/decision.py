@@ -38,21 +38,21 @@ class RecordedReply(Struct, frozen=True, kw_only=True):
     flag: str | None
     """Name of the red flag that discarded it; None for a valid reply."""
     why: str | None
-    """The parser's reason for a malformed reply, where the prompt could be rebuilt."""
+    """The parser's reason for a malformed reply, if the prompt could be rebuilt."""
     vote: Any
     """The parsed reply, as JSON-like values; None for a flagged one."""
     agrees: bool | None
     """Whether it is a vote for the decided value; None for a flagged reply, and without a decision."""
     text: str | None
-    """The text of the model; None where the journal does not keep it: see ``keep_texts``."""
+    """The text of the model; None if the journal does not keep it: see ``keep_texts``."""
     text_is_cut: bool
     """Whether the journal keeps only the beginning of the text."""
     cost_usd: float | None
     """Cost of this sample, while the election is open. Of a decided one the journal keeps the sum."""
     model: str | None = None
-    """Spec of the model that gave it, of a pool or a fallback; None for the only model of the question, and where that is unknown."""
+    """Spec of the model that gave it, of a pool or a fallback; None for the only model of the question, and if that is unknown."""
     shares: dict[str, float] = {}
-    """Probability of each option, where a model weighed them; empty for a vote."""
+    """Probability of each option, if a model weighed them; empty for a vote."""
     rollout: str | None = None
     """Path of the rollout whose prediction this is; None for a reply to the question itself."""
 
@@ -67,24 +67,24 @@ class InspectedDecision(Struct, frozen=True, kw_only=True):
     value: Any
     """The decided value, as JSON-like values; None while there is none."""
     settled_by: str | None
-    """How an undecided election was settled: `leader`, the name of a person, or the spec of another model; None where the vote decided."""
+    """How an undecided election was settled: `leader`, the name of a person, or the spec of another model; None if the vote decided."""
     system: str | None
-    """The system prompt with the format instructions; None where the prompt cannot be rebuilt."""
+    """The system prompt with the format instructions; None if the prompt cannot be rebuilt."""
     user: str | None
     """The user prompt; of several through which samples cycle the first."""
     prompts: int
     """Number of prompts through which samples cycle."""
     note: str | None
-    """Why the prompt cannot be rebuilt; None where it was."""
+    """Why the prompt cannot be rebuilt; None if it was."""
     models: tuple[str, ...]
     """The pool of models that the samples were drawn from."""
     replies: list[RecordedReply]
-    """All counted samples, and those of an open election so far, in launch order."""
+    """All counted samples, also of an open election so far, in launch order."""
     other_replies: int
-    """Number of kept replies to other questions at this path: those of wrong guesses, and of questions before an accepted change."""
+    """Number of kept replies to other questions at this path: of wrong guesses, and of questions before an accepted change."""
     tally: list[tuple[Any, int]]
-    """For each distinct vote its first-launched reply and its count. Where the prompt cannot be rebuilt, replies that differ only in
-    fields without a vote are told apart."""
+    """For each distinct vote its first-launched reply and its count. If the prompt cannot be rebuilt, replies that differ only in
+    fields without a vote stand apart."""
     correct: bool | None
     """Whether the task's oracle accepts the value; None without a value, an oracle or the state of the step."""
     cost_usd: float | None
@@ -95,11 +95,11 @@ class InspectedDecision(Struct, frozen=True, kw_only=True):
     settled_at: str | None
     """Time of a person's decision; None if no person decided."""
     probability: float | None = None
-    """Mean probability of the leading value, where a model weighed the options and the prompt could be rebuilt; None after a vote."""
+    """Mean probability of the leading value, if a model weighed the options and the prompt could be rebuilt; None after a vote."""
     decided_by: str | None = None
-    """Path of the rung that decided the step, for a vote that climbed a ladder; None for any other, and where no rung decided."""
+    """Path of the rung that decided the step, for a vote that climbed a ladder; None for any other, and if no rung decided."""
     action: ActionRecord | None = None
-    """What came of the calls, where it is an action of an agent; None for any other decision."""
+    """What came of the calls, if it is an action of an agent; None for any other decision."""
 
 
 def inspect_decision(reader: Reader, path: str) -> InspectedDecision:

@@ -34,13 +34,13 @@ class DecisionRow(Struct, frozen=True, kw_only=True):
     votes: int
     """Number of valid replies counted."""
     other_votes: int | None
-    """Number of those that are not the value; None without a value. Replies that differ only in fields without a vote are told apart."""
+    """Number of valid replies other than the value; None without a value. Replies that differ only in fields without a vote stand apart."""
     flags: dict[str, int]
     """Red flags by name."""
     cost_usd: float | None
-    """Cost of all counted samples; None where a price is unknown."""
+    """Cost of all counted samples; None if a price is unknown."""
     settled_by: str | None
-    """How an undecided election was settled: `leader`, the name of a person, or the spec of another model; None where the vote decided."""
+    """How an undecided election was settled: `leader`, the name of a person, or the spec of another model; None if the vote decided."""
     settled_at: str | None
     """Time of a person's decision, in UTC."""
     decided_at: str
@@ -115,7 +115,7 @@ def action_rows(reader: Reader) -> Iterator[ActionRow]:
     """A row for each call of an agent, in the order of inputs and actions. It imports the task's module.
 
     Raises:
-        InvalidUsage: the run is not that of an agent, or its task cannot be imported.
+        InvalidUsage: it is not the run of an agent, or its task cannot be imported.
     """
     run_id = reader.experiment.run_id
     for number in range(reader.experiment.inputs):

@@ -1,6 +1,6 @@
 """The questions of a run, built again: the journal keeps no prompts.
 
-The question of a chain's step is built by the task, in the state that the recorded decisions lead to. Those of the rungs that the step
+The question of a chain's step is built by the task, in the state that the recorded decisions lead to. Questions of the rungs that the step
 climbed come from a replay of its climb, and all others from a replay of the work. A question counts only if its digest is the recorded one.
 """
 
@@ -62,7 +62,7 @@ def asked_at(reader: Reader, path: str, digest: bytes) -> tuple[RebuiltQuestion 
 
 
 def asked_at_step(reader: Reader, path: str) -> RebuiltQuestion | None:
-    """Return the question of the step that a rung is about; None where it cannot be built again."""
+    """Return the question of the step that a rung is about; None if it cannot be built again."""
     step = step_of(path)
     row = reader.decision_at(step)
     return None if row is None else asked_at(reader, step, row.question_digest)[0]
@@ -138,7 +138,7 @@ class _Steps:
 
 
 def _decided(reader: Reader, of_input: int) -> Iterator[tuple[int, bytes | None]]:
-    """Yield the decisions of the steps in order: of each that of its vote, of a rung or of another model; None without one."""
+    """Yield the decisions of the steps in order, each by its vote, a rung or another model; None without one."""
     rows = ((path.split("/")[1:], row) for path, row in reader.decisions_of(of_input))
     steps = ((place, row) for place, row in rows if place[0] == "step" and len(place) > 1)
     for number, group in groupby(steps, key=lambda each: each[0][1]):

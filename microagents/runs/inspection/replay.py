@@ -40,7 +40,7 @@ def replayed_question(
     Args:
         reader: the journal.
         plan: the run.
-        path: where the question is put.
+        path: place of the question.
         work: does the work, with a messenger that answers from the journal; such as `conducted`.
     """
     replay = replay_of(reader, plan, path)
@@ -85,7 +85,7 @@ def drawn_work(reader: Reader, plan: RunPlan, of_input: int) -> Struct:
                     f"the task as it is now asks another question than {error.args[1]}; its code, its options or this microagents differ "
                     "from those of the run"
                 ) from None
-            except MicroagentsError:  # it ends where the records end, or as the run did
+            except MicroagentsError:  # it ends with the records, or as the run did
                 if not notes:
                     raise
 

@@ -114,8 +114,8 @@ def runs_in(
 
     Args:
         runs_dir: the folder.
-        since_s: only those that were written since this time.
-        digests: whether those under way have the digests of their decisions, too.
+        since_s: only runs that were written since this time.
+        digests: whether runs under way have the digests of their decisions, too.
     """
     try:
         found = sorted(runs_dir.glob("*.sqlite"), key=_last_write_s)
@@ -152,8 +152,8 @@ def decide(runs_dir: Path, run_id: str, path: str, value: str) -> PersonDecided:
     Args:
         runs_dir: the folder of journals.
         run_id: name of the run.
-        path: where it is decided. A short one, such as ``step/7``, names what waits there.
-        value: the reply as JSON, or in words where only a person can give it, such as ``approve``.
+        path: place of the decision. A short one, such as ``step/7``, names what waits there.
+        value: the reply as JSON, or in words if only a person can give it, such as ``approve``.
 
     Raises:
         InvalidUsage: no election is undecided there, or the value is not a valid reply.
@@ -182,7 +182,7 @@ def decide(runs_dir: Path, run_id: str, path: str, value: str) -> PersonDecided:
 
 
 class WaitingCall(NamedTuple):
-    """A call of an agent of which a person has to say something."""
+    """A call of an agent that waits for a person's reply."""
 
     path: str
     call: ToolCall

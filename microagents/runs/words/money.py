@@ -1,4 +1,4 @@
-"""Prices as text. Those of simulated models are called simulated, since nobody is billed for them."""
+"""Prices as text. For simulated models they are called simulated, since nobody is billed for them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ SIMULATED = "sim:"
 
 
 def are_simulated(specs: Iterable[str]) -> bool:
-    """Tell whether all of these models are simulated."""
+    """Return whether all of these models are simulated."""
     return all(spec.startswith(SIMULATED) for spec in specs)
 
 

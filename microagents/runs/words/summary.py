@@ -27,7 +27,7 @@ RUNS_DIR = Path("runs")
 """Folder of journals by default."""
 MAX_RESULT_LINES = 12
 SILENT_S = 10.0
-"""Time without a reply from which on the progress of a run tells it."""
+"""Time without a reply after which the progress of a run reports it."""
 SELECTED_SHARE = 0.01
 """Timeouts per sample above which they matter to the vote: the slow answers to a question may be those to its hard cases."""
 MAX_DIGITS = 9
@@ -47,7 +47,7 @@ _CHECKS = {
 }
 """What code checks of a work, by its unit, and the word for a check that finds a fault. A chain has an oracle."""
 _LIMIT = re.compile(r"(?P<option>--max-(?:calls|tokens|cost)) (?P<value>\d+(?:\.\d+)?(?:e[+-]?\d{1,3})?) is reached")
-"""The beginning of the reason of a run that was stopped by a limit. That of time is anew in each sitting."""
+"""The beginning of the reason of a run that was stopped by a limit. The limit of time is anew in each sitting."""
 _KEYWORDS = {"--max-calls": "max_calls", "--max-tokens": "max_tokens", "--max-cost": "max_cost_usd"}
 
 
@@ -59,17 +59,17 @@ class FailedInput(Struct, frozen=True, kw_only=True):
     outcome: InputOutcome
     reason: str | None
     traceback: str = ""
-    """Where a user's code raised; empty where it did not. ``--json`` leaves it out."""
+    """Where a user's code raised; empty if it did not. ``--json`` leaves it out."""
 
 
 class RunFacts(Struct, Generic[V], frozen=True, kw_only=True):
-    """Part of a result that its summary tells."""
+    """Part of a result that its summary shows."""
 
     outcome: RunOutcome
     reason: str | None
     """Why the run did not complete, in one sentence; None if it did."""
     value: V
-    """The task's ``result`` as read from JSON; for a list of inputs the `Results`, in their order. None where the run has no result."""
+    """The task's ``result`` as read from JSON; for a list of inputs the `Results`, in their order. None if the run has no result."""
     run_id: str
     task: str
     strategy: str
@@ -98,7 +98,7 @@ class RunFacts(Struct, Generic[V], frozen=True, kw_only=True):
 
     @property
     def right(self) -> bool | None:
-        """Whether the task's own code finds all right that it checked, decisions and results; None where it checked nothing."""
+        """Whether the task's own code finds all right that it checked, decisions and results; None if it checked nothing."""
         account = self.account
         values: Any = (self.value,) if self.failed_inputs is None else self.value
         verdicts = {verdict_of(each) for each in values}
@@ -108,12 +108,12 @@ class RunFacts(Struct, Generic[V], frozen=True, kw_only=True):
 
     @property
     def go_on(self) -> str | None:
-        """How to continue it; None for a run without a journal, and where there is nothing to continue."""
+        """How to continue it; None for a run without a journal, and if there is nothing to continue."""
         return None if self.journal is None else _go_on_text(self, self.journal.parent)
 
 
 def verdict_of(value: object) -> bool | None:
-    """Return what a result says of itself in its field ``correct``, or without one in ``solved``; None where it says nothing."""
+    """Return what a result says of itself in its field ``correct``, or without one in ``solved``; None if it says nothing."""
     found = value.get("correct", value.get("solved")) if isinstance(value, Mapping) else None
     return found if isinstance(found, bool) else None
 
@@ -216,7 +216,7 @@ def _votes_text(account: Account, unit: str) -> str:
 
 
 def summary(result: RunFacts[Any], *, with_text: bool = True) -> str:
-    """Write the summary of a run, for a person. The arguments are those of `summary_rows`."""
+    """Write the summary of a run, for a person. It has the arguments of `summary_rows`."""
     rows = summary_rows(result, with_text=with_text)
     width = max(len(name) for name, _ in rows)
     return "\n".join(_wrapped(f"{name:<{width}}  ", text) for name, text in rows)
@@ -241,7 +241,7 @@ def summary_rows(result: RunFacts[Any], *, with_text: bool = True) -> list[tuple
     of_rungs = " of rungs" if account.climbed else ""
     taken = [_votes_text(account, result.unit)] * bool(account.decided)
     taken += [counted(account.samples, "sample") + of_rungs] * bool(account.samples)
-    # Flags are counted where an election has ended: "0 red-flagged" would be untrue of a run without any.
+    # Flags are counted when an election has ended: "0 red-flagged" would be untrue of a run without any.
     has_counted = account.valid or account.flagged
     replies = counted(account.calls, "call") + (
         f", {_by_name(account.flagged, 'red-flagged')}" if has_counted or not account.calls else ""
@@ -355,7 +355,7 @@ def _promised_text(result: RunFacts[Any]) -> str | None:
 
 
 def _may_be(errors: int, expected: float) -> bool:
-    """Whether so many errors, or more, are likely enough where so many are expected (Poisson)."""
+    """Whether this number of errors, or more, is likely enough given the expected number (Poisson)."""
     if not errors or expected == inf:
         return True
     if not expected:
@@ -400,13 +400,13 @@ def _sampling_text(account: Account) -> str | None:
 
 
 def _fallback_text(account: Account) -> str | None:
-    """Write the share of ballots that came from each fallback; None where none did."""
+    """Write the share of ballots that came from each fallback; None if none did."""
     given = [f"{number:,} of {account.valid:,} replies came from {spec}" for spec, number in account.fallbacks.items()]
     return f"{', '.join(given)}, since the model before it was out or slow" if given else None
 
 
 def _cached_text(account: Account) -> str | None:
-    """Write the share of the input that providers read from their caches; None where they tell of none."""
+    """Write the share of the input that providers read from their caches; None if they report none."""
     if not account.input_tokens or not (account.cached_tokens or account.cache_write_tokens):
         return None
     shares = [f"{count / account.input_tokens:.1%}" for count in (account.cached_tokens, account.cache_write_tokens)]
@@ -414,7 +414,7 @@ def _cached_text(account: Account) -> str | None:
 
 
 def _timeouts_text(account: Account) -> str | None:
-    """Warn where timeouts are so many that they choose among the answers; None where they are few."""
+    """Warn if timeouts are numerous enough to choose among the answers; None if they are few."""
     timeouts, samples = account.repeated.get("timeout", 0), account.valid + sum(account.flagged.values())
     if timeouts <= SELECTED_SHARE * samples:
         return None
@@ -569,7 +569,7 @@ def _wrapped(head: str, text: str) -> str:
 
 
 def columns_of_stdout(otherwise: int = 100) -> int:
-    """Measure the width of the terminal; another one where stdout is none."""
+    """Measure the width of the terminal; return ``otherwise`` if stdout is not one."""
     return shutil.get_terminal_size().columns if sys.stdout is not None and sys.stdout.isatty() else otherwise
 
 

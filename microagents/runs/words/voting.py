@@ -22,7 +22,7 @@ class UnvotedSuccess(Struct, frozen=True, kw_only=True):
     ln_high: float
 
     def as_json(self) -> dict[str, float]:
-        """Return the chance and its interval; 0 where it is below 1e-308."""
+        """Return the chance and its interval; 0 if it is below 1e-308."""
         return {"rate": exp(self.ln_rate), "low": exp(self.ln_low), "high": exp(self.ln_high)}
 
 
@@ -33,7 +33,7 @@ def unvoted_success(account: Account) -> UnvotedSuccess | None:
     independently. If they do not, the chance is lower.
 
     Returns:
-        None if the votes cannot tell: in work that is not a chain of one election a step, and with fewer than `MIN_WRONG` wrong votes.
+        None if the votes cannot show it: in work that is not a chain of one election a step, and with fewer than `MIN_WRONG` wrong votes.
     """
     if account.inputs != 1 or not account.decided or account.decided != account.steps or account.samples:
         return None

@@ -147,7 +147,7 @@ class Acting:
             )
 
     async def _compressed(self, state: AgentState, done: int) -> AgentState:
-        """Take the older half of the actions into the summary where the prompt grows too long."""
+        """Take the older half of the actions into the summary if the prompt grows too long."""
         sizes = [turn.size for turn in state.turns]
         if sum(sizes) <= self._strategy.memory:
             return state
@@ -213,7 +213,7 @@ class Acting:
         return observations
 
     async def _affect(self, step: ChainStep, call: ToolCall, noted: CallRecord) -> Observation:
-        """Make a call that changes the world, once it is approved where it has to be."""
+        """Make a call that changes the world, once it is approved, if it has to be."""
         at, shown = f"step/{step.number}/call/0", f"{call.key_text():.300}"
         if await self._work.recorded(making_at(at, 1)) is None:
             withheld = await self._withheld(step, call, at, shown)
@@ -236,7 +236,7 @@ class Acting:
         raise AssertionError
 
     async def _withheld(self, step: ChainStep, call: ToolCall, at: str, shown: str) -> Observation | None:
-        """Return what the agent sees of a call that is not made: it is repeated, or a person rejects it; None where it may be made."""
+        """Return what the agent sees of a call that is not made, since it is repeated or rejected; None if it may be made."""
         made = self._task.made_before(step.state, call)
         if made is not None and not made.is_told:
             text = f"This call was made at action {made.action}, and is not made again. It returned: {made.returned}"
@@ -330,7 +330,7 @@ class Act(Climbing):
     """Cap of an election: after this many samples, flagged ones included, it ends undecided."""
     approve: str = ""
     """What waits for the approval of a person, separated by commas: an effect (`destructive`, `idempotent`), the name of a tool, or
-    TOOL.ARGUMENT OP NUMBER, where OP is one of < <= > >= == !=. An argument that is no number waits, too."""
+    TOOL.ARGUMENT OP NUMBER, with OP one of < <= > >= == !=. An argument that is not a number waits, too."""
     max_steps: Annotated[int, Field(ge=1)] = 100
     """Number of actions after which an input fails."""
     max_repeats: Annotated[int, Field(ge=1)] = 3
@@ -340,7 +340,7 @@ class Act(Climbing):
     max_observation: Annotated[int, Field(ge=100)] = MAX_OBSERVATION_CHARS
     """Characters of an observation; the middle of a longer one is left out."""
     memory: Annotated[int, Field(ge=1_000)] = 60_000
-    """Characters of actions and observations in a prompt; where there are more, the role `compressor` sums up the older half."""
+    """Characters of actions and observations in a prompt; if there are more, the role `compressor` sums up the older half."""
     tool_timeout: Annotated[float, Field(gt=0)] = 60.0
     """Seconds after which the outcome of a call is unknown. A tool may state others (`timeout_s`)."""
     read_ahead: bool = True

@@ -37,7 +37,7 @@ class Action(Calls, frozen=True):
         return self.calls[0].tool == END
 
     def vote(self) -> Hashable:
-        """Return the calls as text. Several are made side by side, so their order does not matter; nor does that of arguments."""
+        """Return the calls as text. Several are made side by side, so neither their order nor the order of arguments matters."""
         return f"[{','.join(sorted(call.key_text() for call in self.calls))}]"
 
     def without_prose(self, prose: ProseByTool) -> Action:
@@ -106,7 +106,7 @@ class MadeCall(Struct, frozen=True, kw_only=True):
     """Number of the action that made it last, from 1."""
     returned: str
     is_told: bool = False
-    """Whether the agent chose it again, and was told that it was made."""
+    """Whether the agent chose it again, and has read that it was made."""
 
 
 class AgentState(Struct, frozen=True, kw_only=True):
@@ -115,7 +115,7 @@ class AgentState(Struct, frozen=True, kw_only=True):
     turns: tuple[PastAction, ...] = ()
     """The actions after those in the summary."""
     summary: str = ""
-    """What the earlier ones came to, in the words of the compressor; empty where there is none."""
+    """What the earlier ones came to, in the words of the compressor; empty if there are none."""
     summarized: int = 0
     """Number of actions in the summary."""
     errors: int = 0

@@ -76,7 +76,7 @@ class AgentTask(ChainTask[AgentState, Action, dict[str, Any]], Generic[R]):
         return ""
 
     def check(self, state: AgentState, result: R, run: RunInput) -> bool | None:  # noqa: ARG002 - for tasks to override
-        """Tell whether the work is done right; None where code cannot tell. It may look at the world of this run and input."""
+        """Return whether the work is done right; None if code cannot say. It may look at the world of this run and input."""
         return None
 
     def summary(self, state: AgentState) -> str:  # noqa: ARG002 - for tasks to override
@@ -135,7 +135,7 @@ class AgentTask(ChainTask[AgentState, Action, dict[str, Any]], Generic[R]):
         return flag
 
     def only_reads(self, action: Action) -> bool:
-        """Tell whether an action changes nothing."""
+        """Return whether an action changes nothing."""
         return not action.is_end and all(self.toolbox.specs[call.tool].effect == "read_only" for call in action.calls)
 
     def _fits_result(self, arguments: dict[str, Any]) -> bool:
@@ -152,7 +152,7 @@ class AgentTask(ChainTask[AgentState, Action, dict[str, Any]], Generic[R]):
         return AgentState()
 
     def done(self, state: AgentState) -> bool:
-        """Tell whether the end was taken."""
+        """Return whether the end was taken."""
         return state.result is not None
 
     def prompt(self, state: AgentState) -> Prompt:

@@ -1,4 +1,4 @@
-"""Which calls wait for the approval of a person: those of an effect, of a tool, or with an argument beyond a bound."""
+"""Which calls wait for the approval of a person: by their effect, by their tool, or by an argument beyond a bound."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class ApprovalRule(Struct, frozen=True, kw_only=True):
     """The number that the argument is compared with."""
 
     def holds(self, call: ToolCall, effect: Effect) -> bool:
-        """Tell whether a call waits. It does if its argument is missing, or cannot be compared with a number."""
+        """Return whether a call waits. It does if its argument is missing, or cannot be compared with a number."""
         if self.named not in (call.tool, effect) or not self.argument:
             return self.named in (call.tool, effect)
         number = _number_in(call.arguments.get(self.argument))
@@ -51,7 +51,7 @@ class ApprovalRule(Struct, frozen=True, kw_only=True):
 
 
 def _number_in(value: object) -> Decimal | None:
-    """Read an argument as the number that its JSON shows, exactly; None if it is no finite number, nor the text of one."""
+    """Read an argument as the number that its JSON shows, exactly; None if it is neither a finite number nor the text of one."""
     if isinstance(value, bool) or not isinstance(value, int | float | str | Decimal):
         return None
     if isinstance(value, int):

@@ -29,7 +29,7 @@ class CallRecord(Struct, kw_only=True):
     tool: str
     arguments: dict[str, Any]
     effect: Effect | None = None
-    """None where the tool is no longer there."""
+    """None if the tool is no longer there."""
     key: str = ""
     """The key of its effect."""
     outcome: str = "not made"
@@ -105,12 +105,12 @@ class ActionNotes(Struct, kw_only=True):
         return AgentRecord(goal=self.task.statement(), actions=[each for each in actions if each is not None])
 
     def _record(self, records: Records) -> ActionRecord | None:
-        """Return the action with its votes and costs; None if there is no sample for it yet."""
+        """Return the action with its votes and costs; None while it has no sample."""
         path = records.path_of(self.at)
         vote, bought = records.rows.get(path), records.bought.get(path, ())
         if vote is None and path not in records.bought:
             return None
-        # The decision of a rung, or of another model, stands right below that of the vote.
+        # The decision of a rung, or of another model, stands right below the vote's decision.
         tries = [
             row
             for at, row in records.rows.items()

@@ -38,7 +38,7 @@ from microagents.work.durable import Work
 from microagents.work.elections import Resolution, decision_of, encode_state
 
 MAX_TIMES_LONGER, MAX_MORE_STEPS = 10, 100
-"""A chain that takes so many times its number of steps, and so many more, is endless."""
+"""A chain is endless once it has taken this multiple of its number of steps, plus this number."""
 MAX_PAST = 1_000
 """Number of the last steps that are kept for a ladder; earlier ones would be read from the journal."""
 ChainWork = Work[ChainTask[Any, Any], Any]
@@ -72,7 +72,7 @@ class Rung(Protocol):
         ...
 
     async def hold(self, chain: Chain, step: ChainStep, tried: Sequence[Verdict]) -> tuple[ElectionId, Verdict] | None:
-        """Hold its election; None where it has nothing to ask. Only a verdict that is `decided` or `inferred` decides the step.
+        """Hold its election; None if it has nothing to ask. Only a verdict that is `decided` or `inferred` decides the step.
 
         ``tried`` are the verdicts of the step's vote and of the rungs before.
         """
@@ -103,7 +103,7 @@ class Chain:
         """Number of steps; None if it is unknown."""
         self.state_type, self.reply_type = chain_types(type(work.task))
         self._most_steps: int | None = None
-        """Number of steps at which the chain counts as endless; None where its own number is unknown."""
+        """Number of steps at which the chain counts as endless; None if its own number is unknown."""
         self._first = 0
         """Number of the step at which this sitting resumes the chain. Of those still to do, only this one can have a record: it ended
         undecided, and a person may have decided it since."""
@@ -223,7 +223,7 @@ class Chain:
         return last, decoder_of(self.reply_type).decode(checkpoint.value)
 
     def hold(self, step: ChainStep) -> Coroutine[Any, Any, Verdict]:
-        """Return the recorded verdict of a step, or that of an election held now."""
+        """Return the recorded verdict of a step, or hold its election now."""
         return self.work.hold(step.election, step.question, recalls=step.number == self._first)
 
     def follow(self, step: ChainStep) -> AsyncGenerator[Ballot | Verdict]:
@@ -277,7 +277,7 @@ class Chain:
     async def climb(
         self, step: ChainStep, verdict: Verdict, tried: list[tuple[ElectionId, Verdict]]
     ) -> Resolution | None:
-        """Try the rungs of the ladder; None where none decides the step. What decides nothing is added to ``tried``."""
+        """Try the rungs of the ladder; None if none decides the step. What decides nothing is added to ``tried``."""
         if verdict.outcome in ("leader", "person"):
             return None
         tried.append((step.election, verdict))
@@ -300,7 +300,7 @@ class Chain:
         first: bool = False,
         correct: Callable[[Rollout], bool | None] = lambda _: None,
     ) -> Rollout | Flagged:
-        """Draw one reply with several steps, or its red flag. ``correct`` judges it for the account of errors, where code can.
+        """Draw one reply with several steps, or its red flag. ``correct`` judges it for the account of errors, if code can.
 
         Only the ``first`` one of a question has the temperature of a first sample: others would repeat it.
 
@@ -315,13 +315,13 @@ class Chain:
     # What it has gone on from.
 
     def go_on(self, step: ChainStep | Past, reply: Any) -> None:
-        """Note that the chain goes on from a step with this reply."""
+        """Note that the chain continues from a step with this reply."""
         if self._rungs:
             self._past[step.number] = Past(number=step.number, state=step.state, reply=reply)
             self._past.pop(step.number - MAX_PAST, None)
 
     async def before(self, step: ChainStep, count: int) -> list[Past]:
-        """At most so many steps before a step, the last first. Those of an earlier sitting are read from the journal."""
+        """Up to ``count`` steps before a step, the last first. Steps of an earlier sitting are read from the journal."""
         numbers = range(step.number - 1, max(-1, step.number - 1 - count), -1)
         if any(number not in self._past for number in numbers):
             state = self.start()
@@ -353,7 +353,7 @@ class Chain:
         return await self._value_at(f"step/{step.number}")
 
     async def _value_at(self, at: str) -> bytes | None:
-        """Return the recorded decision at the place of a step: that of its vote, of a rung, or of another model where it was undecided."""
+        """Return the recorded decision of a step, by its vote, by a rung, or by another model if it was undecided."""
         for place in (at, *(f"{at}/{rung.name}" for rung in self._rungs), at + ESCALATED):
             recalled = await self.work.recorded(place)
             if recalled is not None and recalled.is_decision:
@@ -364,7 +364,7 @@ class Chain:
         """Read a state from JSON.
 
         Raises:
-            InvalidDefinition: it is no state of the task.
+            InvalidDefinition: it is not a state of the task.
         """
         try:
             return msgspec.json.decode(state, type=self.state_type)

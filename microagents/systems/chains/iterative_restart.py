@@ -39,5 +39,5 @@ class IterativeRestart(Strategy):
 
     @cached_property
     def default_rule(self) -> Rule:
-        """Rule of every reply: there is no vote."""
+        """Rule of every reply, which needs no vote."""
         return FirstValid(1)

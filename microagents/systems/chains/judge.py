@@ -57,7 +57,7 @@ class Reason(Reply, frozen=True):
 
     @classmethod
     def expert(cls, task: Task, prompt: Prompt) -> Self:  # noqa: ARG003 - the hook of the simulated model
-        """A reason that tells nothing: the simulated judge reads the question itself."""
+        """A reason that says nothing: the simulated judge reads the question itself."""
         return cls(reason="Applied to what is given, the rules lead to this reply.")
 
 
@@ -91,7 +91,7 @@ class Ruling(Reply, frozen=True):
 
 
 class Choose(DurableRequest[int | None], frozen=True, kw_only=True):
-    """Choose among replies to a question; returns the index of the chosen one, or None where no vote led by k."""
+    """Choose among replies to a question; returns the index of the chosen one, or None if no vote led by k."""
 
     as_json = True
     prompt: Prompt
@@ -141,6 +141,6 @@ class StepJudge(DurableRole):
         if verdict.outcome not in ("decided", "sampled") or verdict.winner is None:
             work.leave(election, verdict, rung="judge")
             return None
-        work.record_sample(election, verdict)  # the decision is that of the step
+        work.record_sample(election, verdict)  # the step's decision counts
         chosen = msgspec.json.decode(verdict.winner, type=Ruling).vote()
         return labels.index(chosen) if chosen in labels else None

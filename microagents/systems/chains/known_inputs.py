@@ -33,7 +33,7 @@ async def side_by_side(chain: Chain, *, window: int) -> KnownInputs:
     """Hold the elections of all steps in the oracle's states, with at most ``window`` of them open at a time."""
     state, total, launched = chain.start(), chain.total, 0
     open_steps: deque[tuple[ChainStep, asyncio.Task[Verdict]]] = deque()
-    # The numbers of steps that their vote decided, by the number of counted samples and by that of valid ballots.
+    # The numbers of steps that their vote decided, by the number of counted samples and by the number of valid ballots.
     samples, ballots = Counter[int](), Counter[int]()
     wrong = undecided = 0
     chain.work.progress(0, total)

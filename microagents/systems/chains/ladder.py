@@ -1,7 +1,7 @@
 """The ladder: remedies for a step that its vote does not decide, cheapest first. Each rung is an election of its own.
 
-A step climbs when its votes are improbable for a step that is no harder than others (`microagents.elections.dissent`), or where nothing is
-known about these, when they reach half the cap. If no rung decides, the step is undecided, and ``--on-undecided`` is applied to it.
+A step climbs when its votes are improbable for a step that is no harder than others (`microagents.elections.dissent`), or, if nothing
+is known about these, when they reach half the cap. If no rung decides, the step is undecided, and ``--on-undecided`` is applied to it.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class OtherWords(Struct, frozen=True, kw_only=True):
     name: str = "paraphrase"
 
     async def hold(self, chain: Chain, step: ChainStep, tried: Sequence[Verdict]) -> tuple[ElectionId, Verdict] | None:  # noqa: ARG002 - a rung
-        """Hold the vote on a paraphrase; None where no paraphrase keeps every number and name."""
+        """Hold the vote on a paraphrase; None if no paraphrase keeps every number and name."""
         asked: Prompt = called(chain.task.prompt, step.state, gives=Prompt, at=step.number)
         said = await chain.work.ask(
             Paraphrase(at=f"step/{step.number}/{self.name}/text", prompt=asked, sampling=chain.task.sampling)
@@ -153,7 +153,7 @@ or `discard` it."""
         return self
 
     def expected_calls(self, task: Task) -> float | None:
-        """Return the votes of every step, where the model is right as often as ``p`` says. A problem is one step. Climbs are left out."""
+        """Return the votes of every step, if the model is right as often as ``p`` says. A problem is one step. Climbs are left out."""
         steps = called(task.steps, gives=(int, NoneType)) if isinstance(task, ChainTask) else 1
         at_once = Tally(self.default_rule).votes_needed
         return None if steps is None else steps * expected_votes(self.p or RIGHT, max(1, at_once))
@@ -201,7 +201,7 @@ or `discard` it."""
         return tuple(rung.removeprefix("model=") for rung in rungs_in(self.ladder) if rung.startswith("model="))
 
     def rule_of(self, task: Task, number: int, steps: int | None) -> Rule:
-        """Return the rule of a step's vote: with a ladder it ends where the votes are improbable."""
+        """Return the rule of a step's vote: with a ladder it ends when the votes are improbable."""
         rule = portable(self.rule_for(task))
         if not self.rungs or isinstance(rule, (Unanimity, UntilImprobable, Weighed)):  # agreement is a test of its own
             return rule
@@ -209,7 +209,7 @@ or `discard` it."""
         return UntilImprobable(rule, p=self.p, alpha=alpha_of(number, steps, self.false_alarms), at_most=half)
 
     def deployments(self) -> list[Deployment]:
-        """Return the roles of an election, and those of the ladder's rungs."""
+        """Return the roles of an election and of the ladder's rungs."""
         roles = [("paraphrase", Paraphraser), ("judge", StepJudge)]
         return [
             *super().deployments(),

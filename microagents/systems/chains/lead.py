@@ -18,7 +18,7 @@ class LeadConductor(StepwiseConductor["Lead"]):
 
 
 class Lead(Stepwise):
-    """Each step by the agreement of a few samples; where they differ, by a vote of rollouts, some of which start at earlier steps."""
+    """Each step by the agreement of a few samples; if they differ, by a vote of rollouts, some from earlier steps."""
 
     solves = (ChainTask,)
     conductor = LeadConductor

@@ -23,7 +23,7 @@ async def in_long_replies(chain: Chain, *, horizon: int | None = None, restarts:
     total, state, done, number, failed = chain.total, chain.start(), 0, 0, 0
 
     def take(rollout: Rollout) -> bool | None:
-        """Take the steps of a reply, up to the end of the chain; returns whether all are right, where code can tell."""
+        """Take the steps of a reply, up to the end of the chain; returns whether all are right, if code can say."""
         nonlocal state, done
         verdicts = []
         for reply in rollout.steps:

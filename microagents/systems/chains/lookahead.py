@@ -1,6 +1,6 @@
-"""Lookahead: a step is decided by short rollouts, some of which started a few steps earlier (LEAD, sections 4.3 and 4.4).
+"""Lookahead: a step is decided by short rollouts, some started a few steps earlier (LEAD, sections 4.3 and 4.4).
 
-A rollout is one paid sample. What it predicts for the step is a ballot. A model that fails at a step when it is asked for that step alone
+A rollout is one paid sample. What it predicts for the step is a ballot. A model that fails at a step when it is asked for only that step
 is often right when it comes to it from before.
 """
 
@@ -63,7 +63,7 @@ class Lookahead(Struct, frozen=True, kw_only=True):
         for start, at in [*chain.rollouts]:
             if start <= step.number - self.history:  # no later step starts there
                 del chain.rollouts[start, at]
-        # Its ballots are counted as those of the step's vote, by another rule.
+        # Its ballots are counted like the ballots of the step's vote, by another rule.
         count = Count(step.election, step.question)
         count.tally = Tally(AheadByInRounds(self.margin, len(starts)))
         flags: dict[Hashable, str | None] = {}

@@ -24,7 +24,7 @@ class MakerConductor(StepwiseConductor["Maker"]):
     """Walks a chain, or answers a problem."""
 
     def chain(self, work: Work[ChainTask[Any, Any], Maker]) -> Chain:
-        """Return the chain of one input, in groups where a question asks for several steps."""
+        """Return the chain of one input, in groups if a question asks for several steps."""
         steps = work.strategy.steps
         return super().chain(work) if steps == 1 else GroupedChain(work, steps)
 
@@ -75,7 +75,7 @@ class Maker(Stepwise):
         return self.steps > 1 or super().draws_rollouts
 
     def expected_calls(self, task: Task) -> float | None:
-        """Expected number of calls, fewer where a question asks for several steps."""
+        """Expected number of calls, fewer if a question asks for several steps."""
         calls = super().expected_calls(task)
         return None if calls is None else calls / self.steps
 

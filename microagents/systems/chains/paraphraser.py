@@ -54,7 +54,7 @@ class Paraphrased(Reply, frozen=True):
 
 
 class Paraphrase(DurableRequest[Prompt | None], frozen=True, kw_only=True):
-    """Put a question into other words; None where no try keeps every number and name."""
+    """Put a question into other words; None if no try keeps every number and name."""
 
     prompt: Prompt
     sampling: Sampling

@@ -64,5 +64,5 @@ class SingleShot(Strategy):
 
     @cached_property
     def default_rule(self) -> Rule:
-        """Rule of the answer: there is no vote."""
+        """Rule of the answer, which needs no vote."""
         return FirstValid(1)

@@ -2,7 +2,7 @@
 
 Step i+1 needs the state after step i, not its decision. It opens on the first valid ballot that arrives for step i. Ballots are still
 counted in launch order, and steps are committed in their order. A step commits only if its question is the one that the decided state
-asks. So decisions and digests are those of `step_by_step`; only time and wasted calls differ.
+asks. So decisions and digests are the same as in `step_by_step`; only time and wasted calls differ.
 """
 
 from __future__ import annotations
@@ -119,7 +119,7 @@ class _Window:
         dropped = [self._steps.pop() for _ in range(len(self._steps) - index)]
         for opened in reversed(dropped):
             opened.verdict.cancel()
-            # Its launched draws are wasted: those that arrived, or at least those that a fresh election launches at once.
+            # Its launched draws are wasted: all that arrived, or at least as many as a fresh election launches at once.
             calls = max(opened.arrived, Tally(opened.step.question.rule).votes_needed)
             self._waste.add(calls, wasted=calls)
 

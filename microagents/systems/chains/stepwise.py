@@ -27,7 +27,7 @@ class Stepwise(Climbing):
     ahead: Annotated[int, Field(ge=1)] = AHEAD
     """Number of steps that are open at a time with speculate."""
     hedge: Annotated[int, Field(ge=0, le=100)] = 0
-    """Number of calls in flight at each open step beyond those that its vote needs: the next step opens sooner, for more calls. \
+    """Number of calls in flight at each open step beyond what its vote needs: the next step opens sooner, for more calls. \
 Changes no decision."""
     known_inputs: bool = False
     """Start every step from the oracle's state, so that steps run side by side."""

@@ -45,12 +45,12 @@ class Document(Problem[Text]):
         return {}
 
     def correct(self, reply: Text) -> bool | None:
-        """Tell whether all hard requirements are met; None where one cannot be checked, or where there is none."""
+        """Return whether all hard requirements are met; None if one cannot be checked, or if there is none."""
         return are_met(self.checks(reply.text))
 
 
 def are_met(checks: Mapping[str, bool | None]) -> bool | None:
-    """Tell whether all hard requirements are met. None without any, or if one cannot be checked and none fails."""
+    """Return whether all hard requirements are met. None without any, or if one cannot be checked and none fails."""
     met = list(checks.values())
     return None if not met or (None in met and False not in met) else all(met)
 
@@ -115,7 +115,7 @@ class TextExpert:
 class WorkedDocument(TextExpert, Document):
     """A document that code can write, so that the simulated model can take every role."""
 
-    def expert(self, prompt: Prompt, reply: type[Reply]) -> Reply:  # noqa: ARG002 - the prompt tells what is wanted
+    def expert(self, prompt: Prompt, reply: type[Reply]) -> Reply:  # noqa: ARG002 - the prompt says what is wanted
         """Give the right reply to the prompt of any role."""
         return self.right_on_text(prompt)
 

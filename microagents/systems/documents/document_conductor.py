@@ -82,13 +82,13 @@ class Written(Struct, frozen=True, kw_only=True):
     answer: Raw
     """The text, as a `Text` in JSON; for a problem the answer that the text ends with."""
     correct: bool | None
-    """Whether all hard requirements are met; None where code cannot tell."""
+    """Whether all hard requirements are met; None if code cannot say."""
     checks: dict[str, bool | None]
     """The hard requirements by name; None for one that was not checked."""
     agents: tuple[str, ...]
-    """The authors: the specs of their models, numbered where several have the same."""
+    """The authors: the specs of their models, numbered if several have the same."""
     subtasks: int
-    """Number of subtasks written, without those that were split."""
+    """Number of subtasks written, without the split ones."""
     segments: int
     """Number of segments written, discarded ones included."""
     not_agreed: tuple[str, ...] = ()
@@ -96,7 +96,7 @@ class Written(Struct, frozen=True, kw_only=True):
     incomplete: tuple[str, ...] = ()
     """Subtasks that no author called complete."""
     summarized: tuple[str, ...] = ()
-    """Subtasks of which later authors saw a summary only."""
+    """Subtasks that later authors saw only as a summary."""
 
 
 class DocumentStrategy(Strategy):
@@ -116,7 +116,7 @@ class DocumentStrategy(Strategy):
     window: Annotated[int, Field(ge=1000)] = 128_000
     """Length of the models' context windows in tokens, with the reply. The run stops before a call that would not fit."""
     compress: bool = False
-    """Let later authors see summaries of finished subtasks, oldest first, where the text would take more than half of the window."""
+    """Let later authors see summaries of finished subtasks, oldest first, when the text would take more than half of the window."""
 
     def trial_questions(self, task: Task) -> Sequence[tuple[Prompt, type[Reply]]]:
         """None for a document, whose experts know all questions; else the question for the first segment of the reasoning."""
@@ -260,7 +260,7 @@ class DocumentConductor(ProblemConductor[DocumentStrategy]):
     async def answered(
         self, work: Work[Problem[Any], DocumentStrategy], ask: SegmentQuestion, agents: Sequence[Author]
     ) -> Answer:
-        """Return the reply to a question; `Missing.OPEN` where a replay has none."""
+        """Return the reply to a question; `Missing.OPEN` if a replay has none."""
         try:
             return await self.answer(work, ask, agents)
         except NotRecorded:
@@ -305,7 +305,7 @@ class DocumentConductor(ProblemConductor[DocumentStrategy]):
 
 
 def names_of(agents: Sequence[Author], pool: Sequence[str]) -> tuple[str, ...]:
-    """Return the names of agents: the specs of their models, numbered where several have the same."""
+    """Return the names of agents: the specs of their models, numbered if several have the same."""
     models = [agent.model or ", ".join(pool) for agent in agents]
     return tuple(
         [

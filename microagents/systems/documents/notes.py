@@ -18,7 +18,7 @@ class DocumentRecord(Struct, frozen=True, kw_only=True):
     agents: tuple[str, ...]
     """Names of the agents."""
     subtasks: tuple[SubtaskRecord, ...]
-    """All subtasks: those that are not split in the order of the text, each behind the ones that were split to get it."""
+    """All subtasks: the unsplit ones in the order of the text, each behind the ones that were split to get it."""
     text: str
     """The text of finished subtasks, and the longest verified text of the one in work."""
     calls: int

@@ -57,7 +57,7 @@ class WrittenProblem(TextExpert, WorkedProblem[A], Generic[A]):
         return super().mistake(prompt, right, rng)
 
     def expert_segment(self, asked: ToWrite) -> Segment:
-        """Write the next thought, or the answer where only one step is left."""
+        """Write the next thought, or the answer if only one step is left."""
         left = self._left(asked.objective, asked.finished, asked.written)
         if asked.subtask != FIRST_STEP and self.steps_of(left) <= 1:
             return _segment(write(self.expert_answer(left), "json"), is_last=True)
@@ -76,7 +76,7 @@ class WrittenProblem(TextExpert, WorkedProblem[A], Generic[A]):
         return _segment(wrong.thought, is_last=is_last)
 
     def expert_validation(self, asked: ToValidate) -> Validation:
-        """Approve a segment after which the answer is still the right one, and which is no end before the answer."""
+        """Approve a segment after which the answer is still the right one, and which does not end before the answer."""
         written = asked.written if asked.mode == "continue" else ""
         is_right = self._is_right(asked.objective, asked.finished, written, asked.segment)
         is_ended = asked.subtask == FIRST_STEP or answer_in(asked.segment, self.reply_type()) is not None

@@ -48,7 +48,7 @@ class RankRecord(Struct, kw_only=True):
     agent: int | None
     """None for the neutral ranker."""
     best: int | None
-    """Agent whose version is best; None where the ranker gave no valid reply."""
+    """Agent whose version is best; None if the ranker gave no valid reply."""
     second: int | None = None
     reason: str = ""
 

@@ -1,4 +1,4 @@
-"""SeqCV: segments written one after another, validated by all agents, and split where they cannot agree (Yao et al., NeurIPS 2025)."""
+"""SeqCV: segments written one after another, validated by all agents, and split if they cannot agree (Yao et al., NeurIPS 2025)."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from microagents.work.durable import Work
 JUDGE_TEMPERATURE = 0.0
 """Of judgements and rankings."""
 SAME_MODEL_AGENTS = 3
-"""Number of agents with ``same_model``, where it is not given."""
+"""Number of agents with ``same_model``, if it is not given."""
 
 
 class SeqCVConductor(DocumentConductor):
@@ -108,7 +108,7 @@ class SeqCV(DocumentStrategy):
     parallel_branches: bool = False
     """Write independent subtasks at the same time. Authors then see only the subtasks that theirs depends on."""
     absent_after: Annotated[float, Field(ge=1, allow_inf_nan=False)] | None = 300.0
-    """Seconds after which the panel goes on without an agent that does not answer; none waits for it until --max-outage."""
+    """Seconds after which the panel continues without an agent that does not answer; none waits for it until --max-outage."""
     when_absent: Literal["wait", "stop"] = "wait"
     """If fewer agents answer than a segment needs to pass: wait for one more, or stop the run."""
 

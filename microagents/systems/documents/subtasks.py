@@ -96,9 +96,9 @@ class Graph:
 def fault_of(parts: Sequence[Part], above: Iterable[str], max_subtasks: int) -> str | None:
     """Name the fault of proposed parts, as a clause without its subject; None if they can take the place of their subtask.
 
-    ``above`` are the objectives of the subtask that is split, and of those that were split before to get it.
+    ``above`` are the objectives of the subtask that is split, and of the ones that were split before to get it.
     """
-    if len(parts) < 2:  # noqa: PLR2004 - one part is no split
+    if len(parts) < 2:  # noqa: PLR2004 - one part does not split it
         return f"are {len(parts)}, which is no split"
     if len(parts) > max_subtasks:
         return f"are {len(parts):,}, more than {max_subtasks}"

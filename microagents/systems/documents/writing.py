@@ -60,7 +60,7 @@ class SegmentQuestion(Struct, frozen=True, kw_only=True):
 
     at: str
     agent: int | None
-    """Index of the agent that is asked; None for a role that is no agent."""
+    """Index of the agent that is asked; None for a role that is not an agent."""
     asked: Asked
 
 
@@ -94,7 +94,7 @@ class WritingRules(Struct, frozen=True, kw_only=True):
     split_tries: int = 0
     ranked_by: Literal["agents", "ranker"]
     sees: Literal["all", "ancestors", "parents"]
-    """Finished subtasks whose text an author sees: all, those that lead to its subtask, or the direct parents only."""
+    """Finished subtasks whose text an author sees: all, the ones that lead to its subtask, or the direct parents only."""
     context_tokens: int | None
     """Greatest length of the finished text in a prompt; a longer one is summarized, oldest subtasks first. None: never."""
 
@@ -251,7 +251,7 @@ class DocumentDraft:
                 draft.outcome = "passed" if self._passes(draft) else "failed"
 
     def _passes(self, draft: SegmentRecord) -> bool:
-        """Tell whether the panel approves a segment. A member without a valid judgement does not approve."""
+        """Return whether the panel approves a segment. A member without a valid judgement does not approve."""
         assert self._rules.panel is not None
         tally = Tally(self._rules.panel)
         for each in draft.validations:
@@ -316,7 +316,7 @@ class DocumentDraft:
 
         It gets 2 for each ranker that calls it best, 1 for each that calls it second best.
 
-        Ties go to the version with more first places, then to the lower agent. With three agents or more, none ranks its own version; where
+        Ties go to the version with more first places, then to the lower agent. With three agents or more, none ranks its own version; if
         nobody else is there to rank, a neutral call does.
         """
         rules = self._rules
@@ -378,7 +378,7 @@ class DocumentDraft:
     def _finished_text(self, record: SubtaskRecord) -> Generator[QuestionBatch, Sequence[Answer], str]:
         """Join the finished text that the authors of a subtask see.
 
-        Which texts are shown as summaries depends on the texts alone, not on the summaries that others have asked for.
+        Which texts are shown as summaries depends on the texts only, not on the summaries that others have asked for.
         """
         seen = self._seen_by(record)
         limit = self._rules.context_tokens
@@ -453,7 +453,7 @@ def _validation(member: _Author, reply: Answer) -> ValidationRecord:
 
 
 def _force(drafts: Sequence[SegmentRecord], authors: Sequence[_Author]) -> list[SegmentRecord]:
-    """Choose the segments to take although too few passed: those that passed, and the one with most approvals.
+    """Choose the segments to take although too few passed: the ones that passed, and the one with most approvals.
 
     Ties go to fewer objections, then to the lower agent. Nothing that would replace verified text is forced.
     """

@@ -1,8 +1,8 @@
 """Atom of Thoughts: a question becomes a simpler one with the same answer, again and again, without history (arXiv 2502.12018).
 
-One transition: the way to the answer of a state is taken apart into a graph of subquestions; those that need no other become known
-conditions of the next state. A judge picks the best answer to the first question among those of the state, of its graph and of the next
-state. The chain ends where the next state's answer is not picked.
+One transition: the way to the answer of a state is taken apart into a graph of subquestions; the ones that need no other become known
+conditions of the next state. A judge picks the best answer to the first question: the state's, its graph's or the next state's. The chain
+ends when the next state's answer is not picked.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ class Reasoned(Direct[ToSolve | ToFollow | ToConclude, Trajectory], frozen=True,
 
 
 class State(Struct, frozen=True, kw_only=True):
-    """A question with the same answer as the first one, as far as the judge can tell."""
+    """A question with the same answer as the first one, as far as the judge can see."""
 
     node: ProblemNode
     answer: Reply
@@ -103,7 +103,7 @@ class Transition(Struct, frozen=True, kw_only=True):
 
     @property
     def asker(self) -> ProblemNode:
-        """Node that its turns stand with: that of the state before it, or of the branch if there are several."""
+        """Node that its turns stand with: the node of the state before it, or of the branch if there are several."""
         return self.state.node if self.node.branch is None else self.node
 
 
@@ -111,7 +111,7 @@ class NextQuestion(Struct, frozen=True, kw_only=True):
     """A transition to another question."""
 
     solved: Trajectory | None
-    """Its answer; None where no reply is valid."""
+    """Its answer; None if no reply is valid."""
 
 
 class ChainEnd(Struct, frozen=True, kw_only=True):
@@ -158,7 +158,7 @@ class AotConductor(ProblemMaker["Aot"]):
     handles_no_message = ("reduce",)
 
     async def conduct(self, work: AotWork) -> ReducedSolution:
-        """Solve the problem by its states alone."""
+        """Solve the problem by its states only."""
         reduction = await self.reduce(work)
         done = self.concluded(
             work, reduction.best.answer, problems=1 + reduction.best.transitions, argmax=reduction.argmax
@@ -215,7 +215,7 @@ async def _reduced(strategy: Aot, turns: Turns) -> Reduction:
 
 
 class _Chains:
-    """Chains from one question. Where a state has several branches, they are a tree."""
+    """Chains from one question. If a state has several branches, they are a tree."""
 
     def __init__(self, question: str, strategy: Aot, turns: Turns) -> None:
         self._question = question
@@ -236,7 +236,7 @@ class _Chains:
         return await self._grow(_state(node, solved, None if left == ADAPTIVE else int(left)))
 
     async def _grow(self, state: State) -> list[ChainEnd]:
-        """Return the ends of all chains from a state. Branches that lead to the same question go on as one; those that end vote each."""
+        """Return the ends of all chains from a state. Branches that lead to the same question go on as one; each that ends votes."""
         if state.left == 0:
             return [_leaf(state)]
         at, depth, branches = state.node.at, state.node.depth + 1, self._strategy.branches
@@ -336,7 +336,7 @@ class _Chains:
         return _state(tried.node, structs.replace(solved, answer=chosen), left - 1, tried.state.transitions + 1)
 
     def _ensemble(self, ways: Sequence[str], answers: Sequence[Reply]) -> ToEnsemble:
-        """Return the question for a judge that writes, with the solutions in an order that does not depend on where each comes from."""
+        """Return the question for a judge that writes, with the solutions in an order that does not depend on the origin of each."""
         solutions = [
             ReasonedAnswer(reasoning=way, answer=Raw(msgspec.json.encode(answer)))
             for way, answer in zip(ways, answers, strict=True)
@@ -345,7 +345,7 @@ class _Chains:
         return ToEnsemble(problem=self._question, solutions=tuple(by_hash))
 
     async def _follow(self, tried: Transition, graph: Subquestions | None) -> Trajectory | None:
-        """Return the elected answer to a state along its graph; None without a graph, or where no reply is valid."""
+        """Return the elected answer to a state along its graph; None without a graph, or if no reply is valid."""
         if graph is None:
             return None
         problem = tried.state.node.problem
@@ -357,7 +357,7 @@ class _Chains:
         return await self._turns.take(tried.asker, ask, ToSolve(problem=problem))
 
     async def _solve(self, node: ProblemNode, *, needed: bool) -> Trajectory | None:
-        """Return the elected answer to the question of a node, with its reasoning; None where no reply is valid."""
+        """Return the elected answer to the question of a node, with its reasoning; None if no reply is valid."""
         asked = ToSolve(problem=node.problem)
         ask = Reasoned(at=f"{node.at}/{Turn.ANSWER}", asked=asked, system=REASONED, needed=needed, **self._draws)
         solved = await self._turns.take(node, ask)
@@ -403,7 +403,7 @@ def _leaf(state: State) -> ChainEnd:
 
 
 def _ended(state: State, node: ProblemNode, answer: Reply, ending: Ending) -> ChainEnd:
-    """Return the end of a chain after a state. ``node`` is that of the transition that ended it, or of the state itself."""
+    """Return the end of a chain after a state. ``node`` belongs to the transition that ended it, or to the state itself."""
     if node.branch is not None:
         node.branch.ending, node.branch.answer = ending, Raw(msgspec.json.encode(answer))
     return ChainEnd(
@@ -423,17 +423,17 @@ class Aot(Strategy):
     k: Annotated[int, Field(ge=1, le=100)] = 1
     """Number of votes that decide. With k = 1, as in the paper, there is one candidate at each turn, and one ballot of the judge."""
     judge: Literal["picks", "writes"] = "picks"
-    """`picks`: the judge picks one of the answers. `writes`: where they differ it sees their reasoning too, and may write a better one."""
+    """`picks`: the judge picks one of the answers. `writes`: if they differ it sees their reasoning too, and may write a better one."""
     refine: Annotated[int, Field(ge=0, le=2)] = 0
     """Number of times that a transition is tried again which a judge finds worse than the question before it."""
     branches: Annotated[int, Field(ge=1, le=10)] = 1
     """Number of transitions that are tried from every state: with 3, as in the paper, a tree search. The answer is then voted on."""
     prune: bool = False
-    """Of the states that the branches of a state lead to, only the best goes on, as a vote finds; the others end with their answers."""
+    """Of the states that the branches of a state lead to, only the best continues, as a vote finds; the others end with their answers."""
     trees: Annotated[int, Field(ge=1, le=64)] = 1
     """Number of independent beginnings: a forest. The answer is then voted on."""
     without: Literal["nothing", "decomposition", "guidance"] = "nothing"
-    """Ablations of the paper: contract the reasoning without a graph of subquestions, or with its first subquestion alone."""
+    """Ablations of the paper: contract the reasoning without a graph of subquestions, or with its first subquestion only."""
     max_draws: Annotated[int, Field(ge=1, le=1_000_000)] = 20
     """Cap of a turn in samples, and of a vote in ballots, flagged ones included."""
     temperature: Annotated[float, Field(ge=0, le=2)] = 1.0

@@ -29,7 +29,7 @@ class Contract(Consult[ToContract, Contraction], frozen=True, kw_only=True):
     """Propose simpler questions. One without text is flagged, and one that repeats the problem leads nowhere."""
 
     def kept(self, replies: Sequence[Contraction]) -> Sequence[Contraction]:
-        """Those that do not repeat the problem."""
+        """Return the replies that do not repeat the problem."""
         given = Contraction(question=self.asked.problem).vote()
         return [each for each in replies if each.vote() != given]
 
@@ -40,7 +40,7 @@ class Contractor(AskingRole):
     draws_as, systems = "contractor", {Contract: f"{TASK}{{by}}{AIM}"}
 
     def system(self, request: Consult[Any, Any], task: Task) -> str:
-        """Return the system text, with what the question tells about the way to the answer."""
+        """Return the system text, with what the question says about the way to the answer."""
         asked: ToContract = request.asked
         by = BY_REASONING if asked.reasoning else BY_SUBQUESTIONS if asked.open else BY_ONE
         return super().system(request, task).replace("{by}", by)

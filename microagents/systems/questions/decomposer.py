@@ -28,13 +28,13 @@ Check every step while you write it down; where the reasoning is wrong, write wh
 
 
 class Decompose(Consult[ToDecompose, Decomposition], frozen=True, kw_only=True):
-    """Propose decompositions of a problem, without those that lead back to a problem above."""
+    """Propose decompositions of a problem, except any that lead back to a problem above."""
 
     above: tuple[bytes, ...]
     """Ids of the problems above it in the tree."""
 
     def kept(self, replies: Sequence[Decomposition]) -> Sequence[Decomposition]:
-        """Those that lead back to no problem."""
+        """Return the replies that lead back to no problem."""
         return without_cycles(replies, self.asked.problem, self.above)
 
 

@@ -57,7 +57,7 @@ class ProblemNotes(Struct, kw_only=True):
     root: ProblemNode
     begun: list[BegunTurn] = field(default_factory=list)
     chosen: str | None = None
-    """Place of the state that the answer was taken from, where several branches lead to answers; None while that is open."""
+    """Place of the state that the answer was taken from, if several branches lead to answers; None while that is open."""
 
     def drawn(self, notes: Sequence[Note], records: Records) -> ProblemNode:
         """Return the tree of the problem, with the parts of it that other roles noted."""
@@ -79,7 +79,7 @@ class ProblemNotes(Struct, kw_only=True):
         )
 
     def _result(self, turn: BegunTurn, records: Records) -> TurnResult | None:
-        """Return the result of a turn as far as it is recorded; None where nothing is."""
+        """Return the result of a turn as far as it is recorded; None if nothing is."""
         drawn: ElectionRecord | None = ElectionRecord()
         replies = turn.replies
         if turn.ask is not None:
@@ -105,7 +105,7 @@ def concluded_at(records: Records, at: str) -> Raw | None:
 
 
 def _drawn(records: Records, at: str) -> ElectionRecord | None:
-    """Return the samples of a turn, with those that were drawn because too few were valid; None if it has not begun."""
+    """Return the samples of a turn, with the ones that were drawn because too few were valid; None if it has not begun."""
     drawn, more = _election(records, at), _election(records, f"{at}/{REDRAW}")
     if drawn is None or more is None:
         return drawn
@@ -119,7 +119,7 @@ def _drawn(records: Records, at: str) -> ElectionRecord | None:
 
 
 def _election(records: Records, at: str) -> ElectionRecord | None:
-    """Return the records at a place, merged with those of the other model that was asked where it is undecided."""
+    """Return the records at a place, merged with the records of the other model that was asked if it is undecided."""
     path = records.path_of(at)
     first, second = _record_at(records, path), _record_at(records, path + ESCALATED)
     if first is None or second is None:

@@ -1,6 +1,6 @@
 """Pairs of strategies: the first makes a simpler problem of a problem, and the second solves it (Atom of Thoughts, section 3.2).
 
-The class of a pair is made where its name is used: ``aot+recursive`` is an attribute of this module.
+The class of a pair is made when its name is used: ``aot+recursive`` is an attribute of this module.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from microagents.work.durable import DurableRole, Work
 from microagents.work.notes import Note, Records
 
 BEFORE = "before"
-"""Place of the work of the first strategy."""
+"""Place of the first strategy's work."""
 MADE = "made"
 """Place of the problem that it made."""
 
@@ -46,7 +46,7 @@ class _PartOfWork(Work[Problem[Any], Any]):
         return self._task
 
     def progress(self, done: int, total: int | None = None) -> None:
-        """Report the number of done steps as that of the pair."""
+        """Report the number of done steps as the pair's own."""
         self._whole.progress(done, total)
 
 
@@ -106,7 +106,7 @@ class PairMember(NamedTuple):
 
     @property
     def own(self) -> list[str]:
-        """Names of its options, without those that all strategies have: these are options of the pair."""
+        """Names of its options, except the ones that all strategies have: these are options of the pair."""
         return [name for name in self.kind.model_fields if name not in Strategy.model_fields]
 
     def full(self, name: str) -> str:
@@ -157,7 +157,7 @@ class Pair(Strategy):
 
     @property
     def passes_undecided(self) -> bool:
-        """That of the second strategy."""
+        """As in the second strategy."""
         return self.parts[1].passes_undecided
 
     @property
@@ -172,7 +172,7 @@ class Pair(Strategy):
 
     @cached_property
     def default_rule(self) -> Rule:
-        """That of the second strategy."""
+        """Rule of the second strategy."""
         return self.parts[1].default_rule
 
     def check_models(self, pool: Sequence[str]) -> None:
@@ -181,7 +181,7 @@ class Pair(Strategy):
             part.check_models(pool)
 
     def trial_questions(self, task: Task) -> list[tuple[Prompt, type[Reply]]]:
-        """Those of both."""
+        """Trial questions of both."""
         return [question for part in self.parts for question in part.trial_questions(task)]
 
     def deployments(self) -> list[Deployment]:

@@ -89,7 +89,7 @@ class Problem(Task[Any], Generic[A]):
         return None
 
     def correct(self, reply: A) -> bool | None:  # noqa: ARG002 - for tasks to override
-        """Whether an answer is right; None where code cannot tell."""
+        """Whether an answer is right; None if code cannot say."""
         return None
 
     def f1(self, reply: A) -> float | None:  # noqa: ARG002 - as above
@@ -130,7 +130,7 @@ class WorkedProblem(Problem[A], Generic[A]):
         raise _lacking(self, "expert_contraction")
 
     def expert_thought(self, problem: str) -> str:  # noqa: ARG002 - for subclasses to override
-        """Return the next step to the answer of a problem's text, with its result; where none is left, the answer."""
+        """Return the next step to the answer of a problem's text, with its result; if none is left, the answer."""
         raise _lacking(self, "expert_thought")
 
     def after_thoughts(self, problem: str, thoughts: Sequence[str]) -> str:  # noqa: ARG002 - for subclasses to override
@@ -246,7 +246,7 @@ def _text(method: Callable[[], str]) -> str:
 
 
 def restated(task: Problem[A], text: str) -> Problem[A]:
-    """A problem with another statement. All else is that of the problem, such as the check of its answer."""
+    """A problem with another statement. All else stays, such as the check of its answer."""
     made = _restated_type(type(task)).model_construct(**dict(task))
     made._text = text  # type: ignore[attr-defined]  # noqa: SLF001 - the class is made for it
     return made

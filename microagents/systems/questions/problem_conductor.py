@@ -42,7 +42,7 @@ def concluded(
         answer: the answer to the problem.
         problems: number of solved problems, sub-problems included.
         argmax: paths of turns that were decided by plurality.
-        correct: whether the answer is right, where that is known already; by default the problem is asked.
+        correct: whether the answer is right, if that is known already; by default the problem is asked.
 
     Raises:
         TaskFailed: ``correct()`` returned something else than True, False or None.
@@ -59,7 +59,7 @@ def concluded(
 
 
 def concluded_by_plurality(work: Work[Any, Any], answers: Sequence[Reply], samples: int) -> Solution:
-    """Record the most frequent answer, marked ``argmax`` if it is no majority of the samples."""
+    """Record the most frequent answer, marked ``argmax`` if it has no majority of the samples."""
     leader = max(merged(answers), key=lambda candidate: candidate.copies)
     is_majority = 2 * leader.copies > samples
     return concluded(work, leader.reply, argmax=() if is_majority else (work.path_of("answer"),))

@@ -62,7 +62,7 @@ class Subquestion(Struct, frozen=True):
 
 
 class Subquestions(CheckedReply, frozen=True):
-    """The subquestions of a way to an answer, each with its own answer, and with the indices of those that it depends on."""
+    """The subquestions of a way to an answer, each with its own answer, and with the indices of the ones that it depends on."""
 
     nodes: Annotated[tuple[Subquestion, ...], Meta(min_length=1, max_length=MAX_SUBQUESTIONS)]
 
@@ -88,12 +88,12 @@ class Subquestions(CheckedReply, frozen=True):
 
     @property
     def independent(self) -> list[Subquestion]:
-        """Those that need no other."""
+        """Subquestions that need no other."""
         return [node for node in self.nodes if not node.needs]
 
     @property
     def dependent(self) -> list[Subquestion]:
-        """Those that need others."""
+        """Subquestions that need others."""
         return [node for node in self.nodes if node.needs]
 
     @property
@@ -197,7 +197,7 @@ class ToContract(Struct, frozen=True, tag_field="wanted", tag="contraction"):
     open: tuple[str, ...] = ()
     """Subquestions that are still to be answered."""
     reasoning: str = ""
-    """The way to an answer, where nothing was taken apart."""
+    """The way to an answer, if nothing was taken apart."""
 
 
 class Planned(Struct, frozen=True):
@@ -266,7 +266,7 @@ class Labelled(Struct, frozen=True, omit_defaults=True):
     label: str
     reply: Raw
     copies: int | None = None
-    """Number of samples that gave it; None where ballots do not see it."""
+    """Number of samples that gave it; None if ballots do not see it."""
 
 
 Votable = ToSolve | ToDecompose | ToCompose | ToTrace | ToContract | ToThink

@@ -157,10 +157,10 @@ class Recursive(Strategy):
     max_draws: Annotated[int, Field(ge=1, le=1_000_000)] = 100
     """Cap of a vote: after this many ballots, flagged ones included, it ends undecided. Also the cap of the candidates of a turn."""
     min_candidates: Annotated[int, Field(ge=1, le=199)] = 2
-    """Number of valid candidates that is aimed at, 2k - 1 at most: where fewer than these are valid, but one is, more are drawn. One that
+    """Number of valid candidates that is aimed at, 2k - 1 at most: if fewer than these are valid, but one is, more are drawn. One that
     remains without a rival is taken, and marked `single`."""
     show_copies: bool = False
-    """Tell discriminators how many samples gave each candidate."""
+    """Show discriminators how many samples gave each candidate."""
 
     @model_validator(mode="after")
     def _can_decide(self) -> Self:

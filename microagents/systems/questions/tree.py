@@ -36,7 +36,7 @@ class Solution(Struct, frozen=True, kw_only=True):
     answer: Raw
     """The reply, as JSON."""
     correct: bool | None
-    """Whether the problem accepts it; None where code cannot tell."""
+    """Whether the problem accepts it; None if code cannot say."""
     argmax: tuple[str, ...] = ()
     """Paths of turns at which no candidate reached k votes, so that the one with most votes was taken."""
 
@@ -104,7 +104,7 @@ class Branch(Struct, kw_only=True):
     same_as: int | None = None
     """Number of the earlier branch that led to the same question; both go on as that one."""
     ending: Ending | None = None
-    """Why a chain ended here; None where its chains go on, or while that is open."""
+    """Why a chain ended here; None if its chains go on, or while that is open."""
     answer: Raw | None = None
     """The answer that the chain ended with, as JSON."""
     chosen: bool | None = None
@@ -123,16 +123,16 @@ class ProblemNode(Struct, kw_only=True):
     turns: tuple[TurnResult, ...] = ()
     """The turns that have begun."""
     answer: Raw | None = None
-    """The reply, as JSON; None while there is no answer."""
+    """The reply, as JSON; None until there is one."""
     calls: int = 0
     """Number of calls at its own turns."""
     cost_usd: float | None = 0.0
-    """Cost of these calls; None where it is unknown."""
+    """Cost of these calls; None if it is unknown."""
     children: tuple[ProblemNode, ...] = ()
     folded: SubtreeTotals | None = None
     """Totals that replace the children in a folded tree."""
     branch: Branch | None = None
-    """What became of this branch; None where there are no others beside it."""
+    """What became of this branch; None if there are no others beside it."""
 
     def take(self, result: TurnResult) -> None:
         """Add the result of a turn."""
@@ -160,7 +160,7 @@ class ProblemNode(Struct, kw_only=True):
 
 
 def trees_from(root: ProblemNode, number: int) -> list[ProblemNode]:
-    """Return so many independent beginnings at a problem; a single one is its own node."""
+    """Return a number of independent beginnings at a problem; a single one is its own node."""
     if number == 1:
         return [root]
     trees = [

@@ -1,7 +1,7 @@
 """Tree of thoughts, and forests of such trees: ways to an answer that grow step by step, and a vote on which go on.
 
-Trees are those of arXiv 2305.10601: thoughts are drawn one by one, kept by votes, and searched in breadth. A forest (arXiv 2412.09078)
-takes the answer of most of its trees, and where none has a majority that of an expert.
+Trees are as in arXiv 2305.10601: thoughts are drawn one by one, kept by votes, and searched in breadth. A forest (arXiv 2412.09078)
+takes the answer of most of its trees, or an expert's answer if none has a majority.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ async def _grown(strategy: TreeOfThoughts, turns: Turns) -> LeafAnswer:
 
 
 async def _chosen(node: ProblemNode, turns: Turns, ends: Sequence[LeafAnswer], *, most: bool) -> LeafAnswer:
-    """Choose one of several answers by a vote; with ``most`` only where none is that of more than half."""
+    """Choose one of several answers by a vote; with ``most`` only if none has more than half of them."""
     answers = [each.answer for each in ends]
     leader = max(merged(answers), key=lambda each: each.copies)
     chosen = leader.reply
@@ -131,7 +131,7 @@ class _Tree:
         return state.node.children
 
     async def _think(self, state: ThoughtState, node: ProblemNode) -> ThoughtState | None:
-        """Return the state after one more thought; None where no reply is valid."""
+        """Return the state after one more thought; None if no reply is valid."""
         asked = ToThink(problem=self._root.problem, thoughts=state.way.thoughts)
         thought = await self._turns.take(node, Think(at=f"{node.at}/{Turn.THINK}", asked=asked, **self._draws))
         if thought is None:
@@ -140,7 +140,7 @@ class _Tree:
         return ThoughtState(node, Thoughts(thoughts=(*state.way.thoughts, thought.thought)))
 
     async def _kept(self, at: str, states: Sequence[ThoughtState]) -> list[ThoughtState]:
-        """Return the best states: each is the winner of a vote on those that are left. Equal ones are one."""
+        """Return the best states: each is the winner of a vote on what is left. Equal ones are one."""
         kept: list[ThoughtState] = []
         left = list(states)
         while left and len(kept) < self._strategy.breadth:
@@ -186,7 +186,7 @@ class TreeOfThoughts(Strategy):
     k: Annotated[int, Field(ge=1, le=100)] = 1
     """Number of votes that decide. With k = 1 one ballot does; k = 3 takes five ballots at most, as many as in the paper."""
     trees: Annotated[int, Field(ge=1, le=64)] = 1
-    """Number of trees. Where more than half of them agree their answer is taken, else an expert chooses among all answers."""
+    """Number of trees. If more than half of them agree their answer is taken, else an expert chooses among all answers."""
     max_draws: Annotated[int, Field(ge=1, le=1_000_000)] = 20
     """Cap of a turn in samples, and of a vote in ballots, flagged ones included."""
     temperature: Annotated[float, Field(ge=0, le=2)] = 1.0
@@ -216,7 +216,7 @@ class TreeOfThoughts(Strategy):
 
 
 class ForestOfThoughts(TreeOfThoughts):
-    """Forest of thoughts: several trees, the answer of most of them, and an expert where no answer has a majority."""
+    """Forest of thoughts: several trees, the answer of most of them, and an expert if no answer has a majority."""
 
     trees: Annotated[int, Field(ge=1, le=64)] = 4
     """Number of trees."""

@@ -76,9 +76,9 @@ class Turns:
         work.note(self.notes)
 
     async def take(self, node: ProblemNode, ask: Consult[Any, R], asked: Votable | None = None) -> R | None:
-        """Return the reply that a vote chooses among those to a question; None where no reply is valid, and none is needed.
+        """Return the reply to a question that a vote chooses; None if no reply is valid, and none is needed.
 
-        ``asked`` is what the ballots are told of the question; by default its data.
+        ``asked`` is what the ballots see of the question; by default its data.
         """
         self._begin(BegunTurn(node, ask.at, ask))
         drawn = await (consulted(self._work, ask, ask.system) if isinstance(ask, Direct) else self._work.ask(ask))
@@ -92,7 +92,7 @@ class Turns:
         return next(each for each, reply in zip(drawn, replies, strict=True) if reply is chosen)
 
     async def elect(self, node: ProblemNode, at: str, asked: Votable, replies: Sequence[A]) -> A:
-        """Return the candidate that a vote chooses. Equal replies are one candidate; where all are equal, there is no vote.
+        """Return the candidate that a vote chooses. Equal replies are one candidate; if all are equal, nothing is voted on.
 
         Ties go to the candidate with most replies, then to the first.
         """

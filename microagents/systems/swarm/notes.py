@@ -27,11 +27,11 @@ class SwarmTurn(Struct, kw_only=True):
     by: str = ""
     """The persona that gave it first."""
     reason: str = ""
-    """The judge's reason; empty where there was nothing to choose."""
+    """The judge's reason; empty if there was nothing to choose."""
     copies: int = 0
     """Number of workers that gave it."""
     passed: bool | None = None
-    """Whether it passed; None where it was not checked."""
+    """Whether it passed; None if it was not checked."""
     feedback: str = ""
     calls: int = 0
     cost_usd: float | None = 0.0
@@ -68,10 +68,10 @@ class LoopRecord(Struct, kw_only=True):
     """From 1."""
     plan: SwarmTurn
     steps: list[StepRecord] = field(default_factory=list)
-    """Those that have begun."""
+    """Steps that have begun."""
     whole: SwarmTurn | None = None
     calls: int = 0
-    """Number of samples and ballots of this loop, those of its summaries included."""
+    """Number of samples and ballots of this loop and of its summaries."""
     cost_usd: float | None = 0.0
 
     @property
@@ -132,7 +132,7 @@ class SwarmNotes(Struct, kw_only=True):
     loops: list[LoopRecord] = field(default_factory=list)
 
     def drawn(self, notes: Sequence[Note], records: Records) -> SwarmRecord:  # noqa: ARG002 - there is one
-        """Return the loops that have begun, with what the records alone have: flags, costs, and whose reply was picked."""
+        """Return the loops that have begun, with what only the records have: flags, costs, and whose reply was picked."""
         for loop in self.loops:
             turns = [loop.plan, *(turn for step in loop.steps for turn in step.turns)]
             for turn in [*turns, *([loop.whole] if loop.whole else [])]:

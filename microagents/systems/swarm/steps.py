@@ -31,7 +31,7 @@ class Plan(CheckedReply, frozen=True):
     steps: Annotated[tuple[str, ...], Meta(min_length=1, max_length=MAX_STEPS)]
 
     def flaw(self) -> str | None:
-        """``empty`` where a step has no text."""
+        """``empty`` if a step has no text."""
         return None if all(step.strip() for step in self.steps) else EMPTY
 
     def vote(self) -> Hashable:

@@ -1,6 +1,6 @@
 """The judge-based swarm: plan, do each step by several personas, let a judge pick, verify at once, compress, compose, verify, learn.
 
-It is for long lists of steps whose answers are prose, where votes cannot be counted.
+It is for long lists of steps whose answers are prose, so that votes cannot be counted.
 """
 
 from __future__ import annotations
@@ -133,7 +133,7 @@ class _LoopOfSwarm:
         """For each finished step that a later one may need in the summary, the task that makes the summary with it."""
 
     async def run(self) -> None:
-        """Run the loop; it ends early where no worker gives a valid result."""
+        """Run the loop; it ends early if no worker gives a valid result."""
         loop = self._loop
         planned = await self._turn(loop.plan, ToPlan(problem=self._problem, lessons=self._lessons), Plan, ProposePlans)
         if planned is None:
@@ -209,7 +209,7 @@ class _LoopOfSwarm:
     async def _turn(
         self, turn: SwarmTurn, asked: StepQuestion, reply: type[A], request: type[Consult[Any, Any]]
     ) -> A | None:
-        """Draw from ever more workers until all agree or the judge picks one; None where no reply is valid."""
+        """Draw from ever more workers until all agree or the judge picks one; None if no reply is valid."""
         work, strategy = self._work, self._strategy
         replies: list[A] = []
         drawn = 0
@@ -290,7 +290,7 @@ class Swarm(Strategy):
     draws_solution = True
 
     workers: Annotated[tuple[Annotated[int, Field(ge=1, le=100)], ...], Field(min_length=1)] = (2, 3, 5)
-    """Numbers of workers: so many at first, and up to so many in all each time the judge asks for more."""
+    """Numbers of workers: the first at the start, then up to the next in all each time the judge asks for more."""
     k: Annotated[int, Field(ge=1, le=100)] = 1
     """Number of votes that decide for a judge and for a verifier."""
     retries: Annotated[int, Field(ge=0, le=10)] = 2
@@ -348,7 +348,7 @@ class Swarm(Strategy):
         return [(prompt_about(task, planner.SYSTEM, ToPlan(problem=text_of(task))), Plan)]
 
     def deployments(self) -> list[Deployment]:
-        """Return the roles of an election, and those of the swarm."""
+        """Return the roles of an election and of the swarm."""
         roles = (Planner, Worker, Judge, Verifier, Compressor, Assembler)
         return [*super().deployments(), *(Deployment(role=role) for role in roles)]
 

@@ -21,6 +21,6 @@ class Verify(Consult[ToCheck, Check], frozen=True, kw_only=True):
 
 
 class Verifier(AskingRole):
-    """Holds a vote on whether a reply passes. The feedback is that of the first ballot of the winning side."""
+    """Holds a vote on whether a reply passes. The first ballot of the winning side gives the feedback."""
 
     draws_as, systems = "verifier", {Verify: SYSTEM}
