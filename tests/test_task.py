@@ -46,8 +46,8 @@ class Stumbling(Drift):
 @ON_EVERY_RUNTIME
 async def test_a_tasks_own_flag_sees_the_state_and_discards_the_reply_under_its_name(runtime: str) -> None:
     task = Parity(length=30)
-    result = await run(task, models=ERRING, k=2, runtime=runtime, runs_dir=None)
-    plain = await run(Drift(length=30), models=ERRING, k=2, runs_dir=None)
+    result = await run(task, models=ERRING, k=4, runtime=runtime, runs_dir=None)
+    plain = await run(Drift(length=30), models=ERRING, k=4, runs_dir=None)
     assert (result.outcome, result.account.errors) == ("completed", 0)
     assert result.account.flagged["same_parity"] > 0
     assert plain.account.flagged == {}

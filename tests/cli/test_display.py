@@ -218,11 +218,6 @@ def test_a_slow_run_tells_its_steps_by_the_hour() -> None:
             Account(steps=3, checked=1, errors=1),
             "only the final text checked by the checks of the brief: 1 FAILED",
         ),
-        (
-            "step",
-            Account(steps=7, decided=7, errors=0),
-            "7 decisions, some checked by the task's own oracle: none wrong",
-        ),
     ],
 )
 def test_the_summary_says_how_much_was_checked_and_by_what(unit: str, account: Account, said: str) -> None:
@@ -270,7 +265,6 @@ def test_the_summary_says_what_voting_did() -> None:
 def test_without_a_vote_the_summary_says_nothing_of_it(fields: dict[str, object]) -> None:
     assert voting(Account(steps=9, decided=9, votes=9, valid=9, outvoted=0), **fields) is None
     assert voting(Account(steps=9, samples=9, valid=9, outvoted=0)) is None
-    assert voting(Account(steps=9, decided=9, votes=9, valid=9)) is None
 
 
 def test_a_great_number_of_tries_is_a_power_of_ten() -> None:

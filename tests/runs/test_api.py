@@ -58,7 +58,7 @@ async def test_a_decision_tells_how_it_was_settled_and_a_resumed_run_tells_only_
     told: list[RecordedDecision] = []
     options: dict[str, Any] = {
         "models": "sim:perfect@error=0.5,alternatives=1",
-        "k": 20,
+        "k": 40,
         "run_id": "a",
         "runs_dir": tmp_path,
     }
