@@ -51,7 +51,7 @@ def command(
     from_: Annotated[
         str | None,
         typer.Option(
-            "--from", metavar="RUN", help="Run of a calibration, which tells --p, --valid and --steps where not given."
+            "--from", metavar="RUN", help="Run of a calibration, which gives --p, --valid and --steps if not given."
         ),
     ] = None,
     steps: Annotated[
@@ -106,10 +106,10 @@ def command(
 
     One rival (all wrong replies are equal) is the worst case for the chance, but not for the calls. With several steps a call it has all
     errors of all steps; the chance by the paper's law, in which it has one of them, is printed beside. Several rivals are computed exactly
-    where that takes seconds, else simulated, with intervals of 95 %.
+    if that takes seconds, else simulated, with intervals of 95 %.
 
     For an agent, --actions says how many actions of each kind (read, write, destructive, end) it takes, and -s the margins. Its chance is
-    that of the worst case, in which all wrong replies are one action that does harm; a wrong read costs no more than its calls.
+    for the worst case, in which all wrong replies are one action that does harm; a wrong read costs no more than its calls.
     """
     measured = None if from_ is None else calibration_from(runs_dir, from_)
     p, valid = _shares(p, valid, measured)

@@ -72,7 +72,7 @@ def _class_name(name: str) -> str:
 
 
 def _write(folder: Path, templates: dict[Path, Template], names: dict[str, str]) -> None:
-    """Write all files, or none where one exists."""
+    """Write all files, or none if one exists."""
     if existing := [str(path) for path in templates if os.path.lexists(path)]:
         raise InvalidUsage(
             f"{' and '.join(existing)} exist already; nothing was written; give another name: microagents init NAME"
