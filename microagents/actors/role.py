@@ -64,7 +64,7 @@ class Context(Struct, frozen=True, kw_only=True):
 
     @property
     def reading(self) -> Reading:
-        """Reading of replies: set for the run, else for the task."""
+        """Reading of replies: the run's, else the task's."""
         given: Reading | None = self.settings.get("reading")
         return given or self.tasks[0].reading
 
