@@ -90,7 +90,7 @@ def command(
 def _pair(text: str) -> tuple[str, str]:
     name, equals, value = text.partition("=")
     if not equals:
-        raise InvalidUsage(f"{text!r:.100} is no NAME=VALUE")
+        raise InvalidUsage(f"{text!r:.100} is not NAME=VALUE")
     return name, value
 
 

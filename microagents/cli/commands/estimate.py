@@ -40,7 +40,7 @@ def count(text: str) -> int:
     except InvalidOperation:
         number = Decimal("NaN")
     if not number.is_finite() or number.adjusted() >= MAX_DIGITS or number != int(number):
-        raise typer.BadParameter(f"{text!r} is no whole number up to 10^30")
+        raise typer.BadParameter(f"{text!r} is not a whole number up to 10^30")
     return int(number)
 
 
@@ -165,7 +165,7 @@ def _shares(p: float | None, valid: float | None, measured: ModelCalibration | N
         p, valid = measured.p.share if p is None else p, measured.valid.share if valid is None else valid
     if p is None:
         raise typer.BadParameter(
-            "give the probability that a valid reply is right, or a calibration that tells it: --from RUN",
+            "give the probability that a valid reply is right, or a calibration that knows it: --from RUN",
             param_hint="--p",
         )
     return p, 1.0 if valid is None else valid
