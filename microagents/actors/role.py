@@ -64,7 +64,7 @@ class Context(Struct, frozen=True, kw_only=True):
 
     @property
     def reading(self) -> Reading:
-        """Reading of replies: set for the run, else for the task."""
+        """Reading of replies: the run's, else the task's."""
         given: Reading | None = self.settings.get("reading")
         return given or self.tasks[0].reading
 
@@ -229,7 +229,7 @@ def _messages_of(role: type[Role], name: str, method: Callable[..., object]) -> 
     if not (isinstance(given, type) and issubclass(given, Request | Stream)):
         if looks_like_handler:
             raise InvalidDefinition(
-                f"{handler} takes one argument that is no message; annotate `{parameters[0].name}` with a Request or a Stream, or begin "
+                f"{handler} takes one argument that is not a message; annotate `{parameters[0].name}` with a Request or a Stream, or begin "
                 "the method's name with an underscore"
             )
         return ()

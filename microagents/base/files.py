@@ -38,5 +38,5 @@ def make_private(path: Path) -> None:
     path.chmod(0o600)
 
 
-NOT_PLAIN = "it is no plain file"
+NOT_PLAIN = "it is not a plain file"
 """What is said of a pipe, a socket, a device or a folder."""

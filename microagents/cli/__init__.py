@@ -31,7 +31,7 @@ RENAMED = {"top": "list --live", "attach": "show --live", "report": "view -o FIL
 
 
 class Commands(TyperGroup):
-    """Shipped commands, and those of installed packages. A file in the place of one is told apart: people leave out `run`."""
+    """Shipped commands, and commands of installed packages. A file in the place of one is recognized: people leave out `run`."""
 
     def list_commands(self, ctx: Any) -> list[str]:  # noqa: ARG002 - the same in every context
         """Return the names of all. A package cannot replace a shipped command."""

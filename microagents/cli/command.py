@@ -100,7 +100,7 @@ def with_shared_options(command: Callable[..., None]) -> Callable[..., None]:
 
 
 class Command(TyperCommand):
-    """A command that takes defaults from files, and whose help tells of the task and the strategy on the same line."""
+    """A command that takes defaults from files, and whose help shows the task and the strategy on the same line."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Read the files before the command line, which goes before them."""
@@ -131,7 +131,7 @@ class Command(TyperCommand):
                 raise InvalidUsage(f"{file} gives {name}={ctx.default_map[name]!r:.100}: {error.message}") from None
 
     def _hint(self, words: Sequence[str | None], strategy: Any) -> str | None:
-        """What was meant by the first word that is no option of the command, but one of the task, the strategy or a model."""
+        """What was meant by the first word that is an option not of the command, but of the task, the strategy or a model."""
         if not words[1:]:
             return None
         given = [word for word in words if word]
@@ -159,7 +159,7 @@ class Command(TyperCommand):
         return None
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
-        """Write the options of the command, and below them those of the task and of the strategy that the command line names."""
+        """Write the options of the command, and below them the options of the task and strategy that the command line names."""
         given = ctx.meta.get(__name__, {})
         explains_all = given.get("help_all") or all(each.name != "help_all" for each in self.params)
         named = {} if explains_all else {name: group for group, names in GROUPS.items() for name in names}
@@ -196,7 +196,7 @@ def _explain_all(context: typer.Context, *, given: bool) -> None:
 
 
 def _file_behind(ctx: Any, given: Mapping[str, Any], parameter: Any) -> Path | None:
-    """Return the file that gave the value of a parameter, where neither the command line nor the environment did."""
+    """Return the file that gave the value of a parameter, if neither the command line nor the environment did."""
     if parameter is None or given.get(parameter.name) is not None or parameter.resolve_envvar_value(ctx) is not None:
         return None
     return file_of_default(ctx, parameter.name)

@@ -99,7 +99,7 @@ def warn_of_unknown_variables(context: typer.Context) -> None:
     given = sorted(name for name in os.environ if name.startswith(PREFIX))
     if not given:
         return
-    from microagents.models.simulation.simulated import Purchases  # noqa: PLC0415 - only where such a variable is set
+    from microagents.models.simulation.simulated import Purchases  # noqa: PLC0415 - only if such a variable is set
 
     read = [name for command in _commands(context) for name in _variables_of(command)]
     known = sorted({*read, LOG_LEVEL, Purchases.VARIABLE})
@@ -156,7 +156,7 @@ def _parsed(path: Path, text: str) -> dict[str, Any]:
 
 
 def _variables(text: str) -> dict[str, str]:
-    """Return the variables of a `.env`. Where a name stands twice, the last line counts.
+    """Return the variables of a `.env`. If a name stands twice, the last line counts.
 
     Raises:
         InvalidUsage: a line sets no variable. The message names the line and never shows it: it may be a key.
@@ -190,7 +190,7 @@ def _takes_config(command: Any) -> bool:
 
 
 def _commands(context: typer.Context) -> list[Any]:
-    """All commands, also those that are imported when they are named."""
+    """All commands, also the ones imported only when named."""
     assert context.parent is not None
     group: Any = context.parent.command
     return [group.get_command(context.parent, name) for name in group.list_commands(context.parent)]

@@ -103,15 +103,15 @@ def _parse_line(text: bytes, where: str, kind: type[Task]) -> dict[str, Any]:
         found = json.loads(text.decode(), parse_constant=_refuse_constant)
     except (ValueError, RecursionError) as error:
         raise InvalidUsage(
-            f"{where} is no JSON: {error}; write a JSON object with the options of {kind.__name__}"
+            f"{where} is not JSON: {error}; write a JSON object with the options of {kind.__name__}"
         ) from None
     if not isinstance(found, dict):
         raise InvalidUsage(
-            f"{where} is no JSON object: {text.decode().strip()!r:.100}; write one, with the options of {kind.__name__}"
+            f"{where} is not a JSON object: {text.decode().strip()!r:.100}; write one, with the options of {kind.__name__}"
         )
     return found
 
 
 def _refuse_constant(word: str) -> NoReturn:
     # Python's parser accepts NaN and Infinity, which are not JSON.
-    raise ValueError(f"{word} is no number")
+    raise ValueError(f"{word} is not a number")

@@ -81,7 +81,7 @@ StrategyName = Annotated[
         "--strategy",
         metavar="NAME",
         envvar="MICROAGENTS_STRATEGY",
-        help=f"{STRATEGY_NAMES} [default: that of the task]",
+        help=f"{STRATEGY_NAMES} [default: the task's]",
         autocompletion=complete_strategy,
     ),
 ]
@@ -170,7 +170,7 @@ Config = Annotated[
     typer.Option(
         "--config",
         metavar="FILE",
-        help="TOML file with defaults for these options. They go before those of microagents.toml.",
+        help="TOML file with defaults for these options. They override the ones in microagents.toml.",
     ),
 ]
 
@@ -274,7 +274,7 @@ def _strategy_options(short: Iterable[str]) -> Iterator[Parameter]:
 def with_settings(
     command: Callable[..., None], *, only: Container[str] | None = None, short: Iterable[str] | None = tuple(SHORT)
 ) -> Callable[..., None]:
-    """Add the options of `Settings` to a command, or ``only`` some, and those of its strategy, with ``short`` forms of some.
+    """Add the options of `Settings` to a command, or ``only`` some, and options of its strategy, with ``short`` forms of some.
 
     The command gets the given settings as a dict, ``changed``, and the options of the strategy as ``options``. A command with ``short``
     None has no strategy.
@@ -396,7 +396,7 @@ def draw_picture(report: Comparison | StudyReport, file: Path | None) -> None:
 
 
 def check_stream(stream: bool, *, as_json: bool, is_listed: bool) -> None:
-    """Refuse --stream where there is nothing to stream, or where stdout is one object."""
+    """Refuse --stream if there is nothing to stream, or stdout is one object."""
     if stream and as_json:
         raise InvalidUsage(
             "--json prints one object at the end, and --stream a line for each input as it ends; give one of them"

@@ -88,7 +88,7 @@ def _exit_code(error: MicroagentsError) -> int:
 
 
 def warn(line: str) -> None:
-    """Print one line on stderr; the command goes on. Control characters are replaced."""
+    """Print one line on stderr; the command continues. Control characters are replaced."""
     said = f"microagents: {printable(line)}"
     typer.echo(_on_terminal(None, "", said) if sys.stderr is not None and sys.stderr.isatty() else said, err=True)
 

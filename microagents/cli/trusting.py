@@ -11,7 +11,7 @@ from microagents.cli.reporting import warn
 
 
 def has_terminal() -> bool:
-    """Tell whether a person can be asked."""
+    """Return whether a person can be asked."""
     return all(stream is not None and stream.isatty() for stream in (sys.stdin, sys.stderr))
 
 

@@ -180,7 +180,7 @@ async def _run_with_display(watched: Watched, start: Start[T], *, stream: bool, 
             display.notify("interrupted: waiting for the calls in flight; Ctrl-C again leaves at once")
 
         def on_ctrl_c(*_: object) -> None:
-            # A plain handler: those of the loop do not run while something blocks the loop, and then neither the first nor the second
+            # A plain handler: the loop's do not run while something blocks the loop, and then neither the first nor the second
             # Ctrl-C would do anything.
             signal.signal(signal.SIGINT, partial(_exit_at_once, watched.kept))
             loop.call_soon_threadsafe(stop)
@@ -236,7 +236,7 @@ class _Signals(NamedTuple):
 
 
 def _tell_forecast(forecast: Forecast, *, display: Display, signals: _Signals, asks: bool) -> None:
-    """Print the expected cost, and ask whether to begin where it is high and a person is there."""
+    """Print the expected cost, and ask whether to begin if it is high and a person is there."""
     with display.paused():
         typer.echo(f"microagents: {printable(str(forecast))}", err=True)
         if asks and has_terminal() and not forecast.is_simulated and (forecast.cost_usd or 0.0) > ASKED_FROM_USD:

@@ -47,7 +47,7 @@ def read_overview(rows: Rows, of_input: int, start: int = 0) -> bytes:
     if not count:
         return b""
     if last - first > MAX_STEPS:
-        raise ValueError(f"there is no step {last - first - 1}")
+        raise ValueError(f"step {last - first - 1} does not exist")
     found = text.encode("latin-1")
     if len(found) != count:
         raise ValueError("a step has values that no run writes")

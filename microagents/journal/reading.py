@@ -182,7 +182,7 @@ class Reader:
                 digest = InputsDigest(recipe.options)
                 yield from options_of(recipe.options, digest.adding(read_own_options(self._rows)))
                 if str(digest) != self.experiment.identity.get(INPUTS):
-                    raise ValueError("the options of its inputs are not those of its experiment")
+                    raise ValueError("the options of its inputs differ from its experiment's")
 
     def overview(self, of_input: int, start: int = 0) -> bytes:
         """For each step of an input from a number on a byte, as `microagents.journal.overview` has them."""

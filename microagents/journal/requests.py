@@ -245,7 +245,7 @@ def _lock(file: int) -> None:
 def _check(file: int) -> None:
     found = os.fstat(file)
     if not stat.S_ISREG(found.st_mode) or found.st_uid != os.geteuid() or found.st_mode & 0o022:
-        raise OSError("it is no plain file that only this user may write")
+        raise OSError("it is not a plain file that only this user may write")
 
 
 class Inbox:

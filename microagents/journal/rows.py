@@ -95,12 +95,12 @@ class Rows:
         """Compare the checksums of whole tables with their sums, before all rows of them are read. SQLite adds up 10 million a second.
 
         Raises:
-            ValueError: rows are missing, or do not belong to the last commit.
+            ValueError: rows are missing, or differ from the last commit.
         """
         sums = msgspec.json.decode(self.only("account")[0], type=_Sums).checksums
         for table in tables:
             if statements.one(self.db, statements.sum_of_checksums(table)) != sums.get(table, 0):
-                raise ValueError(f"rows of the table {table} are missing, or are not those of the last commit")
+                raise ValueError(f"rows of the table {table} are missing, or differ from the last commit")
 
     def problems(self) -> Iterator[str]:
         """Read all rows, and compare them with the sums; gives a sentence for each table that is damaged."""

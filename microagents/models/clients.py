@@ -135,7 +135,7 @@ def client_model(
                 continue
         return kind(client, http_client, ModelSpec(provider=provider, name=name, options=options))
     raise InvalidUsage(
-        f"{client!r:.100} is no client that is known here: give an openai.AsyncOpenAI or an anthropic.AsyncAnthropic"
+        f"{client!r:.100} is not a known client: give an openai.AsyncOpenAI or an anthropic.AsyncAnthropic"
     )
 
 

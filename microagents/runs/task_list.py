@@ -69,13 +69,13 @@ def tasks_of(given: Task | Sequence[Task]) -> Sequence[Task]:
             if isinstance(given, type)
             else "give an instance of a task, or a list of them"
         )
-        raise InvalidUsage(f"{given!r:.100} is no task: {written}; nothing was started")
+        raise InvalidUsage(f"{given!r:.100} is not a task: {written}; nothing was started")
     tasks = list(given)
     if not tasks:
         raise InvalidUsage("there are no inputs: give a run one task, or a list with at least one")
     for number, task in enumerate(tasks):
         if not isinstance(task, Task):
-            raise InvalidUsage(f"input {number} is no task: {task!r:.100}")
+            raise InvalidUsage(f"input {number} is not a task: {task!r:.100}")
         if type(task) is not type(tasks[0]):
             raise InvalidUsage(
                 f"input {number} is a {type(task).__name__}, input 0 a {type(tasks[0]).__name__}; the inputs of a run are of one class: "

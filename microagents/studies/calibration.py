@@ -135,7 +135,7 @@ def calibration_from(runs_dir: Path, run_id: str, task: Task | None = None) -> M
     with reader_of(runs_dir, run_id) as reader:
         recipe, result, is_known = reader.experiment.recipe, recorded_result(reader), reader.is_known
     if recipe.strategy == reference_to(Agreement):
-        raise InvalidUsage(f"run {run_id!r} had no oracle, and agreement alone promises nothing")
+        raise InvalidUsage(f"run {run_id!r} had no oracle, and agreement by itself promises nothing")
     if recipe.strategy not in (reference_to(Calibration), reference_to(InputCalibration)):
         raise InvalidUsage(f"run {run_id!r} is not a calibration; make one: microagents calibrate {result.task}")
     own = result.task if task is None else TASKS.name_of(address_of(type(task)))

@@ -50,7 +50,7 @@ METRICS = (
     Metric("microagents.flags", "Replies that were flagged", "{reply}", lambda a: a.flagged, names.FLAG),
     Metric("microagents.decisions", "Decided elections", "{election}", lambda a: _one(a.decided)),
     Metric("microagents.steps", "Steps done", "{step}", lambda a: _one(a.steps)),
-    Metric("microagents.base.errors", "Decisions that the oracle calls wrong", "{election}", lambda a: _one(a.errors)),
+    Metric("microagents.errors", "Decisions that the oracle calls wrong", "{election}", lambda a: _one(a.errors)),
     Metric("microagents.steps.planned", "Steps in all", "{step}", lambda a: _one(a.total_steps), grows=False),
     Metric("microagents.calls.in_flight", "Calls in flight", "{call}", lambda a: _one(a.in_flight), grows=False),
     Metric(

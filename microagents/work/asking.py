@@ -78,7 +78,7 @@ async def consulted(
     """Put a question to models.
 
     Raises:
-        Undecided: there is no valid reply but one is needed, or too many ballots were flagged.
+        Undecided: a needed valid reply is missing, or too many ballots were flagged.
     """
     reply = request.reply_class(work.task)
     prompts = [

@@ -141,7 +141,7 @@ class Elections(Generic[T, G]):
             InvalidUsage: the place is empty, or contains control characters.
         """
         if not at or not at.isprintable():
-            raise InvalidUsage(f"{at!r} is no path: name the place in the work, such as 'line/17'")
+            raise InvalidUsage(f"{at!r} is not a path: name the place in the work, such as 'line/17'")
         return f"{self.input}/{at}"
 
     def election_id(self, at: str, question: Question) -> ElectionId:

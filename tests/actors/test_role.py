@@ -269,13 +269,13 @@ def _unknown_attribute() -> object:
     [
         (
             _no_message,
-            r"Wrong\.ping takes one argument that is no message; annotate `request` with a Request or a Stream, or begin",
+            r"Wrong\.ping takes one argument that is not a message; annotate `request` with a Request or a Stream, or begin",
         ),
         (
             _alias_for_no_message,
-            r"Wrong\.ping takes one argument that is no message; annotate `request` with a Request",
+            r"Wrong\.ping takes one argument that is not a message; annotate `request` with a Request",
         ),
-        (_unannotated, r"Wrong\.ping takes one argument that is no message; annotate `request` with a Request"),
+        (_unannotated, r"Wrong\.ping takes one argument that is not a message; annotate `request` with a Request"),
         (_wrong_return, r"Wrong\.ping returns str, but Ping is answered with int"),
         (_returns_nothing, r"Wrong\.ping returns NoneType, but Ping is answered with int"),
         (_something_for_nothing, r"Wrong\.note returns int, but Note is answered with None"),

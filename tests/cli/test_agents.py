@@ -94,7 +94,10 @@ def test_many_tickets_are_many_inputs_and_each_waits_at_a_place_of_its_own() -> 
         (("--tool", "gone.py:refund"), "the tool's file 'gone.py' is not there"),
         (("--tool", "tools.py:order"), "two tools are called order"),
         (("--tool", "mcp:no-such-command"), "no such command: 'no-such-command'"),
-        (("-s", "approve=refnud"), "approve names 'refnud', which is no tool and no effect; tools: order, refund"),
+        (
+            ("-s", "approve=refnud"),
+            "approve names 'refnud', which is neither a tool nor an effect; tools: order, refund",
+        ),
         (("-s", "approve=refund.cent>5"), "approve names the argument 'cent', which refund lacks"),
         (("-s", "approve=order"), "approve names 'order', which only reads"),
         (("-s", "approve=refund>5"), "'refund>5' is neither an effect, nor TOOL, nor TOOL.ARGUMENT OP NUMBER"),

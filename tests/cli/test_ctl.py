@@ -164,7 +164,7 @@ def test_what_was_asked_of_a_sitting_that_has_ended_ends_no_later_one(journal: P
         (("resume", "--now"), "--now goes with pause and stop, not with resume"),
         (("pause", "max-calls=3"), "pause takes no values, unlike 'max-calls=3'"),
         (("set",), "give NAME=VALUE"),
-        (("set", "max-calls"), "'max-calls' is no NAME=VALUE"),
+        (("set", "max-calls"), "'max-calls' is not NAME=VALUE"),
         (("set", "max-cals=3"), "no setting of a live run called 'max-cals'; did you mean 'max-calls'"),
         (("set", "keep-texts=all"), "begin it again with `resume` for another"),
         (("set", "max-calls=0"), "max_calls must be an integer from 1 to 1000000000000000, not '0'"),

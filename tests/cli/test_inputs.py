@@ -535,11 +535,11 @@ def test_a_list_of_inputs_is_another_run_than_one_task() -> None:
     [
         (b"", ["'items.jsonl' holds no input"]),
         (b"\n \n\r\n", ["'items.jsonl' holds no input"]),
-        (b'{"length": 2}\n{"length": \n', ["line 2 of 'items.jsonl' is no JSON:"]),
-        (b'\n[{"length": 2}]\n', ["line 2 of 'items.jsonl' is no JSON object: '[{"]),
-        (b'{"length": NaN}\n', ["line 1 of 'items.jsonl' is no JSON: NaN is no number"]),
-        (b'{"length": 2}\n\xff{}\n', ["line 2 of 'items.jsonl' is no JSON:"]),
-        (b"[" * 100_000, ["line 1 of 'items.jsonl' is no JSON:"]),
+        (b'{"length": 2}\n{"length": \n', ["line 2 of 'items.jsonl' is not JSON:"]),
+        (b'\n[{"length": 2}]\n', ["line 2 of 'items.jsonl' is not a JSON object: '[{"]),
+        (b'{"length": NaN}\n', ["line 1 of 'items.jsonl' is not JSON: NaN is not a number"]),
+        (b'{"length": 2}\n\xff{}\n', ["line 2 of 'items.jsonl' is not JSON:"]),
+        (b"[" * 100_000, ["line 1 of 'items.jsonl' is not JSON:"]),
         (b'{"length": 2}\n{"lenght": 2}\n', ["line 2 of 'items.jsonl'", "'lenght'; did you mean 'length'?"]),
         (
             b'{"length": 2}\n\n{"length": 0}\n',

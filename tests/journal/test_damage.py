@@ -108,7 +108,7 @@ def test_verify_names_each_table_that_is_damaged() -> None:
     changed("DELETE FROM reply WHERE key = (SELECT max(key) FROM reply)")
     assert problems() == [
         "the row of '0/step/9' in the table decision does not match its checksum",
-        "rows of the table reply are missing, or are not those of the last commit",
+        "rows of the table reply are missing, or differ from the last commit",
     ]
 
 
@@ -119,7 +119,7 @@ def test_a_row_of_an_earlier_commit_that_came_back_is_seen() -> None:
     with closing(sqlite3.connect(JOURNAL)) as db, db:
         db.execute("DELETE FROM progress")
         db.execute("INSERT INTO progress VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", early)
-    assert problems() == ["rows of the table progress are missing, or are not those of the last commit"]
+    assert problems() == ["rows of the table progress are missing, or differ from the last commit"]
     with pytest.raises(InvalidUsage, match="table progress"):
         go_on(max_calls=None)
 

@@ -86,10 +86,10 @@ def test_what_is_no_plain_file_is_refused_at_once_in_the_place_of_a_journal(kind
     ran = microagents(*HANGING[use])
     if use.startswith("list"):
         assert (ran.code, ran.err) == (COMPLETED, "")
-        assert "it is no plain file" in ran.out
+        assert "it is not a plain file" in ran.out
         return
     assert ran.code == WRONG_USAGE
-    assert "it is no plain file" in ran.err
+    assert "it is not a plain file" in ran.err
     assert len(ran.err.splitlines()) == 1
 
 
@@ -98,7 +98,7 @@ def test_what_is_no_plain_file_is_refused_at_once_in_the_place_of_a_journal(kind
 def test_a_pipe_beside_a_journal_is_refused_at_once(ending: str) -> None:
     run_sync(Drift(length=2), models="sim:perfect", run_id="r", runs_dir=RUNS)
     os.mkfifo(f"{JOURNAL}{ending}")
-    assert f"it is no plain file: 'r.sqlite{ending}'" in microagents("show", "r").err
+    assert f"it is not a plain file: 'r.sqlite{ending}'" in microagents("show", "r").err
 
 
 @pytest.mark.timeout(20)
@@ -107,4 +107,4 @@ def test_a_pipe_in_the_place_of_a_log_is_refused_at_once() -> None:
     os.mkfifo(output_of(JOURNAL))
     ran = installed("run", "drift", "--run-id", "r", "--detach")
     assert ran.code == WRONG_USAGE
-    assert "cannot be written: it is no plain file; nothing was started" in ran.err
+    assert "cannot be written: it is not a plain file; nothing was started" in ran.err

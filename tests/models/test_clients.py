@@ -152,7 +152,7 @@ async def test_a_key_is_in_no_error_and_no_log(
 
 @pytest.mark.parametrize("given", [3, object(), logging])
 def test_what_is_no_client_is_refused(given: Any) -> None:
-    with pytest.raises(InvalidUsage, match=r"is no client that is known here: give an openai\.AsyncOpenAI"):
+    with pytest.raises(InvalidUsage, match=r"is not a known client: give an openai\.AsyncOpenAI"):
         client_model(given, "m")
 
 

@@ -141,9 +141,9 @@ async def test_what_is_no_exception_ends_a_run_that_can_go_on_at_once(
 @pytest.mark.parametrize(
     ("task", "options", "said"),
     [
-        (3, {}, "3 is no task: give an instance of a task, or a list of them"),
-        (Drift, {}, r"is no task: write Drift\(\.\.\.\)"),
-        ("hanoi", {}, "'hanoi' is no task"),
+        (3, {}, "3 is not a task: give an instance of a task, or a list of them"),
+        (Drift, {}, r"is not a task: write Drift\(\.\.\.\)"),
+        ("hanoi", {}, "'hanoi' is not a task"),
         (DRIFT, {"models": 3}, "a model must be a spec, .*, not 3"),
         (DRIFT, {"models": {3: "sim:perfect"}}, "3 in models names no role"),
         (DRIFT, {"k": "x"}, "k must be an integer .*, not 'x'"),

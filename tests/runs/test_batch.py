@@ -117,8 +117,8 @@ def test_so_many_inputs_are_open_at_a_time_and_the_first_come_first(
             [Drift(length=1), Hanoi(disks=3)],
             "input 1 is a Hanoi, input 0 a Drift; the inputs of a run are of one class",
         ),
-        ([Drift(length=1), "drift"], "input 1 is no task: 'drift'"),
-        ("drift", "'drift' is no task: give an instance of a task, or a list of them"),
+        ([Drift(length=1), "drift"], "input 1 is not a task: 'drift'"),
+        ("drift", "'drift' is not a task: give an instance of a task, or a list of them"),
     ],
     ids=["none", "two classes", "a word", "only a word"],
 )

@@ -333,7 +333,7 @@ def test_a_comparison_is_expected_as_calibrated_with_a_chance_for_each_k() -> No
         (TASK, {"strategy": Maker(rule="first-to")}, "maker as given here decides otherwise"),
         (TASK, {"strategy": Maker(ladder="lookahead", p=0.9)}, "maker as given here decides otherwise"),
         (TASK, {"strategy": Maker(steps=5)}, "maker as given here decides otherwise"),
-        (Multiplication(), {}, "tells of the steps of a chain, and Multiplication is none"),
+        (Multiplication(), {}, "measured the steps of a chain, and Multiplication is none"),
     ],
 )
 def test_a_run_of_which_a_calibration_tells_nothing_is_refused(task: Any, options: Any, said: str) -> None:

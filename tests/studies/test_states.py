@@ -88,7 +88,7 @@ def test_fewer_states_are_a_part_of_more_and_the_same_call_asks_nothing_again() 
 def test_agreement_promises_nothing() -> None:
     done()
     found = agreed(MODEL, steps=20)
-    with pytest.raises(InvalidUsage, match="had no oracle, and agreement alone promises nothing"):
+    with pytest.raises(InvalidUsage, match="had no oracle, and agreement by itself promises nothing"):
         calibration_from(RUNS, found.run_id)
 
 

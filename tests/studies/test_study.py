@@ -65,7 +65,7 @@ def test_hard_steps_and_the_rates_of_all_are_found() -> None:
     hard = hard_steps(HARD)
     assert len(hard) > 2
     assert {each.step for each in model.errors.hardest(len(hard))} == hard
-    assert model.errors.hard == model.errors.surely_hard == len(hard)
+    assert model.errors.surely_hard <= model.errors.hard == len(hard)
     easy = [each for each in model.errors.steps if each.step not in hard]
     for group, rate in ((easy, 0.05), ([model.errors.steps[each] for each in hard], 0.8)):
         wrong, valid = sum(each.wrong for each in group), sum(each.valid for each in group)

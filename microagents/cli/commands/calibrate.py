@@ -80,15 +80,15 @@ def command(
 ) -> None:
     """Calibrate models on random steps of a task, before a long run is paid for.
 
-    Each step is asked twice in the state that the task's oracle leads to, and eight times more where a reply is wrong or flagged or the
-    two differ. The report tells how often replies are right and valid, with exact intervals of 95 % over steps, which steps are hard,
+    Each step is asked twice in the state that the task's oracle leads to, and eight times more if a reply is wrong or flagged or the
+    two differ. The report shows how often replies are right and valid, with exact intervals of 95 % over steps, which steps are hard,
     and three chances that a whole run is right: if errors were independent, with the errors as they differ from step to step, and by the
     half of the steps that no estimate has seen. Its last line is a verdict.
 
     With --inputs, of problems or of chains of one step, an input is a step: its only question, which is the direct answer to a problem.
 
-    With --states the steps are asked in other states, such as those of an earlier run. A task without an oracle needs them. Then the
-    report tells at how many steps two draws agree, and what follows from it for p, which promises nothing of a whole run.
+    With --states the steps are asked in other states, such as an earlier run's. A task without an oracle needs them. Then the
+    report shows at how many steps two draws agree, and what follows from it for p, which promises nothing of a whole run.
 
     The samples of a model are a run with its own journal, and the same command again continues where it ended. `microagents plan` reads
     it: --from RUN.
@@ -129,7 +129,7 @@ def command(
 
 def _states(given: str, runs_dir: Path, task: Task | Sequence[Task]) -> States:
     if not isinstance(task, Task):
-        raise InvalidUsage("--states are those of one chain; leave out --states or --inputs")
+        raise InvalidUsage("--states are for one chain; leave out --states or --inputs")
     return states_in_file(Path(given), task) if given.endswith(".jsonl") else states_of_run(runs_dir, given, task)
 
 

@@ -68,7 +68,7 @@ def command(
             "--strategy",
             metavar="NAME",
             envvar="MICROAGENTS_STRATEGY",
-            help=f"{STRATEGY_NAMES} Options of its row alone: NAME@OPTION=VALUE,... Repeatable. [default: that of the task]",
+            help=f"{STRATEGY_NAMES} Options of only its row: NAME@OPTION=VALUE,... Repeatable. [default: the task's]",
             autocompletion=complete_strategy,
         ),
     ] = [],  # noqa: B006
@@ -91,7 +91,7 @@ def command(
     ] = None,
     trials: Annotated[
         int,
-        typer.Option(metavar="N", min=1, help="Number of times that each input is done; the table tells pass^k then."),
+        typer.Option(metavar="N", min=1, help="Number of times that each input is done; the table then shows pass^k."),
     ] = 1,
     inputs: InputsFile = None,
     model: ModelSpecs = [],  # noqa: B006
@@ -115,7 +115,7 @@ def command(
     chain whose result has no `solved` counts as solved if its oracle finds no wrong decision in the whole row. If code cannot judge
     results, `solved` is `?`. An undecided or failed input is not solved, and stops no other.
 
-    Where inputs are done several times, pass^k is the chance that all of k trials of one input succeed, with an interval of 95 %.
+    If inputs are done several times, pass^k is the chance that all of k trials of one input succeed, with an interval of 95 %.
 
     Each row is a run with its own journal, and the same command again continues where it ended. Another N, seed, model or option of the
     task makes another comparison. --max-cost, --max-tokens, --max-calls and --max-time apply to all rows together.

@@ -53,10 +53,10 @@ def command(
 ) -> None:
     """Control a run that another process does, from any process of the same user that can open its journal.
 
-    `pause` sends no further call, and lets those in flight end, or cancels them with `--now`; it also holds for a later sitting, until
-    `ctl RUN resume`.
+    `pause`: send no more calls. Calls in flight finish, or are cancelled with `--now`. Lasts until `ctl RUN resume`, also across
+    restarts.
     `drain` decides the open elections and ends the run; `stop` ends it after the calls in flight. `set` changes limits or lanes for this
-    sitting and later ones. `status` tells how the run stands, and what was asked of it.
+    sitting and later ones. `status` shows how the run stands, and what was asked of it.
 
     Every request stands in the journal, with its time, its user and its reason, and takes effect once.
 
@@ -90,7 +90,7 @@ def command(
 def _pair(text: str) -> tuple[str, str]:
     name, equals, value = text.partition("=")
     if not equals:
-        raise InvalidUsage(f"{text!r:.100} is no NAME=VALUE")
+        raise InvalidUsage(f"{text!r:.100} is not NAME=VALUE")
     return name, value
 
 

@@ -32,10 +32,10 @@ def command(
 ) -> None:
     """Decide an undecided election yourself, or say what an agent waits for.
 
-    An action that waits for an approval takes `approve` or `reject TEXT`. A call of which nobody can tell whether it was made takes `done
-    VALUE`, with what it returned, or `not-done`: then it is made.
+    An action that waits for an approval takes `approve` or `reject TEXT`. A call that may or may not have been made takes `done VALUE`,
+    with what it returned, or `not-done`: then it is made.
 
-    The next `resume` continues with this decision. A run that is under way continues with it at once, also where the election is open. It
+    The next `resume` continues with this decision. A run that is under way continues with it at once, also if the election is open. It
     is marked as the decision of a person.
     """
     at, reply = decide(runs_dir, run, path, " ".join(value))

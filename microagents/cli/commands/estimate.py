@@ -40,7 +40,7 @@ def count(text: str) -> int:
     except InvalidOperation:
         number = Decimal("NaN")
     if not number.is_finite() or number.adjusted() >= MAX_DIGITS or number != int(number):
-        raise typer.BadParameter(f"{text!r} is no whole number up to 10^30")
+        raise typer.BadParameter(f"{text!r} is not a whole number up to 10^30")
     return int(number)
 
 
@@ -51,7 +51,7 @@ def command(
     from_: Annotated[
         str | None,
         typer.Option(
-            "--from", metavar="RUN", help="Run of a calibration, which tells --p, --valid and --steps where not given."
+            "--from", metavar="RUN", help="Run of a calibration, which gives --p, --valid and --steps if not given."
         ),
     ] = None,
     steps: Annotated[
@@ -106,10 +106,10 @@ def command(
 
     One rival (all wrong replies are equal) is the worst case for the chance, but not for the calls. With several steps a call it has all
     errors of all steps; the chance by the paper's law, in which it has one of them, is printed beside. Several rivals are computed exactly
-    where that takes seconds, else simulated, with intervals of 95 %.
+    if that takes seconds, else simulated, with intervals of 95 %.
 
     For an agent, --actions says how many actions of each kind (read, write, destructive, end) it takes, and -s the margins. Its chance is
-    that of the worst case, in which all wrong replies are one action that does harm; a wrong read costs no more than its calls.
+    for the worst case, in which all wrong replies are one action that does harm; a wrong read costs no more than its calls.
     """
     measured = None if from_ is None else calibration_from(runs_dir, from_)
     p, valid = _shares(p, valid, measured)
@@ -165,7 +165,7 @@ def _shares(p: float | None, valid: float | None, measured: ModelCalibration | N
         p, valid = measured.p.share if p is None else p, measured.valid.share if valid is None else valid
     if p is None:
         raise typer.BadParameter(
-            "give the probability that a valid reply is right, or a calibration that tells it: --from RUN",
+            "give the probability that a valid reply is right, or a calibration that knows it: --from RUN",
             param_hint="--p",
         )
     return p, 1.0 if valid is None else valid

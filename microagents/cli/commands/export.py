@@ -38,7 +38,7 @@ def command(
     form: Annotated[
         Format | None,
         typer.Option(
-            "--format", help="parquet needs pyarrow and --output. [default: that of the ending of --output, else jsonl]"
+            "--format", help="parquet needs pyarrow and --output. [default: by the ending of --output, else jsonl]"
         ),
     ] = None,
     output: Annotated[

@@ -59,7 +59,7 @@ def _folder_and_name(place: str) -> tuple[Path, str]:
     name = path.name.removesuffix(".py").replace("-", "_")
     if not name.isidentifier() or keyword.iskeyword(name):
         raise InvalidUsage(
-            f"{path.name!r} is no name for a task's file; give letters, digits and underscores, such as {NAME}"
+            f"{path.name!r} cannot name a task's file; give letters, digits and underscores, such as {NAME}"
         )
     if not (path.parent / f"{name}.py").exists() and find_spec(name) is not None:
         raise InvalidUsage(f"{name!r} is the name of a module that Python has already; give the task another name")
@@ -72,7 +72,7 @@ def _class_name(name: str) -> str:
 
 
 def _write(folder: Path, templates: dict[Path, Template], names: dict[str, str]) -> None:
-    """Write all files, or none where one exists."""
+    """Write all files, or none if one exists."""
     if existing := [str(path) for path in templates if os.path.lexists(path)]:
         raise InvalidUsage(
             f"{' and '.join(existing)} exist already; nothing was written; give another name: microagents init NAME"

@@ -98,7 +98,7 @@ def _cells(result: Result) -> Iterator[str]:
 
 
 def _lines(rows: Sequence[Sequence[str]], columns: int) -> Iterator[str]:
-    """One line a run, in columns. Where that is too wide, the cells of each run are wrapped."""
+    """One line a run, in columns. If that is too wide, the cells of each run are wrapped."""
     runs = [row for row in rows if len(row) > 2]  # noqa: PLR2004 - others have a name and an error
     widths = [max(map(len, column)) for column in zip(*runs, strict=True)] or [0]
     widths[0] = max((len(row[0]) for row in rows), default=0)

@@ -22,7 +22,7 @@ from microagents.task import ChainTask
 
 ALPHABET = 26
 NO_RUN = 1
-"""Exit code where no run reaches the target."""
+"""Exit code if no run reaches the target."""
 
 
 def command(
@@ -52,7 +52,7 @@ def command(
     There are rows for each model and k, for pools of two models, for a ladder and for lead.
 
     The cheapest run whose lower bound reaches the target is marked, with the command that begins it. The chance has a condition, which
-    the plan tells: few samples exclude no rare hard steps. With --budget and --deadline only runs within them are marked. Beside the cost
+    the plan shows: few samples exclude no rare hard steps. With --budget and --deadline only runs within them are marked. Beside the cost
     as measured stands its range: from one with the prompt cache, the half-price tier and several votes a request, as far as the provider
     has them, up to one without any cache at the upper end of the calls.
 

@@ -74,7 +74,7 @@ def command(
 ) -> None:
     """Continue a run from its journal.
 
-    Options that are not given keep their recorded values; the defaults below do not apply. Exit codes are those of `run`.
+    Options that are not given keep their recorded values; the defaults below do not apply. Exit codes are as for `run`.
     """
     if of_experiment:
         raise InvalidUsage(

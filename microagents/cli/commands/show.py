@@ -201,7 +201,7 @@ def _show_decision(run: str, path: str, runs_dir: Path, *, code: bool, as_json: 
 
 
 def _tree(reader: Reader, of_input: int | None, *, is_wanted: bool) -> tuple[Struct | None, str | None]:
-    """Return the tree of sub-problems to show, and a note for the user where a tree exists but cannot be shown."""
+    """Return the tree of sub-problems to show, and a note for the user if a tree exists but cannot be shown."""
     experiment = reader.experiment
     if experiment.draws_solution and experiment.listed and of_input is None:
         hint = f"{experiment.inputs:,} inputs; name one to see the work on it: show {experiment.run_id} --input N"
@@ -217,7 +217,7 @@ def _tree(reader: Reader, of_input: int | None, *, is_wanted: bool) -> tuple[Str
 
 
 def _climbs(reader: Reader, of_input: int | None) -> list[Climb] | None:
-    """Return the steps that climbed a ladder; None in a run without one, and for many inputs of which none is named."""
+    """Return the steps that climbed a ladder; None in a run without one, and for many inputs if none is named."""
     if reader.experiment.listed and of_input is None:
         return None
     climbs = climbs_of(reader, of_input or 0)

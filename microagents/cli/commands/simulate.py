@@ -26,7 +26,7 @@ def command(
     from_: Annotated[
         str | None, typer.Option("--from", metavar="RUN", help="Run of a calibration, in place of --model.")
     ] = None,
-    strategy: Annotated[str | None, typer.Option(metavar="NAME", help="Strategy. [default: that of the task]")] = None,
+    strategy: Annotated[str | None, typer.Option(metavar="NAME", help="Strategy. [default: the task's]")] = None,
     set_: Set = [],  # noqa: B006
     k: Annotated[int | None, typer.Option("-k", metavar="K", min=1, help="Margin of the elections.")] = None,
     runs: Annotated[int, typer.Option(metavar="N", help="Number of runs, each with another seed.")] = 20,
@@ -40,7 +40,7 @@ def command(
 
     With --from the model has the error rates of a calibration: its hard steps, their rate, the rate of the others, and the red flags. All
     wrong replies to a question are one, the worst case. Nothing is recorded, and no real model is asked. -s hedge=1, --strategy lead and
-    --concurrency tell what each changes.
+    --concurrency show what each changes.
     """
     if (model is None) == (from_ is None):
         raise InvalidUsage("give either a simulated model, --model sim:PROFILE, or a calibration, --from RUN")

@@ -82,11 +82,11 @@ def command(
     config: Config = None,  # noqa: ARG001 - read by `Command`
     changed: dict[str, Any],
 ) -> None:
-    """Study where a model errs in a task: every step is asked many times, in the state that the task's oracle leads to.
+    """Study which steps of a task a model gets wrong: every step is asked many times, in the state that the task's oracle leads to.
 
-    errors: the error rate of each step, and the hardest steps. lookahead: how right steps are when they are asked alone, and as the
+    errors: the error rate of each step, and the hardest steps. lookahead: how right steps are when asked singly, and as the
     first, second, ... step of a rollout. distance: how differently the errors of two or more models are spread over the steps. parts:
-    how right each field of the reply is where the fields before it are right, by single samples and by their majority. flags: what red
+    how right each field of the reply is when the fields before it are right, by single samples and by their majority. flags: what red
     flags gain and cost: the same replies read leniently, strictly, and with caps of their length.
 
     The samples of a model are a run with its own journal, and the same command again continues where it ended. errors, distance and

@@ -23,7 +23,7 @@ from microagents.journal.reading import reader_of
 from microagents.web.viewer.pages import strip
 
 REDIRECT = '<!doctype html><meta charset="utf-8"><meta http-equiv="refresh" content="0; url={address}">\n'
-"""The browser opens a file that leads to the address and that this user alone can read: all users see the arguments of a program."""
+"""The browser opens a file that leads to the address and that only this user can read: all users see the arguments of a program."""
 
 
 def command(
@@ -46,7 +46,7 @@ def command(
 ) -> None:
     """Show runs in the browser: their steps at a glance, and each decision in full.
 
-    Only this machine can reach the pages. They only read the journals, also while a run is running; but where something waits for a
+    Only this machine can reach the pages. They only read the journals, also while a run is running; but if something waits for a
     person, the page can decide it as `decide` does, in the tab that opened the printed address. Ctrl-C ends it.
 
     The file of -o opens in a browser without a network: it has no code but its own, and asks nothing of any host. An existing file is

@@ -25,7 +25,7 @@ from microagents.systems.agents.notes import AgentRecord
 from microagents.systems.documents.notes import DocumentRecord
 
 LINE_EVERY_S = 60.0
-"""Interval of progress lines where stderr is not a terminal."""
+"""Interval of progress lines if stderr is not a terminal."""
 MAX_TITLE = 32
 """Columns of the title in the live display."""
 INDENT, GAP = 2, 3

@@ -90,7 +90,7 @@ def live_lines(document: DocumentRecord, columns: int, rows: int) -> list[str]:
 
 
 def short_names(agents: Sequence[str]) -> list[str]:
-    """Shorten the names of agents to those without provider and options, where these do not tell them apart."""
+    """Leave provider and options out of the names of agents, unless names would be equal."""
     short = [f"{name.partition(' (')[0].partition(':')[2].partition('@')[0] or name}{_copy(name)}" for name in agents]
     is_clear = len(set(short)) == len(agents) and not any(
         ", " in name for name in agents

@@ -22,7 +22,7 @@ def table(rows: Sequence[Sequence[str]], *, to_the_left: Container[int] = ()) ->
 
 
 def closing_notes(recorded_at: str | None, reason: str | None, kept: str) -> Iterator[str]:
-    """Tell of answers without a call, since the task's code may have changed meanwhile; and how to continue what ended early."""
+    """Note answers without a call, since the task's code may have changed meanwhile; and how to continue what ended early."""
     if recorded_at is not None:
         yield from wrapped(f"answered from runs of {local_time(recorded_at)}; --run-id NAME begins another")
     if reason is not None:

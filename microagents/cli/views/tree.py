@@ -32,7 +32,7 @@ def draw_tree(tree: ProblemNode) -> str:
 
 
 def _lines(node: ProblemNode, head: str, below: str, columns: int) -> Iterator[str]:
-    """Draw a problem and its sub-problems. ``head`` is the prefix of the first line, ``below`` that of all others."""
+    """Draw a problem and its sub-problems. ``head`` is the prefix of the first line, ``below`` of all others."""
     is_parent = bool(node.children or node.folded)
     turns = f"{', '.join(map(_turn_text, node.turns)) or ('' if node.children else 'nothing recorded')}  {money(node.cost_usd)}"
     room = columns - cell_len(head) - cell_len(turns) - 2

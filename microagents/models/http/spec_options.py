@@ -79,7 +79,7 @@ def key_in(options: Mapping[str, str], default: str, address: str, *, is_own_add
         raise InvalidUsage(f"no key for {address}: set the environment variable {name}")
     if not (key.isascii() and key.isprintable()):
         raise InvalidUsage(
-            f"the environment variable {name} contains characters that no key has; set it to the key alone"
+            f"the environment variable {name} contains characters that no key has; set it to the key only"
         )
     return key or None
 

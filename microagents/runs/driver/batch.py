@@ -155,7 +155,7 @@ class Batch:
         )
         first = f"; input {unsolved[0]}: {await self._reason(messenger, unsolved[0])}" if unsolved else ""
         others = ", the others are completed" if account.inputs_done else ""
-        reason = f"of {self._total:,} inputs {counts}{others}{first}; resume the run to do those that are not completed"
+        reason = f"of {self._total:,} inputs {counts}{others}{first}; resume the run to do what is not completed"
         return "undecided" if undecided else "failed" if unsolved else "stopped", reason
 
     async def _reason(self, messenger: RoleMessenger, number: int) -> str | None:

@@ -132,7 +132,7 @@ def _calibrated(plan: RunPlan, calibration: MeasuredModel) -> Forecast:
             f"{named} is of {calibration.model}, not of {others[0]}; calibrate that one, or leave out the calibration"
         )
     if not isinstance(task, ChainTask):
-        raise InvalidUsage(f"{named} tells of the steps of a chain, and {type(task).__name__} is none")
+        raise InvalidUsage(f"{named} measured the steps of a chain, and {type(task).__name__} is none")
     steps = _mean([steps_of(each) for each in _some(plan.tasks) if isinstance(each, ChainTask)])
     if steps is None:
         raise InvalidUsage(
@@ -142,7 +142,7 @@ def _calibrated(plan: RunPlan, calibration: MeasuredModel) -> Forecast:
     if not isinstance(rule, FirstToAheadBy) or (isinstance(strategy, Maker) and strategy.steps > 1):
         name = STRATEGIES.name_of(address_of(type(strategy)))
         raise InvalidUsage(
-            f"{named} tells what a lead of k votes on each step does, without a ladder; {name} as given here decides otherwise"
+            f"{named} measured what a lead of k votes on each step does, without a ladder; {name} as given here decides otherwise"
         )
     promise = calibration.promise(rule.k, ceil(steps))
     return Forecast(

@@ -122,7 +122,7 @@ def action_rows(reader: Reader) -> Iterator[ActionRow]:
         solution = solution_of(reader, number)
         if not isinstance(solution, AgentRecord):
             raise InvalidUsage(
-                f"run {run_id} is not that of an agent, so it has no actions; leave --actions out for its decisions"
+                f"run {run_id} is not a run of an agent, so it has no actions; leave --actions out for its decisions"
             )
         for action in solution.actions:
             yield from _calls(reader, number, action)

@@ -55,8 +55,8 @@ def asked_at(reader: Reader, path: str, digest: bytes) -> tuple[RebuiltQuestion 
         asked = structs.replace(asked, question=put_to(asked.question, (other_model,)))
     if asked.question.id_at(path).question_digest != digest:
         return None, (
-            f"{unknown}: the task as it is now asks another question here; its code, its options or this microagents differ from those "
-            "of the run"
+            f"{unknown}: the task as it is now asks another question here; its code, its options or this microagents differ from the "
+            "run's"
         )
     return asked, None
 

@@ -82,8 +82,8 @@ def drawn_work(reader: Reader, plan: RunPlan, of_input: int) -> Struct:
                 await replay.ask(Conduct(input=of_input), None)
             except JournalMismatch as error:
                 raise InvalidUsage(
-                    f"the task as it is now asks another question than {error.args[1]}; its code, its options or this microagents differ "
-                    "from those of the run"
+                    f"the task as it is now asks another question than {error.args[1]}; its code, its options or this microagents "
+                    "differ from the run's"
                 ) from None
             except MicroagentsError:  # it ends with the records, or as the run did
                 if not notes:

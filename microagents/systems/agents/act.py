@@ -358,7 +358,7 @@ class Act(Climbing):
     def _has_no_lookahead(self) -> Self:
         if "lookahead" in rungs_in(self.ladder):
             raise ValueError(
-                "lookahead is no rung for agents, whose next steps depend on what tools return; take model=SPEC or judge"
+                "lookahead is not a rung for agents, whose next steps depend on what tools return; take model=SPEC or judge"
             )
         return self
 

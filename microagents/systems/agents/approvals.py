@@ -74,7 +74,7 @@ def _rule(part: str) -> ApprovalRule:
     found = _RULE.fullmatch(part)
     if found is None:
         raise ValueError(
-            f"{part!r} is neither an effect, nor TOOL, nor TOOL.ARGUMENT OP NUMBER, where OP is one of < <= > >= == !=, such as "
+            f"{part!r} is neither an effect, nor TOOL, nor TOOL.ARGUMENT OP NUMBER, with OP one of < <= > >= == !=, such as "
             "refund.cents>5000"
         )
     if found["named"]:
@@ -94,7 +94,7 @@ def check_approvals(text: str, tools: Mapping[str, ToolSpec]) -> None:
         spec = tools.get(rule.named)
         if spec is None and (rule.named not in EFFECTS or rule.argument):
             raise InvalidUsage(
-                f"approve names {rule.named!r}, which is no tool and no effect; tools: {', '.join(tools)}"
+                f"approve names {rule.named!r}, which is neither a tool nor an effect; tools: {', '.join(tools)}"
             )
         if "read_only" in (rule.named, spec and spec.effect):
             raise InvalidUsage(f"approve names {rule.named!r}, which only reads, and reads never wait")

@@ -452,7 +452,7 @@ class Aot(Strategy):
         check_cap(self.k, self.max_draws)
         if self.transitions == ADAPTIVE and self.without == "decomposition":
             raise ValueError(
-                "without decomposition there is no graph whose longest path could be taken; give the number of transitions"
+                "without decomposition no graph has a longest path to take; give the number of transitions"
             )
         return self
 

@@ -325,7 +325,7 @@ class Swarm(Strategy):
     def _has_personas(cls, given: str) -> str:
         names = [name for name, _ in _personas(given)]
         if not names:
-            raise ValueError("there is no persona in it; write one a line, as NAME: TEXT")
+            raise ValueError("it names no persona; write one a line, as NAME: TEXT")
         if twice := [name for index, name in enumerate(names) if name in names[:index]]:
             raise ValueError(f"two personas are called {twice[0]!r}; give each a name of its own")
         return given

@@ -226,7 +226,7 @@ class _Site:
         try:
             given = msgspec.json.decode(await request.read(), type=_Decision)
         except msgspec.MsgspecError as error:
-            return _error(400, f"this is no decision: {error}")
+            return _error(400, f"this is not a decision: {error}")
         run = request.match_info["run"]
         path, _ = await asyncio.to_thread(decide, self._runs_dir, run, given.path, given.value)
         return _json({"path": path, "go_on": (await asyncio.to_thread(inspect_run, self._runs_dir, run)).go_on})

@@ -464,7 +464,7 @@ async def test_a_finished_run_is_answered_from_its_journal() -> None:
         ({"transitions": -1}, "transitions is a number from 0 to 100, or `adaptive`, not '-1'"),
         ({"transitions": "many"}, "transitions is a number from 0 to 100, or `adaptive`, not 'many'"),
         ({"k": 11}, "a vote at k = 11 may take 21 ballots, but max_draws = 20"),
-        ({"transitions": "adaptive", "without": "decomposition"}, "without decomposition there is no graph"),
+        ({"transitions": "adaptive", "without": "decomposition"}, "without decomposition no graph has a longest path"),
     ],
 )
 def test_options_that_will_not_do_are_refused_in_one_sentence(options: dict[str, Any], sentence: str) -> None:

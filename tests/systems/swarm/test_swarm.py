@@ -325,7 +325,7 @@ async def test_a_resumed_run_keeps_its_plan_and_pays_for_nothing_twice(tmp_path:
 
 def test_strategies_that_cannot_work_are_refused() -> None:
     for options, said in (
-        ({"personas": "# nobody\n"}, "there is no persona"),
+        ({"personas": "# nobody\n"}, "it names no persona"),
         (
             {"personas": "one: You count.\nYou never guess.\n"},
             "line 2 of the personas is not NAME: TEXT, but 'You never guess.'",

@@ -296,7 +296,7 @@ def test_an_overview_of_a_step_that_no_run_has_takes_no_memory() -> None:
     microagents("run", *NOISY)
     with closing(sqlite3.connect("runs/r.sqlite")) as db, db:
         db.execute("UPDATE decision SET key = key + (1 << 30) WHERE key = (SELECT max(key) FROM decision)")
-    with reader_of(Path("runs"), "r") as reader, pytest.raises(InvalidUsage, match="there is no step"):
+    with reader_of(Path("runs"), "r") as reader, pytest.raises(InvalidUsage, match=r"step \d+ does not exist"):
         reader.overview(0)
 
 
