@@ -116,7 +116,7 @@ async def test_the_record_of_a_run_tells_who_wrote_who_approved_and_why() -> Non
         "the line is as it should be, or not",
         "a wrong judgement",
     }
-    assert {draft.outcome for draft in drafts} == {"passed", "failed"}
+    assert {draft.outcome for draft in drafts} >= {"passed", "failed"}
     assert [each.state for each in document.subtasks].count("split") > 0
 
 
