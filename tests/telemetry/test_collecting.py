@@ -44,7 +44,7 @@ SUMMED = (names.INPUT_TOKENS, names.OUTPUT_TOKENS, names.COST_USD)
 
 async def account_of(folder: Path) -> Account:
     """Do a run with errors and flags; returns its account by the journal."""
-    strategy, model = Maker(k=2, speculate=False), "sim:gpt-4.1-mini@error=0.1,latency=0.001"
+    strategy, model = Maker(k=2, speculate=False), "sim:gpt-4.1-mini@error=0.1,flag=0.3,latency=0.001"
     await run(Hanoi(disks=5), models=model, strategy=strategy, runs_dir=folder, run_id="a", otel_sample=1)
     account = inspect_run(folder, "a").account
     assert account.flagged, "some replies are flagged"

@@ -27,7 +27,7 @@ from microagents.telemetry import names
 from microagents.telemetry.tracing import Tracer
 from tests.telemetry.exported import Exported, exporting, of
 
-ROUGH = "sim:gpt-4.1-mini@error=0.1,latency=0.001"
+ROUGH = "sim:gpt-4.1-mini@error=0.1,flag=0.3,latency=0.001"
 K = 2
 
 
