@@ -62,7 +62,7 @@ async def test_chat_gives_as_many_choices_as_asked_for_and_bills_the_prompt_once
     assert one.usage is not None
     assert three.usage is not None
     assert three.usage.prompt_tokens == one.usage.prompt_tokens > 0
-    assert three.usage.completion_tokens > 2 * one.usage.completion_tokens
+    assert three.usage.completion_tokens > 1.5 * one.usage.completion_tokens
     assert three.model == "any"
 
 
@@ -155,7 +155,7 @@ async def test_both_sdks_list_the_model(chat: AsyncOpenAI, messages: AsyncAnthro
         ({"n": 0}, r"\$\.n"),
         ({"n": 129}, r"\$\.n"),
         ({"temperature": "hot"}, r"\$\.temperature"),
-        ({"messages": []}, "no message of the user"),
+        ({"messages": []}, "a message of the user is missing"),
         ({"messages": [*CHAT, {"role": "assistant", "content": "22"}]}, "without earlier turns"),
         ({"messages": [{"role": "user", "content": [{"type": "image_url"}]}]}, "only text"),
         ({"messages": [{"role": "user", "content": "What is x?"}]}, "a question of Drift has them"),

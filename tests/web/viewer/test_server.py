@@ -260,7 +260,7 @@ def test_nobody_else_decides(given: dict[str, Any], status: int) -> None:
 
 def test_a_report_is_one_file_that_asks_nothing_of_any_host() -> None:
     microagents("run", *NOISY)
-    assert microagents("report", "r", "-o", "r.html").out == "r.html\n"
+    assert microagents("view", "r", "-o", "r.html").out == "r.html\n"
     text = Path("r.html").read_text(encoding="utf-8")
     assert not re.findall(r"""(?:src|href)=["'](?!data:)|@import|url\(|fetch\("http""", text)
     assert re.search(r"default-src 'none'; script-src 'sha256-[^']+'; style-src 'sha256-[^']+'", text)
@@ -271,7 +271,7 @@ def test_a_report_is_one_file_that_asks_nothing_of_any_host() -> None:
 
 def test_a_report_takes_markup_as_text() -> None:
     microagents("run", "writing", "-o", f"brief={MARKUP}</script>", "-s", "same_model=true", "--run-id", "r")
-    ran = microagents("report", "r", "-o", "r.html")
+    ran = microagents("view", "r", "-o", "r.html")
     assert ran.code == 0, ran.err
     text = Path("r.html").read_text(encoding="utf-8")
     assert MARKUP not in text
@@ -280,7 +280,7 @@ def test_a_report_takes_markup_as_text() -> None:
 
 def test_a_report_that_cannot_be_written_says_so() -> None:
     microagents("run", *NOISY)
-    ran = microagents("report", "r", "-o", "missing/r.html")
+    ran = microagents("view", "r", "-o", "missing/r.html")
     assert (ran.code, ran.err.count("\n"), "missing/r.html" in ran.err) == (2, 1, True)
 
 
