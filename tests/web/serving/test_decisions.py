@@ -82,7 +82,7 @@ async def test_with_each_sdk_every_ballot_is_that_of_the_simulated_model_in_proc
 async def test_with_a_spec_the_votes_decide_as_in_process_in_spite_of_faults(
     wire: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # Its samples are others, since the spec is a part of every question. At this p and k one run in 50,000 decides a step wrong.
+    # Draws depend on the text of the prompt, not on the spec: the same ballots, in spite of the faults.
     monkeypatch.setattr("microagents.roles.solver.outages.BACKOFF_S", (0.001, 0.001))
     task, model = Drift(length=STEPS), "sim:perfect@error=0.05,flag=0.1"
     faults = [Fault(kind=kind, share=0.05) for kind in ("429", "500", "reset", "garbage")]
