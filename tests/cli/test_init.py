@@ -77,9 +77,9 @@ def test_init_overwrites_nothing_and_then_writes_nothing(existing: str) -> None:
 @pytest.mark.parametrize(
     ("name", "said"),
     [
-        ("1st", "'1st' is no name"),
-        ("class", "'class' is no name"),
-        ("a b", "'a b' is no name"),
+        ("1st", "'1st' cannot name a task's file"),
+        ("class", "'class' cannot name a task's file"),
+        ("a b", "'a b' cannot name a task's file"),
         ("json", "'json' is the name of a module"),
         ("microagents", "'microagents' is the name of a module"),
         ("file/dates", "no task can be written into 'file': file exists"),
