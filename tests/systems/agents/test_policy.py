@@ -41,7 +41,9 @@ def test_a_rule_that_is_not_a_name_or_a_comparison_with_a_number_is_refused(rule
 
 @pytest.mark.parametrize("rule", ["refnd", "refund.cnts>5", "refund.cents>5,000", "destructive.cents>5", "end"])
 def test_a_rule_for_an_unknown_tool_or_argument_is_refused(rule: str) -> None:
-    with pytest.raises(InvalidUsage, match=r"approve names .*(which is neither a tool nor an effect|which refund lacks)"):
+    with pytest.raises(
+        InvalidUsage, match=r"approve names .*(which is neither a tool nor an effect|which refund lacks)"
+    ):
         check_approvals(Act(approve=rule).approve, Toolbox([refund], {}, {}).specs)
 
 
