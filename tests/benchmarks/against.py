@@ -137,7 +137,9 @@ def _install(tree: Path, side: Path) -> Path:
         ("tasks", packages / "microagents/tasks"),
         ("tests", side / "tests"),
     ):
-        shutil.copytree(tree / folder, place, ignore=ignored)
+        shutil.copytree(
+            tree / folder, place, ignore=ignored, dirs_exist_ok=True
+        )  # links are followed; commits of before have none
     return side / "env/bin/python"
 
 
