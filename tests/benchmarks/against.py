@@ -137,9 +137,8 @@ def _install(tree: Path, side: Path) -> Path:
         ("tasks", packages / "microagents/tasks"),
         ("tests", side / "tests"),
     ):
-        shutil.copytree(
-            tree / folder, place, ignore=ignored, dirs_exist_ok=True
-        )  # links are followed; commits of before have none
+        # Links are followed, so `runtimes` and `tasks` are there already, but for commits from before the links.
+        shutil.copytree(tree / folder, place, ignore=ignored, dirs_exist_ok=True)
     return side / "env/bin/python"
 
 
