@@ -49,8 +49,6 @@ SDK_PLACES: dict[str, str | tuple[str, ...]] = {
 }
 PROVIDERS = "microagents/models/"
 """The folder whose files may each import an SDK of their own."""
-SAME_NAMES = {"_Sums"}
-"""Classes of one name in two modules."""
 NAMED_AFTER = ("microagents/cli/commands", "microagents/cli/views", "tasks")
 """Folders whose files have the names of what they start, draw or solve."""
 SAME_FILES = {
@@ -292,7 +290,7 @@ def test_the_name_of_a_class_stands_in_one_module_and_no_class_is_long() -> None
                 places.setdefault(node.name, set()).add(path.relative_to(ROOT).as_posix())
                 if (node.end_lineno or 0) - node.lineno >= MAX_CLASS_LINES:
                     long.add(node.name)
-    assert {name: modules for name, modules in places.items() if len(modules) > 1 and name not in SAME_NAMES} == {}
+    assert {name: modules for name, modules in places.items() if len(modules) > 1} == {}
     assert long <= LONG_CLASSES
 
 

@@ -27,6 +27,15 @@ def is_cancelled() -> bool:
     return task is not None and task.cancelling() > 0
 
 
+def has_running_loop() -> bool:
+    """Return whether this thread runs an event loop, as a notebook's does: `asyncio.run` then needs another thread."""
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True
+
+
 def loop_has_threads() -> bool:
     """Whether the running event loop can wait for threads and files. One in virtual time cannot, and says so: ``has_threads = False``."""
     return getattr(asyncio.get_running_loop(), "has_threads", True)

@@ -9,7 +9,7 @@ from itertools import groupby, zip_longest
 from typing import Any
 
 import msgspec
-from msgspec import Struct, structs
+from msgspec import structs
 
 from microagents.elections.election import OPEN_OUTCOMES, Ballot, ElectionId, Flagged, Rejected, Rejection, input_of
 from microagents.journal.books import Books, Totals
@@ -149,9 +149,9 @@ def read_books(rows: Rows, inputs: int, *, in_order: bool, of_decisions: bool = 
         in_order: whether decisions form a chain. Its digests are stored; a tree of decisions is read row by row.
         of_decisions: False leaves the digests of a tree empty.
     """
-    totals = rows.only("account")[0]
-    _check_numbers(msgspec.json.decode(totals, type=_Sums).account)
-    books = Books(inputs, in_order=in_order, totals=msgspec.json.decode(totals, type=Totals))
+    totals = msgspec.json.decode(rows.only("account")[0], type=Totals)
+    _check_numbers(msgspec.to_builtins(totals.account))
+    books = Books(inputs, in_order=in_order, totals=totals)
     rows.check("progress")
     for of_input, done, total, reached, state, value, decisions, ballots in rows.select("progress"):
         _check_input(of_input, inputs)
@@ -169,12 +169,6 @@ def read_books(rows: Rows, inputs: int, *, in_order: bool, of_decisions: bool = 
         for row in rows.select("decision"):
             take_in(books, joined(places[place_of(row[0])], row[0]), recalled(row))
     return books
-
-
-class _Sums(Struct):
-    """The sums of the totals, as they are written."""
-
-    account: dict[str, Any]
 
 
 def _check_numbers(value: object) -> None:

@@ -211,9 +211,7 @@ async def _inputs_that_go_on(messenger: RoleMessenger, journal: Path | None) -> 
 
 async def leave_effects(messenger: RoleMessenger) -> None:
     """Wait for the effects under way at the end of a run, whatever has ended it."""
-    with suppress(
-        MicroagentsError
-    ):  # the run has ended already, for a lost executor or a journal that cannot be written
+    with suppress(MicroagentsError):  # a lost executor, or a journal that cannot be written, has ended the run already
         await _end_effects(messenger)
 
 

@@ -17,6 +17,7 @@ from msgspec import structs
 
 from microagents.actors.registry import TASKS, unknown
 from microagents.actors.role import Strategy
+from microagents.base.aio import has_running_loop
 from microagents.base.errors import Interrupted, InvalidUsage
 from microagents.base.logs import log
 from microagents.base.messages import address_of
@@ -244,7 +245,7 @@ def run_sync(task: Task | Sequence[Task], *, models: Models, **given: Unpack[Run
         "run_id": new_run_id(tasks_of(task)[0]) if run_id is None else run_id,
     }
     try:
-        return _run_in_thread(task, named) if _has_running_loop() else asyncio.run(run(task, **named))
+        return _run_in_thread(task, named) if has_running_loop() else asyncio.run(run(task, **named))
     except KeyboardInterrupt as error:
         if given.get("runs_dir", "runs") is not None:
             error.add_note(f"all decisions so far are kept; resume run {named['run_id']}")
@@ -269,14 +270,6 @@ def _run_in_thread(task: Task | Sequence[Task], options: Mapping[str, Any]) -> R
             for loop, started in running:
                 loop.call_soon_threadsafe(started.cancel)
             raise
-
-
-def _has_running_loop() -> bool:
-    try:
-        asyncio.get_running_loop()
-    except RuntimeError:
-        return False
-    return True
 
 
 NEW_NAME = r"-\d{8}-\d{6}-[0-9a-f]{8}$"

@@ -12,6 +12,7 @@ import msgspec
 from msgspec import Struct, structs
 
 from microagents.actors.role import Messenger, Role
+from microagents.base.aio import has_running_loop
 from microagents.base.errors import InvalidUsage, JournalMismatch, MicroagentsError, Undecided
 from microagents.base.messages import Message
 from microagents.elections.election import Elect, Follow, Question, Verdict
@@ -97,9 +98,7 @@ def drawn_work(reader: Reader, plan: RunPlan, of_input: int) -> Struct:
 
 def _to_its_end(work: Callable[[], Coroutine[Any, Any, V]]) -> V:
     """Do work in an event loop of its own, also if this thread runs one, as a notebook does."""
-    try:
-        asyncio.get_running_loop()
-    except RuntimeError:
+    if not has_running_loop():
         return asyncio.run(work())
     with ThreadPoolExecutor(1) as threads:
         return threads.submit(copy_context().run, asyncio.run, work()).result()
