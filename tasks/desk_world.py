@@ -123,11 +123,6 @@ class World:
         with self._opened() as db:
             db.execute("INSERT INTO mail VALUES (?, ?, ?, ?)", (self._run, customer, template, key))
 
-    def was_mailed(self, key: str) -> bool:
-        """Return whether the mail with this key was sent."""
-        with self._opened() as db:
-            return bool(db.execute("SELECT 1 FROM mail WHERE run = ? AND key = ?", (self._run, key)).fetchone())
-
     def is_right(self) -> bool:
         """Return whether what was done is what the policy says, and nothing else."""
         case, order = self.case, self.case.order
