@@ -1,0 +1,152 @@
+"""Ends and lengths of elections at many error rates at once, by how the wrong votes are spread over replies.
+
+A spread says how alike the wrong replies to one step are: the chance that the wrong vote after n others is a new reply is
+spread / (spread + n) (Ewens 1972). 0 is one rival.
+"""
+
+from __future__ import annotations
+
+import math
+from functools import lru_cache
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from microagents.base.errors import InvalidUsage
+from microagents.elections.laws import check_whole
+
+Array = NDArray[np.float64]
+
+LOGITS: Array = np.linspace(-18, 7, 201)
+ERRORS: Array = 1 / (1 + np.exp(-LOGITS))
+"""The error rates of a table, in rising order; 0.5 is one of them."""
+SPREADS = (0.0, 0.3, 1.0, 2.0, 4.0)
+"""The spreads of a table."""
+MAX_DRAWS = 100
+"""The cap of an election by default; a table against several rivals ends here."""
+_NODES: Array = np.array([-4, -3, -2, -1.5, -1, -0.5, 0, 0.5, 1, 1.5, 2, 3, 4])
+"""Log-odds of the error rates at which elections against several rivals are simulated."""
+_RARE = -9.0
+"""Log-odds from which on downwards the law of rare errors holds."""
+_ROWS, _RIVALS = 500, 12
+"""Number of elections for each, and of rivals that are told apart."""
+_MAX_K = 8
+"""The largest k of the simulation: from here on several rivals are to one as at this k."""
+_EVEN = 0.0
+"""Log-odds up to which losses are computed from elections that the right reply wins: no digit is lost where a loss is rare."""
+_FLOOR = 1e-12
+"""Least value by which is divided."""
+
+
+class RaceTable(NamedTuple):
+    """Ends of elections of one k, by error rate and spread."""
+
+    loss: Array
+    """Chance that the right reply does not win, of the shape (error rates, spreads)."""
+    votes: Array
+    """Expected number of votes, of the same shape."""
+
+
+@lru_cache(maxsize=64)
+def race_table(k: int, max_votes: int = MAX_DRAWS) -> RaceTable:
+    """Compute the ends of elections that are decided once a reply leads by k votes; an undecided one is lost.
+
+    Against one rival they are exact; against several they are simulated, always with the same random numbers.
+
+    Raises:
+        InvalidUsage: k is below 1, or the cap below k.
+    """
+    check_whole("k", k)
+    if max_votes < k:
+        raise InvalidUsage(f"no election of {max_votes!r} votes is decided by a lead of k = {k!r}; raise the cap")
+    loss, votes = _against_one(ERRORS, k, max_votes)
+    if k == 1:
+        return RaceTable(np.stack([loss] * len(SPREADS), 1), np.stack([votes] * len(SPREADS), 1))
+    lost, held = _simulated_ends(min(k, _MAX_K), min(max_votes, MAX_DRAWS))
+    losses, lengths = [loss], [votes]
+    for spread, ratio, longer in zip(SPREADS[1:], lost[1:] / lost[0], held[1:] / held[0], strict=True):
+        # Where errors are rare, a rival wins if the first k votes are all for it: the chance of k equal wrong replies.
+        rare = math.prod(each / (spread + each) for each in range(1, k))
+        ratios = np.log(np.maximum(np.concatenate([[rare], ratio]), _FLOOR))
+        losses.append(np.minimum(1.0, loss * np.exp(np.interp(LOGITS, [_RARE, *_NODES], ratios))))
+        lengths.append(votes * np.interp(LOGITS, [_RARE, *_NODES], [1.0, *longer]))
+    return RaceTable(np.stack(losses, 1), np.stack(lengths, 1))
+
+
+def _errors(logits: Array) -> Array:
+    return np.asarray(1 / (1 + np.exp(-logits)))
+
+
+def _against_one(errors: Array, k: int, max_votes: int) -> tuple[Array, Array]:
+    """Follow the lead from -k to k, vote by vote."""
+    at = np.zeros((2 * k + 1, len(errors)))
+    at[k] = 1.0
+    lost, votes = np.zeros_like(errors), np.zeros_like(errors)
+    for _ in range(max_votes):
+        votes += at.sum(0)
+        moved = np.zeros_like(at)
+        moved[1:] += at[:-1] * (1 - errors)
+        moved[:-1] += at[1:] * errors
+        lost += moved[0]
+        moved[0] = moved[-1] = 0.0
+        at = moved
+    return lost + at.sum(0), votes
+
+
+class _Simulated(NamedTuple):
+    """Elections against several rivals, of the shape (spreads, error rates, elections, ks)."""
+
+    ended: NDArray[np.int64]
+    """Number of the vote that ends each; above the cap if none does."""
+    is_right: NDArray[np.bool_]
+    mirrored: Array
+    """Chance of the paths on which a rival has the right reply's votes and wins, for each path on which the right reply wins."""
+
+
+def _simulated_ends(k: int, max_votes: int) -> tuple[Array, Array]:
+    """Return losses and lengths, of the shape (spreads, error rates)."""
+    found = _simulated()
+    over = found.ended[..., k - 1] <= max_votes
+    won = over & found.is_right[..., k - 1]
+    votes = np.minimum(found.ended[..., k - 1], max_votes).mean(2)
+    odds = np.where(won, found.mirrored[..., k - 1], 0.0).sum(2) / np.maximum(1, won.sum(2))
+    undecided = 1 - over.mean(2)
+    rare = undecided + (1 - undecided) * odds / (1 + odds)
+    return np.where(_NODES <= _EVEN, rare, 1 - won.mean(2)), votes
+
+
+@lru_cache(maxsize=1)
+def _simulated() -> _Simulated:
+    """Simulate elections; those of all spreads have the same right votes, so that their ratios are known well."""
+    rng = np.random.default_rng(0)
+    shape = (len(SPREADS), len(_NODES), _ROWS)
+    spreads = np.repeat(np.maximum(SPREADS, _FLOOR), len(_NODES) * _ROWS)
+    errors = np.tile(np.repeat(_errors(_NODES), _ROWS), len(SPREADS))
+    # The shares of the replies in the wrong votes: a stick of which each reply breaks off a random part.
+    left = np.cumprod(rng.random((len(spreads), _RIVALS - 1)) ** (1 / spreads[:, None]), axis=1)
+    bounds = np.concatenate([1 - left, np.ones((len(spreads), 1))], axis=1)
+    odds = np.diff(bounds, axis=1, prepend=0.0) * (errors / (1 - errors))[:, None]
+    counts = np.zeros((len(spreads), _RIVALS + 1), np.int64)  # the right reply's votes come last
+    leading, second, most = (np.zeros(len(spreads), np.int64) for _ in range(3))
+    leader = np.full(len(spreads), -1)
+    ended = np.full((len(spreads), _MAX_K), MAX_DRAWS + 1)
+    is_right, mirrored = np.zeros((len(spreads), _MAX_K), np.bool_), np.zeros((len(spreads), _MAX_K))
+    for vote in range(1, MAX_DRAWS + 1):
+        right = np.tile(rng.random(shape[1] * shape[2]), shape[0]) >= errors
+        wrong = rng.random(len(spreads))
+        at = np.flatnonzero(most < _MAX_K)
+        drawn = np.where(right[at], _RIVALS, (wrong[at, None] > bounds[at]).sum(1))
+        counts[at, drawn] += 1
+        count = counts[at, drawn]
+        leads, overtakes = drawn == leader[at], (drawn != leader[at]) & (count > leading[at])
+        second[at] = np.where(overtakes, leading[at], np.where(leads, second[at], np.maximum(second[at], count)))
+        leading[at] = np.where(leads | overtakes, count, leading[at])
+        leader[at] = np.where(overtakes, drawn, leader[at])
+        new = at[leading[at] - second[at] > most[at]]
+        ended[new, most[new]], is_right[new, most[new]] = vote, leader[new] == _RIVALS
+        with np.errstate(over="ignore"):
+            mirrored[new, most[new]] = (odds[new] ** (counts[new, -1:] - counts[new, :-1])).sum(1)
+        most[new] += 1
+    by_k = (*shape, _MAX_K)
+    return _Simulated(ended.reshape(by_k), is_right.reshape(by_k), mirrored.reshape(by_k))

@@ -1,0 +1,429 @@
+"""Error rates that differ from step to step, from few samples of many steps: what a run of these steps comes to.
+
+Most steps are easy and a few are hard, so the mean of all samples says little about votes. What the other steps are like is described by
+a population of rates. Few samples leave its form open, so several forms are averaged by how well each predicts the samples (Hoeting
+1999): one rate, a beta distribution, a lognormal one, and the first two with a share of hard steps.
+
+Every figure comes from joint draws of the posterior: form, parameters, the rate of each sampled step given its own samples, and the
+rates of the others. A draw holds all steps of the run, so that a chance is a product over its steps before any quantile is taken.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Callable, Sequence
+from functools import cached_property
+from typing import NamedTuple
+
+import numpy as np
+from msgspec import Struct
+from numpy.typing import NDArray
+
+from microagents.base.errors import InvalidUsage
+from microagents.elections.laws import check_target, check_whole
+from microagents.elections.race_tables import ERRORS, LOGITS, MAX_DRAWS, SPREADS, Array, RaceTable, race_table
+
+Counts = NDArray[np.int64]
+
+HARD = 0.5
+"""Error rate from which on a step is wrong in most samples."""
+MAX_FALSE = 0.05
+"""Greatest expected share of ordinary steps among the steps called hard."""
+MAX_K = 30
+"""The largest k that is tried."""
+DRAWS = 1_000
+"""Number of joint draws of the posterior."""
+_TRIED, _REFINED, _ROUNDS = 2_000, 1_500, 3
+"""Parameters of a form that are tried, first from its prior, then around those that fit, in several rounds."""
+_DEGREES, _WIDER, _BROAD = 5, 1.3, 0.15
+"""Of these rounds: degrees of freedom, variance in that of the posterior, and share that is drawn from the prior."""
+_FEW = 8
+"""Number of equal steps up to which each is drawn by itself."""
+_SPREAD_PRIOR = np.array([1.0, 0.25, 0.25, 0.25, 0.25])
+_WIDTH = float(LOGITS[1] - LOGITS[0])
+_LN_RIGHT: Array = -np.log1p(np.exp(LOGITS))
+_LN_WRONG: Array = _LN_RIGHT + LOGITS
+_LEAST = 1e-300
+
+
+class SeenStep(Struct, frozen=True, kw_only=True):
+    """The samples of a step."""
+
+    right: int
+    """Number of right samples."""
+    wrong: tuple[int, ...] = ()
+    """Numbers of samples with each distinct wrong reply."""
+    flagged: int = 0
+    """Number of samples with a red flag."""
+    number: int = 0
+    """Position of the step in its task."""
+    is_own: bool = True
+    """Whether it is a step of the planned run, and not only of a task like it."""
+
+
+class Estimate(NamedTuple):
+    """A figure with its 95 % interval."""
+
+    mid: float
+    low: float
+    high: float
+
+
+class Drift(NamedTuple):
+    """Error rates along the chain."""
+
+    chance: float
+    """Chance that steps in a random order differ so much from one end to the other (two-sided, by permutations)."""
+    first: float
+    """Mean error rate of the first third of the sampled steps."""
+    last: float
+    """Mean error rate of the last third."""
+
+
+# -- forms of a population ----------------------------------------------------------------------------------------------
+
+
+class _Population(NamedTuple):
+    """Populations of the shape (parameters, error rates)."""
+
+    base: Array
+    hard: Array | None = None
+    share: Array | None = None
+    """Share of the hard steps."""
+
+    @property
+    def whole(self) -> Array:
+        return self.base if self.hard is None or self.share is None else _mixed(self.base, self.hard, self.share)
+
+
+def _mixed(base: Array, hard: Array, share: Array) -> Array:
+    return np.asarray((1 - share[:, None]) * base + share[:, None] * hard)
+
+
+def _between(low: float, high: float, at: Array) -> Array:
+    return np.asarray(low * (high / low) ** at)
+
+
+def _mean(at: Array) -> Array:
+    """Spread a mean error rate by Jeffreys's prior of a chance."""
+    return np.asarray(np.clip(np.sin(at * math.pi / 2) ** 2, 1e-9, 1 - 1e-9))
+
+
+def _normal(weights: Array) -> Array:
+    return np.asarray(weights / weights.sum(1, keepdims=True))
+
+
+def _one(at: Array) -> Array:
+    """Put all steps at one rate, between two of the table."""
+    mean = _mean(at[:, 0])
+    place = np.clip((np.log(mean / (1 - mean)) - LOGITS[0]) / _WIDTH, 0, len(LOGITS) - 1.001)
+    below, rows = place.astype(int), np.arange(len(at))
+    weights = np.zeros((len(at), len(LOGITS)))
+    weights[rows, below], weights[rows, below + 1] = 1 - (place - below), place - below
+    return weights
+
+
+def _beta(at: Array) -> Array:
+    mean, shape = _mean(at[:, 0])[:, None], _between(0.02, 30, at[:, 1])[:, None]
+    a, b = shape / (1 - mean), shape / mean
+    logs = a * _LN_WRONG + b * _LN_RIGHT
+    # What lies beyond the ends of the table is counted at its ends.
+    logs[:, :1] -= np.log(a * _WIDTH)
+    logs[:, -1:] -= np.log(b * _WIDTH)
+    return _normal(np.exp(logs - logs.max(1, keepdims=True)))
+
+
+def _lognormal(at: Array) -> Array:
+    sigma = _between(0.2, 3, at[:, 1])[:, None]
+    middle = np.log(_mean(at[:, 0]))[:, None] - sigma**2 / 2
+    logs = -(((_LN_WRONG - middle) / sigma) ** 2) / 2 + _LN_RIGHT
+    return _normal(np.exp(logs - logs.max(1, keepdims=True)))
+
+
+def _with_hard(base: Callable[[Array], Array], at: Array) -> _Population:
+    """Add a share of steps around another, higher rate."""
+    middle, sigma = (-3.5 + 7.5 * at[:, -2])[:, None], _between(0.1, 1.5, at[:, -1])[:, None]
+    hard = _normal(np.exp(-(((LOGITS - middle) / sigma) ** 2) / 2))
+    return _Population(base(at), hard, _between(1e-5, 0.5, at[:, -3]))
+
+
+class _Form(NamedTuple):
+    weight: float
+    parameters: int
+    population: Callable[[Array], _Population]
+
+
+_FORMS = (
+    _Form(0.4, 1, lambda at: _Population(_one(at))),
+    _Form(0.15, 2, lambda at: _Population(_beta(at))),
+    _Form(0.15, 2, lambda at: _Population(_lognormal(at))),
+    _Form(0.15, 4, lambda at: _with_hard(_one, at)),
+    _Form(0.15, 5, lambda at: _with_hard(_beta, at)),
+)
+
+
+def _populations(wrong: Counts, valid: Counts, number: Counts, rng: np.random.Generator) -> Array:
+    """Draw populations from the posterior, given the steps by their wrong and valid samples; of the shape (`DRAWS`, error rates).
+
+    If none of the sampled steps is one of the hard steps of a draw, there are none: that is the condition of every chance.
+    """
+    likely = _likelihood(wrong, valid)
+    tried = [_fitted(form, likely, number, rng) for form in _FORMS]
+    weights = np.concatenate([each.weights for each in tried])
+    weights = np.exp(weights - weights.max())
+    bounds = np.cumsum(weights) / weights.sum()
+    chosen = np.searchsorted(bounds, (np.arange(DRAWS) + rng.random()) / DRAWS)
+    drawn, first = [], 0
+    for form, each in zip(_FORMS, tried, strict=True):
+        at = each.at[chosen[(chosen >= first) & (chosen < first + len(each.at))] - first]
+        first += len(each.at)
+        found = form.population(at)
+        if found.hard is not None and found.share is not None:
+            base = (1 - found.share)[:, None] * (found.base @ likely.T)
+            none = (number * np.log(np.maximum(base / np.maximum(found.whole @ likely.T, _LEAST), _LEAST))).sum(1)
+            is_none = rng.random(len(at)) < np.exp(none)
+            found = found._replace(share=np.where(is_none, 0.0, found.share))
+        drawn.append(found.whole)
+    return rng.permutation(np.concatenate(drawn))
+
+
+def _likelihood(wrong: Counts, valid: Counts) -> Array:
+    """Compute the likelihood of each kind of step at each error rate, in its greatest."""
+    logs = wrong[:, None] * _LN_WRONG + (valid - wrong)[:, None] * _LN_RIGHT
+    return np.asarray(np.exp(logs - logs.max(1, keepdims=True)))
+
+
+class _Fitted(NamedTuple):
+    at: Array
+    """Parameters, each between 0 and 1, of the shape (tries, parameters)."""
+    weights: Array
+    """Logarithms of their shares in the posterior of all forms."""
+
+
+def _fitted(form: _Form, likely: Array, number: Counts, rng: np.random.Generator) -> _Fitted:
+    """Weigh parameters of a form by importance, drawn around those that fit (population Monte Carlo, Cappé 2004)."""
+
+    def reached(z: Array) -> Array:
+        return np.asarray(np.log(np.maximum(form.population(_unit(z)).whole @ likely.T, _LEAST)) @ number)
+
+    size = form.parameters
+    z = rng.logistic(size=(_TRIED, size))
+    weights = reached(z)
+    for _ in range(_ROUNDS):
+        tempered = _tempered(weights, 20.0 * size)
+        middle = tempered @ z
+        root = np.linalg.cholesky((z - middle).T @ ((z - middle) * tempered[:, None]) * _WIDER + 1e-6 * np.eye(size))
+        stretch = np.sqrt(_DEGREES / rng.chisquare(_DEGREES, size=(_REFINED, 1)))
+        z = middle + stretch * rng.standard_normal((_REFINED, size)) @ root.T
+        z = np.where(rng.random((_REFINED, 1)) < _BROAD, rng.logistic(size=z.shape), z)
+        far = (np.linalg.solve(root, (z - middle).T) ** 2).sum(0)
+        near = (
+            math.lgamma((_DEGREES + size) / 2)
+            - math.lgamma(_DEGREES / 2)
+            - size / 2 * math.log(_DEGREES * math.pi)
+            - float(np.log(np.diag(root)).sum())
+            - (_DEGREES + size) / 2 * np.log1p(far / _DEGREES)
+        )
+        prior = -(np.logaddexp(0, z) + np.logaddexp(0, -z)).sum(1)
+        weights = reached(z) + prior - np.logaddexp(math.log(_BROAD) + prior, math.log(1 - _BROAD) + near)
+    return _Fitted(_unit(z), weights + math.log(form.weight))
+
+
+def _unit(z: Array) -> Array:
+    return np.asarray(1 / (1 + np.exp(-np.clip(z, -30, 30))))
+
+
+def _tempered(logs: Array, effective: float) -> Array:
+    """Return weights, evened out until as many count."""
+    power = 1.0
+    while True:
+        weights = np.exp(power * (logs - logs.max()))
+        weights /= weights.sum()
+        if 1 / (weights**2).sum() >= effective or power < 1e-6:
+            return np.asarray(weights)
+        power *= 0.8
+
+
+# -- draws --------------------------------------------------------------------------------------------------------------
+
+
+class _Kind(NamedTuple):
+    """Steps whose samples are alike."""
+
+    right: int
+    wrong: tuple[int, ...]
+    is_own: bool
+
+
+def _kind(step: SeenStep) -> _Kind:
+    return _Kind(step.right, tuple(sorted(step.wrong, reverse=True)), step.is_own)
+
+
+def _spread_likelihood(wrong: tuple[int, ...]) -> Array:
+    """Compute the chance of the numbers of equal wrong replies at each spread, up to a factor (Ewens 1972)."""
+    logs = []
+    for spread in np.maximum(SPREADS, 1e-9):
+        taken = sum(math.log(spread + each) for each in range(sum(wrong)))
+        logs.append(len(wrong) * math.log(spread) - taken)
+    return np.exp(np.array(logs) - max(logs))
+
+
+def _spread_shares(kinds: Counter[_Kind], rng: np.random.Generator) -> Array:
+    """Draw shares of the spreads in the population, of the shape (`DRAWS`, spreads)."""
+    several = [(_spread_likelihood(kind.wrong), count) for kind, count in kinds.items() if sum(kind.wrong) > 1]
+    taken = _SPREAD_PRIOR
+    if several:
+        likely, number = np.array([each for each, _ in several]), np.array([count for _, count in several])
+        for _ in range(50):
+            parts = likely * taken
+            taken = _SPREAD_PRIOR + (number[:, None] * parts / parts.sum(1, keepdims=True)).sum(0)
+    return rng.dirichlet(taken, size=DRAWS)
+
+
+def _picked(weights: Array, rng: np.random.Generator) -> Counts:
+    """Pick an index of each row by its weights."""
+    bounds = np.cumsum(weights, axis=1)
+    return np.asarray((rng.random((len(weights), 1)) * bounds[:, -1:] > bounds).sum(1))
+
+
+class StepRates:
+    """Error rates of the steps of a planned run, as its samples leave them open.
+
+    Args:
+        seen: sampled steps; their number may depend on the samples, as when only steps with an error are sampled again.
+        total: number of steps of the planned run; those of its own that were sampled are among them.
+        seed: of the joint draws: the same arguments give the same figures.
+
+    Raises:
+        InvalidUsage: no sample is valid, or the run has fewer steps than were sampled of it.
+    """
+
+    def __init__(self, seen: Sequence[SeenStep], total: int, *, seed: int = 0) -> None:
+        check_whole("steps", total)
+        self.seen = tuple(each for each in seen if each.right + sum(each.wrong))
+        own = sum(each.is_own for each in self.seen)
+        if not self.seen:
+            raise InvalidUsage("no sample is valid, so nothing is known of the errors; sample more steps")
+        if own > total:
+            raise InvalidUsage(f"{own:,} steps were sampled of a run of {total:,} steps; give the number of all its steps")
+        self.total, self.unseen = total, total - own
+        self._asked = tuple(seen)
+        self._kinds = Counter(_kind(each) for each in self.seen)
+        self._draw(np.random.default_rng(seed))
+
+    def _draw(self, rng: np.random.Generator) -> None:
+        whole = Counter[tuple[int, int]]()
+        for kind, count in self._kinds.items():
+            whole[sum(kind.wrong), kind.right] += count
+        wrong, right = np.array(list(whole)).T
+        self._populations = _populations(wrong, wrong + right, np.array(list(whole.values())), rng)
+        self._shares = _spread_shares(self._kinds, rng)
+        self._hard_chance: dict[_Kind, float] = {}
+        plain = rng.multinomial(self.unseen, self._populations)
+        rows = np.arange(DRAWS)
+        counts = np.zeros((DRAWS, len(ERRORS), len(SPREADS)), np.int64)
+        hard = np.zeros(DRAWS)
+        for kind, count in self._kinds.items():
+            at, spreads = self._given(kind)
+            self._hard_chance[kind] = float(at[:, ERRORS >= HARD].sum(1).mean())
+            if not kind.is_own or count > _FEW:
+                drawn = rng.multinomial(count, at)
+                hard += drawn[:, ERRORS >= HARD].sum(1)
+                if kind.is_own and sum(kind.wrong) > 1:
+                    counts += rng.multinomial(drawn, spreads[:, None, :])
+                elif kind.is_own:
+                    plain += drawn
+            else:
+                for _ in range(count):
+                    rate = _picked(at, rng)
+                    hard += ERRORS[rate] >= HARD
+                    np.add.at(counts, (rows, rate, _picked(spreads, rng)), 1)
+        self._counts = counts + rng.multinomial(plain, self._shares[:, None, :])
+        # No condition here: hard steps that no sample shows are as frequent as the samples leave open.
+        others = rng.beta(hard + 1, np.maximum(len(self.seen) - hard, 1e-9))
+        among = self._counts[:, ERRORS >= HARD].sum((1, 2))
+        unseen = rng.binomial(self.unseen, others)
+        self._hard_own = np.maximum(among, unseen + (hard if self.unseen < self.total else 0))
+        self._valid = self._valid_draws(rng)
+
+    def _given(self, kind: _Kind) -> tuple[Array, Array]:
+        """Return the posterior of the rate and of the spread of a step with these samples, in each draw."""
+        wrong = sum(kind.wrong)
+        at = self._populations * _likelihood(np.array([wrong]), np.array([wrong + kind.right]))
+        return _normal(at), _normal(self._shares * _spread_likelihood(kind.wrong))
+
+    def _valid_draws(self, rng: np.random.Generator) -> tuple[Array, Array]:
+        """Draw the share of samples without a flag, and the mean number of samples for a valid one."""
+        kinds = Counter((each.flagged, each.flagged + each.right + sum(each.wrong)) for each in self._asked)
+        if not any(flagged for flagged, _ in kinds):
+            flags = rng.beta(0.5, 0.5 + sum(drawn * count for (_, drawn), count in kinds.items()), size=DRAWS)
+            return 1 - flags, 1 / (1 - flags)
+        flagged, drawn = np.array(list(kinds)).T
+        found = _populations(flagged, drawn, np.array(list(kinds.values())), rng)
+        return 1 - found @ ERRORS, found @ np.minimum(1 / (1 - ERRORS), MAX_DRAWS)
+
+    # -- figures ---------------------------------------------------------------------------------------------------------
+
+    @cached_property
+    def p(self) -> Estimate:
+        """Mean chance over the steps of the run that a valid sample is right."""
+        return _estimate(1 - self._counts.sum(2) @ ERRORS / self.total)
+
+    @cached_property
+    def valid(self) -> Estimate:
+        """Share of the samples without a red flag."""
+        return _estimate(self._valid[0])
+
+    def chance(self, k: int, *, max_draws: int = MAX_DRAWS) -> Estimate:
+        """Compute the chance that every step of the run is decided right by a lead of k votes."""
+        return _estimate(np.exp(self._sum(np.log1p(-np.minimum(self._table(k, max_draws).loss, 1 - 1e-15)))))
+
+    def decided(self, k: int, *, max_draws: int = MAX_DRAWS) -> Estimate:
+        """Compute the share of the steps that are decided right."""
+        return _estimate(1 - self._sum(self._table(k, max_draws).loss) / self.total)
+
+    def calls(self, k: int, *, max_draws: int = MAX_DRAWS) -> Estimate:
+        """Compute the expected number of samples of the run, flagged ones included."""
+        votes = self._sum(self._table(k, max_draws).votes)
+        return _estimate(np.minimum(votes * self._valid[1], self.total * float(max_draws)))
+
+    def least_k(self, target: float, *, max_draws: int = MAX_DRAWS) -> int | None:
+        """Find the smallest k whose lower bound of the chance reaches the target; None if none does.
+
+        Raises:
+            InvalidUsage: the target is not above 0 and below 1.
+        """
+        check_target(target)
+        ks = range(1, min(MAX_K, max_draws) + 1)
+        return next((k for k in ks if self.chance(k, max_draws=max_draws).low >= target), None)
+
+    @cached_property
+    def hard_found(self) -> tuple[int, ...]:
+        """Indices in ``seen`` of the steps called hard: as many as keep the expected share of others at `MAX_FALSE`."""
+        chances = [self._hard_chance[_kind(each)] for each in self.seen]
+        found: list[int] = []
+        false = 0.0
+        for index in sorted(range(len(chances)), key=lambda at: -chances[at]):
+            false += 1 - chances[index]
+            if chances[index] <= HARD or false > MAX_FALSE * (len(found) + 1):
+                break
+            found.append(index)
+        return tuple(sorted(found))
+
+    @cached_property
+    def hard(self) -> Estimate:
+        """Number of hard steps of the run; ``high`` is a one-sided bound of 95 %, whatever kinds of steps were not sampled."""
+        low, mid, high = np.quantile(self._hard_own, [0.05, 0.5, 0.95])
+        return Estimate(float(mid), float(low), float(high))
+
+    def _table(self, k: int, max_draws: int) -> RaceTable:
+        return race_table(k, max(k, math.floor(max_draws * self.valid.mid)))
+
+    def _sum(self, values: Array) -> Array:
+        return np.asarray(np.tensordot(self._counts, values, 2))
+
+
+def _estimate(values: Array) -> Estimate:
+    low, mid, high = np.quantile(values, [0.025, 0.5, 0.975])
+    return Estimate(float(mid), float(low), float(high))
