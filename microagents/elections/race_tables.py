@@ -1,7 +1,7 @@
-"""Ends and lengths of elections at many error rates at once, by how the wrong votes are spread over replies.
+"""Ends and lengths of elections at many error rates at once, by how alike the wrong replies to one step are.
 
-A spread says how alike the wrong replies to one step are: the chance that the wrong vote after n others is a new reply is
-spread / (spread + n) (Ewens 1972). 0 is one rival.
+The most frequent wrong reply to a step has a share of its wrong votes; each other wrong vote after n more of them is a new reply with
+chance OTHERS / (OTHERS + n) (Ewens 1972). A share of 1 is one rival.
 """
 
 from __future__ import annotations
@@ -18,11 +18,13 @@ from microagents.elections.laws import check_whole
 
 Array = NDArray[np.float64]
 
-LOGITS: Array = np.linspace(-18, 7, 201)
+LOGITS: Array = np.linspace(-15, 7.5, 151)
 ERRORS: Array = 1 / (1 + np.exp(-LOGITS))
 """The error rates of a table, in rising order; 0.5 is one of them."""
-SPREADS = (0.0, 0.3, 1.0, 2.0, 4.0)
-"""The spreads of a table."""
+RIVALS = (1.0, 0.9, 0.75, 0.55, 0.35, 0.15)
+"""The shares of the most frequent wrong reply in a table."""
+OTHERS = 3.0
+"""How much the other wrong replies differ from each other."""
 MAX_DRAWS = 100
 """The cap of an election by default; a table against several rivals ends here."""
 _NODES: Array = np.array([-4, -3, -2, -1.5, -1, -0.5, 0, 0.5, 1, 1.5, 2, 3, 4])
@@ -36,14 +38,14 @@ _MAX_K = 8
 _EVEN = 0.0
 """Log-odds up to which losses are computed from elections that the right reply wins: no digit is lost where a loss is rare."""
 _FLOOR = 1e-12
-"""Least value by which is divided."""
+"""Least value of which a logarithm is taken."""
 
 
 class RaceTable(NamedTuple):
-    """Ends of elections of one k, by error rate and spread."""
+    """Ends of elections of one k, by error rate and share of the first rival."""
 
     loss: Array
-    """Chance that the right reply does not win, of the shape (error rates, spreads)."""
+    """Chance that the right reply does not win, of the shape (error rates, shares)."""
     votes: Array
     """Expected number of votes, of the same shape."""
 
@@ -62,12 +64,12 @@ def race_table(k: int, max_votes: int = MAX_DRAWS) -> RaceTable:
         raise InvalidUsage(f"no election of {max_votes!r} votes is decided by a lead of k = {k!r}; raise the cap")
     loss, votes = _against_one(ERRORS, k, max_votes)
     if k == 1:
-        return RaceTable(np.stack([loss] * len(SPREADS), 1), np.stack([votes] * len(SPREADS), 1))
+        return RaceTable(np.stack([loss] * len(RIVALS), 1), np.stack([votes] * len(RIVALS), 1))
     lost, held = _simulated_ends(min(k, _MAX_K), min(max_votes, MAX_DRAWS))
     losses, lengths = [loss], [votes]
-    for spread, ratio, longer in zip(SPREADS[1:], lost[1:] / lost[0], held[1:] / held[0], strict=True):
+    for share, ratio, longer in zip(RIVALS[1:], lost[1:] / lost[0], held[1:] / held[0], strict=True):
         # Where errors are rare, a rival wins if the first k votes are all for it: the chance of k equal wrong replies.
-        rare = math.prod(each / (spread + each) for each in range(1, k))
+        rare = share**k + (1 - share) ** k * math.prod(each / (OTHERS + each) for each in range(1, k))
         ratios = np.log(np.maximum(np.concatenate([[rare], ratio]), _FLOOR))
         losses.append(np.minimum(1.0, loss * np.exp(np.interp(LOGITS, [_RARE, *_NODES], ratios))))
         lengths.append(votes * np.interp(LOGITS, [_RARE, *_NODES], [1.0, *longer]))
@@ -95,7 +97,7 @@ def _against_one(errors: Array, k: int, max_votes: int) -> tuple[Array, Array]:
 
 
 class _Simulated(NamedTuple):
-    """Elections against several rivals, of the shape (spreads, error rates, elections, ks)."""
+    """Elections against several rivals, of the shape (shares, error rates, elections, ks)."""
 
     ended: NDArray[np.int64]
     """Number of the vote that ends each; above the cap if none does."""
@@ -105,7 +107,7 @@ class _Simulated(NamedTuple):
 
 
 def _simulated_ends(k: int, max_votes: int) -> tuple[Array, Array]:
-    """Return losses and lengths, of the shape (spreads, error rates)."""
+    """Return losses and lengths, of the shape (shares, error rates)."""
     found = _simulated()
     over = found.ended[..., k - 1] <= max_votes
     won = over & found.is_right[..., k - 1]
@@ -118,23 +120,23 @@ def _simulated_ends(k: int, max_votes: int) -> tuple[Array, Array]:
 
 @lru_cache(maxsize=1)
 def _simulated() -> _Simulated:
-    """Simulate elections; those of all spreads have the same right votes, so that their ratios are known well."""
+    """Simulate elections; those of all shares have the same right votes, so that their ratios are known well."""
     rng = np.random.default_rng(0)
-    shape = (len(SPREADS), len(_NODES), _ROWS)
-    spreads = np.repeat(np.maximum(SPREADS, _FLOOR), len(_NODES) * _ROWS)
-    errors = np.tile(np.repeat(_errors(_NODES), _ROWS), len(SPREADS))
-    # The shares of the replies in the wrong votes: a stick of which each reply breaks off a random part.
-    left = np.cumprod(rng.random((len(spreads), _RIVALS - 1)) ** (1 / spreads[:, None]), axis=1)
-    bounds = np.concatenate([1 - left, np.ones((len(spreads), 1))], axis=1)
+    shape = (len(RIVALS), len(_NODES), _ROWS)
+    first = np.repeat(RIVALS, len(_NODES) * _ROWS)[:, None]
+    errors = np.tile(np.repeat(_errors(_NODES), _ROWS), len(RIVALS))
+    # The shares of the others in the wrong votes: a stick of which each reply breaks off a random part.
+    left = (1 - first) * np.cumprod(rng.random((len(first), _RIVALS - 2)) ** (1 / OTHERS), axis=1)
+    bounds = np.concatenate([first, 1 - left, np.ones_like(first)], axis=1)
     odds = np.diff(bounds, axis=1, prepend=0.0) * (errors / (1 - errors))[:, None]
-    counts = np.zeros((len(spreads), _RIVALS + 1), np.int64)  # the right reply's votes come last
-    leading, second, most = (np.zeros(len(spreads), np.int64) for _ in range(3))
-    leader = np.full(len(spreads), -1)
-    ended = np.full((len(spreads), _MAX_K), MAX_DRAWS + 1)
-    is_right, mirrored = np.zeros((len(spreads), _MAX_K), np.bool_), np.zeros((len(spreads), _MAX_K))
+    counts = np.zeros((len(first), _RIVALS + 1), np.int64)  # the right reply's votes come last
+    leading, second, most = (np.zeros(len(first), np.int64) for _ in range(3))
+    leader = np.full(len(first), -1)
+    ended = np.full((len(first), _MAX_K), MAX_DRAWS + 1)
+    is_right, mirrored = np.zeros((len(first), _MAX_K), np.bool_), np.zeros((len(first), _MAX_K))
     for vote in range(1, MAX_DRAWS + 1):
         right = np.tile(rng.random(shape[1] * shape[2]), shape[0]) >= errors
-        wrong = rng.random(len(spreads))
+        wrong = rng.random(len(first))
         at = np.flatnonzero(most < _MAX_K)
         drawn = np.where(right[at], _RIVALS, (wrong[at, None] > bounds[at]).sum(1))
         counts[at, drawn] += 1

@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable, Sequence
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import NamedTuple
 
 import numpy as np
@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from microagents.base.errors import InvalidUsage
 from microagents.elections.laws import check_target, check_whole
-from microagents.elections.race_tables import ERRORS, LOGITS, MAX_DRAWS, SPREADS, Array, RaceTable, race_table
+from microagents.elections.race_tables import ERRORS, LOGITS, MAX_DRAWS, OTHERS, RIVALS, Array, RaceTable, race_table
 
 Counts = NDArray[np.int64]
 
@@ -34,13 +34,13 @@ MAX_K = 30
 """The largest k that is tried."""
 DRAWS = 1_000
 """Number of joint draws of the posterior."""
-_TRIED, _REFINED, _ROUNDS = 2_000, 1_500, 3
-"""Parameters of a form that are tried, first from its prior, then around those that fit, in several rounds."""
-_DEGREES, _WIDER, _BROAD = 5, 1.3, 0.15
-"""Of these rounds: degrees of freedom, variance in that of the posterior, and share that is drawn from the prior."""
+_TRIED, _REFINED, _ROUNDS = 2_000, 1_000, (8.0, 15.0, 25.0, 40.0)
+"""Parameters of a form that are tried, first from its prior, then around those that fit; of each round, how many a parameter count."""
+_KERNELS, _DEGREES, _NARROWER, _BROAD = 100, 5, 0.3, 0.1
+"""Of these rounds: points around which is drawn, degrees of freedom, variance in that of the whole, and share that is drawn from the prior."""
 _FEW = 8
 """Number of equal steps up to which each is drawn by itself."""
-_SPREAD_PRIOR = np.array([1.0, 0.25, 0.25, 0.25, 0.25])
+_RIVAL_PRIOR = np.array([1.0, 0.2, 0.2, 0.2, 0.2, 0.2])
 _WIDTH = float(LOGITS[1] - LOGITS[0])
 _LN_RIGHT: Array = -np.log1p(np.exp(LOGITS))
 _LN_WRONG: Array = _LN_RIGHT + LOGITS
@@ -125,7 +125,7 @@ def _one(at: Array) -> Array:
 
 
 def _beta(at: Array) -> Array:
-    mean, shape = _mean(at[:, 0])[:, None], _between(0.02, 30, at[:, 1])[:, None]
+    mean, shape = _mean(at[:, 0])[:, None], _between(0.03, 6, at[:, 1])[:, None]
     a, b = shape / (1 - mean), shape / mean
     logs = a * _LN_WRONG + b * _LN_RIGHT
     # What lies beyond the ends of the table is counted at its ends.
@@ -135,7 +135,7 @@ def _beta(at: Array) -> Array:
 
 
 def _lognormal(at: Array) -> Array:
-    sigma = _between(0.2, 3, at[:, 1])[:, None]
+    sigma = _between(0.5, 2.5, at[:, 1])[:, None]
     middle = np.log(_mean(at[:, 0]))[:, None] - sigma**2 / 2
     logs = -(((_LN_WRONG - middle) / sigma) ** 2) / 2 + _LN_RIGHT
     return _normal(np.exp(logs - logs.max(1, keepdims=True)))
@@ -155,9 +155,9 @@ class _Form(NamedTuple):
 
 
 _FORMS = (
-    _Form(0.4, 1, lambda at: _Population(_one(at))),
-    _Form(0.15, 2, lambda at: _Population(_beta(at))),
-    _Form(0.15, 2, lambda at: _Population(_lognormal(at))),
+    _Form(0.3, 1, lambda at: _Population(_one(at))),
+    _Form(0.2, 2, lambda at: _Population(_beta(at))),
+    _Form(0.2, 2, lambda at: _Population(_lognormal(at))),
     _Form(0.15, 4, lambda at: _with_hard(_one, at)),
     _Form(0.15, 5, lambda at: _with_hard(_beta, at)),
 )
@@ -204,30 +204,44 @@ class _Fitted(NamedTuple):
 def _fitted(form: _Form, likely: Array, number: Counts, rng: np.random.Generator) -> _Fitted:
     """Weigh parameters of a form by importance, drawn around those that fit (population Monte Carlo, Cappé 2004)."""
 
-    def reached(z: Array) -> Array:
-        return np.asarray(np.log(np.maximum(form.population(_unit(z)).whole @ likely.T, _LEAST)) @ number)
+    def reached(populations: Array) -> Array:
+        return np.asarray(np.log(np.maximum(populations @ likely.T, _LEAST)) @ number)
 
     size = form.parameters
-    z = rng.logistic(size=(_TRIED, size))
-    weights = reached(z)
-    for _ in range(_ROUNDS):
-        tempered = _tempered(weights, 20.0 * size)
-        middle = tempered @ z
-        root = np.linalg.cholesky((z - middle).T @ ((z - middle) * tempered[:, None]) * _WIDER + 1e-6 * np.eye(size))
+    z, populations = _prior(form)
+    weights = reached(populations)
+    for effective in _ROUNDS:
+        tempered = _tempered(weights, effective * size)
+        spread = z - tempered @ z
+        root = np.linalg.cholesky(spread.T @ (spread * tempered[:, None]) * _NARROWER + 1e-6 * np.eye(size))
+        middles = z[rng.choice(len(z), p=tempered, size=_KERNELS)]
         stretch = np.sqrt(_DEGREES / rng.chisquare(_DEGREES, size=(_REFINED, 1)))
-        z = middle + stretch * rng.standard_normal((_REFINED, size)) @ root.T
+        z = middles[rng.integers(_KERNELS, size=_REFINED)] + stretch * rng.standard_normal((_REFINED, size)) @ root.T
         z = np.where(rng.random((_REFINED, 1)) < _BROAD, rng.logistic(size=z.shape), z)
-        far = (np.linalg.solve(root, (z - middle).T) ** 2).sum(0)
-        near = (
-            math.lgamma((_DEGREES + size) / 2)
-            - math.lgamma(_DEGREES / 2)
-            - size / 2 * math.log(_DEGREES * math.pi)
-            - float(np.log(np.diag(root)).sum())
-            - (_DEGREES + size) / 2 * np.log1p(far / _DEGREES)
-        )
+        near = _kernel(np.linalg.solve(root, z.T).T, np.linalg.solve(root, middles.T).T)
+        near -= math.log(_KERNELS) + float(np.log(np.diag(root)).sum())
         prior = -(np.logaddexp(0, z) + np.logaddexp(0, -z)).sum(1)
-        weights = reached(z) + prior - np.logaddexp(math.log(_BROAD) + prior, math.log(1 - _BROAD) + near)
+        weights = reached(form.population(_unit(z)).whole) + prior
+        weights -= np.logaddexp(math.log(_BROAD) + prior, math.log(1 - _BROAD) + near)
+    # A point that is too heavy stands for a region that the others have missed (Ionides 2008).
+    most = weights.max()
+    weights = np.minimum(weights, most + math.log(np.exp(weights - most).mean()) + math.log(_REFINED) / 2)
     return _Fitted(_unit(z), weights + math.log(form.weight))
+
+
+@lru_cache(maxsize=len(_FORMS))
+def _prior(form: _Form) -> tuple[Array, Array]:
+    """Draw parameters of a form from its prior, with their populations; always the same."""
+    z = np.random.default_rng(0).logistic(size=(_TRIED, form.parameters))
+    return z, form.population(_unit(z)).whole
+
+
+def _kernel(at: Array, middles: Array) -> Array:
+    """Compute the logarithm of the summed densities of Student's distribution around some points."""
+    size = at.shape[1]
+    far = (at**2).sum(1)[:, None] + (middles**2).sum(1) - 2 * at @ middles.T
+    whole = math.lgamma((_DEGREES + size) / 2) - math.lgamma(_DEGREES / 2) - size / 2 * math.log(_DEGREES * math.pi)
+    return np.asarray(np.log(((1 + np.maximum(far, 0) / _DEGREES) ** (-(_DEGREES + size) / 2)).sum(1)) + whole)
 
 
 def _unit(z: Array) -> Array:
@@ -260,24 +274,30 @@ def _kind(step: SeenStep) -> _Kind:
     return _Kind(step.right, tuple(sorted(step.wrong, reverse=True)), step.is_own)
 
 
-def _spread_likelihood(wrong: tuple[int, ...]) -> Array:
-    """Compute the chance of the numbers of equal wrong replies at each spread, up to a factor (Ewens 1972)."""
-    logs = []
-    for spread in np.maximum(SPREADS, 1e-9):
-        taken = sum(math.log(spread + each) for each in range(sum(wrong)))
-        logs.append(len(wrong) * math.log(spread) - taken)
-    return np.exp(np.array(logs) - max(logs))
+@lru_cache(maxsize=4_096)
+def _rival_likelihood(wrong: tuple[int, ...]) -> Array:
+    """Compute the chance of the numbers of equal wrong replies at each share of the first rival, up to a factor."""
+    count, shares = sum(wrong), np.array(RIVALS)
+
+    def others(numbers: Sequence[int]) -> float:
+        ways = sum(math.log(OTHERS) + math.lgamma(each) for each in numbers)
+        return math.exp(ways + math.lgamma(OTHERS) - math.lgamma(OTHERS + sum(numbers)))
+
+    at = (1 - shares) ** count * others(wrong)  # the first rival is none of them
+    for index, number in enumerate(wrong):
+        at += shares**number * (1 - shares) ** (count - number) * others([*wrong[:index], *wrong[index + 1 :]])
+    return np.asarray(at / at.max())
 
 
-def _spread_shares(kinds: Counter[_Kind], rng: np.random.Generator) -> Array:
-    """Draw shares of the spreads in the population, of the shape (`DRAWS`, spreads)."""
-    several = [(_spread_likelihood(kind.wrong), count) for kind, count in kinds.items() if sum(kind.wrong) > 1]
-    taken = _SPREAD_PRIOR
+def _rival_shares(kinds: Counter[_Kind], rng: np.random.Generator) -> Array:
+    """Draw the population of the first rivals' shares, of the shape (`DRAWS`, shares)."""
+    several = [(_rival_likelihood(kind.wrong), count) for kind, count in kinds.items() if sum(kind.wrong) > 1]
+    taken = _RIVAL_PRIOR
     if several:
         likely, number = np.array([each for each, _ in several]), np.array([count for _, count in several])
         for _ in range(50):
             parts = likely * taken
-            taken = _SPREAD_PRIOR + (number[:, None] * parts / parts.sum(1, keepdims=True)).sum(0)
+            taken = _RIVAL_PRIOR + (number[:, None] * parts / parts.sum(1, keepdims=True)).sum(0)
     return rng.dirichlet(taken, size=DRAWS)
 
 
@@ -318,27 +338,27 @@ class StepRates:
             whole[sum(kind.wrong), kind.right] += count
         wrong, right = np.array(list(whole)).T
         self._populations = _populations(wrong, wrong + right, np.array(list(whole.values())), rng)
-        self._shares = _spread_shares(self._kinds, rng)
+        self._shares = _rival_shares(self._kinds, rng)
         self._hard_chance: dict[_Kind, float] = {}
         plain = rng.multinomial(self.unseen, self._populations)
         rows = np.arange(DRAWS)
-        counts = np.zeros((DRAWS, len(ERRORS), len(SPREADS)), np.int64)
+        counts = np.zeros((DRAWS, len(ERRORS), len(RIVALS)), np.int64)
         hard = np.zeros(DRAWS)
         for kind, count in self._kinds.items():
-            at, spreads = self._given(kind)
+            at, rivals = self._given(kind)
             self._hard_chance[kind] = float(at[:, ERRORS >= HARD].sum(1).mean())
             if not kind.is_own or count > _FEW:
                 drawn = rng.multinomial(count, at)
                 hard += drawn[:, ERRORS >= HARD].sum(1)
                 if kind.is_own and sum(kind.wrong) > 1:
-                    counts += rng.multinomial(drawn, spreads[:, None, :])
+                    counts += rng.multinomial(drawn, rivals[:, None, :])
                 elif kind.is_own:
                     plain += drawn
             else:
                 for _ in range(count):
                     rate = _picked(at, rng)
                     hard += ERRORS[rate] >= HARD
-                    np.add.at(counts, (rows, rate, _picked(spreads, rng)), 1)
+                    np.add.at(counts, (rows, rate, _picked(rivals, rng)), 1)
         self._counts = counts + rng.multinomial(plain, self._shares[:, None, :])
         # No condition here: hard steps that no sample shows are as frequent as the samples leave open.
         others = rng.beta(hard + 1, np.maximum(len(self.seen) - hard, 1e-9))
@@ -348,16 +368,17 @@ class StepRates:
         self._valid = self._valid_draws(rng)
 
     def _given(self, kind: _Kind) -> tuple[Array, Array]:
-        """Return the posterior of the rate and of the spread of a step with these samples, in each draw."""
+        """Return the posterior of the rate and of the first rival's share at a step with these samples, in each draw."""
         wrong = sum(kind.wrong)
         at = self._populations * _likelihood(np.array([wrong]), np.array([wrong + kind.right]))
-        return _normal(at), _normal(self._shares * _spread_likelihood(kind.wrong))
+        return _normal(at), _normal(self._shares * _rival_likelihood(kind.wrong))
 
     def _valid_draws(self, rng: np.random.Generator) -> tuple[Array, Array]:
         """Draw the share of samples without a flag, and the mean number of samples for a valid one."""
         kinds = Counter((each.flagged, each.flagged + each.right + sum(each.wrong)) for each in self._asked)
         if not any(flagged for flagged, _ in kinds):
             flags = rng.beta(0.5, 0.5 + sum(drawn * count for (_, drawn), count in kinds.items()), size=DRAWS)
+            flags *= rng.random(DRAWS) < HARD  # as likely as not, no sample is ever flagged
             return 1 - flags, 1 / (1 - flags)
         flagged, drawn = np.array(list(kinds)).T
         found = _populations(flagged, drawn, np.array(list(kinds.values())), rng)

@@ -1,0 +1,259 @@
+"""Whether intervals of step rates hold the truth: python -m tests.benchmarks.step_rates [votes|structures|all] [--short] [--worlds N].
+
+Steps are made, sampled and decided by code of its own. The truth of every figure is known and counted; intervals are never compared
+with intervals.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from microagents.elections.step_rates import Estimate, SeenStep, StepRates
+
+Array = NDArray[np.float64]
+Law = tuple[float, ...]
+"""Shares of the replies to a step, the right one first."""
+
+VOTES = Path(__file__).parent / "votes" / "gsm8k-gpt-4o-mini.txt"
+TARGET, CAP = 0.95, 100
+FIRST, MORE = 2, 8
+CLOSE = 1e-9
+KS = (1, 2, 3, 4, 5)
+
+
+# -- the truth ----------------------------------------------------------------------------------------------------------
+
+
+class End(NamedTuple):
+    right: float
+    votes: float
+
+
+def against_one(error: Array, k: int) -> tuple[Array, Array]:
+    """Chance that a step is lost, and votes: the gambler's ruin, without a cap."""
+    odds = error / np.maximum(1 - error, 1e-12)
+    lost = odds**k / (1 + odds**k)
+    drift = np.where(np.abs(1 - 2 * error) < 1e-9, 1.0, 1 - 2 * error)
+    return lost, np.where(np.abs(1 - 2 * error) < 1e-9, float(k * k), k * (1 - 2 * lost) / drift)
+
+
+def ended(law: Law, k: int, rng: np.random.Generator, elections: int = 2_000) -> End:
+    """Hold elections."""
+    shares = np.array(law) / sum(law)
+    counts = np.zeros((elections, len(law)))
+    won, votes = np.zeros(elections, bool), np.full(elections, CAP)
+    at = np.arange(elections)
+    for vote in range(1, CAP + 1):
+        drawn = rng.choice(len(law), p=shares, size=len(at))
+        counts[at, drawn] += 1
+        two = np.sort(np.c_[counts[at], np.zeros(len(at))], axis=1)[:, -2:]
+        over = two[:, 1] - two[:, 0] >= k
+        won[at[over]], votes[at[over]] = counts[at[over]].argmax(1) == 0, vote
+        at = at[~over]
+        if not len(at):
+            break
+    return End(float(won.mean()), float(votes.mean()))
+
+
+def ends(laws: Sequence[Law], k: int, rng: np.random.Generator) -> list[End]:
+    """Hold elections at steps with several wrong replies; others have a law."""
+    found = {}
+    for law in set(laws):
+        if len(law) > 2 and k > 1:
+            found[law] = ended(law, k, rng)
+        else:
+            lost, votes = against_one(np.array([1 - law[0] / sum(law)]), k)
+            found[law] = End(1 - float(lost[0]), float(votes[0]))
+    return [found[law] for law in laws]
+
+
+def sampled(draw: Callable[[int], Sequence[int]], number: int, *, is_own: bool) -> SeenStep:
+    """Draw two samples, and eight more after an error; a sample is 0 if it is right."""
+    drawn = [*draw(FIRST)]
+    if any(drawn):
+        drawn += draw(MORE)
+    wrong = Counter(each for each in drawn if each)
+    return SeenStep(right=drawn.count(0), wrong=tuple(wrong.values()), number=number, is_own=is_own)
+
+
+class Held:
+    """Counts how often intervals hold the truth."""
+
+    def __init__(self) -> None:
+        self.times: Counter[str] = Counter()
+        self.held: Counter[str] = Counter()
+        self.low: Counter[str] = Counter()
+
+    def count(self, name: str, told: Estimate, truth: float) -> None:
+        self.is_true(name, is_held=told.low - CLOSE <= truth <= told.high + CLOSE)
+        self.low[name] += truth < told.low - CLOSE
+
+    def is_true(self, name: str, *, is_held: bool) -> None:
+        self.times[name] += 1
+        self.held[name] += is_held
+
+    def __str__(self) -> str:
+        parts = [
+            f"{name} {self.held[name] / times:.3f}" + (f" (-{self.low[name] / times:.2f})" if self.low[name] else "")
+            for name, times in self.times.items()
+        ]
+        return "  ".join(parts)
+
+
+# -- laws of given steps ----------------------------------------------------------------------------------------------
+
+
+def check_laws(
+    laws: Sequence[Law], share: float, worlds: int, ks: Sequence[int] = (1, 3, 5), draws: int | None = None
+) -> Held:
+    """Measure a task of which all steps are known, again and again: the chance, the calls and the hard steps."""
+    true = {k: ends(laws, k, np.random.default_rng(1)) for k in ks}
+    held = Held()
+    for world in range(worlds):
+        rng = np.random.default_rng([5, world])
+        chosen = rng.choice(len(laws), size=max(1, round(share * len(laws))), replace=False)
+        seen = [
+            sampled(lambda n, law=laws[at]: list(rng.choice(len(law), p=np.array(law) / sum(law), size=n)), at, is_own=True)
+            for at in chosen
+        ]
+        found = StepRates(seen, len(laws), seed=world)
+        held.count("p", found.p, float(np.mean([law[0] / sum(law) for law in laws])))
+        for k in ks:
+            held.count(f"chance {k}", found.chance(k), math.prod(end.right for end in true[k]))
+            held.count(f"calls {k}", found.calls(k), sum(end.votes for end in true[k]))
+        held.is_true("hard", is_held=sum(law[0] / sum(law) <= 0.5 for law in laws) <= found.hard.high)
+    return held
+
+
+# -- recorded votes -----------------------------------------------------------------------------------------------------
+
+
+def check_votes(path: Path, sets: int, size: int = 200) -> Held:
+    """Measure random questions of recorded votes, drawn without replacement, and plan for them and for others."""
+    lines = [line.strip() for line in path.read_text().splitlines() if line.strip()]
+    votes = [[int(each, 36) for each in line] for line in lines]
+    laws = [tuple(float(line.count(reply)) for reply in range(max(line) + 1)) for line in votes]
+    p = np.array([law[0] / sum(law) for law in laws])
+    true = {k: np.array(ends(laws, k, np.random.default_rng(k))) for k in (2, 3, 5)}
+    held = Held()
+    for world in range(sets):
+        rng = np.random.default_rng([7, world])
+        chosen = rng.permutation(len(laws))[: 2 * size]
+        own, others = chosen[:size], chosen[size:]
+        decks = {at: list(rng.permutation(votes[at])) for at in own}
+        for name, of in (("own", own), ("others", others)):
+            taken = Counter[int]()
+
+            def draw(count: int, at: int, taken: Counter[int] = taken) -> list[int]:
+                taken[at] += count
+                return [int(each) for each in decks[at][taken[at] - count : taken[at]]]
+
+            seen = [sampled(lambda count, at=at: draw(count, at), int(at), is_own=name == "own") for at in own]
+            found = StepRates(seen, size, seed=world)
+            held.count(f"{name}: p", found.p, float(p[of].mean()))
+            for k, both in true.items():
+                held.count(f"decided {k}", found.decided(k), float(both[of, 0].mean())) if name == "own" else held.count(
+                    f"others: decided {k}", found.decided(k), float(both[of, 0].mean())
+                )
+                held.count(f"{name}: calls {k}", found.calls(k), float(both[of, 1].sum()))
+            held.is_true(f"{name}: hard", is_held=int((p[of] < 0.5).sum()) <= found.hard.high)
+    return held
+
+
+# -- structures ---------------------------------------------------------------------------------------------------------
+
+
+def stretches(rng: np.random.Generator, size: int) -> Array:
+    """A chain that is easy and difficult by turns."""
+    state = np.cumsum(rng.random(size) < 1 / 50) + rng.integers(2)
+    is_bad = np.where(state % 4 == 0, 1.0, 0.0)
+    return np.where(is_bad > 0, 0.1, 0.003)
+
+
+STRUCTURES: dict[str, Callable[[np.random.Generator, int], Array]] = {
+    "one rate": lambda rng, size: np.full(size, 0.01),
+    "beta(.5, 25)": lambda rng, size: rng.beta(0.5, 25, size),
+    "stretches": stretches,
+    ".1 % at .7": lambda rng, size: np.where(rng.random(size) < 0.001, 0.7, 0.005),
+    "2 % at .45": lambda rng, size: np.where(rng.random(size) < 0.02, 0.45, 0.003),
+    "drift": lambda rng, size: 0.001 * np.exp(np.linspace(0, math.log(50), size)),
+    "lognormal": lambda rng, size: np.minimum(np.exp(rng.normal(math.log(0.004), 1.0, size)), 0.9),
+}
+OTHERS: dict[str, Callable[[np.random.Generator, int], Array]] = {
+    "one rate .001": lambda rng, size: np.full(size, 0.001),
+    "one rate .1": lambda rng, size: np.full(size, 0.1),
+    "lognormal 1.5": lambda rng, size: np.minimum(np.exp(rng.normal(math.log(0.003), 1.5, size)), 0.95),
+    ".1 % at .7, .02": lambda rng, size: np.where(rng.random(size) < 0.001, 0.7, 0.02),
+    "beta(.2, 20)": lambda rng, size: rng.beta(0.2, 20, size),
+    "beta(5, 200)": lambda rng, size: rng.beta(5, 200, size),
+    "5 % at .2": lambda rng, size: np.where(rng.random(size) < 0.05, 0.2, 0.004),
+}
+
+
+def check_structure(
+    make: Callable[[np.random.Generator, int], Array], total: int, size: int, worlds: int, first: int = 0
+) -> Iterator[str]:
+    """Measure random steps of chains, and count what holds; yield the sentence."""
+    held, excluded, beyond, marked = Held(), 0, 0, Counter[int | None]()
+    for world in range(first, first + worlds):
+        rng = np.random.default_rng([3, world, total])
+        errors = make(rng, total)
+        chosen = rng.choice(total, size=size, replace=False)
+        # The condition of a chance: a kind of hard steps that no sampled step is of does not exist.
+        if (errors >= 0.5).any() and not (errors[chosen] >= 0.5).any() and (errors >= 0.5).mean() < 0.005:
+            excluded += 1
+            continue
+        rng_of = rng.random
+        seen = [
+            sampled(lambda count, at=at: [int(each) for each in rng_of(count) < errors[at]], int(at), is_own=True)
+            for at in chosen
+        ]
+        found = StepRates(seen, total, seed=world)
+        true = {k: math.exp(np.log1p(-against_one(errors, k)[0]).sum()) for k in range(1, 31)}
+        held.count("p", found.p, 1 - float(errors.mean()))
+        for k in KS:
+            held.count(f"k={k}", found.chance(k), true[k])
+            held.count(f"calls {k}", found.calls(k), float(against_one(errors, k)[1].sum()))
+        held.is_true("hard", is_held=int((errors >= 0.5).sum()) <= found.hard.high)
+        k = found.least_k(TARGET)
+        least = next((each for each in true if true[each] >= TARGET), None)
+        held.is_true("mark", is_held=k is None or true[k] >= TARGET)
+        marked[None if k is None or least is None else k - least] += 1
+    yield f"{held}  excluded {excluded}  marked above the least: {dict(sorted(marked.items(), key=str))}"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("what", choices=("votes", "structures", "all"), nargs="?", default="all")
+    parser.add_argument("--short", action="store_true", help="few worlds")
+    parser.add_argument("--worlds", type=int)
+    parser.add_argument("--first", type=int, default=0, help="the first world")
+    parser.add_argument("--only", help="part of the name of a structure")
+    parser.add_argument("--others", action="store_true", help="other structures")
+    parser.add_argument("--sampled", type=int, default=1_000)
+    parser.add_argument("--totals", type=int, nargs="*", default=[1_000, 10_000])
+    parser.add_argument("--votes", type=Path, default=VOTES, help="a file with a question a line, 0 for a right vote")
+    of = parser.parse_args()
+    if of.what in ("votes", "all"):
+        print("votes", check_votes(of.votes, of.worlds or (20 if of.short else 1_000)), flush=True)
+    if of.what in ("structures", "all"):
+        for name, make in (OTHERS if of.others else STRUCTURES).items():
+            for total in of.totals:
+                if not of.only or of.only in name:
+                    began = time.monotonic()
+                    worlds = of.worlds or (10 if of.short else 400)
+                    for line in check_structure(make, total, min(total, of.sampled), worlds, of.first):
+                        print(f"{name}, {total:,}: {line} ({(time.monotonic() - began) / worlds:.2f} s each)", flush=True)
+
+
+if __name__ == "__main__":
+    main()
