@@ -30,6 +30,8 @@ HARD = 0.5
 """Error rate from which on a step is wrong in most samples."""
 MAX_FALSE = 0.05
 """Greatest expected share of ordinary steps among the steps called hard."""
+SURE = 0.95
+"""Probability that a k which is marked is enough."""
 MAX_K = 30
 """The largest k that is tried."""
 DRAWS = 1_000
@@ -40,6 +42,8 @@ _KERNELS, _DEGREES, _NARROWER, _BROAD = 100, 5, 0.3, 0.1
 """Of these rounds: points around which is drawn, degrees of freedom, variance in that of the whole, and share that is drawn from the prior."""
 _FEW = 8
 """Number of equal steps up to which each is drawn by itself."""
+_BEYOND = 0.01
+"""Share of the draws beyond either end of an interval: fewer than 2.5 %, since no form is quite that of the steps."""
 _RIVAL_PRIOR = np.array([1.0, 0.2, 0.2, 0.2, 0.2, 0.2])
 _WIDTH = float(LOGITS[1] - LOGITS[0])
 _LN_RIGHT: Array = -np.log1p(np.exp(LOGITS))
@@ -155,12 +159,13 @@ class _Form(NamedTuple):
 
 
 _FORMS = (
-    _Form(0.3, 1, lambda at: _Population(_one(at))),
+    _Form(0.4, 1, lambda at: _Population(_one(at))),
     _Form(0.2, 2, lambda at: _Population(_beta(at))),
-    _Form(0.2, 2, lambda at: _Population(_lognormal(at))),
-    _Form(0.15, 4, lambda at: _with_hard(_one, at)),
-    _Form(0.15, 5, lambda at: _with_hard(_beta, at)),
+    _Form(0.3, 2, lambda at: _Population(_lognormal(at))),
+    _Form(0.05, 4, lambda at: _with_hard(_one, at)),
+    _Form(0.05, 5, lambda at: _with_hard(_beta, at)),
 )
+"""Forms by how likely they are before any sample; samples of hard steps speak so clearly that these may be unlikely."""
 
 
 def _populations(wrong: Counts, valid: Counts, number: Counts, rng: np.random.Generator) -> Array:
@@ -326,7 +331,9 @@ class StepRates:
         if not self.seen:
             raise InvalidUsage("no sample is valid, so nothing is known of the errors; sample more steps")
         if own > total:
-            raise InvalidUsage(f"{own:,} steps were sampled of a run of {total:,} steps; give the number of all its steps")
+            raise InvalidUsage(
+                f"{own:,} steps were sampled of a run of {total:,} steps; give the number of all its steps"
+            )
         self.total, self.unseen = total, total - own
         self._asked = tuple(seen)
         self._kinds = Counter(_kind(each) for each in self.seen)
@@ -398,7 +405,7 @@ class StepRates:
 
     def chance(self, k: int, *, max_draws: int = MAX_DRAWS) -> Estimate:
         """Compute the chance that every step of the run is decided right by a lead of k votes."""
-        return _estimate(np.exp(self._sum(np.log1p(-np.minimum(self._table(k, max_draws).loss, 1 - 1e-15)))))
+        return _estimate(self._chances(k, max_draws))
 
     def decided(self, k: int, *, max_draws: int = MAX_DRAWS) -> Estimate:
         """Compute the share of the steps that are decided right."""
@@ -409,15 +416,19 @@ class StepRates:
         votes = self._sum(self._table(k, max_draws).votes)
         return _estimate(np.minimum(votes * self._valid[1], self.total * float(max_draws)))
 
+    def sure(self, k: int, target: float, *, max_draws: int = MAX_DRAWS) -> float:
+        """Compute the probability that the chance of the run is at least the target."""
+        return float((self._chances(k, max_draws) >= target).mean())
+
     def least_k(self, target: float, *, max_draws: int = MAX_DRAWS) -> int | None:
-        """Find the smallest k whose lower bound of the chance reaches the target; None if none does.
+        """Find the smallest k whose chance is at least the target, with a probability of `SURE`; None if there is none.
 
         Raises:
             InvalidUsage: the target is not above 0 and below 1.
         """
         check_target(target)
         ks = range(1, min(MAX_K, max_draws) + 1)
-        return next((k for k in ks if self.chance(k, max_draws=max_draws).low >= target), None)
+        return next((k for k in ks if self.sure(k, target, max_draws=max_draws) >= SURE), None)
 
     @cached_property
     def hard_found(self) -> tuple[int, ...]:
@@ -438,6 +449,9 @@ class StepRates:
         low, mid, high = np.quantile(self._hard_own, [0.05, 0.5, 0.95])
         return Estimate(float(mid), float(low), float(high))
 
+    def _chances(self, k: int, max_draws: int) -> Array:
+        return np.exp(self._sum(np.log1p(-np.minimum(self._table(k, max_draws).loss, 1 - 1e-15))))
+
     def _table(self, k: int, max_draws: int) -> RaceTable:
         return race_table(k, max(k, math.floor(max_draws * self.valid.mid)))
 
@@ -446,5 +460,5 @@ class StepRates:
 
 
 def _estimate(values: Array) -> Estimate:
-    low, mid, high = np.quantile(values, [0.025, 0.5, 0.975])
+    low, mid, high = np.quantile(values, [_BEYOND, 0.5, 1 - _BEYOND])
     return Estimate(float(mid), float(low), float(high))

@@ -122,7 +122,9 @@ def check_laws(
         rng = np.random.default_rng([5, world])
         chosen = rng.choice(len(laws), size=max(1, round(share * len(laws))), replace=False)
         seen = [
-            sampled(lambda n, law=laws[at]: list(rng.choice(len(law), p=np.array(law) / sum(law), size=n)), at, is_own=True)
+            sampled(
+                lambda n, law=laws[at]: list(rng.choice(len(law), p=np.array(law) / sum(law), size=n)), at, is_own=True
+            )
             for at in chosen
         ]
         found = StepRates(seen, len(laws), seed=world)
@@ -161,9 +163,9 @@ def check_votes(path: Path, sets: int, size: int = 200) -> Held:
             found = StepRates(seen, size, seed=world)
             held.count(f"{name}: p", found.p, float(p[of].mean()))
             for k, both in true.items():
-                held.count(f"decided {k}", found.decided(k), float(both[of, 0].mean())) if name == "own" else held.count(
-                    f"others: decided {k}", found.decided(k), float(both[of, 0].mean())
-                )
+                held.count(
+                    f"decided {k}", found.decided(k), float(both[of, 0].mean())
+                ) if name == "own" else held.count(f"others: decided {k}", found.decided(k), float(both[of, 0].mean()))
                 held.count(f"{name}: calls {k}", found.calls(k), float(both[of, 1].sum()))
             held.is_true(f"{name}: hard", is_held=int((p[of] < 0.5).sum()) <= found.hard.high)
     return held
@@ -252,7 +254,9 @@ def main() -> None:
                     began = time.monotonic()
                     worlds = of.worlds or (10 if of.short else 400)
                     for line in check_structure(make, total, min(total, of.sampled), worlds, of.first):
-                        print(f"{name}, {total:,}: {line} ({(time.monotonic() - began) / worlds:.2f} s each)", flush=True)
+                        print(
+                            f"{name}, {total:,}: {line} ({(time.monotonic() - began) / worlds:.2f} s each)", flush=True
+                        )
 
 
 if __name__ == "__main__":
