@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property, lru_cache
 from typing import NamedTuple
 
@@ -21,7 +21,7 @@ from msgspec import Struct
 from numpy.typing import NDArray
 
 from microagents.base.errors import InvalidUsage
-from microagents.elections.laws import check_target, check_whole
+from microagents.elections.laws import check_target, check_whole, race_by_turns
 from microagents.elections.race_tables import ERRORS, LOGITS, MAX_DRAWS, OTHERS, RIVALS, Array, RaceTable, race_table
 
 Counts = NDArray[np.int64]
@@ -49,6 +49,7 @@ _WIDTH = float(LOGITS[1] - LOGITS[0])
 _LN_RIGHT: Array = -np.log1p(np.exp(LOGITS))
 _LN_WRONG: Array = _LN_RIGHT + LOGITS
 _LEAST = 1e-300
+_ROWS = np.arange(DRAWS)
 
 
 class SeenStep(Struct, frozen=True, kw_only=True):
@@ -64,6 +65,11 @@ class SeenStep(Struct, frozen=True, kw_only=True):
     """Position of the step in its task."""
     is_own: bool = True
     """Whether it is a step of the planned run, and not only of a task like it."""
+
+    @property
+    def valid(self) -> int:
+        """Number of samples without a red flag."""
+        return self.right + sum(self.wrong)
 
 
 class Estimate(NamedTuple):
@@ -267,7 +273,7 @@ def _tempered(logs: Array, effective: float) -> Array:
 # -- draws --------------------------------------------------------------------------------------------------------------
 
 
-class _Kind(NamedTuple):
+class Kind(NamedTuple):
     """Steps whose samples are alike."""
 
     right: int
@@ -275,8 +281,8 @@ class _Kind(NamedTuple):
     is_own: bool
 
 
-def _kind(step: SeenStep) -> _Kind:
-    return _Kind(step.right, tuple(sorted(step.wrong, reverse=True)), step.is_own)
+def _kind(step: SeenStep) -> Kind:
+    return Kind(step.right, tuple(sorted(step.wrong, reverse=True)), step.is_own)
 
 
 @lru_cache(maxsize=4_096)
@@ -294,7 +300,7 @@ def _rival_likelihood(wrong: tuple[int, ...]) -> Array:
     return np.asarray(at / at.max())
 
 
-def _rival_shares(kinds: Counter[_Kind], rng: np.random.Generator) -> Array:
+def _rival_shares(kinds: Counter[Kind], rng: np.random.Generator) -> Array:
     """Draw the population of the first rivals' shares, of the shape (`DRAWS`, shares)."""
     several = [(_rival_likelihood(kind.wrong), count) for kind, count in kinds.items() if sum(kind.wrong) > 1]
     taken = _RIVAL_PRIOR
@@ -306,97 +312,51 @@ def _rival_shares(kinds: Counter[_Kind], rng: np.random.Generator) -> Array:
     return rng.dirichlet(taken, size=DRAWS)
 
 
+def _tallied(seen: Iterable[tuple[int, int]]) -> tuple[Counts, Counts, Counts]:
+    """Count steps that are alike: two numbers of each kind, and how many there are."""
+    kinds = Counter(seen)
+    one, other = np.array(list(kinds)).T
+    return one, other, np.array(list(kinds.values()))
+
+
+def _valid_draws(seen: Sequence[SeenStep], rng: np.random.Generator) -> tuple[Array, Array]:
+    """Draw the share of samples without a flag, and the mean number of samples for a valid one."""
+    drawn = sum(each.flagged + each.valid for each in seen)
+    if not any(each.flagged for each in seen):
+        flags = rng.beta(0.5, 0.5 + drawn, size=DRAWS)
+        flags *= rng.random(DRAWS) < HARD  # as likely as not, no sample is ever flagged
+        return 1 - flags, 1 / (1 - flags)
+    found = _populations(*_tallied((each.flagged, each.flagged + each.valid) for each in seen), rng)
+    return 1 - found @ ERRORS, found @ np.minimum(1 / (1 - ERRORS), MAX_DRAWS)
+
+
 def _picked(weights: Array, rng: np.random.Generator) -> Counts:
     """Pick an index of each row by its weights."""
     bounds = np.cumsum(weights, axis=1)
     return np.asarray((rng.random((len(weights), 1)) * bounds[:, -1:] > bounds).sum(1))
 
 
-class StepRates:
-    """Error rates of the steps of a planned run, as its samples leave them open.
+class RunRates:
+    """What a planned run comes to: joint draws of the error rates of all its steps, and the figures that follow."""
 
-    Args:
-        seen: sampled steps; their number may depend on the samples, as when only steps with an error are sampled again.
-        total: number of steps of the planned run; those of its own that were sampled are among them.
-        seed: of the joint draws: the same arguments give the same figures.
-
-    Raises:
-        InvalidUsage: no sample is valid, or the run has fewer steps than were sampled of it.
-    """
-
-    def __init__(self, seen: Sequence[SeenStep], total: int, *, seed: int = 0) -> None:
-        check_whole("steps", total)
-        self.seen = tuple(each for each in seen if each.right + sum(each.wrong))
-        own = sum(each.is_own for each in self.seen)
-        if not self.seen:
-            raise InvalidUsage("no sample is valid, so nothing is known of the errors; sample more steps")
-        if own > total:
-            raise InvalidUsage(
-                f"{own:,} steps were sampled of a run of {total:,} steps; give the number of all its steps"
-            )
-        self.total, self.unseen = total, total - own
-        self._asked = tuple(seen)
-        self._kinds = Counter(_kind(each) for each in self.seen)
-        self._draw(np.random.default_rng(seed))
-
-    def _draw(self, rng: np.random.Generator) -> None:
-        whole = Counter[tuple[int, int]]()
-        for kind, count in self._kinds.items():
-            whole[sum(kind.wrong), kind.right] += count
-        wrong, right = np.array(list(whole)).T
-        self._populations = _populations(wrong, wrong + right, np.array(list(whole.values())), rng)
-        self._shares = _rival_shares(self._kinds, rng)
-        self._hard_chance: dict[_Kind, float] = {}
-        plain = rng.multinomial(self.unseen, self._populations)
-        rows = np.arange(DRAWS)
-        counts = np.zeros((DRAWS, len(ERRORS), len(RIVALS)), np.int64)
-        hard = np.zeros(DRAWS)
-        for kind, count in self._kinds.items():
-            at, rivals = self._given(kind)
-            self._hard_chance[kind] = float(at[:, ERRORS >= HARD].sum(1).mean())
-            if not kind.is_own or count > _FEW:
-                drawn = rng.multinomial(count, at)
-                hard += drawn[:, ERRORS >= HARD].sum(1)
-                if kind.is_own and sum(kind.wrong) > 1:
-                    counts += rng.multinomial(drawn, rivals[:, None, :])
-                elif kind.is_own:
-                    plain += drawn
-            else:
-                for _ in range(count):
-                    rate = _picked(at, rng)
-                    hard += ERRORS[rate] >= HARD
-                    np.add.at(counts, (rows, rate, _picked(rivals, rng)), 1)
-        self._counts = counts + rng.multinomial(plain, self._shares[:, None, :])
-        # No condition here: hard steps that no sample shows are as frequent as the samples leave open.
-        others = rng.beta(hard + 1, np.maximum(len(self.seen) - hard, 1e-9))
-        among = self._counts[:, ERRORS >= HARD].sum((1, 2))
-        unseen = rng.binomial(self.unseen, others)
-        self._hard_own = np.maximum(among, unseen + (hard if self.unseen < self.total else 0))
-        self._valid = self._valid_draws(rng)
-
-    def _given(self, kind: _Kind) -> tuple[Array, Array]:
-        """Return the posterior of the rate and of the first rival's share at a step with these samples, in each draw."""
-        wrong = sum(kind.wrong)
-        at = self._populations * _likelihood(np.array([wrong]), np.array([wrong + kind.right]))
-        return _normal(at), _normal(self._shares * _rival_likelihood(kind.wrong))
-
-    def _valid_draws(self, rng: np.random.Generator) -> tuple[Array, Array]:
-        """Draw the share of samples without a flag, and the mean number of samples for a valid one."""
-        kinds = Counter((each.flagged, each.flagged + each.right + sum(each.wrong)) for each in self._asked)
-        if not any(flagged for flagged, _ in kinds):
-            flags = rng.beta(0.5, 0.5 + sum(drawn * count for (_, drawn), count in kinds.items()), size=DRAWS)
-            flags *= rng.random(DRAWS) < HARD  # as likely as not, no sample is ever flagged
-            return 1 - flags, 1 / (1 - flags)
-        flagged, drawn = np.array(list(kinds)).T
-        found = _populations(flagged, drawn, np.array(list(kinds.values())), rng)
-        return 1 - found @ ERRORS, found @ np.minimum(1 / (1 - ERRORS), MAX_DRAWS)
-
-    # -- figures ---------------------------------------------------------------------------------------------------------
+    total: int
+    """Number of steps of the run."""
+    sampled: int
+    """Number of sampled steps."""
+    unseen: int
+    """Number of steps of the run that were not sampled."""
+    _counts: Counts
+    """Number of steps of each kind, by draw."""
+    _errors: Array
+    """Error rate of each kind."""
+    _valid: tuple[Array, Array]
+    _hard_chances: list[float]
+    _hard_own: Array
 
     @cached_property
     def p(self) -> Estimate:
         """Mean chance over the steps of the run that a valid sample is right."""
-        return _estimate(1 - self._counts.sum(2) @ ERRORS / self.total)
+        return _estimate(1 - self._sum(self._errors) / self.total)
 
     @cached_property
     def valid(self) -> Estimate:
@@ -432,13 +392,12 @@ class StepRates:
 
     @cached_property
     def hard_found(self) -> tuple[int, ...]:
-        """Indices in ``seen`` of the steps called hard: as many as keep the expected share of others at `MAX_FALSE`."""
-        chances = [self._hard_chance[_kind(each)] for each in self.seen]
+        """Indices of the sampled steps called hard: as many as keep the expected share of others at `MAX_FALSE`."""
         found: list[int] = []
         false = 0.0
-        for index in sorted(range(len(chances)), key=lambda at: -chances[at]):
-            false += 1 - chances[index]
-            if chances[index] <= HARD or false > MAX_FALSE * (len(found) + 1):
+        for index in sorted(range(self.sampled), key=lambda at: -self._hard_chances[at]):
+            false += 1 - self._hard_chances[index]
+            if self._hard_chances[index] <= HARD or false > MAX_FALSE * (len(found) + 1):
                 break
             found.append(index)
         return tuple(sorted(found))
@@ -449,6 +408,22 @@ class StepRates:
         low, mid, high = np.quantile(self._hard_own, [0.05, 0.5, 0.95])
         return Estimate(float(mid), float(low), float(high))
 
+    @property
+    def condition(self) -> str:
+        """What the figures depend on, in words."""
+        if not self.unseen:
+            return f"all {self.total:,} steps of the run were sampled"
+        return (
+            f"if the other {self.unseen:,} steps are of the kinds of the {self.sampled:,} that were sampled: {len(self.hard_found):,} of "
+            f"these are hard, and up to {self.hard.high:,.0f} of all {self.total:,} may be (95 %)"
+        )
+
+    def _bound_hard(self, hard: Array, own: Array, rng: np.random.Generator) -> Array:
+        """Draw the number of hard steps, without a condition: those that no sample shows are as frequent as the samples leave open."""
+        share = rng.beta(hard + 1, np.maximum(self.sampled - hard, _LEAST))
+        among = self._sum((self._errors >= HARD).astype(float))
+        return np.maximum(among, own + rng.binomial(self.unseen, share))
+
     def _chances(self, k: int, max_draws: int) -> Array:
         return np.exp(self._sum(np.log1p(-np.minimum(self._table(k, max_draws).loss, 1 - 1e-15))))
 
@@ -457,6 +432,235 @@ class StepRates:
 
     def _sum(self, values: Array) -> Array:
         return np.asarray(np.tensordot(self._counts, values, 2))
+
+
+class StepRates(RunRates):
+    """Error rates of the steps of a planned run with one model, as its samples leave them open.
+
+    Args:
+        seen: sampled steps; their number may depend on the samples, as when only steps with an error are sampled again. Steps without
+            a valid sample say only how often samples are flagged.
+        total: number of steps of the planned run; those of its own that were sampled are among them.
+        seed: of the joint draws: the same arguments give the same figures.
+
+    Raises:
+        InvalidUsage: no sample is valid, or the run has fewer steps than were sampled of it.
+    """
+
+    def __init__(self, seen: Sequence[SeenStep], total: int, *, seed: int = 0) -> None:
+        check_whole("steps", total)
+        self.seen = tuple(each for each in seen if each.valid)
+        own = sum(each.is_own for each in self.seen)
+        if not self.seen:
+            raise InvalidUsage("no sample is valid, so nothing is known of the errors; sample more steps")
+        if own > total:
+            raise InvalidUsage(
+                f"{own:,} steps were sampled of a run of {total:,} steps; give the number of all its steps"
+            )
+        self.total, self.sampled, self.unseen = total, len(self.seen), total - own
+        self._errors = np.broadcast_to(ERRORS[:, None], (len(ERRORS), len(RIVALS)))
+        rng = np.random.default_rng(seed)
+        self._populations = _populations(*_tallied((sum(each.wrong), each.valid) for each in self.seen), rng)
+        self._kinds = Counter(_kind(each) for each in self.seen)
+        self._shares = _rival_shares(self._kinds, rng)
+        self._valid = _valid_draws(seen, rng)
+        self._draw(rng)
+
+    def _draw(self, rng: np.random.Generator) -> None:
+        plain = rng.multinomial(self.unseen, self._populations)
+        counts = np.zeros((DRAWS, *self._errors.shape), np.int64)
+        hard, hard_own, chances, is_hard = np.zeros(DRAWS), np.zeros(DRAWS), {}, ERRORS >= HARD
+        for kind, count in self._kinds.items():
+            at, rivals = self.given(kind)
+            chances[kind] = float(at[:, is_hard].sum(1).mean())
+            if kind.is_own and count <= _FEW:
+                drawn = np.zeros((DRAWS, len(ERRORS)), np.int64)
+                for _ in range(count):
+                    rate = _picked(at, rng)
+                    drawn[_ROWS, rate] += 1
+                    counts[_ROWS, rate, _picked(rivals, rng)] += 1
+            else:
+                drawn = rng.multinomial(count, at)
+                if kind.is_own and sum(kind.wrong) > 1:
+                    counts += rng.multinomial(drawn, rivals[:, None, :])
+                elif kind.is_own:
+                    plain += drawn
+            hard += drawn[:, is_hard].sum(1)
+            hard_own += kind.is_own * drawn[:, is_hard].sum(1)
+        self._counts = counts + rng.multinomial(plain, self._shares[:, None, :])
+        self._hard_chances = [chances[_kind(each)] for each in self.seen]
+        self._hard_own = self._bound_hard(hard, hard_own, rng)
+
+    def given(self, kind: Kind) -> tuple[Array, Array]:
+        """Return the posterior of the rate and of the first rival's share at a step with these samples, in each draw."""
+        at = self._populations * _likelihood(np.array([sum(kind.wrong)]), np.array([kind.right + sum(kind.wrong)]))
+        return _normal(at), _normal(self._shares * _rival_likelihood(kind.wrong))
+
+    def rates(self, seed: int) -> tuple[Array, Array]:
+        """Draw the error rate of every step of the run, and the share of the first rival in its wrong votes, by position.
+
+        One joint draw: sampled steps by their own samples, at their own positions, and the others from the population.
+        """
+        rng = np.random.default_rng(seed)
+        row = int(rng.integers(DRAWS))
+        population, shares = self._populations[row], self._shares[row]
+        errors, rivals = (rng.choice(of, size=self.total, p=p) for of, p in ((ERRORS, population), (RIVALS, shares)))
+        for each in self.seen:
+            if each.is_own and each.number < self.total:
+                likely = _likelihood(np.array([sum(each.wrong)]), np.array([each.valid]))
+                errors[each.number] = rng.choice(ERRORS, p=_normal(population * likely)[0])
+                rivals[each.number] = rng.choice(RIVALS, p=_normal((shares * _rival_likelihood(each.wrong))[None])[0])
+        return errors, rivals
+
+    @cached_property
+    def drift(self) -> Drift:
+        """How errors differ along the chain (Pitman's permutation test of the correlation with the position)."""
+        ordered = sorted(self.seen, key=lambda each: each.number)
+        third = max(1, len(ordered) // 3)
+        errors = np.array([sum(each.wrong) / each.valid for each in ordered])
+        apart, places = errors - errors.mean(), np.arange(len(ordered)) - (len(ordered) - 1) / 2
+        spread = math.sqrt(float((apart**2).sum() * (places**2).sum()) / max(1, len(ordered) - 1))
+        far = abs(float(apart @ places)) / spread if spread else 0.0
+        rng = np.random.default_rng(0)
+        first, last = (
+            float((_populations(*_tallied((sum(each.wrong), each.valid) for each in part), rng) @ ERRORS).mean())
+            for part in (ordered[:third], ordered[-third:])
+        )
+        return Drift(math.erfc(far / math.sqrt(2)), first, last)
+
+
+class PoolRates(RunRates):
+    """The same for a pool of two models whose votes alternate, from the steps that were asked of both.
+
+    A share of the steps is as hard for one model as for the other, by rank; at the rest their rates are independent. Wrong replies are taken to
+    be alike, which is the worst case.
+
+    Raises:
+        InvalidUsage: the runs differ in their number of steps, or no step was asked of both.
+    """
+
+    def __init__(self, one: StepRates, other: StepRates, *, seed: int = 0) -> None:
+        others = {(each.number, each.is_own): each for each in other.seen}
+        both = [(each, others[each.number, each.is_own]) for each in one.seen if (each.number, each.is_own) in others]
+        if one.total != other.total or not both:
+            raise InvalidUsage(
+                "a pool is of two models that were asked the same steps of one task; sample the same steps"
+            )
+        self.total, self.sampled = one.total, len(both)
+        self.unseen = one.total - sum(each.is_own for each, _ in both)
+        self.seen = tuple(each for each, _ in both)
+        self._valid = ((one._valid[0] + other._valid[0]) / 2, (one._valid[1] + other._valid[1]) / 2)
+        self._errors = (_PAIRED[:, None] + _PAIRED) / 2
+        self._draw(_paired(one._populations), _paired(other._populations), both, np.random.default_rng(seed))
+
+    def _draw(self, one: Array, other: Array, both: list[tuple[SeenStep, SeenStep]], rng: np.random.Generator) -> None:
+        of = [
+            ((sum(each.wrong), each.valid), (sum(against.wrong), against.valid), each.is_own) for each, against in both
+        ]
+        kinds = Counter(of)
+        ranks = _Ranks.of(one, other)
+        likely = [(_paired_likelihood(first), _paired_likelihood(second)) for first, second, _ in kinds]
+        together = np.stack([(ranks.weights * a[ranks.one] * b[ranks.other]).sum(1) for a, b in likely], 1)
+        apart = np.stack([(one @ a) * (other @ b) for a, b in likely], 1)
+        tried = np.linspace(0, 1, 41)[:, None, None]
+        reached = np.log(np.maximum(tried * together + (1 - tried) * apart, _LEAST)) @ np.array(list(kinds.values()))
+        shared = tried[_picked(np.exp(reached - reached.max(0)).T, rng), 0, 0]
+        self.shared = _estimate(shared)
+        self._counts = np.zeros((DRAWS, *self._errors.shape), np.int64)
+        hard, hard_own, chances = np.zeros(DRAWS), np.zeros(DRAWS), {}
+        for index, (kind, count) in enumerate(kinds.items()):
+            a, b = likely[index]
+            whole = shared * together[:, index] + (1 - shared) * apart[:, index]
+            alike = np.minimum(1.0, shared * together[:, index] / np.maximum(whole, _LEAST))
+            drawn = ranks.drawn(count, alike, (ranks.weights * a[ranks.one] * b[ranks.other], one * a, other * b), rng)
+            at_hard = self._add(drawn, is_own=kind[2])
+            chances[kind] = float(at_hard.mean()) / count
+            hard, hard_own = hard + at_hard, hard_own + kind[2] * at_hard
+        self._add(ranks.drawn(self.unseen, shared, (ranks.weights, one, other), rng), is_own=True)
+        self._hard_chances = [chances[each] for each in of]
+        self._hard_own = self._bound_hard(hard, hard_own, rng)
+
+    def _add(self, drawn: tuple[Counts, ...], *, is_own: bool) -> Array:
+        """Add steps, and return the number of hard ones of each draw."""
+        *at, number = drawn
+        if is_own:
+            np.add.at(self._counts, tuple(at), number)
+        return np.bincount(at[0], weights=number * (self._errors[at[1], at[2]] >= HARD), minlength=DRAWS)
+
+    def _table(self, k: int, max_draws: int) -> RaceTable:
+        table = _turns_table(k)
+        return RaceTable(table.loss, np.minimum(table.votes, max_draws))
+
+
+_PAIRED: Array = 1 / (1 + np.exp(-(LOGITS[:-1:2] + _WIDTH / 2)))
+"""The error rates that a step may have by each model of a pool."""
+
+
+def _paired(populations: Array) -> Array:
+    merged = populations[:, :-1:2] + populations[:, 1::2]
+    merged[:, -1] += populations[:, -1]
+    return merged
+
+
+def _paired_likelihood(seen: tuple[int, int]) -> Array:
+    wrong, valid = seen
+    logs = wrong * np.log(_PAIRED) + (valid - wrong) * np.log1p(-_PAIRED)
+    return np.asarray(np.exp(logs - logs.max()))
+
+
+@lru_cache(maxsize=MAX_K)
+def _turns_table(k: int) -> RaceTable:
+    races = [[race_by_turns(1 - float(one), 1 - float(other), k) for other in _PAIRED] for one in _PAIRED]
+    return RaceTable(
+        np.array([[each.lost for each in row] for row in races]),
+        np.array([[each.votes for each in row] for row in races]),
+    )
+
+
+class _Ranks(NamedTuple):
+    """Pairs of rates of two models at the same ranks of their populations, of the shape (`DRAWS`, pairs)."""
+
+    one: Counts
+    other: Counts
+    weights: Array
+
+    @classmethod
+    def of(cls, one: Array, other: Array) -> _Ranks:
+        ends = [np.cumsum(each, axis=1) for each in (one, other)]
+        bounds = np.sort(np.concatenate(ends, axis=1), axis=1)
+        weights = np.diff(bounds, axis=1, prepend=0.0)
+        middles = bounds - weights / 2
+        first, second = (
+            np.minimum((middles[:, :, None] > each[:, None, :]).sum(2), each.shape[1] - 1) for each in ends
+        )
+        return cls(first, second, weights)
+
+    def drawn(
+        self, count: int, alike: Array, weights: tuple[Array, Array, Array], rng: np.random.Generator
+    ) -> tuple[Counts, ...]:
+        """Draw pairs of rates, some at the same ranks and the rest independent; returns draws, both rates, and numbers.
+
+        Args:
+            count: number of steps.
+            alike: chance of each that its rates are at the same ranks, by draw.
+            weights: of the ranks, and of the rates of either model.
+            rng: source of randomness.
+        """
+        coupled = rng.binomial(count, alike)
+        rows = np.repeat(_ROWS, self.weights.shape[1])
+        number = rng.multinomial(coupled, _normal(weights[0] + _LEAST)).ravel()
+        parts = [np.stack([rows, self.one.ravel(), self.other.ravel(), number])[:, number > 0]]
+        if count <= _FEW:
+            for turn in range(count):
+                is_left = turn < count - coupled
+                parts.append(np.stack([_ROWS, _picked(weights[1], rng), _picked(weights[2], rng), is_left]))
+        else:
+            first = rng.multinomial(count - coupled, _normal(weights[1]))
+            row, one = first.nonzero()
+            pairs = rng.multinomial(first[row, one], _normal(weights[2])[row])
+            at, other = pairs.nonzero()
+            parts.append(np.stack([row[at], one[at], other, pairs[at, other]]))
+        return tuple(np.concatenate(parts, axis=1))
 
 
 def _estimate(values: Array) -> Estimate:
