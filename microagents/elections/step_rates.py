@@ -38,7 +38,7 @@ DRAWS = 1_000
 """Number of joint draws of the posterior."""
 _TRIED, _REFINED, _ROUNDS = 2_000, 1_000, (8.0, 15.0, 25.0, 40.0)
 """Parameters of a form that are tried, first from its prior, then around those that fit; of each round, how many a parameter count."""
-_KERNELS, _DEGREES, _NARROWER, _BROAD = 100, 5, 0.3, 0.1
+_KERNELS, _DEGREES, _NARROWER, _BROAD = 50, 5, 0.3, 0.1
 """Of these rounds: points around which is drawn, degrees of freedom, variance in that of the whole, and share that is drawn from the prior."""
 _FEW = 8
 """Number of equal steps up to which each is drawn by itself."""
@@ -221,7 +221,7 @@ def _fitted(form: _Form, likely: Array, number: Counts, rng: np.random.Generator
     size = form.parameters
     z, populations = _prior(form)
     weights = reached(populations)
-    for effective in _ROUNDS:
+    for effective in _ROUNDS[-max(2, size - 1) :]:
         tempered = _tempered(weights, effective * size)
         spread = z - tempered @ z
         root = np.linalg.cholesky(spread.T @ (spread * tempered[:, None]) * _NARROWER + 1e-6 * np.eye(size))
