@@ -84,7 +84,7 @@ class Drift(NamedTuple):
     """Error rates along the chain."""
 
     chance: float
-    """Chance that steps in a random order differ so much from one end to the other (two-sided, by permutations)."""
+    """Chance that steps in a random order depend on their position as much (`drift_chance`)."""
     first: float
     """Mean error rate of the first third of the sampled steps."""
     last: float
@@ -428,7 +428,8 @@ class RunRates:
         return np.exp(self._sum(np.log1p(-np.minimum(self._table(k, max_draws).loss, 1 - 1e-15))))
 
     def _table(self, k: int, max_draws: int) -> RaceTable:
-        return race_table(k, max(k, math.floor(max_draws * self.valid.mid)))
+        votes = math.floor(max_draws * self.valid.mid)
+        return race_table(k, max_draws if max_draws < k else max(k, votes))
 
     def _sum(self, values: Array) -> Array:
         return np.asarray(np.tensordot(self._counts, values, 2))
@@ -514,19 +515,23 @@ class StepRates(RunRates):
 
     @cached_property
     def drift(self) -> Drift:
-        """How errors differ along the chain (Pitman's permutation test of the correlation with the position)."""
+        """How errors differ from one end of the chain to the other."""
         ordered = sorted(self.seen, key=lambda each: each.number)
-        third = max(1, len(ordered) // 3)
-        errors = np.array([sum(each.wrong) / each.valid for each in ordered])
-        apart, places = errors - errors.mean(), np.arange(len(ordered)) - (len(ordered) - 1) / 2
-        spread = math.sqrt(float((apart**2).sum() * (places**2).sum()) / max(1, len(ordered) - 1))
-        far = abs(float(apart @ places)) / spread if spread else 0.0
-        rng = np.random.default_rng(0)
+        third, rng = max(1, len(ordered) // 3), np.random.default_rng(0)
         first, last = (
             float((_populations(*_tallied((sum(each.wrong), each.valid) for each in part), rng) @ ERRORS).mean())
             for part in (ordered[:third], ordered[-third:])
         )
-        return Drift(math.erfc(far / math.sqrt(2)), first, last)
+        return Drift(drift_chance(self.seen), first, last)
+
+
+def drift_chance(seen: Sequence[SeenStep]) -> float:
+    """Test whether errors depend on the position: Pitman's permutation test of their correlation (1937), two-sided."""
+    ordered = sorted((each for each in seen if each.valid), key=lambda each: each.number)
+    errors = np.array([sum(each.wrong) / each.valid for each in ordered])
+    apart, places = errors - errors.mean(), np.arange(len(ordered)) - (len(ordered) - 1) / 2
+    spread = math.sqrt(float((apart**2).sum() * (places**2).sum()) / max(1, len(ordered) - 1))
+    return math.erfc(abs(float(apart @ places)) / spread / math.sqrt(2)) if spread else 1.0
 
 
 class PoolRates(RunRates):

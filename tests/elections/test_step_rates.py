@@ -1,0 +1,156 @@
+"""Rates of steps: figures of planted steps against their truth, which code of the benchmark computes on its own."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import pytest
+from msgspec import structs
+
+from microagents.base.errors import InvalidUsage
+from microagents.elections.laws import expected_votes, race_won
+from microagents.elections.race_tables import ERRORS, RIVALS, race_table
+from microagents.elections.step_rates import PoolRates, SeenStep, StepRates, drift_chance
+from tests.benchmarks.step_rates import Array, against_one, check_laws, ended, sampled
+
+HARD = SeenStep(right=1, wrong=(9,))
+CLEAN = SeenStep(right=2)
+
+
+def seen_of(errors: Sequence[float] | Array, *, seed: int = 0, is_own: bool = True) -> list[SeenStep]:
+    rng = np.random.default_rng(seed)
+    return [
+        sampled(lambda count, rate=rate: [int(each) for each in rng.random(count) < rate], number, is_own=is_own)
+        for number, rate in enumerate(errors)
+    ]
+
+
+def true_chance(errors: Array, k: int) -> float:
+    return math.exp(np.log1p(-against_one(errors, k)[0]).sum())
+
+
+def test_a_table_against_one_rival_is_the_law() -> None:
+    table = race_table(3, 10_000)
+    for index in (0, 60, 100, 120):
+        error = float(ERRORS[index])
+        assert table.loss[index, 0] == pytest.approx(race_won(error, 3))
+        assert table.votes[index, 0] == pytest.approx(expected_votes(error, 3))
+
+
+@pytest.mark.parametrize("k", [2, 5])
+def test_a_table_against_several_rivals_is_as_elections_are(k: int) -> None:
+    table, share = race_table(k), RIVALS.index(0.55)
+    for index in (90, 100):
+        error = float(ERRORS[index])
+        rest = [error * 0.45 * each for each in (0.4, 0.25, 0.15, 0.1, 0.1)]
+        end = ended((1 - error, error * 0.55, *rest), k, np.random.default_rng(0), 4_000)
+        assert table.loss[index, share] == pytest.approx(1 - end.right, abs=0.06)
+        assert table.votes[index, share] == pytest.approx(end.votes, rel=0.1)
+
+
+def test_a_sampled_step_of_the_run_counts_by_its_own_samples_and_one_of_a_like_task_by_the_population() -> None:
+    steps = [CLEAN] * 61 + [HARD] * 2
+    own, like = StepRates(steps, 63), StepRates([structs.replace(each, is_own=False) for each in steps], 63)
+    assert own.chance(3).high < 0.05
+    assert like.chance(3).high > 0.3
+    assert own.hard == (2, 2, 2)
+    assert own.hard_found == (61, 62)
+    assert own.least_k(0.95) is None
+
+
+@pytest.mark.parametrize("share", [1.0, 1 / 3])
+def test_intervals_hold_the_truth_of_steps_that_are_known(share: float) -> None:
+    laws = [(0.998, 0.002)] * 150 + [(0.9, 0.05, 0.05)] * 30 + [(0.3, 0.5, 0.2)] * 3
+    held = check_laws(laws, share, 5, ks=(1, 3))
+    # Of 5 intervals that hold with .93 each, fewer than 4 do so once in 25 times.
+    assert min(held.held.values()) >= 4
+
+
+def test_few_steps_below_even_refute_the_law_of_independent_errors() -> None:
+    errors = np.array([0.45] * 20 + [0.003] * 980)
+    found = StepRates(seen_of(errors), 1_000)
+    assert (1 - race_won(float(errors.mean()), 3)) ** 1_000 > 0.98
+    assert found.chance(3).high < 0.1
+    assert found.chance(3).low <= true_chance(errors, 3) <= found.chance(3).high
+
+
+@pytest.mark.parametrize("total", [1_000, 10_000])
+def test_where_steps_do_not_differ_a_k_is_marked_at_most_one_above_the_least(total: int) -> None:
+    errors = np.full(total, 0.01)
+    least = next(k for k in range(1, 9) if true_chance(errors, k) >= 0.95)
+    k = StepRates(seen_of(errors[:1_000]), total).least_k(0.95)
+    assert k is not None
+    assert least <= k <= least + 1
+
+
+def test_the_bound_of_hard_steps_counts_those_that_no_sample_shows() -> None:
+    found = StepRates([CLEAN] * 300, 1_000)
+    assert found.hard_found == ()
+    assert found.hard.high == pytest.approx(700 * 3 / 300, rel=0.25)
+    assert StepRates([CLEAN] * 300, 300).hard.high <= 1
+    assert "the other 700 steps are of the kinds of the 300" in found.condition
+
+
+def test_wrong_replies_that_differ_lose_fewer_elections_and_may_take_more_votes() -> None:
+    alike = StepRates([SeenStep(right=4, wrong=(6,))] * 100, 100)
+    apart = StepRates([SeenStep(right=4, wrong=(2, 1, 1, 1, 1))] * 100, 100)
+    assert alike.decided(3).high < 0.4
+    assert apart.decided(3).low > 0.6
+    assert apart.calls(3).low > alike.calls(3).high
+
+
+def test_flags_are_paid_and_steps_without_a_valid_sample_say_only_that() -> None:
+    steps = [SeenStep(right=1, flagged=1), SeenStep(right=0, flagged=2), *[CLEAN] * 2] * 50
+    found = StepRates(steps, 200)
+    assert found.sampled == 150
+    assert found.valid.low < 5 / 8 < found.valid.high
+    assert found.calls(1).low > 1.3 * 200
+
+
+def test_the_rates_of_a_run_are_those_of_its_sampled_steps_and_come_again() -> None:
+    steps = [SeenStep(right=0, wrong=(10,), number=7), *[SeenStep(right=2, number=number) for number in range(20, 60)]]
+    found = StepRates(steps, 100)
+    errors, rivals = found.rates(3)
+    assert errors.shape == rivals.shape == (100,)
+    assert errors[7] > 0.6
+    assert np.median(errors) < 0.05
+    assert (errors == StepRates(steps, 100).rates(3)[0]).all()
+    assert found.chance(3) == StepRates(steps, 100).chance(3)
+
+
+def test_a_look_along_the_chain_sees_drift_and_rarely_where_there_is_none() -> None:
+    rising = StepRates(seen_of(0.002 * np.exp(np.linspace(0, 4, 1_000))), 1_000).drift
+    assert rising.chance < 1e-4
+    assert rising.last > 4 * rising.first
+    level = [drift_chance(seen_of(np.full(200, 0.05), seed=seed)) for seed in range(100)]
+    assert sum(chance < 0.05 for chance in level) <= 12  # more: once in 700 times
+
+
+def test_a_pool_gains_where_its_models_err_at_different_steps() -> None:
+    one = np.where(np.arange(400) < 12, 0.7, 0.005)
+    first = StepRates(seen_of(one), 400)
+    same, other = (PoolRates(first, StepRates(seen_of(of, seed=1), 400)) for of in (one, one[::-1]))
+    assert same.shared.low > 0.5
+    assert other.shared.high < 0.5
+    assert 6 <= len(set(same.hard_found) & set(range(12))) == len(same.hard_found)
+    assert other.hard.high <= 1
+    assert other.decided(3).low > same.decided(3).high
+    assert other.p.low < 1 - one.mean() < other.p.high
+
+
+@pytest.mark.parametrize(
+    ("made", "says"),
+    [
+        (lambda: StepRates([], 10), "no sample is valid"),
+        (lambda: StepRates([SeenStep(right=0, flagged=2)], 10), "no sample is valid"),
+        (lambda: StepRates([CLEAN] * 3, 2), "3 steps were sampled of a run of 2 steps"),
+        (lambda: PoolRates(StepRates([CLEAN], 2), StepRates([CLEAN], 3)), "sample the same steps"),
+        (lambda: StepRates([CLEAN], 2).least_k(1.0), "the target must be above 0"),
+        (lambda: StepRates([CLEAN], 2).chance(3, max_draws=2), "raise the cap"),
+    ],
+)
+def test_bad_input_is_refused_in_a_sentence(made: Callable[[], object], says: str) -> None:
+    with pytest.raises(InvalidUsage, match=says):
+        made()
