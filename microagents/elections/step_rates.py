@@ -30,16 +30,18 @@ HARD = 0.5
 """Error rate from which on a step is wrong in most samples."""
 MAX_FALSE = 0.05
 """Greatest expected share of ordinary steps among the steps called hard."""
-SURE = 0.95
-"""Probability that a k which is marked is enough."""
+SURE, LIKELY = 0.98, 0.9
+"""Probabilities that a k which is marked is enough: in general, and if no difference between steps was seen."""
+UNREFUTED = 0.35
+"""Probability from which on it may be that all steps have one rate."""
 MAX_K = 30
 """The largest k that is tried."""
 DRAWS = 1_000
 """Number of joint draws of the posterior."""
 _TRIED, _REFINED, _ROUNDS = 2_000, 1_000, (8.0, 15.0, 25.0, 40.0)
-"""Parameters of a form that are tried, first from its prior, then around those that fit; of each round, how many a parameter count."""
+"""Parameters of a form that are tried, first from its prior, then around those that fit; how many count, by round."""
 _KERNELS, _DEGREES, _NARROWER, _BROAD = 50, 5, 0.3, 0.1
-"""Of these rounds: points around which is drawn, degrees of freedom, variance in that of the whole, and share that is drawn from the prior."""
+"""Of these rounds: points around which is drawn, degrees of freedom, part of the whole variance, and share from the prior."""
 _FEW = 8
 """Number of equal steps up to which each is drawn by itself."""
 _BEYOND = 0.01
@@ -145,7 +147,7 @@ def _beta(at: Array) -> Array:
 
 
 def _lognormal(at: Array) -> Array:
-    sigma = _between(0.5, 2.5, at[:, 1])[:, None]
+    sigma = _between(0.5, 2.5, at[:, 1] ** 2)[:, None]
     middle = np.log(_mean(at[:, 0]))[:, None] - sigma**2 / 2
     logs = -(((_LN_WRONG - middle) / sigma) ** 2) / 2 + _LN_RIGHT
     return _normal(np.exp(logs - logs.max(1, keepdims=True)))
@@ -153,7 +155,7 @@ def _lognormal(at: Array) -> Array:
 
 def _with_hard(base: Callable[[Array], Array], at: Array) -> _Population:
     """Add a share of steps around another, higher rate."""
-    middle, sigma = (-3.5 + 7.5 * at[:, -2])[:, None], _between(0.1, 1.5, at[:, -1])[:, None]
+    middle, sigma = (-3.5 + 7.5 * at[:, -2])[:, None], _between(0.1, 1.5, at[:, -1] ** 2)[:, None]
     hard = _normal(np.exp(-(((LOGITS - middle) / sigma) ** 2) / 2))
     return _Population(base(at), hard, _between(1e-5, 0.5, at[:, -3]))
 
@@ -165,17 +167,21 @@ class _Form(NamedTuple):
 
 
 _FORMS = (
-    _Form(0.4, 1, lambda at: _Population(_one(at))),
+    _Form(0.38, 1, lambda at: _Population(_one(at))),
     _Form(0.2, 2, lambda at: _Population(_beta(at))),
     _Form(0.3, 2, lambda at: _Population(_lognormal(at))),
-    _Form(0.05, 4, lambda at: _with_hard(_one, at)),
-    _Form(0.05, 5, lambda at: _with_hard(_beta, at)),
+    _Form(0.08, 4, lambda at: _with_hard(_one, at)),
+    _Form(0.04, 5, lambda at: _with_hard(_beta, at)),
 )
 """Forms by how likely they are before any sample; samples of hard steps speak so clearly that these may be unlikely."""
 
 
-def _populations(wrong: Counts, valid: Counts, number: Counts, rng: np.random.Generator) -> Array:
+def _populations(
+    wrong: Counts, valid: Counts, number: Counts, rng: np.random.Generator
+) -> tuple[Array, NDArray[np.bool_]]:
     """Draw populations from the posterior, given the steps by their wrong and valid samples; of the shape (`DRAWS`, error rates).
+
+    Returns also in which draws all steps have one rate.
 
     If none of the sampled steps is one of the hard steps of a draw, there are none: that is the condition of every chance.
     """
@@ -196,7 +202,8 @@ def _populations(wrong: Counts, valid: Counts, number: Counts, rng: np.random.Ge
             is_none = rng.random(len(at)) < np.exp(none)
             found = found._replace(share=np.where(is_none, 0.0, found.share))
         drawn.append(found.whole)
-    return rng.permutation(np.concatenate(drawn))
+    order = rng.permutation(DRAWS)
+    return np.concatenate(drawn)[order], order < len(drawn[0])
 
 
 def _likelihood(wrong: Counts, valid: Counts) -> Array:
@@ -261,13 +268,13 @@ def _unit(z: Array) -> Array:
 
 def _tempered(logs: Array, effective: float) -> Array:
     """Return weights, evened out until as many count."""
-    power = 1.0
-    while True:
-        weights = np.exp(power * (logs - logs.max()))
+    weights = np.zeros_like(logs)
+    for step in range(60):
+        weights = np.exp(0.8**step * (logs - logs.max()))
         weights /= weights.sum()
-        if 1 / (weights**2).sum() >= effective or power < 1e-6:
-            return np.asarray(weights)
-        power *= 0.8
+        if 1 / (weights**2).sum() >= effective:
+            break
+    return weights
 
 
 # -- draws --------------------------------------------------------------------------------------------------------------
@@ -326,7 +333,7 @@ def _valid_draws(seen: Sequence[SeenStep], rng: np.random.Generator) -> tuple[Ar
         flags = rng.beta(0.5, 0.5 + drawn, size=DRAWS)
         flags *= rng.random(DRAWS) < HARD  # as likely as not, no sample is ever flagged
         return 1 - flags, 1 / (1 - flags)
-    found = _populations(*_tallied((each.flagged, each.flagged + each.valid) for each in seen), rng)
+    found, _ = _populations(*_tallied((each.flagged, each.flagged + each.valid) for each in seen), rng)
     return 1 - found @ ERRORS, found @ np.minimum(1 / (1 - ERRORS), MAX_DRAWS)
 
 
@@ -349,7 +356,10 @@ class RunRates:
     """Number of steps of each kind, by draw."""
     _errors: Array
     """Error rate of each kind."""
-    _valid: tuple[Array, Array]
+    replies: tuple[Array, Array]
+    """Share of the samples without a flag, and mean number of samples for a valid one, by draw."""
+    alike: NDArray[np.bool_]
+    """In which draws all steps have one rate."""
     _hard_chances: list[float]
     _hard_own: Array
 
@@ -361,7 +371,7 @@ class RunRates:
     @cached_property
     def valid(self) -> Estimate:
         """Share of the samples without a red flag."""
-        return _estimate(self._valid[0])
+        return _estimate(self.replies[0])
 
     def chance(self, k: int, *, max_draws: int = MAX_DRAWS) -> Estimate:
         """Compute the chance that every step of the run is decided right by a lead of k votes."""
@@ -374,21 +384,31 @@ class RunRates:
     def calls(self, k: int, *, max_draws: int = MAX_DRAWS) -> Estimate:
         """Compute the expected number of samples of the run, flagged ones included."""
         votes = self._sum(self._table(k, max_draws).votes)
-        return _estimate(np.minimum(votes * self._valid[1], self.total * float(max_draws)))
+        return _estimate(np.minimum(votes * self.replies[1], self.total * float(max_draws)))
 
     def sure(self, k: int, target: float, *, max_draws: int = MAX_DRAWS) -> float:
         """Compute the probability that the chance of the run is at least the target."""
         return float((self._chances(k, max_draws) >= target).mean())
 
     def least_k(self, target: float, *, max_draws: int = MAX_DRAWS) -> int | None:
-        """Find the smallest k whose chance is at least the target, with a probability of `SURE`; None if there is none.
+        """Find the smallest k that is enough for the target with a probability of `SURE`; None if there is none.
+
+        If the samples show no difference between steps, one more than is enough for equal steps will do: that much is enough for
+        differences of the size that they may hide.
 
         Raises:
             InvalidUsage: the target is not above 0 and below 1.
         """
         check_target(target)
-        ks = range(1, min(MAX_K, max_draws) + 1)
-        return next((k for k in ks if self.sure(k, target, max_draws=max_draws) >= SURE), None)
+        enough = None
+        for k in range(1, min(MAX_K, max_draws) + 1):
+            chances = self._chances(k, max_draws)
+            sure = float((chances >= target).mean())
+            if sure >= SURE or (enough is not None and k == enough + 1 and sure >= LIKELY):
+                return k
+            if enough is None and self.alike.mean() >= UNREFUTED and np.median(chances[self.alike]) >= target:
+                enough = k
+        return None
 
     @cached_property
     def hard_found(self) -> tuple[int, ...]:
@@ -461,14 +481,14 @@ class StepRates(RunRates):
         self.total, self.sampled, self.unseen = total, len(self.seen), total - own
         self._errors = np.broadcast_to(ERRORS[:, None], (len(ERRORS), len(RIVALS)))
         rng = np.random.default_rng(seed)
-        self._populations = _populations(*_tallied((sum(each.wrong), each.valid) for each in self.seen), rng)
+        self.populations, self.alike = _populations(*_tallied((sum(each.wrong), each.valid) for each in self.seen), rng)
         self._kinds = Counter(_kind(each) for each in self.seen)
         self._shares = _rival_shares(self._kinds, rng)
-        self._valid = _valid_draws(seen, rng)
+        self.replies = _valid_draws(seen, rng)
         self._draw(rng)
 
     def _draw(self, rng: np.random.Generator) -> None:
-        plain = rng.multinomial(self.unseen, self._populations)
+        plain = rng.multinomial(self.unseen, self.populations)
         counts = np.zeros((DRAWS, *self._errors.shape), np.int64)
         hard, hard_own, chances, is_hard = np.zeros(DRAWS), np.zeros(DRAWS), {}, ERRORS >= HARD
         for kind, count in self._kinds.items():
@@ -494,7 +514,7 @@ class StepRates(RunRates):
 
     def given(self, kind: Kind) -> tuple[Array, Array]:
         """Return the posterior of the rate and of the first rival's share at a step with these samples, in each draw."""
-        at = self._populations * _likelihood(np.array([sum(kind.wrong)]), np.array([kind.right + sum(kind.wrong)]))
+        at = self.populations * _likelihood(np.array([sum(kind.wrong)]), np.array([kind.right + sum(kind.wrong)]))
         return _normal(at), _normal(self._shares * _rival_likelihood(kind.wrong))
 
     def rates(self, seed: int) -> tuple[Array, Array]:
@@ -504,7 +524,7 @@ class StepRates(RunRates):
         """
         rng = np.random.default_rng(seed)
         row = int(rng.integers(DRAWS))
-        population, shares = self._populations[row], self._shares[row]
+        population, shares = self.populations[row], self._shares[row]
         errors, rivals = (rng.choice(of, size=self.total, p=p) for of, p in ((ERRORS, population), (RIVALS, shares)))
         for each in self.seen:
             if each.is_own and each.number < self.total:
@@ -519,7 +539,7 @@ class StepRates(RunRates):
         ordered = sorted(self.seen, key=lambda each: each.number)
         third, rng = max(1, len(ordered) // 3), np.random.default_rng(0)
         first, last = (
-            float((_populations(*_tallied((sum(each.wrong), each.valid) for each in part), rng) @ ERRORS).mean())
+            float((_populations(*_tallied((sum(each.wrong), each.valid) for each in part), rng)[0] @ ERRORS).mean())
             for part in (ordered[:third], ordered[-third:])
         )
         return Drift(drift_chance(self.seen), first, last)
@@ -537,8 +557,8 @@ def drift_chance(seen: Sequence[SeenStep]) -> float:
 class PoolRates(RunRates):
     """The same for a pool of two models whose votes alternate, from the steps that were asked of both.
 
-    A share of the steps is as hard for one model as for the other, by rank; at the rest their rates are independent. Wrong replies are taken to
-    be alike, which is the worst case.
+    A share of the steps is as hard for one model as for the other, by rank; at the rest their rates are independent. Wrong replies
+    are taken to be alike, which is the worst case.
 
     Raises:
         InvalidUsage: the runs differ in their number of steps, or no step was asked of both.
@@ -554,9 +574,10 @@ class PoolRates(RunRates):
         self.total, self.sampled = one.total, len(both)
         self.unseen = one.total - sum(each.is_own for each, _ in both)
         self.seen = tuple(each for each, _ in both)
-        self._valid = ((one._valid[0] + other._valid[0]) / 2, (one._valid[1] + other._valid[1]) / 2)
+        self.replies = ((one.replies[0] + other.replies[0]) / 2, (one.replies[1] + other.replies[1]) / 2)
         self._errors = (_PAIRED[:, None] + _PAIRED) / 2
-        self._draw(_paired(one._populations), _paired(other._populations), both, np.random.default_rng(seed))
+        self.alike = one.alike & other.alike
+        self._draw(_paired(one.populations), _paired(other.populations), both, np.random.default_rng(seed))
 
     def _draw(self, one: Array, other: Array, both: list[tuple[SeenStep, SeenStep]], rng: np.random.Generator) -> None:
         of = [
@@ -665,7 +686,7 @@ class _Ranks(NamedTuple):
             pairs = rng.multinomial(first[row, one], _normal(weights[2])[row])
             at, other = pairs.nonzero()
             parts.append(np.stack([row[at], one[at], other, pairs[at, other]]))
-        return tuple(np.concatenate(parts, axis=1))
+        return tuple(np.concatenate(parts, axis=1).astype(np.int64))
 
 
 def _estimate(values: Array) -> Estimate:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import math
+import os
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -85,6 +86,17 @@ def sampled(draw: Callable[[int], Sequence[int]], number: int, *, is_own: bool) 
     return SeenStep(right=drawn.count(0), wrong=tuple(wrong.values()), number=number, is_own=is_own)
 
 
+def drawing(rng: np.random.Generator, law: Law) -> Callable[[int], list[int]]:
+    """Draw samples by the shares of the replies."""
+    shares = np.array(law) / sum(law)
+    return lambda count: [int(each) for each in (rng.random(count)[:, None] > np.cumsum(shares)[:-1]).sum(1)]
+
+
+def dealing(deck: list[int]) -> Callable[[int], list[int]]:
+    """Draw recorded samples without replacement."""
+    return lambda count: [deck.pop() for _ in range(count)]
+
+
 class Held:
     """Counts how often intervals hold the truth."""
 
@@ -112,21 +124,14 @@ class Held:
 # -- laws of given steps ----------------------------------------------------------------------------------------------
 
 
-def check_laws(
-    laws: Sequence[Law], share: float, worlds: int, ks: Sequence[int] = (1, 3, 5), draws: int | None = None
-) -> Held:
+def check_laws(laws: Sequence[Law], share: float, worlds: int, ks: Sequence[int] = (1, 3, 5)) -> Held:
     """Measure a task of which all steps are known, again and again: the chance, the calls and the hard steps."""
     true = {k: ends(laws, k, np.random.default_rng(1)) for k in ks}
     held = Held()
     for world in range(worlds):
         rng = np.random.default_rng([5, world])
         chosen = rng.choice(len(laws), size=max(1, round(share * len(laws))), replace=False)
-        seen = [
-            sampled(
-                lambda n, law=laws[at]: list(rng.choice(len(law), p=np.array(law) / sum(law), size=n)), at, is_own=True
-            )
-            for at in chosen
-        ]
+        seen = [sampled(drawing(rng, laws[at]), int(at), is_own=True) for at in chosen]
         found = StepRates(seen, len(laws), seed=world)
         held.count("p", found.p, float(np.mean([law[0] / sum(law) for law in laws])))
         for k in ks:
@@ -151,21 +156,15 @@ def check_votes(path: Path, sets: int, size: int = 200) -> Held:
         rng = np.random.default_rng([7, world])
         chosen = rng.permutation(len(laws))[: 2 * size]
         own, others = chosen[:size], chosen[size:]
-        decks = {at: list(rng.permutation(votes[at])) for at in own}
+        decks = {int(at): [int(each) for each in rng.permutation(votes[at])] for at in own}
         for name, of in (("own", own), ("others", others)):
-            taken = Counter[int]()
-
-            def draw(count: int, at: int, taken: Counter[int] = taken) -> list[int]:
-                taken[at] += count
-                return [int(each) for each in decks[at][taken[at] - count : taken[at]]]
-
-            seen = [sampled(lambda count, at=at: draw(count, at), int(at), is_own=name == "own") for at in own]
+            seen = [
+                sampled(dealing([*deck]), number, is_own=name == "own") for number, deck in enumerate(decks.values())
+            ]
             found = StepRates(seen, size, seed=world)
             held.count(f"{name}: p", found.p, float(p[of].mean()))
             for k, both in true.items():
-                held.count(
-                    f"decided {k}", found.decided(k), float(both[of, 0].mean())
-                ) if name == "own" else held.count(f"others: decided {k}", found.decided(k), float(both[of, 0].mean()))
+                held.count(f"{name}: decided {k}", found.decided(k), float(both[of, 0].mean()))
                 held.count(f"{name}: calls {k}", found.calls(k), float(both[of, 1].sum()))
             held.is_true(f"{name}: hard", is_held=int((p[of] < 0.5).sum()) <= found.hard.high)
     return held
@@ -182,17 +181,17 @@ def stretches(rng: np.random.Generator, size: int) -> Array:
 
 
 STRUCTURES: dict[str, Callable[[np.random.Generator, int], Array]] = {
-    "one rate": lambda rng, size: np.full(size, 0.01),
+    "one rate": lambda _, size: np.full(size, 0.01),
     "beta(.5, 25)": lambda rng, size: rng.beta(0.5, 25, size),
     "stretches": stretches,
     ".1 % at .7": lambda rng, size: np.where(rng.random(size) < 0.001, 0.7, 0.005),
     "2 % at .45": lambda rng, size: np.where(rng.random(size) < 0.02, 0.45, 0.003),
-    "drift": lambda rng, size: 0.001 * np.exp(np.linspace(0, math.log(50), size)),
+    "drift": lambda _, size: 0.001 * np.exp(np.linspace(0, math.log(50), size)),
     "lognormal": lambda rng, size: np.minimum(np.exp(rng.normal(math.log(0.004), 1.0, size)), 0.9),
 }
 OTHERS: dict[str, Callable[[np.random.Generator, int], Array]] = {
-    "one rate .001": lambda rng, size: np.full(size, 0.001),
-    "one rate .1": lambda rng, size: np.full(size, 0.1),
+    "one rate .001": lambda _, size: np.full(size, 0.001),
+    "one rate .1": lambda _, size: np.full(size, 0.1),
     "lognormal 1.5": lambda rng, size: np.minimum(np.exp(rng.normal(math.log(0.003), 1.5, size)), 0.95),
     ".1 % at .7, .02": lambda rng, size: np.where(rng.random(size) < 0.001, 0.7, 0.02),
     "beta(.2, 20)": lambda rng, size: rng.beta(0.2, 20, size),
@@ -205,7 +204,7 @@ def check_structure(
     make: Callable[[np.random.Generator, int], Array], total: int, size: int, worlds: int, first: int = 0
 ) -> Iterator[str]:
     """Measure random steps of chains, and count what holds; yield the sentence."""
-    held, excluded, beyond, marked = Held(), 0, 0, Counter[int | None]()
+    held, excluded, marked = Held(), 0, Counter[int | None]()
     for world in range(first, first + worlds):
         rng = np.random.default_rng([3, world, total])
         errors = make(rng, total)
@@ -214,11 +213,7 @@ def check_structure(
         if (errors >= 0.5).any() and not (errors[chosen] >= 0.5).any() and (errors >= 0.5).mean() < 0.005:
             excluded += 1
             continue
-        rng_of = rng.random
-        seen = [
-            sampled(lambda count, at=at: [int(each) for each in rng_of(count) < errors[at]], int(at), is_own=True)
-            for at in chosen
-        ]
+        seen = [sampled(drawing(rng, (1 - errors[at], errors[at])), int(at), is_own=True) for at in chosen]
         found = StepRates(seen, total, seed=world)
         true = {k: math.exp(np.log1p(-against_one(errors, k)[0]).sum()) for k in range(1, 31)}
         held.count("p", found.p, 1 - float(errors.mean()))
@@ -243,7 +238,12 @@ def main() -> None:
     parser.add_argument("--others", action="store_true", help="other structures")
     parser.add_argument("--sampled", type=int, default=1_000)
     parser.add_argument("--totals", type=int, nargs="*", default=[1_000, 10_000])
-    parser.add_argument("--votes", type=Path, default=VOTES, help="a file with a question a line, 0 for a right vote")
+    parser.add_argument(
+        "--votes",
+        type=Path,
+        default=os.environ.get("RECORDED_VOTES", VOTES),
+        help="a file with a question a line, 0 for a right vote",
+    )
     of = parser.parse_args()
     if of.what in ("votes", "all"):
         print("votes", check_votes(of.votes, of.worlds or (20 if of.short else 1_000)), flush=True)

@@ -55,7 +55,7 @@ def test_a_sampled_step_of_the_run_counts_by_its_own_samples_and_one_of_a_like_t
     own, like = StepRates(steps, 63), StepRates([structs.replace(each, is_own=False) for each in steps], 63)
     assert own.chance(3).high < 0.05
     assert like.chance(3).high > 0.3
-    assert own.hard == (2, 2, 2)
+    assert own.hard.low == own.hard.mid == 2
     assert own.hard_found == (61, 62)
     assert own.least_k(0.95) is None
 
@@ -136,7 +136,7 @@ def test_a_pool_gains_where_its_models_err_at_different_steps() -> None:
     assert other.shared.high < 0.5
     assert 6 <= len(set(same.hard_found) & set(range(12))) == len(same.hard_found)
     assert other.hard.high <= 1
-    assert other.decided(3).low > same.decided(3).high
+    assert other.decided(5).low > same.decided(5).high
     assert other.p.low < 1 - one.mean() < other.p.high
 
 
