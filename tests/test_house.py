@@ -40,6 +40,7 @@ SDK_PLACES: dict[str, str | tuple[str, ...]] = {
     "aiohttp": ("microagents/models/", "microagents/web/serving/", "microagents/web/viewer/"),
     "httpx2": ("microagents/models/", "microagents/tools/mcp_connections.py", "microagents/tools/mcp_transports.py"),
     "matplotlib": "microagents/studies/pictures.py",
+    "numpy": "microagents/elections/",
     "dotenv": "microagents/cli/config.py",
     "pyarrow": "microagents/cli/commands/export.py",
     "mcp": ("microagents/tools/mcp_connections.py", "microagents/tools/mcp_transports.py", "tasks/desk_server.py"),

@@ -74,7 +74,7 @@ class SeenStep(Struct, frozen=True, kw_only=True):
         return self.right + sum(self.wrong)
 
 
-class Estimate(NamedTuple):
+class Interval(NamedTuple):
     """A figure with its 95 % interval."""
 
     mid: float
@@ -82,11 +82,11 @@ class Estimate(NamedTuple):
     high: float
 
 
-class Drift(NamedTuple):
+class Trend(NamedTuple):
     """Error rates along the chain."""
 
     chance: float
-    """Chance that steps in a random order depend on their position as much (`drift_chance`)."""
+    """Chance that steps in a random order depend on their position as much (`trend_chance`)."""
     first: float
     """Mean error rate of the first third of the sampled steps."""
     last: float
@@ -364,24 +364,24 @@ class RunRates:
     _hard_own: Array
 
     @cached_property
-    def p(self) -> Estimate:
+    def p(self) -> Interval:
         """Mean chance over the steps of the run that a valid sample is right."""
         return _estimate(1 - self._sum(self._errors) / self.total)
 
     @cached_property
-    def valid(self) -> Estimate:
+    def valid(self) -> Interval:
         """Share of the samples without a red flag."""
         return _estimate(self.replies[0])
 
-    def chance(self, k: int, *, max_draws: int = MAX_DRAWS) -> Estimate:
+    def chance(self, k: int, *, max_draws: int = MAX_DRAWS) -> Interval:
         """Compute the chance that every step of the run is decided right by a lead of k votes."""
         return _estimate(self._chances(k, max_draws))
 
-    def decided(self, k: int, *, max_draws: int = MAX_DRAWS) -> Estimate:
+    def decided(self, k: int, *, max_draws: int = MAX_DRAWS) -> Interval:
         """Compute the share of the steps that are decided right."""
         return _estimate(1 - self._sum(self._table(k, max_draws).loss) / self.total)
 
-    def calls(self, k: int, *, max_draws: int = MAX_DRAWS) -> Estimate:
+    def calls(self, k: int, *, max_draws: int = MAX_DRAWS) -> Interval:
         """Compute the expected number of samples of the run, flagged ones included."""
         votes = self._sum(self._table(k, max_draws).votes)
         return _estimate(np.minimum(votes * self.replies[1], self.total * float(max_draws)))
@@ -423,10 +423,10 @@ class RunRates:
         return tuple(sorted(found))
 
     @cached_property
-    def hard(self) -> Estimate:
+    def hard(self) -> Interval:
         """Number of hard steps of the run; ``high`` is a one-sided bound of 95 %, whatever kinds of steps were not sampled."""
         low, mid, high = np.quantile(self._hard_own, [0.05, 0.5, 0.95])
-        return Estimate(float(mid), float(low), float(high))
+        return Interval(float(mid), float(low), float(high))
 
     @property
     def condition(self) -> str:
@@ -534,7 +534,7 @@ class StepRates(RunRates):
         return errors, rivals
 
     @cached_property
-    def drift(self) -> Drift:
+    def trend(self) -> Trend:
         """How errors differ from one end of the chain to the other."""
         ordered = sorted(self.seen, key=lambda each: each.number)
         third, rng = max(1, len(ordered) // 3), np.random.default_rng(0)
@@ -542,10 +542,10 @@ class StepRates(RunRates):
             float((_populations(*_tallied((sum(each.wrong), each.valid) for each in part), rng)[0] @ ERRORS).mean())
             for part in (ordered[:third], ordered[-third:])
         )
-        return Drift(drift_chance(self.seen), first, last)
+        return Trend(trend_chance(self.seen), first, last)
 
 
-def drift_chance(seen: Sequence[SeenStep]) -> float:
+def trend_chance(seen: Sequence[SeenStep]) -> float:
     """Test whether errors depend on the position: Pitman's permutation test of their correlation (1937), two-sided."""
     ordered = sorted((each for each in seen if each.valid), key=lambda each: each.number)
     errors = np.array([sum(each.wrong) / each.valid for each in ordered])
@@ -689,6 +689,6 @@ class _Ranks(NamedTuple):
         return tuple(np.concatenate(parts, axis=1).astype(np.int64))
 
 
-def _estimate(values: Array) -> Estimate:
+def _estimate(values: Array) -> Interval:
     low, mid, high = np.quantile(values, [_BEYOND, 0.5, 1 - _BEYOND])
-    return Estimate(float(mid), float(low), float(high))
+    return Interval(float(mid), float(low), float(high))

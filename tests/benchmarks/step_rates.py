@@ -18,7 +18,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from microagents.elections.step_rates import Estimate, SeenStep, StepRates
+from microagents.elections.step_rates import Interval, SeenStep, StepRates
 
 Array = NDArray[np.float64]
 Law = tuple[float, ...]
@@ -105,7 +105,7 @@ class Held:
         self.held: Counter[str] = Counter()
         self.low: Counter[str] = Counter()
 
-    def count(self, name: str, told: Estimate, truth: float) -> None:
+    def count(self, name: str, told: Interval, truth: float) -> None:
         self.is_true(name, is_held=told.low - CLOSE <= truth <= told.high + CLOSE)
         self.low[name] += truth < told.low - CLOSE
 

@@ -12,7 +12,7 @@ from msgspec import structs
 from microagents.base.errors import InvalidUsage
 from microagents.elections.laws import expected_votes, race_won
 from microagents.elections.race_tables import ERRORS, RIVALS, race_table
-from microagents.elections.step_rates import PoolRates, SeenStep, StepRates, drift_chance
+from microagents.elections.step_rates import PoolRates, SeenStep, StepRates, trend_chance
 from tests.benchmarks.step_rates import Array, against_one, check_laws, ended, sampled
 
 HARD = SeenStep(right=1, wrong=(9,))
@@ -124,7 +124,7 @@ def test_a_look_along_the_chain_sees_drift_and_rarely_where_there_is_none() -> N
     rising = StepRates(seen_of(0.002 * np.exp(np.linspace(0, 4, 1_000))), 1_000).drift
     assert rising.chance < 1e-4
     assert rising.last > 4 * rising.first
-    level = [drift_chance(seen_of(np.full(200, 0.05), seed=seed)) for seed in range(100)]
+    level = [trend_chance(seen_of(np.full(200, 0.05), seed=seed)) for seed in range(100)]
     assert sum(chance < 0.05 for chance in level) <= 12  # more: once in 700 times
 
 
