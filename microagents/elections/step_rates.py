@@ -154,7 +154,7 @@ def _lognormal(at: Array) -> Array:
 
 
 def _with_hard(base: Callable[[Array], Array], at: Array) -> _Population:
-    """Add a share of steps around another, higher rate."""
+    """Add a share of steps around another, higher rate; the last three parameters are theirs."""
     middle, sigma = (-3.5 + 7.5 * at[:, -2])[:, None], _between(0.1, 1.5, at[:, -1] ** 2)[:, None]
     hard = _normal(np.exp(-(((LOGITS - middle) / sigma) ** 2) / 2))
     return _Population(base(at), hard, _between(1e-5, 0.5, at[:, -3]))
@@ -167,10 +167,10 @@ class _Form(NamedTuple):
 
 
 _FORMS = (
-    _Form(0.38, 1, lambda at: _Population(_one(at))),
-    _Form(0.2, 2, lambda at: _Population(_beta(at))),
-    _Form(0.3, 2, lambda at: _Population(_lognormal(at))),
-    _Form(0.08, 4, lambda at: _with_hard(_one, at)),
+    _Form(0.36, 1, lambda at: _Population(_one(at))),
+    _Form(0.18, 2, lambda at: _Population(_beta(at))),
+    _Form(0.28, 2, lambda at: _Population(_lognormal(at))),
+    _Form(0.14, 3, lambda at: _with_hard(_one, np.column_stack([at, np.zeros(len(at))]))),
     _Form(0.04, 5, lambda at: _with_hard(_beta, at)),
 )
 """Forms by how likely they are before any sample; samples of hard steps speak so clearly that these may be unlikely."""
@@ -526,11 +526,15 @@ class StepRates(RunRates):
         row = int(rng.integers(DRAWS))
         population, shares = self.populations[row], self._shares[row]
         errors, rivals = (rng.choice(of, size=self.total, p=p) for of, p in ((ERRORS, population), (RIVALS, shares)))
+        places: dict[Kind, list[int]] = {}
         for each in self.seen:
             if each.is_own and each.number < self.total:
-                likely = _likelihood(np.array([sum(each.wrong)]), np.array([each.valid]))
-                errors[each.number] = rng.choice(ERRORS, p=_normal(population * likely)[0])
-                rivals[each.number] = rng.choice(RIVALS, p=_normal((shares * _rival_likelihood(each.wrong))[None])[0])
+                places.setdefault(_kind(each), []).append(each.number)
+        for kind, at in places.items():
+            wrong, likely = sum(kind.wrong), _rival_likelihood(kind.wrong)
+            given = population * _likelihood(np.array([wrong]), np.array([kind.right + wrong]))
+            errors[at] = rng.choice(ERRORS, size=len(at), p=_normal(given)[0])
+            rivals[at] = rng.choice(RIVALS, size=len(at), p=_normal((shares * likely)[None])[0])
         return errors, rivals
 
     @cached_property
