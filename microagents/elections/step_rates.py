@@ -615,7 +615,8 @@ class PoolRates(RunRates):
         *at, number = drawn
         if is_own:
             np.add.at(self._counts, tuple(at), number)
-        return np.bincount(at[0], weights=number * (self._errors[at[1], at[2]] >= HARD), minlength=DRAWS)
+        is_hard = self._errors[at[1], at[2]] >= HARD
+        return np.bincount(at[0], weights=number * is_hard, minlength=DRAWS).astype(np.float64)
 
     def _table(self, k: int, max_draws: int) -> RaceTable:
         table = _turns_table(k)

@@ -11,7 +11,7 @@ import math
 import os
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -167,6 +167,8 @@ def check_votes(path: Path, sets: int, size: int = 200) -> Held:
                 held.count(f"{name}: decided {k}", found.decided(k), float(both[of, 0].mean()))
                 held.count(f"{name}: calls {k}", found.calls(k), float(both[of, 1].sum()))
             held.is_true(f"{name}: hard", is_held=int((p[of] < 0.5).sum()) <= found.hard.high)
+        if (world + 1) % 20 == 0:
+            print(f"votes, {world + 1} sets: {held}", flush=True)
     return held
 
 
@@ -202,8 +204,8 @@ OTHERS: dict[str, Callable[[np.random.Generator, int], Array]] = {
 
 def check_structure(
     make: Callable[[np.random.Generator, int], Array], total: int, size: int, worlds: int, first: int = 0
-) -> Iterator[str]:
-    """Measure random steps of chains, and count what holds; yield the sentence."""
+) -> str:
+    """Measure random steps of chains, and say what holds."""
     held, excluded, marked = Held(), 0, Counter[int | None]()
     for world in range(first, first + worlds):
         rng = np.random.default_rng([3, world, total])
@@ -221,11 +223,11 @@ def check_structure(
             held.count(f"k={k}", found.chance(k), true[k])
             held.count(f"calls {k}", found.calls(k), float(against_one(errors, k)[1].sum()))
         held.is_true("hard", is_held=int((errors >= 0.5).sum()) <= found.hard.high)
-        k = found.least_k(TARGET)
+        taken = found.least_k(TARGET)
         least = next((each for each in true if true[each] >= TARGET), None)
-        held.is_true("mark", is_held=k is None or true[k] >= TARGET)
-        marked[None if k is None or least is None else k - least] += 1
-    yield f"{held}  excluded {excluded}  marked above the least: {dict(sorted(marked.items(), key=str))}"
+        held.is_true("mark", is_held=taken is None or true[taken] >= TARGET)
+        marked[None if taken is None or least is None else taken - least] += 1
+    return f"{held}  excluded {excluded}  marked above the least: {dict(sorted(marked.items(), key=str))}"
 
 
 def main() -> None:
@@ -246,7 +248,7 @@ def main() -> None:
     )
     of = parser.parse_args()
     if of.what in ("votes", "all"):
-        print("votes", check_votes(of.votes, of.worlds or (20 if of.short else 1_000)), flush=True)
+        check_votes(of.votes, of.worlds or (20 if of.short else 1_000))
     if of.what in ("structures", "all"):
         for name, make in (OTHERS if of.others else STRUCTURES).items():
             for total in of.totals:

@@ -13,7 +13,7 @@ from microagents.base.errors import InvalidUsage
 from microagents.elections.laws import expected_votes, race_won
 from microagents.elections.race_tables import ERRORS, RIVALS, race_table
 from microagents.elections.step_rates import PoolRates, SeenStep, StepRates, trend_chance
-from tests.benchmarks.step_rates import Array, against_one, check_laws, ended, sampled
+from tests.benchmarks.step_rates import Array, against_one, check_laws, drawing, ended, sampled
 
 HARD = SeenStep(right=1, wrong=(9,))
 CLEAN = SeenStep(right=2)
@@ -21,10 +21,7 @@ CLEAN = SeenStep(right=2)
 
 def seen_of(errors: Sequence[float] | Array, *, seed: int = 0, is_own: bool = True) -> list[SeenStep]:
     rng = np.random.default_rng(seed)
-    return [
-        sampled(lambda count, rate=rate: [int(each) for each in rng.random(count) < rate], number, is_own=is_own)
-        for number, rate in enumerate(errors)
-    ]
+    return [sampled(drawing(rng, (1 - rate, rate)), number, is_own=is_own) for number, rate in enumerate(errors)]
 
 
 def true_chance(errors: Array, k: int) -> float:
