@@ -24,7 +24,7 @@ class Bound:
         self.held = 0
         """The amount that calls hold."""
         self.most_held = 0
-        """The largest amount held since `settle`."""
+        """The largest amount held, until its reader sets it anew."""
         self.lost = 0
         """The amount that calls of dead replicas held. Part of it may be spent."""
 
@@ -49,10 +49,6 @@ class Bound:
         if not self.renews:
             self.total -= amount
             self.lost += amount
-
-    def settle(self) -> None:
-        """Begin anew to look for the largest amount held."""
-        self.most_held = self.held
 
 
 class RateBound(Bound):

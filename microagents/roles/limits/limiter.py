@@ -18,6 +18,8 @@ from microagents.roles.limits.bounds import Bound, Queue, RateBound, Waiting
 from microagents.roles.limits.leaves import Ended, EndLeaves, HoldLeaves, Leave, News, RefuseLeaves
 from microagents.roles.limits.reservations import CALLS, CONCURRENCY, COST, TOKENS, UNITS_PER_USD, units
 
+REPLIES_S = 0.2
+"""Replies are counted together once in this time, so that a limit grows in bounded steps. A refusal counts at once."""
 REFILL_S = 0.05
 """Shortest time between two looks at what a provider has filled again."""
 RUN_BOUNDS = {CONCURRENCY: True, CALLS: False, TOKENS: False, COST: False}
@@ -90,6 +92,8 @@ class Limiter(Role):
         """Of the bounds on the calls in flight to one model."""
         self._out_since: dict[str, float] = {}
         """Times from which the providers of throttles are out."""
+        self._replied: dict[str, int] = {}
+        """Replies that throttles have not counted yet."""
         self._timer: asyncio.TimerHandle | None = None
         self._is_dealing = False
         """Whether leaves are dealt in the next iteration of the loop."""
@@ -220,19 +224,36 @@ class Limiter(Role):
 
     def _note(self, held: Held, ended: Ended) -> None:
         """Let the throttle of a model learn how a call ended, unless it was sent before the last cut."""
-        throttle, name, now_s = held.throttle, held.throttled_as, self._loop.time()
+        throttle, name = held.throttle, held.throttled_as
         if throttle is None or name is None or ended.outcome is None or held.epoch != throttle.epoch:
             return
         if ended.outcome == "replied":
-            throttle.reply(1, self._bounds[name].most_held, now_s)
-        elif ended.outcome == "refused":
-            throttle.refuse(now_s, ended.wait_s)
+            if not self._replied.get(name):
+                self._loop.call_later(REPLIES_S, self._count_replies, name)
+            self._replied[name] = self._replied.get(name, 0) + 1
+            return
+        self._count_replies(name)
+        if ended.outcome == "refused":
+            throttle.refuse(self._loop.time(), ended.wait_s)
         else:
-            throttle.fail(now_s)
+            throttle.fail(self._loop.time())
+        self._report_outage(name, throttle)
+
+    def _count_replies(self, name: str) -> None:
+        """Let a throttle grow by the replies since it last could."""
+        if replied := self._replied.pop(name, 0):
+            bound, throttle = self._bounds[name], self._throttles[name]
+            throttle.reply(replied, bound.most_held, self._loop.time())
+            bound.most_held = bound.held
+            self._report_outage(name, throttle)
+            self._deal_soon()
+
+    def _report_outage(self, name: str, throttle: Throttle) -> None:
+        """Notify all holders that a provider is out, or delivers again, if they do not know."""
         if throttle.is_out == (name in self._out_since):
             return
         if throttle.is_out:
-            self._out_since[name] = now_s
+            self._out_since[name] = self._loop.time()
         else:
             del self._out_since[name]
         for holder in self._holders.values():
@@ -260,8 +281,6 @@ class Limiter(Role):
                     self._end(name, bound, least)
                 elif throttle is not None and throttle.probe_s is not None and not bound.total:
                     self._deal_at(throttle.probe_s)
-        for bound in self._bounds.values():
-            bound.settle()
 
     def _deal_at(self, at_s: float) -> None:
         timer = self._timer
