@@ -47,6 +47,7 @@ class Replica:
         except NotSent:
             if self in world.replicas:
                 raise
+            return
         if self not in world.replicas:  # it died as it was granted
             return
         world.began.append((path, seq))

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from microagents.base.errors import NotSent, Stopped
-from microagents.roles.limits.bounds import Bound, Queue, Waiting
+from microagents.roles.limits.bounds import Bound, Queue, QueuedCall
 from microagents.roles.recorder import AwaitFailure
 from microagents.runtimes.lossy import Faults
 from microagents.runtimes.virtual import run_virtual
@@ -148,7 +148,7 @@ def test_a_call_that_needs_much_is_not_passed_by_later_ones_that_need_little() -
     queue = Queue(bounds)
 
     def wait(place: int, name: str, amount: int) -> None:
-        queue.add(Waiting(("0/step", place, place), {name: amount}, {}, lambda _: answers.append(f"{place} {name}")))
+        queue.add(QueuedCall(("0/step", place, place), {name: amount}, {}, lambda _: answers.append(f"{place} {name}")))
 
     bounds["tokens"].take(5)
     for place, (name, amount) in enumerate([("tokens", 8), ("tokens", 1), ("other", 1)]):

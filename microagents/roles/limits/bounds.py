@@ -77,7 +77,7 @@ class RateBound(Bound):
         return (amount - self.free) / self._each_s
 
 
-class Waiting:
+class QueuedCall:
     """A call that waits for room.
 
     Args:
@@ -102,7 +102,7 @@ class Waiting:
         self.is_over = False
         self.granted: dict[str, int] = {}
 
-    def __lt__(self, other: Waiting) -> bool:
+    def __lt__(self, other: QueuedCall) -> bool:
         return self._order < other._order
 
     def end(self, granted: dict[str, int] | None = None) -> None:
@@ -125,13 +125,13 @@ class Queue:
 
     def __init__(self, bounds: Mapping[str, Bound]) -> None:
         self._bounds = bounds
-        self._heaps: dict[frozenset[str], list[Waiting]] = {}
+        self._heaps: dict[frozenset[str], list[QueuedCall]] = {}
 
-    def add(self, waiting: Waiting) -> None:
+    def add(self, waiting: QueuedCall) -> None:
         """Let a call wait."""
         heappush(self._heaps.setdefault(frozenset(waiting.amounts), []), waiting)
 
-    def deal(self) -> Iterator[tuple[Waiting, dict[str, int]]]:
+    def deal(self) -> Iterator[tuple[QueuedCall, dict[str, int]]]:
         """Grant what is free, in order; yields each first call that lacks room, with what it lacks at least by bound."""
         blocked: set[str] = set()
         while (waiting := self._first(blocked)) is not None:
@@ -147,13 +147,13 @@ class Queue:
                 self._bounds[name].take(amount)
             waiting.end(granted)
 
-    def _is_rest_enough(self, name: str, waiting: Waiting) -> bool:
+    def _is_rest_enough(self, name: str, waiting: QueuedCall) -> bool:
         """Whether nothing can come back to a bound, and what is left is enough for a call."""
         bound, least = self._bounds[name], waiting.least.get(name)
         return not bound.renews and not bound.held and least is not None and 0 < least <= bound.free
 
-    def _first(self, blocked: set[str]) -> Waiting | None:
-        first: Waiting | None = None
+    def _first(self, blocked: set[str]) -> QueuedCall | None:
+        first: QueuedCall | None = None
         for names, heap in self._heaps.items():
             while heap and heap[0].is_over:
                 heappop(heap)

@@ -14,7 +14,7 @@ from microagents.base.aio import TaskScope
 from microagents.base.errors import InvalidUsage
 from microagents.journal.messages import Account, FollowSettings, RecordLimit, Report
 from microagents.models.throttle import START, Throttle
-from microagents.roles.limits.bounds import Bound, Queue, RateBound, Waiting
+from microagents.roles.limits.bounds import Bound, Queue, RateBound, QueuedCall
 from microagents.roles.limits.leaves import Ended, EndLeaves, HoldLeaves, Leave, News, RefuseLeaves
 from microagents.roles.limits.reservations import CALLS, CONCURRENCY, COST, TOKENS, UNITS_PER_USD, units
 
@@ -84,7 +84,7 @@ class Limiter(Role):
         super().__init__(context, messenger)
         self._bounds: dict[str, Bound] = {}
         self._queue = Queue(self._bounds)
-        self._holders: dict[int, Holder] = {}
+        self._holders: dict[int, LeaveHolder] = {}
         self._came = self._asked = 0
         """Numbers of holders and of leaves so far."""
         self._limits = _limits(context.settings)
@@ -135,7 +135,7 @@ class Limiter(Role):
         self._came += 1
         number = self._came
         out: dict[str, float | None] = {name: self._loop.time() - since_s for name, since_s in self._out_since.items()}
-        holder = self._holders[number] = Holder(News(holder=number, out=out))
+        holder = self._holders[number] = LeaveHolder(News(holder=number, out=out))
         try:
             while True:
                 yield await holder.next()
@@ -158,7 +158,7 @@ class Limiter(Role):
         self._add_bounds(request)
         self._asked += 1
         answer: asyncio.Future[dict[str, int] | None] = self._loop.create_future()
-        held = Held(request, self._asked, answer, self._throttles.get(request.throttle or ""))
+        held = HeldLeave(request, self._asked, answer, self._throttles.get(request.throttle or ""))
         holder.leaves[request.number] = held
         self._queue.add(held)
         self._deal_soon()
@@ -222,7 +222,7 @@ class Limiter(Role):
                 bound.total += limit.left(account) if before is None else limit.total - before.total
         self._deal_soon()
 
-    def _note(self, held: Held, ended: Ended) -> None:
+    def _note(self, held: HeldLeave, ended: Ended) -> None:
         """Let the throttle of a model learn how a call ended, unless it was sent before the last cut."""
         throttle, name = held.throttle, held.throttled_as
         if throttle is None or name is None or ended.outcome is None or held.epoch != throttle.epoch:
@@ -315,7 +315,7 @@ class Limiter(Role):
         self._deal_soon()
 
 
-class Held(Waiting):
+class HeldLeave(QueuedCall):
     """A leave: it waits, and is held once it is granted.
 
     Args:
@@ -345,7 +345,7 @@ class Held(Waiting):
             self._future.set_result(granted)
 
 
-class Holder:
+class LeaveHolder:
     """A replica of the solver: its leaves, and the news it has to get.
 
     Args:
@@ -353,7 +353,7 @@ class Holder:
     """
 
     def __init__(self, first: News) -> None:
-        self.leaves: dict[int, Held] = {}
+        self.leaves: dict[int, HeldLeave] = {}
         self.ended: set[int] = set()
         """Leaves whose end came before they were asked for."""
         self._news = first
