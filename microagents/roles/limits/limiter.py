@@ -14,7 +14,7 @@ from microagents.base.aio import TaskScope
 from microagents.base.errors import InvalidUsage
 from microagents.journal.messages import Account, FollowSettings, RecordLimit, Report
 from microagents.models.throttle import START, Throttle
-from microagents.roles.limits.bounds import Bound, Queue, RateBound, QueuedCall
+from microagents.roles.limits.bounds import Bound, Queue, QueuedCall, RateBound
 from microagents.roles.limits.leaves import Ended, EndLeaves, HoldLeaves, Leave, News, RefuseLeaves
 from microagents.roles.limits.reservations import CALLS, CONCURRENCY, COST, TOKENS, UNITS_PER_USD, units
 
