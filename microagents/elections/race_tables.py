@@ -23,7 +23,7 @@ ERRORS: Array = 1 / (1 + np.exp(-LOGITS))
 """The error rates of a table, in rising order; 0.5 is one of them."""
 RIVALS = (1.0, 0.9, 0.75, 0.55, 0.35, 0.15)
 """The shares of the most frequent wrong reply in a table."""
-OTHERS = 3.0
+OTHERS = 6.0
 """How much the other wrong replies differ from each other."""
 MAX_DRAWS = 100
 """The cap of an election by default; a table against several rivals ends here."""
@@ -31,7 +31,7 @@ _NODES: Array = np.array([-4, -3, -2, -1.5, -1, -0.5, 0, 0.5, 1, 1.5, 2, 3, 4])
 """Log-odds of the error rates at which elections against several rivals are simulated."""
 _RARE = -9.0
 """Log-odds from which on downwards the law of rare errors holds."""
-_ROWS, _RIVALS = 500, 12
+_ROWS, _RIVALS = 500, 16
 """Number of elections for each, and of rivals that are told apart."""
 _MAX_K = 8
 """The largest k of the simulation: from here on several rivals are to one as at this k."""
