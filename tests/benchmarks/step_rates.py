@@ -255,10 +255,8 @@ def main() -> None:
                 if not of.only or of.only in name:
                     began = time.monotonic()
                     worlds = of.worlds or (10 if of.short else 400)
-                    for line in check_structure(make, total, min(total, of.sampled), worlds, of.first):
-                        print(
-                            f"{name}, {total:,}: {line} ({(time.monotonic() - began) / worlds:.2f} s each)", flush=True
-                        )
+                    says = check_structure(make, total, min(total, of.sampled), worlds, of.first)
+                    print(f"{name}, {total:,}: {says} ({(time.monotonic() - began) / worlds:.2f} s each)", flush=True)
 
 
 if __name__ == "__main__":
