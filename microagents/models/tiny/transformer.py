@@ -1,0 +1,101 @@
+"""A small transformer in numpy: pre-norm layers without biases, four heads, and keys and values kept by slot.
+
+The slots of a sequence are those of the prompt, some of them empty, then those of the reply, so rows with prompts of different lengths
+move on together. It computes in double precision: how many rows do so changes no digit that matters.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+from numpy.typing import NDArray
+
+HEADS = 4
+EPSILON = 1.1920929e-07
+"""Addition to the mean square that a row is divided by, as PyTorch has it for 32 bits."""
+
+Floats = NDArray[np.float64]
+
+
+class Memory:
+    """Keys and values of some sequences, and which of their slots are filled."""
+
+    def __init__(self, keys: Floats, values: Floats, filled: NDArray[np.bool_]) -> None:
+        self.keys, self.values, self.filled = keys, values, filled
+        """Keys and values: layers, rows, heads, slots, width of a head; filled: rows, slots."""
+
+    @classmethod
+    def joined(cls, memories: list[Memory]) -> Memory:
+        """Put memories of single sequences together, one row each."""
+        return cls(
+            np.concatenate([each.keys for each in memories], axis=1),
+            np.concatenate([each.values for each in memories], axis=1),
+            np.concatenate([each.filled for each in memories]),
+        )
+
+    def of(self, rows: list[int]) -> Memory:
+        """Copy some rows, each as often as it is named."""
+        return Memory(self.keys[:, rows], self.values[:, rows], self.filled[rows])
+
+
+class Transformer:
+    """The network of one model.
+
+    Args:
+        parts: its weights by name.
+    """
+
+    def __init__(self, parts: Mapping[str, NDArray[np.float16]]) -> None:
+        self._parts = {name: part.astype(np.float64) for name, part in parts.items()}
+        self.layers = sum(name.endswith(".qkv") for name in parts)
+        self.slots, self.width = parts["place"].shape
+
+    def empty(self, rows: int) -> Memory:
+        """Make room for some sequences."""
+        shape = (self.layers, rows, HEADS, self.slots, self.width // HEADS)
+        return Memory(np.zeros(shape), np.zeros(shape), np.zeros((rows, self.slots), dtype=bool))
+
+    def logits(
+        self, ids: NDArray[np.int64], start: int, memory: Memory, given: NDArray[np.bool_] | None = None
+    ) -> Floats:
+        """Read tokens into the slots from ``start`` on; returns rows, tokens, logits of the token after each.
+
+        Args:
+            ids: rows, tokens.
+            start: slot of the first one.
+            memory: what stands in the slots before, and gets the new ones.
+            given: which of the tokens are there; by default all.
+        """
+        rows, count = ids.shape
+        end, width = start + count, self.width // HEADS
+        memory.filled[:, start:end] = True if given is None else given
+        seen = memory.filled[:, None, None, :end]
+        if count > 1:
+            seen = seen & np.tri(count, end, start, dtype=bool)
+        x = self._parts["embed"][ids] + self._parts["place"][start:end]
+        for layer in range(self.layers):
+            qkv = _normed(x) @ self._parts[f"{layer}.qkv"]
+            q, k, v = qkv.reshape(rows, count, 3, HEADS, width).transpose(2, 0, 3, 1, 4)
+            memory.keys[layer, :, :, start:end], memory.values[layer, :, :, start:end] = k, v
+            scores = q @ memory.keys[layer, :, :, :end].swapaxes(-1, -2) * width**-0.5
+            scores = np.where(seen, scores, -1e30)
+            weights = np.exp(scores - scores.max(axis=-1, keepdims=True))
+            weights /= weights.sum(axis=-1, keepdims=True)
+            read = (weights @ memory.values[layer, :, :, :end]).swapaxes(1, 2).reshape(rows, count, self.width)
+            x = x + read @ self._parts[f"{layer}.out"]
+            x = x + np.maximum(_normed(x) @ self._parts[f"{layer}.up"], 0) @ self._parts[f"{layer}.down"]
+        found: Floats = _normed(x) @ self._parts["head"]
+        return found
+
+
+def log_softmax(logits: Floats) -> Floats:
+    """Turn logits into log-probabilities, along the last axis."""
+    above = logits - logits.max(axis=-1, keepdims=True)
+    found: Floats = above - np.log(np.exp(above).sum(axis=-1, keepdims=True))
+    return found
+
+
+def _normed(x: Floats) -> Floats:
+    normed: Floats = x / np.sqrt((x * x).mean(axis=-1, keepdims=True) + EPSILON)
+    return normed
