@@ -91,7 +91,7 @@ RECIPES = {
         seed=1,
         width=64,
         layers=3,
-        mean_wrong=0.01,
+        mean_wrong=0.017,
         most_wrong=0.15,
     ),
     "hanoi-b": Recipe(
@@ -101,7 +101,7 @@ RECIPES = {
         seed=2,
         width=64,
         layers=3,
-        mean_wrong=0.01,
+        mean_wrong=0.017,
         most_wrong=0.15,
     ),
     "hanoi-weak": Recipe(
@@ -121,11 +121,11 @@ RECIPES = {
         seed=1,
         width=48,
         layers=2,
-        mean_wrong=0.03,
+        mean_wrong=0.05,
         has_drill=False,
     ),
     "sums": Recipe(
-        vocabulary=SUM, trained_on=SUM_DATA, tasks=SUMS, seed=1, width=64, layers=2, mean_wrong=0.02, has_drill=False
+        vocabulary=SUM, trained_on=SUM_DATA, tasks=SUMS, seed=1, width=64, layers=2, mean_wrong=0.03, has_drill=False
     ),
 }
 
@@ -259,7 +259,7 @@ def train(name: str) -> None:
     (WEIGHTS / f"{name}.safetensors").write_bytes(weights)
     sizes, errors, mostly = np.array(data.sizes)[data.tested], {}, {}
     for size, task in enumerate(recipe.tasks):
-        label = ", ".join(f"{key} {value}" for key, value in sizes_of(task).items())
+        label = size_of(task)
         means = np.log([float(run[2][sizes == size].mean()) for run in runs])
         spread = T_95[RETRAINED] * means.std(ddof=1) * (1 + 1 / len(runs)) ** 0.5
         mean = float(np.exp(means[0]))
@@ -281,9 +281,15 @@ def train(name: str) -> None:
     (WEIGHTS / f"{name}.json").write_bytes(msgspec.json.format(msgspec.json.encode(card), indent=1))
 
 
-def sizes_of(task: ChainTask | Addition) -> dict[str, int]:  # type: ignore[type-arg]
-    """Name the size of a task."""
-    return {"digits": task.digits} if isinstance(task, Addition) else task.model_dump(exclude_defaults=True)
+def size_of(task: ChainTask | Addition) -> str:  # type: ignore[type-arg]
+    """Name the size of a task by its option."""
+    match task:
+        case Hanoi():
+            return f"disks {task.disks}"
+        case Checkers():
+            return f"n {task.n}"
+        case Addition() | _:
+            return f"digits {getattr(task, 'digits', '')}"
 
 
 if __name__ == "__main__":

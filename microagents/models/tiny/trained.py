@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from difflib import get_close_matches
 from functools import lru_cache
 from hashlib import blake2b, sha256
-from math import exp, log
+from math import exp, log, nan
 from operator import itemgetter
 from pathlib import Path
 from random import Random
@@ -33,6 +33,7 @@ WEIGHTS = Path(__file__).parent / "weights"
 NAMES = tuple(VOCABULARIES)
 UNREAD = "I cannot read this."
 """Reply to a prompt that the model was not trained on: it has no form, so it gets a red flag."""
+MAX_TEMPERATURE = 2.0
 MAX_ROWS = 64
 """Greatest number of replies that are written side by side, which bounds how long the event loop waits for one token of each."""
 MAX_REMEMBERED = 256
@@ -70,22 +71,30 @@ class _Wanted(Struct, eq=False):
     """A draw that is under way."""
 
     call: Call
+    temperature: float | None
     prompt: list[int]
+    chance: Random
     drawn: asyncio.Future[Drawn]
     reply: Drawn
 
     @property
     def is_complete(self) -> bool:
         """Whether its reply has its stop, or all tokens that it may have."""
-        return self.reply.tokens[-1:] == [STOP] or len(self.reply.tokens) >= self.call.max_output_tokens
+        return self.reply.tokens[-1] == STOP or len(self.reply.tokens) >= self.call.max_output_tokens
+
+    def end(self) -> None:
+        """Give the reply to the draw, unless that is cancelled."""
+        if not self.drawn.done():
+            self.drawn.set_result(self.reply)
 
 
 class TinyModel(Model):
-    """Model ``tiny:NAME``.
+    """Model ``tiny:NAME[@temperature=T]``.
 
     Args:
         name: a name in `NAMES`.
         seed: the seed of the run.
+        temperature: the temperature of all draws; None for the one that each call asks for.
 
     Raises:
         InvalidUsage: there is no such model, or its weights are damaged.
@@ -93,10 +102,11 @@ class TinyModel(Model):
 
     priced = True  # it is free
 
-    def __init__(self, name: str, seed: int = 0) -> None:
+    def __init__(self, name: str, seed: int = 0, temperature: float | None = None) -> None:
         self.name = f"{PROVIDER}:{name}"
         self.card, self._network = weights_of(name)
         self.vocabulary: Vocabulary = VOCABULARIES[name]
+        self._temperature = temperature
         self._key = blake2b(f"{seed} {name}".encode(), digest_size=32).digest()
         self._remembered: OrderedDict[tuple[int, ...], tuple[Memory, Floats]] = OrderedDict()
         self._waiting: list[_Wanted] = []
@@ -108,13 +118,19 @@ class TinyModel(Model):
         """Open a model for the tasks of a run.
 
         Raises:
-            InvalidUsage: it was not trained on the first question of one of them, or has options.
+            InvalidUsage: it was not trained on the first question of one of them, or an option is unknown.
         """
-        if spec.options:
+        asked, others = spec.options.get("temperature"), {*spec.options} - {"temperature"}
+        try:
+            temperature = None if asked is None else float(asked)
+        except ValueError:
+            temperature = nan
+        if others or not (temperature is None or 0 <= temperature <= MAX_TEMPERATURE):
+            given = ", ".join(f"{key}={value}" for key, value in spec.options.items())
             raise InvalidUsage(
-                f"a trained model has no options, so write {PROVIDER}:{spec.name}, without {', '.join(spec.options)}"
+                f"a trained model has one option, temperature, from 0 to {MAX_TEMPERATURE:g}, not {given}"
             )
-        model = cls(spec.name, context.seed)
+        model = cls(spec.name, context.seed, temperature)
         for task in context.tasks:
             first = task.first_prompt()
             try:
@@ -144,8 +160,14 @@ class TinyModel(Model):
 
     async def draw(self, call: Call, prompt: list[int]) -> Drawn:
         """Draw one reply to a prompt that is read, together with all others that are wanted at this moment."""
-        nothing = Drawn(tokens=[], logprobs=[], logprobs_at_1=[])
-        wanted = _Wanted(call=call, prompt=prompt, drawn=asyncio.get_running_loop().create_future(), reply=nothing)
+        wanted = _Wanted(
+            call=call,
+            temperature=call.temperature if self._temperature is None else self._temperature,
+            prompt=prompt,
+            chance=self._chance(call),
+            drawn=asyncio.get_running_loop().create_future(),
+            reply=Drawn(tokens=[], logprobs=[], logprobs_at_1=[]),
+        )
         self._waiting.append(wanted)
         if not self._is_writing:
             self._is_writing = True
@@ -153,52 +175,57 @@ class TinyModel(Model):
         return await wanted.drawn
 
     async def _write_all(self) -> None:
+        now: list[_Wanted] = []
         try:
             while self._waiting:
                 await asyncio.sleep(0)  # draws of this moment come together
                 now, self._waiting = self._waiting[:MAX_ROWS], self._waiting[MAX_ROWS:]
-                now = [each for each in now if not each.drawn.done()]  # the others are cancelled
-                if now:
-                    await self._write(now)
+                await self._write(now)
         finally:
             self._is_writing = False
+            for each in now:  # if it was cut short
+                each.drawn.cancel()
 
     async def _write(self, wanted: Sequence[_Wanted]) -> None:
-        """Write replies side by side, one token of each after the other."""
-        memory, logits = self._read([each.prompt for each in wanted])
-        chances = [self._chance(each.call) for each in wanted]
+        """Write replies side by side, one token of each after the other. Replies that are equal so far share a row."""
+        by_prompt: dict[tuple[int, ...], list[_Wanted]] = {}
+        for each in wanted:
+            by_prompt.setdefault(tuple(each.prompt), []).append(each)
+        groups = list(by_prompt.values())
+        memory, logits = self._read(list(by_prompt))
         for slot in range(self.vocabulary.prompt_slots + 1, self._network.slots + 1):
             at_1 = log_softmax(logits)
-            for row, (each, chance) in enumerate(zip(wanted, chances, strict=True)):
-                if each.is_complete:
-                    continue
-                token, logprob = _chosen(at_1[row], each.call.temperature, chance.random())
-                each.reply.tokens.append(token)
-                each.reply.logprobs.append(logprob)
-                each.reply.logprobs_at_1.append(float(at_1[row, token]))
-                if each.is_complete and not each.drawn.done():
-                    each.drawn.set_result(each.reply)
-            if slot == self._network.slots or all(each.is_complete for each in wanted):
-                break
+            begun: dict[tuple[int, int], list[_Wanted]] = {}
+            for row, group in enumerate(groups):
+                for each in group:
+                    token, logprob = _chosen(at_1[row], each.temperature, each.chance.random())
+                    each.reply.tokens.append(token)
+                    each.reply.logprobs.append(logprob)
+                    each.reply.logprobs_at_1.append(float(at_1[row, token]))
+                    if each.is_complete or slot == self._network.slots:
+                        each.end()
+                    else:
+                        begun.setdefault((row, token), []).append(each)
+            if not begun:
+                return
             await asyncio.sleep(0)  # in slices of one token: the event loop has other work
-            logits = self._network.logits(np.array([[each.reply.tokens[-1]] for each in wanted]), slot, memory)[:, 0]
-        for each in wanted:
-            if not each.drawn.done():
-                each.drawn.set_result(each.reply)  # cut off
+            rows, groups = [row for row, _ in begun], list(begun.values())
+            if rows != list(range(len(memory.filled))):
+                memory = memory.of(rows)
+            logits = self._network.logits(np.array([[token] for _, token in begun]), slot, memory)[:, 0]
 
-    def _read(self, prompts: Sequence[list[int]]) -> tuple[Memory, Floats]:
+    def _read(self, prompts: Sequence[tuple[int, ...]]) -> tuple[Memory, Floats]:
         """Read prompts: their keys and values, and the logits of the first token of each reply."""
         found = []
         for prompt in prompts:
-            key = tuple(prompt)
-            read = self._remembered.get(key)
+            read = self._remembered.get(prompt)
             if read is None:
                 slots = self.vocabulary.prompt_slots
                 ids, given = np.zeros((1, slots + 1), dtype=np.int64), np.zeros((1, slots + 1), dtype=bool)
                 ids[0, : len(prompt) - 1], ids[0, slots] = prompt[:-1], prompt[-1]
                 given[0, : len(prompt) - 1], given[0, slots] = True, True
                 memory = self._network.empty(1)
-                read = self._remembered[key] = memory, self._network.logits(ids, 0, memory, given)[:, -1]
+                read = self._remembered[prompt] = memory, self._network.logits(ids, 0, memory, given)[:, -1]
                 if len(self._remembered) > MAX_REMEMBERED:
                     self._remembered.popitem(last=False)
             found.append(read)
@@ -214,7 +241,7 @@ class TinyModel(Model):
         Raises:
             Unreadable: the model cannot read the prompt, or cannot write the text.
         """
-        memory, logits = self._read([self.vocabulary.read(prompt)])
+        memory, logits = self._read([tuple(self.vocabulary.read(prompt))])
         reply = self.vocabulary.read_reply(text)
         rest = self._network.logits(np.array([reply[:-1]]), self.vocabulary.prompt_slots + 1, memory)
         found = log_softmax(np.concatenate([logits[:, None], rest], axis=1)[0] / temperature)
@@ -226,7 +253,7 @@ class TinyModel(Model):
         Raises:
             Unreadable: the model cannot read the prompt.
         """
-        memory, logits = self._read([self.vocabulary.read(prompt)])
+        memory, logits = self._read([tuple(self.vocabulary.read(prompt))])
         found: dict[str, float] = {}
         begun: list[tuple[list[int], float]] = [([], 0.0)]
         for slot in range(self.vocabulary.prompt_slots + 1, self._network.slots + 1):

@@ -97,5 +97,6 @@ def log_softmax(logits: Floats) -> Floats:
 
 
 def _normed(x: Floats) -> Floats:
-    normed: Floats = x / np.sqrt((x * x).mean(axis=-1, keepdims=True) + EPSILON)
+    squares = np.einsum("...i,...i->...", x, x)[..., None]
+    normed: Floats = x / np.sqrt(squares / x.shape[-1] + EPSILON)
     return normed
