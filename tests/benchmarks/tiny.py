@@ -21,7 +21,7 @@ from microagents.models.tiny.trained import TinyModel
 from microagents.replies.chat import Prompt, Sampling
 from microagents.replies.parsing import Malformed, parse
 from microagents.task import flag_of
-from microagents.tasks.hanoi import Hanoi, HanoiStep, Towers
+from microagents.tasks.hanoi import Hanoi, HanoiResult, HanoiStep, Towers
 
 UNSEEN = 1e-4
 """Probability below which replies are not enumerated: all of them together are taken for one wrong vote."""
@@ -123,7 +123,8 @@ async def main() -> None:
         began = time.perf_counter()
         tasks = [WarmHanoi(disks=given.disks) for _ in range(given.runs)]
         result = await run(tasks, models=given.model, k=given.k, runs_dir=None)
-        right = sum(bool(each and each["solved"]) for each in result.value or [])
+        values: list[HanoiResult | None] = [*(result.value or [])]
+        right = sum(each is not None and each["solved"] for each in values)
         print(
             f"{right} of {given.runs} runs without an error, {result.account.calls:,} calls, {time.perf_counter() - began:.0f} s"
         )
