@@ -10,23 +10,23 @@ import sys
 import time
 from collections.abc import Iterator
 from hashlib import sha256
-from pathlib import Path
+from itertools import islice
 from random import Random
 
 import msgspec
 import numpy as np
 import torch
-from msgspec import Struct
+from msgspec import Struct, structs
 from safetensors.numpy import save
 from torch.nn import functional
 
+from microagents.models.tiny.trained import WEIGHTS, Card, TinyModel, weights_of
 from microagents.models.tiny.vocabulary import CHECKERS, HANOI, SUM, Vocabulary
 from microagents.replies.chat import Prompt, write
 from microagents.task import ChainTask
 from microagents.tasks.checkers import Checkers
 from microagents.tasks.hanoi import Hanoi
 
-WEIGHTS = Path(__file__).parents[1] / "microagents/models/tiny/weights"
 BATCH = 64
 RATE = 2e-3
 WARM_UPDATES = 100
@@ -38,10 +38,8 @@ EASY = 0.02
 """Share of a state in which the model is never wrong, beside that of one in which it always is."""
 TESTED = 2000
 SUMS_OF_A_SIZE = 20_000
-RETRAINED = (1001, 1002)
-"""Seeds of further trainings, from which the card has its intervals: another machine rounds otherwise, which is like another seed."""
-T_95 = 4.303
-"""Quantile .975 of Student's distribution with two degrees of freedom."""
+SPREAD = 10
+"""A size with an error below the greatest one by this factor ends training as well: then another seed is needed."""
 
 Parts = dict[str, torch.Tensor]
 
@@ -173,9 +171,9 @@ class Data:
         self.is_seen[:, slots:] = True
 
 
-def fresh_parts(recipe: Recipe, seed: int) -> Parts:
+def fresh_parts(recipe: Recipe) -> Parts:
     """Weights before the first update."""
-    torch.manual_seed(seed)
+    torch.manual_seed(recipe.seed)
     words, width = recipe.vocabulary, recipe.width
     shapes = {"embed": (words.size, width), "place": (words.prompt_slots + words.reply_slots, width)}
     for layer in range(recipe.layers):
@@ -208,24 +206,24 @@ def logits(parts: Parts, recipe: Recipe, ids: torch.Tensor, is_seen: torch.Tenso
     return functional.rms_norm(x, (width,)) @ parts["head"]
 
 
-def rights(parts: Parts, recipe: Recipe, data: Data) -> np.ndarray:
-    """Probability of the right reply in every tested state, at temperature 1."""
-    found = []
+def errors(parts: Parts, recipe: Recipe, data: Data) -> list[np.ndarray]:
+    """Probability of a wrong reply in every tested state of each size, at temperature 1, with weights as they are written."""
+    found, rounded = [], {key: each.half().float() for key, each in parts.items()}
     with torch.no_grad():
         for rows in torch.tensor(data.tested).split(256):
-            given = logits(parts, recipe, data.ids[rows], data.is_seen[rows])
+            given = logits(rounded, recipe, data.ids[rows], data.is_seen[rows])
             lost = functional.cross_entropy(given.transpose(1, 2), data.targets[rows], reduction="none")
-            found.append(torch.exp(-lost.sum(1)))
-    return np.asarray(torch.cat(found))
+            found.append(1 - torch.exp(-lost.sum(1)))
+    wrong, sizes = np.asarray(torch.cat(found)), np.array(data.sizes)[data.tested]
+    return [wrong[sizes == size] for size in range(len(recipe.tasks))]
 
 
-def trained(recipe: Recipe, seed: int) -> tuple[Parts, Data, np.ndarray, int]:
-    """Train until the recipe's error is reached; returns weights, data, the error in each tested state, and the updates."""
-    data, parts = Data(recipe), fresh_parts(recipe, seed)
-    sizes, shares = np.array(data.sizes)[data.tested], data.shares.clone()
+def trained(recipe: Recipe, data: Data) -> tuple[Parts, int]:
+    """Train until the recipe's error is reached; returns weights and the number of updates."""
+    parts, shares = fresh_parts(recipe), data.shares.clone()
     averaged = {key: each.detach().clone() for key, each in parts.items()}
     optimizer = torch.optim.AdamW(parts.values(), lr=RATE, weight_decay=0.01)
-    generator, began = torch.Generator().manual_seed(seed), time.time()
+    generator, began = torch.Generator().manual_seed(recipe.seed), time.time()
     for updates in range(1, MAX_UPDATES + 1):
         optimizer.param_groups[0]["lr"] = RATE * min(1, updates / WARM_UPDATES)
         rows = torch.multinomial(shares, BATCH, replacement=True, generator=generator)
@@ -239,46 +237,55 @@ def trained(recipe: Recipe, seed: int) -> tuple[Parts, Data, np.ndarray, int]:
             each.lerp_(parts[key].detach(), 1 - AVERAGED)
         if updates % LOOK_UPDATES:
             continue
-        wrong = 1 - rights({key: each.half().float() for key, each in averaged.items()}, recipe, data)
+        wrong = errors(averaged, recipe, data)
         if recipe.has_drill:
-            shares = data.shares * (EASY + torch.tensor(wrong))
-        mean = max(wrong[sizes == size].mean() for size in range(len(recipe.tasks)))
-        print(
-            f"{updates} updates, {time.time() - began:.0f} s: wrong {mean:.4f}, at most {wrong.max():.3f}", flush=True
-        )
-        if mean <= recipe.mean_wrong and wrong.max() <= recipe.most_wrong:
-            return averaged, data, wrong, updates
+            shares = data.shares * (EASY + torch.tensor(np.concatenate(wrong)))
+        mean, most = max(map(np.mean, wrong)), max(map(np.max, wrong))
+        print(f"{updates} updates, {time.time() - began:.0f} s: wrong {mean:.4f}, at most {most:.3f}", flush=True)
+        if mean <= recipe.mean_wrong and most <= recipe.most_wrong:
+            return averaged, updates
     raise SystemExit(f"not trained after {MAX_UPDATES} updates")
 
 
 def train(name: str) -> None:
-    """Train a model some times, and write the weights of the first and its card."""
+    """Train a model, and write its weights and its card."""
     recipe = RECIPES[name]
-    runs = [trained(recipe, seed) for seed in (recipe.seed, *RETRAINED)]
-    parts, data, wrong, updates = runs[0]
+    data = Data(recipe)
+    parts, updates = trained(recipe, data)
+    write_model(name, parts, data, updates)
+
+
+def write_model(name: str, parts: Parts, data: Data, updates: int) -> None:
+    """Write the weights of a model, and its card."""
+    recipe = RECIPES[name]
     weights = save({key: each.half().numpy() for key, each in parts.items()})
     (WEIGHTS / f"{name}.safetensors").write_bytes(weights)
-    sizes, errors, mostly = np.array(data.sizes)[data.tested], {}, {}
-    for size, task in enumerate(recipe.tasks):
-        label = size_of(task)
-        means = np.log([float(run[2][sizes == size].mean()) for run in runs])
-        spread = T_95 * means.std(ddof=1) * (1 + 1 / len(runs)) ** 0.5
-        mean = float(np.exp(means[0]))
-        errors[label] = [
-            mean,
-            min(mean, float(np.exp(means.mean() - spread))),
-            max(mean, float(np.exp(means.mean() + spread))),
+    by_size = dict(zip(map(size_of, recipe.tasks), errors(parts, recipe, data), strict=True))
+    low, high = recipe.mean_wrong / SPREAD, recipe.mean_wrong
+    if min(each.mean() for each in by_size.values()) < low:
+        raise SystemExit(f"{name} errs too rarely: take another seed")
+    card = Card(
+        sha256=sha256(weights).hexdigest(),
+        trained_on=recipe.trained_on,
+        seed=recipe.seed,
+        updates=updates,
+        batch=BATCH,
+        wrong={label: (float(wrong.mean()), low, high) for label, wrong in by_size.items()},
+        mostly_wrong={},
+    )
+    write_card(name, card)
+    model, mostly = TinyModel(name), dict[str, list[int]]()
+    for task, (label, wrong) in zip(recipe.tasks, by_size.items(), strict=True):
+        tested = zip(islice(pairs(task), TESTED), wrong > 0.5, strict=True)  # else the right one is the likeliest
+        mostly[label] = [
+            at for at, ((prompt, right), may) in enumerate(tested) if may and next(iter(model.law(prompt))) != right
         ]
-        mostly[label] = [int(step) for step in np.flatnonzero(wrong[sizes == size] > 0.5)]
-    card = {
-        "sha256": sha256(weights).hexdigest(),
-        "trained_on": recipe.trained_on,
-        "seed": recipe.seed,
-        "updates": updates,
-        "batch": BATCH,
-        "wrong": errors,
-        "mostly_wrong": mostly,
-    }
+    write_card(name, structs.replace(card, mostly_wrong=mostly))
+
+
+def write_card(name: str, card: Card) -> None:
+    """Write a card beside the weights."""
+    weights_of.cache_clear()
     (WEIGHTS / f"{name}.json").write_bytes(msgspec.json.format(msgspec.json.encode(card), indent=1))
 
 

@@ -50,8 +50,8 @@ class Card(Struct, frozen=True, kw_only=True):
     updates: int
     batch: int
     wrong: dict[str, tuple[float, float, float]]
-    """By size: the mean probability that one sample at temperature 1 is wrong, over all states; and the least and the greatest mean that a
-    model trained again may have."""
+    """By size: the mean probability, over all states, that one sample at temperature 1 is wrong; and the least and the greatest one with
+    which training ends, on any machine."""
     mostly_wrong: dict[str, list[int]]
     """By size: the numbers of the steps whose likeliest reply is wrong."""
 
