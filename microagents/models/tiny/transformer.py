@@ -68,24 +68,23 @@ class Transformer:
             given: which of the tokens are there; by default all.
         """
         rows, count = ids.shape
-        end, width = start + count, self.width // HEADS
+        end, width, parts = start + count, self.width // HEADS, self._parts
         memory.filled[:, start:end] = True if given is None else given
         seen = memory.filled[:, None, None, :end]
         if count > 1:
             seen = seen & np.tri(count, end, start, dtype=bool)
-        x = self._parts["embed"][ids] + self._parts["place"][start:end]
+        hidden = np.where(seen, 0.0, -1e30)
+        x = (parts["embed"][ids] + parts["place"][start:end]).reshape(-1, self.width)  # flat: one product for all rows
         for layer in range(self.layers):
-            qkv = _normed(x) @ self._parts[f"{layer}.qkv"]
-            q, k, v = qkv.reshape(rows, count, 3, HEADS, width).transpose(2, 0, 3, 1, 4)
-            memory.keys[layer, :, :, start:end], memory.values[layer, :, :, start:end] = k, v
-            scores = q @ memory.keys[layer, :, :, :end].swapaxes(-1, -2) * width**-0.5
-            scores = np.where(seen, scores, -1e30)
-            weights = np.exp(scores - scores.max(axis=-1, keepdims=True))
+            qkv = (_normed(x) @ parts[f"{layer}.qkv"]).reshape(rows, count, 3, HEADS, width).transpose(2, 0, 3, 1, 4)
+            keys, values = memory.keys[layer, :, :, :end], memory.values[layer, :, :, :end]
+            keys[:, :, start:], values[:, :, start:] = qkv[1], qkv[2]
+            weights = qkv[0] @ keys.swapaxes(-1, -2) * width**-0.5 + hidden
+            np.exp(weights - weights.max(axis=-1, keepdims=True), out=weights)
             weights /= weights.sum(axis=-1, keepdims=True)
-            read = (weights @ memory.values[layer, :, :, :end]).swapaxes(1, 2).reshape(rows, count, self.width)
-            x = x + read @ self._parts[f"{layer}.out"]
-            x = x + np.maximum(_normed(x) @ self._parts[f"{layer}.up"], 0) @ self._parts[f"{layer}.down"]
-        found: Floats = _normed(x) @ self._parts["head"]
+            x = x + (weights @ values).swapaxes(1, 2).reshape(-1, self.width) @ parts[f"{layer}.out"]
+            x += np.maximum(_normed(x) @ parts[f"{layer}.up"], 0) @ parts[f"{layer}.down"]
+        found: Floats = (_normed(x) @ parts["head"]).reshape(rows, count, -1)
         return found
 
 
