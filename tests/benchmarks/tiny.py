@@ -20,7 +20,6 @@ from microagents.models.model import Call
 from microagents.models.tiny.trained import TinyModel
 from microagents.replies.chat import Prompt, Sampling
 from microagents.replies.parsing import Malformed, parse
-from microagents.task import flag_of
 from microagents.tasks.hanoi import Hanoi, HanoiResult, HanoiStep, Towers
 
 UNSEEN = 1e-4
@@ -64,7 +63,7 @@ def masses(model: TinyModel, task: Hanoi, state: Towers) -> tuple[float, float, 
             reply = parse(text, HanoiStep)
         except Malformed:
             continue
-        if flag_of(task, reply, b"") is not None:
+        if task.flag(state, reply) is not None:
             continue
         if task.correct(state, reply):
             right += mass
@@ -73,18 +72,19 @@ def masses(model: TinyModel, task: Hanoi, state: Towers) -> tuple[float, float, 
     return right, wrong, max(0.0, 1 - sum(law.values()))
 
 
-def chance(model: TinyModel, task: Hanoi, k: int) -> tuple[float, float, float]:
-    """The mean error of a sample; and the least chance that all steps are right, with one sample that casts a vote a step, and ahead by k.
+def chance(model: TinyModel, task: Hanoi, k: int) -> tuple[float, float, float, float]:
+    """The mean error of a sample; the chance that all steps are right with one sample a step, and with one valid one; least with votes.
 
     Against several wrong replies a race is won at least as often as against one that has all their votes.
     """
-    missed = once = voted = 0.0
+    missed = single = once = voted = 0.0
     for state in states(task):
         right, wrong, unseen = masses(model, task, state)
         missed += 1 - right
+        single += log(right)
         once += log(right / (right + wrong))
         voted -= log(1 + ((wrong + unseen) / right) ** k)
-    return missed / task.steps(), exp(once), exp(voted)
+    return missed / task.steps(), exp(single), exp(once), exp(voted)
 
 
 async def speed(name: str) -> tuple[float, float]:
@@ -113,12 +113,11 @@ async def main() -> None:
     name = given.model.removeprefix("tiny:")
     alone, together = await speed(name)
     print(f"{given.model}: {alone:,.0f} draws a second of one core, one at a time, {together:,.0f} side by side")
-    missed, once, voted = chance(TinyModel(name), WarmHanoi(disks=given.disks), given.k)
+    missed, single, once, voted = chance(TinyModel(name), WarmHanoi(disks=given.disks), given.k)
+    print(f"one sample is wrong or flagged: {missed:.4f}; all {2**given.disks - 1:,} steps are right")
     print(
-        f"one sample is not right: {missed:.4f}; all {2**given.disks - 1:,} steps right: {once:.2g} with one valid sample a step, ",
-        end="",
+        f"with one sample a step {single:.2g}, with flagged ones drawn again {once:.2g}, ahead by {given.k} {voted:.4f} at least"
     )
-    print(f"at least {voted:.4f} with votes ahead by {given.k}")
     if given.runs:
         began = time.perf_counter()
         tasks = [WarmHanoi(disks=given.disks) for _ in range(given.runs)]
