@@ -30,7 +30,7 @@ README = EXAMPLES.parent.parent / "README.md"
 BALANCE = "632.36"
 """What the lines of bookings.csv add up to."""
 
-every_runtime = pytest.mark.parametrize("runtime", ["local", "linked", pytest.param("ray", marks=pytest.mark.slow)])
+every_runtime = pytest.mark.parametrize("runtime", ["local", "linked", "ray"])
 
 
 @pytest.fixture
@@ -82,7 +82,7 @@ def test_the_ledger_is_kept_from_the_command_line(tmp_path: Path) -> None:
     assert (shown["task"], shown["runtime"], shown["steps"], shown["errors"]) == ("Ledger", "local", 6, 0)
 
 
-@pytest.mark.parametrize("runtime", ["local", pytest.param("ray", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("runtime", ["local", "ray"])
 def test_the_ledger_abroad_is_kept_from_the_command_line(runtime: str, tmp_path: Path) -> None:
     abroad = f"{EXAMPLES}/currency.py:Abroad"
     shown = on_command_line("--strategy", abroad, "-s", "strong=sim:perfect", "--runtime", runtime, cwd=tmp_path)

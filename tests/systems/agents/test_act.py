@@ -78,7 +78,7 @@ def test_an_agent_reaches_its_goal_and_pays_more_votes_where_harm_is_possible() 
     assert votes == {"0/step/0": 1, "0/step/1": 2, "0/step/2": 4, "0/step/3": 4, "0/step/4": 3}
 
 
-@pytest.mark.parametrize("runtime", ["local", "linked", pytest.param("ray", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("runtime", ["local", "linked", "ray"])
 def test_the_decisions_are_the_same_wherever_it_runs_and_whether_it_reads_ahead(runtime: str) -> None:
     digests = set()
     given: list[dict[str, Any]] = [{}, {"read_ahead": False}, {"runtime": runtime}]

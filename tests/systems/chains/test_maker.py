@@ -40,7 +40,7 @@ FALSE_ALARMS = 1e-4
 ELECTIONS = 3000
 
 
-every_runtime = pytest.mark.parametrize("runtime", ["local", "linked", pytest.param("ray", marks=pytest.mark.slow)])
+every_runtime = pytest.mark.parametrize("runtime", ["local", "linked", "ray"])
 
 
 class Walk(ChainTask[Place, Onward]):
@@ -115,7 +115,7 @@ async def test_a_step_takes_one_turn_of_the_loop_and_no_task_where_the_model_ans
 
 @pytest.mark.parametrize(
     ("disks", "runtime"),
-    [*((disks, "local") for disks in range(1, 7)), (5, "linked"), pytest.param(4, "ray", marks=pytest.mark.slow)],
+    [*((disks, "local") for disks in range(1, 7)), (5, "linked"), (4, "ray")],
 )
 async def test_a_tower_of_hanoi_is_solved_without_an_error(disks: int, runtime: str) -> None:
     result = await run(

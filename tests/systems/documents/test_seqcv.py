@@ -64,9 +64,7 @@ def recorded(run_id: str = "r") -> DocumentRecord:
 # -- the same everywhere -------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("runtime", "parallel"), [("linked", False), ("linked", True), pytest.param("ray", False, marks=pytest.mark.slow)]
-)
+@pytest.mark.parametrize(("runtime", "parallel"), [("linked", False), ("linked", True), ("ray", False)])
 async def test_a_document_is_the_same_on_every_runtime_with_any_replicas(runtime: str, *, parallel: bool) -> None:
     strategy = SeqCV(rounds=6, parallel_branches=parallel)
     right = await write_lines(strategy=strategy, runs_dir=None)

@@ -69,7 +69,7 @@ def test_authors_judges_and_splitters_see_the_problem_and_the_form_of_its_answer
     assert objective.endswith('{"answer": "<text>"}')
 
 
-@pytest.mark.parametrize("runtime", ["linked", pytest.param("ray", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("runtime", ["linked", "ray"])
 async def test_reasoning_is_the_same_on_every_runtime(runtime: str) -> None:
     assert digests(await reasoned(runs_dir=None, runtime=runtime)) == digests(await reasoned(runs_dir=None))
 

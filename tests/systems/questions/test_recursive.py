@@ -273,7 +273,7 @@ PROBLEM = Multiplication(digits=4, instance=3)
 
 @pytest.mark.parametrize(
     ("runtime", "replicas"),
-    [("local", 3), ("linked", 1), ("linked", 3), pytest.param("ray", 3, marks=pytest.mark.slow)],
+    [("local", 3), ("linked", 1), ("linked", 3), ("ray", 3)],
 )
 async def test_digests_are_the_same_on_every_runtime_at_any_number_of_conductors(runtime: str, replicas: int) -> None:
     first = await run(PROBLEM, models="sim:gpt-4.1-nano", k=2, runs_dir=None)

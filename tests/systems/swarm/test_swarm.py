@@ -362,7 +362,7 @@ def digests(result: Result) -> tuple[str, str, object]:
     return result.account.decisions_sha256, result.account.ballots_sha256, result.value
 
 
-@pytest.mark.parametrize("runtime", ["linked", pytest.param("ray", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("runtime", ["linked", "ray"])
 async def test_digests_are_the_same_on_every_runtime(runtime: str) -> None:
     first = await run(Relay(length=9), models="sim:perfect@flag=0.05", runs_dir=None, seed=6)
     again = await run(Relay(length=9), models="sim:perfect@flag=0.05", runs_dir=None, seed=6, runtime=runtime)
