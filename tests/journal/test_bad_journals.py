@@ -49,9 +49,8 @@ from tests.journal.walks import (
 
 SHORTER = 120
 """Length of a run that is taken up a hundred times."""
-PLACES = 50
+PLACES = 10
 """At so many places files are cut short, and bytes are changed."""
-few_or_many_places = pytest.mark.parametrize("places", [10, pytest.param(PLACES, marks=pytest.mark.slow)])
 
 
 def opened() -> None:
@@ -154,17 +153,16 @@ def test_there_is_no_run_where_there_is_no_file(who: str) -> None:
 # -- cut short ---------------------------------------------------------------------------------------------------------
 
 
-def cuts(content: bytes, places: int) -> Iterator[bytes]:
+def cuts(content: bytes) -> Iterator[bytes]:
     """Beginnings, evenly spread over its length from a small one on; the empty one is no part of them, nor is the whole."""
-    for part in range(1, PLACES + 1, PLACES // places):
+    for part in range(1, PLACES + 1):
         yield content[: len(content) * part // (PLACES + 1)]
 
 
-@few_or_many_places
-def test_a_journal_that_is_cut_short_anywhere_is_refused(places: int) -> None:
+def test_a_journal_that_is_cut_short_anywhere_is_refused() -> None:
     walk()
     whole = JOURNAL.read_bytes()
-    for cut in cuts(whole, places):
+    for cut in cuts(whole):
         put(cut)
         for who in EVERYONE:
             assert_refused(who, "r.sqlite", "begin another run")
@@ -218,26 +216,22 @@ def assert_refused_or_a_beginning() -> bool:
     return True
 
 
-@few_or_many_places
-def test_a_log_that_is_cut_short_anywhere_gives_a_beginning_of_the_same_run(
-    killed: tuple[bytes, bytes], places: int
-) -> None:
+def test_a_log_that_is_cut_short_anywhere_gives_a_beginning_of_the_same_run(killed: tuple[bytes, bytes]) -> None:
     main, log = killed
     taken_up = 0
-    for cut in [*cuts(log, places), log]:
+    for cut in [*cuts(log), log]:
         put(main, cut)
         taken_up += assert_refused_or_a_beginning()
-    assert taken_up > places / 2
+    assert taken_up > PLACES / 2
 
 
-@few_or_many_places
 @pytest.mark.parametrize("when", ["killed", "killed_later"])
 def test_a_journal_that_is_cut_short_beside_its_log_is_refused_or_a_beginning_of_the_same_run(
-    when: str, places: int, request: pytest.FixtureRequest
+    when: str, request: pytest.FixtureRequest
 ) -> None:
     main, log = request.getfixturevalue(when)
     taken_up = []
-    for cut in [*cuts(main, places), main]:
+    for cut in [*cuts(main), main]:
         put(cut, log)
         taken_up.append(assert_refused_or_a_beginning())
     assert taken_up[-1]
@@ -279,15 +273,12 @@ USES: dict[str, Callable[[int], object]] = {
 
 
 @pytest.mark.usefixtures("little_memory")
-@few_or_many_places
 @pytest.mark.parametrize("use", USES)
-def test_a_changed_byte_is_never_a_traceback_and_never_another_run(
-    settled: tuple[int, bytes], use: str, places: int
-) -> None:
+def test_a_changed_byte_is_never_a_traceback_and_never_another_run(settled: tuple[int, bytes], use: str) -> None:
     length, content = settled
     random, raw = Random(0), []
     written = [place for place, byte in enumerate(content) if byte]
-    for place in [*random.sample(range(len(content)), places), *random.sample(written, places)]:
+    for place in [*random.sample(range(len(content)), PLACES), *random.sample(written, PLACES)]:
         damaged = bytearray(content)
         damaged[place] ^= random.randrange(1, 256)
         put(bytes(damaged))

@@ -306,24 +306,22 @@ def votes_agree(votes: int, elections: int, mean: float, deviation: float) -> bo
     return abs(votes / elections - mean) <= bound
 
 
-every_p = pytest.mark.parametrize("p", [0.7, *(pytest.param(p, marks=pytest.mark.slow) for p in (0.8, 0.9))])
+P = 0.7
 
 
-@every_p
-def test_decisions_are_right_as_often_as_the_law_says(p: float) -> None:
-    right = right_decisions(held(p))
-    assert share_agrees(right, ELECTIONS, laws.race_won(p, 3))
-    assert not share_agrees(right, ELECTIONS, laws.race_won(p, 2))
-    assert not share_agrees(right, ELECTIONS, p)
+def test_decisions_are_right_as_often_as_the_law_says() -> None:
+    right = right_decisions(held(P))
+    assert share_agrees(right, ELECTIONS, laws.race_won(P, 3))
+    assert not share_agrees(right, ELECTIONS, laws.race_won(P, 2))
+    assert not share_agrees(right, ELECTIONS, P)
 
 
-@every_p
-def test_elections_take_as_many_votes_as_the_law_says(p: float) -> None:
-    account = held(p).account
-    mean, deviation = votes_of_a_race(p, 3)
-    assert laws.expected_votes(p, 3) == pytest.approx(mean, rel=1e-9)
-    assert votes_agree(account.votes, ELECTIONS, laws.expected_votes(p, 3), deviation)
-    assert not votes_agree(account.votes, ELECTIONS, laws.expected_votes(p, 2), deviation)
+def test_elections_take_as_many_votes_as_the_law_says() -> None:
+    account = held(P).account
+    mean, deviation = votes_of_a_race(P, 3)
+    assert laws.expected_votes(P, 3) == pytest.approx(mean, rel=1e-9)
+    assert votes_agree(account.votes, ELECTIONS, laws.expected_votes(P, 3), deviation)
+    assert not votes_agree(account.votes, ELECTIONS, laws.expected_votes(P, 2), deviation)
     assert account.votes_per_step == account.votes / ELECTIONS
     assert account.calls == account.votes
 
