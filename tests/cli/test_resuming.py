@@ -396,19 +396,13 @@ def test_a_second_ctrl_c_leaves_at_once_and_the_run_goes_on_later() -> None:
     assert_undisturbed(microagents("resume", "left", "--json").json, *SLOW)
 
 
-@pytest.mark.parametrize(
-    ("words", "work"),
-    [(("compare", "drift"), "comparison"), (("study", "drift", "errors"), "study")],
-    ids=["compare", "study"],
-)
-def test_a_second_ctrl_c_names_the_same_command_where_it_has_many_runs(words: tuple[str, ...], work: str) -> None:
-    said = left_at_once(*words, "-o", "length=1", "--model", "sim:perfect@latency=60")
-    sentence = f"the {work} was left at once, and its recorded decisions are kept; the same command continues, and reuses finished runs"
+def test_a_second_ctrl_c_names_the_same_command_where_it_has_many_runs() -> None:
+    said = left_at_once("compare", "drift", "-o", "length=1", "--model", "sim:perfect@latency=60")
+    sentence = "the comparison was left at once, and its recorded decisions are kept; the same command continues, and reuses finished runs"
     assert sentence.encode() in said
 
 
-@pytest.mark.parametrize("command", [[COMMAND], [sys.executable, "-m", "microagents"]], ids=["installed", "-m"])
-def test_ctrl_c_while_modules_are_imported_ends_the_command_without_a_word(command: list[str], tmp_path: Path) -> None:
+def test_ctrl_c_while_modules_are_imported_ends_the_command_without_a_word(tmp_path: Path) -> None:
     # Python imports this module before the package: it interrupts the process while the package is imported.
     (tmp_path / "sitecustomize.py").write_text(
         dedent("""
@@ -421,7 +415,7 @@ def test_ctrl_c_while_modules_are_imported_ends_the_command_without_a_word(comma
         """)
     )
     ran = subprocess.run(
-        [*command, "list"], env={**os.environ, "PYTHONPATH": str(tmp_path)}, capture_output=True, check=False
+        [COMMAND, "list"], env={**os.environ, "PYTHONPATH": str(tmp_path)}, capture_output=True, check=False
     )
     assert (ran.returncode, ran.stdout, ran.stderr) == (INTERRUPTED, b"", b"")
 
