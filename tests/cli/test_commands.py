@@ -8,12 +8,10 @@ from __future__ import annotations
 import ast
 import asyncio
 import json
-import re
 import shutil
 import signal
 import subprocess
 import sys
-import time
 from math import comb
 from pathlib import Path
 from textwrap import dedent
@@ -1062,16 +1060,6 @@ def test_a_short_form_says_the_same_as_the_option_in_every_command(
 
 
 # -- what a first user stumbled over -------------------------------------------------------------------------------------
-
-
-def wait_until_handled(pid: int, number: signal.Signals) -> None:
-    """Wait until a process has a handler of its own for a signal, as Linux shows it."""
-    deadline = time.monotonic() + 20
-    while time.monotonic() < deadline:
-        caught = re.search(r"SigCgt:\s*(\w+)", Path(f"/proc/{pid}/status").read_text())
-        if caught is not None and int(caught[1], 16) >> (number - 1) & 1:
-            return
-    raise AssertionError(f"process {pid} never handled {number.name}")
 
 
 def test_known_inputs_are_refused_where_the_strategy_cannot_feed_them() -> None:
