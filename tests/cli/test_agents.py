@@ -206,9 +206,8 @@ def test_a_run_without_an_agent_has_no_actions() -> None:
     assert microagents("export", "r", "--actions").code == WRONG_USAGE
 
 
-@pytest.mark.parametrize("option", [(), ("-o", "server=true")])
-def test_the_first_question_of_an_agent_is_shown(option: tuple[str, ...]) -> None:
-    shown = microagents("step", "desk", *option, "--json").json
+def test_the_first_question_of_an_agent_is_shown() -> None:
+    shown = microagents("step", "desk", "--json").json
     assert (shown["outcome"], shown["path"]) == ("decided", "0/step/0")
     assert "get_customer" in shown["system"]
 
