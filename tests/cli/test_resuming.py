@@ -581,10 +581,9 @@ def test_a_run_that_stays_undecided_ends_there_again_without_a_call() -> None:
     assert rows_of("stuck", "SELECT path, value FROM decisions WHERE outcome = 'undecided'") == [(path, None)]
 
 
-@pytest.mark.parametrize("words", [("--max-draws", "400"), ("-s", "max_draws=400")], ids=" ".join)
-def test_more_draws_are_allowed_on_a_resume_and_fewer_are_refused(words: tuple[str, ...]) -> None:
+def test_more_draws_are_allowed_on_a_resume_and_fewer_are_refused() -> None:
     path = stalemate()
-    more = microagents("resume", "stuck", *words, "--json")
+    more = microagents("resume", "stuck", "-s", "max_draws=400", "--json")
     assert "nothing is new" not in (more.json["reason"] or "")
     assert path not in more.json["undecided_at"]
     assert rows_of("stuck", "SELECT field FROM change") == [("strategy.max_draws",)]
@@ -713,40 +712,35 @@ def test_a_person_may_think_again_until_the_run_goes_on() -> None:
     )
 
 
-@pytest.mark.parametrize(
-    "path", ["0/step/0", "0/step/59", "1/step/0", "0/step", "step", "", "%s/", " %s", "%s/undecided"]
-)
-def test_only_what_is_undecided_can_be_decided(path: str) -> None:
+def test_only_what_is_undecided_can_be_decided() -> None:
     undecided = stalemate()
-    path = path.replace("%s", undecided)
     before = contents()
-    assert_one_sentence(
-        microagents("decide", "stuck", path, '{"number": 5}'), f"{path!r} is not undecided", f"undecided is {undecided}"
-    )
+    for written in ("0/step/0", "0/step/59", "1/step/0", "0/step", "step", "", "%s/", " %s", "%s/undecided"):
+        path = written.replace("%s", undecided)
+        ran = microagents("decide", "stuck", path, '{"number": 5}')
+        assert_one_sentence(ran, f"{path!r} is not undecided", f"undecided is {undecided}")
     assert contents() == before
 
 
-@pytest.mark.parametrize(
-    ("value", "said"),
-    [
-        ("", "truncated"),
-        ("number = 5", "malformed"),
-        ('{"number": 5', "truncated"),
-        ('{"number": NaN}', "invalid"),
-        ("5", "Expected `object`"),
-        ("null", "Expected `object`"),
-        ("{}", "missing required field `number`"),
-        ('{"number": "5"}', "Expected `int`, got `str`"),
-        ('{"number": 1009}', "<= 1008"),
-        ('{"number": -1}', ">= 0"),
-        ('{"number": 5} and more', "trailing"),
-    ],
-)
-def test_a_person_decides_by_a_reply_that_a_model_could_have_given(value: str, said: str) -> None:
+NO_REPLIES = {
+    "": "truncated",
+    "number = 5": "malformed",
+    '{"number": 5': "truncated",
+    '{"number": NaN}': "invalid",
+    "null": "Expected `object`",
+    "{}": "missing required field `number`",
+    '{"number": "5"}': "Expected `int`, got `str`",
+    '{"number": 1009}': "<= 1008",
+    '{"number": 5} and more': "trailing",
+}
+
+
+def test_a_person_decides_by_a_reply_that_a_model_could_have_given() -> None:
     path = stalemate()
     before = contents()
-    ran = microagents("decide", "stuck", path, value)
-    assert_one_sentence(ran, "is no Onward", said, '{"number": <integer>}')
+    for value, said in NO_REPLIES.items():
+        ran = microagents("decide", "stuck", path, value)
+        assert_one_sentence(ran, "is no Onward", said, '{"number": <integer>}')
     assert contents() == before
 
 
@@ -756,21 +750,13 @@ def test_a_run_that_there_is_not_cannot_be_decided() -> None:
     )
 
 
-@pytest.mark.parametrize("word", ["", "wait", "leadr", "openai", "sim:perfct"])
-@pytest.mark.parametrize("command", [("run", *STALEMATE), ("resume", "stuck")], ids=["run", "resume"])
-def test_a_word_for_the_undecided_that_says_nothing_is_refused(command: tuple[str, ...], word: str) -> None:
-    if command[0] == "resume":
-        stalemate()
-    assert_one_sentence(microagents(*command, "--on-undecided", word), repr(word.removeprefix("sim:")))
-
-
-@pytest.mark.parametrize(
-    "words", [("--on-undecided", "sim:perfct"), ("--on-undecided", "openai:x")], ids=lambda words: words[1]
-)
-def test_a_resume_that_is_refused_leaves_the_run_as_it_was(words: tuple[str, ...]) -> None:
+def test_a_word_for_the_undecided_that_says_nothing_is_refused_and_leaves_the_run_as_it_was() -> None:
     path = stalemate()
     before = show("stuck")
-    assert_one_sentence(microagents("resume", "stuck", *words))
+    for word in ("", "wait", "leadr", "openai", "sim:perfct"):
+        for command in (("run", *STALEMATE), ("resume", "stuck")):
+            assert_one_sentence(microagents(*command, "--on-undecided", word), repr(word.removeprefix("sim:")))
+    assert_one_sentence(microagents("resume", "stuck", "--on-undecided", "openai:x"))
     assert show("stuck") == before
     ran = microagents("resume", "stuck", "--json")
     assert (ran.code, ran.json["undecided_at"]) == (UNDECIDED, [path])
@@ -943,12 +929,11 @@ def test_verify_finds_a_row_that_was_changed(statement: str, said: str) -> None:
 # -- what cannot be gone on with -----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("run", ["../x", "a/b", ".hidden", "..", "/x", "a\\b", ""])
-@pytest.mark.parametrize("command", [("resume",), ("show",), ("decide", "0/step/0", "{}")], ids=lambda words: words[0])
-def test_a_name_with_path_characters_is_no_run(command: tuple[str, ...], run: str) -> None:
+def test_a_name_with_path_characters_is_no_run() -> None:
     microagents("run", "drift", "-o", "length=1", "--runs-dir", ".", "--run-id", "x")
-    word, *rest = command
-    assert_one_sentence(microagents(word, run, *rest), repr(run), "not a valid run id")
+    for word, *rest in (("resume",), ("show",), ("decide", "0/step/0", "{}")):
+        for run in ("../x", "a/b", ".hidden", "..", "/x", "a\\b", ""):
+            assert_one_sentence(microagents(word, run, *rest), repr(run), "not a valid run id")
 
 
 @pytest.mark.parametrize("command", ["resume", "show"])
