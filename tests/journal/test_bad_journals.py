@@ -6,6 +6,7 @@ import asyncio
 import sqlite3
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
+from functools import cache
 from pathlib import Path
 from random import Random
 from typing import Annotated, Any, Literal
@@ -355,6 +356,18 @@ def test_a_row_that_nobody_would_write_is_never_a_traceback(edit: str) -> None:
 MANY = (Drift(length=3), Drift(length=5), Drift(length=4))
 
 
+def many(**options: Any) -> Result:
+    return run_sync(MANY, models=MODEL, k=K, run_id="r", runs_dir=RUNS, durability="normal", **options)
+
+
+@cache
+def many_walked(most: int | None) -> bytes:
+    """The file of a run of many inputs, with a limit or to its end."""
+    JOURNAL.unlink(missing_ok=True)
+    many(max_calls=most, concurrency=1)
+    return JOURNAL.read_bytes()
+
+
 @pytest.mark.parametrize(
     "edit",
     [
@@ -379,19 +392,15 @@ MANY = (Drift(length=3), Drift(length=5), Drift(length=4))
     ],
 )
 def test_a_row_of_many_inputs_that_nobody_would_write_is_never_a_traceback(edit: str) -> None:
-    def walks(**options: Any) -> Result:
-        return run_sync(MANY, models=MODEL, k=K, run_id="r", runs_dir=RUNS, durability="normal", **options)
-
     raw = []
     for most in (None, 40):
-        put(b"")
-        walks(max_calls=most, concurrency=1)
+        put(many_walked(most))
         try:
             sql(edit)
         except sqlite3.IntegrityError:
             continue
         content = JOURNAL.read_bytes()
-        uses: dict[str, Callable[[int], object]] = {**USES, "run": lambda _: walks()}
+        uses: dict[str, Callable[[int], object]] = {**USES, "run": lambda _: many()}
         for name, use in uses.items():
             put(content)
             try:
