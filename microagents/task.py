@@ -50,7 +50,7 @@ class Task(BaseModel, Generic[V]):
     this class and write a strategy that names it in ``solves``.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+    model_config = ConfigDict(frozen=True, extra="forbid")
 
     sampling: ClassVar[Sampling] = Sampling()
     """Default sampling of its questions."""

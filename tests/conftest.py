@@ -30,6 +30,18 @@ def pytest_configure(config: pytest.Config) -> None:
     os.environ["XDG_STATE_HOME"] = state.name  # what a test trusts, its user does not
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Tests on Ray are slow: its start takes as long as a hundred others."""
+    for item in items:
+        if "ray_here" in getattr(item, "fixturenames", ()) or _runtime_of(item) == "ray":
+            item.add_marker(pytest.mark.slow)
+
+
+def _runtime_of(item: pytest.Item) -> object:
+    return item.callspec.params.get("runtime") if hasattr(item, "callspec") else None
+
+
 def pytest_collection_finish() -> None:
     """Tests write no bytecode: of a user's file that changes within a second, and not in its size, Python would take what it was."""
     sys.dont_write_bytecode = True
@@ -39,7 +51,7 @@ def pytest_collection_finish() -> None:
 
 @pytest.fixture(autouse=True)
 def ray_where_it_is_needed(request: pytest.FixtureRequest) -> None:
-    if hasattr(request.node, "callspec") and request.node.callspec.params.get("runtime") == "ray":
+    if _runtime_of(request.node) == "ray":
         request.getfixturevalue("ray_here")
 
 

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import json
 import re
-import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
@@ -21,16 +20,20 @@ from microagents.runs.inspection.runs import solution_of
 from microagents.systems import Recursive
 from microagents.systems.questions import ProblemNode
 from microagents.tasks.multiplication import Multiplication
+from tests.cli.commands import COMPLETED, Ran, anew, installed, microagents, write
+from tests.cli.conftest import as_after_login
 
 EXAMPLES = Path(__file__).parent.parent / "docs" / "examples"
-COMMAND = Path(sys.executable).with_name("microagents")
 BOOKINGS = EXAMPLES / "bookings.csv"
 NAMES = ("adding", "ledger", "currency", "calculated", "provider", "panel", "survey", "doors")
 README = EXAMPLES.parent.parent / "README.md"
 BALANCE = "632.36"
 """What the lines of bookings.csv add up to."""
 
-every_runtime = pytest.mark.parametrize("runtime", ["local", "linked", pytest.param("ray", marks=pytest.mark.slow)])
+__all__ = ["as_after_login"]
+"""The fixture of tests of commands."""
+
+every_runtime = pytest.mark.parametrize("runtime", ["local", "linked", "ray"])
 
 
 @pytest.fixture
@@ -53,19 +56,13 @@ TWO_MODELS = ("--model", "sim:gpt-4.1-mini", "--model", "sim:o3-mini")
 LEDGER = ("ledger.py:Ledger", "-o", f"bookings=@{BOOKINGS}")
 
 
-def on_command_line(*words: str, cwd: Path, task: tuple[str, ...] = LEDGER) -> dict[str, Any]:
+def on_command_line(
+    *words: str, task: tuple[str, ...] = LEDGER, start: Callable[..., Ran] = microagents
+) -> dict[str, Any]:
     """What a run from another folder prints, as JSON."""
-    ran = subprocess.run(
-        [COMMAND, "run", f"{EXAMPLES}/{task[0]}", *task[1:], "--json", *words],
-        cwd=cwd,
-        capture_output=True,
-        text=True,
-        check=True,
-        timeout=60,
-    )
-    assert ran.stderr == ""
-    shown: dict[str, Any] = json.loads(ran.stdout)
-    return shown
+    ran = start("run", f"{EXAMPLES}/{task[0]}", *task[1:], "--json", *words)
+    assert (ran.code, ran.err) == (COMPLETED, "")
+    return ran.json
 
 
 def assert_booked(result: Result) -> None:
@@ -75,24 +72,24 @@ def assert_booked(result: Result) -> None:
     assert (result.account.steps, result.account.total_steps) == (6, 6)
 
 
-def test_the_ledger_is_kept_from_the_command_line(tmp_path: Path) -> None:
-    shown = on_command_line(cwd=tmp_path)
+def test_the_ledger_is_kept_from_the_command_line() -> None:
+    shown = on_command_line(start=installed)
     assert shown["outcome"] == "completed"
     assert shown["result"] == {"line": 6, "balance": BALANCE}
     assert (shown["task"], shown["runtime"], shown["steps"], shown["errors"]) == ("Ledger", "local", 6, 0)
 
 
-@pytest.mark.parametrize("runtime", ["local", pytest.param("ray", marks=pytest.mark.slow)])
-def test_the_ledger_abroad_is_kept_from_the_command_line(runtime: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("runtime", ["local", "ray"])
+def test_the_ledger_abroad_is_kept_from_the_command_line(runtime: str) -> None:
     abroad = f"{EXAMPLES}/currency.py:Abroad"
-    shown = on_command_line("--strategy", abroad, "-s", "strong=sim:perfect", "--runtime", runtime, cwd=tmp_path)
+    shown = on_command_line("--strategy", abroad, "-s", "strong=sim:perfect", "--runtime", runtime)
     assert shown["outcome"] == "completed"
     assert shown["result"] == {"line": 6, "balance": BALANCE}
     assert (shown["strategy"], shown["runtime"], shown["steps"]) == ("Abroad", runtime, 6)
 
 
-def test_the_task_of_the_readme_adds_up_from_the_command_line(tmp_path: Path) -> None:
-    shown = on_command_line(cwd=tmp_path, task=("adding.py", "-o", "numbers=[1, 2, 3]"))
+def test_the_task_of_the_readme_adds_up_from_the_command_line() -> None:
+    shown = on_command_line(task=("adding.py", "-o", "numbers=[1, 2, 3]"))
     assert (shown["outcome"], shown["result"], shown["steps"]) == ("completed", [6], 2)
 
 
@@ -244,17 +241,10 @@ def test_the_python_of_the_readme_runs(capsys: pytest.CaptureFixture[str]) -> No
     ],
 )
 def test_each_file_for_the_simulated_model_runs(
-    tmp_path: Path, name: str, strategy: str, models: tuple[str, ...], found: object
+    name: str, strategy: str, models: tuple[str, ...], found: object
 ) -> None:
-    (tmp_path / "own.py").write_text(CODE[name], encoding="utf-8")
-    ran = subprocess.run(
-        [COMMAND, "run", "own.py", "--strategy", strategy, *models, "--json"],
-        check=False,
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        timeout=60,
-    )
-    assert ran.returncode == 0, ran.stderr
-    result = json.loads(ran.stdout)["result"]
+    write("own.py", CODE[name])
+    ran = anew("run", "own.py", "--strategy", strategy, *models, "--json")
+    assert ran.code == COMPLETED, ran.err
+    result = ran.json["result"]
     assert result["answer"] == found if isinstance(result, dict) else result == found

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import tomllib
 from collections.abc import Callable, Iterator
+from functools import cache
 from importlib import import_module
 from importlib.resources import files
 from pathlib import Path
@@ -128,9 +129,15 @@ def test_the_design_lists_the_folders_by_their_docstrings_and_the_floors_of_the_
     assert floors[: len(contract["layers"])] == [set(re.findall(r"\w+", layer)) for layer in contract["layers"]]
 
 
+@cache
+def parsed(source: str) -> ast.Module:
+    """The tree of a source, which is made once for all tests of this process."""
+    return ast.parse(source)
+
+
 def subject(path: Path) -> str:
     """The first line of a module's docstring."""
-    return (ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or "").partition("\n")[0]
+    return (ast.get_docstring(parsed(path.read_text(encoding="utf-8"))) or "").partition("\n")[0]
 
 
 def test_every_module_says_its_subject_in_one_line() -> None:
@@ -171,14 +178,14 @@ CONFINED = "tasks/confined.py"
 
 
 def sdks_out_of_place(source: str, file: str) -> set[str]:
-    others = set(imported(ast.parse(source))) - EVERYWHERE
+    others = set(imported(parsed(source))) - EVERYWHERE
     return {name for name in others if not file.startswith(SDK_PLACES.get(name, PROVIDERS))}
 
 
 def unsafe(source: str, file: str) -> set[str]:
     if file == CONFINED:
         return set()
-    tree = ast.parse(source)
+    tree = parsed(source)
     calls = {name for name in called(tree) if name in UNSAFE_CALLS or name.rpartition(".")[2] == "literal_eval"}
     calls |= {node.id for node in ast.walk(tree) if isinstance(node, ast.Name) and node.id in {"eval", "exec"}}
     return calls | UNSAFE_MODULES.intersection(imported(tree)) | UNSAFE_CALLS.intersection(bound(tree, "ast"))
@@ -187,7 +194,7 @@ def unsafe(source: str, file: str) -> set[str]:
 def unrepeatable(source: str, file: str) -> set[str]:
     if not file.startswith("microagents/systems/"):
         return set()
-    tree = ast.parse(source)
+    tree = parsed(source)
     calls = {
         name
         for name in called(tree)
@@ -214,13 +221,12 @@ CHECKS: dict[str, Callable[[str, str], set[str]]] = {
 }
 
 
-@pytest.mark.parametrize("check", CHECKS)
-def test_no_file_imports_an_sdk_evaluates_or_unpickles_and_no_strategy_is_unrepeatable(check: str) -> None:
+def test_no_file_imports_an_sdk_evaluates_or_unpickles_and_no_strategy_is_unrepeatable() -> None:
     assert len(SOURCES) > 30, "the folders are where this test looks for them"
     found = {}
     for path in SOURCES:
-        file = path.relative_to(ROOT).as_posix()
-        if wrong := CHECKS[check](path.read_text(encoding="utf-8"), file):
+        file, source = path.relative_to(ROOT).as_posix(), path.read_text(encoding="utf-8")
+        if wrong := {name for check in CHECKS.values() for name in check(source, file)}:
             found[file] = wrong
     assert found == {}
 
@@ -253,7 +259,7 @@ def test_the_checks_see_what_they_look_for(check: str, source: str, file: str) -
 def test_an_sdk_is_imported_by_the_file_of_one_provider() -> None:
     found: dict[str, set[str]] = {}
     for path in (ROOT / PROVIDERS).rglob("*.py"):
-        for name in set(imported(ast.parse(path.read_text(encoding="utf-8")))) - EVERYWHERE - SDK_PLACES.keys():
+        for name in set(imported(parsed(path.read_text(encoding="utf-8")))) - EVERYWHERE - SDK_PLACES.keys():
             found.setdefault(name, set()).add(path.name)
     assert {"openai", "anthropic"} <= found.keys()
     assert {name: files for name, files in found.items() if len(files) > 1} == {}
@@ -274,7 +280,7 @@ def test_the_checks_let_the_right_places_be() -> None:
 def test_the_list_of_what_is_public_is_sorted_and_whole() -> None:
     assert microagents.__all__ == sorted(set(microagents.__all__))
     assert len(microagents.__all__) <= 50
-    tree = ast.parse((ROOT / "microagents/__init__.py").read_text(encoding="utf-8"))
+    tree = parsed((ROOT / "microagents/__init__.py").read_text(encoding="utf-8"))
     offered = {
         alias.asname or alias.name
         for node in ast.walk(tree)
@@ -288,7 +294,7 @@ def test_the_name_of_a_class_stands_in_one_module_and_no_class_is_long() -> None
     places: dict[str, set[str]] = {}
     long = set()
     for path in SOURCES:
-        for node in ast.parse(path.read_text(encoding="utf-8")).body:
+        for node in parsed(path.read_text(encoding="utf-8")).body:
             if isinstance(node, ast.ClassDef):
                 places.setdefault(node.name, set()).add(path.relative_to(ROOT).as_posix())
                 if (node.end_lineno or 0) - node.lineno >= MAX_CLASS_LINES:
@@ -332,9 +338,9 @@ def test_documents_and_examples_import_public_names_only() -> None:
     for page in documents():
         text = page.read_text(encoding="utf-8")
         for statement in re.findall(r"^ *(from microagents[.\w]* import (?:\([^)]*\)|[^\n(]+))$", text, re.MULTILINE):
-            (parsed,) = ast.parse(statement).body
-            assert isinstance(parsed, ast.ImportFrom)
-            used |= dict.fromkeys([(str(parsed.module), alias.name) for alias in parsed.names], page.name)
+            (found,) = parsed(statement).body
+            assert isinstance(found, ast.ImportFrom)
+            used |= dict.fromkeys([(str(found.module), alias.name) for alias in found.names], page.name)
     assert ("microagents", "ChainTask") in used, "the examples are where this test looks for them"
     hidden = {
         place: page

@@ -21,7 +21,7 @@ from microagents.task import near_misses
 from microagents.tasks.drift import RING, Drift, Onward, Place
 
 ERRING = "sim:perfect@error=0.3"
-ON_EVERY_RUNTIME = pytest.mark.parametrize("runtime", ["local", "linked", pytest.param("ray", marks=pytest.mark.slow)])
+ON_EVERY_RUNTIME = pytest.mark.parametrize("runtime", ["local", "linked", "ray"])
 
 
 class Parity(Drift):

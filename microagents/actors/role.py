@@ -326,7 +326,7 @@ def _reachable(role: type[Role], handled: Mapping[type[Message], Deployment]) ->
 class Strategy(BaseModel):
     """Choice and the order of the elections that solve a task. Its fields are its options (``-s NAME=VALUE``)."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+    model_config = ConfigDict(frozen=True, extra="forbid")
 
     solves: ClassVar[tuple[type[Task], ...]] = ()
     """Kinds of task that it solves."""

@@ -15,6 +15,7 @@ import typer
 
 from microagents.actors.registry import STRATEGIES, TASKS
 from microagents.actors.role import Strategy
+from microagents.base.docstrings import described_fields
 from microagents.base.errors import InvalidUsage
 from microagents.base.packages import require_package
 from microagents.cli.reporting import warn
@@ -159,7 +160,9 @@ FromCalibration = Annotated[
         help="Run of a calibration: the expected calls, cost and chance are by it, and its model is the default of --model.",
     ),
 ]
-Seed = Annotated[int, typer.Option("--seed", envvar="MICROAGENTS_SEED", help=Settings.model_fields["seed"].description)]
+Seed = Annotated[
+    int, typer.Option("--seed", envvar="MICROAGENTS_SEED", help=described_fields(Settings)["seed"].description)
+]
 AsStream = Annotated[
     bool,
     typer.Option(
@@ -252,7 +255,7 @@ OF_ONE_STEP = ("max_output_tokens", "flag_above_tokens", "reading", "max_outage_
 
 def _setting_options() -> Iterator[Parameter]:
     """An option for each setting with a `Flag`. Its help text is the docstring of the field."""
-    for name, info in Settings.model_fields.items():
+    for name, info in described_fields(Settings).items():
         for flag in info.metadata:
             if isinstance(flag, Flag):
                 option = flag.name or f"--{name.replace('_', '-')}"

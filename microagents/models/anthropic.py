@@ -10,7 +10,7 @@ from msgspec import Raw, Struct, structs
 
 from microagents.base.errors import InvalidUsage, ModelUnavailable
 from microagents.models.http.provider import HttpModel
-from microagents.models.http.sending import Client, Sender
+from microagents.models.http.sending import Client, Sender, headers_of
 from microagents.models.http.usage import Counts, read_or_empty, sum_of
 from microagents.models.json_schema import strict_schema
 from microagents.models.model import Most
@@ -55,8 +55,8 @@ class AnthropicModel(HttpModel):
     def _connect(self) -> Client:
         from anthropic import AsyncAnthropic  # noqa: PLC0415 - costs 1 s
 
-        sdk = AsyncAnthropic(api_key=self._key or "none", base_url=self.base_url)
-        return Sender(self.base_url, {**sdk.default_headers, **sdk.auth_headers, "anthropic-version": _VERSION})
+        headers = headers_of(AsyncAnthropic, self._key, self.base_url)
+        return Sender(self.base_url, {**headers, "anthropic-version": _VERSION})
 
     def _parameters(self, call: Call) -> dict[str, Any]:
         thinks = self._thinking is not None and self._thinking["type"] != "disabled"

@@ -16,7 +16,7 @@ from microagents.base.aio import TaskScope
 from microagents.base.errors import InvalidUsage
 from microagents.elections.red_flags import known_finish
 from microagents.models.http.provider import HttpModel
-from microagents.models.http.sending import Client, Sender
+from microagents.models.http.sending import Client, Sender, headers_of
 from microagents.models.http.spec_options import flag
 from microagents.models.http.usage import Counts, name_or_none, read_or_empty, what_is_left
 from microagents.models.json_schema import schema_name, strict_schema
@@ -52,8 +52,7 @@ class OpenAIWire(HttpModel):
     def _connect(self) -> Client:
         from openai import AsyncOpenAI  # noqa: PLC0415 - costs 0.5 s
 
-        sdk = AsyncOpenAI(api_key=self._key or "none", base_url=self.base_url)
-        return Sender(self.base_url, {**sdk.default_headers, **sdk.auth_headers})
+        return Sender(self.base_url, headers_of(AsyncOpenAI, self._key, self.base_url))
 
     def _parameters(self, call: Call) -> dict[str, Any]:
         parameters: dict[str, Any] = {

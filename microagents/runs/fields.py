@@ -11,6 +11,8 @@ from pydantic import BaseModel, PydanticUserError
 from pydantic.json_schema import GenerateJsonSchema
 from pydantic_core.core_schema import DecimalSchema
 
+from microagents.base.docstrings import described_fields
+
 NOT_BLANK = r"\S"
 """The pattern of texts that have more than blanks."""
 _NOUNS = {
@@ -49,7 +51,7 @@ def fields_in_words(model: type[BaseModel]) -> list[FieldInWords]:
     """All options of a task or a strategy, the class's own before its bases'."""
     schema = _json_schema(model)
     own = model.__annotations__
-    fields = sorted(model.model_fields.items(), key=lambda field: field[0] not in own)
+    fields = sorted(described_fields(model).items(), key=lambda field: field[0] not in own)
     return [
         FieldInWords(
             name=name,

@@ -74,7 +74,7 @@ class Settings(BaseModel):
     or resumes a run, and their docstrings are the help texts.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+    model_config = ConfigDict(frozen=True, extra="forbid")
 
     models: dict[str, tuple[str, ...]]
     """Pools of model specs by role; "" is the pool of every other role."""

@@ -37,7 +37,7 @@ from microagents.tasks.drift import Drift, Onward, Place
 from microagents.tasks.hanoi import Hanoi, HanoiStep, Towers
 from microagents.work.conductor import Conduct
 
-every_runtime = pytest.mark.parametrize("runtime", ["local", "linked", pytest.param("ray", marks=pytest.mark.slow)])
+every_runtime = pytest.mark.parametrize("runtime", ["local", "linked", "ray"])
 
 
 class Ping(Request[int], frozen=True):

@@ -172,7 +172,7 @@ def test_a_failed_run_keeps_the_traceback_in_its_journal_and_in_its_error() -> N
     assert 'dates.py", line 27, in prompt\n' in ending.traceback
 
 
-@pytest.mark.parametrize("runtime", ["local", "linked", pytest.param("ray", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("runtime", ["local", "linked", "ray"])
 async def test_the_text_and_the_traceback_of_an_input_arrive_from_any_process(runtime: str) -> None:
     whole = dates()
     broken = type(whole).model_validate({"broken_at": 2})

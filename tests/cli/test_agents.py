@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import json
-import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +16,7 @@ from microagents.replies.persons import Approval, FoundOutcome
 from microagents.roles.executor import Executor
 from microagents.systems.agents.act import Act
 from microagents.tools.effect_keys import effect_key
-from tests.cli.commands import COMMAND, COMPLETED, UNDECIDED, WAIT_S, WRONG, WRONG_USAGE, microagents
+from tests.cli.commands import COMPLETED, UNDECIDED, WRONG, WRONG_USAGE, microagents
 from tests.systems.agents.shop import Ticket, done
 
 TOOLS = '''
@@ -207,12 +206,8 @@ def test_a_run_without_an_agent_has_no_actions() -> None:
     assert microagents("export", "r", "--actions").code == WRONG_USAGE
 
 
-@pytest.mark.parametrize("option", [(), ("-o", "server=true")])
-def test_the_first_question_of_an_agent_is_shown(option: tuple[str, ...]) -> None:
-    ran = subprocess.run(
-        [COMMAND, "step", "desk", *option, "--json"], capture_output=True, text=True, check=True, timeout=WAIT_S
-    )
-    shown = json.loads(ran.stdout)
+def test_the_first_question_of_an_agent_is_shown() -> None:
+    shown = microagents("step", "desk", "--json").json
     assert (shown["outcome"], shown["path"]) == ("decided", "0/step/0")
     assert "get_customer" in shown["system"]
 

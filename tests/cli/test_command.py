@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from microagents.cli import COMMANDS
-from tests.cli.commands import COMPLETED, WRONG_USAGE, installed, microagents, write
+from tests.cli.commands import COMPLETED, WRONG_USAGE, microagents, write
 
 
 def help_of(*words: str) -> str:
@@ -135,7 +135,7 @@ def test_help_of_a_command_with_few_options_explains_all() -> None:
 def completed(*words: str) -> list[str]:
     """What bash offers for the last word."""
     line = {"COMP_WORDS": " ".join(["microagents", *words]), "COMP_CWORD": str(len(words))}
-    ran = installed(env={"_MICROAGENTS_COMPLETE": "complete_bash", **line})
+    ran = microagents(env={"_MICROAGENTS_COMPLETE": "complete_bash", **line})
     assert (ran.code, ran.err) == (COMPLETED, "")
     return ran.out.split()
 

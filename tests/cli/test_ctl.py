@@ -38,7 +38,7 @@ def done(ran: Ran, said: str) -> None:
 
 def stands_still() -> bool:
     before = status()["calls"]
-    time.sleep(0.4)
+    time.sleep(0.2)
     return bool(status()["calls"] == before)
 
 
@@ -75,7 +75,7 @@ def test_a_pause_holds_after_a_kill_until_the_run_is_told_to_resume() -> None:
     assert "go on with it: microagents resume a" in microagents("ctl", "a", "resume").err
     with Sitting("resume", "a") as sitting:
         wait_until(lambda: bool(status()["outcome"] == "running"))
-        time.sleep(1)
+        time.sleep(0.4)
         assert (status()["paused"], status()["steps"]) == (True, steps)
         done(microagents("ctl", "a", "resume"), "run a goes on")
         assert goes_on()
@@ -113,10 +113,8 @@ def test_limits_of_a_live_run_are_changed_for_it_and_for_later_sittings() -> Non
 
 
 @pytest.mark.usefixtures("journal")
-@pytest.mark.parametrize(
-    "model", ["sim:perfect@latency=30,sigma=0", "sim:perfect@latency=30,sigma=0,votes_per_request=4"]
-)
-def test_a_pause_now_cancels_the_calls_in_flight_which_are_sent_again_after_it(model: str) -> None:
+def test_a_pause_now_cancels_the_calls_in_flight_which_are_sent_again_after_it() -> None:
+    model = "sim:perfect@latency=30,sigma=0,votes_per_request=4"
     with Sitting(*RUN[:-4], "--model", model, "--run-id", "a", "--max-time", "60"):
         wait_until(lambda: microagents("ctl", "a", "status").code == 0 and status()["in_flight"] > 0)
         in_flight = status()["in_flight"]
@@ -198,9 +196,9 @@ def test_a_detached_run_goes_on_by_itself_and_is_watched_to_its_end() -> None:
 
 
 def test_a_detached_run_that_cannot_begin_says_why() -> None:
-    ran = installed("run", "hanoi", "-o", "disks=zz", "--detach")
+    ran = microagents("run", "hanoi", "-o", "disks=zz", "--detach")
     assert (ran.code, "disks must be an integer" in ran.err, ran.out) == (2, True, "")
-    ran = installed("run", "hanoi", "--no-journal", "--detach")
+    ran = microagents("run", "hanoi", "--no-journal", "--detach")
     assert (ran.code, "--detach needs a journal" in ran.err) == (2, True)
 
 

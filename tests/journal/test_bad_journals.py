@@ -6,6 +6,7 @@ import asyncio
 import sqlite3
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
+from functools import cache
 from pathlib import Path
 from random import Random
 from typing import Annotated, Any, Literal
@@ -49,9 +50,8 @@ from tests.journal.walks import (
 
 SHORTER = 120
 """Length of a run that is taken up a hundred times."""
-PLACES = 50
+PLACES = 10
 """At so many places files are cut short, and bytes are changed."""
-few_or_many_places = pytest.mark.parametrize("places", [10, pytest.param(PLACES, marks=pytest.mark.slow)])
 
 
 def opened() -> None:
@@ -154,17 +154,16 @@ def test_there_is_no_run_where_there_is_no_file(who: str) -> None:
 # -- cut short ---------------------------------------------------------------------------------------------------------
 
 
-def cuts(content: bytes, places: int) -> Iterator[bytes]:
+def cuts(content: bytes) -> Iterator[bytes]:
     """Beginnings, evenly spread over its length from a small one on; the empty one is no part of them, nor is the whole."""
-    for part in range(1, PLACES + 1, PLACES // places):
+    for part in range(1, PLACES + 1):
         yield content[: len(content) * part // (PLACES + 1)]
 
 
-@few_or_many_places
-def test_a_journal_that_is_cut_short_anywhere_is_refused(places: int) -> None:
+def test_a_journal_that_is_cut_short_anywhere_is_refused() -> None:
     walk()
     whole = JOURNAL.read_bytes()
-    for cut in cuts(whole, places):
+    for cut in cuts(whole):
         put(cut)
         for who in EVERYONE:
             assert_refused(who, "r.sqlite", "begin another run")
@@ -218,26 +217,22 @@ def assert_refused_or_a_beginning() -> bool:
     return True
 
 
-@few_or_many_places
-def test_a_log_that_is_cut_short_anywhere_gives_a_beginning_of_the_same_run(
-    killed: tuple[bytes, bytes], places: int
-) -> None:
+def test_a_log_that_is_cut_short_anywhere_gives_a_beginning_of_the_same_run(killed: tuple[bytes, bytes]) -> None:
     main, log = killed
     taken_up = 0
-    for cut in [*cuts(log, places), log]:
+    for cut in [*cuts(log), log]:
         put(main, cut)
         taken_up += assert_refused_or_a_beginning()
-    assert taken_up > places / 2
+    assert taken_up > PLACES / 2
 
 
-@few_or_many_places
 @pytest.mark.parametrize("when", ["killed", "killed_later"])
 def test_a_journal_that_is_cut_short_beside_its_log_is_refused_or_a_beginning_of_the_same_run(
-    when: str, places: int, request: pytest.FixtureRequest
+    when: str, request: pytest.FixtureRequest
 ) -> None:
     main, log = request.getfixturevalue(when)
     taken_up = []
-    for cut in [*cuts(main, places), main]:
+    for cut in [*cuts(main), main]:
         put(cut, log)
         taken_up.append(assert_refused_or_a_beginning())
     assert taken_up[-1]
@@ -279,15 +274,12 @@ USES: dict[str, Callable[[int], object]] = {
 
 
 @pytest.mark.usefixtures("little_memory")
-@few_or_many_places
 @pytest.mark.parametrize("use", USES)
-def test_a_changed_byte_is_never_a_traceback_and_never_another_run(
-    settled: tuple[int, bytes], use: str, places: int
-) -> None:
+def test_a_changed_byte_is_never_a_traceback_and_never_another_run(settled: tuple[int, bytes], use: str) -> None:
     length, content = settled
     random, raw = Random(0), []
     written = [place for place, byte in enumerate(content) if byte]
-    for place in [*random.sample(range(len(content)), places), *random.sample(written, places)]:
+    for place in [*random.sample(range(len(content)), PLACES), *random.sample(written, PLACES)]:
         damaged = bytearray(content)
         damaged[place] ^= random.randrange(1, 256)
         put(bytes(damaged))
@@ -364,6 +356,18 @@ def test_a_row_that_nobody_would_write_is_never_a_traceback(edit: str) -> None:
 MANY = (Drift(length=3), Drift(length=5), Drift(length=4))
 
 
+def many(**options: Any) -> Result:
+    return run_sync(MANY, models=MODEL, k=K, run_id="r", runs_dir=RUNS, durability="normal", **options)
+
+
+@cache
+def many_walked(most: int | None) -> bytes:
+    """The file of a run of many inputs, with a limit or to its end."""
+    JOURNAL.unlink(missing_ok=True)
+    many(max_calls=most, concurrency=1)
+    return JOURNAL.read_bytes()
+
+
 @pytest.mark.parametrize(
     "edit",
     [
@@ -388,19 +392,15 @@ MANY = (Drift(length=3), Drift(length=5), Drift(length=4))
     ],
 )
 def test_a_row_of_many_inputs_that_nobody_would_write_is_never_a_traceback(edit: str) -> None:
-    def walks(**options: Any) -> Result:
-        return run_sync(MANY, models=MODEL, k=K, run_id="r", runs_dir=RUNS, durability="normal", **options)
-
     raw = []
     for most in (None, 40):
-        put(b"")
-        walks(max_calls=most, concurrency=1)
+        put(many_walked(most))
         try:
             sql(edit)
         except sqlite3.IntegrityError:
             continue
         content = JOURNAL.read_bytes()
-        uses: dict[str, Callable[[int], object]] = {**USES, "run": lambda _: walks()}
+        uses: dict[str, Callable[[int], object]] = {**USES, "run": lambda _: many()}
         for name, use in uses.items():
             put(content)
             try:

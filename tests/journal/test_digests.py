@@ -94,7 +94,7 @@ def digests(result: Result) -> tuple[str, str]:
         (2, "linked", Maker),
         (2, "linked", Slow),
         (2, "linked", Shuffled),
-        pytest.param(2, "ray", Shuffled, marks=pytest.mark.slow),
+        (2, "ray", Shuffled),
     ],
 )
 @pytest.mark.parametrize("known_inputs", [False, True])

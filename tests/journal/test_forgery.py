@@ -15,9 +15,6 @@ def there() -> Iterator[Mapping[str, bytes]]:
         yield found
 
 
-@pytest.mark.parametrize(
-    "tries", [range(40), pytest.param(range(40, 640), marks=pytest.mark.slow)], ids=["few", "many"]
-)
-def test_no_forged_value_ends_in_a_traceback(there: Mapping[str, bytes], tries: range) -> None:
-    found = [tried(there, number) for number in tries]
+def test_no_forged_value_ends_in_a_traceback(there: Mapping[str, bytes]) -> None:
+    found = [tried(there, number) for number in range(40)]
     assert [each for each in found if each is not None] == []

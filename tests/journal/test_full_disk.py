@@ -34,12 +34,12 @@ from tests.journal.walks import (
     walk,
 )
 
-UNMADE_KB = (4, pytest.param(40, marks=pytest.mark.slow))
+UNMADE_KB = 4
 """Room in which a journal is not even made."""
-TOO_LITTLE_KB = (120, pytest.param(200, marks=pytest.mark.slow))
+TOO_LITTLE_KB = 120
 """Room in which one is begun: what is written stands in the log first, and in the file later."""
-UNMADE_BYTES = (2_000, pytest.param(20_000, marks=pytest.mark.slow))
-TOO_FEW_BYTES = (100_000, pytest.param(200_000, marks=pytest.mark.slow))
+UNMADE_BYTES = 2_000
+TOO_FEW_BYTES = 100_000
 """The same of a single file: at its end the log is as large as the file."""
 
 
@@ -92,26 +92,13 @@ def assert_goes_on(runs: Path) -> None:
     assert set(on_disk(runs)) == {"r.sqlite", ".gitignore"}
 
 
-@pytest.mark.parametrize("kilobytes", TOO_LITTLE_KB)
-def test_a_full_disk_stops_the_run_and_more_room_lets_it_go_on(disk: Path, kilobytes: int) -> None:
-    remount(disk, f"size={kilobytes}k")
+def test_a_full_disk_stops_the_run_and_more_room_lets_it_go_on(disk: Path) -> None:
+    remount(disk, f"size={TOO_LITTLE_KB}k")
     assert_stopped(installed(*WALK, "--runs-dir", str(disk / "runs"), "--json"))
     shown = installed(*WALK, "--runs-dir", str(disk / "runs"))
     assert (shown.code, "Traceback" in shown.err) == (STOPPED, False)
     remount(disk, "size=20m")
     assert_goes_on(disk / "runs")
-
-
-@pytest.mark.slow
-def test_a_disk_that_somebody_else_fills_and_empties(disk: Path) -> None:
-    runs, ballast = disk / "runs", disk / "ballast"
-    remount(disk, "size=3m")
-    ballast.write_bytes(bytes(2_900_000))
-    for words in (WALK, ("resume", "r"), WALK):
-        assert_stopped(installed(*words, "--runs-dir", str(runs), "--json"))
-    ballast.unlink()
-    remount(disk, "size=20m")
-    assert_goes_on(runs)
 
 
 @pytest.mark.slow
@@ -150,9 +137,8 @@ def test_what_is_on_a_full_disk_can_be_looked_at(disk: Path) -> None:
     assert (shown.json["decided"], shown.json["calls"]) == (stopped.json["decided"], stopped.json["calls"])
 
 
-@pytest.mark.parametrize("kilobytes", UNMADE_KB)
-def test_a_disk_too_full_for_a_journal_stops_the_run_and_it_can_be_begun_again(disk: Path, kilobytes: int) -> None:
-    remount(disk, f"size={kilobytes}k")
+def test_a_disk_too_full_for_a_journal_stops_the_run_and_it_can_be_begun_again(disk: Path) -> None:
+    remount(disk, f"size={UNMADE_KB}k")
     runs = disk / "runs"
     assert_stopped(microagents(*WALK, "--runs-dir", str(runs), "--json"))
     remount(disk, "size=20m")
@@ -161,9 +147,8 @@ def test_a_disk_too_full_for_a_journal_stops_the_run_and_it_can_be_begun_again(d
     assert (ran.json["decisions_sha256"], ran.json["ballots_sha256"]) == undisturbed()
 
 
-@pytest.mark.parametrize("kilobytes", UNMADE_KB)
-def test_where_no_journal_was_made_nobody_is_sent_to_resume_it(disk: Path, kilobytes: int) -> None:
-    remount(disk, f"size={kilobytes}k")
+def test_where_no_journal_was_made_nobody_is_sent_to_resume_it(disk: Path) -> None:
+    remount(disk, f"size={UNMADE_KB}k")
     runs = disk / "runs"
     said = microagents(*WALK, "--runs-dir", str(runs), "--json").reason
     remount(disk, "size=20m")
@@ -178,18 +163,16 @@ def limited(bytes_: int, *words: str) -> Ran:
     return Ran(ran.returncode, ran.stdout, ran.stderr)
 
 
-@pytest.mark.parametrize("bytes_", TOO_FEW_BYTES)
-def test_a_limit_of_the_size_of_files_stops_the_run(bytes_: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_limit_of_the_size_of_files_stops_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(
         "XDG_STATE_HOME", str(Path("state").absolute())
     )  # the limit is also that of the list of journals
-    assert_stopped(limited(bytes_, *WALK, "--json"))
+    assert_stopped(limited(TOO_FEW_BYTES, *WALK, "--json"))
     assert_goes_on(Path("runs"))
 
 
-@pytest.mark.parametrize("bytes_", UNMADE_BYTES)
-def test_a_limit_too_small_for_a_journal_stops_the_run_and_it_can_be_begun_again(bytes_: int) -> None:
-    assert_stopped(limited(bytes_, *WALK, "--json"))
+def test_a_limit_too_small_for_a_journal_stops_the_run_and_it_can_be_begun_again() -> None:
+    assert_stopped(limited(UNMADE_BYTES, *WALK, "--json"))
     assert (digests(walk().account), problems()) == (undisturbed(), [])
 
 

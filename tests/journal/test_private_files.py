@@ -32,7 +32,7 @@ def rights() -> dict[str, int]:
     return {each.name: each.stat().st_mode & 0o777 for each in there}
 
 
-@pytest.mark.parametrize("umask", [0o000, 0o022, 0o777], indirect=True)
+@pytest.mark.parametrize("umask", [0o000, 0o777], indirect=True)
 def test_only_this_user_may_read_what_a_live_run_keeps(umask: int) -> None:  # noqa: ARG001 - set for the processes
     with Sitting(*SLOW) as sitting:
         sitting.until_sent(30)
@@ -105,6 +105,6 @@ def test_a_pipe_beside_a_journal_is_refused_at_once(ending: str) -> None:
 def test_a_pipe_in_the_place_of_a_log_is_refused_at_once() -> None:
     RUNS.mkdir()
     os.mkfifo(output_of(JOURNAL))
-    ran = installed("run", "drift", "--run-id", "r", "--detach")
+    ran = microagents("run", "drift", "--run-id", "r", "--detach")
     assert ran.code == WRONG_USAGE
     assert "cannot be written: it is not a plain file; nothing was started" in ran.err

@@ -111,7 +111,7 @@ class Blocking:
         raise NotImplementedError
 
 
-@pytest.mark.parametrize("runtime", ["local", pytest.param("ray", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("runtime", ["local", "ray"])
 async def test_an_object_with_an_async_complete_is_a_model(runtime: str) -> None:
     result = await run(Drift(length=3), models=Duck(Usage(cost_usd=0.5)), k=1, runtime=runtime, runs_dir=None)
     assert (result.outcome, result.account.errors, result.cost_usd) == ("completed", 0, 1.5)

@@ -219,10 +219,9 @@ def test_another_seed_draws_other_replies_and_other_mistakes() -> None:
 
 # -- rates -------------------------------------------------------------------------------------------------------------
 
-N = 100_000
+N = 20_000
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(("temperature", "rate"), [(None, 0.0045), (0.1, 0.0022), (0.55, 0.00335)])
 def test_gpt_4_1_mini_errs_as_the_paper_measured_at_each_temperature(temperature: float | None, rate: float) -> None:
     wrong, valid = error_count("sim:gpt-4.1-mini", N, temperature=temperature)
@@ -244,7 +243,7 @@ def test_the_default_temperature_counts_as_1_and_all_up_to_a_tenth_are_alike() -
 )
 def test_every_profile_errs_at_its_rate_and_a_given_rate_holds_at_every_temperature(spec: str, rate: float) -> None:
     for temperature in (0.1, None) if "error" in spec else (0.1,):
-        wrong, valid = error_count(spec, N // 4, temperature=temperature)
+        wrong, valid = error_count(spec, N // 2, temperature=temperature)
         assert is_rate(wrong, valid, rate)
 
 
@@ -319,10 +318,9 @@ def test_a_question_has_as_many_wrong_replies_as_asked_for(alternatives: int) ->
     assert RIGHT.vote() not in votes
 
 
-@pytest.mark.parametrize("error", [0.3, 0.2])
-def test_one_alternative_makes_the_two_way_race_of_the_laws(error: float) -> None:
-    steps, k, p = 2_000, 3, 1 - error
-    result = run_sync(Drift(length=steps), models=f"sim:perfect@error={error},alternatives=1", k=k, known_inputs=True)
+def test_one_alternative_makes_the_two_way_race_of_the_laws() -> None:
+    steps, k, p = 1_000, 3, 0.7
+    result = run_sync(Drift(length=steps), models="sim:perfect@error=0.3,alternatives=1", k=k, known_inputs=True)
     assert is_rate(result.value["wrong"], steps, 1 - race_won(p, k))
     spread = 4.0 / sqrt(steps)  # a race's length has a standard deviation below 4
     assert result.account.votes_per_step == pytest.approx(expected_votes(p, k), abs=5 * spread)

@@ -238,8 +238,7 @@ async def test_a_kill_before_the_first_request_leaves_the_limit_whole(
         assert (result.outcome, result.account.lost_in_flight, len(server.received)) == ("completed", 0, 1)
 
 
-@pytest.mark.parametrize("runs", [4, pytest.param(60, marks=pytest.mark.slow)])
-def test_the_sellers_bills_never_pass_a_ceiling_whatever_fails_or_is_killed(runs: int) -> None:
-    found = budget.measure(runs)
-    assert (found.runs, found.passed, found.unbounded) == (runs, 0, 0)
+def test_the_sellers_bills_never_pass_a_ceiling_whatever_fails_or_is_killed() -> None:
+    found = budget.measure(4)
+    assert (found.runs, found.passed, found.unbounded) == (4, 0, 0)
     assert found.off_by_usd < 1e-9

@@ -28,7 +28,7 @@ DRIFT = Drift(length=3)
 MODELS = "sim:perfect@error=0.2,flag=0.1,alternatives=1"
 
 
-@pytest.mark.parametrize("runtime", ["local", "linked", pytest.param("ray", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("runtime", ["local", "linked", "ray"])
 async def test_every_decision_is_told_in_its_order_and_equals_the_recorded_one(runtime: str, tmp_path: Path) -> None:
     told: list[RecordedDecision] = []
     result = await run(

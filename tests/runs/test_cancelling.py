@@ -114,22 +114,6 @@ def moments(turns: int, number: int) -> Iterator[list[int]]:
         yield at
 
 
-SLOW = [
-    pytest.param(
-        loop, runtime, 3 * (number if what == "the run" else max(1, number // 2)), what, marks=pytest.mark.slow
-    )
-    for loop, runtime, number in [
-        (VirtualTurns, "local", 100),
-        (VirtualTurns, "linked", 100),
-        (RealTurns, "local", 20),
-        (RealTurns, "linked", 20),
-        (RealTurns, "ray", 1),
-    ]
-    for what in ("the run", "all tasks")
-]
-"""Each at so many moments once, twice and three times; at half of them where all tasks of the loop are cancelled."""
-
-
 @pytest.mark.parametrize(
     ("loop", "runtime", "number", "what"),
     [
@@ -138,7 +122,8 @@ SLOW = [
         (VirtualTurns, "local", 30, "all tasks"),
         (RealTurns, "local", 12, "the run"),
         (RealTurns, "linked", 12, "all tasks"),
-        *SLOW,
+        (RealTurns, "ray", 3, "the run"),
+        (RealTurns, "ray", 3, "all tasks"),
     ],
 )
 def test_a_cancelled_run_gives_back_its_lease_tasks_threads_and_files(

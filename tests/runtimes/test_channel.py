@@ -32,7 +32,7 @@ class Ends:
                 asyncio.get_running_loop().call_later(self.random.uniform(0, self.delay_s), to.receive, data)
 
 
-@pytest.mark.parametrize("seed", range(50))
+@pytest.mark.parametrize("seed", range(12))
 def test_every_batch_arrives_once_and_in_order_both_ways(seed: int) -> None:
     async def talk() -> Ends:
         ends = Ends(seed)
@@ -61,15 +61,15 @@ def test_over_a_link_without_faults_nothing_is_sent_twice_and_silence_falls() ->
     assert (frames, later) == (20, 20), "ten batches and ten acknowledgements"
 
 
-@pytest.mark.parametrize("seed", range(200))
-def test_whoever_waits_until_all_has_arrived_hears_of_it_though_acknowledgements_are_lost_too(seed: int) -> None:
-    async def talk() -> None:
+def test_whoever_waits_until_all_has_arrived_hears_of_it_though_acknowledgements_are_lost_too() -> None:
+    async def talk(seed: int) -> None:
         ends = Ends(seed)
         ends.left.send(b"x")
         async with asyncio.timeout(1000 * RESEND_S):
             await ends.left.flush()
 
-    run_virtual(talk(), seed=seed)
+    for seed in range(100):
+        run_virtual(talk(seed), seed=seed)
 
 
 def test_a_closed_channel_sends_nothing_again() -> None:

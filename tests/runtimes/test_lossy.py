@@ -12,11 +12,8 @@ ROOT = Path(__file__).parents[2]
 
 
 @pytest.mark.timeout(110)
-@pytest.mark.parametrize(
-    ("first", "seeds"), [(0, 6), pytest.param(6, 30, marks=pytest.mark.slow)], ids=["few seeds", "many seeds"]
-)
-def test_whatever_a_link_loses_and_whenever_the_process_is_killed_the_promises_hold(first: int, seeds: int) -> None:
-    words = [sys.executable, "-m", "tests.benchmarks.faults", "--first", f"{first}", "--seeds", f"{seeds}"]
+def test_whatever_a_link_loses_and_whenever_the_process_is_killed_the_promises_hold() -> None:
+    words = [sys.executable, "-m", "tests.benchmarks.faults", "--seeds", "5"]
     ran = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, timeout=100, check=False)
     assert ran.returncode == 0, ran.stdout + ran.stderr
     assert ", 0 failed" in ran.stdout

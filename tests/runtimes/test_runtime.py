@@ -63,9 +63,7 @@ def opened(runtime: str) -> Opened:
 
 quick_on_ray = pytest.mark.parametrize("runtime", RUNTIMES.shipped, indirect=True)
 """For a first look at Ray, where every replica is a process that has to start."""
-also_on_ray = pytest.mark.parametrize(
-    "runtime", ["local", "linked", pytest.param("ray", marks=pytest.mark.slow)], indirect=True
-)
+also_on_ray = pytest.mark.parametrize("runtime", ["local", "linked", "ray"], indirect=True)
 """For what a link or a process has a part in. The dispatcher decides the rest, and its code is that of the runtime ``linked``."""
 needs_encoding = pytest.mark.parametrize(
     "runtime", [name for name in RUNTIMES.shipped if name != "local"], indirect=True

@@ -541,7 +541,7 @@ def in_another_process(hash_seed: str, tasks: str) -> list[str]:
 
 def test_processes_leave_the_same_trace_whatever_their_hash_seed_and_kind_of_tasks() -> None:
     traces = in_another_process("1", "c")
-    assert traces == in_another_process("2", "c") == in_another_process("1", "python")
+    assert traces == in_another_process("2", "python")
     assert len(set(traces)) == 3
 
 
@@ -560,19 +560,16 @@ def digests(result: Result) -> tuple[str | None, str | None]:
     return result.account.decisions_sha256, result.account.ballots_sha256
 
 
-@pytest.mark.parametrize(
-    "seeds", [range(20), pytest.param(range(20, 100), marks=pytest.mark.slow)], ids=["few seeds", "many seeds"]
-)
 @pytest.mark.parametrize("runtime", ["local", "linked"])
-def test_the_engine_decides_the_same_under_every_interleaving(runtime: str, seeds: range) -> None:
+def test_the_engine_decides_the_same_under_every_interleaving(runtime: str) -> None:
     async def replayed() -> tuple[tuple[str | None, str | None], float, str]:
         return digests(await drift(runtime)), loop().time(), loop().trace_sha256
 
-    runs = [run_virtual(replayed(), seed=seed) for seed in seeds]
+    runs = [run_virtual(replayed(), seed=seed) for seed in range(12)]
     assert {found for found, _, _ in runs} == {digests(asyncio.run(drift(runtime)))}
     assert all(virtual_s > 0.01 for _, virtual_s, _ in runs)
-    assert len({trace for *_, trace in runs}) > len(seeds) // 2, "the seeds interleave it in many ways"
-    assert run_virtual(replayed(), seed=seeds[7]) == runs[7]
+    assert len({trace for *_, trace in runs}) > 6, "the seeds interleave it in many ways"
+    assert run_virtual(replayed(), seed=7) == runs[7]
 
 
 @pytest.mark.parametrize("runtime", ["local", "linked"])

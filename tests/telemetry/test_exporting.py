@@ -42,7 +42,7 @@ async def rough(path: Path, **settings: Any) -> Result:
     return await run(Hanoi(disks=4), models=ROUGH, strategy=strategy, runs_dir=path, run_id="a", **settings)
 
 
-@pytest.mark.parametrize("runtime", ["local", "linked", pytest.param("ray", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("runtime", ["local", "linked", "ray"])
 async def test_exported_spans_and_counters_add_up_to_the_account(
     exported: Exported, runtime: str, tmp_path: Path
 ) -> None:
@@ -94,7 +94,7 @@ async def test_a_run_is_one_trace_of_elections_with_calls_in_them(exported: Expo
         assert began <= (call.start_time or 0) <= (call.end_time or 0) <= ended
 
 
-@pytest.mark.parametrize("runtime", ["local", pytest.param("ray", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("runtime", ["local", "ray"])
 async def test_hard_elections_are_traced_and_of_the_rest_those_that_a_hash_chooses(
     exported: Exported, runtime: str, tmp_path: Path
 ) -> None:

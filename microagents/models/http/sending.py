@@ -200,6 +200,15 @@ _BROKEN = (
 """Errors of aiohttp and httpx2 that say that a response did not arrive as a whole."""
 
 
+def headers_of(sdk: Any, key: str | None, base_url: str) -> dict[str, Any]:
+    """Return the headers that the client of an SDK sends; it never connects, so it gets no TLS of its own."""
+    import httpx2  # noqa: PLC0415 - costs 0.2 s; the SDKs import it
+
+    unused = httpx2.AsyncClient(verify=_tls(), trust_env=False)
+    client = sdk(api_key=key or "none", base_url=base_url, http_client=unused)
+    return {**client.default_headers, **client.auth_headers}
+
+
 @lru_cache(maxsize=1)
 def _tls() -> ssl.SSLContext:
     """Shared by all connections: reading the certificates takes 22 ms."""

@@ -14,6 +14,7 @@ from pydantic import ValidationError, create_model, model_validator
 
 from microagents.actors.registry import STRATEGIES
 from microagents.actors.role import Context, Deployment, Messenger, Role, Strategy, asked_by
+from microagents.base.docstrings import described_fields
 from microagents.base.errors import InvalidUsage, refusal
 from microagents.elections.rules import Rule
 from microagents.replies.chat import Prompt, Reply
@@ -212,9 +213,10 @@ def _pair(name: str, first: PairMember, second: PairMember) -> type[Pair]:
     if first.prefix == second.prefix:
         raise InvalidUsage(f"{name!r} names one strategy twice; name another one behind the plus")
     fields: dict[str, Any] = {
-        part.full(option): (part.kind.model_fields[option].annotation, part.kind.model_fields[option])
+        part.full(option): (info.annotation, info)
         for part in (first, second)
-        for option in part.own
+        for option, info in described_fields(part.kind).items()
+        if option in part.own
     }
     made: type[Pair] = create_model(name, __base__=Pair, __module__=__name__, **fields)
     made.__qualname__ = name

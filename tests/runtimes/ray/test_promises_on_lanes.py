@@ -28,7 +28,7 @@ from microagents.tasks.drift import Drift
 from tests.cli.commands import STOPPED, write
 from tests.runtimes.ray.ray_processes import Program, actors_of, until
 
-pytestmark = [pytest.mark.usefixtures("ray_here"), pytest.mark.timeout(300), pytest.mark.slow]
+pytestmark = [pytest.mark.usefixtures("ray_here"), pytest.mark.timeout(300)]
 
 MODEL = "sim:perfect@error=0.4,flag=0.1,latency=0.01"
 """It errs so often that one wrong count would lead a walk elsewhere."""
@@ -91,7 +91,7 @@ async def test_a_lane_whose_loop_is_blocked_holds_up_no_other_and_is_not_taken_f
 ) -> None:
     monkeypatch.setattr(liveness, "PING_EVERY_S", 0.2)
     with capture_logs() as logs:
-        result, order = await ended(walks(blocking, 6.0), runtime="ray", lanes=2)
+        result, order = await ended(walks(blocking, 3.0), runtime="ray", lanes=2)
     # Two of four open inputs are in the blocked lane. All others were done meanwhile.
     assert order.index(0) >= len(order) - 2
     assert not [log for log in logs if "died" in log["event"]]

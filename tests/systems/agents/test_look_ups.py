@@ -139,12 +139,12 @@ def test_every_other_strategy_has_the_same_tools(task: Task) -> None:
 def test_digests_do_not_depend_on_the_order_of_events() -> None:
     found = {
         repr(digests(run_virtual(run(Sum(items=8), models=ERRING, strategy="maker", runs_dir=None, seed=3), seed=seed)))
-        for seed in range(12)
+        for seed in range(5)
     }
     assert len(found) == 1
 
 
-@pytest.mark.parametrize("runtime", ["linked", pytest.param("ray", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("runtime", ["linked", "ray"])
 def test_digests_are_the_same_on_every_runtime(runtime: str) -> None:
     model = "sim:perfect@error=0.2,flag=0.05,alternatives=3"
     here, there = (
@@ -207,14 +207,13 @@ class Clock(Sum):
 
     def expert(self, prompt: Prompt, reply: type[Reply]) -> Reply:  # noqa: ARG002 - it has one kind of reply
         if "<observation " in prompt.user:
-            return Price(price=int("T21:00:00+09:00" in prompt.user))
+            assert "T21:00:00+09:00" in prompt.user
+            return Price(price=1)
         asked = {"source_timezone": "UTC", "time": "12:00", "target_timezone": "Asia/Tokyo"}
         return LookUp(look_up=[ToolCall("convert_time", asked)])
 
 
 def test_tools_of_a_server_answer_as_functions_do() -> None:
-    result = run_sync(Clock(items=2), models=PERFECT, strategy="maker", run_id="r")
-    assert result.value == {"item": 3, "total": 2}
     (row,) = asyncio.run(compare(Clock(items=2), repeat=1, models=PERFECT, strategies=["maker"])).rows
     assert row.completed == 1
 

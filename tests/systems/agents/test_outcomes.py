@@ -374,7 +374,7 @@ async def test_however_a_run_ends_it_waits_for_what_is_under_way(how: str) -> No
         case "stop" | "stop --now":
             ask = EndRun(after="calls" if how == "stop" else "nothing")
             await asyncio.to_thread(ask_run, RUNS, "r", ask)
-    await asyncio.sleep(0.4)
+    await asyncio.sleep(0.15)
     assert not running.done()
     MAY_END.set()
     with suppress(asyncio.CancelledError, LookupError):

@@ -252,14 +252,13 @@ async def test_decisions_are_the_same_on_every_runtime_guessed_or_not(runtime: s
     )
 
 
-@pytest.mark.parametrize("seeds", [range(10), pytest.param(range(10, 60), marks=pytest.mark.slow)], ids=["few", "many"])
-def test_decisions_do_not_depend_on_the_order_of_tasks(seeds: range) -> None:
+def test_decisions_do_not_depend_on_the_order_of_tasks() -> None:
     model = f"{HARD_STEPS},latency=0.5,sigma=1"
     found = {
         run_virtual(
             run(Drift(length=25), models=model, strategy="lead", seed=2, runs_dir=None), seed=seed
         ).account.decisions_sha256
-        for seed in seeds
+        for seed in range(6)
     }
     assert len(found) == 1
 

@@ -69,7 +69,7 @@ def test_authors_judges_and_splitters_see_the_problem_and_the_form_of_its_answer
     assert objective.endswith('{"answer": "<text>"}')
 
 
-@pytest.mark.parametrize("runtime", ["linked", pytest.param("ray", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("runtime", ["linked", "ray"])
 async def test_reasoning_is_the_same_on_every_runtime(runtime: str) -> None:
     assert digests(await reasoned(runs_dir=None, runtime=runtime)) == digests(await reasoned(runs_dir=None))
 
@@ -77,7 +77,7 @@ async def test_reasoning_is_the_same_on_every_runtime(runtime: str) -> None:
 def test_reasoning_is_the_same_whatever_the_order_of_events() -> None:
     found = {
         digests(run_virtual(reasoned(models=SLOW, runs_dir=None, runtime=("local", "linked")[seed % 2]), seed=seed))
-        for seed in range(20)
+        for seed in range(6)
     }
     assert len(found) == 1
 
@@ -92,7 +92,7 @@ async def test_a_run_that_is_stopped_again_and_again_ends_as_an_undisturbed_one(
 
 
 async def test_where_judges_disagree_the_first_step_is_split_off() -> None:
-    tasks = [WordProblem(depth=5, instance=instance) for instance in range(20)]
+    tasks = [WordProblem(depth=5, instance=instance) for instance in range(10)]
     result = await run(tasks, models=MODELS, strategy=SeqCV(), runs_dir=None)
     assert max(value["subtasks"] for value in result.value) > 1
-    assert sum(value["correct"] for value in result.value) >= 16
+    assert sum(value["correct"] for value in result.value) >= 8

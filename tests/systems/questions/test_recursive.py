@@ -273,7 +273,7 @@ PROBLEM = Multiplication(digits=4, instance=3)
 
 @pytest.mark.parametrize(
     ("runtime", "replicas"),
-    [("local", 3), ("linked", 1), ("linked", 3), pytest.param("ray", 3, marks=pytest.mark.slow)],
+    [("local", 3), ("linked", 1), ("linked", 3), ("ray", 3)],
 )
 async def test_digests_are_the_same_on_every_runtime_at_any_number_of_conductors(runtime: str, replicas: int) -> None:
     first = await run(PROBLEM, models="sim:gpt-4.1-nano", k=2, runs_dir=None)
@@ -286,13 +286,10 @@ async def test_digests_are_the_same_on_every_runtime_at_any_number_of_conductors
         assert getattr(again.account, each) == getattr(first.account, each), each
 
 
-@pytest.mark.parametrize(
-    "seeds", [range(5), pytest.param(range(5, 25), marks=pytest.mark.slow)], ids=["few seeds", "many seeds"]
-)
-def test_digests_are_the_same_whatever_the_order_of_events(seeds: range) -> None:
+def test_digests_are_the_same_whatever_the_order_of_events() -> None:
     results = [
         run_virtual(run(PROBLEM, models=ERRING, k=2, runs_dir=None, runtime=runtime), seed=seed)
-        for seed in seeds
+        for seed in range(3)
         for runtime in ("local", "linked")
     ]
     assert {digests(result) for result in results} == {digests(results[0])}

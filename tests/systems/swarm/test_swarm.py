@@ -362,7 +362,7 @@ def digests(result: Result) -> tuple[str, str, object]:
     return result.account.decisions_sha256, result.account.ballots_sha256, result.value
 
 
-@pytest.mark.parametrize("runtime", ["linked", pytest.param("ray", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("runtime", ["linked", "ray"])
 async def test_digests_are_the_same_on_every_runtime(runtime: str) -> None:
     first = await run(Relay(length=9), models="sim:perfect@flag=0.05", runs_dir=None, seed=6)
     again = await run(Relay(length=9), models="sim:perfect@flag=0.05", runs_dir=None, seed=6, runtime=runtime)
@@ -370,13 +370,10 @@ async def test_digests_are_the_same_on_every_runtime(runtime: str) -> None:
     assert again.calls == first.calls
 
 
-@pytest.mark.parametrize(
-    "seeds", [range(10), pytest.param(range(10, 200), marks=pytest.mark.slow)], ids=["few seeds", "many seeds"]
-)
-def test_digests_are_the_same_whatever_the_order_of_events(seeds: range) -> None:
+def test_digests_are_the_same_whatever_the_order_of_events() -> None:
     found = {
         digests_text(run_virtual(run(Relay(length=9), models=ERRING, runs_dir=None, seed=6), seed=seed))
-        for seed in seeds
+        for seed in range(8)
     }
     assert len(found) == 1
 
