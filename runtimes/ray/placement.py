@@ -44,8 +44,8 @@ class ActorSlot:
     @property
     def kind(self) -> str:
         """Name of its actor's class: of its only role, else the label that its roles share."""
-        label = self.name.partition("/")[0]
-        return label if label.isidentifier() else "Lane"
+        label = self.name.partition("/")[0].replace("-", "_")
+        return label[:1].upper() + label[1:]
 
     @property
     def number(self) -> int:
