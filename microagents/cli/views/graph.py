@@ -67,12 +67,12 @@ def svg_of(graph: RoleGraph) -> str:
         centre = x + WIDTH / 2
         to_it = sorted({each.name for each in graph.messages if each.receiver == role.name})
         note = "asks a model" if role.asks_models else f"in the driver: {len(to_it)} messages" if role.in_driver else ""
-        parts.append(
-            f'<g class="{kind}"><title>{escape(f"{role.subject} {', '.join(to_it)}")}</title><rect x="{x}" y="{y}" width="{WIDTH}" height="{HEIGHT}" rx="6"/>'
-            f'<text x="{centre}" y="{y + (20 if note else 28)}" text-anchor="middle">{escape(_title(role))}</text>'
-            + (f'<text class="small" x="{centre}" y="{y + 36}" text-anchor="middle">{note}</text>' if note else "")
-            + "</g>"
-        )
+        tip = escape(" ".join([role.subject, *to_it]))
+        parts += [
+            f'<g class="{kind}"><title>{tip}</title><rect x="{x}" y="{y}" width="{WIDTH}" height="{HEIGHT}" rx="6"/>',
+            f'<text x="{centre}" y="{y + (20 if note else 28)}" text-anchor="middle">{escape(_title(role))}</text>',
+            f'<text class="small" x="{centre}" y="{y + 36}" text-anchor="middle">{note}</text></g>',
+        ]
     return "\n".join([*parts, *labels, "</svg>"]) + "\n"
 
 
