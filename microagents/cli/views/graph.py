@@ -101,15 +101,18 @@ def _places(graph: RoleGraph) -> dict[str, tuple[int, int]]:
     for column, distance in enumerate(sorted(columns)):
         top = (rows - len(columns[distance])) / 2
         for row, role in enumerate(columns[distance]):
-            places[role.name] = MARGIN + column * ACROSS, 2 * MARGIN + round((row + top) * DOWN)
+            places[role.name] = MARGIN + column * ACROSS, 3 * MARGIN + round((row + top) * DOWN)
     for number, role in enumerate(driver):
-        places[role.name] = MARGIN + number * ACROSS, 2 * MARGIN + rows * DOWN
+        places[role.name] = MARGIN + number * ACROSS, 3 * MARGIN + rows * DOWN
     return places
 
 
 def _path(sender: tuple[int, int], receiver: tuple[int, int]) -> tuple[str, tuple[float, float]]:
     """The curve of an edge, and the place of its label."""
     (x0, y0), (x1, y1) = sender, receiver
+    if x1 - x0 > ACROSS:  # over the boxes between them
+        left, right, top = x0 + 3 * WIDTH / 4, x1 + WIDTH / 2, -MARGIN
+        return f"M{left} {y0} C{left} {top} {right} {top} {right} {y1}", ((left + right) / 2, MARGIN / 2 + LINE)
     if x1 > x0:
         bend = (ACROSS - WIDTH) / 2
         start, end = (x0 + WIDTH, y0 + HEIGHT / 2), (x1, y1 + HEIGHT / 2)
