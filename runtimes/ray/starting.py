@@ -75,7 +75,7 @@ class ActorStarter:
         name = f"{slot.name} of {self._run_id}"
         _names[name] += 1
         try:
-            actor = (
+            actor: Any = (
                 ray.remote(kind)
                 .options(
                     name=name if _names[name] == 1 else f"{name} ({_names[name]})",

@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 from xml.sax.saxutils import escape
 
-from microagents.runs.graph import GraphRole, RoleGraph
+from microagents.runs.driver.graph import GraphRole, RoleGraph
 
 WIDTH, HEIGHT = 168, 46
 """Size of a role's box, in pixels."""
