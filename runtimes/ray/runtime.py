@@ -58,7 +58,7 @@ class RayRuntime:
         """The deployments without lanes."""
         self._wanted: str | None = context.settings.get("lanes")
         """The setting ``lanes``."""
-        self._shares: bool = not context.settings.get("spread", len(context.tasks) < 2)
+        self._shares: bool = not context.settings.get("spread", len(context.tasks) <= 1)
         """Whether the roles of a lane share an actor."""
         self._lanes = self._most_lanes = 1
         """Lanes that take inputs, and the most that there were."""
