@@ -18,7 +18,7 @@ from microagents.cli.command import Command, with_shared_options
 from microagents.cli.reporting import EXIT_CODES, exit_on_error
 
 _NAMES = (
-    *("init", "run", "resume", "list", "show", "export", "rm", "decide", "ctl", "step", "estimate"),
+    *("init", "run", "resume", "list", "show", "export", "rm", "decide", "ctl", "step", "graph", "estimate"),
     *("compare", "study", "view", "calibrate", "plan", "simulate", "serve", "doctor"),
 )
 COMMANDS = Registry(

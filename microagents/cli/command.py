@@ -32,7 +32,7 @@ GROUPS: Mapping[str, Sequence[str]] = {
     "Models": ("from_", "seed", "fallback", "resend_stragglers", "prices"),
     "Replies": ("max_output_tokens", "flag_above_tokens", "reading"),
     "Journal": ("runs_dir", "no_journal", "accept_change", "durability", "keep_texts"),
-    "Places": ("runtime", "address", "insecure", "deploy", "lanes", "detach"),
+    "Places": ("runtime", "address", "insecure", "deploy", "spread", "lanes", "max_wait_nodes_s", "detach"),
     "Files, logs": ("config", "no_config", "trust_folder", "yes", "debug", "otel_sample"),
 }
 """Parameters that `--help` of a command with many options only names."""

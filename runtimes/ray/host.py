@@ -68,11 +68,16 @@ class Host:
 
     def __init__(self, run_id: str, name: str, incarnation: int, log_level: int) -> None:
         self._dispatcher = Dispatcher(name, incarnation=incarnation)
+        self._run_id = run_id
         self._name = name
         self._incarnation = incarnation
         self._up = UpLink()
         self._group: RoleGroup
         _log_through(self._up.log, log_level, run_id=run_id, replica=name)
+
+    def __repr__(self) -> str:
+        """What Ray puts before each line that this process prints."""
+        return f"{self._name} of {self._run_id}"
 
     @ray.method(enable_task_events=False)
     async def deliver(self, data: bytes) -> None:

@@ -42,6 +42,12 @@ class ActorSlot:
         """Times of deaths, in seconds of the event loop's clock."""
 
     @property
+    def kind(self) -> str:
+        """Name of its actor's class: of its only role, else the label that its roles share."""
+        label = self.name.partition("/")[0].replace("-", "_")
+        return label[:1].upper() + label[1:]
+
+    @property
     def number(self) -> int:
         """Number of its replicas: their lane's."""
         return int(self.name.rpartition("/")[2])

@@ -1,7 +1,7 @@
 """Roles in Ray actors: a dispatcher in each actor, one in the driver, and the links between them.
 
 The driver creates every actor, notices when one dies, puts another process into its slot and connects the other actors to it. Actors are
-neither detached nor named: Ray ends them when the driver ends, also after SIGKILL.
+not detached: Ray ends them when the driver ends, also after SIGKILL.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ WAIT_FOR_NODES_S = 300.0
 
 
 class RayRuntime:
-    """Roles in Ray actors, one actor per replica unless deployments are colocated; the driver hosts a dispatcher, too.
+    """Roles in Ray actors: one actor a lane, or one a replica with ``--spread``; the driver hosts a dispatcher, too.
 
     An async context manager: on entry roles start in the order of their deployments, on exit they stop in reverse.
     """
@@ -58,6 +58,8 @@ class RayRuntime:
         """The deployments without lanes."""
         self._wanted: str | None = context.settings.get("lanes")
         """The setting ``lanes``."""
+        self._shares: bool = not context.settings.get("spread", len(context.tasks) <= 1)
+        """Whether the roles of a lane share an actor."""
         self._lanes = self._most_lanes = 1
         """Lanes that take inputs, and the most that there were."""
         self._is_asked = asyncio.Event()
@@ -74,7 +76,7 @@ class RayRuntime:
 
     async def __aenter__(self) -> Self:
         self._blueprint = Blueprint(self._context, self._given)
-        self._starter = ActorStarter(self._context.run_id, self._blueprint)
+        self._starter = ActorStarter(self._context, self._blueprint)
         self._place(self._given)
         await self._connect()
         _keep_signal_handlers()
@@ -152,10 +154,7 @@ class RayRuntime:
     def _with_lanes(self, lanes: int) -> Sequence[Deployment]:
         """Return the deployments with this number of lanes, also for actors that start from now on."""
         self._lanes = lanes
-        has_many = len(self._context.tasks) > 1
-        if lanes == 1 and not has_many:
-            return self._given
-        deployments = with_lanes(self._given, lanes, shared=has_many)
+        deployments = with_lanes(self._given, lanes, shared=self._shares)
         if lanes >= self._most_lanes:  # lanes that end may still need another process
             self._most_lanes = lanes
             self._blueprint.set_deployments(deployments)

@@ -5,36 +5,42 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
 import ray
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
+from microagents.actors.role import Context
 from microagents.base.errors import InvalidDefinition, PeerLost
 from microagents.runtimes.ray.blueprint import Blueprint, import_folders
 from microagents.runtimes.ray.calls import call_role, ends_within, future_of
 from microagents.runtimes.ray.cluster import aside, missing_resource
 from microagents.runtimes.ray.host import Host
 from microagents.runtimes.ray.lanes import nodes_for_lanes
+from microagents.runtimes.ray.liveness import log
 from microagents.runtimes.ray.placement import ActorSlot
 
-PLACE_S = 30.0
-"""Seconds that an actor may wait for resources that the cluster does not have."""
+LOOK_S = 3.0
+"""Seconds between two looks whether the cluster has room for an actor that has not started."""
 READY_S = 120.0
 """Seconds that an actor may take to start if the cluster has room for it."""
+_names = Counter[str]()
+"""How many actors of this program had a name: Ray forgets a name some time after the death of its actor."""
 
 
 class ActorStarter:
     """Starts the processes of slots.
 
     Args:
-        run_id: the run, whose name the processes have in their logs.
+        context: the context of the run.
         blueprint: what they build their roles from.
     """
 
-    def __init__(self, run_id: str, blueprint: Blueprint) -> None:
-        self._run_id = run_id
+    def __init__(self, context: Context, blueprint: Blueprint) -> None:
+        self._run_id = context.run_id
+        self._max_wait_s: float = context.settings.get("max_wait_nodes_s", READY_S)
         self._blueprint = blueprint
         self._nodes: list[str] = []
         """Ids of nodes by lane; empty for a single lane."""
@@ -63,10 +69,17 @@ class ActorStarter:
         level = logging.getLevelNamesMapping().get(os.environ.get("MICROAGENTS_LOG", "info").upper(), logging.INFO)
         # Ray takes GPUs and memory as options with names of their own, not among the resources.
         named = {"num_gpus": slot.resources.get("GPU", 0), "memory": slot.resources.get("memory", 0)}
+        kind = type(
+            slot.kind, (Host,), {}
+        )  # Ray shows the name of the class: in its states, its dashboard and its processes
+        name = f"{slot.name} of {self._run_id}"
+        _names[name] += 1
         try:
-            actor = (
-                ray.remote(Host)
+            actor: Any = (
+                ray.remote(kind)
                 .options(
+                    name=name if _names[name] == 1 else f"{name} ({_names[name]})",
+                    namespace=f"microagents-{ray.get_runtime_context().get_job_id()}",
                     num_cpus=slot.num_cpus,
                     resources={
                         name: amount for name, amount in slot.resources.items() if name not in ("GPU", "memory")
@@ -104,17 +117,31 @@ class ActorStarter:
         """
         ready = asyncio.ensure_future(future_of(slot.actor.ping.remote()))
         try:
-            if not await ends_within(ready, PLACE_S):
-                lacking = await aside(missing_resource, slot.num_cpus, slot.resources)
-                if lacking is not None:
-                    raise PeerLost(slot.name, f"there was no room for it within {PLACE_S:g} s: {lacking}")
-                if not await ends_within(ready, READY_S - PLACE_S):
+            if not await ends_within(ready, LOOK_S):
+                await self._wait_for_room(slot, ready)
+                if not await ends_within(ready, READY_S):
                     raise PeerLost(
                         slot.name, f"its process did not start within {READY_S:g} s; Ray's logs say why (`ray logs`)"
                     )
             slot.mark_ready(ready.result())
         finally:
             ready.cancel()
+
+    async def _wait_for_room(self, slot: ActorSlot, ready: asyncio.Future[Any]) -> None:
+        """Wait until the cluster has room for an actor, and say so; Ray asks its autoscaler for nodes by itself."""
+        loop = asyncio.get_running_loop()
+        until_s, is_said = loop.time() + self._max_wait_s, False
+        while (lacking := await aside(missing_resource, slot.num_cpus, slot.resources)) is not None:
+            if loop.time() > until_s:
+                raise PeerLost(
+                    slot.name, f"there was no room for it within {self._max_wait_s:g} s (--max-wait-nodes): {lacking}"
+                )
+            if not is_said:
+                is_said = True
+                fields = {"replica": slot.name, "lacking": lacking, "max_wait_nodes_s": self._max_wait_s}
+                log("warning", "waiting for a node", fields)
+            if await ends_within(ready, LOOK_S):
+                return
 
     async def build(self, slot: ActorSlot, slots: Mapping[str, ActorSlot]) -> None:
         """Build the roles of a slot, connected to the processes of the others."""

@@ -26,6 +26,7 @@ from ray.cluster_utils import Cluster
 
 from microagents.models.simulation.simulated import Purchases
 from tests.cli.commands import OVER
+from tests.runtimes.ray.ray_processes import is_actor
 
 LENGTHS = (30, 1, 12, 45, 3, 18, 25, 9, 40, 22, 35, 16)
 MODEL = "sim:perfect@error=0.4,flag=0.1,latency=0.05"
@@ -121,11 +122,7 @@ class Hunt:
         self._nodes[lost] = self._cluster.add_node(num_cpus=1)
 
     def _actors(self) -> list[int]:
-        named = [
-            each
-            for each in Path("/proc").iterdir()
-            if each.name.isdigit() and _read(each / "cmdline").startswith(b"ray::Host")
-        ]
+        named = [each for each in Path("/proc").iterdir() if each.name.isdigit() and is_actor(_read(each / "cmdline"))]
         return sorted(int(each.name) for each in named if self._mark.encode() in _read(each / "environ").split(b"\0"))
 
 

@@ -44,9 +44,19 @@ def _parent(pid: int) -> int:
     return int(status.rpartition(b")")[2].split()[1]) if status else 0
 
 
+def title_of(pid: int) -> bytes:
+    """The title of a process."""
+    return _read(Path(f"/proc/{pid}/cmdline"))
+
+
+def is_actor(title: bytes) -> bool:
+    """Whether a process hosts roles, by its title: the class of its actor."""
+    return title.startswith(b"ray::") and not title.startswith((b"ray::IDLE", *AGENTS))
+
+
 def actors_of(driver: int) -> list[int]:
     """The processes of a driver's Ray actors, on the Ray that it has started."""
-    named = [pid for pid in _processes() if _read(Path(f"/proc/{pid}/cmdline")).startswith(b"ray::Host")]
+    named = [pid for pid in _processes() if is_actor(title_of(pid))]
     return sorted(pid for pid in named if _parent(_parent(pid)) == driver)
 
 

@@ -47,7 +47,7 @@ from tests.runtimes.crowd import (
     Summer,
 )
 from tests.runtimes.ray.joining_node import INPUTS
-from tests.runtimes.ray.ray_processes import Program, actors_of, kill, until
+from tests.runtimes.ray.ray_processes import Program, actors_of, kill, title_of, until
 
 pytestmark = [pytest.mark.usefixtures("ray_here"), pytest.mark.timeout(300)]
 
@@ -56,7 +56,6 @@ MODEL = "sim:perfect@error=0.4,flag=0.1"
 SLOW = f"{MODEL},latency=0.03"
 HARD = "sim:perfect@error=0.05,flag=0.05,hard=0.3,hard_error=0.6"
 TASKS: dict[str, ChainTask[Any, Any]] = {"drift": Drift(length=40), "short": Drift(length=10)}
-CORE = {role: {"colocate": "core"} for role in ("makerconductor", "solver", "redflagger", "voter")}
 TWICE = {role: {"num_replicas": 2} for role in ("solver", "voter", "redflagger")}
 WAIT_S = 100.0
 ROOT = Path(__file__).parents[3]
@@ -77,11 +76,13 @@ def undisturbed(task: str, model: str = MODEL) -> tuple[str, str, str]:
 
 
 @asynccontextmanager
-async def opened(*deployments: Deployment | type[Role]) -> AsyncIterator[RoleMessenger]:
+async def opened(*deployments: Deployment | type[Role], **settings: Any) -> AsyncIterator[RoleMessenger]:
     given = [each if isinstance(each, Deployment) else Deployment(role=each) for each in deployments]
     async with (
         asyncio.timeout(WAIT_S),
-        runtime_of("ray", Context(run_id="crowd", seed=0, tasks=[], strategy=Maker()), given) as roles,
+        runtime_of(
+            "ray", Context(run_id="crowd", seed=0, tasks=[], strategy=Maker(), settings=settings), given
+        ) as roles,
     ):
         yield roles.messenger
 
@@ -90,17 +91,16 @@ async def opened(*deployments: Deployment | type[Role]) -> AsyncIterator[RoleMes
 
 
 @pytest.mark.parametrize(
-    ("deploy", "speculate"),
+    "options",
     [
-        pytest.param(CORE, True, id="one actor"),
-        pytest.param(TWICE, False, id="two replicas, step by step"),
+        pytest.param({}, id="one actor"),
+        pytest.param({"spread": True}, id="an actor a role"),
+        pytest.param({"deploy": TWICE, "speculate": False}, id="two replicas, step by step"),
     ],
 )
-def test_decisions_and_ballots_are_those_of_every_other_runtime(deploy: dict[str, Any], *, speculate: bool) -> None:
+def test_decisions_and_ballots_are_those_of_every_other_runtime(options: dict[str, Any]) -> None:
     assert digests(asyncio.run(done(TASKS["drift"], runtime="linked"))) == undisturbed("drift")
-    assert digests(asyncio.run(done(TASKS["drift"], runtime="ray", deploy=deploy, speculate=speculate))) == undisturbed(
-        "drift"
-    )
+    assert digests(asyncio.run(done(TASKS["drift"], runtime="ray", **options))) == undisturbed("drift")
 
 
 def test_many_inputs_spread_over_conductors_and_are_decided_the_same() -> None:
@@ -266,9 +266,7 @@ def walk(length: int, model: str) -> tuple[str, ...]:
     return ("run", "drift", *words)
 
 
-IN_ONE_ACTOR = [word for role in CORE for word in ("--deploy", f"{role}.colocate=core")]
-"""A process takes a second of a processor to start."""
-WALK = command(*walk(40, SLOW), *IN_ONE_ACTOR)
+WALK = command(*walk(40, SLOW))
 
 
 def test_nothing_is_left_of_a_run_that_completed_and_its_json_stands_alone() -> None:
@@ -285,7 +283,7 @@ def test_no_actor_is_left_of_a_run_that_failed() -> None:
         "from microagents.tasks.drift import Drift, Place\n\n\nclass Broken(Drift):\n"
         "    def advance(self, state, reply):\n        raise KeyError('colour')\n"
     )
-    ran = microagents("run", "broken.py:Broken", "-o", "length=9", "--runtime", "ray", "--model", MODEL, *IN_ONE_ACTOR)
+    ran = microagents("run", "broken.py:Broken", "-o", "length=9", "--runtime", "ray", "--model", MODEL)
     assert ran.code == 1
     assert "Broken.advance raised KeyError('colour') at step 0 (broken.py:6)" in ran.err
     assert "Traceback" not in ran.err
@@ -304,11 +302,11 @@ def test_a_run_that_is_interrupted_saves_and_leaves_nothing_and_is_resumed_to_th
 
 
 def test_a_run_that_is_terminated_while_it_starts_ends_without_waiting_for_its_place() -> None:
-    with Program(*command(*walk(40, SLOW), *IN_ONE_ACTOR[:-2], "--deploy", "voter.resources.unobtainium=1")) as program:
+    with Program(*command(*walk(40, SLOW), "--deploy", "voter.resources.unobtainium=1")) as program:
         until(lambda: bool(program.actors()))
         program.process.send_signal(signal.SIGTERM)
         code, out, err = program.end()
-        assert (code, err) == (130, ""), "no stack of Ray"
+        assert (code, "Traceback" in err) == (130, False)
         assert json.loads(out)["outcome"] == "interrupted"
         until(lambda: not program.left())
 
@@ -332,7 +330,7 @@ WATCHFUL = "from microagents.runtimes.ray import liveness; liveness.PING_EVERY_S
 
 
 def test_a_run_whose_ray_ends_on_the_drivers_machine_ends_with_a_sentence_and_is_resumed_to_the_same_end() -> None:
-    with Program("-c", WATCHFUL, *walk(200, SLOW), *IN_ONE_ACTOR, **SOON_MISSED) as program:
+    with Program("-c", WATCHFUL, *walk(200, SLOW), **SOON_MISSED) as program:
         until(lambda: decided_steps() > 3)
         ended = program.rays_own()
         assert len(ended) == 2  # without the one that keeps the state, Ray would end the program after a minute
@@ -420,13 +418,20 @@ async def test_what_ray_does_not_take_is_one_sentence(deploy: dict[str, Any]) ->
         await done(TASKS["drift"], runtime="ray", deploy={"solver": deploy})
 
 
+async def test_an_actor_has_the_name_of_its_role_replica_and_run_and_its_class_that_of_its_role() -> None:
+    async with opened(Deployment(role=Summer, num_replicas=2)):
+        names = {each["name"] for each in ray.util.list_named_actors(all_namespaces=True)}
+        assert {name.partition(" (")[0] for name in names} >= {"Summer/0 of crowd", "Summer/1 of crowd"}
+        assert sum(title_of(pid).startswith(b"ray::Summer") for pid in actors_of(os.getpid())) == 2
+
+
 async def test_what_no_node_has_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(starting, "PLACE_S", 1.0)
+    monkeypatch.setattr(starting, "LOOK_S", 0.5)
     with pytest.raises(
         PeerLost,
-        match=r"Summer/0 .* no room for it within 1 s: it needs 3 unobtainium on one node, and the largest has 0",
+        match=r"Summer/0 .* no room for it within 1 s \(--max-wait-nodes\): it needs 3 unobtainium on one node, and the largest has 0",
     ):
-        async with opened(Deployment(role=Summer, resources={"unobtainium": 3})):
+        async with opened(Deployment(role=Summer, resources={"unobtainium": 3}), max_wait_nodes_s=1):
             pytest.fail("it must not open")
 
 
@@ -498,7 +503,7 @@ def test_a_process_that_is_connected_to_a_ray_keeps_it() -> None:
 
 
 async def test_two_runs_of_one_program_share_a_ray() -> None:
-    first, second = await asyncio.gather(*(done(TASKS["drift"], runtime="ray", deploy=CORE) for _ in range(2)))
+    first, second = await asyncio.gather(*(done(TASKS["drift"], runtime="ray") for _ in range(2)))
     assert digests(first) == digests(second) == digests(await done(TASKS["drift"]))
 
 

@@ -1,0 +1,69 @@
+"""`microagents graph`."""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from microagents.base.errors import InvalidUsage, read_failure
+from microagents.cli.options import (
+    DEFAULT_MODEL,
+    AsJson,
+    Config,
+    Options,
+    StrategyName,
+    StrategyOptions,
+    TaskName,
+    Tools,
+    strategy_named,
+    task_of,
+    with_settings,
+    with_tools,
+)
+from microagents.cli.reporting import json_text
+from microagents.cli.views.graph import lines_of, svg_of
+from microagents.runs.plan import RunPlan
+from microagents.runs.settings import Settings, model_pools, validated
+
+
+@partial(with_settings, only=("deploy",), short=("k",))
+def command(
+    task: TaskName,
+    *,
+    option: Options = [],  # noqa: B006 - typer copies it
+    tool: Tools = [],  # noqa: B006
+    strategy: StrategyName = None,
+    output: Annotated[
+        Path | None, typer.Option("--output", metavar="FILE.svg", help="Draw the graph into a file.")
+    ] = None,
+    as_json: AsJson = False,
+    config: Config = None,  # noqa: ARG001 - read by `Command`
+    options: StrategyOptions,
+    changed: dict[str, Any],
+) -> None:
+    """Show the actor graph of a strategy: roles, replicas, and the typed messages between them. Nothing is started.
+
+    Exit codes: 0 shown, 2 wrong usage.
+    """
+    if output is not None and output.suffix != ".svg":
+        raise InvalidUsage(f"a graph is drawn as SVG; name a file that ends with .svg, not {str(output)!r}")
+    from microagents.runs.driver.graph import graph_of  # noqa: PLC0415 - all roles
+
+    work = task_of(task, with_tools(option, tool))
+    chosen = strategy_named(strategy, options, work)
+    pools = model_pools({"": [DEFAULT_MODEL]}, [chosen]).pools
+    settings = validated(Settings, "the graph", {"models": pools, "run_id": "graph", **changed})
+    graph = graph_of(RunPlan(tasks=[work], listed=False, strategy=chosen, settings=settings))
+    if output is not None:
+        try:
+            output.write_text(svg_of(graph), encoding="utf-8")
+        except OSError as error:
+            raise InvalidUsage(f"{str(output)!r} cannot be written: {read_failure(error)}") from None
+    if as_json:
+        typer.echo(json_text(graph))
+    elif output is None:
+        for line in lines_of(graph):
+            typer.echo(line)

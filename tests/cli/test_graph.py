@@ -1,0 +1,46 @@
+"""`microagents graph`: the roles of a strategy and the messages between them, before anything is started."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from xml.etree import ElementTree as ET
+
+import pytest
+
+from tests.cli.commands import installed, microagents
+
+
+def test_it_lists_roles_and_messages_draws_them_and_gives_them_as_json() -> None:
+    shown = installed("graph", "multiplication", "--deploy", "voter.num_replicas=3")
+    assert (shown.code, shown.err) == (0, "")
+    assert "  -> Decomposer: Decompose\n" in shown.out
+    assert "Voter x 3: Holds elections." in shown.out
+    assert microagents("graph", "multiplication", "--output", "graph.svg").code == 0
+    texts = {each.text for each in ET.parse("graph.svg").iter("{http://www.w3.org/2000/svg}text")}
+    assert {"RecursiveConductor", "Discriminator", "Solver", "Elect", "Solve", "Screen"} <= texts
+    graph = json.loads(microagents("graph", "hanoi", "--strategy", "lead", "--json").out)
+    assert graph["roles"][0]["name"] == "LeadConductor"
+    assert {"name": "Draw", "sender": "Voter", "receiver": "Solver", "reply": "Sample", "is_stream": False} in graph[
+        "messages"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (
+            ["hanoi", "--output", "graph.png"],
+            "a graph is drawn as SVG; name a file that ends with .svg, not 'graph.png'",
+        ),
+        (["hanoi", "--output", "no/graph.svg"], "'no/graph.svg' cannot be written: no such file or directory"),
+        (["hanoi", "--strategy", "swarm"], "swarm"),
+        (["nowhere.py:Task"], "nowhere.py"),
+    ],
+)
+def test_wrong_usage_is_one_sentence(words: list[str], said: str) -> None:
+    ran = microagents("graph", *words)
+    assert ran.code == 2
+    assert said in ran.err
+    assert "Traceback" not in ran.err
+    assert not Path("graph.png").exists()
