@@ -52,8 +52,6 @@ PROVIDERS = "microagents/models/"
 NAMED_AFTER = ("microagents/cli/commands", "microagents/cli/views", "tasks")
 """Folders whose files have the names of what they start, draw or solve."""
 SAME_FILES = {
-    "agreement.py": {"microagents/studies", "microagents/studies/sampling"},
-    "calibration.py": {"microagents/studies", "microagents/studies/sampling"},
     "compressor.py": {"microagents/systems/agents", "microagents/systems/swarm"},
     "judge.py": {"microagents/systems/chains", "microagents/systems/swarm"},
     "messages.py": {"microagents/base", "microagents/journal"},
@@ -64,7 +62,6 @@ SAME_FILES = {
     "questions.py": {"microagents/systems/documents", "microagents/systems/questions"},
     "runtime.py": {"runtimes", "runtimes/ray"},
     "server.py": {"microagents/web/serving", "microagents/web/viewer"},
-    "study.py": {"microagents/studies", "microagents/studies/sampling"},
 }
 """Files of one name whose folders make plain which is which."""
 MAX_CLASS_LINES = 300

@@ -400,8 +400,8 @@ def test_a_second_ctrl_c_leaves_at_once_and_the_run_goes_on_later() -> None:
 
 @pytest.mark.parametrize(
     ("words", "work"),
-    [(("compare", "drift"), "comparison"), (("study", "drift", "errors"), "study")],
-    ids=["compare", "study"],
+    [(("compare", "drift"), "comparison"), (("measure", "drift"), "measurement")],
+    ids=["compare", "measure"],
 )
 def test_a_second_ctrl_c_names_the_same_command_where_it_has_many_runs(words: tuple[str, ...], work: str) -> None:
     said = left_at_once(*words, "-o", "length=1", "--model", "sim:perfect@latency=60")

@@ -32,8 +32,8 @@ class RunControl(TypedDict, total=False):
     on_forecast: OnForecast | None
     """Called with the expected cost (`Forecast`) before the run begins, if it asks models at a known price. What it raises ends the
     call, and nothing was started."""
-    calibration: MeasuredModel | None
-    """The calibration of the model, from which the expected calls, cost and chance are; see `calibration_from`."""
+    measurement: MeasuredModel | None
+    """The measurement of the model, from which the expected calls, cost and chance are; see `measured_from`."""
     interrupt: asyncio.Event | None
     """Once set, the run ends as ``interrupted`` after the calls in flight."""
     terminate: asyncio.Event | None
