@@ -370,6 +370,7 @@ def _facts(found: ModelMeasurement) -> dict[str, Any]:
     return {
         **facts,
         "p": found.p,
+        "p_ordinary": found.p_ordinary,
         "correlation": found.rates.correlation,
         "hard": found.hard,
         "most_hard": found.most_hard(found.total),

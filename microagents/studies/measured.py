@@ -204,6 +204,11 @@ class ModelMeasurement(Struct, frozen=True, kw_only=True, dict=True):
         """Numbers of the steps that are called hard."""
         return self.rates.hard_among({each.number: (each.wrong, each.valid) for each in self.steps if each.valid})
 
+    @property
+    def p_ordinary(self) -> float:
+        """Share of right replies at the steps that are not hard: the ``p`` of a ladder."""
+        return 1 - self.rates.mean_at(hard=False)
+
     def most_hard(self, total: int) -> float:
         """Bound from above the share of hard steps in a task of ``total`` steps; exact if all of them were sampled."""
         if len(self.steps) == self.total == total:
@@ -299,7 +304,7 @@ class ModelMeasurement(Struct, frozen=True, kw_only=True, dict=True):
         """Say what votes ahead by k promise for this number of steps."""
         chances = self.chances(k, steps)
         return Promise(
-            calibration=self.run_id,
+            measurement=self.run_id,
             model=self.model,
             k=k,
             calls=chances.calls,

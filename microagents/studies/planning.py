@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, date, datetime
 from itertools import combinations
-from math import ceil, exp, fsum, log1p
+from math import ceil
 from statistics import fmean
 from typing import Any
 
@@ -21,8 +21,6 @@ from microagents.elections.laws import (
     k_min,
     p_vote,
     race_won,
-    uneven_race_lost,
-    uneven_race_votes,
     votes_per_sample,
 )
 from microagents.elections.races import Course, Race
@@ -31,9 +29,17 @@ from microagents.runs.step_counts import steps_of
 from microagents.runs.words.money import are_simulated, money
 from microagents.studies.bills import Bill, Terms
 from microagents.studies.measure import Measurement
-from microagents.studies.measured import FEWEST_DRAWS, MOSTLY, ModelMeasurement, PooledMeasurement, Proportion, pooled
+from microagents.studies.measured import (
+    FEWEST_DRAWS,
+    MOSTLY,
+    Chances,
+    ModelMeasurement,
+    PooledMeasurement,
+    Proportion,
+    pooled,
+)
 from microagents.studies.simulation import SimulatedChain, SimulatedRates, Simulation, simulate, simulated_rates
-from microagents.studies.trials import AgentMeasurement, margins_of
+from microagents.studies.trials import AgentMeasurement, margins_of, trial_law
 from microagents.systems.agents.act import Act
 from microagents.systems.agents.agent import AgentTask
 from microagents.systems.chains.lead import Lead
@@ -268,12 +274,10 @@ def _agent_by_rates(by: Rates, actions: Mapping[str, int], target: float, option
         if kind not in margins:
             raise InvalidUsage(f"unknown kind of action {kind!r}; known: {', '.join(margins)}")
         check_whole(f"the number of actions {kind}", number)
-    # An end too early is always possible, and so is each effect of the agent.
-    rival = min(margins[kind] for kind in {*actions, "end"} - {"read"})
-    lost = fsum(number * log1p(-uneven_race_lost(by.p, margins[kind], rival)) for kind, number in actions.items())
-    votes = fsum(number * uneven_race_votes(by.p, margins[kind], rival) for kind, number in actions.items())
+    check_majority(by.p)
+    share, votes = trial_law([(kind, number, by.p) for kind, number in actions.items()], margins)
     options = {f"k_{kind}": margin for kind, margin in margins.items() if kind in actions}
-    run = _given("act", votes / votes_per_sample(by.p, valid=by.valid), exp(lost), by, options)
+    run = _given("act", votes / votes_per_sample(by.p, valid=by.valid), share, by, options)
     note = "all wrong replies are one action that does harm: the worst case of the law; a model errs alike in trials: microagents measure"
     best = structs.replace(run, is_best=run.chance.share >= target)
     return PlannedRuns(steps=1, unit="trial", target=target, runs=(best,), notes={(): (note,)})
@@ -473,40 +477,37 @@ def _is_within(run: PlannedRun, wanted: _Wanted) -> bool:
 
 
 def _runs(pool: _Pool, task: Task | None, target: float, k: int | None, *, only_ks: bool) -> Iterator[PlannedRun]:
-    ks = [k] if k is not None else _ks(pool, target)
-    for each in ks:
-        chances = pool.found.chances(each, pool.total)
+    tried = _tried(pool, target) if k is None else [pool.found.chances(k, pool.total)]
+    for each in tried:
         yield pool.planned(
-            Maker(k=each),
-            chances.measured,
-            independent=chances.independent,
-            at_once=each,
-            calls=chances.calls,
-            calls_high=chances.calls_high,
+            Maker(k=each.k),
+            each.measured,
+            independent=each.independent,
+            at_once=each.k,
+            calls=each.calls,
+            calls_high=each.calls_high,
         )
     if only_ks or isinstance(pool.found, PooledMeasurement) or pool.found.of_inputs:
         return
     is_able = not are_simulated(pool.models) or _rolls_out(task)
-    p = min(MOST_P, max(LEAST_P, 1 - pool.found.rates.mean_at(hard=False)))
+    p, last = min(MOST_P, max(LEAST_P, pool.found.p_ordinary)), tried[-1].k
     ladder = "lookahead,judge" if is_able else "judge"
-    yield _by_simulation(
-        pool, Maker(k=ks[-1], ladder=ladder, p=round(p, 4)), ks[-1], lambda rate: race_won(rate, ks[-1])
-    )
+    climbing = Maker(k=last, ladder=ladder, p=round(p, 4))
+    yield _by_simulation(pool, climbing, last, lambda rate: race_won(rate, last))
     if is_able:
         lead = Lead()
         yield _by_simulation(pool, lead, lead.samples, lambda rate: _lead_lost(rate, lead))
 
 
-def _ks(pool: _Pool, target: float) -> list[int]:
-    """List the ks up to the first that is enough, or that gains nothing; at most `ROWS`."""
-    before = None
+def _tried(pool: _Pool, target: float) -> list[Chances]:
+    """Compute the chances up to the first k that is enough, or that gains nothing; the last `ROWS` of them."""
+    tried = list[Chances]()
     for k in range(1, MAX_K + 1):
-        chances = pool.found.chances(k, pool.total)
-        low = chances.measured.low
-        if low >= target or (before is not None and low - before < LEAST_GAIN and chances.independent >= target):
+        tried.append(pool.found.chances(k, pool.total))
+        low, before = tried[-1].measured.low, tried[-2].measured.low if k > 1 else -1.0
+        if low >= target or (low - before < LEAST_GAIN and tried[-1].independent >= target):
             break
-        before = low
-    return [*range(max(1, k - ROWS + 1), k + 1)]
+    return tried[-ROWS:]
 
 
 def _rolls_out(task: Task | None) -> bool:

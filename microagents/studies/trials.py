@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from itertools import count
 from math import exp, fsum, log1p
@@ -28,6 +28,8 @@ from microagents.task import Task
 
 KINDS = {"read_only": "read", "idempotent": "write", "destructive": "destructive"}
 """The kind of action, as margins name it, by the effect of its tool."""
+LEAST = 0.5001
+"""Share of right replies below which an action counts as lost: votes decide for the rival."""
 
 
 class ActingTrial(Act):
@@ -87,22 +89,33 @@ class AgentMeasurement(Struct, frozen=True, kw_only=True, dict=True):
         """
         if not self.actions:
             raise InvalidUsage(f"no trial of {self.run_id!r} succeeded, so nothing is known of its actions")
-        rival = min(margin for kind, margin in margins.items() if kind != "read")
-        each = [(kind.actions / self.succeeded, kind.p, margins[kind.kind]) for kind in self.actions]
-
-        def chance(end: str, unseen: float) -> float:
-            lost = [number * log1p(-_lost(getattr(p, end), k, rival)) for number, p, k in each]
-            return (1 - unseen) * exp(fsum(lost))
-
+        each = [(kind.kind, kind.actions / self.succeeded, kind.p) for kind in self.actions]
         missed = proportion(self.unseen, self.trials)
-        calls = fsum(number * uneven_race_votes(p.share, k, rival) for number, p, k in each)
-        return Proportion(
-            share=chance("share", missed.share), low=chance("low", missed.high), high=chance("high", missed.low)
-        ), calls
+        shares = {
+            end: (1 - getattr(missed, other))
+            * trial_law([(kind, n, getattr(p, end)) for kind, n, p in each], margins)[0]
+            for end, other in (("share", "share"), ("low", "high"), ("high", "low"))
+        }
+        return Proportion(**shares), trial_law([(kind, n, p.share) for kind, n, p in each], margins)[1]
+
+
+def trial_law(actions: Sequence[tuple[str, float, float]], margins: Mapping[str, int]) -> tuple[float, float]:
+    """Compute the chance that a trial succeeds, and its votes, by MAKER's races between the margins of an action and of its rival.
+
+    The worst case: all wrong replies are one action that does harm, of the kind with the smallest margin.
+
+    Args:
+        actions: for each kind of action its number and the share of right replies.
+        margins: the margin of each kind.
+    """
+    # An end too early is always possible, and so is each effect of the agent.
+    rival = min(margins[kind] for kind in {*[kind for kind, _, _ in actions], "end"} - {"read"})
+    lost = fsum(n * log1p(-min(_lost(p, margins[kind], rival), 1 - 1e-12)) for kind, n, p in actions)
+    return exp(lost), fsum(n * uneven_race_votes(max(p, LEAST), margins[kind], rival) for kind, n, p in actions)
 
 
 def _lost(p: float, k: int, rival: int) -> float:
-    return min(uneven_race_lost(p, k, rival) if p > 0.5 else 1.0, 1 - 1e-12)  # noqa: PLR2004 - the majority
+    return uneven_race_lost(p, k, rival) if p >= LEAST else 1.0
 
 
 def trials_in(reader: Reader, spec: str, result: Result) -> AgentMeasurement:

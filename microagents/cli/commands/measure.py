@@ -212,6 +212,8 @@ def _model(found: ModelMeasurement, source: str) -> Iterator[str]:
     yield from wrapped(
         f"hard steps: {len(found.hard):,}{named}; at most {found.most_hard(found.total):.3%} of all (95 %)"
     )
+    if found.hard:
+        yield from wrapped(f"p at the other steps = {found.p_ordinary:.4f}, for `-s p=` of a ladder")
     if found.mistakes:
         yield from wrapped(
             "wrong first in: " + ", ".join(f"{name} {count:,}" for name, count in found.mistakes.items())

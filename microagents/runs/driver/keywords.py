@@ -17,7 +17,7 @@ OnProgress = Callable[[Account], None]
 
 
 class RunControl(TypedDict, total=False):
-    """Callbacks and events by which a caller watches a run and ends it early: keywords of `run`, `resume`, `compare` and `study`."""
+    """Callbacks and events by which a caller watches a run and ends it early: keywords of `run`, `resume`, `compare` and `measure`."""
 
     on_progress: OnProgress | None
     """Called a few times a second with the account as of the last commit."""
@@ -41,7 +41,7 @@ class RunControl(TypedDict, total=False):
 
 
 class SharedKeywords(SettingKeywords, RunControl, total=False):
-    """Keywords of `run`, `resume`, `compare` and `study`: the settings of a run, and its control."""
+    """Keywords of `run`, `resume`, `compare` and `measure`: the settings of a run, and its control."""
 
 
 def without_control(given: Mapping[str, Any]) -> dict[str, Any]:

@@ -343,7 +343,7 @@ def _promised_text(result: RunFacts[Any]) -> str | None:
     price = prices_of([promise.model])
     promised = None if promise.cost_usd is None else promise.cost_usd * account.inputs
     text = (
-        f"{promise.calls * account.inputs:,.0f} calls, {price(promised)}, by the measurement {promise.calibration}; "
+        f"{promise.calls * account.inputs:,.0f} calls, {price(promised)}, by the measurement {promise.measurement}; "
         f"taken {account.calls:,}, {price(account.cost_usd)}"
     )
     if account.errors is None:
