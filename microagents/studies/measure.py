@@ -373,7 +373,7 @@ def _facts(found: ModelMeasurement) -> dict[str, Any]:
         "p_ordinary": found.p_ordinary,
         "correlation": found.rates.correlation,
         "hard": found.hard,
-        "most_hard": found.most_hard(found.total),
+        "most_hard": found.most_hard,
         "mistakes": found.mistakes,
         "condition": found.condition(found.total),
         "verdict": kind,

@@ -209,10 +209,9 @@ class ModelMeasurement(Struct, frozen=True, kw_only=True, dict=True):
         """Share of right replies at the steps that are not hard: the ``p`` of a ladder."""
         return 1 - self.rates.mean_at(hard=False)
 
-    def most_hard(self, total: int) -> float:
-        """Bound from above the share of hard steps in a task of ``total`` steps; exact if all of them were sampled."""
-        if len(self.steps) == self.total == total:
-            return len(self.hard) / total
+    @cached_property
+    def most_hard(self) -> float:
+        """Bound the share of hard steps from above."""
         return upper_share(len(self.hard), len(self.steps), 0.95)
 
     @property
@@ -321,7 +320,7 @@ class ModelMeasurement(Struct, frozen=True, kw_only=True, dict=True):
             return f"of an input like the {self.total:,} that were given"
         if len(self.steps) == self.total == total:
             return "all steps of the task were sampled"
-        left = self.most_hard(total) * total
+        left = self.most_hard * total
         found = f"{len(self.steps):,} steps with {len(self.hard):,} hard ones"
         return f"if no step is harder than those seen: {found} leave up to {left:,.0f} hard ones in {total:,} (95 %)"
 
