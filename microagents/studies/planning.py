@@ -187,6 +187,10 @@ def plan(
     given = None
     if strategy is not None or set(chosen) - {"k"}:
         given = strategy_of(strategy or "maker", SimulatedChain(), chosen)
+        if not simulations and not (isinstance(by, Rates) and isinstance(given, Maker)):
+            raise InvalidUsage(
+                "a strategy and its options are for simulated runs, --simulate N; or for votes by given rates, --p P"
+            )
     wanted = _Wanted(
         total=total, target=target, k=k, budget_usd=budget_usd, deadline_s=deadline_s, concurrency=concurrency
     )

@@ -307,6 +307,8 @@ def test_an_agent_with_given_rates_is_planned_by_its_margins() -> None:
         (None, [], {"steps": 10}, "nothing was measured"),
         (None, [made()], {"steps": 10, "actions": {"read": 1}}, "a measurement of an agent knows it"),
         (TASK, Rates(p=0.9), {"simulations": -1}, "must be at least 1"),
+        (TASK, Rates(p=0.9), {"strategy": "lead"}, "are for simulated runs, --simulate N"),
+        (TASK, [made()], {"options": {"max_draws": 9}}, "are for simulated runs, --simulate N"),
     ],
 )
 def test_what_cannot_be_planned_is_refused(task: Any, by: Any, options: Any, said: str) -> None:
