@@ -101,7 +101,7 @@ class PlannedRun(Struct, frozen=True, kw_only=True):
     """Whether it is the cheapest whose lower bound reaches the target in budget and deadline; a ladder or lead only if no other does."""
 
 
-class _Wanted(Struct, frozen=True, kw_only=True):
+class _Goals(Struct, frozen=True, kw_only=True):
     """What is wanted of a run."""
 
     total: int
@@ -191,7 +191,7 @@ def plan(
             raise InvalidUsage(
                 "a strategy and its options are for simulated runs, --simulate N; or for votes by given rates, --p P"
             )
-    wanted = _Wanted(
+    wanted = _Goals(
         total=total, target=target, k=k, budget_usd=budget_usd, deadline_s=deadline_s, concurrency=concurrency
     )
     if isinstance(by, Rates):
@@ -234,7 +234,7 @@ def _of_row(row: PlannedRun) -> Stepwise:
 # -- given rates -------------------------------------------------------------------------------------------------------
 
 
-def _by_rates(by: Rates, wanted: _Wanted, strategy: Maker) -> PlannedRuns:
+def _by_rates(by: Rates, wanted: _Goals, strategy: Maker) -> PlannedRuns:
     """Plan by the law of equal and independent errors against one rival (MAKER, equations 9 to 19), up to the cap of draws.
 
     With several steps a call, a reply is right if all of them are, and all wrong replies are one: the worst case.
@@ -365,7 +365,7 @@ def _pools(models: Sequence[ModelMeasurement]) -> list[PooledMeasurement]:
     return [both for pair in combinations(models, 2) if (both := pooled(*pair)) is not None]
 
 
-def _by_models(task: Task | None, models: Sequence[ModelMeasurement], wanted: _Wanted) -> PlannedRuns:
+def _by_models(task: Task | None, models: Sequence[ModelMeasurement], wanted: _Goals) -> PlannedRuns:
     total, target, k = wanted.total, wanted.target, wanted.k
     able = [each for each in models if each.p.share > MOSTLY]
     if not able:
@@ -475,7 +475,7 @@ def _rank(run: PlannedRun) -> tuple[bool, bool, float, float]:
     return run.independent is None, cost_usd is None, cost_usd or 0.0, run.calls
 
 
-def _is_within(run: PlannedRun, wanted: _Wanted) -> bool:
+def _is_within(run: PlannedRun, wanted: _Goals) -> bool:
     bounds = ((run.cost_usd.mid, wanted.budget_usd), (run.duration_s, wanted.deadline_s))
     return all(most is None or (amount is not None and amount <= most) for amount, most in bounds)
 
