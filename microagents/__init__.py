@@ -7,14 +7,10 @@ from microagents.actors.role import Context, Deployment, Role, Strategy
 from microagents.base import interrupts as _interrupts  # noqa: F401 - first of all: the other imports take most of a second
 from microagents.base.errors import (
     InvalidUsage,
-    JournalMismatch,
     MicroagentsError,
     ModelUnavailable,
     NotMade,
-    RoleFailed,
     Stopped,
-    TaskFailed,
-    Undecided,
 )
 from microagents.base.messages import Request
 from microagents.elections.rules import FirstToAheadBy, Rule, Tally
@@ -24,6 +20,8 @@ from microagents.replies.tool_calls import LookUp, ToolCall
 from microagents.runs.driver.begin import resume, run, run_sync
 from microagents.runs.result import Result
 from microagents.studies.compare import compare
+from microagents.studies.measure import Measurement, measure
+from microagents.studies.planning import Rates, plan
 from microagents.systems.agents.actions import Action, AgentState
 from microagents.systems.agents.agent import AgentTask
 from microagents.systems.questions.problem import Problem
@@ -51,9 +49,9 @@ __all__ = [
     "EffectKey",
     "FirstToAheadBy",
     "InvalidUsage",
-    "JournalMismatch",
     "LookUp",
     "McpServer",
+    "Measurement",
     "MicroagentsError",
     "Model",
     "ModelUnavailable",
@@ -62,11 +60,11 @@ __all__ = [
     "Problem",
     "Prompt",
     "Prose",
+    "Rates",
     "Reply",
     "Request",
     "Result",
     "Role",
-    "RoleFailed",
     "Rule",
     "RunInput",
     "Sample",
@@ -75,15 +73,15 @@ __all__ = [
     "Strategy",
     "Tally",
     "Task",
-    "TaskFailed",
     "ToolCall",
-    "Undecided",
     "Unvoted",
     "Usage",
     "Work",
     "client_model",
     "compare",
     "current_effect_key",
+    "measure",
+    "plan",
     "resume",
     "run",
     "run_sync",

@@ -41,10 +41,9 @@ SDK_PLACES: dict[str, str | tuple[str, ...]] = {
     "aiohttp": ("microagents/models/", "microagents/web/serving/", "microagents/web/viewer/"),
     "httpx2": ("microagents/models/", "microagents/tools/mcp_connections.py", "microagents/tools/mcp_transports.py"),
     "matplotlib": "microagents/studies/pictures.py",
-    "numpy": "microagents/elections/",
+    "numpy": ("microagents/elections/", "microagents/models/tiny/"),
     "dotenv": "microagents/cli/config.py",
     "pyarrow": "microagents/cli/commands/export.py",
-    "numpy": "microagents/models/tiny/",
     "safetensors": "microagents/models/tiny/",
     "mcp": ("microagents/tools/mcp_connections.py", "microagents/tools/mcp_transports.py", "tasks/desk_server.py"),
     "mcp_types": "microagents/tools/mcp_transports.py",
@@ -56,8 +55,6 @@ PROVIDERS = "microagents/models/"
 NAMED_AFTER = ("microagents/cli/commands", "microagents/cli/views", "tasks")
 """Folders whose files have the names of what they start, draw or solve."""
 SAME_FILES = {
-    "agreement.py": {"microagents/studies", "microagents/studies/sampling"},
-    "calibration.py": {"microagents/studies", "microagents/studies/sampling"},
     "compressor.py": {"microagents/systems/agents", "microagents/systems/swarm"},
     "judge.py": {"microagents/systems/chains", "microagents/systems/swarm"},
     "messages.py": {"microagents/base", "microagents/journal"},
@@ -68,7 +65,6 @@ SAME_FILES = {
     "questions.py": {"microagents/systems/documents", "microagents/systems/questions"},
     "runtime.py": {"runtimes", "runtimes/ray"},
     "server.py": {"microagents/web/serving", "microagents/web/viewer"},
-    "study.py": {"microagents/studies", "microagents/studies/sampling"},
 }
 """Files of one name whose folders make plain which is which."""
 MAX_CLASS_LINES = 300

@@ -12,7 +12,8 @@ import pytest
 import structlog
 from structlog.testing import capture_logs
 
-from microagents import Call, InvalidUsage, Prompt, Reply, TaskFailed, run
+from microagents import Call, InvalidUsage, Prompt, Reply, run
+from microagents.base.errors import TaskFailed
 from microagents.base.foreign_text import fenced_in
 from microagents.runs.inspection.runs import decide
 from microagents.runtimes.virtual import run_virtual

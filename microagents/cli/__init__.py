@@ -18,15 +18,23 @@ from microagents.cli.command import Command, with_shared_options
 from microagents.cli.reporting import EXIT_CODES, exit_on_error
 
 _NAMES = (
-    *("init", "run", "resume", "list", "show", "export", "rm", "decide", "ctl", "step", "graph", "estimate"),
-    *("compare", "study", "view", "calibrate", "plan", "simulate", "serve", "doctor"),
+    *("init", "run", "resume", "list", "show", "export", "rm", "decide", "ctl", "step", "graph"),
+    *("measure", "plan", "compare", "view", "serve", "doctor"),
 )
 COMMANDS = Registry(
     kind="command",
     group="microagents.commands",
     shipped={name: f"microagents.cli.commands.{name}:command" for name in _NAMES},
 )
-RENAMED = {"top": "list --live", "attach": "show --live", "report": "view -o FILE"}
+RENAMED = {
+    "top": "list --live",
+    "attach": "show --live",
+    "report": "view -o FILE",
+    "calibrate": "measure",
+    "study": "measure [--rollouts N] [--distance] [--flags]",
+    "estimate": "plan --p P --steps N",
+    "simulate": "plan --simulate N",
+}
 """Commands that have another name now."""
 
 

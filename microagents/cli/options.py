@@ -24,7 +24,6 @@ from microagents.models.tiny.vocabulary import VOCABULARIES
 from microagents.runs.settings import LIMITS, Flag, Settings, plain_type, read_value, strategy_of, validated
 from microagents.runs.words.summary import RUNS_DIR
 from microagents.studies.comparison import Comparison
-from microagents.studies.study import StudyReport
 from microagents.task import Task
 
 DEFAULT_MODEL = "sim:gpt-4.1-mini"
@@ -152,12 +151,12 @@ ModelSpecs = Annotated[
         "[ROLE=]SPEC",
     ),
 ]
-FromCalibration = Annotated[
+FromMeasurement = Annotated[
     str | None,
     typer.Option(
         "--from",
         metavar="RUN",
-        help="Run of a calibration: the expected calls, cost and chance are by it, and its model is the default of --model.",
+        help="Run of a measurement: the expected calls, cost and chance are by it, and its model is the default of --model.",
     ),
 ]
 Seed = Annotated[
@@ -402,8 +401,8 @@ def check_picture(file: Path | None) -> None:
         raise InvalidUsage(f"the name of a file for --svg must end in .svg, not be {str(file)!r}")
 
 
-def draw_picture(report: Comparison | StudyReport, file: Path | None) -> None:
-    """Draw a completed comparison or study into a file, if one is given."""
+def draw_picture(report: Comparison, file: Path | None) -> None:
+    """Draw a completed comparison into a file, if one is given."""
     if file is not None and report.outcome == "completed":
         from microagents.studies.pictures import draw  # noqa: PLC0415 - matplotlib, which only --svg needs
 

@@ -128,7 +128,7 @@ def kept_in(run_id: str, runs_dir: Path) -> str:
 
 
 def kept_in_runs(work: str) -> str:
-    """Return the sentence about the runs of a comparison or a study that was left at once."""
+    """Return the sentence about the runs of a comparison or a measurement that was left at once."""
     return f"the {work} was left at once, and its recorded decisions are kept; the same command continues, and reuses finished runs"
 
 

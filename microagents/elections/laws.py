@@ -3,7 +3,7 @@
 A subtask of m steps (``steps_per_call``) is a race between the right answer and one rival. With m = 1 that is the worst
 case: more rivals share the wrong votes. With m > 1 it is the paper's assumption: the rival has one given step wrong, and
 other wrong answers cast no vote. The worst case is then one wrong answer with all of 1 - p^m, which
-`microagents.elections.estimates.estimate` computes.
+a plan with given rates computes.
 
 ``p`` is the chance that one step of a valid reply is right, ``k`` the margin that decides, ``valid`` the share of replies
 without a red flag. Everything is computed from the log-odds ln(p/(1-p)), so that no digit is lost for any number of steps.

@@ -212,7 +212,7 @@ class Books:
         account.expected_usd = None if account.cost_usd is None else account.cost_usd + cost_usd
 
     def keep_promise(self, promise: Promise) -> None:
-        """Note what a calibration promises of the whole run."""
+        """Note what a measurement promises of the whole run."""
         self.totals.account.promise = promise
 
     def lose(self, source: str) -> None:

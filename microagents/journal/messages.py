@@ -280,9 +280,9 @@ Record = RecordSample | RecordReply | AllotCalls | CallsOver | Entry
 
 
 class Promise(Struct, frozen=True, kw_only=True):
-    """What the calibration of a model promises of a run, or of each of its inputs."""
+    """What the measurement of a model promises of a run, or of each of its inputs."""
 
-    calibration: str
+    measurement: str
     """Name of its run."""
     model: str
     k: int
@@ -346,7 +346,7 @@ class Account(Struct, kw_only=True):
     expected_usd: float | None = None
     """Cost that was expected for the whole run when its last sitting began; None if it was unknown."""
     promise: Promise | None = None
-    """What the calibration promised that was given when the run began; None without one."""
+    """What the measurement promised that was given when the run began; None without one."""
     unanswered: int = 0
     """Calls that were cancelled or timed out before their reply arrived. They may be billed."""
     estimated_usd: float = 0.0

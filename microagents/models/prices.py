@@ -32,7 +32,7 @@ _HOURS = range(24)
 Dollars = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 
 
-class Rates(BaseModel):
+class TokenRates(BaseModel):
     """US dollars per million tokens."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -45,14 +45,14 @@ class Rates(BaseModel):
     """Input that is written into the cache; None for the price of all input."""
 
 
-class LongRates(Rates):
+class LongRates(TokenRates):
     """Rates of calls with long prompts."""
 
     tokens: Annotated[int, Field(ge=1)]
     """They hold for all tokens of a call whose prompt has more tokens than this."""
 
 
-class OwnPrice(Rates):
+class OwnPrice(TokenRates):
     """Price of one model in a user's file of prices."""
 
     above: tuple[LongRates, ...] = ()

@@ -37,8 +37,8 @@ _KINDS: Mapping[str, tuple[str, Callable[[Any], bool]]] = {
     "on_solution": _CALLBACK,
     "on_ending": _CALLBACK,
     "on_forecast": _CALLBACK,
-    "calibration": (
-        "a calibration, as calibration_from reads it, or None",
+    "measurement": (
+        "a measurement, as measured_from reads it, or None",
         lambda value: value is None or callable(getattr(value, "promise", None)),
     ),
     "interrupt": _EVENT,

@@ -18,7 +18,7 @@ from microagents.models.simulation.profiles import profile_of
 from microagents.replies.chat import Usage, system_with_instructions
 from microagents.runs.doctor import announced_end
 from microagents.runs.words.money import SIMULATED
-from microagents.studies.measured import ModelCalibration
+from microagents.studies.measured import ModelMeasurement
 from microagents.task import Task
 
 CHARS_PER_TOKEN = 4
@@ -31,20 +31,20 @@ class Bill(Struct, frozen=True, kw_only=True):
     low: float | None
     """With the prompt cache, the half-price tier and several votes for one prompt, as far as the provider has them."""
     mid: float | None
-    """As measured by the calibration."""
+    """As measured in the samples."""
     high: float | None
     """Without any cache."""
 
 
 class Terms:
-    """Terms on which a provider serves the model of a calibration.
+    """Terms on which a provider serves a measured model.
 
     Args:
-        found: the calibration.
-        task: the task that is planned.
+        found: the measurement.
+        task: the task that is planned; None if its prompts are unknown.
     """
 
-    def __init__(self, found: ModelCalibration, task: Task) -> None:
+    def __init__(self, found: ModelMeasurement, task: Task | None) -> None:
         self._found = found
         self._spec = ModelSpec.parse(found.model)
         is_simulated = found.model.startswith(SIMULATED)
@@ -126,7 +126,7 @@ class Terms:
             yield f"the model {end}"
 
 
-def _tariff(spec: ModelSpec, found: ModelCalibration, *, is_simulated: bool) -> Tariff | None:
+def _tariff(spec: ModelSpec, found: ModelMeasurement, *, is_simulated: bool) -> Tariff | None:
     if is_simulated:
         options = {name: text for name, text in spec.options.items() if name != SEVERAL}
         profile = profile_of(ModelSpec(provider=spec.provider, name=spec.name, options=options))
@@ -136,7 +136,9 @@ def _tariff(spec: ModelSpec, found: ModelCalibration, *, is_simulated: bool) -> 
     return MODELS.find(spec.provider, Model).tariff(spec, found.prices)
 
 
-def _constant_tokens(task: Task) -> int:
+def _constant_tokens(task: Task | None) -> int:
+    if task is None:
+        return 0
     asked, reply = called(task.first_prompt), type(task).reply_type()
     if asked is None or reply is None:
         return 0

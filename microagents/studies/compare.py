@@ -86,7 +86,7 @@ async def compare(
     """
     check_arguments({"runs_dir": runs_dir, "options": options or {}, **given})
     inputs = (
-        _variants(task, DEFAULT_REPEAT if repeat is None else repeat)
+        variants_of(task, DEFAULT_REPEAT if repeat is None else repeat)
         if isinstance(task, Task)
         else _listed(task, repeat)
     )
@@ -124,7 +124,8 @@ async def compare(
     )
 
 
-def _variants(task: Task, repeat: int) -> list[Task]:
+def variants_of(task: Task, repeat: int) -> list[Task]:
+    """Return the task and its variants; a task without variants several times."""
     if repeat < 1:
         raise InvalidUsage(f"repeat must be at least 1, not {repeat!r}")
     return [called(task.variant, number, gives=type(task)) for number in range(repeat)]

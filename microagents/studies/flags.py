@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from math import log
 from random import Random
 from types import NoneType
 from typing import Any, NamedTuple
 
-from msgspec import Struct
+from msgspec import Struct, json
 
 from microagents.base.errors import InvalidUsage
 from microagents.base.user_code import called
@@ -17,6 +17,7 @@ from microagents.elections.red_flags import MALFORMED, TOO_LONG
 from microagents.journal.reading import Reader
 from microagents.replies.chat import Reading, Reply
 from microagents.replies.parsing import Malformed, parse
+from microagents.studies.measuring import MeasuredStep, blocks
 from microagents.task import ChainTask, chain_types
 
 QUANTILES = (0.5, 0.75, 0.9, 0.95, 0.99)
@@ -28,8 +29,6 @@ MOST_AGAINST = 2
 """Number of resamplings at most in which what is advised gains nothing: 0.5 %, since several caps are tried."""
 READ_AGAIN = (None, TOO_LONG, MALFORMED)
 """Flags of the run that a reading judges anew. A reply with another one, such as one that was cut off, is not a strict reply."""
-FIRST = 2
-"""Number of replies to a step that may collide."""
 
 
 class FlaggedReading(Struct, frozen=True, kw_only=True):
@@ -43,12 +42,6 @@ class FlaggedReading(Struct, frozen=True, kw_only=True):
     """Among the valid ones."""
     right_flagged: int
     """Number of flagged replies that are right if they are read leniently: what the flags cost."""
-    both_wrong: int
-    """Number of steps whose first two valid replies are wrong: the collisions of the paper."""
-    both_if_independent: float
-    """Their expected number if all steps had the mean error rate."""
-    collisions: int
-    """Number of steps whose first two valid replies are the same wrong one."""
     information: float
     """Information of a call about the right reply, in nats, flagged calls included: v (2p - 1) ln(p / (1 - p)). The calls of a vote with
     given errors are inversely proportional to it."""
@@ -76,13 +69,21 @@ class _Read(NamedTuple):
     is_strict_right: bool
 
 
-def flags_in(reader: Reader, task: ChainTask[Any, Any]) -> FlagFindings:
-    """Read the texts that a study has recorded again.
+def flags_in(
+    reader: Reader, task: ChainTask[Any, Any], measured: Sequence[MeasuredStep], states: Mapping[int, Any]
+) -> FlagFindings:
+    """Read the texts of a measurement again.
+
+    Args:
+        reader: reads its journal.
+        task: the task.
+        measured: the sampled steps.
+        states: their states as JSON has them, by number; none for the oracle's.
 
     Raises:
-        InvalidUsage: its journal has not all texts.
+        InvalidUsage: the journal has not all texts.
     """
-    steps = list(_steps(reader, task))
+    steps = list(_steps(reader, task, {each.number: each.drawn for each in measured}, states))
     lengths = sorted(each.chars for step in steps for each in step)
     if not lengths:
         raise InvalidUsage("the model gave no reply, so no flag can be judged")
@@ -123,25 +124,15 @@ Taken = Sequence[Sequence[tuple[Any, bool]]]
 
 def _judged(name: str, cap: int | None, taken: Taken, other: Taken, right_read: int) -> FlaggedReading:
     drawn, valid, right = map(sum, zip(*_counts(taken), strict=True))
-    wrong, firsts = valid - right, [_first(step) for step in taken]
-    pairs = [each for each in firsts if len(each) == FIRST]
-    both = [[vote for vote, _ in pair] for pair in pairs if not any(is_right for _, is_right in pair)]
     return FlaggedReading(
         name=name,
         most_chars=cap,
         valid=valid,
-        wrong=wrong,
+        wrong=valid - right,
         right_flagged=max(0, right_read - right),
-        both_wrong=len(both),
-        both_if_independent=len(pairs) * (wrong / valid) ** 2 if valid else 0.0,
-        collisions=sum(first == second for first, second in both),
         information=_information(drawn, valid, right),
         gains=_gains(_counts(taken), _counts(other)),
     )
-
-
-def _first(step: Sequence[tuple[Any, bool]]) -> list[tuple[Any, bool]]:
-    return [each for each in step if each[0] is not None][:FIRST]
 
 
 def _counts(taken: Taken) -> list[tuple[int, int, int]]:
@@ -174,32 +165,46 @@ def _sums(counts: Sequence[tuple[int, int, int]]) -> tuple[int, int, int]:
     return sum(drawn), sum(valid), sum(right)
 
 
-def _steps(reader: Reader, task: ChainTask[Any, Any]) -> Iterator[list[_Read]]:
-    """Walk the oracle's states, and read what was sampled in each."""
-    kind, state, number = chain_types(type(task))[1], called(task.start), 0
-    while not called(task.done, state, gives=bool, at=number):
-        right = called(task.oracle, state, gives=kind, at=number)
-        at = f"0/step/{number}/sample"
-        recorded = reader.decision_at(at)
-        texts = {each.seq: each.text for each in reader.texts_at(at)}
-        step = []
-        for ballot in () if recorded is None else recorded.ballots:
-            if ballot.seq not in texts:
-                raise InvalidUsage(f"the text of sample {ballot.seq} of {at} is not in the journal; begin another run")
-            text = texts[ballot.seq]
-            flag = ballot.flag if isinstance(ballot, Flagged) else None
-            lenient = _reply(text, kind, task, "last")
-            strict = _reply(text, kind, task, "strict") if flag in READ_AGAIN else None
-            step.append(
-                _Read(
-                    chars=len(text),
-                    lenient=None if lenient is None else task.vote_of(lenient),
-                    strict=None if strict is None else task.vote_of(strict),
-                    is_right=_is_right(task, state, lenient, right, number),
-                    is_strict_right=_is_right(task, state, strict, right, number),
+def _steps(
+    reader: Reader, task: ChainTask[Any, Any], drawn: Mapping[int, int], states: Mapping[int, Any]
+) -> Iterator[list[_Read]]:
+    """Read what was sampled at each step."""
+    kind = chain_types(type(task))[1]
+    for number, state in _states(task, states, kind):
+        if number not in drawn:
+            continue
+        right, step = called(task.oracle, state, gives=kind, at=number), []
+        for at in (f"0/step/{number}/{start}-{end}" for start, end in blocks(drawn[number])):
+            recorded, texts = reader.decision_at(at), {each.seq: each.text for each in reader.texts_at(at)}
+            for ballot in () if recorded is None else recorded.ballots:
+                if ballot.seq not in texts:
+                    raise InvalidUsage(
+                        f"the text of sample {ballot.seq} of {at} is not in the journal; begin another run"
+                    )
+                text = texts[ballot.seq]
+                flag = ballot.flag if isinstance(ballot, Flagged) else None
+                lenient = _reply(text, kind, task, "last")
+                strict = _reply(text, kind, task, "strict") if flag in READ_AGAIN else None
+                step.append(
+                    _Read(
+                        chars=len(text),
+                        lenient=None if lenient is None else task.vote_of(lenient),
+                        strict=None if strict is None else task.vote_of(strict),
+                        is_right=_is_right(task, state, lenient, right, number),
+                        is_strict_right=_is_right(task, state, strict, right, number),
+                    )
                 )
-            )
         yield step
+
+
+def _states(task: ChainTask[Any, Any], given: Mapping[int, Any], kind: type[Reply]) -> Iterator[tuple[int, Any]]:
+    """Walk the given states, or else the oracle's."""
+    for number, state in given.items():
+        yield number, json.decode(json.encode(state), type=chain_types(type(task))[0])
+    state, number = called(task.start), 0
+    while not given and not called(task.done, state, gives=bool, at=number):
+        yield number, state
+        right = called(task.oracle, state, gives=kind, at=number)
         state, number = called(task.advance, state, right, at=number), number + 1
 
 

@@ -1,11 +1,11 @@
-"""What a calibration measured of one model: error rates of its votes, the chances they give, and the advice that follows."""
+"""What was measured of one model: error rates of its votes, the chances they give, and the advice that follows."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
 from functools import cached_property
-from math import inf, log
+from math import inf, log, sqrt
 from statistics import NormalDist, fmean
 from typing import Any, Literal
 
@@ -15,6 +15,7 @@ from microagents.base.errors import InvalidUsage
 from microagents.elections.error_rates import (
     ErrorRates,
     Loss,
+    PooledRates,
     Seen,
     chance_of,
     error_rates,
@@ -25,48 +26,52 @@ from microagents.elections.error_rates import (
 )
 from microagents.elections.laws import expected_votes, race_by_turns, race_won
 from microagents.journal.messages import Promise
-from microagents.studies.analysis import Proportion
-from microagents.studies.sampling.calibration import CalibratedStep
+from microagents.studies.measuring import FIRST, MeasuredStep
 
 MAX_DRAWS = 100
 """The cap of an election by default."""
-SHOWN_KS = (1, 2, 3, 4, 5)
 MOSTLY = 0.5
 FEWEST = 59
 """Number of ordinary steps, none hard, that excludes at 95 % that more than 5 % of all are hard."""
+FEWEST_DRAWS = 30
+"""With fewer samples no k is advised."""
 BOUNDS = 0.025
 """Share of the resamplings below the lower bound of a chance, and above the upper one."""
-UNSEEN = 0.05
-"""Chance at most that a sample shows none of what is more frequent than its bound."""
 
-Verdict = Literal["votes-help", "hard-steps", "voting-hurts", "too-few", "small-task", "too-many-answers"]
-"""What a calibration advises. docs/planning.md explains each."""
+Verdict = Literal["votes-help", "hard-steps", "voting-hurts", "too-few", "too-many-answers"]
+"""What a measurement advises. docs/planning.md explains each."""
 VERDICTS: dict[Verdict, str] = {
-    "votes-help": "votes help: k = {k} is enough for a chance of {target:g} over {total:,} steps, if no step is harder than those seen",
+    "votes-help": "votes help: `microagents plan` says how many",
     "hard-steps": "hard steps: {hard} of {steps:,} are wrong in most samples, and votes decide such a step wrong; take a ladder",
     "voting-hurts": "wrong more often than right: voting hurts; take a stronger model or smaller steps",
-    "too-few": "too few steps for this promise: {needed:,} more are needed",
-    "small-task": (
-        "all {total:,} steps of the task are too few for this promise: calibrate a larger task, since a plan may be for another size, or "
-        "more states (--states)"
-    ),
+    "too-few": "too few samples for a promise: {needed:,} more are needed, by --steps or --draws",
     "too-many-answers": "answers too many for exact votes: right replies differ from each other; use votes by meaning",
 }
-MAX_K = 30
-"""The largest k that is tried."""
 _NORMAL_P95 = NormalDist().inv_cdf(0.95)
 
 
+class Proportion(Struct, frozen=True, kw_only=True):
+    """A share with its 95 % interval."""
+
+    share: float
+    low: float
+    high: float
+
+
+def proportion(found: float, steps: int) -> Proportion:
+    """Return a share over steps with its exact interval (Clopper and Pearson 1934)."""
+    low, high = exact_interval(found, steps)
+    return Proportion(share=found / steps, low=low, high=high)
+
+
 class Chances(Struct, frozen=True, kw_only=True):
-    """Chances that all steps of a task are decided right at one k, estimated in three ways."""
+    """Chances that all steps of a task are decided right at one k."""
 
     k: int
     independent: float
     """If all steps had the mean error rate."""
     measured: Proportion
     """By the error rates as they differ from step to step, if no step is harder than those seen."""
-    held_out: Proportion
-    """By the votes of one half of the steps, which no estimate has seen."""
     calls: float
     """Expected number of calls, at most `MAX_DRAWS` a step."""
     calls_high: float
@@ -86,14 +91,16 @@ class Latency(Struct, frozen=True, kw_only=True):
         return log(self.p95 / self.p50) / _NORMAL_P95
 
 
-class ModelCalibration(Struct, frozen=True, kw_only=True, dict=True):
-    """What a calibration found about one model."""
+class ModelMeasurement(Struct, frozen=True, kw_only=True, dict=True):
+    """What was measured of one model."""
 
     model: str
     run_id: str
     total: int
-    """Number of steps of the task."""
-    steps: tuple[CalibratedStep, ...]
+    """Number of steps of the task, or of inputs."""
+    steps: tuple[MeasuredStep, ...]
+    of_inputs: bool = False
+    """Whether a step is the only question of an input."""
     calls: int
     input_tokens: int
     output_tokens: int
@@ -109,6 +116,11 @@ class ModelCalibration(Struct, frozen=True, kw_only=True, dict=True):
     """None if it was not measured: of a model that answers at once."""
 
     @property
+    def judged(self) -> bool:
+        """Whether an oracle judged the samples."""
+        return all(each.right is not None for each in self.steps)
+
+    @property
     def draws(self) -> int:
         """Number of samples."""
         return sum(each.drawn for each in self.steps)
@@ -120,8 +132,14 @@ class ModelCalibration(Struct, frozen=True, kw_only=True, dict=True):
 
     @cached_property
     def p(self) -> Proportion:
-        """Share of the valid replies that are right, over steps: only by the first samples, as many for every step."""
-        wrongs = [each.first_wrong / each.first_valid for each in self.steps if each.first_valid]
+        """Share of the valid replies that are right, over steps: only by the first samples, as many for every step.
+
+        Raises:
+            InvalidUsage: no reply is valid, or nothing judges them.
+        """
+        if not self.judged:
+            raise InvalidUsage(f"run {self.run_id!r} had no oracle, and agreement by itself promises nothing")
+        wrongs = [sum(each.errors[: each.first_valid]) / each.first_valid for each in self.steps if each.first_valid]
         if not wrongs:
             raise InvalidUsage(
                 f"{self.model} gave no valid reply to {len(self.steps):,} steps, so nothing is known of its errors"
@@ -132,25 +150,69 @@ class ModelCalibration(Struct, frozen=True, kw_only=True, dict=True):
     @cached_property
     def valid(self) -> Proportion:
         """Share of the replies without a red flag, over steps, in the same way."""
-        shares = sum(each.first_valid for each in self.steps) / 2
-        low, high = exact_interval(shares, len(self.steps))
-        return Proportion(share=shares / len(self.steps), low=low, high=high)
+        return proportion(sum(each.first_valid for each in self.steps) / FIRST, len(self.steps))
+
+    @property
+    def has_pairs(self) -> bool:
+        """Whether the first two samples of a step are valid."""
+        return any(each.first_valid == FIRST for each in self.steps)
+
+    @cached_property
+    def agreement(self) -> Proportion:
+        """Share of the steps at which the first two samples give the same vote, among steps where both are valid.
+
+        Raises:
+            InvalidUsage: there are none.
+        """
+        pairs = [each.votes[0] == each.votes[1] for each in self.steps if each.first_valid == FIRST]
+        if not pairs:
+            raise InvalidUsage(f"{self.model} gave no two valid replies to any of {len(self.steps):,} steps")
+        return proportion(sum(pairs), len(pairs))
+
+    @property
+    def p_high(self) -> float:
+        """Upper bound of the share of right replies, whatever is right: of a right share p, two samples agree in at least its square.
+
+        Its lower bound is that of the agreement, if each step's most frequent reply is right: two samples of a step agree with the chance
+        of the sum of squares of the shares of its replies, which is at most the largest share.
+        """
+        return sqrt(self.agreement.high)
+
+    @cached_property
+    def as_decided(self) -> Proportion | None:
+        """Share of the valid replies that an earlier run decided, over steps; None without such a run."""
+        shares = [each.decided / each.valid for each in self.steps if each.decided is not None and each.valid]
+        return proportion(sum(shares), len(shares)) if shares else None
+
+    @property
+    def differing(self) -> list[int]:
+        """Numbers of the steps at which the first two samples differ."""
+        return [each.number for each in self.steps if each.first_valid == FIRST and each.votes[0] != each.votes[1]]
 
     @cached_property
     def rates(self) -> ErrorRates:
         """Error rates as they differ from step to step."""
         return error_rates((each.wrong, each.valid) for each in self.steps if each.valid)
 
+    @property
+    def joint_rates(self) -> tuple[tuple[tuple[float, ...], float], ...]:
+        """The error rate of each model of the pool, and the share of the steps that have them."""
+        return tuple([((rate,), share) for rate, share in self.rates.shares])
+
     @cached_property
     def hard(self) -> list[int]:
         """Numbers of the steps that are called hard."""
         return self.rates.hard_among({each.number: (each.wrong, each.valid) for each in self.steps if each.valid})
 
-    def most_hard(self, total: int) -> float:
-        """Bound from above the share of hard steps in a task of ``total`` steps; exact if all of them were sampled."""
-        if len(self.steps) == self.total == total:
-            return len(self.hard) / total
-        return upper_share(len(self.hard), len(self.steps), 1 - UNSEEN)
+    @property
+    def p_ordinary(self) -> float:
+        """Share of right replies at the steps that are not hard: the ``p`` of a ladder."""
+        return 1 - self.rates.mean_at(hard=False)
+
+    @cached_property
+    def most_hard(self) -> float:
+        """Bound the share of hard steps from above."""
+        return upper_share(len(self.hard), len(self.steps), 0.95)
 
     @property
     def mistakes(self) -> dict[str, int]:
@@ -161,10 +223,13 @@ class ModelCalibration(Struct, frozen=True, kw_only=True, dict=True):
         return dict(counted.most_common())
 
     @property
-    def agreement(self) -> float:
+    def alike(self) -> float:
         """Share of the right samples of a step that give the most frequent right reply."""
-        right = sum(each.valid - each.wrong for each in self.steps)
-        return sum(each.same_right for each in self.steps) / right if right else 1.0
+        counts = [
+            Counter(vote for vote in each.votes if each.right is not None and each.right[vote]) for each in self.steps
+        ]
+        right = sum(map(Counter.total, counts))
+        return sum(max(each.values(), default=0) for each in counts) / right if right else 1.0
 
     @cached_property
     def _resampled(self) -> list[ErrorRates]:
@@ -173,11 +238,6 @@ class ModelCalibration(Struct, frozen=True, kw_only=True, dict=True):
     @cached_property
     def _smooth(self) -> list[ErrorRates]:
         return smooth_rates((each.wrong, each.valid) for each in self.steps if each.valid)
-
-    @cached_property
-    def _held_out(self) -> list[Any]:
-        """The share of wrong samples of every other step."""
-        return [each.wrong / each.valid for each in self.steps[1::2] if each.valid]
 
     def lost(self, rate: Any, k: int) -> float:
         """Compute the chance that votes ahead by k do not decide a step right, at an error rate."""
@@ -198,19 +258,12 @@ class ModelCalibration(Struct, frozen=True, kw_only=True, dict=True):
             held = rates.loss(lambda rate: min(self.votes(rate, k), float(MAX_DRAWS)))
             return steps * min(held / valid, float(MAX_DRAWS)) if valid else inf
 
-        longest = _bounds([votes(each, self.valid.low) for each in self._resampled])[1]
-        out = sum(map(lost, self._held_out))
-        seen = max(1, len(self._held_out))
-        low, high = exact_interval(out, seen)
         return Chances(
             k=k,
-            independent=chance_of(lost(1 - self.p.share), steps),
+            independent=chance_of(self.lost(1 - self.p.share, k), steps),
             measured=self.chance(steps, lost),
-            held_out=Proportion(
-                share=chance_of(out / seen, steps), low=chance_of(high, steps), high=chance_of(low, steps)
-            ),
             calls=votes(self.rates, self.valid.share),
-            calls_high=longest,
+            calls_high=_bounds([votes(each, self.valid.low) for each in self._resampled])[1],
         )
 
     def chance(self, steps: int, lost: Loss, least: Loss | None = None, most: Loss | None = None) -> Proportion:
@@ -232,60 +285,25 @@ class ModelCalibration(Struct, frozen=True, kw_only=True, dict=True):
             high=chance_of(_bounds([each.loss(high) for each in self._resampled])[0], steps),
         )
 
-    def smallest_k(self, target: float, total: int | None = None) -> int | None:
-        """Find the smallest k whose lower bound reaches the target; None if none does."""
-        return next((k for k in range(1, MAX_K + 1) if self.chances(k, total).measured.low >= target), None)
-
-    def verdict(self, target: float) -> tuple[Verdict, str]:
+    def verdict(self) -> tuple[Verdict, str]:
         """Give the advice, and its sentence."""
-        sampled, k = len(self.steps), None
-        hard, needed = len(self.hard), min(FEWEST, self.total) - sampled
+        sampled, hard = len(self.steps), len(self.hard)
+        needed = max(FIRST * (min(FEWEST, self.total) - sampled), FEWEST_DRAWS - self.draws)
         if self.p.high < MOSTLY or (self.p.share <= MOSTLY and needed <= 0):
             kind: Verdict = "voting-hurts"
         elif hard:
             kind = "hard-steps"
-        elif self.agreement < MOSTLY:
+        elif self.alike < MOSTLY:
             kind = "too-many-answers"
-        elif needed > 0:
-            kind = "too-few"
-        elif (k := self.smallest_k(target)) is not None:
-            kind = "votes-help"
-        elif self.chances(MAX_K).measured.share >= target:
-            # The width of an interval halves with four times as many steps.
-            needed = min(3 * sampled, self.total - sampled)
-            kind = "too-few" if needed else "small-task"
         else:
-            kind, hard = "hard-steps", max(1, round(self.rates.hard * sampled))
-        return kind, VERDICTS[kind].format(
-            k=k, target=target, total=self.total, hard=hard, steps=sampled, needed=needed
-        )
-
-    @property
-    def simulated(self) -> str:
-        """The spec of a simulated model with these error rates and this latency, against one rival."""
-        return self.spec_with(self.rates.hard)
-
-    def spec_with(self, hard: float, *, timed: bool = True) -> str:
-        """Return the same with another share of hard steps; with ``timed`` false it answers at once."""
-        rates = self.rates
-        profile = {
-            "error": rates.mean_at(hard=False),
-            "hard": hard,
-            "hard_error": rates.mean_at(hard=True),
-            "flag": 1 - self.valid.share,
-        }
-        if timed and self.latency is not None:
-            profile |= {"latency": self.latency.p50, "sigma": self.latency.sigma}
-        options = ",".join(
-            f"{name}={value:.6g}" for name, value in profile.items() if value or name in ("error", "sigma")
-        )
-        return f"sim:perfect@{options},alternatives=1"
+            kind = "too-few" if needed > 0 else "votes-help"
+        return kind, VERDICTS[kind].format(hard=hard, steps=sampled, needed=needed)
 
     def promise(self, k: int, steps: int) -> Promise:
         """Say what votes ahead by k promise for this number of steps."""
         chances = self.chances(k, steps)
         return Promise(
-            calibration=self.run_id,
+            measurement=self.run_id,
             model=self.model,
             k=k,
             calls=chances.calls,
@@ -298,17 +316,19 @@ class ModelCalibration(Struct, frozen=True, kw_only=True, dict=True):
 
     def condition(self, total: int) -> str:
         """Say what the measured chances depend on."""
+        if self.of_inputs:
+            return f"of an input like the {self.total:,} that were given"
         if len(self.steps) == self.total == total:
             return "all steps of the task were sampled"
-        left = self.most_hard(total) * total
+        left = self.most_hard * total
         found = f"{len(self.steps):,} steps with {len(self.hard):,} hard ones"
         return f"if no step is harder than those seen: {found} leave up to {left:,.0f} hard ones in {total:,} (95 %)"
 
 
-class PooledCalibration(ModelCalibration, frozen=True, kw_only=True, dict=True):
-    """What the calibrations of two models say of a pool of both, from the steps that both were asked."""
+class PooledMeasurement(ModelMeasurement, frozen=True, kw_only=True, dict=True):
+    """What the measurements of two models say of a pool of both, from the steps that both were asked."""
 
-    both: tuple[ModelCalibration, ModelCalibration]
+    both: tuple[ModelMeasurement, ModelMeasurement]
 
     @cached_property
     def valid(self) -> Proportion:
@@ -318,9 +338,14 @@ class PooledCalibration(ModelCalibration, frozen=True, kw_only=True, dict=True):
         )
 
     @cached_property
-    def rates(self) -> ErrorRates:
+    def rates(self) -> PooledRates:
         """Error rates of the votes, as they differ from step to step and go together."""
         return pooled_rates(self._seen.values())
+
+    @property
+    def joint_rates(self) -> tuple[tuple[tuple[float, ...], float], ...]:
+        """The error rates of both models, and the share of the steps that have them."""
+        return self.rates.pairs
 
     @cached_property
     def hard(self) -> list[int]:
@@ -332,10 +357,6 @@ class PooledCalibration(ModelCalibration, frozen=True, kw_only=True, dict=True):
         one, other = [{each.number: (each.wrong, each.valid) for each in of.steps if each.valid} for of in self.both]
         return {number: (seen, other[number]) for number, seen in one.items() if number in other}
 
-    @cached_property
-    def _held_out(self) -> list[Any]:
-        return [tuple(wrong / valid for wrong, valid in seen) for seen in list(self._seen.values())[1::2]]
-
     def lost(self, rate: Any, k: int) -> float:
         """Compute the chance that votes by turns do not decide a step right, at the error rates of both, or at one that both have."""
         return race_by_turns(*_both_right(rate), k).lost
@@ -345,17 +366,18 @@ class PooledCalibration(ModelCalibration, frozen=True, kw_only=True, dict=True):
         return race_by_turns(*_both_right(rate), k).votes
 
 
-def pooled(one: ModelCalibration, other: ModelCalibration) -> PooledCalibration | None:
-    """Join the calibrations of two models by the numbers of their steps; None if no step was asked of both."""
+def pooled(one: ModelMeasurement, other: ModelMeasurement) -> PooledMeasurement | None:
+    """Join the measurements of two models by the numbers of their steps; None if no step was asked of both."""
     others = {each.number: each for each in other.steps if each.valid}
     steps = tuple([_joined(each, others[each.number]) for each in one.steps if each.valid and each.number in others])
     if not steps:
         return None
     costs = [each.cost_usd for each in (one, other)]
-    return PooledCalibration(
+    return PooledMeasurement(
         model=f"{one.model} + {other.model}",
         run_id=f"{one.run_id} + {other.run_id}",
         total=one.total,
+        of_inputs=one.of_inputs,
         steps=steps,
         calls=one.calls + other.calls,
         input_tokens=one.input_tokens + other.input_tokens,
@@ -365,12 +387,19 @@ def pooled(one: ModelCalibration, other: ModelCalibration) -> PooledCalibration 
     )
 
 
-def _joined(one: CalibratedStep, other: CalibratedStep) -> CalibratedStep:
-    counts = {
-        name: getattr(one, name) + getattr(other, name)
-        for name in ("first_wrong", "first_valid", "wrong", "valid", "drawn", "same_wrong", "same_right")
-    }
-    return CalibratedStep(number=one.number, mistakes=dict(Counter(one.mistakes) + Counter(other.mistakes)), **counts)
+def _joined(one: MeasuredStep, other: MeasuredStep) -> MeasuredStep:
+    """Join the samples of a step, the first ones in front. A vote of one model is another number than the same vote of the other."""
+    sides = [(one, 0), (other, len(one.right or ()))]
+    first = [vote + shift for each, shift in sides for vote in each.votes[: each.first_valid]]
+    more = [vote + shift for each, shift in sides for vote in each.votes[each.first_valid :]]
+    return MeasuredStep(
+        number=one.number,
+        drawn=one.drawn + other.drawn,
+        first_valid=len(first),
+        votes=(*first, *more),
+        right=(*(one.right or ()), *(other.right or ())),
+        mistakes=dict(Counter(one.mistakes) + Counter(other.mistakes)),
+    )
 
 
 def _both_right(rate: float | tuple[float, float]) -> tuple[float, float]:

@@ -1,28 +1,57 @@
-"""Plans of runs: the chance, the cost and the duration of each strategy that comes into question, from calibrations of models."""
+"""Plans of runs: the chance, the calls, the cost and the duration of each strategy that comes into question."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, date, datetime
 from itertools import combinations
+from math import ceil
 from statistics import fmean
+from typing import Any
 
 from msgspec import Struct, structs
 
+from microagents.actors.role import Strategy
 from microagents.base.errors import InvalidUsage
-from microagents.elections.error_rates import HARD, Loss, exact_interval
-from microagents.elections.laws import check_target, check_whole, race_won
-from microagents.runs.words.money import are_simulated
-from microagents.studies.analysis import Proportion
+from microagents.elections.error_rates import HARD, Loss, chance_of, exact_interval
+from microagents.elections.laws import (
+    check_majority,
+    check_target,
+    check_whole,
+    k_min,
+    p_vote,
+    race_won,
+    votes_per_sample,
+)
+from microagents.elections.races import Course, Race
+from microagents.runs.settings import strategy_of, validated
+from microagents.runs.step_counts import steps_of
+from microagents.runs.words.money import are_simulated, money
 from microagents.studies.bills import Bill, Terms
-from microagents.studies.measured import MAX_K, MOSTLY, ModelCalibration, PooledCalibration, pooled
-from microagents.studies.simulation import Simulation, simulate
+from microagents.studies.measure import Measurement
+from microagents.studies.measured import (
+    FEWEST_DRAWS,
+    MOSTLY,
+    Chances,
+    ModelMeasurement,
+    PooledMeasurement,
+    Proportion,
+    pooled,
+)
+from microagents.studies.simulation import SimulatedChain, SimulatedRates, Simulation, simulate, simulated_rates
+from microagents.studies.trials import AgentMeasurement, margins_of, trial_law
+from microagents.systems.agents.act import Act
+from microagents.systems.agents.agent import AgentTask
 from microagents.systems.chains.lead import Lead
 from microagents.systems.chains.maker import Maker
 from microagents.systems.chains.stepwise import Stepwise
+from microagents.systems.questions.problem import Problem
 from microagents.task import ChainTask, Task
-from microagents.tasks.drift import Drift
 
+MAX_K = 30
+"""The largest k that is tried."""
+ROWS = 8
+"""Largest number of ks that are shown of a model."""
 LEAST_GAIN = 1e-3
 """Gain of the chance by the next k below which a larger k is not tried."""
 TIMED_CALLS = 2_000
@@ -33,31 +62,38 @@ HARD_SHARE = 0.1
 """Least share of hard steps among the steps that measure this chance: few enough that a rollout meets one at a time."""
 LEAST_P, MOST_P = 0.51, 0.9999
 """Bounds of the share of right votes that a ladder is given."""
+NO_BILL = Bill(low=None, mid=None, high=None)
 
 
-EXTRAPOLATED = (
-    f"lead and ladders: the calls, and the chance at hard steps, are those of {SAMPLED} simulated steps with the measured "
-    "errors, as a share of all steps; a rollout errs at a hard step in .1, as in LEAD (`microagents study TASK "
-    "lookahead` measures it), and is paid as so many calls as it has steps"
-)
-"""How the rows of strategies without a law were made."""
+class Rates(Struct, frozen=True, kw_only=True):
+    """Given rates, in place of a measurement: every step has the same, and no error depends on another."""
+
+    p: float
+    """Probability that a valid reply is right."""
+    valid: float = 1.0
+    """Probability that a reply has no red flag."""
+    call_usd: float | None = None
+    """Price of a call."""
 
 
 class PlannedRun(Struct, frozen=True, kw_only=True):
     """A strategy with its models, and what it promises."""
 
     models: tuple[str, ...]
+    """None with given rates."""
     strategy: str
     k: int | None
     """None for a strategy without a k."""
     options: dict[str, str] = {}
     """Other options of the strategy."""
     chance: Proportion
-    """Chance that all steps are right, under the condition of its calibration."""
+    """Chance that all steps are right, under the condition of its measurement."""
+    independent: float | None = None
+    """The same if every step had the mean error rate; None for a strategy without a law."""
     calls: float
     cost_usd: Bill
     """Cost of all calls: as measured, and between which bounds it may be."""
-    duration_s: float | None
+    duration_s: float | None = None
     """Expected duration; None if the latency is unknown."""
     limited_by: str | None = None
     """The limit of the provider that makes the duration, such as ``output tokens``; None if the latency does."""
@@ -65,14 +101,32 @@ class PlannedRun(Struct, frozen=True, kw_only=True):
     """Whether it is the cheapest whose lower bound reaches the target in budget and deadline; a ladder or lead only if no other does."""
 
 
+class _Goals(Struct, frozen=True, kw_only=True):
+    """What is wanted of a run."""
+
+    total: int
+    target: float
+    k: int | None
+    budget_usd: float | None
+    deadline_s: float | None
+    concurrency: int | None
+
+
 class PlannedRuns(Struct, frozen=True, kw_only=True):
     """The runs that come into question for a task."""
 
     steps: int
+    """Number of steps; 1 for an input that is one question, and for the trial of an agent."""
+    unit: str
+    """What the chance is of: ``steps``, ``input`` or ``trial``."""
     target: float
     runs: tuple[PlannedRun, ...]
-    notes: dict[tuple[str, ...], tuple[str, ...]]
+    notes: dict[tuple[str, ...], tuple[str, ...]] = {}
     """By models the sentences about what bears on its runs."""
+    needed: str | None = None
+    """Why no k is advised, if there are too few samples."""
+    simulation: Simulation | None = None
+    """What simulated runs of the marked or chosen row came to."""
 
     @property
     def best(self) -> PlannedRun | None:
@@ -80,13 +134,280 @@ class PlannedRuns(Struct, frozen=True, kw_only=True):
         return next((run for run in self.runs if run.is_best), None)
 
 
+def plan(
+    task: Task | None,
+    by: Measurement | Rates | Sequence[ModelMeasurement | AgentMeasurement],
+    *,
+    target: float = 0.95,
+    steps: int | None = None,
+    actions: Mapping[str, int] | None = None,
+    k: int | None = None,
+    strategy: str | Strategy | None = None,
+    options: Mapping[str, Any] | None = None,
+    budget_usd: float | None = None,
+    deadline_s: float | None = None,
+    concurrency: int | None = None,
+    simulations: int = 0,
+) -> PlannedRuns:
+    """List the runs that come into question, with the cheapest that reaches a target marked.
+
+    Of measured models: each, and each pool of two, by k up to the first that is enough or that gains nothing; a ladder, and `lead`.
+
+    Args:
+        task: the task, for its number of steps and the length of its prompts; None if the number of steps or actions is given.
+        by: what was measured of each model, or given rates.
+        target: wanted chance that all steps are right.
+        steps: number of steps; by default the task's.
+        actions: of an agent with given rates, the number of its actions by kind.
+        k: plan only this k.
+        strategy: the strategy that is simulated or estimated; by default `maker`, of an agent `act`.
+        options: its options.
+        budget_usd: cost that a run may be expected to have.
+        deadline_s: duration that a run may be expected to have, in seconds.
+        concurrency: maximum number of calls in flight.
+        simulations: number of runs to simulate with the measured error rates, of the marked row, of ``k``, or of ``strategy``.
+
+    Raises:
+        InvalidUsage: the target is not a chance, there are no steps, nothing was measured, or every model is wrong more often than right.
+    """
+    check_target(target)
+    chosen = {**(options or {}), **({} if k is None else {"k": k})}
+    if isinstance(by, Rates) and actions is not None:
+        return _agent_by_rates(by, actions, target, chosen)
+    measured = [] if isinstance(by, Rates) else [*by.models, *by.agents] if isinstance(by, Measurement) else [*by]
+    if agents := [each for each in measured if isinstance(each, AgentMeasurement)]:
+        return _agents(agents, target, chosen)
+    if actions is not None:
+        raise InvalidUsage("the number of actions is for given rates; a measurement of an agent knows it")
+    models = [each for each in measured if isinstance(each, ModelMeasurement)]
+    if not models and not isinstance(by, Rates):
+        raise InvalidUsage("nothing was measured, so nothing can be planned")
+    of_inputs = any(each.of_inputs for each in models)
+    total = 1 if of_inputs and steps is None else _steps(task, steps)
+    given = None
+    if strategy is not None or set(chosen) - {"k"}:
+        given = strategy_of(strategy or "maker", SimulatedChain(), chosen)
+        if not simulations and not (isinstance(by, Rates) and isinstance(given, Maker)):
+            raise InvalidUsage(
+                "a strategy and its options are for simulated runs, --simulate N; or for votes by given rates, --p P"
+            )
+    wanted = _Goals(
+        total=total, target=target, k=k, budget_usd=budget_usd, deadline_s=deadline_s, concurrency=concurrency
+    )
+    if isinstance(by, Rates):
+        found = _by_rates(by, wanted, given if isinstance(given, Maker) else Maker())
+        rates = SimulatedRates(rates=(((1 - by.p,), 1.0),), flags=(1 - by.valid,), latencies=((0.0, 0.0),))
+    else:
+        found = _by_models(task, models, wanted)
+        rates = simulated_rates(models[0])
+    found = structs.replace(found, unit="input" if of_inputs else "steps")
+    if not simulations:
+        return found
+    by_law = [run for run in found.runs if run.independent is not None]
+    row = next((run for run in by_law if run.k == k), None) or found.best or by_law[-1]
+    if given is None and row.models:
+        rates = simulated_rates(next(each for each in (*models, *_pools(models)) if _names(each) == row.models))
+    simulated = simulate(rates, total, given or _of_row(row), simulations, concurrency=concurrency)
+    return structs.replace(found, simulation=simulated)
+
+
+def _steps(task: Task | None, steps: int | None) -> int:
+    if steps is not None:
+        check_whole("steps", steps)
+        return steps
+    if isinstance(task, Problem):
+        return 1
+    total = steps_of(task) if isinstance(task, ChainTask) and not isinstance(task, AgentTask) else None
+    if total is None:
+        name = "without a task" if task is None else f"{type(task).__name__} does not know it"
+        raise InvalidUsage(
+            f"the number of steps is unknown ({name}); give it: --steps N, or the actions of an agent: --actions read=6,write=2,end=1"
+        )
+    check_whole("steps", total)
+    return total
+
+
+def _of_row(row: PlannedRun) -> Stepwise:
+    return Lead() if row.strategy == "lead" else validated(Maker, "the plan", {**row.options, "k": row.k or Maker().k})
+
+
+# -- given rates -------------------------------------------------------------------------------------------------------
+
+
+def _by_rates(by: Rates, wanted: _Goals, strategy: Maker) -> PlannedRuns:
+    """Plan by the law of equal and independent errors against one rival (MAKER, equations 9 to 19), up to the cap of draws.
+
+    With several steps a call, a reply is right if all of them are, and all wrong replies are one: the worst case.
+    """
+    right, elections = p_vote(by.p, steps_per_call=strategy.steps), ceil(wanted.total / strategy.steps)
+    check_majority(right)
+    votes = votes_per_sample(right, valid=by.valid)
+    runs = list[PlannedRun]()
+    for k in [wanted.k] if wanted.k is not None else range(1, min(MAX_K, strategy.max_draws) + 1):
+        at_k = validated(Maker, "strategy 'maker'", {**strategy.model_dump(), "k": k}, flag="-s")
+        ending = Course(Race(p=right, rule=at_k.default_rule)).ending(strategy.max_draws, votes)
+        share = chance_of(ending.wrong + ending.undecided, elections)
+        if runs and share < runs[-1].chance.share:
+            break  # the cap loses more than the margin gains
+        run = _given(
+            "maker", ending.draws * elections, share, by, at_k.model_dump(exclude_defaults=True, exclude={"k"})
+        )
+        runs.append(structs.replace(run, k=k, is_best=share >= wanted.target))
+        if share >= wanted.target:
+            break
+    notes = [
+        f"every step errs alike, all wrong replies are one, and an election has at most {strategy.max_draws:,} draws"
+    ]
+    if not runs[-1].is_best and k_min(right, elections, wanted.target) <= MAX_K:
+        notes.append("without the cap a k would be enough: raise it, as in -s max_draws=1000")
+    return PlannedRuns(
+        steps=wanted.total, unit="steps", target=wanted.target, runs=tuple(runs[-ROWS:]), notes={(): tuple(notes)}
+    )
+
+
+def _agent_by_rates(by: Rates, actions: Mapping[str, int], target: float, options: Mapping[str, Any]) -> PlannedRuns:
+    """Plan an agent by MAKER's races, each between the margins of the right action and of its rival.
+
+    The worst case: all wrong replies are one action that does harm, of the kind with the smallest margin.
+    """
+    strategy = validated(Act, "strategy 'act'", options, flag="-s")
+    margins = margins_of(strategy)
+    if not actions:
+        raise InvalidUsage(f"say how many actions the agent takes, by kind: {', '.join(margins)}")
+    for kind, number in actions.items():
+        if kind not in margins:
+            raise InvalidUsage(f"unknown kind of action {kind!r}; known: {', '.join(margins)}")
+        check_whole(f"the number of actions {kind}", number)
+    check_majority(by.p)
+    share, votes = trial_law([(kind, number, by.p) for kind, number in actions.items()], margins)
+    options = {f"k_{kind}": margin for kind, margin in margins.items() if kind in actions}
+    run = _given("act", votes / votes_per_sample(by.p, valid=by.valid), share, by, options)
+    note = "all wrong replies are one action that does harm: the worst case of the law; a model errs alike in trials: microagents measure"
+    best = structs.replace(run, is_best=run.chance.share >= target)
+    return PlannedRuns(steps=1, unit="trial", target=target, runs=(best,), notes={(): (note,)})
+
+
+def _given(strategy: str, calls: float, share: float, by: Rates, options: Mapping[str, Any]) -> PlannedRun:
+    """Build a row of given rates."""
+    usd = None if by.call_usd is None else by.call_usd * calls
+    return PlannedRun(
+        models=(),
+        strategy=strategy,
+        k=None,
+        options={name: str(value) for name, value in options.items()},
+        chance=Proportion(share=share, low=share, high=share),
+        independent=share,
+        calls=calls,
+        cost_usd=Bill(low=usd, mid=usd, high=usd),
+    )
+
+
+# -- agents ------------------------------------------------------------------------------------------------------------
+
+
+def _agents(agents: Sequence[AgentMeasurement], target: float, options: Mapping[str, Any]) -> PlannedRuns:
+    """Plan by margins: the given or default ones, and larger ones while they gain."""
+    first = validated(Act, "strategy 'act'", options, flag="-s")
+    runs, notes = list[PlannedRun](), dict[tuple[str, ...], tuple[str, ...]]()
+    for found in agents:
+        before: PlannedRun | None = None
+        for more in range(ROWS):
+            margins = {f"k_{kind}": k + more for kind, k in margins_of(first).items()}
+            strategy = first.model_copy(update=margins)
+            chance, calls = found.at(margins_of(strategy))
+            usd = None if found.cost_usd is None or not found.calls else found.cost_usd / found.calls * calls
+            run = _acting(strategy, (found.model,), chance, calls, usd)
+            if before is not None and run.chance.share - before.chance.share < LEAST_GAIN:
+                break
+            runs.append(run)
+            before = run
+            if chance.low >= target:
+                break
+        said = [f"{found.succeeded:,} of {found.trials:,} trials succeeded, with {found.draws} draws of each action"]
+        if found.unseen:
+            said.append(
+                f"in {found.unseen:,} other trials every vote agreed: errors that no margin mends; another model beside it may"
+            )
+        notes[found.model,] = tuple(said)
+    enough = [run for run in runs if run.chance.low >= target]
+    best = min(enough, key=_rank, default=None)
+    return PlannedRuns(
+        steps=1,
+        unit="trial",
+        target=target,
+        runs=tuple([structs.replace(run, is_best=run is best) for run in runs]),
+        notes=notes,
+    )
+
+
+def _acting(
+    strategy: Act, models: tuple[str, ...], chance: Proportion, calls: float, cost_usd: float | None
+) -> PlannedRun:
+    return PlannedRun(
+        models=models,
+        strategy="act",
+        k=None,
+        options={f"k_{kind}": str(margin) for kind, margin in margins_of(strategy).items()},
+        chance=chance,
+        calls=calls,
+        cost_usd=Bill(low=cost_usd, mid=cost_usd, high=cost_usd),
+    )
+
+
+# -- measured models ---------------------------------------------------------------------------------------------------
+
+
+def _names(found: ModelMeasurement) -> tuple[str, ...]:
+    return tuple([each.model for each in (found.both if isinstance(found, PooledMeasurement) else (found,))])
+
+
+def _pools(models: Sequence[ModelMeasurement]) -> list[PooledMeasurement]:
+    return [both for pair in combinations(models, 2) if (both := pooled(*pair)) is not None]
+
+
+def _by_models(task: Task | None, models: Sequence[ModelMeasurement], wanted: _Goals) -> PlannedRuns:
+    total, target, k = wanted.total, wanted.target, wanted.k
+    able = [each for each in models if each.p.share > MOSTLY]
+    if not able:
+        names = ", ".join(each.model for each in models)
+        raise InvalidUsage(
+            f"{names}: wrong more often than right, so no k reaches a target; take a stronger model or smaller steps"
+        )
+    few = [each for each in able if each.draws < FEWEST_DRAWS]
+    if few:
+        k = k or Maker().k  # the default stands: too little is known for another
+    pools = [
+        _Pool(each, task, total=total, concurrency=wanted.concurrency)
+        for each in (*able, *([] if few else _pools(able)))
+    ]
+    by_pool = [(pool, list(_runs(pool, task, target, k, only_ks=bool(few)))) for pool in pools]
+    found = [run for _, runs in by_pool for run in runs]
+    enough = [run for run in found if run.chance.low >= target and _is_within(run, wanted)]
+    best = None if few else min(enough, key=_rank, default=None)
+    today = datetime.now(UTC).date()
+    return PlannedRuns(
+        steps=total,
+        unit="steps",
+        target=target,
+        runs=tuple(structs.replace(run, is_best=True) if run is best else run for run in found),
+        notes={pool.models: tuple(_notes(pool, runs, today)) for pool, runs in by_pool},
+        needed=_needed(few[0]) if few else None,
+    )
+
+
+def _needed(found: ModelMeasurement) -> str:
+    more = FEWEST_DRAWS - found.draws
+    price = "" if found.call_usd is None else f", for {money(more * found.call_usd)}"
+    return f"{found.draws:,} samples advise no k, so the default stands; {more:,} more samples would say more{price}"
+
+
 class _Pool:
     """One model, or two whose samples take turns, on the terms of their providers."""
 
-    def __init__(self, found: ModelCalibration, task: Task, *, total: int, concurrency: int | None) -> None:
+    def __init__(self, found: ModelMeasurement, task: Task | None, *, total: int, concurrency: int | None) -> None:
         self.found = found
-        self.members = found.both if isinstance(found, PooledCalibration) else (found,)
-        self.models = tuple(each.model for each in self.members)
+        self.members = found.both if isinstance(found, PooledMeasurement) else (found,)
+        self.models = _names(found)
         self.terms = [Terms(each, task) for each in self.members]
         self.total = total
         self._concurrency = concurrency
@@ -96,6 +417,7 @@ class _Pool:
         strategy: Stepwise,
         chance: Proportion,
         *,
+        independent: float | None,
         at_once: int,
         calls: float,
         calls_high: float,
@@ -106,6 +428,7 @@ class _Pool:
         Args:
             strategy: the strategy.
             chance: its chance.
+            independent: its chance if all steps had the mean error rate.
             at_once: number of votes that a step asks for at once.
             calls: expected number of calls.
             calls_high: its upper end.
@@ -116,14 +439,14 @@ class _Pool:
         waits_s = self._pace_s(strategy, at_once)
         least_s, limit = max(each.least_s(paid * calls / len(self.terms)) for each in self.terms)
         duration_s = None if waits_s is None else max(self.total * waits_s, least_s)
-        k = strategy.k if isinstance(strategy, Maker) else None
         changed = strategy.model_dump(exclude_defaults=True, exclude={"k"})
         return PlannedRun(
             models=self.models,
             strategy="maker" if isinstance(strategy, Maker) else "lead",
-            k=k,
+            k=strategy.k if isinstance(strategy, Maker) else None,
             options={name: str(value) for name, value in changed.items()},
             chance=chance,
+            independent=independent,
             calls=calls,
             cost_usd=Bill(
                 low=None if low is None else low * calls,
@@ -141,109 +464,59 @@ class _Pool:
         """
         if any(each.latency is None for each in self.members):
             return None
-        timed = simulate(
-            Drift(length=min(self.total, TIMED_CALLS // at_once)),
-            model=[each.simulated for each in self.members],
-            strategy=strategy,
-            runs=1,
-            concurrency=self._concurrency,
-        )
+        steps = min(self.total, TIMED_CALLS // at_once)
+        timed = simulate(simulated_rates(self.found), steps, strategy, 1, concurrency=self._concurrency)
         return timed.duration_s / max(1.0, timed.steps)
-
-
-def plan_runs(
-    task: Task,
-    calibrations: Sequence[ModelCalibration],
-    total: int,
-    target: float,
-    *,
-    budget_usd: float | None = None,
-    deadline_s: float | None = None,
-    concurrency: int | None = None,
-) -> PlannedRuns:
-    """List the runs that come into question: each model, and each pool of two, by k, and each model with a ladder and with `lead`.
-
-    The ks go up to the first that is enough, or that gains nothing.
-
-    Args:
-        task: the task, for the length of its prompts.
-        calibrations: one for each model.
-        total: number of steps.
-        target: wanted chance that all are right.
-        budget_usd: cost that a run may be expected to have.
-        deadline_s: duration that a run may be expected to have.
-        concurrency: maximum number of calls in flight.
-
-    Raises:
-        InvalidUsage: the target is not a chance, there are no steps, or every model is wrong more often than right.
-    """
-    check_target(target)
-    check_whole("steps", total)
-    able = [each for each in calibrations if each.p.share > MOSTLY]
-    if not able:
-        names = ", ".join(each.model for each in calibrations)
-        raise InvalidUsage(
-            f"{names}: wrong more often than right, so no k reaches a target; take a stronger model or smaller steps"
-        )
-    pairs = [both for pair in combinations(able, 2) if (both := pooled(*pair)) is not None]
-    pools = [_Pool(each, task, total=total, concurrency=concurrency) for each in (*able, *pairs)]
-    by_pool = [(pool, list(_runs(pool, task, target))) for pool in pools]
-    found = [run for _, runs in by_pool for run in runs]
-    enough = [run for run in found if run.chance.low >= target and _is_within(run, budget_usd, deadline_s)]
-    best = min(enough, key=_rank, default=None)
-    today = datetime.now(UTC).date()
-    return PlannedRuns(
-        steps=total,
-        target=target,
-        runs=tuple(structs.replace(run, is_best=True) if run is best else run for run in found),
-        notes={pool.models: tuple(_notes(pool, runs, today)) for pool, runs in by_pool},
-    )
 
 
 def _rank(run: PlannedRun) -> tuple[bool, bool, float, float]:
     """Order runs: first the runs that a law judges, then by price. A model of unknown price is the cheapest only if all are unknown."""
     cost_usd = run.cost_usd.mid
-    return bool(run.options) or run.k is None, cost_usd is None, cost_usd or 0.0, run.calls
+    return run.independent is None, cost_usd is None, cost_usd or 0.0, run.calls
 
 
-def _is_within(run: PlannedRun, budget_usd: float | None, deadline_s: float | None) -> bool:
-    cost_usd, duration_s = run.cost_usd.mid, run.duration_s
-    return (budget_usd is None or (cost_usd is not None and cost_usd <= budget_usd)) and (
-        deadline_s is None or (duration_s is not None and duration_s <= deadline_s)
-    )
+def _is_within(run: PlannedRun, wanted: _Goals) -> bool:
+    bounds = ((run.cost_usd.mid, wanted.budget_usd), (run.duration_s, wanted.deadline_s))
+    return all(most is None or (amount is not None and amount <= most) for amount, most in bounds)
 
 
-def _runs(pool: _Pool, task: Task, target: float) -> Iterator[PlannedRun]:
-    k = 1
-    for run in _by_k(pool, target):
-        k = run.k or k
-        yield run
-    if isinstance(pool.found, PooledCalibration):
+def _runs(pool: _Pool, task: Task | None, target: float, k: int | None, *, only_ks: bool) -> Iterator[PlannedRun]:
+    tried = _tried(pool, target) if k is None else [pool.found.chances(k, pool.total)]
+    for each in tried:
+        yield pool.planned(
+            Maker(k=each.k),
+            each.measured,
+            independent=each.independent,
+            at_once=each.k,
+            calls=each.calls,
+            calls_high=each.calls_high,
+        )
+    if only_ks or isinstance(pool.found, PooledMeasurement) or pool.found.of_inputs:
         return
     is_able = not are_simulated(pool.models) or _rolls_out(task)
-    p = min(MOST_P, max(LEAST_P, 1 - pool.found.rates.mean_at(hard=False)))
+    p, last = min(MOST_P, max(LEAST_P, pool.found.p_ordinary)), tried[-1].k
     ladder = "lookahead,judge" if is_able else "judge"
-    yield _by_simulation(pool, Maker(k=k, ladder=ladder, p=round(p, 4)), k, lambda rate: race_won(rate, k))
+    climbing = Maker(k=last, ladder=ladder, p=round(p, 4))
+    yield _by_simulation(pool, climbing, last, lambda rate: race_won(rate, last))
     if is_able:
         lead = Lead()
         yield _by_simulation(pool, lead, lead.samples, lambda rate: _lead_lost(rate, lead))
 
 
-def _rolls_out(task: Task) -> bool:
+def _tried(pool: _Pool, target: float) -> list[Chances]:
+    """Compute the chances up to the first k that is enough, or that gains nothing; the last `ROWS` of them."""
+    tried = list[Chances]()
+    for k in range(1, MAX_K + 1):
+        tried.append(pool.found.chances(k, pool.total))
+        low, before = tried[-1].measured.low, tried[-2].measured.low if k > 1 else -1.0
+        if low >= target or (low - before < LEAST_GAIN and tried[-1].independent >= target):
+            break
+    return tried[-ROWS:]
+
+
+def _rolls_out(task: Task | None) -> bool:
     """Return whether the simulated model can continue from the state that a prompt of a task shows."""
     return isinstance(task, ChainTask) and type(task).state_in is not ChainTask.state_in
-
-
-def _by_k(pool: _Pool, target: float) -> Iterator[PlannedRun]:
-    before: PlannedRun | None = None
-    for k in range(1, MAX_K + 1):
-        chances = pool.found.chances(k, pool.total)
-        run = pool.planned(Maker(k=k), chances.measured, at_once=k, calls=chances.calls, calls_high=chances.calls_high)
-        yield run
-        gains = before is None or run.chance.low - before.chance.low >= LEAST_GAIN or chances.independent < target
-        if run.chance.low >= target or not gains:
-            return
-        before = run
 
 
 def _lead_lost(rate: float, lead: Lead) -> float:
@@ -255,12 +528,13 @@ def _lead_lost(rate: float, lead: Lead) -> float:
 def _by_simulation(pool: _Pool, strategy: Stepwise, at_once: int, lost: Loss) -> PlannedRun:
     """Plan a strategy that climbs. A law bounds what it loses at ordinary steps; at hard ones, and for its calls, the engine is run."""
     found, total = pool.found, pool.total
-    as_measured = _side_by_side(found, strategy, found.rates.hard)
+    rates, at_once_all = simulated_rates(found, timed=False), strategy.model_copy(update={"known_inputs": True})
+    as_measured = simulate(rates, SAMPLED, at_once_all, 1)
     low, share, high = 0.0, 0.0, 0.0
     if found.rates.hard:
         hard = max(HARD_SHARE, found.rates.hard)
         of_hard = round(hard * SAMPLED)
-        failed = min(_side_by_side(found, strategy, hard).lost, of_hard)
+        failed = min(simulate(rates.with_hard(hard), SAMPLED, at_once_all, 1).lost, of_hard)
         share, (low, high) = failed / of_hard, exact_interval(failed, of_hard)
 
     def at(of_hard: float) -> Loss:
@@ -268,20 +542,15 @@ def _by_simulation(pool: _Pool, strategy: Stepwise, at_once: int, lost: Loss) ->
 
     calls = total * as_measured.calls / SAMPLED
     by_law = found.chances(at_once, total)
-    rollouts = as_measured.rollouts / as_measured.calls
     return pool.planned(
         strategy,
         found.chance(total, at(share), at(low), at(high)),
+        independent=None,
         at_once=at_once,
         calls=calls,
         calls_high=calls * by_law.calls_high / by_law.calls,
-        paid=1 + (strategy.horizon - 1) * rollouts,
+        paid=1 + (strategy.horizon - 1) * as_measured.rollouts / as_measured.calls,
     )
-
-
-def _side_by_side(found: ModelCalibration, strategy: Stepwise, hard: float) -> Simulation:
-    at_once = strategy.model_copy(update={"known_inputs": True})
-    return simulate(Drift(length=SAMPLED), model=found.spec_with(hard, timed=False), strategy=at_once, runs=1)
 
 
 def _mean(costs: Sequence[float | None]) -> float | None:
@@ -294,7 +563,7 @@ def _notes(pool: _Pool, runs: Sequence[PlannedRun], today: date) -> Iterator[str
     yield found.condition(pool.total)
     if found.hard:
         yield f"{len(found.hard):,} of {len(found.steps):,} steps are hard; votes decide them wrong, take a ladder"
-    if isinstance(found, PooledCalibration):
+    if isinstance(found, PooledMeasurement):
         return
     limit = next((run.limited_by for run in runs if run.limited_by), None)
     if limit is not None:

@@ -1,4 +1,4 @@
-"""Series of runs, as of a comparison or a study: one after the other, under limits that all share, and none done twice."""
+"""Series of runs, as of a comparison or a measurement: one after the other, under limits that all share, and none done twice."""
 
 from __future__ import annotations
 
@@ -48,6 +48,8 @@ class _Recorded(NamedTuple):
     result: Result
     left: list[int] | None
     """Numbers of the inputs that have not ended; None for a run with one task and no list."""
+    is_changed: bool
+    """Whether more is asked for now."""
 
 
 class Series:
@@ -56,24 +58,38 @@ class Series:
     An undecided input may have sub-problems that were cancelled with it: to continue them would buy calls that change nothing.
 
     Args:
-        kind: what it is, for messages: a comparison or a study.
+        kind: what it is, for messages: a comparison or a measurement.
         runs: the runs, in their order. All have the limits of the whole series.
         runs_dir: the folder of journals.
         ended: outcomes of a run that needs no more work.
+        accepted: names of fields in which a recorded run may differ: it is then continued.
 
     Raises:
         JournalMismatch: a journal belongs to another series; nothing was started.
     """
 
-    def __init__(self, kind: str, runs: Sequence[SeriesRun], runs_dir: Path, *, ended: Collection[str]) -> None:
+    def __init__(
+        self,
+        kind: str,
+        runs: Sequence[SeriesRun],
+        runs_dir: Path,
+        *,
+        ended: Collection[str],
+        accepted: Sequence[str] = (),
+    ) -> None:
         self._runs = runs
         self._runs_dir = runs_dir
         self._ended = ended
+        self._accepted = accepted
         self._recorded = {
-            each.plan.settings.run_id: found for each in runs if (found := _recorded(kind, each, runs_dir)) is not None
+            each.plan.settings.run_id: found
+            for each in runs
+            if (found := _recorded(kind, each, runs_dir, accepted)) is not None
         }
         self._done = {
-            name: each.result for name, each in self._recorded.items() if each.result.outcome in ended and not each.left
+            name: each.result
+            for name, each in self._recorded.items()
+            if each.result.outcome in ended and not each.left and not each.is_changed
         }
 
     @property
@@ -85,9 +101,9 @@ class Series:
     async def do(self, control: RunControl, on_run: Callable[[str], None] | None) -> SeriesEnd:
         """Do the runs that are left."""
         left = [plan for _, plan in self._runs if plan.settings.run_id not in self._done]
-        on_forecast, calibration = control.get("on_forecast"), control.get("calibration")
+        on_forecast, measurement = control.get("on_forecast"), control.get("measurement")
         total = total_of(
-            [forecast_of(plan, journal_of(self._runs_dir, plan.settings.run_id), calibration) for plan in left]
+            [forecast_of(plan, journal_of(self._runs_dir, plan.settings.run_id), measurement) for plan in left]
         )
         if on_forecast is not None and total is not None:
             on_forecast(total)
@@ -120,7 +136,9 @@ class Series:
         limited = structs.replace(plan, settings=plan.settings.model_copy(update=budget.left_for(run_id)))
         only = self._recorded[run_id].left if run_id in self._recorded else None
         silent: RunControl = {**control, "on_forecast": None}  # one forecast of all runs was reported
-        return await execute_plan(limited, journal_of(self._runs_dir, run_id), only=only, control=silent)
+        return await execute_plan(
+            limited, journal_of(self._runs_dir, run_id), only=only, accepted=self._accepted, control=silent
+        )
 
     def _early_end(self, title: str, results: list[Result], budget: Budget) -> SeriesEnd | None:
         """Return the end of the series after its last result; None if it continues."""
@@ -135,19 +153,19 @@ class Series:
         )
 
 
-def _recorded(kind: str, run: SeriesRun, runs_dir: Path) -> _Recorded | None:
+def _recorded(kind: str, run: SeriesRun, runs_dir: Path, accepted: Sequence[str]) -> _Recorded | None:
     plan, run_id = run.plan, run.plan.settings.run_id
     if holds_nothing(journal_of(runs_dir, run_id)):
         return None
     with reader_of(runs_dir, run_id) as reader:
         try:
-            reader.changes_to(*experiment_of(plan), ())
+            changes = reader.changes_to(*experiment_of(plan), accepted)
         except JournalMismatch as error:
             remedy = f"run {run_id} differs from {run.title}, and a {kind} changes no run; give another --run-id"
             raise error.with_remedy(remedy) from None
         ended = {ending.input for ending in reader.input_endings()} if plan.listed else ()
         left = [number for number in range(len(plan.tasks)) if number not in ended] if plan.listed else None
-        return _Recorded(recorded_result(reader), left)
+        return _Recorded(recorded_result(reader), left, bool(changes))
 
 
 def short_digest(value: object) -> str:

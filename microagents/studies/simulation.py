@@ -1,28 +1,67 @@
-"""Simulations of runs: the engine itself in virtual time, with a simulated model, over many seeds."""
+"""Simulations of planned runs: the engine itself in virtual time, with models that err as measured, over many seeds."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from bisect import bisect
+from hashlib import blake2b
+from itertools import accumulate
 from statistics import fmean
+from typing import Any
 
 from msgspec import Struct
 
 from microagents.actors.role import Strategy
 from microagents.base.errors import InvalidUsage
-from microagents.elections.error_rates import exact_interval
+from microagents.elections.error_rates import HARD
+from microagents.models.model import ModelSpec
+from microagents.models.simulation.answers import Answers
+from microagents.models.simulation.simulated import SimulatedModel
+from microagents.replies.chat import Prompt, Reply
 from microagents.runs.driver.begin import run
 from microagents.runs.result import Result
-from microagents.runs.words.money import are_simulated
 from microagents.runtimes.virtual import run_virtual
-from microagents.studies.analysis import Proportion
-from microagents.task import Task
+from microagents.studies.measured import ModelMeasurement, PooledMeasurement, Proportion, proportion
+from microagents.systems.chains.stepwise import Stepwise
+from microagents.tasks.drift import Drift, Onward, Place
+
+AHEAD = 0.1
+"""Error rate at a hard step that a rollout reaches from two or more steps before (LEAD, table 2)."""
+
+
+class SimulatedRates(Struct, frozen=True, kw_only=True):
+    """Error rates of steps, and what else a simulated model takes from a measurement."""
+
+    rates: tuple[tuple[tuple[float, ...], float], ...]
+    """The error rate of each model of a pool, and the share of the steps that have them."""
+    flags: tuple[float, ...]
+    """For each model its share of flagged replies."""
+    latencies: tuple[tuple[float, float], ...]
+    """For each model the median in seconds, and the standard deviation of the logarithm; 0 for one that answers at once."""
+
+    def with_hard(self, hard: float) -> SimulatedRates:
+        """Return the same with another share of hard steps."""
+        before = sum(share for rates, share in self.rates if fmean(rates) >= HARD)
+        scales = {True: hard / before if before else 0.0, False: (1 - hard) / (1 - before) if before < 1 else 0.0}
+        rates = tuple([(each, share * scales[fmean(each) >= HARD]) for each, share in self.rates])
+        return SimulatedRates(rates=rates, flags=self.flags, latencies=self.latencies)
+
+
+def simulated_rates(found: ModelMeasurement, *, timed: bool = True) -> SimulatedRates:
+    """Take from a measurement what simulated models need; with ``timed`` false they answer at once."""
+    members = found.both if isinstance(found, PooledMeasurement) else (found,)
+    return SimulatedRates(
+        rates=found.joint_rates,
+        flags=tuple([1 - each.valid.share for each in members]),
+        latencies=tuple(
+            [(each.latency.p50, each.latency.sigma) if timed and each.latency else (0.0, 0.0) for each in members]
+        ),
+    )
 
 
 class Simulation(Struct, frozen=True, kw_only=True):
     """What simulated runs came to."""
 
-    model: str
     runs: int
     success: Proportion
     """Share of the runs that were completed without a wrong decision."""
@@ -36,49 +75,88 @@ class Simulation(Struct, frozen=True, kw_only=True):
     """Mean number of calls of a run."""
     rollouts: float
     """Mean number of samples of a run that are no votes, such as rollouts."""
-    cost_usd: float | None
-    """Mean cost of a run."""
     duration_s: float
     """Mean duration of a run in virtual time."""
-    most_errors: int
-    """Largest number of wrong decisions of one run."""
+
+
+class SimulatedChain(Drift):
+    """A walk in which every step is another question."""
+
+    def prompt(self, state: Place) -> Prompt:
+        """Ask for the next place; the number of the step makes the question another one."""
+        return Prompt(system="Walk on.", user=f"{state.number} {state.steps_done}")
+
+    def state_in(self, prompt: Prompt) -> Place:
+        """Read the place that a prompt shows."""
+        number, done = map(int, prompt.user.split()[:2])
+        return Place(number=number, steps_done=done)
+
+    def expert(self, prompt: Prompt, reply: type[Reply]) -> Onward:  # noqa: ARG002 - it has one kind of reply
+        """Return the right reply."""
+        return self.oracle(self.state_in(prompt))
+
+
+class _MeasuredModel(SimulatedModel):
+    """A simulated model that draws the error rate of each question from the measured ones. Models of a pool draw together."""
+
+    def __init__(self, of: SimulatedRates, member: int, task: SimulatedChain, seed: int) -> None:
+        latency, sigma = of.latencies[member]
+        options = {"error": 0, "flag": of.flags[member], "latency": latency, "sigma": sigma, "alternatives": 1}
+        spec = ModelSpec(provider="sim", name="perfect", options={name: str(value) for name, value in options.items()})
+        super().__init__(spec, [task], seed)
+        self.spec = f"measured-{member}"
+        self._rates = [rates[member] for rates, _ in of.rates]
+        self._ends = [*accumulate(share for _, share in of.rates)]
+
+    def _rate(self, prompt: Prompt) -> float:
+        text = f"{prompt.system}\0{prompt.user}".encode()
+        drawn = int.from_bytes(blake2b(text, digest_size=8, key=self._key).digest()) / 2**64 * self._ends[-1]
+        return self._rates[min(bisect(self._ends, drawn), len(self._rates) - 1)]
+
+    def is_hard(self, prompt: Prompt) -> bool:
+        """Return whether a question is wrong in half of the samples or more."""
+        return self._rate(prompt) >= HARD
+
+    def _answers_to(self, prompt: Prompt, reply: type[Reply], of_input: int) -> Answers:
+        found = super()._answers_to(prompt, reply, of_input)
+        if found.difficulty is None:
+            found.difficulty = self._rate(prompt)
+        return found
+
+    def _error_rate(self, answers: Answers, temperature: float | None, steps_before: int = 0) -> float:  # noqa: ARG002 - as measured
+        alone = answers.difficulty or 0.0
+        ahead = min(alone, AHEAD) if answers.hard else alone
+        return (alone, (alone + ahead) / 2, ahead)[min(steps_before, 2)]
 
 
 def simulate(
-    task: Task, *, model: str | Sequence[str], strategy: Strategy, runs: int, concurrency: int | None = None
+    of: SimulatedRates, steps: int, strategy: Strategy, runs: int, *, concurrency: int | None = None
 ) -> Simulation:
-    """Do a task ``runs`` times in virtual time, each time with another seed; nothing is recorded.
+    """Do a chain of steps ``runs`` times in virtual time, each time with other steps hard; nothing is recorded.
 
     Raises:
-        InvalidUsage: the model is not simulated, or an argument is out of range.
+        InvalidUsage: an argument is out of range.
     """
-    models = [model] if isinstance(model, str) else list(model)
-    if not are_simulated(models):
-        raise InvalidUsage(
-            f"{model!r} is not a simulated model, and a simulation calls no other; give sim:PROFILE, or a calibration: --from RUN"
-        )
     if runs < 1:
-        raise InvalidUsage(f"the number of runs must be at least 1, not {runs!r}")
+        raise InvalidUsage(f"the number of simulated runs must be at least 1, not {runs!r}")
+    if not isinstance(strategy, Stepwise):
+        raise InvalidUsage(f"{type(strategy).__name__} decides no steps of a chain, so it cannot be simulated")
 
     async def one(seed: int) -> tuple[Result, float]:
+        task = SimulatedChain(length=steps)
+        models: list[Any] = [_MeasuredModel(of, member, task, seed) for member in range(len(of.flags))]
         result = await run(task, models=models, strategy=strategy, seed=seed, runs_dir=None, concurrency=concurrency)
         return result, asyncio.get_running_loop().time()  # it began at 0
 
     timed = [run_virtual(one(seed)) for seed in range(runs)]
     results = [result for result, _ in timed]
-    won = sum(each.outcome == "completed" and each.account.errors == 0 for each in results)
-    low, high = exact_interval(won, runs)
-    costs = [each.cost_usd for each in results if each.cost_usd is not None]
     return Simulation(
-        model=" + ".join(models),
         runs=runs,
-        success=Proportion(share=won / runs, low=low, high=high),
+        success=proportion(sum(each.outcome == "completed" and each.account.errors == 0 for each in results), runs),
         undecided=sum(each.outcome == "undecided" for each in results),
         steps=fmean(each.account.steps for each in results),
         lost=sum((each.account.errors or 0) + len(each.account.undecided_at) for each in results),
         calls=fmean(each.calls for each in results),
         rollouts=fmean(each.account.samples for each in results),
-        cost_usd=fmean(costs) if len(costs) == runs else None,
         duration_s=fmean(ended_s for _, ended_s in timed),
-        most_errors=max(each.account.errors or 0 for each in results),
     )

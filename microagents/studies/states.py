@@ -1,4 +1,4 @@
-"""States to calibrate on, other than the oracle's: of an earlier run, or from a file."""
+"""States to measure in, other than the oracle's: of an earlier run, or from a file."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from microagents.base.messages import address_of
 from microagents.base.user_code import called
 from microagents.journal.reading import reader_of
 from microagents.runs.inspection.rebuilding import decided_steps
-from microagents.studies.sampling.calibration import GivenState, chosen_among
+from microagents.studies.measuring import GivenState, chosen_among
 from microagents.task import ChainTask, Task, chain_types
 
 

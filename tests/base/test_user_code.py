@@ -10,8 +10,9 @@ from typing import Any
 
 import pytest
 
-from microagents import InvalidUsage, MicroagentsError, Result, TaskFailed, run, run_sync
+from microagents import InvalidUsage, MicroagentsError, Result, run, run_sync
 from microagents.actors.registry import TASKS
+from microagents.base.errors import TaskFailed
 from microagents.base.user_code import MAX_TRACEBACK_CHARS, traceback_of
 from microagents.journal.reading import Reader
 from microagents.models.model import Call

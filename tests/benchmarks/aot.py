@@ -244,7 +244,9 @@ def _draw(found: Sequence[Walk], file: Path) -> None:
     import matplotlib as mpl  # noqa: PLC0415 - an extra, which only --svg needs
     from matplotlib.figure import Figure  # noqa: PLC0415
 
-    from microagents.studies.pictures import BLUE, ORANGE, STYLE  # noqa: PLC0415
+    from microagents.studies.pictures import STYLE  # noqa: PLC0415
+
+    blue, orange = "#0072b2", "#d55e00"
 
     with mpl.rc_context(STYLE):
         figure = Figure(figsize=(11, 5.6), layout="constrained")
@@ -256,7 +258,7 @@ def _draw(found: Sequence[Walk], file: Path) -> None:
             counts = Counter(values)
             for each in (panel, below):
                 each.set_xticks(sorted(counts))
-            panel.bar([*counts], [*counts.values()], color=BLUE)
+            panel.bar([*counts], [*counts.values()], color=blue)
             panel.set_title(f"figure {number[0]}: problems by {title}")
             for value, count in counts.items():
                 right = sum(walk.correct for walk, each in zip(found, values, strict=True) if each == value)
@@ -267,7 +269,7 @@ def _draw(found: Sequence[Walk], file: Path) -> None:
                     [value],
                     [share],
                     yerr=[[share - low], [high - share]],
-                    color=ORANGE,
+                    color=orange,
                     marker="o",
                     capsize=2,
                     alpha=shade,

@@ -2,7 +2,7 @@
 
 Each ticket is done several times by a model that is right at 97 % of the actions. Success (pass^1), the chance that four trials of one
 ticket succeed (pass^4) and calls stand beside a Monte Carlo that does not use the engine (`desk_monte_carlo`), and beside the law of the
-worst case (`microagents.elections.estimates.estimate_agent`). The world's database is the judge.
+worst case (`microagents.plan` with given rates). The world's database is the judge.
 """
 
 from __future__ import annotations
@@ -17,8 +17,7 @@ from tempfile import TemporaryDirectory
 
 from msgspec import Struct
 
-from microagents import run_sync
-from microagents.elections.estimates import estimate_agent
+from microagents import Rates, plan, run_sync
 from microagents.elections.laws import pass_k
 from microagents.systems.agents.act import Act
 from microagents.tasks.desk import Desk
@@ -107,17 +106,19 @@ def by_monte_carlo(strategy: Act, tickets: int, seed: int, trials: int = MONTE_C
 
 def law(strategy: Act, tickets: int) -> str:
     """The worst case, as text."""
-    margins = {
-        "read": strategy.k_read,
-        "write": strategy.k_write,
-        "destructive": strategy.k_destructive,
-        "end": strategy.k_end,
-    }
+    margins = {name: getattr(strategy, name) for name in ("k_read", "k_write", "k_destructive", "k_end")}
     found = [
-        estimate_agent(1 - ERROR, {"read": 5, "write": 1, "destructive": 1 + case_of(number).is_due, "end": 1}, margins)
+        plan(
+            None,
+            Rates(p=1 - ERROR),
+            actions={"read": 5, "write": 1, "destructive": 1 + case_of(number).is_due, "end": 1},
+            options=margins,
+        )
+        .runs[0]
+        .chance.share
         for number in range(1, tickets + 1)
     ]
-    return f"pass^1 {fmean(each.p_success for each in found):.3f}, pass^4 {fmean(each.pass_k[4] for each in found):.3f}"
+    return f"pass^1 {fmean(found):.3f}, pass^4 {fmean(each**4 for each in found):.3f}"
 
 
 def main() -> None:

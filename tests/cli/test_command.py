@@ -144,7 +144,7 @@ def test_the_shell_completes_commands_tasks_files_strategies_and_runs() -> None:
     Path("dates.py").touch()
     Path("runs").mkdir()
     Path("runs/drift-7.sqlite").touch()
-    assert completed("es") == ["estimate"]
+    assert completed("me") == ["measure"]
     assert completed("run", "d") == ["desk", "drift", "dates.py"]
     assert completed("run", "drift", "--strategy", "single-") == ["single-shot"]
     assert completed("show", "drift-") == ["drift-7"]

@@ -12,7 +12,6 @@ import shutil
 import signal
 import subprocess
 import sys
-from math import comb
 from pathlib import Path
 from textwrap import dedent
 
@@ -505,7 +504,7 @@ def test_every_flag_can_be_given_by_the_environment(monkeypatch: pytest.MonkeyPa
     assert microagents("run", "drift", "-o", "length=2", "--json").json["runtime"] == "linked"
 
 
-# -- step and estimate -------------------------------------------------------------------------------------------------
+# -- step --------------------------------------------------------------------------------------------------------------
 
 
 def test_step_shows_prompt_replies_flags_votes_and_price_of_one_step() -> None:
@@ -636,33 +635,6 @@ def test_step_refuses_a_step_behind_the_last(step: str, said: str) -> None:
     assert_one_sentence(microagents("step", "hanoi", "-o", "disks=3", "--step", step), f"step {step}", said)
 
 
-def test_estimate_says_which_k_a_million_steps_need() -> None:
-    ran = microagents("estimate", "--p", "0.99", "--steps", "1000000", "--target", "0.95", "--json")
-    assert (ran.code, ran.err) == (COMPLETED, "")
-    assert {"k_min", "p_success", "expected_votes_per_step", "expected_calls"} <= ran.json.keys()
-    assert ran.json["k_min"] == 4
-    assert ran.json["p_success"] > 0.95
-
-
-def test_estimate_judges_a_given_k_and_takes_the_options_of_a_run() -> None:
-    words = ("estimate", "--p", "0.99", "--steps", "1e3", "--target", "0.95", "--json")
-    plain, less = microagents(*words).json, microagents(*words, "-k", "1").json
-    assert less["k_min"] == plain["k_min"] > 1
-    assert less["p_success"] < 0.95
-    assert microagents(*words, "--steps-per-call", "10").json["expected_calls"] < plain["expected_calls"]
-    chosen = microagents(*words, "--max-draws", "2e2", "--rule", "first-to", "--rivals", "2", "--valid", "0.5").json
-    assert (chosen["max_draws"], chosen["rule"], chosen["rivals"]) == (200, "first-to", 2)
-    assert chosen["expected_calls"] == pytest.approx(2000 * chosen["expected_votes_per_step"])
-
-
-def test_estimate_judges_a_given_k_without_a_target() -> None:
-    words = ("estimate", "--p", "0.99", "--steps", "1e3")
-    judged, wanted = (microagents(*words, *more, "-k", "2", "--json").json for more in ((), ("--target", "0.95")))
-    assert judged == {**wanted, "k_min": None, "max_draws_min": None}
-    assert "a chance of" not in microagents(*words, "-k", "2").out
-    assert_one_sentence(microagents(*words), "give the wanted chance, --target T, or the margin to judge, -k K")
-
-
 @pytest.mark.parametrize(
     ("words", "said"),
     [
@@ -683,40 +655,6 @@ def test_estimate_judges_a_given_k_without_a_target() -> None:
 )
 def test_an_option_that_stands_elsewhere_is_refused_with_what_to_write(words: str, said: str) -> None:
     assert_one_sentence(microagents("run", *words.split()), said)
-
-
-def test_estimate_speaks_to_people_too_and_names_the_cap_that_makes_its_promise_true() -> None:
-    ran = microagents("estimate", "--p", "0.7", "--steps", "1000", "--target", "0.95")
-    assert (
-        ran.out.splitlines()[0]
-        == "the smallest k that does 1,000 steps with a chance of 0.95, where no cap ends an election: 12"
-    )
-    assert "chance that all steps are right   0.538" in ran.out
-    assert (
-        ran.out.splitlines()[-1]
-        == "a chance of 0.95 at this k needs a cap of 140 draws a step, so more than 100: -s max_draws=140"
-    )
-
-
-def test_estimate_tells_the_chance_the_calls_and_the_bill_of_an_agent_by_its_margins() -> None:
-    words = (
-        "estimate",
-        "--p",
-        "0.97",
-        "--actions",
-        "read=5,write=1,destructive=2,end=1",
-        "--call-usd",
-        "0.01",
-        "--json",
-    )
-    singly = [word for kind in ("read", "write", "destructive", "end") for word in ("-s", f"k_{kind}=1")]
-    voted, single = microagents(*words).json, microagents(*words, *singly).json
-    assert single["p_success"] == pytest.approx(0.97**9)
-    assert single["pass_k"]["4"] == pytest.approx(0.97**36)
-    assert single["expected_calls"] == pytest.approx(9)
-    assert voted["p_success"] > 0.99
-    assert voted["expected_cost_usd"] == pytest.approx(0.01 * voted["expected_calls"])
-    assert "bill                              $0.19" in microagents(*words[:-1]).out
 
 
 # -- whatever is wrong, one sentence -----------------------------------------------------------------------------------
@@ -888,37 +826,14 @@ def test_a_config_that_cannot_be_read_is_refused(command: str, config: str) -> N
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
-    [
-        ("--p 0.5 --steps 10 --target 0.9", ["p must be above 0.5"]),
-        ("--p 0.9 --steps 0 --target 0.9", ["steps must be"]),
-        ("--p 0.9 --steps 10 --target nan", ["target must be above 0 and below 1"]),
-        ("--p 0.9 --steps 10 --target 0.9 --valid inf", ["valid must be"]),
-        ("--p 0.9 --steps 10 --target 0.9 -k 0", ["k must be"]),
-        ("--p 0.9 --steps 10 --target 0.9 --steps-per-call 11", ["steps_per_call must be"]),
-        ("--p 0.9 --steps 10 --target 0.9 --max-draws 0", ["max_draws must be"]),
-        ("--p 0.9 --steps 10 --target 0.9 --rule unanimity", ["no law is known for the rule 'unanimity'"]),
-        ("--p 0.9", ["--steps S", "--actions read=6,write=2,end=1"]),
-        ("--p 0.9 --actions read=1 --steps 3", ["leave out the options of --steps"]),
-        ("--p 0.9 --actions reed=1", ["unknown kind of action 'reed'"]),
-        ("--p 0.5 --actions read=1", ["p must be above 0.5"]),
-        ("--p 0.9 --steps 10 -k 2 -s k_read=2", ["--actions read=6,write=2,end=1"]),
-    ],
-)
-def test_an_estimate_of_what_cannot_be_is_refused(words: str, said: list[str]) -> None:
-    assert_one_sentence(microagents("estimate", *words.split(), "--json"), *said)
-
-
-@pytest.mark.parametrize(
     "words",
     [
         "run",
         "run drift --bogus",
         "run drift -k few",
         "walk drift",
-        "estimate",
-        "estimate --p 0.9 --steps 1.5 --target 0.9",
-        "estimate --p 0.9 --steps 1e99 --target 0.9",
+        "plan --p 0.9 --steps 1.5",
+        "plan --p 0.9 --steps 1e99",
     ],
 )
 def test_words_that_no_command_has_end_with_2_and_without_a_traceback(words: str) -> None:
@@ -968,7 +883,7 @@ def test_a_users_file_finds_the_module_beside_it_from_any_folder(tmp_path: Path)
 
 
 def test_the_help_names_every_command_and_option_of_the_contract_that_there_is() -> None:
-    assert all(command in microagents("--help").out for command in ("run", "step", "estimate"))
+    assert all(command in microagents("--help").out for command in ("run", "step", "plan"))
     shown = microagents("run", "--help").out
     for option in (
         "-o",
@@ -996,43 +911,6 @@ def test_in_a_checkout_its_own_code_is_found_and_no_other_version_with_it(tmp_pa
     files = ast.literal_eval(ran.out)
     assert len(files) > 50
     assert [file for file in files if not file.startswith(str(tmp_path))] == []
-
-
-def test_estimate_takes_rules_of_ones_own_with_options() -> None:
-    write(
-        "own.py",
-        """
-        from microagents import FirstToAheadBy, Rule
-
-        class Mine(FirstToAheadBy, frozen=True):
-            pass
-
-        class Panel(Rule, frozen=True):
-            size: int = 3
-
-            def votes_needed(self, tally):
-                return self.size - tally.counted
-
-        class Broken(Rule, frozen=True):
-            def votes_needed(self, tally):
-                return 1 / tally.counted
-        """,
-    )
-    asked = ("estimate", "--p", "0.9", "--steps", "100", "--target", "0.9", "--json", "--rule")
-    mine, shipped = microagents(*asked, "own.py:Mine").json, microagents(*asked, "ahead-by").json
-    assert {**mine, "rule": "ahead-by"} == shipped
-    panel = microagents(*asked, "own.py:Panel@size=5").json
-    assert (panel["k"], panel["expected_votes_per_step"]) == (None, 5)
-    assert panel["p_success"] == pytest.approx(
-        sum(comb(5, right) * 0.9**right * 0.1 ** (5 - right) for right in (3, 4, 5)) ** 100
-    )
-    assert microagents(*asked[:-2], "--rule", "own.py:Panel").out.startswith("rule own.py:Panel, at most 100 draws")
-    assert_one_sentence(microagents(*asked, "own.py:Panel@sise=5"), "named 'sise'; did you mean 'size'")
-    assert_one_sentence(microagents(*asked, "own.py:Panel@size=five"), "Expected `int`")
-    assert_one_sentence(microagents(*asked, "own.py:Panel", "-k", "3"), "has no k; leave -k out")
-    assert_one_sentence(
-        microagents(*asked, "own.py:Broken"), "rule 'own.py:Broken' failed: ZeroDivisionError", "own.py:15"
-    )
 
 
 def test_an_installed_package_brings_a_command_of_its_own_and_a_broken_one_says_why(tmp_path: Path) -> None:

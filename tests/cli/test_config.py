@@ -137,7 +137,7 @@ def test_an_option_of_another_command_is_left_to_it() -> None:
 
 def test_a_command_that_files_cannot_change_reads_none() -> None:
     write("microagents.toml", "k = 1")
-    ran = microagents("estimate", "--p", "0.9", "--steps", "10", "--target", "0.9")
+    ran = microagents("plan", "--p", "0.9", "--steps", "10")
     assert (ran.code, ran.err) == (COMPLETED, "")
 
 

@@ -12,7 +12,8 @@ import pytest
 from msgspec import Struct, structs
 from structlog.testing import capture_logs
 
-from microagents import InvalidUsage, Result, TaskFailed, resume, run
+from microagents import InvalidUsage, Result, resume, run
+from microagents.base.errors import TaskFailed
 from microagents.cli.views.display import live_display
 from microagents.cli.views.document import MAX_OBJECTIONS, draw_document, live_lines, short_names
 from microagents.runs.driver import following

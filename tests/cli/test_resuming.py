@@ -396,9 +396,14 @@ def test_a_second_ctrl_c_leaves_at_once_and_the_run_goes_on_later() -> None:
     assert_undisturbed(microagents("resume", "left", "--json").json, *SLOW)
 
 
-def test_a_second_ctrl_c_names_the_same_command_where_it_has_many_runs() -> None:
-    said = left_at_once("compare", "drift", "-o", "length=1", "--model", "sim:perfect@latency=60")
-    sentence = "the comparison was left at once, and its recorded decisions are kept; the same command continues, and reuses finished runs"
+@pytest.mark.parametrize(
+    ("words", "work"),
+    [(("compare", "drift"), "comparison"), (("measure", "drift"), "measurement")],
+    ids=["compare", "measure"],
+)
+def test_a_second_ctrl_c_names_the_same_command_where_it_has_many_runs(words: tuple[str, ...], work: str) -> None:
+    said = left_at_once(*words, "-o", "length=1", "--model", "sim:perfect@latency=60")
+    sentence = f"the {work} was left at once, and its recorded decisions are kept; the same command continues, and reuses finished runs"
     assert sentence.encode() in said
 
 

@@ -357,7 +357,7 @@ def test_a_task_on_the_command_line_is_trusted_with_a_foreign_journal(monkeypatc
     assert "is not in the journal" not in anew("show", "r", "step/4").out
 
 
-def test_the_calibration_of_somebody_else_names_no_model_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_measurement_of_somebody_else_names_no_model_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
     write(
         "theirs.py",
         """
@@ -370,8 +370,8 @@ def test_the_calibration_of_somebody_else_names_no_model_of_its_own(monkeypatch:
                 return SimulatedModel.open(ModelSpec.parse("sim:perfect"), context)
         """,
     )
-    calibrated = microagents("calibrate", "drift", "--model", "theirs.py:Theirs", "--steps", "5")
-    assert calibrated.code == COMPLETED, calibrated
+    measured = microagents("measure", "drift", "--model", "theirs.py:Theirs", "--steps", "5")
+    assert measured.code == COMPLETED, measured
     (journal,) = Path("runs").glob("*.sqlite")
     monkeypatch.setenv("XDG_STATE_HOME", str(Path("nobody").absolute()))
     ran = microagents("run", "drift", "--from", journal.stem)

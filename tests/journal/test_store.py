@@ -28,12 +28,12 @@ from microagents import (
     Reply,
     Strategy,
     Task,
-    TaskFailed,
     Usage,
     Work,
     run,
     run_sync,
 )
+from microagents.base.errors import TaskFailed
 from microagents.elections.election import Ballot, ElectionId, Flagged, SampleId, Verdict, input_of
 from microagents.journal import opening
 from microagents.journal.books import Books

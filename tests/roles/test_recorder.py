@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from microagents import Context, Deployment, InvalidUsage, Result, RoleFailed, Usage, run
+from microagents import Context, Deployment, InvalidUsage, Result, Usage, run
+from microagents.base.errors import RoleFailed
 from microagents.elections.admission import Drain
 from microagents.journal import writer
 from microagents.journal.messages import Account, RecordCalls, RecordLost, Report

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from microagents import Context, Deployment, Reply, Sample, Task, TaskFailed, Usage
+from microagents import Context, Deployment, Reply, Sample, Task, Usage
+from microagents.base.errors import TaskFailed
 from microagents.base.messages import address_of
 from microagents.elections.election import Ballot, ElectionId, Flagged, SampleId, Screen
 from microagents.replies.chat import write

@@ -30,12 +30,10 @@ from microagents import (
     Sample,
     Sampling,
     Strategy,
-    TaskFailed,
-    Undecided,
     Usage,
     Work,
 )
-from microagents.base.errors import ModelUnavailable
+from microagents.base.errors import ModelUnavailable, TaskFailed, Undecided
 from microagents.elections.election import Ballot, Decision, Draw, ElectionId, Flagged, Follow, Question, Verdict
 from microagents.elections.rules import FirstTo, PortableRule, Tally
 from microagents.journal.messages import Report

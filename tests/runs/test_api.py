@@ -15,7 +15,8 @@ from typing import Any, get_type_hints
 import pytest
 from pydantic_core import PydanticUndefined
 
-from microagents import Call, InvalidUsage, TaskFailed, resume, run, run_sync
+from microagents import Call, InvalidUsage, resume, run, run_sync
+from microagents.base.errors import TaskFailed
 from microagents.cli import app
 from microagents.journal.messages import Account, RecordedDecision
 from microagents.runs.inspection.runs import inspect_run

@@ -13,18 +13,15 @@ from microagents import (
     InvalidUsage,
     MicroagentsError,
     ModelUnavailable,
-    RoleFailed,
     Stopped,
     Strategy,
     Task,
-    TaskFailed,
-    Undecided,
     Work,
     resume,
     run,
     run_sync,
 )
-from microagents.base.errors import JournalMismatch
+from microagents.base.errors import JournalMismatch, RoleFailed, TaskFailed, Undecided
 from microagents.journal.messages import Account
 from microagents.runs.driver import batch as inputs_of_runs
 from microagents.runtimes.virtual import run_virtual

@@ -7,13 +7,12 @@ from typing import Any
 
 import pytest
 
-from microagents import ChainTask, run
+from microagents import ChainTask, measure, run
 from microagents.elections.laws import expected_votes
 from microagents.runs.driver.forecast import CHARS_PER_TOKEN, OUTPUT_TOKENS, Forecast, forecast_of, total_of
 from microagents.runs.plan import RunPlan
 from microagents.runs.settings import Settings, model_pools, strategy_of
 from microagents.studies.compare import compare
-from microagents.studies.study import study
 from microagents.task import Task
 from microagents.tasks.drift import Drift
 from microagents.tasks.multiplication import Multiplication
@@ -137,7 +136,7 @@ class Declined(Exception):
     """Nobody wants to pay that."""
 
 
-@pytest.mark.parametrize("start", [run, compare, study], ids=lambda start: start.__name__)
+@pytest.mark.parametrize("start", [run, compare, measure], ids=lambda start: start.__name__)
 async def test_who_is_told_the_expected_cost_can_refuse_it_and_nothing_is_left_behind(
     start: Any, tmp_path: Path
 ) -> None:
@@ -148,10 +147,8 @@ async def test_who_is_told_the_expected_cost_can_refuse_it_and_nothing_is_left_b
         told.append(forecast)
         raise Declined
 
-    kind = {study: ["errors"]}.get(start, [])
-    models = [PRICED] if start is study else PRICED
     with pytest.raises(Declined):
-        await start(DRIFT, *kind, models=models, on_forecast=refuse, runs_dir=runs_dir)
+        await start(DRIFT, models=PRICED, on_forecast=refuse, runs_dir=runs_dir)
     assert [forecast.models for forecast in told] == [(PRICED,)]
     assert not runs_dir.exists()
 

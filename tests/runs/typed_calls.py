@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any, assert_type
 
-from microagents import Result, compare, resume, run, run_sync
+from microagents import Measurement, Rates, Result, compare, measure, plan, resume, run, run_sync
 from microagents.runs.result import Results
 from microagents.studies.comparison import Comparison
-from microagents.studies.study import StudyReport, study
+from microagents.studies.planning import PlannedRuns
 from microagents.tasks.drift import Drift
 from microagents.tasks.hanoi import Hanoi, HanoiResult
 
@@ -22,7 +22,10 @@ async def accepted() -> None:
     assert_type(run_sync(Drift(), models=MODEL, max_calls=3, on_decision=print), Result[Any])
     assert_type(await resume("a", k=4, options={"max_draws": 9}, on_undecided="leader"), Result[Any])
     assert_type(await compare(Hanoi(), models=MODEL, k=[1, 2], max_cost_usd=1, on_forecast=print), Comparison)
-    assert_type(await study(Hanoi(), "errors", models=[MODEL], seed=3, on_progress=print), StudyReport)
+    measurement = await measure(Hanoi(), MODEL, seed=3, on_progress=print)
+    assert_type(measurement, Measurement)
+    assert_type(plan(Hanoi(), measurement), PlannedRuns)
+    assert_type(plan(None, Rates(p=0.9), steps=100), PlannedRuns)
 
 
 async def refused() -> None:
@@ -35,4 +38,4 @@ async def refused() -> None:
     await resume("a", max_cals=3)  # type: ignore[call-arg]
     await resume("a", max_calls="three")  # type: ignore[arg-type]
     await compare(Hanoi(), models=MODEL, max_cals=3)  # type: ignore[call-arg]
-    await study(Hanoi(), "errors", models=[MODEL], seed="one")  # type: ignore[arg-type]
+    await measure(Hanoi(), MODEL, seed="one")  # type: ignore[arg-type]

@@ -20,10 +20,10 @@ import pytest
 from msgspec import Raw, Struct
 from structlog.testing import capture_logs
 
-from microagents import Context, Deployment, MicroagentsError, Request, Role, RoleFailed, Stopped, Undecided
+from microagents import Context, Deployment, MicroagentsError, Request, Role, Stopped
 from microagents.actors.registry import RUNTIMES
 from microagents.actors.role import eager
-from microagents.base.errors import DeadlinePassed, InvalidUsage, ModelUnavailable, NoHandler
+from microagents.base.errors import DeadlinePassed, InvalidUsage, ModelUnavailable, NoHandler, RoleFailed, Undecided
 from microagents.base.messages import Message, Stream
 from microagents.runs.driver.execute import runtime_of
 from microagents.runtimes import role_group

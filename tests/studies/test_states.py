@@ -1,4 +1,4 @@
-"""Calibrations on the states of a run or of a file, and what they tell where there is no oracle."""
+"""Measurements in the states of a run or of a file, and what they tell where there is no oracle."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from microagents import ChainTask, InvalidUsage, Prompt, Reply, run
-from microagents.studies.agreement import ModelAgreement, measure_agreement
-from microagents.studies.calibration import calibrate, calibration_from
+from microagents import ChainTask, InvalidUsage, Prompt, Reply, plan, run
+from microagents.studies.measure import measure, measured_from
+from microagents.studies.measured import ModelMeasurement
 from microagents.studies.states import has_oracle, states_in_file, states_of_run
 from microagents.task import Task
 from microagents.tasks.drift import Drift, Onward, Place
@@ -53,9 +53,9 @@ def done(task: Any = TASK, *, model: str = "sim:perfect", **options: Any) -> Non
     asyncio.run(run(task, models=model, run_id="r", **options))
 
 
-def agreed(model: str, **options: Any) -> ModelAgreement:
+def agreed(model: str, **options: Any) -> ModelMeasurement:
     given = states_of_run(RUNS, "r", TASK)
-    return asyncio.run(measure_agreement(TASK, states=given, models=[model], **options)).models[0]
+    return asyncio.run(measure(TASK, model, states=given, **options)).models[0]
 
 
 def test_agreement_bounds_the_share_of_right_replies() -> None:
@@ -63,7 +63,7 @@ def test_agreement_bounds_the_share_of_right_replies() -> None:
     found = agreed(MODEL)
     assert (found.total, len(found.steps), found.calls) == (299, 299, 598)
     assert found.agreement.low < 0.9**2 + 0.1**2 < found.agreement.high
-    assert found.p_low < 0.9 < found.p_high
+    assert found.agreement.low < 0.9 < found.p_high
     assert found.as_decided is not None
     assert found.as_decided.low < 0.9 < found.as_decided.high
 
@@ -72,7 +72,7 @@ def test_replies_that_are_wrong_in_the_same_way_agree_and_only_the_upper_bound_h
     done(Adding(count=60))
     found = agreed("sim:gpt-4.1-mini@error=0.99,flag=0,alternatives=1")
     assert found.agreement.share > 0.9
-    assert found.p_low > 0.5
+    assert found.agreement.low > 0.5
     assert found.p_high >= 0.01
 
 
@@ -81,15 +81,16 @@ def test_fewer_states_are_a_part_of_more_and_the_same_call_asks_nothing_again() 
     few, more = agreed(MODEL, steps=50), agreed(MODEL, steps=100)
     assert {each.number for each in few.steps} < {each.number for each in more.steps}
     given = states_of_run(RUNS, "r", TASK)
-    again = asyncio.run(measure_agreement(TASK, states=given, models=[MODEL], steps=50))
-    assert (again.models[0].steps, again.recorded_at is not None) == (few.steps, True)
+    again = asyncio.run(measure(TASK, MODEL, states=given, steps=50))
+    assert (again.models[0].steps, again.models[0].calls) == (few.steps, more.calls)
 
 
 def test_agreement_promises_nothing() -> None:
     done()
     found = agreed(MODEL, steps=20)
+    read = measured_from(RUNS, found.run_id)
     with pytest.raises(InvalidUsage, match="had no oracle, and agreement by itself promises nothing"):
-        calibration_from(RUNS, found.run_id)
+        plan(TASK, [read], steps=100)
 
 
 @pytest.mark.parametrize("options", [{}, {"known_inputs": True}])
@@ -98,11 +99,11 @@ def test_the_states_of_a_run_without_an_error_are_those_of_the_oracle(options: d
     done(task, **options)
     given = states_of_run(RUNS, "r", task)
     assert has_oracle(task, given)
-    by_run = asyncio.run(calibrate(task, models=[MODEL], steps=60, states=given))
-    by_oracle = asyncio.run(calibrate(task, models=[MODEL], steps=60))
+    by_run = asyncio.run(measure(task, MODEL, steps=60, states=given))
+    by_oracle = asyncio.run(measure(task, MODEL, steps=60))
     assert (by_run.source, by_oracle.source) == ("run 'r'", "the oracle")
-    assert by_run.models[0].steps == by_oracle.models[0].steps
-    assert calibration_from(RUNS, by_run.models[0].run_id, task).total == 100
+    assert [each.errors for each in by_run.models[0].steps] == [each.errors for each in by_oracle.models[0].steps]
+    assert measured_from(RUNS, by_run.models[0].run_id, task) == by_run.models[0]
 
 
 class NeverRightAtFive(Drift):
@@ -115,7 +116,7 @@ class NeverRightAtFive(Drift):
 def test_the_states_of_a_file_are_judged_by_the_oracle() -> None:
     FILE.write_text('{"number": 5}\n\n{"number": 7, "steps_done": 3}\n', encoding="utf-8")
     task = NeverRightAtFive()
-    found = asyncio.run(calibrate(task, models=["sim:perfect"], states=states_in_file(FILE, task))).models[0]
+    found = asyncio.run(measure(task, "sim:perfect", states=states_in_file(FILE, task))).models[0]
     assert [(each.number, each.wrong) for each in found.steps] == [(0, 10), (2, 0)]
     assert found.total == Drift().length
     assert found.condition(200).startswith("if no step is harder than those seen: 2 steps with 1 hard ones")

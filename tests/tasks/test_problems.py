@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 from msgspec import Raw
 from pydantic import ValidationError
 
-from microagents import Call, Reply, TaskFailed, resume, run
+from microagents import Call, Reply, resume, run
+from microagents.base.errors import TaskFailed
 from microagents.replies.chat import write
 from microagents.replies.data_prompts import prompt_of
 from microagents.replies.parsing import parse

@@ -21,13 +21,12 @@ from microagents import (
     Request,
     Result,
     Role,
-    RoleFailed,
     Strategy,
     Task,
     Work,
     run_sync,
 )
-from microagents.base.errors import InvalidDefinition, JournalMismatch
+from microagents.base.errors import InvalidDefinition, JournalMismatch, RoleFailed
 from microagents.journal.reading import Reader
 from microagents.models.simulation.simulated import Purchases
 from microagents.work import durable

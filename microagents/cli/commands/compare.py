@@ -14,7 +14,7 @@ from microagents.cli.options import (
     STRATEGY_NAMES,
     AsJson,
     Config,
-    FromCalibration,
+    FromMeasurement,
     InputsFile,
     ModelSpecs,
     Options,
@@ -35,9 +35,9 @@ from microagents.cli.reporting import EXIT_CODES, json_text
 from microagents.cli.views.tables import closing_notes, table, wrapped
 from microagents.cli.watching import Watched, kept_in_runs, run_in_terminal
 from microagents.runs.words.money import are_simulated, specs_in
-from microagents.studies.calibration import calibration_from
 from microagents.studies.compare import DEFAULT_REPEAT, compare
 from microagents.studies.comparison import Comparison, Row
+from microagents.studies.measure import model_measured
 
 HEADERS = (
     "strategy",
@@ -95,7 +95,7 @@ def command(
     ] = 1,
     inputs: InputsFile = None,
     model: ModelSpecs = [],  # noqa: B006
-    from_: FromCalibration = None,
+    from_: FromMeasurement = None,
     seed: Seed = 0,
     runs_dir: RunsDir = RUNS,
     run_id: RunPrefix = None,
@@ -125,9 +125,9 @@ def command(
     """
     check_picture(svg)
     given = given_by(task, option, inputs)
-    calibration = None if from_ is None else calibration_from(runs_dir, from_, given.first)
-    changed["calibration"] = calibration
-    models = models_of(model if calibration is None else model or [calibration.model])
+    measurement = None if from_ is None else model_measured(runs_dir, from_, given.first)
+    changed["measurement"] = measurement
+    models = models_of(model if measurement is None else model or [measurement.model])
     watched = Watched(task, type(given.first).progress_unit, specs_in(models), kept_in_runs("comparison"))
     with given.name_lines():
         comparison = run_in_terminal(

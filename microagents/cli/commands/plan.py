@@ -4,37 +4,86 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterator
-from typing import Annotated, Any
+from decimal import Decimal, InvalidOperation
+from typing import Annotated
 
 import typer
 from msgspec import structs
 
 from microagents.base.errors import InvalidUsage
-from microagents.cli.options import RUNS, AsJson, Options, RunsDir, TaskName, task_of
+from microagents.cli.options import RUNS, AsJson, Options, RunsDir, Set, pairs, task_of
 from microagents.cli.reporting import json_text
 from microagents.cli.views.tables import clock, table, wrapped
-from microagents.runs.step_counts import steps_of
 from microagents.runs.words.money import are_simulated, money
-from microagents.runs.words.summary import options_text
-from microagents.studies.calibration import calibration_from
-from microagents.studies.planning import EXTRAPOLATED, PlannedRun, PlannedRuns, plan_runs
-from microagents.task import ChainTask
+from microagents.runs.words.summary import counted, options_text
+from microagents.studies.measure import measured_from
+from microagents.studies.planning import PlannedRun, PlannedRuns, Rates, plan
+from microagents.studies.simulation import Simulation
+from microagents.task import Task
 
 ALPHABET = 26
 NO_RUN = 1
 """Exit code if no run reaches the target."""
+MAX_DIGITS = 31
+"""Number of digits of the largest count, 10^30."""
+EXTRAPOLATED = (
+    "lead and ladders: the calls, and the chance at hard steps, are those of 400 simulated steps with the measured errors; a rollout errs "
+    "at a hard step in .1, as in LEAD (`microagents measure TASK --rollouts N` measures it), and is paid as so many calls as it has steps"
+)
+
+
+def count(text: str) -> int:
+    """A whole number, which may be written as 1e6."""
+    try:
+        number = Decimal(text)
+    except InvalidOperation:
+        number = Decimal("NaN")
+    if not number.is_finite() or number.adjusted() >= MAX_DIGITS or number != int(number):
+        raise typer.BadParameter(f"{text!r} is not a whole number up to 10^30")
+    return int(number)
 
 
 def command(
-    task: TaskName,
+    task: Annotated[
+        str | None, typer.Argument(metavar="[TASK]", help="Task; not needed with --p and --steps or --actions.")
+    ] = None,
     *,
     from_: Annotated[
-        list[str], typer.Option("--from", metavar="RUN", help="Run of a calibration. Repeatable: one for each model.")
-    ],
-    option: Options = [],  # noqa: B006 - typer copies it
+        list[str], typer.Option("--from", metavar="RUN", help="Run of a measurement. Repeatable: one for each model.")
+    ] = [],  # noqa: B006 - typer copies it
+    p: Annotated[
+        float | None,
+        typer.Option("--p", metavar="P", help="In place of --from: probability that a valid reply is right."),
+    ] = None,
+    valid: Annotated[
+        float, typer.Option(metavar="V", help="With --p: probability that no red flag discards a reply.")
+    ] = 1.0,
+    call_usd: Annotated[
+        float | None, typer.Option("--call-usd", metavar="USD", min=0, help="With --p: price of one call.")
+    ] = None,
+    actions: Annotated[
+        str | None,
+        typer.Option(
+            metavar="KIND=N,...",
+            help="With --p: number of an agent's actions by kind, as in read=6,write=2,end=1.",
+        ),
+    ] = None,
+    option: Options = [],  # noqa: B006
+    steps: Annotated[
+        int | None, typer.Option(metavar="N", parser=count, help="Number of steps, such as 1e6. [default: the task's]")
+    ] = None,
     target: Annotated[
         float, typer.Option(metavar="T", help="Wanted probability that all steps are decided right.")
     ] = 0.95,
+    k: Annotated[int | None, typer.Option("-k", metavar="K", min=1, help="Plan only this k.")] = None,
+    strategy: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Strategy that is simulated. [default: the marked row's]")
+    ] = None,
+    set_: Set = [],  # noqa: B006
+    simulate: Annotated[
+        int,
+        typer.Option(metavar="N", min=0, help="Simulate N runs: the engine in virtual time with the measured errors."),
+    ] = 0,
     budget: Annotated[
         float | None, typer.Option(metavar="USD", min=0, help="Expected cost that a run may have.")
     ] = None,
@@ -47,69 +96,120 @@ def command(
     runs_dir: RunsDir = RUNS,
     as_json: AsJson = False,
 ) -> None:
-    """Plan a run from calibrations: the chance, calls, cost and duration of each strategy, for a task of any size.
+    """Plan a run from measurements or from given rates: the chance, the calls, the cost and the duration of each k and strategy.
 
-    There are rows for each model and k, for pools of two models, for a ladder and for lead.
+    Of measured models there are rows for each model and k, for pools of two models, for a ladder and for lead; of an agent for its margins.
+    The cheapest run whose lower bound reaches the target is marked, with the command that begins it. The chance has a condition, which the
+    plan shows: few samples exclude no rare hard steps. With --budget and --deadline only runs within them are marked.
 
-    The cheapest run whose lower bound reaches the target is marked, with the command that begins it. The chance has a condition, which
-    the plan shows: few samples exclude no rare hard steps. With --budget and --deadline only runs within them are marked. Beside the cost
-    as measured stands its range: from one with the prompt cache, the half-price tier and several votes a request, as far as the provider
-    has them, up to one without any cache at the upper end of the calls.
+    With --p every step has the same rate and one rival, the worst case for the chance (MAKER, equations 9 to 16); -s steps=M is as in
+    `run`. With --actions it is the chance of an agent, with margins as in -s k_read=2.
+
+    --simulate does the marked row, or -k, --strategy and -s, in virtual time: each step has an error rate drawn from the measured ones.
 
     Exit codes: 0 a run reaches the target, 1 none does, 2 wrong usage.
     """
-    work = task_of(task, option)
-    total = steps_of(work) if isinstance(work, ChainTask) else None
-    if total is None:
-        raise InvalidUsage(
-            f"{task} has neither steps() nor an oracle that counts them, so its chance cannot be planned"
-        )
-    found = [calibration_from(runs_dir, each, work) for each in dict.fromkeys(from_)]
-    plan = plan_runs(work, found, total, target, budget_usd=budget, deadline_s=deadline, concurrency=concurrency)
+    if (p is None) == (not from_):
+        raise InvalidUsage("give either what was measured, --from RUN, or rates: --p P [--valid V]")
+    if p is None and (valid, call_usd, actions) != (1.0, None, None):
+        raise InvalidUsage("--valid, --call-usd and --actions belong to --p; a measurement knows them")
+    if actions is not None and (steps, k, strategy, simulate) != (None, None, None, 0):
+        raise InvalidUsage("--actions takes margins by -s, as in -s k_read=1; leave out the options of steps")
+    work = None if task is None else task_of(task, option)
+    found = plan(
+        work,
+        [measured_from(runs_dir, each, work) for each in dict.fromkeys(from_)]
+        if p is None
+        else Rates(p=p, valid=valid, call_usd=call_usd),
+        target=target,
+        steps=steps,
+        actions=None
+        if actions is None
+        else {kind: count(n) for kind, n in pairs("--actions", actions.split(",")).items()},
+        k=k,
+        strategy=strategy,
+        options=pairs("-s", set_),
+        budget_usd=budget,
+        deadline_s=deadline,
+        concurrency=concurrency,
+        simulations=simulate,
+    )
     command_line = (
-        None if plan.best is None else command_of(task, work.default_strategy, option, plan.best, concurrency)
+        None
+        if found.best is None or task is None or work is None or not found.best.models
+        else command_of(task, work.default_strategy, option, found.best, concurrency)
     )
     if as_json:
-        notes = {" + ".join(models): said for models, said in plan.notes.items()}
-        typer.echo(json_text({**structs.asdict(plan), "notes": notes, "command": command_line}))
+        notes = {" + ".join(models): said for models, said in found.notes.items()}
+        typer.echo(json_text({**structs.asdict(found), "notes": notes, "command": command_line}))
     else:
-        options = work.model_dump(exclude_defaults=True)
-        typer.echo("\n".join([*_report(task, options, plan), *_end(plan, command_line)]))
-    raise typer.Exit(NO_RUN if plan.best is None else 0)
+        typer.echo("\n".join([*_report(task, work, found), *_end(found, command_line)]))
+    raise typer.Exit(NO_RUN if found.best is None else 0)
 
 
-def _report(task: str, options: dict[str, Any], plan: PlannedRuns) -> Iterator[str]:
-    yield from wrapped(f"{task}{options_text(options)}: {plan.steps:,} steps")
-    models = list(dict.fromkeys(model for run in plan.runs for model in run.models))
+def _report(task: str | None, work: Task | None, found: PlannedRuns) -> Iterator[str]:
+    named = "" if work is None else f"{task}{options_text(work.model_dump(exclude_defaults=True))}: "
+    size = counted(found.steps, "step") if found.unit == "steps" else f"one {found.unit}"
+    yield from wrapped(f"{named}{size}")
+    models = list(dict.fromkeys(model for run in found.runs for model in run.models))
     letters = dict(zip(models, models if len(models) == 1 else map(_letter, range(len(models))), strict=True))
     for model, letter in letters.items():
         if letter != model:
             yield from wrapped(f"{letter} is {model}")
-    rows = [["", "model", "strategy", "chance", "interval", "calls", "cost", "range", "time"]]
-    for run in plan.runs:
-        mark = "*" if run.is_best else ""
+    yield from table([*_rows(found, letters)], to_the_left=(0, 1, 2) if models else (0, 1))
+    for names, notes in found.notes.items():
+        of = f"{' + '.join(letters[each] for each in names)}: " if names else ""
+        for note in notes:
+            yield from wrapped(f"{of}{note}")
+    if models and any(run.independent is None for run in found.runs) and found.unit == "steps":
+        yield from wrapped(EXTRAPOLATED)
+    if found.simulation is not None:
+        yield from _simulation(found.simulation)
+    if models and are_simulated(models):
+        yield from wrapped("simulated: costs are what the real model would have cost at list prices")
+
+
+def _rows(found: PlannedRuns, letters: dict[str, str]) -> Iterator[list[str]]:
+    if not letters:  # given rates have no interval
+        is_priced = any(run.cost_usd.mid is not None for run in found.runs)
+        yield ["", "strategy", "chance", "calls", *["cost"] * is_priced]
+        for run in found.runs:
+            row = ["*" if run.is_best else "", _named(run), f"{run.chance.share:.6f}", f"{run.calls:,.0f}"]
+            yield [*row, *[money(run.cost_usd.mid)] * is_priced]
+        return
+    yield ["", "model", "strategy", "if independent", "as measured", "interval", "calls", "cost", "range", "time"]
+    for run in found.runs:
         named = " + ".join(letters[each] for each in run.models)
+        independent = "-" if run.independent is None else f"{run.independent:.4f}"
         chance = [f"{run.chance.share:.4f}", f"{run.chance.low:.4f} to {run.chance.high:.4f}"]
         cost = run.cost_usd
         spread = "" if cost.mid is None else f"{money(cost.low)} to {money(cost.high)}"
         time = "-" if run.duration_s is None else clock(run.duration_s)
-        rows.append([mark, named, _named(run), *chance, f"{run.calls:,.0f}", money(cost.mid), spread, time])
-    yield from table(rows, to_the_left=(0, 1, 2))
-    for names, notes in plan.notes.items():
-        for note in notes:
-            yield from wrapped(f"{' + '.join(letters[each] for each in names)}: {note}")
-    yield from wrapped(EXTRAPOLATED)
-    if are_simulated(models):
-        yield from wrapped("simulated: costs are what the real model would have cost at list prices")
+        calls = f"{run.calls:,.0f}" if found.unit == "steps" else f"{run.calls:,.1f}"
+        mark = "*" if run.is_best else ""
+        yield [mark, named, _named(run), independent, *chance, calls, money(cost.mid), spread, time]
 
 
-def _end(plan: PlannedRuns, command_line: str | None) -> Iterator[str]:
-    if command_line is None:
+def _simulation(found: Simulation) -> Iterator[str]:
+    share = found.success
+    yield f"{counted(found.runs, 'run')} in virtual time, each step with an error rate drawn from the measured ones:"
+    yield f"  all steps right    {share.share:.3f} ({share.low:.3f} to {share.high:.3f} with 95 %)"
+    yield f"  undecided          {found.undecided:,} of {found.runs:,}"
+    yield f"  calls of a run     {found.calls:,.0f}"
+    yield f"  duration of a run  {found.duration_s:,.1f} s"
+
+
+def _end(found: PlannedRuns, command_line: str | None) -> Iterator[str]:
+    if found.needed is not None:
+        yield from wrapped(found.needed)
+    elif found.best is None:
         yield from wrapped(
-            f"no run reaches {plan.target:g}: each lower bound is below it, or the cost or the duration above its limit or unknown"
+            f"no run reaches {found.target:g}: each lower bound is below it, or the cost or the duration above its limit or unknown"
         )
+    elif command_line is not None:
+        yield from wrapped(f"* the cheapest whose lower bound reaches {found.target:g}: {command_line}")
     else:
-        yield from wrapped(f"* the cheapest whose lower bound reaches {plan.target:g}: {command_line}")
+        yield from wrapped(f"* the least that reaches {found.target:g}")
 
 
 def command_of(task: str, default: str, options: list[str], run: PlannedRun, concurrency: int | None) -> str:
@@ -136,5 +236,6 @@ def _letter(number: int) -> str:
 
 
 def _named(run: PlannedRun) -> str:
-    words = [run.strategy if run.k is None else f"k = {run.k}"]
-    return ", ".join([*words, *[f"{name} {value}" for name, value in run.options.items() if name == "ladder"]])
+    """Name a row: its k, or its strategy, with the options that make it another."""
+    shown = {name: value for name, value in run.options.items() if name != "p"}
+    return ", ".join([run.strategy if run.k is None else f"k = {run.k}", *[f"{name} {shown[name]}" for name in shown]])

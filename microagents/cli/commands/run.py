@@ -15,7 +15,7 @@ from microagents.cli.options import (
     AsJson,
     AsStream,
     Config,
-    FromCalibration,
+    FromMeasurement,
     InputsFile,
     ModelSpecs,
     Options,
@@ -35,7 +35,7 @@ from microagents.cli.options import (
 from microagents.cli.watching import Watched, answered_in_terminal, kept_in, run_in_terminal, show_and_exit
 from microagents.runs.driver.begin import new_run_id, run
 from microagents.runs.words.money import specs_in
-from microagents.studies.calibration import calibration_from
+from microagents.studies.measure import model_measured
 
 
 @with_settings
@@ -46,7 +46,7 @@ def command(
     tool: Tools = [],  # noqa: B006
     strategy: StrategyName = None,
     model: ModelSpecs = [],  # noqa: B006
-    from_: FromCalibration = None,
+    from_: FromMeasurement = None,
     seed: Seed = 0,
     runs_dir: RunsDir = RUNS,
     run_id: Annotated[
@@ -83,9 +83,9 @@ def command(
     """
     check_stream(stream, as_json=as_json, is_listed=inputs is not None)
     given = given_by(task, with_tools(option, tool), inputs)
-    calibration = None if from_ is None else calibration_from(runs_dir, from_, given.first)
-    changed["calibration"] = calibration
-    models = models_of(model if calibration is None else model or [calibration.model])
+    measurement = None if from_ is None else model_measured(runs_dir, from_, given.first)
+    changed["measurement"] = measurement
+    models = models_of(model if measurement is None else model or [measurement.model])
     chosen = strategy_named(strategy, options, given.first)
     named = new_run_id(given.first) if run_id is None else run_id
     if detach:

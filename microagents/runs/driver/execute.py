@@ -77,7 +77,7 @@ async def execute_plan(
     if journal is not None and (completed := _completed(journal, experiment, own, accepted)) is not None:
         return completed
     _check(plan, journal)
-    forecast, on_forecast = forecast_of(plan, journal, control.get("calibration")), control.get("on_forecast")
+    forecast, on_forecast = forecast_of(plan, journal, control.get("measurement")), control.get("on_forecast")
     if forecast is not None and on_forecast is not None:
         on_forecast(forecast)
     batch = Batch(plan, journal, only=only, on_ending=control.get("on_ending")) if plan.listed else None

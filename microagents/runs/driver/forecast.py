@@ -37,16 +37,21 @@ MAX_ASKED = 100
 
 
 class MeasuredModel(Protocol):
-    """What was measured of a model: `microagents.studies.measured.ModelCalibration`."""
+    """What was measured of a model: `microagents.studies.measured.ModelMeasurement`."""
 
     @property
     def run_id(self) -> str:
-        """Name of the calibration's run."""
+        """Name of the measurement's run."""
         ...
 
     @property
     def model(self) -> str:
         """Spec of the model."""
+        ...
+
+    @property
+    def of_inputs(self) -> bool:
+        """Whether it measured inputs of one question each."""
         ...
 
     def promise(self, k: int, steps: int) -> Promise:
@@ -60,7 +65,7 @@ class Forecast(Struct, frozen=True, kw_only=True):
     calls: float | None
     """Expected number of calls; None if the strategy cannot know it beforehand."""
     call_usd: float | None
-    """Expected cost of a call; None if a calibration does not know the price."""
+    """Expected cost of a call; None if a measurement does not know the price."""
     input_tokens: int
     """Tokens of the first prompt, estimated from its length."""
     output_tokens: int
@@ -68,9 +73,9 @@ class Forecast(Struct, frozen=True, kw_only=True):
     is_measured: bool = False
     """Whether calls and cost are measured in the run so far."""
     models: tuple[str, ...]
-    """The models that are paid; of a forecast from a calibration its model."""
+    """The models that are paid; of a forecast from a measurement its model."""
     promises: tuple[Promise, ...] = ()
-    """What the calibration promises of an input of each run; empty without a calibration."""
+    """What the measurement promises of an input of each run; empty without a measurement."""
 
     @property
     def cost_usd(self) -> float | None:
@@ -87,7 +92,7 @@ class Forecast(Struct, frozen=True, kw_only=True):
         basis = (
             "as measured so far"
             if self.is_measured
-            else "as calibrated"
+            else "as measured"
             if self.promises
             else f"about {self.input_tokens:,} tokens in and {self.output_tokens:,} out each"
         )
@@ -110,47 +115,49 @@ OnForecast = Callable[[Forecast], None]
 """Gets the expected cost of a run before it begins. What it raises ends the run, and leaves nothing behind."""
 
 
-def forecast_of(plan: RunPlan, path: Path | None, calibration: MeasuredModel | None = None) -> Forecast | None:
+def forecast_of(plan: RunPlan, path: Path | None, measurement: MeasuredModel | None = None) -> Forecast | None:
     """Return the expected cost of a run, or of its rest; None if no paid model has a known price, or no call may be sent.
 
     Raises:
-        InvalidUsage: the calibration says nothing of this run: of its model, or of its votes.
+        InvalidUsage: the measurement says nothing of this run: of its model, or of its votes.
     """
-    found = _assumed(plan) if calibration is None else _calibrated(plan, calibration)
+    found = _assumed(plan) if measurement is None else _measured(plan, measurement)
     before, ending = (None, None) if path is None or holds_nothing(path) else _recorded(path)
     if found is None or stops_again(plan.settings, ending):
         return None
     return found if before is None else _continued(found, before)
 
 
-def _calibrated(plan: RunPlan, calibration: MeasuredModel) -> Forecast:
-    """Return the forecast by a calibration. Simulated models have one, too, at list prices."""
-    named, strategy, task = f"the calibration {calibration.run_id!r}", plan.strategy, plan.tasks[0]
-    others = [spec for spec in specs_in(plan.settings.models) if spec != calibration.model]
+def _measured(plan: RunPlan, measurement: MeasuredModel) -> Forecast:
+    """Return the forecast by a measurement. Simulated models have one, too, at list prices."""
+    named, strategy, task = f"the measurement {measurement.run_id!r}", plan.strategy, plan.tasks[0]
+    others = [spec for spec in specs_in(plan.settings.models) if spec != measurement.model]
     if others:
         raise InvalidUsage(
-            f"{named} is of {calibration.model}, not of {others[0]}; calibrate that one, or leave out the calibration"
+            f"{named} is of {measurement.model}, not of {others[0]}; measure that one, or leave out the measurement"
         )
-    if not isinstance(task, ChainTask):
+    if not isinstance(task, ChainTask) and not measurement.of_inputs:
         raise InvalidUsage(f"{named} measured the steps of a chain, and {type(task).__name__} is none")
-    steps = _mean([steps_of(each) for each in _some(plan.tasks) if isinstance(each, ChainTask)])
+    steps = _mean([steps_of(each) if isinstance(each, ChainTask) else 1 for each in _some(plan.tasks)])
     if steps is None:
         raise InvalidUsage(
             f"{type(task).__name__} has neither steps() nor an oracle that counts them, so {named} says nothing of all of them"
         )
+    if measurement.of_inputs and steps > 1:
+        raise InvalidUsage(f"{named} measured inputs of one step each, and these have more")
     rule = strategy.rule_of(task, 0, ceil(steps))
     if not isinstance(rule, FirstToAheadBy) or (isinstance(strategy, Maker) and strategy.steps > 1):
         name = STRATEGIES.name_of(address_of(type(strategy)))
         raise InvalidUsage(
             f"{named} measured what a lead of k votes on each step does, without a ladder; {name} as given here decides otherwise"
         )
-    promise = calibration.promise(rule.k, ceil(steps))
+    promise = measurement.promise(rule.k, ceil(steps))
     return Forecast(
         calls=promise.calls * len(plan.tasks),
         call_usd=None if promise.cost_usd is None else promise.cost_usd / promise.calls,
         input_tokens=0,
         output_tokens=0,
-        models=(calibration.model,),
+        models=(measurement.model,),
         promises=(promise,),
     )
 

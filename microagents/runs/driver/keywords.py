@@ -17,7 +17,7 @@ OnProgress = Callable[[Account], None]
 
 
 class RunControl(TypedDict, total=False):
-    """Callbacks and events by which a caller watches a run and ends it early: keywords of `run`, `resume`, `compare` and `study`."""
+    """Callbacks and events by which a caller watches a run and ends it early: keywords of `run`, `resume`, `compare` and `measure`."""
 
     on_progress: OnProgress | None
     """Called a few times a second with the account as of the last commit."""
@@ -32,8 +32,8 @@ class RunControl(TypedDict, total=False):
     on_forecast: OnForecast | None
     """Called with the expected cost (`Forecast`) before the run begins, if it asks models at a known price. What it raises ends the
     call, and nothing was started."""
-    calibration: MeasuredModel | None
-    """The calibration of the model, from which the expected calls, cost and chance are; see `calibration_from`."""
+    measurement: MeasuredModel | None
+    """The measurement of the model, from which the expected calls, cost and chance are; see `measured_from`."""
     interrupt: asyncio.Event | None
     """Once set, the run ends as ``interrupted`` after the calls in flight."""
     terminate: asyncio.Event | None
@@ -41,7 +41,7 @@ class RunControl(TypedDict, total=False):
 
 
 class SharedKeywords(SettingKeywords, RunControl, total=False):
-    """Keywords of `run`, `resume`, `compare` and `study`: the settings of a run, and its control."""
+    """Keywords of `run`, `resume`, `compare` and `measure`: the settings of a run, and its control."""
 
 
 def without_control(given: Mapping[str, Any]) -> dict[str, Any]:

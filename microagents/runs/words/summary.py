@@ -336,14 +336,14 @@ def _share_checked(result: RunFacts) -> str:
 
 
 def _promised_text(result: RunFacts[Any]) -> str | None:
-    """Write how a run lies to what the calibration promised; None without one."""
+    """Write how a run lies to what the measurement promised; None without one."""
     account, promise = result.account, result.account.promise
     if promise is None:
         return None
     price = prices_of([promise.model])
     promised = None if promise.cost_usd is None else promise.cost_usd * account.inputs
     text = (
-        f"{promise.calls * account.inputs:,.0f} calls, {price(promised)}, by the calibration {promise.calibration}; "
+        f"{promise.calls * account.inputs:,.0f} calls, {price(promised)}, by the measurement {promise.measurement}; "
         f"taken {account.calls:,}, {price(account.cost_usd)}"
     )
     if account.errors is None:

@@ -112,7 +112,7 @@ class Climbing(Strategy):
     """What is tried at a step that the vote does not decide, cheapest first, separated by commas: `paraphrase`, `model=SPEC`, \
 `lookahead`, `judge`."""
     p: Annotated[float | None, Field(gt=0.5, lt=1)] = None
-    """Share of right votes at ordinary steps, which `microagents study TASK errors` measures. With it, a step climbs as soon as its \
+    """Share of right votes at ordinary steps, which `microagents measure TASK` finds. With it, a step climbs as soon as its \
 votes are improbable; without it only at half the cap. `lead` needs none."""
     false_alarms: Annotated[float, Field(gt=0)] = 0.01
     """Expected number of steps of an input that climb although the model is as good at them as p says, at most."""
@@ -192,7 +192,7 @@ or `discard` it."""
             return None
         return (
             "a ladder without p is climbed only at half the cap, and a hard step is mostly decided wrongly before that; measure p by "
-            "`microagents study TASK errors`, and give -s p=SHARE"
+            "`microagents measure TASK`, and give -s p=SHARE"
         )
 
     @property

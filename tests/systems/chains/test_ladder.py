@@ -14,7 +14,8 @@ from typing import Any
 import pytest
 from msgspec import Raw, structs
 
-from microagents import FirstToAheadBy, InvalidUsage, Result, TaskFailed, run
+from microagents import FirstToAheadBy, InvalidUsage, Result, run
+from microagents.base.errors import TaskFailed
 from microagents.elections.election import ElectionId, Verdict
 from microagents.models.model import Call
 from microagents.replies.chat import write

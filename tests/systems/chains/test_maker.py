@@ -20,13 +20,12 @@ from microagents import (
     Reply,
     Result,
     Strategy,
-    TaskFailed,
     Work,
     resume,
     run,
     run_sync,
 )
-from microagents.base.errors import InvalidDefinition, InvalidUsage
+from microagents.base.errors import InvalidDefinition, InvalidUsage, TaskFailed
 from microagents.elections import laws
 from microagents.elections.rules import FirstTo
 from microagents.journal.messages import Account

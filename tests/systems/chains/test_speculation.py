@@ -8,7 +8,8 @@ from typing import ClassVar
 
 import pytest
 
-from microagents import FirstToAheadBy, Prompt, Result, Sampling, TaskFailed, run
+from microagents import FirstToAheadBy, Prompt, Result, Sampling, run
+from microagents.base.errors import TaskFailed
 from microagents.elections.election import Ballot, Question
 from microagents.replies.chat import write
 from microagents.systems.chains.chain import ChainStep

@@ -14,8 +14,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from microagents import Context, Deployment, Reply, Result, TaskFailed, resume, run
-from microagents.base.errors import InvalidUsage, ModelUnavailable
+from microagents import Context, Deployment, Reply, Result, resume, run
+from microagents.base.errors import InvalidUsage, ModelUnavailable, TaskFailed
 from microagents.journal.messages import Report
 from microagents.journal.reading import Reader
 from microagents.journal.writer import JournalConfig

@@ -1,4 +1,4 @@
-"""How true calibrations are, on planted error rates: python -m tests.benchmarks.calibration [--plans 100].
+"""How true measurements are, on planted error rates: python -m tests.benchmarks.measurement [--plans 100].
 
 Samples are drawn and votes are held by code of its own. A plan agrees if its interval and the exact one of 400 runs overlap.
 """
@@ -11,8 +11,8 @@ from math import exp, log1p
 from random import Random
 
 from microagents.elections.error_rates import exact_interval
-from microagents.studies.measured import ModelCalibration
-from microagents.studies.sampling.calibration import CalibratedStep
+from microagents.studies.measured import ModelMeasurement
+from microagents.studies.measuring import MeasuredStep
 
 RUNS, STEPS = 400, 1_000
 PROFILES: dict[str, Callable[[Random], float]] = {
@@ -25,15 +25,14 @@ PLANNED = ((1_023, 3), (16_383, 4))
 """Steps and k."""
 
 
-def calibration(rng: Random, rate_of: Callable[[Random], float]) -> tuple[ModelCalibration, list[float]]:
+def measurement(rng: Random, rate_of: Callable[[Random], float]) -> tuple[ModelMeasurement, list[float]]:
     """Samples of steps in two stages, and the error rates of the steps."""
     rates, steps = [rate_of(rng) for _ in range(STEPS)], []
     for number, rate in enumerate(rates):
-        first = sum(rng.random() < rate for _ in range(2))
-        drawn = 10 if first else 2
-        wrong = first + sum(rng.random() < rate for _ in range(drawn - 2))
-        steps.append(CalibratedStep(number, first, 2, wrong, drawn, drawn, wrong, drawn - wrong, {}))
-    found = ModelCalibration(
+        drawn = [rng.random() < rate for _ in range(2)]
+        drawn += [rng.random() < rate for _ in range(8 if any(drawn) else 0)]
+        steps.append(MeasuredStep(number, len(drawn), 2, tuple(map(int, drawn)), (True, False), {}))
+    found = ModelMeasurement(
         model="planted",
         run_id="",
         total=10**6,
@@ -76,7 +75,7 @@ def main() -> None:
         held, found, planted, false, agreed = 0, 0, 0, 0, dict.fromkeys(PLANNED, 0)
         for seed in range(plans):
             rng = Random(seed)
-            made, rates = calibration(rng, rate_of)
+            made, rates = measurement(rng, rate_of)
             held += made.p.low <= 1 - mean <= made.p.high
             hard = {number for number, rate in enumerate(rates) if rate > 0.5}
             planted, found, false = (

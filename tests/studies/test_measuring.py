@@ -1,4 +1,4 @@
-"""What a study records of a step: which fields of each reply are right, what the majority says, and how right rollouts are."""
+"""What a measurement records of a step: which replies are right, what is wrong first in others, and how right rollouts are."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from msgspec import Struct
 from microagents import Call, ChainTask, InvalidUsage, Prompt, Reply, run
 from microagents.replies.chat import write
 from microagents.replies.rollouts import Rollout
-from microagents.studies.sampling.study import Studied, StudiedStep, Study
+from microagents.studies.measuring import Measured, MeasuredStep, Measuring, blocks
 
 LENGTH = 5
 WRONG = -1
@@ -93,81 +93,75 @@ class Walks:
         return write(self._said(place, call.id.seq) if number == self._at else stride(place))
 
 
-async def studied(model: Walks, **options: Any) -> list[StudiedStep]:
-    result = await run(Walk(), models=model, strategy=Study(**options), runs_dir=None)
+async def measured(model: Walks, task: Walk | None = None, **options: Any) -> list[MeasuredStep]:
+    result = await run(task or Walk(), models=model, strategy=Measuring(**options), runs_dir=None)
     assert result.outcome == "completed"
-    found = msgspec.convert(result.value, Studied)
-    assert found.fields == ("by", "to")
-    return list(found.steps)
+    return sorted(msgspec.convert(result.value, Measured).steps, key=lambda each: each.number)
 
 
-async def test_each_step_is_asked_as_often_as_wanted_and_in_the_oracles_state_whatever_is_said_before() -> None:
+async def test_each_step_is_asked_in_the_oracles_state_whatever_is_said_before() -> None:
     model = Walks(0, lambda _, __: Stride(by=7, to=70))
-    steps = await studied(model, samples=3, window=2)
+    steps = await measured(model, draws=3, window=2)
     assert sorted(model.asked) == [
-        (f"0/step/{number}/sample", f"{number} {number}") for number in range(LENGTH) for _ in range(3)
+        (f"0/step/{number}/{block}", f"{number} {number}")
+        for number in range(LENGTH)
+        for block in ("0-2", "0-2", "2-3")
     ]
-    assert [each.samples for each in steps] == [(0, 0, 0), *[(2, 2, 2)] * (LENGTH - 1)]
+    assert [each.errors for each in steps] == [[True] * 3, *[[False] * 3] * (LENGTH - 1)]
+
+
+def test_more_draws_keep_the_blocks_of_fewer() -> None:
+    assert [*blocks(2)] == [(0, 2)]
+    assert [*blocks(10)] == [(0, 2), (2, 10)]
+    assert [*blocks(25)] == [(0, 2), (2, 10), (10, 20), (20, 25)]
 
 
 @pytest.mark.parametrize(
-    ("said", "right_fields"),
-    [(stride(2), 2), (Stride(by=1, to=9), 1), (Stride(by=5, to=3), 0), (Stride(by=5, to=9), 0)],
+    ("said", "mistakes"),
+    [(stride(2), {}), (Stride(by=1, to=9), {"to": 10}), (Stride(by=5, to=3), {"by": 10})],
 )
-async def test_a_sample_counts_its_fields_up_to_the_first_wrong_one(said: Stride, right_fields: int) -> None:
-    steps = await studied(Walks(2, lambda _, __: said), samples=2)
-    assert steps[2].samples == (right_fields, right_fields)
+async def test_a_wrong_sample_is_counted_by_its_first_wrong_field_and_asked_more_often(
+    said: Stride, mistakes: dict[str, int]
+) -> None:
+    step = (await measured(Walks(2, lambda _, __: said)))[2]
+    assert (step.mistakes, step.drawn) == (mistakes, 10 if mistakes else 2)
 
 
-async def test_where_several_replies_are_right_a_wrong_one_is_compared_with_the_one_that_begins_like_it() -> None:
-    said = [stride(0), stride(0, 2), Stride(by=2, to=9), Stride(by=3, to=9)]
-    steps = await studied(Walks(0, lambda _, seq: said[seq]), samples=4)
-    assert steps[0].samples == (2, 2, 1, 0)
+async def test_several_replies_may_be_right_and_votes_are_told_apart() -> None:
+    said = [stride(0), stride(0, 2), Stride(by=3, to=9), stride(0)]
+    step = (await measured(Walks(0, lambda _, seq: said[seq % 2 if seq < 2 else seq]), draws=2))[0]
+    assert (step.votes, step.right) == ((0, 1), (True, True))
 
 
 async def test_a_flagged_reply_counts_for_nothing_and_is_not_drawn_again() -> None:
     model = Walks(2, lambda place, seq: Stride(by=0, to=place) if seq == 1 else stride(place))
-    steps = await studied(model, samples=3)
-    assert steps[2].samples == (2, 2)
-    assert len(model.asked) == 3 * LENGTH
-
-
-async def test_the_majority_of_the_whole_and_of_each_field_given_those_before() -> None:
-    # The stride is right in three of five; of these three, two give a wrong place. No whole reply has more votes than the wrong one.
-    said = [stride(2), Stride(by=1, to=9), Stride(by=1, to=9), Stride(by=4, to=6), Stride(by=4, to=7)]
-    (_, _, step, after, _) = await studied(Walks(2, lambda _, seq: said[seq]), samples=5)
-    assert (step.majority, step.field_majorities) == (False, (True, False))
-    assert (after.majority, after.field_majorities) == (True, (True, True))
-    steps = await studied(Walks(2, lambda _, __: Stride(by=5, to=9)), samples=2)
-    assert steps[2].field_majorities == (False, None), "no right first field"
+    steps = await measured(model, draws=10)
+    assert (steps[2].first_valid, steps[2].valid, steps[2].drawn) == (1, 8, 10)
+    assert len(model.asked) == 10 * LENGTH
 
 
 async def test_rollouts_start_at_every_step_and_are_judged_up_to_the_end() -> None:
-    steps = await studied(Walks(), samples=1, rollouts=2, horizon=3)
+    steps = await measured(Walks(), rollouts=2, horizon=3)
     assert [each.rollouts for each in steps] == [((True,) * length,) * 2 for length in (3, 3, 3, 2, 1)]
-    assert all(not each.rollouts for each in await studied(Walks(), samples=1))
+    assert all(not each.rollouts for each in await measured(Walks()))
 
 
 @pytest.mark.parametrize(
-    ("given", "verdicts"),
+    ("at", "given", "verdicts"),
     [
-        ((stride(1), Stride(by=1, to=9), stride(3)), (True, False, True)),
-        ((stride(1),), (True, None, None)),
-        ((Stride(by=5, to=6), stride(6), stride(7)), (False, False, False)),
+        (1, (stride(1), Stride(by=1, to=9), stride(3)), (True, False, True)),
+        (1, (stride(1),), (True, None, None)),
+        (1, (Stride(by=5, to=6), stride(6), stride(7)), (False, False, False)),
+        (0, (stride(0, 2), stride(2), stride(3)), (True, True, True)),
     ],
 )
 async def test_after_a_wrong_step_a_rollout_is_judged_in_the_oracles_state(
-    given: tuple[Stride, ...], verdicts: tuple[bool | None, ...]
+    at: int, given: tuple[Stride, ...], verdicts: tuple[bool | None, ...]
 ) -> None:
-    steps = await studied(Walks(1, rollout=given), samples=1, rollouts=1, horizon=3)
-    assert steps[1].rollouts == (verdicts,)
-
-
-async def test_a_rollout_that_begins_with_another_right_reply_is_judged_along_its_own_way() -> None:
-    steps = await studied(Walks(0, rollout=(stride(0, 2), stride(2), stride(3))), samples=1, rollouts=1, horizon=3)
-    assert steps[0].rollouts == ((True, True, True),)
+    steps = await measured(Walks(at, rollout=given), rollouts=1, horizon=3)
+    assert steps[at].rollouts == (verdicts,)
 
 
 async def test_an_oracle_that_knows_only_some_steps_is_named_with_the_first_that_it_does_not() -> None:
     with pytest.raises(InvalidUsage, match="Blind has no oracle for step 1"):
-        await run(Blind(), models=Walks(), strategy=Study(), runs_dir=None)
+        await measured(Walks(), Blind())

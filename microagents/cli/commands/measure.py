@@ -1,0 +1,275 @@
+"""`microagents measure`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from microagents.base.errors import InvalidUsage
+from microagents.cli.inputs import given_by
+from microagents.cli.options import (
+    DEFAULT_MODEL,
+    RUNS,
+    AsJson,
+    Config,
+    InputsFile,
+    Options,
+    RunPrefix,
+    RunsDir,
+    Seed,
+    TaskName,
+    Yes,
+    model_option,
+    with_settings,
+)
+from microagents.cli.reporting import EXIT_CODES, json_text
+from microagents.cli.views.tables import closing_notes, table, wrapped
+from microagents.cli.watching import Watched, kept_in_runs, run_in_terminal
+from microagents.runs.settings import Settings
+from microagents.runs.words.money import are_simulated, money, prices_of
+from microagents.runs.words.summary import counted, options_text
+from microagents.studies.analysis import Distances, PositionAccuracy
+from microagents.studies.flags import FlagFindings
+from microagents.studies.measure import Measurement, measure
+from microagents.studies.measured import ModelMeasurement, Proportion
+from microagents.studies.states import States, states_in_file, states_of_run
+from microagents.studies.trials import AgentMeasurement
+from microagents.task import Task
+
+SHOWN = 10
+"""Number of hard steps in a text; --json has all."""
+SETTINGS = tuple(name for name in Settings.model_fields if name != "on_undecided")
+UNKNOWN = (
+    "no oracle: whether the replies are right is not known: a step that a model gets wrong the same way each time looks like an easy one. "
+    "So there is no chance and no k; they need the task's `oracle`"
+)
+
+
+@partial(with_settings, only=SETTINGS, short=None)
+def command(
+    task: TaskName,
+    *,
+    option: Options = [],  # noqa: B006 - typer copies it
+    model: Annotated[
+        list[str], model_option("Model, as provider:model[@key=value,...]. Repeatable: each is measured on its own.")
+    ] = [],  # noqa: B006
+    steps: Annotated[
+        int | None,
+        typer.Option(
+            metavar="N",
+            envvar="MICROAGENTS_STEPS",
+            help="Number of random steps or inputs, at most all; of an agent of trials. [default: 1000; 20 trials]",
+        ),
+    ] = None,
+    draws: Annotated[
+        int | None,
+        typer.Option(
+            metavar="N",
+            envvar="MICROAGENTS_DRAWS",
+            help="Number of draws of every step. [default: 2, and 10 if they are not both right; 5 of an agent's action]",
+        ),
+    ] = None,
+    states: Annotated[
+        str | None,
+        typer.Option(
+            metavar="RUN|FILE.jsonl",
+            help=(
+                "Ask in the states of the decided steps of this run of the task, or in those of a file, a JSON object a line. Without an "
+                "oracle, only agreement is measured. [default: the states that the oracle leads to]"
+            ),
+        ),
+    ] = None,
+    inputs: InputsFile = None,
+    rollouts: Annotated[
+        int, typer.Option(metavar="N", min=0, help="Draw rollouts from each step, too: how right is a step ahead?")
+    ] = 0,
+    horizon: Annotated[int, typer.Option(metavar="N", min=1, help="Number of steps in a rollout.")] = 8,
+    distance: Annotated[
+        bool, typer.Option("--distance", help="Measure how differently the errors of models are spread over the steps.")
+    ] = False,
+    flags: Annotated[bool, typer.Option("--flags", help="Measure what red flags gain and cost.")] = False,
+    seed: Seed = 0,
+    runs_dir: RunsDir = RUNS,
+    run_id: RunPrefix = None,
+    as_json: AsJson = False,
+    yes: Yes = False,
+    config: Config = None,  # noqa: ARG001 - read by `Command`
+    changed: dict[str, Any],
+) -> None:
+    """Measure models on random steps of a task, before a long run is paid for.
+
+    Each step is drawn twice in the state that the task's oracle leads to, and eight times more if a reply is wrong or flagged or the two
+    differ. The report shows how often replies are right and valid, with exact intervals of 95 % over steps, and which steps are hard.
+
+    With --inputs, of problems or of chains of one step, an input is a step. An agent is measured by trials, which its `check` judges: each
+    action is drawn five times. With --states the steps are asked in other states, such as an earlier run's; a task without an oracle needs
+    them, and then only agreement is measured.
+
+    The samples of a model are a run with its own journal. The same command continues where it ended; more --steps, --draws or --rollouts
+    and another question (--flags, --distance) reuse its samples. `microagents plan` reads it: --from RUN.
+
+    Exit codes: 0 completed, 1 failed, 2 wrong usage, 3 stopped by a limit, an outage or a full disk, 130 interrupted.
+    """
+    models = list(dict.fromkeys(model or [DEFAULT_MODEL]))
+    work = given_by(task, option, inputs).work
+    given = None if states is None else _states(states, runs_dir, work)
+    report = run_in_terminal(
+        Watched(task, "steps", models, kept_in_runs("measurement")),
+        lambda control, set_title: measure(
+            work,
+            models,
+            steps=steps,
+            draws=draws,
+            states=given,
+            rollouts=rollouts,
+            horizon=horizon,
+            distance=distance,
+            flags=flags,
+            seed=seed,
+            runs_dir=runs_dir,
+            run_id=run_id,
+            on_model=set_title,
+            **changed,
+            **control,
+        ),
+        as_json=as_json,
+        yes=yes,
+    )
+    typer.echo(json_text(report.as_json()) if as_json else "\n".join(_report(report)))
+    raise typer.Exit(EXIT_CODES[report.outcome])
+
+
+def _states(given: str, runs_dir: Path, task: Task | Sequence[Task]) -> States:
+    if not isinstance(task, Task):
+        raise InvalidUsage("--states are for one chain; leave out --states or --inputs")
+    return states_in_file(Path(given), task) if given.endswith(".jsonl") else states_of_run(runs_dir, given, task)
+
+
+def _report(report: Measurement) -> Iterator[str]:
+    steps = report.source if report.agents else f"random steps of {report.source}"
+    yield from wrapped(f"{report.task}{options_text(report.options)}: {steps}; seed {report.seed}")
+    for number, each in enumerate(report.models):
+        yield ""
+        yield from _model(each, report.source)
+        if report.lookahead:
+            yield from _lookahead(report.lookahead[number])
+        if report.flags:
+            yield from _flags(report.flags[number])
+        if each.judged:
+            yield from wrapped(f"verdict: {each.verdict()[1]}")
+    for agent in report.agents:
+        yield ""
+        yield from _agent(agent)
+    for pair in report.missed:
+        yield ""
+        names = " and ".join(pair.models)
+        yield from wrapped(
+            f"{names} miss the same step with a chance of {pair.together:.4%}; {pair.independent:.4%} if independent"
+        )
+    if report.distances is not None:
+        yield ""
+        yield from _distances(report.distances)
+    asked = [*[each.model for each in report.models], *[each.model for each in report.agents]]
+    if asked and not all(each.judged for each in report.models):
+        yield from ("", *wrapped(UNKNOWN))
+    if asked and are_simulated(asked):
+        yield from ("", *wrapped("simulated: no real model was asked"))
+    yield from closing_notes(report.recorded_at, report.reason, "samples")
+
+
+def _model(found: ModelMeasurement, source: str) -> Iterator[str]:
+    price, call, calls = prices_of([found.model])(found.cost_usd), money(found.call_usd), max(1, found.calls)
+    unit = "input" if found.of_inputs else "step"
+    yield from wrapped(
+        f"{found.model}: {counted(len(found.steps), unit)} of {found.total:,}, {counted(found.draws, 'draw')}, {price}, {call} a call"
+    )
+    yield from wrapped(
+        f"a call reads {found.input_tokens / calls:,.0f} tokens and writes {found.output_tokens / calls:,.0f}"
+    )
+    yield from wrapped(f"--from {found.run_id} takes its samples")
+    if found.latency is not None:
+        p50, p95, p99 = found.latency.p50, found.latency.p95, found.latency.p99
+        yield from wrapped(f"a call takes {p50:,.2g} s, {p95:,.2g} s in one of 20, {p99:,.2g} s in one of 100")
+    if not found.judged:
+        yield from wrapped(
+            f"two draws agree = {_within(found.agreement)}, valid = {_within(found.valid)} (95 % over steps)"
+        )
+        if found.differing:
+            yield from wrapped(f"they differ at {counted(len(found.differing), 'step')}: {_named(found.differing)}")
+        if found.as_decided is not None:
+            yield from wrapped(f"as {source} decided, rightly or not = {_within(found.as_decided)}")
+        yield from wrapped(
+            f"p is at most {found.p_high:.4f}; at least {found.agreement.low:.4f} only if each step's most frequent reply is the right one"
+        )
+        return
+    yield from wrapped(f"p = {_within(found.p)}, valid = {_within(found.valid)} (95 % over steps)")
+    yield from wrapped(f"correlation of two draws of a step: {found.rates.correlation:.2f}")
+    named = f" (steps {_named(found.hard)})" if found.hard else ""
+    yield from wrapped(f"hard steps: {len(found.hard):,}{named}; at most {found.most_hard:.3%} of all (95 %)")
+    if found.hard:
+        yield from wrapped(f"p at the other steps = {found.p_ordinary:.4f}, for `-s p=` of a ladder")
+    if found.mistakes:
+        yield from wrapped(
+            "wrong first in: " + ", ".join(f"{name} {count:,}" for name, count in found.mistakes.items())
+        )
+
+
+def _agent(found: AgentMeasurement) -> Iterator[str]:
+    price = prices_of([found.model])(found.cost_usd)
+    yield from wrapped(
+        f"{found.model}: {counted(found.trials, 'trial')}, {found.draws} draws of each action, {counted(found.calls, 'call')}, {price}"
+    )
+    yield from wrapped(f"--from {found.run_id} takes its trials")
+    yield from wrapped(f"trials that succeed, by the plurality of the draws = {_within(found.success)} (95 %)")
+    rows = [["kind", "actions", "right", "95 % interval", "wrong in one way"]]
+    rows += [[each.kind, f"{each.actions:,}", *_cells(each.p), f"{each.same_wrong:.1%}"] for each in found.actions]
+    if len(rows) > 1:
+        yield from table(rows, to_the_left=(0,))
+        yield from wrapped("right: the share of the draws that are the action taken, in trials that succeed")
+    yield from wrapped(
+        f"trials that fail though every vote agreed: {found.unseen:,} of {found.trials - found.succeeded:,}; no margin mends them"
+    )
+
+
+def _lookahead(positions: Sequence[PositionAccuracy]) -> Iterator[str]:
+    rows = [["position", "right", "95 % interval", "first right", "hardest step"]]
+    for each in positions:
+        name, hardest = f"+{each.position}" if each.position else "alone", each.at_hardest
+        first = _cells(each.given_first)[0]
+        rows.append([name, *_cells(each.accuracy), first, "-" if hardest is None else f"{hardest:.1%}"])
+    yield from table(rows, to_the_left=(0,))
+
+
+def _flags(found: FlagFindings) -> Iterator[str]:
+    rows = [["reading", "valid", "wrong", "right flagged", "nats a call"]]
+    for each in found.readings:
+        wrong = f"{each.wrong / each.valid:.2%}" if each.valid else "-"
+        gained = f"{each.information:.3f}{' +' * each.gains}"
+        rows.append([each.name, f"{each.valid / found.replies:.1%}", wrong, f"{each.right_flagged:,}", gained])
+    yield from table(rows, to_the_left=(0, 4))
+    yield from wrapped(f"advice: {found.advice}")
+
+
+def _distances(found: Distances) -> Iterator[str]:
+    yield from wrapped("total variation distance between halves of samples; of one model between its own two halves:")
+    numbers = [str(number) for number in range(1, len(found.models) + 1)]
+    rows = [["model", "errors", *numbers]]
+    for number, spec, errors, cells in zip(numbers, found.models, found.errors, found.matrix, strict=True):
+        rows.append([f"{number} {spec}", f"{errors:,}", *("-" if each is None else f"{each:.3f}" for each in cells)])
+    yield from table(rows, to_the_left=(0,))
+
+
+def _named(numbers: Sequence[int]) -> str:
+    return ", ".join(map(str, numbers[:SHOWN])) + (", ..." if len(numbers) > SHOWN else "")
+
+
+def _within(share: Proportion) -> str:
+    return f"{share.share:.4f} ({share.low:.4f} to {share.high:.4f})"
+
+
+def _cells(share: Proportion | None) -> list[str]:
+    return ["-", "-"] if share is None else [f"{share.share:.1%}", f"{share.low:.1%} to {share.high:.1%}"]

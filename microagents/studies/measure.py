@@ -1,0 +1,381 @@
+"""Measurements of models on random steps of a task: what their votes will do, before a long run is paid for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from itertools import combinations
+from pathlib import Path
+from typing import Any, Unpack
+
+import msgspec
+from msgspec import Struct, structs
+
+from microagents.actors.registry import TASKS, reference_to
+from microagents.base.durations import quantile_s
+from microagents.base.errors import InvalidUsage
+from microagents.base.messages import address_of
+from microagents.base.user_code import called
+from microagents.journal.reading import reader_of
+from microagents.runs.arguments import check_arguments
+from microagents.runs.driver.keywords import SharedKeywords, without_control
+from microagents.runs.driver.tool_lists import with_tools_of_servers
+from microagents.runs.inspection.runs import recorded_result
+from microagents.runs.plan import RunPlan
+from microagents.runs.references import references_in
+from microagents.runs.result import Result, Results
+from microagents.runs.settings import OneModel, Settings, check_for_ray, model_pools, strategy_of, validated
+from microagents.runs.task_list import dump_options, tasks_of
+from microagents.runs.words.summary import counted
+from microagents.studies.analysis import Distances, PositionAccuracy, distances_between, lookahead_in
+from microagents.studies.compare import variants_of
+from microagents.studies.flags import FlagFindings, flags_in
+from microagents.studies.measured import Latency, ModelMeasurement
+from microagents.studies.measuring import Measured, Measuring, chosen_among
+from microagents.studies.series import Series, SeriesOutcome, SeriesRun, short_digest
+from microagents.studies.states import States, has_oracle
+from microagents.studies.trials import ActingTrial, AgentMeasurement, trials_in
+from microagents.systems.agents.agent import AgentTask
+from microagents.systems.questions.problem import Problem
+from microagents.task import ChainTask, Task
+
+STEPS, TRIALS = 1_000, 20
+"""Number of steps, and of trials of an agent, by default."""
+EXTENDED = tuple(f"strategy.{name}" for name in ("steps", "draws", "rollouts", "horizon", "states", "of"))
+"""What may differ when a measurement is asked again: its journal has the samples so far, and only others are bought."""
+
+
+class MissedTogether(Struct, frozen=True, kw_only=True):
+    """Errors of two models at the same steps."""
+
+    models: tuple[str, str]
+    together: float
+    """Share of the steps at which a sample of each is wrong."""
+    independent: float
+    """The same if the errors of the one said nothing of the other's."""
+
+
+class Measurement(Struct, frozen=True, kw_only=True):
+    """What was measured of models on one task."""
+
+    outcome: SeriesOutcome
+    reason: str | None
+    """Why it ended early, in one sentence; None if it is completed."""
+    task: str
+    options: dict[str, Any]
+    seed: int
+    source: str
+    """What the states of the steps are from."""
+    models: tuple[ModelMeasurement, ...] = ()
+    """The models whose samples are complete, in the order given."""
+    agents: tuple[AgentMeasurement, ...] = ()
+    """The same for the trials of an agent."""
+    missed: tuple[MissedTogether, ...] = ()
+    lookahead: tuple[tuple[PositionAccuracy, ...], ...] = ()
+    """For each model the accuracy of its rollouts by position; empty without rollouts."""
+    distances: Distances | None = None
+    flags: tuple[FlagFindings, ...] = ()
+    recorded_at: str | None = None
+    """When the first of the recorded runs began that gave all answers; None if a sample was drawn by this call."""
+
+    def as_json(self) -> dict[str, Any]:
+        """Build the object that ``--json`` prints."""
+        found: dict[str, Any] = {name: getattr(self, name) for name in self.__struct_fields__ if name != "models"}
+        return {**found, "models": [_facts(each) for each in self.models]}
+
+
+async def measure(
+    task: Task | Sequence[Task],
+    models: OneModel | Sequence[OneModel],
+    *,
+    steps: int | None = None,
+    draws: int | None = None,
+    states: States | None = None,
+    rollouts: int = 0,
+    horizon: int = 8,
+    distance: bool = False,
+    flags: bool = False,
+    runs_dir: str | Path = "runs",
+    run_id: str | None = None,
+    on_model: Callable[[str], None] | None = None,
+    **given: Unpack[SharedKeywords],
+) -> Measurement:
+    """Measure models on random steps of a task, one after the other. The same call again continues it.
+
+    With more steps, draws or rollouts, only the further samples are drawn.
+
+    Args:
+        task: a chain with an oracle; or inputs that are one question each: problems, or chains of one step; or an agent with a `check`.
+        models: the models, each on its own, all on the same steps.
+        steps: number of steps or inputs, at most all; by default 1,000. Of an agent the number of trials, by default 20.
+        draws: number of samples of every step; by default two, and ten if they are not both right. Of an agent's action by default 5.
+        states: the states of the steps; by default the oracle's. Without an oracle, only the agreement of two samples is measured.
+        rollouts: number of rollouts from each step.
+        horizon: number of steps in a rollout.
+        distance: measure how differently the errors of the models are spread over the steps.
+        flags: measure what red flags gain and cost.
+        runs_dir: the folder of journals; each model has one.
+        run_id: prefix of the names of the models' runs; by default made from the arguments.
+        on_model: called with the spec of each model as its run begins.
+        given: callbacks (`RunControl`), which get the run that is done, and the expected cost of all that is left; and fields of `Settings`
+            for all runs, such as ``seed``. The limits hold over all models and sittings.
+
+    Raises:
+        InvalidUsage: an argument is wrong; nothing was started.
+        MicroagentsError: the run of a model failed, see `run`; the samples so far are kept.
+    """
+    check_arguments({"runs_dir": runs_dir, **given})
+    models = [models] if isinstance(models, str) or not isinstance(models, Sequence) else models
+    chain = task if isinstance(task, ChainTask) and not isinstance(task, AgentTask) else None
+    _check(chain, models, states=states, distance=distance, rollouts=rollouts, flags=flags)
+    settings = {"keep_texts": "all", **without_control(given)}
+    asked: dict[str, Any] = {"steps": steps, "draws": draws, "rollouts": rollouts, "horizon": horizon}
+    wanted = {name: value for name, value in asked.items() if value is not None}
+    seed = given.get("seed", 0)
+    accepted: Sequence[str] = ()
+    strategy: Measuring | ActingTrial
+    if isinstance(task, AgentTask):
+        tasks, strategy = _trials(task, wanted)
+        source = f"{len(tasks):,} trials"
+        identity: list[Any] = [*map(dump_options, tasks)]
+    elif chain is not None:
+        accepted, source = EXTENDED, "the oracle" if states is None else states.source
+        tasks, strategy = [chain], _on_states(chain, validated(Measuring, "the measurement", wanted), states, seed)
+        identity = [dump_options(chain), *([each.state for each in states.given] if states else [])]
+    else:
+        tasks, strategy = _inputs(tasks_of([task] if isinstance(task, Task) else task), wanted, seed)
+        source = f"{counted(strategy.of or 1, 'input')}, each one step"
+        identity = [strategy.of, *map(dump_options, tasks)]
+    plans = _plans(tasks, strategy, models, identity, listed=chain is None, run_id=run_id, settings=settings)
+    plans = {spec: await with_tools_of_servers(plan) for spec, plan in plans.items()}
+    runs = [SeriesRun(*each) for each in plans.items()]
+    series = Series("measurement", runs, Path(runs_dir), ended=("completed", "undecided"), accepted=accepted)
+    outcome, reason, begun = await series.do(given, on_model)
+    ended = {spec: each for spec, each in zip(plans, begun, strict=False) if each.outcome in ("completed", "undecided")}
+    first = tasks[0]
+    report = Measurement(
+        outcome=outcome,
+        reason=reason,
+        task=TASKS.name_of(address_of(type(first))),
+        options=dump_options(task) if isinstance(task, Task) else {},
+        seed=plans[next(iter(plans))].settings.seed,
+        source=source,
+        recorded_at=series.recorded_at,
+    )
+    if isinstance(task, AgentTask):
+        return structs.replace(report, agents=tuple([_agent(*each, Path(runs_dir)) for each in ended.items()]))
+    found = [_findings(*each) for each in ended.items()]
+    judged = [each for each in found if each.judged]
+    return structs.replace(
+        report,
+        models=tuple(found),
+        missed=tuple([_missed(*each) for each in combinations(judged, 2)]),
+        lookahead=tuple([lookahead_in(each.steps) for each in found]) if rollouts else (),
+        distances=distances_between(found) if distance and outcome == "completed" else None,
+        flags=tuple([_flags(chain, strategy, each, Path(runs_dir)) for each in found]) if flags and chain else (),
+    )
+
+
+def measured_from(runs_dir: Path, run_id: str, task: Task | None = None) -> ModelMeasurement | AgentMeasurement:
+    """Read what a run measured; if a task is given, of it, perhaps with other options, such as another size.
+
+    Raises:
+        InvalidUsage: the run is unknown, is not a completed measurement, or is another task's.
+    """
+    with reader_of(runs_dir, run_id) as reader:
+        recipe, result, is_known = reader.experiment.recipe, recorded_result(reader), reader.is_known
+    if recipe.strategy not in (reference_to(Measuring), reference_to(ActingTrial)):
+        raise InvalidUsage(f"run {run_id!r} is not a measurement; make one: microagents measure {result.task}")
+    if task is not None and result.task != (own := TASKS.name_of(address_of(type(task)))):
+        raise InvalidUsage(
+            f"run {run_id!r} is a measurement of {result.task}, not of {own}; make one: microagents measure {own}"
+        )
+    if result.outcome not in ("completed", "undecided"):
+        raise InvalidUsage(f"the measurement {run_id!r} has not ended; the command that began it continues it")
+    if not is_known and (named := references_in([("model", result.models[0])])):
+        raise InvalidUsage(
+            f"you did not begin the measurement {run_id!r} here, and it gives {named[0]}, which may send your keys elsewhere; if you trust "
+            f"it: microagents show {run_id} --code"
+        )
+    if recipe.strategy == reference_to(ActingTrial):
+        return _agent(result.models[0], result, runs_dir)
+    return _findings(result.models[0], result)
+
+
+def model_measured(runs_dir: Path, run_id: str, task: Task) -> ModelMeasurement:
+    """Read what a run measured of the steps or inputs of a task, for the forecast of a run.
+
+    Raises:
+        InvalidUsage: see `measured_from`; or it measured trials of an agent.
+    """
+    found = measured_from(runs_dir, run_id, task)
+    if isinstance(found, AgentMeasurement):
+        raise InvalidUsage(
+            f"run {run_id!r} measured trials of an agent, which promise no number of calls; plan it: microagents plan"
+        )
+    return found
+
+
+def _check(
+    chain: ChainTask[Any, Any] | None,
+    models: Sequence[OneModel],
+    *,
+    states: States | None,
+    distance: bool,
+    rollouts: int,
+    flags: bool,
+) -> None:
+    if not models:
+        raise InvalidUsage("a measurement needs at least one model")
+    if distance and len(set(models)) < 2:  # noqa: PLR2004 - a distance is between two
+        raise InvalidUsage("a distance is between two or more models; name each with --model SPEC")
+    if chain is None:
+        if states is not None or rollouts or flags:
+            raise InvalidUsage("states, rollouts and flags belong to one chain of steps; leave them out")
+        return
+    strategy_of(Measuring(), chain, {})
+    start, name = called(chain.start), type(chain).__name__
+    if called(chain.done, start):
+        raise InvalidUsage(f"{name} is done before its first step, so there is nothing to measure")
+    if states is None and called(chain.oracle, start) is None:
+        raise InvalidUsage(
+            f"{name} has no oracle, so its replies cannot be judged; define the method `oracle`, or take the states of an earlier run or "
+            "of a file: --states"
+        )
+    if states is not None and not has_oracle(chain, states) and (rollouts or flags or distance):
+        raise InvalidUsage(f"{name} has no oracle, so neither rollouts, flags nor a distance can be judged")
+
+
+def _on_states(chain: ChainTask[Any, Any], strategy: Measuring, states: States | None, seed: int) -> Measuring:
+    if states is None:
+        return strategy
+    chosen = states.chosen(strategy.steps, seed)
+    of = {"steps": len(chosen), "states": chosen, "of": len(states.given), "judged": has_oracle(chain, states)}
+    return strategy.model_copy(update=of)
+
+
+def _trials(task: AgentTask[Any], wanted: Mapping[str, Any]) -> tuple[list[Task], ActingTrial]:
+    if type(task).check is AgentTask.check:
+        raise InvalidUsage(f"{type(task).__name__} has no method `check`, so its trials cannot be judged")
+    draws = {} if "draws" not in wanted else {"draws": wanted["draws"]}
+    return variants_of(task, wanted.get("steps", TRIALS)), validated(ActingTrial, "the measurement", draws)
+
+
+def _inputs(given: Sequence[Task], wanted: Mapping[str, Any], seed: int) -> tuple[list[Task], Measuring]:
+    strategy = validated(Measuring, "the measurement", dict(wanted))
+    numbers = sorted(chosen_among(len(given), min(strategy.steps, len(given)), seed))
+    chosen = [given[number] for number in numbers]
+    for number, task in zip(numbers, chosen, strict=True):
+        _check_input(number, task)
+    return chosen, strategy.model_copy(update={"numbers": tuple(numbers), "of": len(given)})
+
+
+def _check_input(number: int, task: Task) -> None:
+    name = type(task).__name__
+    if isinstance(task, Problem):
+        if type(task).correct is Problem.correct:
+            raise InvalidUsage(f"{name} has no method `correct`, so its answers cannot be judged")
+    elif not isinstance(task, ChainTask) or isinstance(task, AgentTask):
+        raise InvalidUsage(f"{name} is neither a problem nor a chain, so its inputs cannot be measured")
+    elif called(task.steps) != 1:
+        raise InvalidUsage(
+            f"input {number} of {name} is not one step, and a measurement of its first one would say nothing of the others; measure the "
+            "steps of one input"
+        )
+    elif called(task.oracle, called(task.start)) is None:
+        raise InvalidUsage(f"{name} has no oracle for input {number}, so its replies cannot be judged")
+
+
+def _plans(
+    tasks: Sequence[Task],
+    strategy: Measuring | ActingTrial,
+    models: Sequence[OneModel],
+    identity: object,
+    *,
+    listed: bool,
+    run_id: str | None,
+    settings: Mapping[str, Any],
+) -> dict[str, RunPlan]:
+    """Build a plan for each model, by its spec."""
+    plans, address = {}, address_of(type(tasks[0]))
+    for model in models:
+        given = model_pools(model, [strategy])
+        shared = validated(
+            Settings, "the measurement", {**settings, "models": given.pools, "run_id": run_id or "measure"}
+        )
+        check_for_ray(settings, shared.runtime)
+        spec = given.pools[""][0]
+        asked = short_digest((address, identity, shared.seed, isinstance(strategy, ActingTrial)))
+        prefix = run_id or f"measure-{TASKS.name_of(address).lower()}-{asked}"
+        named = shared.model_copy(update={"run_id": f"{prefix}-{short_digest(spec)}"})
+        plans[spec] = RunPlan(
+            tasks=tasks, listed=listed, strategy=strategy, settings=named, model_objects=given.objects
+        )
+    return plans
+
+
+def _findings(spec: str, result: Result) -> ModelMeasurement:
+    of_inputs, account = isinstance(result.value, Results), result.account
+    found = msgspec.convert(list(result.value) if of_inputs else [result.value], list[Measured])
+    return ModelMeasurement(
+        model=spec,
+        run_id=result.run_id,
+        total=found[0].total,
+        of_inputs=of_inputs,
+        steps=tuple([step for each in found for step in each.steps]),
+        calls=result.calls,
+        input_tokens=account.input_tokens,
+        output_tokens=account.output_tokens,
+        cost_usd=result.cost_usd,
+        cached_tokens=account.cached_tokens,
+        prices=result.settings.prices,
+        limits=account.limits.get(spec, {}),
+        latency=_latency(account.durations),
+    )
+
+
+def _agent(spec: str, result: Result, runs_dir: Path) -> AgentMeasurement:
+    with reader_of(runs_dir, result.run_id) as reader:
+        return trials_in(reader, spec, result)
+
+
+def _flags(
+    task: ChainTask[Any, Any], strategy: Measuring | ActingTrial, found: ModelMeasurement, runs_dir: Path
+) -> FlagFindings:
+    assert isinstance(strategy, Measuring)
+    with reader_of(runs_dir, found.run_id) as reader:
+        return flags_in(reader, task, found.steps, {each.number: each.state for each in strategy.states})
+
+
+def _latency(durations: Mapping[int, int]) -> Latency | None:
+    p50, p95, p99 = [quantile_s(durations, share) for share in (0.5, 0.95, 0.99)]
+    return None if p50 is None or p95 is None or p99 is None else Latency(p50=p50, p95=p95, p99=p99)
+
+
+def _missed(one: ModelMeasurement, other: ModelMeasurement) -> MissedTogether:
+    rates = [{each.number: each.wrong / each.valid for each in model.steps if each.valid} for model in (one, other)]
+    both = [(rate, rates[1][number]) for number, rate in rates[0].items() if number in rates[1]]
+    count = max(1, len(both))
+    means = [sum(pair[side] for pair in both) / count for side in (0, 1)]
+    together = sum(left * right for left, right in both) / count
+    return MissedTogether(models=(one.model, other.model), together=together, independent=means[0] * means[1])
+
+
+def _facts(found: ModelMeasurement) -> dict[str, Any]:
+    names = ("model", "run_id", "total", "draws", "calls", "cost_usd", "call_usd", "input_tokens", "output_tokens")
+    facts: dict[str, Any] = {name: getattr(found, name) for name in (*names, "latency", "limits", "valid", "judged")}
+    facts |= {"steps": len(found.steps), "agreement": found.agreement if found.has_pairs else None}
+    if not found.judged:
+        return {**facts, "p_high": found.p_high, "as_decided": found.as_decided, "differing": found.differing}
+    kind, said = found.verdict()
+    return {
+        **facts,
+        "p": found.p,
+        "p_ordinary": found.p_ordinary,
+        "correlation": found.rates.correlation,
+        "hard": found.hard,
+        "most_hard": found.most_hard,
+        "mistakes": found.mistakes,
+        "condition": found.condition(found.total),
+        "verdict": kind,
+        "said": said,
+    }

@@ -1,0 +1,334 @@
+"""The strategy of a measurement: samples of random steps, judged by the oracle, and rollouts from them. Nothing is decided."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter, deque
+from collections.abc import Awaitable, Callable, Iterator
+from functools import cached_property
+from hashlib import blake2b
+from heapq import nsmallest
+from types import NoneType
+from typing import Annotated, Any, ClassVar
+
+from msgspec import Struct, json, structs
+from pydantic import BaseModel, ConfigDict, Field
+
+from microagents.actors.role import Strategy
+from microagents.base.aio import TaskScope
+from microagents.base.errors import InvalidUsage
+from microagents.base.user_code import called
+from microagents.elections.rules import FirstValid, Rule
+from microagents.replies.chat import Prompt, Reply, hashable, voted_fields
+from microagents.replies.rollouts import Rollout
+from microagents.systems.chains.chain import Chain, ChainConductor
+from microagents.systems.questions.problem import Problem, answer_type_of, direct_prompt
+from microagents.systems.questions.problem_conductor import is_problem
+from microagents.task import ChainTask, Task
+from microagents.work.durable import Work
+
+FIRST = 2
+"""Number of samples of each step."""
+ALL = 10
+"""Number of samples of a step if one of the first is wrong or flagged, or if they differ."""
+
+
+class MeasuredStep(Struct, frozen=True, array_like=True):
+    """The samples of a step, judged."""
+
+    number: int
+    drawn: int
+    """Number of samples, flagged ones included."""
+    first_valid: int
+    """Number of valid ones among the first `FIRST`."""
+    votes: tuple[int, ...]
+    """For each valid sample in launch order the number of its vote, by first appearance."""
+    right: tuple[bool, ...] | None
+    """For each vote whether it is right; None if nothing judges them."""
+    mistakes: dict[str, int]
+    """Number of wrong samples by the first field that is not the oracle's."""
+    decided: int | None = None
+    """Number of samples with the vote that an earlier run decided; None without one."""
+    rollouts: tuple[tuple[bool | None, ...], ...] = ()
+    """For each rollout from here whether each of its steps is right; None for a step that it does not give."""
+
+    @property
+    def valid(self) -> int:
+        """Number of samples without a red flag."""
+        return len(self.votes)
+
+    @property
+    def errors(self) -> list[bool]:
+        """Whether each valid sample is wrong, in launch order."""
+        return [] if self.right is None else [not self.right[vote] for vote in self.votes]
+
+    @property
+    def wrong(self) -> int:
+        """Number of wrong samples."""
+        return sum(self.errors)
+
+
+class Measured(Struct, frozen=True, kw_only=True):
+    """What a run measured."""
+
+    total: int
+    """Number of steps of the task, or of inputs."""
+    steps: tuple[MeasuredStep, ...]
+
+
+class GivenState(BaseModel):
+    """A state in which a step is asked."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    number: int
+    """Number of the step, or of the line of a file, counted from 0."""
+    state: Any
+    """As JSON has it."""
+    reply: Any = None
+    """The reply that an earlier run decided there, as JSON has it; None if there is none."""
+
+
+class MeasuringConductor(ChainConductor["Measuring"]):
+    """Draws the samples."""
+
+    async def conduct(self, work: Work[ChainTask[Any, Any], Measuring]) -> Measured:
+        """Sample the chosen steps side by side, at most ``window`` at a time; of many inputs the only question of each."""
+        strategy, of_inputs = work.strategy, work.strategy.numbers
+        if is_problem(work):
+            return Measured(total=strategy.of or 1, steps=(await _answer(work),))
+        sampling = structs.replace(work.task.sampling, first_temperature=work.task.sampling.temperature)
+        chain = Chain(work, max_draws=FIRST, sampling=sampling)
+        if of_inputs:
+            state = chain.start()
+            only = await _Step(chain, 0, state, right_reply(chain, state, 0)).measured()
+            return Measured(total=strategy.of or 1, steps=(structs.replace(only, number=of_inputs[work.input]),))
+        total = max(strategy.of or 0, chain.total or 0) or sum(1 for _ in _walk(chain))
+        count = min(strategy.steps, total)
+        chosen = None if strategy.states else chosen_among(total, count, work.role.context.seed)
+        open_steps: deque[asyncio.Task[MeasuredStep]] = deque()
+        done: list[MeasuredStep] = []
+        work.progress(0, count)
+        async with TaskScope() as scope:
+            for step in _given(chain, strategy) if strategy.states else _walk(chain):
+                if chosen is None or step.number in chosen:
+                    open_steps.append(scope.start(step.measured()))
+                while open_steps and (len(open_steps) >= strategy.window or len(done) + len(open_steps) == count):
+                    done.append(await open_steps.popleft())
+                    work.progress(len(done), count)
+                if len(done) == count:
+                    break
+        return Measured(total=total, steps=tuple(done))
+
+
+class Measuring(Strategy):
+    """Samples of random steps: two of each, and ten of steps with an error, a flag or a difference. The oracle judges them."""
+
+    solves = (ChainTask, Problem)
+    conductor = MeasuringConductor
+    changes_no_decision: ClassVar = ("window",)
+
+    steps: Annotated[int, Field(ge=1, le=1_000_000)] = 1_000
+    """Number of steps that are sampled, at most all of the task."""
+    draws: Annotated[int | None, Field(ge=2, le=10_000)] = None
+    """Number of samples of every step; None for two, and ten if they are not both right."""
+    rollouts: Annotated[int, Field(ge=0, le=10_000)] = 0
+    """Number of rollouts from each step."""
+    horizon: Annotated[int, Field(ge=1, le=10_000)] = 8
+    """Number of steps in a rollout."""
+    window: Annotated[int, Field(ge=1)] = 64
+    """Number of steps that are open at a time."""
+    states: tuple[GivenState, ...] = ()
+    """States of the chosen steps; none for the oracle's."""
+    numbers: tuple[int, ...] = ()
+    """For each of many inputs its number among all that were given; none for the steps of one chain."""
+    of: Annotated[int | None, Field(ge=1)] = None
+    """Number of states or inputs that they were chosen from; None for all steps of the task."""
+    judged: bool = True
+    """Whether the oracle judges the samples. Without one, only their agreement is measured."""
+
+    def expected_calls(self, task: Task) -> float | None:
+        """Count the first samples of every step, and its rollouts."""
+        each = (self.draws or FIRST) + self.rollouts
+        if self.numbers:
+            return float(each)
+        total = self.of or (called(task.steps, gives=(int, NoneType)) if isinstance(task, ChainTask) else None)
+        return float(each * (self.steps if total is None else min(self.steps, total)))
+
+    @property
+    def draws_rollouts(self) -> bool:
+        """Whether rollouts are asked for."""
+        return self.rollouts > 0
+
+    @cached_property
+    def default_rule(self) -> Rule:
+        """The rule of every sample: no vote."""
+        return FirstValid(1)
+
+
+class _Step:
+    """A step of a chain in a state."""
+
+    def __init__(self, chain: Chain, number: int, state: Any, right: Reply | None, decided: Any = None) -> None:
+        self.number = number
+        self._chain = chain
+        self._state = state
+        self._right = right
+        self._decided = decided
+
+    async def measured(self) -> MeasuredStep:
+        chain, strategy = self._chain, self._chain.work.strategy
+        asked, at = chain.asked(self._state, self.number), f"step/{self.number}"
+
+        async def drawn(place: str, count: int) -> list[Any]:
+            return await chain.work.sample(
+                f"{at}/{place}",
+                asked,
+                chain.reply_type,
+                n=count,
+                max_draws=count,
+                sampling=chain.sampling,
+                state=self._state,
+            )
+
+        async with TaskScope() as scope:
+            rollouts = []
+            if strategy.rollouts:
+                several: Prompt = called(
+                    chain.task.rollout_prompt, self._state, strategy.horizon, gives=Prompt, at=self.number
+                )
+                places = [f"{at}/rollout/{strategy.horizon}-{each}" for each in range(strategy.rollouts)]
+                rollouts = [scope.start(chain.rollout(place, several, strategy.horizon)) for place in places]
+            step = await _sampled(self.number, chain.work, drawn, self._judge, self._decided)
+            await scope.join()
+        valid = [reply for each in rollouts if isinstance(reply := each.result(), Rollout)]
+        return structs.replace(step, rollouts=tuple([self._judge_rollout(each, strategy.horizon) for each in valid]))
+
+    def _judge(self, reply: Any) -> str | None:
+        """Name the first field of a reply that is wrong; empty if it is right, None if nothing judges it."""
+        right = self._right
+        if right is None:
+            return None
+        if _is_right(self._chain, self._state, reply, self.number, right):
+            return ""
+        fields = voted_fields(self._chain.reply_type)
+        differing = (name for name in fields if hashable(getattr(reply, name)) != hashable(getattr(right, name)))
+        return next(differing, "vote")
+
+    def _judge_rollout(self, rollout: Rollout, horizon: int) -> tuple[bool | None, ...]:
+        """Each step is judged in the state that the right ones before it lead to; a wrong one counts as if the oracle had replied."""
+        chain, state = self._chain, self._state
+        verdicts: list[bool | None] = []
+        for number in range(self.number, self.number + horizon):
+            if chain.is_done(state, number):
+                break
+            reply = rollout.steps[len(verdicts)] if len(verdicts) < len(rollout.steps) else None
+            right = right_reply(chain, state, number)
+            verdict = None if reply is None else _is_right(chain, state, reply, number, right)
+            verdicts.append(verdict)
+            state = chain.next_state(state, reply if verdict else right, number)
+        return tuple(verdicts)
+
+
+def chosen_among(total: int, count: int, seed: int) -> set[int]:
+    """Choose random steps: fewer are a part of more, so that a larger measurement asks the same steps and others."""
+    return set(
+        nsmallest(count, range(total), key=lambda number: blake2b(f"{seed}/{number}".encode(), digest_size=8).digest())
+    )
+
+
+def right_reply(chain: Chain, state: Any, number: int) -> Any:
+    """Ask the oracle for the reply to a step.
+
+    Raises:
+        InvalidUsage: there is none.
+    """
+    reply = chain.oracle(state, number)
+    if reply is None:
+        raise InvalidUsage(
+            f"{type(chain.task).__name__} has no oracle for step {number}, so its replies cannot be judged"
+        )
+    return reply
+
+
+def _is_right(chain: Chain, state: Any, reply: Reply, number: int, right: Reply) -> bool:
+    """Return whether a reply is right: by the task, or else by the oracle's reply."""
+    verdict = chain.correct(state, reply, number)
+    return chain.task.vote_of(reply) == chain.task.vote_of(right) if verdict is None else verdict
+
+
+def _walk(chain: Chain) -> Iterator[_Step]:
+    """Walk the steps of the oracle."""
+    state, number = chain.start(), 0
+    while not chain.is_done(state, number):
+        right = right_reply(chain, state, number)
+        yield _Step(chain, number, state, right)
+        state, number = chain.next_state(state, right, number), number + 1
+
+
+def _given(chain: Chain, strategy: Measuring) -> Iterator[_Step]:
+    for each in strategy.states:
+        state = chain.read_state(json.encode(each.state))
+        right = right_reply(chain, state, each.number) if strategy.judged else None
+        decided = None if each.reply is None else json.decode(json.encode(each.reply), type=chain.reply_type)
+        yield _Step(chain, each.number, state, right, decided)
+
+
+async def _answer(work: Work[Any, Measuring]) -> MeasuredStep:
+    """Sample direct answers to a problem, which its `correct` judges."""
+    task, numbers = work.task, work.strategy.numbers
+    sampling = structs.replace(task.sampling, first_temperature=task.sampling.temperature)
+
+    async def drawn(place: str, count: int) -> list[Any]:
+        return await work.sample(
+            f"answer/{place}", direct_prompt(task), answer_type_of(task), n=count, max_draws=count, sampling=sampling
+        )
+
+    def judge(reply: Any) -> str:
+        verdict: bool | None = called(task.correct, reply)
+        if verdict is None:
+            raise InvalidUsage(f"{type(task).__name__}.correct cannot judge an answer, so it cannot be measured")
+        return "" if verdict else "answer"
+
+    return await _sampled(numbers[work.input] if numbers else 0, work, drawn, judge)
+
+
+def blocks(drawn: int) -> Iterator[tuple[int, int]]:
+    """Yield the blocks in which the samples of a step are drawn: 2, 8, 10, 10, ...
+
+    So a measurement with more draws finds the blocks of one with fewer in its journal.
+    """
+    start, end = 0, min(FIRST, drawn)
+    while start < drawn:
+        yield start, end
+        start, end = end, min(drawn, ALL * (1 + end // ALL))
+
+
+async def _sampled(
+    number: int,
+    work: Work[Any, Measuring],
+    draw: Callable[[str, int], Awaitable[list[Any]]],
+    judge: Callable[[Any], str | None],
+    decided: Any = None,
+) -> MeasuredStep:
+    """Draw the samples of a step and judge them."""
+    strategy, vote_of = work.strategy, work.task.vote_of
+    replies: list[Any] = await draw(f"0-{FIRST}", FIRST)
+    first_valid = len(replies)
+    is_clean = first_valid == FIRST and not any(map(judge, replies)) and len(set(map(vote_of, replies))) == 1
+    drawn = strategy.draws or (FIRST if is_clean or not strategy.judged else ALL)
+    for start, end in [*blocks(drawn)][1:]:
+        replies += await draw(f"{start}-{end}", end - start)
+    votes = [vote_of(reply) for reply in replies]
+    kinds = dict(zip(votes, replies, strict=True))
+    order = {vote: place for place, vote in enumerate(kinds)}
+    wrong = {vote: judge(reply) for vote, reply in kinds.items()}
+    return MeasuredStep(
+        number=number,
+        drawn=drawn,
+        first_valid=first_valid,
+        votes=tuple([order[vote] for vote in votes]),
+        right=tuple([not field for field in wrong.values()]) if strategy.judged else None,
+        mistakes=dict(Counter(field for vote in votes if (field := wrong[vote]))),
+        decided=None if decided is None else votes.count(vote_of(decided)),
+    )

@@ -1,1 +1,0 @@
-"""Strategies that only sample: calibrations, studies, and how often draws agree."""

@@ -1,0 +1,196 @@
+"""`microagents measure` and `plan`: what they print, and how they refuse."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from microagents.cli.commands.plan import command_of
+from microagents.studies.bills import Bill
+from microagents.studies.measured import Proportion
+from microagents.studies.planning import PlannedRun
+from tests.cli.commands import COMPLETED, FAILED, STOPPED, WRONG_USAGE, microagents
+
+EXAMPLES = Path(__file__).parents[2] / "docs" / "examples"
+OTHER = "sim:o3-mini@error=0.02,alternatives=1"
+MODEL = "sim:gpt-4.1-mini@error=0.02,alternatives=1"
+MEASURE = ("measure", "drift", "-o", "length=300", "--model", MODEL, "--steps", "200")
+
+
+def measured() -> str:
+    run_id = microagents(*MEASURE, "--json").json["models"][0]["run_id"]
+    assert isinstance(run_id, str)
+    return run_id
+
+
+def test_what_was_measured_is_said_with_one_count_of_hard_steps_and_a_verdict() -> None:
+    ran = microagents(*MEASURE)
+    assert (ran.code, ran.err) == (COMPLETED, "")
+    assert ran.out.startswith("drift (length=300): random steps of the oracle; seed 0\n")
+    assert "verdict: votes help: `microagents plan` says how many" in ran.out
+    hard = microagents(*MEASURE[:5], "sim:gpt-4.1-mini@error=0.01,hard=0.05,hard_error=0.9").out
+    (count,) = set(re.findall(r"hard steps: (\d+)", hard))
+    assert int(count) > 2
+
+
+def test_another_question_to_a_measurement_asks_nothing_again() -> None:
+    microagents(*MEASURE)
+    lines = microagents(*MEASURE, "--flags").out.splitlines()
+    assert [line.split()[0] for line in lines if line.startswith(("lenient", "strict "))] == ["lenient", "strict"]
+    assert any(line.startswith("advice: ") for line in lines)
+    assert re.match(r"answered from runs of [-0-9]{10} [:0-9]{5}; --run-id NAME begins another$", lines[-1])
+    matrix = microagents(*MEASURE, "--model", OTHER, "--distance").out.splitlines()
+    assert [line.split()[1] for line in matrix if line.startswith(("1 sim:", "2 sim:"))] == [MODEL, OTHER]
+    rows = microagents(*MEASURE, "--rollouts", "2", "--horizon", "3").out.splitlines()
+    cells = [line.split("  ")[0] for line in rows]
+    assert [cell for cell in cells if cell == "alone" or cell.startswith("+")] == ["alone", "+1", "+2", "+3"]
+
+
+def test_a_measurement_that_meets_a_limit_says_how_to_continue() -> None:
+    ran = microagents(*MEASURE, "--max-calls", "100")
+    assert ran.code == STOPPED
+    assert ran.out.splitlines()[-1] == (
+        f"--max-calls 100 is reached in {MODEL}; all samples so far are kept; the same command with a higher limit continues"
+    )
+    assert microagents(*MEASURE).code == COMPLETED
+
+
+def test_an_agent_is_measured_by_trials_and_planned_by_its_margins() -> None:
+    model = ("desk", "--model", "sim:gpt-4.1-mini@error=0.05")
+    found = microagents("measure", *model, "--steps", "6")
+    assert found.out.startswith("desk (")
+    assert "6 trials, 5 draws of each action" in found.out
+    run_id = microagents("measure", *model, "--steps", "6", "--json").json["agents"][0]["run_id"]
+    planned = microagents("plan", "desk", "--from", run_id)
+    assert planned.out.splitlines()[0] == "desk: one trial"
+    assert "act, k_read 1, k_write 2, k_destructive 4, k_end 3" in planned.out
+    refused = microagents("run", "desk", "--from", run_id)
+    assert (refused.code, len(refused.err.splitlines())) == (WRONG_USAGE, 1)
+
+
+def test_a_plan_ends_with_the_command_that_runs_it() -> None:
+    run_id = measured()
+    ran = microagents("plan", "drift", "-o", "length=100", "--from", run_id)
+    assert ran.code == COMPLETED
+    last = ran.out.splitlines()[-1]
+    assert last.startswith(
+        "* the cheapest whose lower bound reaches 0.95: microagents run drift -o length=100 --model "
+    )
+    plan = microagents("plan", "drift", "-o", "length=100", "--from", run_id, "--json").json
+    assert last.endswith(plan["command"])
+    assert sum(each["is_best"] for each in plan["runs"]) == 1
+    done = microagents(*plan["command"].split()[1:], "--json").json
+    assert done["outcome"] == "completed"
+
+
+def test_the_command_of_a_ladder_of_lead_or_of_a_pool_begins_that_run() -> None:
+    chance = Proportion(share=1, low=1, high=1)
+    facts: dict[str, Any] = {"chance": chance, "calls": 1, "cost_usd": Bill(low=1, mid=1, high=1), "duration_s": None}
+    other = MODEL.replace("0.02", "0.03")
+    rows = [
+        PlannedRun(models=(MODEL,), strategy="lead", k=None, **facts),
+        PlannedRun(models=(MODEL,), strategy="maker", k=2, options={"ladder": "lookahead,judge", "p": "0.98"}, **facts),
+        PlannedRun(models=(MODEL, other), strategy="maker", k=2, **facts),
+    ]
+    for row in rows:
+        words = shlex.split(command_of("drift", "maker", ["length=4"], row, 8))
+        done = microagents(*words[1:], "--json").json
+        assert (done["outcome"], done["strategy"], done["k"]) == ("completed", row.strategy, row.k)
+        assert done["models"] == list(row.models)
+
+
+def test_a_chain_that_does_not_tell_its_number_of_steps_is_planned_by_the_steps_of_its_oracle() -> None:
+    mine = "from microagents.tasks.drift import Drift\n\n\nclass Mine(Drift):\n    def steps(self) -> None:\n        return None\n"
+    Path("mine.py").write_text(mine, encoding="utf-8")
+    options = ("mine.py", "-o", "length=60", "--model", MODEL)
+    run_id = microagents("measure", *options, "--json").json["models"][0]["run_id"]
+    assert "mine.py (length=70): 70 steps" in microagents("plan", "mine.py", "-o", "length=70", "--from", run_id).out
+    assert microagents("run", *options, "--from", run_id, "--json").json["promise"]["calls"] >= 60
+
+
+def test_a_plan_above_the_budget_fails() -> None:
+    ran = microagents("plan", "drift", "--from", measured(), "--budget", "0.0001")
+    assert ran.code == FAILED
+    assert ran.out.splitlines()[-1].startswith("no run reaches 0.95")
+
+
+def test_a_plan_can_be_simulated() -> None:
+    words = ("plan", "drift", "-o", "length=20", "-k", "3", "--simulate", "5")
+    assert microagents(*words, "--from", measured(), "--json").json["simulation"]["runs"] == 5
+    assert "all steps right    1.000" in microagents(*words, "--p", "0.9999").out
+
+
+def test_given_rates_need_no_task() -> None:
+    ran = microagents("plan", "--p", "0.99", "--steps", "1e6")
+    assert (ran.code, ran.err) == (COMPLETED, "")
+    assert ran.out.splitlines()[0] == "1,000,000 steps"
+    assert ran.out.splitlines()[-1] == "* the least that reaches 0.95"
+    agent = ("plan", "--p", "0.97", "--actions", "read=5,write=1,destructive=2,end=1", "--call-usd", "0.01")
+    assert "$0.19" in microagents(*agent).out
+
+
+@pytest.mark.parametrize("old", ["calibrate", "study", "estimate", "simulate"])
+def test_an_old_name_says_the_new_one(old: str) -> None:
+    ran = microagents(old, "hanoi")
+    assert (ran.code, ran.out, len(ran.err.splitlines())) == (WRONG_USAGE, "", 1)
+    assert f"`{old}` is now `" in ran.err
+
+
+def test_without_an_oracle_only_agreement_is_told_and_what_it_cannot_tell() -> None:
+    shutil.copy(EXAMPLES / "adding.py", "adding.py")
+    microagents("run", "adding.py", "--model", MODEL, "--run-id", "r")
+    words = ("measure", "adding.py", "--states", "r", "--model", MODEL)
+    ran = microagents(*words)
+    assert ran.code == COMPLETED
+    assert "two draws agree = 1.0000" in ran.out
+    assert "no oracle: whether the replies are right is not known" in ran.out
+    assert "chance that all" not in ran.out
+    found = microagents(*words, "--json").json
+    assert found["models"][0]["p_high"] == 1.0
+    assert "chances" not in found["models"][0]
+    refused = microagents("measure", "drift", "--states", "missing.jsonl")
+    assert refused.err == "microagents: 'missing.jsonl' cannot be read: no such file or directory\n"
+
+
+@pytest.mark.parametrize("words", [("run", "drift", "-k", "3"), ("compare", "drift", "-k", "3", "--repeat", "1")])
+def test_a_run_from_a_measurement_asks_its_model_and_is_expected_as_measured(words: tuple[str, ...]) -> None:
+    run_id = measured()
+    ran = microagents(*words, "-o", "length=300", "--from", run_id, "--json")
+    promise = next(
+        each
+        for each in microagents("plan", "drift", "-o", "length=300", "--from", run_id, "--json").json["runs"]
+        if each["k"] == 3
+    )
+    assert ran.json["models"] == [MODEL]
+    assert ran.err.startswith(f"microagents: expected cost: ${promise['cost_usd']['mid']:.2f} simulated for ")
+    assert f" {promise['chance']['share']:.4f} " in ran.err
+    refused = microagents("run", "hanoi", "--from", run_id)
+    assert (refused.code, refused.out) == (WRONG_USAGE, "")
+    assert "is a measurement of drift, not of hanoi; make one: microagents measure hanoi" in refused.err
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("plan", "drift", "--p", "0.9", "--target", "1"), "the target must be above 0 and below 1"),
+        (("measure", "drift", "--draws", "1"), "draws must be"),
+        (("measure", "drift", "--inputs", "d.jsonl", "--states", "r"), "leave out --states or --inputs"),
+        (("plan", "drift", "--from", "none"), "there is no run 'none'"),
+        (("plan", "drift"), "give either what was measured, --from RUN, or rates"),
+        (("plan", "drift", "--from", "none", "--valid", "0.5"), "belong to --p"),
+        (("plan", "--p", "0.9"), "--actions read=6,write=2,end=1"),
+        (("plan", "--p", "0.9", "--actions", "read=1", "--steps", "3"), "leave out the options of steps"),
+        (("plan", "--p", "0.9", "--steps", "10", "-s", "bogus=1"), "bogus"),
+    ],
+)
+def test_bad_input_is_refused_in_one_sentence(words: tuple[str, ...], said: str) -> None:
+    Path("d.jsonl").write_text('{"length": 1}', encoding="utf-8")
+    ran = microagents(*words)
+    assert ran.code == WRONG_USAGE
+    assert said in ran.err
+    assert len(ran.err.splitlines()) == 1

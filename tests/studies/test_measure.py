@@ -1,0 +1,295 @@
+"""Measurements of simulated models whose error rates are known. Every statistical test fixes its seed."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from microagents import AgentTask, InvalidUsage, Problem, Reply, plan, run
+from microagents.models.model import ModelSpec
+from microagents.models.simulation.scripted import ScriptLine
+from microagents.models.simulation.simulated import SimulatedModel
+from microagents.replies.chat import Prompt, system_with_instructions
+from microagents.studies.flags import FlagFindings
+from microagents.studies.measure import measured_from
+from microagents.task import Task
+from microagents.tasks.desk import Desk
+from microagents.tasks.drift import Drift, Onward, Place
+from microagents.tasks.multiplication import Multiplication
+from tests.studies.measured import EASY, HARD, TASK, WRONG, made, measured, only
+
+OTHER = "sim:o3-mini@error=0.05,hard=0.1,hard_error=0.8"
+
+
+class Over(Drift):
+    """A chain without steps."""
+
+    def done(self, state: Place) -> bool:  # noqa: ARG002 - a task
+        """Always."""
+        return True
+
+
+class Unchecked(AgentTask):
+    """An agent whose work code cannot judge."""
+
+    def statement(self) -> str:
+        return "Do something."
+
+
+class Answer(Reply, frozen=True):
+    text: str
+
+
+class Essay(Problem[Answer]):
+    """A problem whose answers code cannot judge."""
+
+    def statement(self) -> str:
+        return "Write something."
+
+
+def hard_steps(spec: str, task: Drift) -> set[int]:
+    """The steps that a simulated model finds hard."""
+    model, state, found = SimulatedModel(ModelSpec.parse(spec), [task], 0), task.start(), set()
+    for number in range(task.length):
+        asked = task.prompt(state)
+        if model.is_hard(Prompt(system=system_with_instructions(asked.system, Onward, task.format), user=asked.user)):
+            found.add(number)
+        state = task.advance(state, task.oracle(state))
+    return found
+
+
+def test_few_samples_of_steps_suffice_where_they_are_right() -> None:
+    found = only("sim:perfect")
+    assert (found.draws, len(found.steps), found.calls) == (800, 400, 800)
+    assert (found.p.share, found.p.high, found.rates.hard) == (1.0, 1.0, 0.0)
+    assert found.p.low < 1 - 3 / 400
+
+
+def test_a_step_with_an_error_or_a_flag_is_asked_eight_times_more() -> None:
+    found = only("sim:gpt-4.1-mini@error=0.1,flag=0.1")
+    for step in found.steps:
+        assert step.drawn == (2 if step.first_valid == 2 and not any(step.errors[:2]) else 10)
+    assert found.valid.low < 0.9 < found.valid.high
+    assert found.p.low < 0.9 < found.p.high
+
+
+def test_hard_steps_are_those_that_the_model_finds_hard() -> None:
+    found, hard = only(HARD, steps=1_000), hard_steps(HARD, TASK)
+    assert hard
+    assert len(set(found.hard) - hard) <= 0.05 * len(found.hard)
+    assert len(hard & set(found.hard)) >= 0.75 * len(hard)
+    assert found.rates.correlation > 0.3
+    independent, measured = found.chances(3).independent, found.chances(3).measured
+    assert independent > 0.9
+    assert measured.high < 0.01
+
+
+@pytest.mark.parametrize(
+    ("model", "steps", "verdict"),
+    [
+        (EASY, 400, "votes-help"),
+        (HARD, 400, "hard-steps"),
+        (WRONG, 100, "voting-hurts"),
+        ("sim:perfect", 10, "too-few"),
+    ],
+)
+def test_the_verdict_is_of_a_closed_list(model: str, steps: int, verdict: str) -> None:
+    assert only(model, steps=steps).verdict()[0] == verdict
+
+
+def test_right_replies_that_differ_need_votes_by_meaning_and_few_samples_say_how_many_more() -> None:
+    assert [made(right=kinds).verdict()[0] for kinds in (3, 2)] == ["too-many-answers", "votes-help"]
+    said = "too few samples for a promise: {} more are needed, by --steps or --draws"
+    assert made(steps=20).verdict() == ("too-few", said.format(78))
+    assert made(steps=3, total=3, drawn=2).verdict() == ("too-few", said.format(24))
+
+
+def test_all_steps_of_a_small_task_leave_no_condition_and_a_hundred_clean_ones_three_percent_of_hard_ones() -> None:
+    found = only("sim:perfect", task=Drift(length=30))
+    assert found.condition(30) == "all steps of the task were sampled"
+    assert found.most_hard == pytest.approx(1 - 0.05 ** (1 / 30))
+    assert (
+        found.condition(10_000)
+        == "if no step is harder than those seen: 30 steps with 0 hard ones leave up to 950 hard ones in 10,000 (95 %)"
+    )
+    assert only("sim:perfect", steps=100).condition(10**6).endswith("leave up to 29,513 hard ones in 1,000,000 (95 %)")
+
+
+def test_two_models_are_measured_on_the_same_steps() -> None:
+    report = measured(HARD, "sim:o3-mini@error=0.3,hard=0")
+    one, other = report.models
+    assert [each.number for each in one.steps] == [each.number for each in other.steps]
+    assert [each.models for each in report.missed] == [(one.model, other.model)]
+    same = measured(HARD, HARD.replace("0.005", "0.006")).missed[0]
+    assert same.together > 10 * same.independent  # one model's hard steps are hard at both error rates
+
+
+def test_a_measurement_continues_and_more_of_it_buys_only_the_rest() -> None:
+    stopped = measured(EASY, max_calls=300)
+    assert (stopped.outcome, stopped.models) == ("stopped", ())
+    whole, again = only(EASY), measured(EASY)
+    assert again.recorded_at is not None
+    assert again.models[0].steps == whole.steps == only(EASY, run_id="anew").steps
+    more = only(EASY, steps=500)
+    assert more.run_id == whole.run_id
+    assert more.calls == more.draws, "each sample is bought once"
+    assert {*map(repr, whole.steps)} < {*map(repr, more.steps)}
+    drawn = only(EASY, steps=500, draws=12)
+    assert (drawn.draws, drawn.calls) == (6_000, 6_000)
+    assert [each.votes[:2] for each in drawn.steps] == [each.votes[:2] for each in more.steps]
+    other = measured(EASY, steps=500, draws=12, flags=True)
+    assert (other.models[0].calls, other.recorded_at is not None, len(other.flags)) == (6_000, True, 1)
+
+
+def test_models_that_find_different_steps_hard_are_farther_apart_than_the_halves_of_each() -> None:
+    one = "sim:gpt-4.1-mini@error=0.05,flag=0.1,hard=0.1,hard_error=0.8"
+    found = measured(one, OTHER, task=Drift(length=60), draws=40, distance=True).distances
+    assert found is not None
+    (own, between), (again, others) = found.matrix
+    assert between == again
+    assert max(own or 1, others or 1) < 0.3
+    assert (between or 0) > 0.6
+
+
+def test_a_rollout_that_comes_from_before_gets_a_hard_step_right() -> None:
+    ahead, task = "sim:perfect@hard=0.1,hard_error=0.8,hard_ahead=0", Drift(length=60)
+    ((alone, first, _, third, _),) = measured(ahead, task=task, draws=40, rollouts=20, horizon=4).lookahead
+    hard = len(hard_steps(ahead, task))
+    for position, rate in ((alone, 0.8), (first, 0.8)):
+        assert position.accuracy is not None
+        assert position.accuracy.share == pytest.approx(1 - rate * hard / 60, abs=0.04)
+    assert first.given_first is not None
+    assert first.given_first.share == 1.0
+    assert (third.at_hardest or 0) - (alone.at_hardest or 0) > 0.5
+
+
+def test_an_agent_is_measured_by_its_trials_and_the_replies_to_each_of_its_actions() -> None:
+    model = "sim:gpt-4.1-mini@error=0.1,flag=0,alternatives=1"
+    (found,) = measured(model, task=Desk(), steps=10, draws=7).agents
+    assert (found.trials, found.draws) == (10, 7)
+    assert found.succeeded >= 8
+    assert [each.kind for each in found.actions] == ["read", "write", "destructive", "end"]
+    assert all(each.p.low < 0.9 < each.p.high and each.same_wrong == 1 for each in found.actions)
+    assert measured_from(Path("runs"), found.run_id, Desk()) == found
+    planned = plan(Desk(), [found])
+    assert planned.unit == "trial"
+    assert planned.runs[0].options == {"k_read": "1", "k_write": "2", "k_destructive": "4", "k_end": "3"}
+    chances = [each.chance.share for each in planned.runs]
+    assert chances == sorted(chances)
+    with pytest.raises(InvalidUsage, match="has no method `check`"):
+        measured(model, task=Unchecked())
+
+
+def test_an_answer_to_a_problem_is_a_step_that_its_check_judges() -> None:
+    problems = [Multiplication(digits=1, by=1, instance=number) for number in range(150)]
+    model = "sim:gpt-4.1-mini@error=0.1,flag=0,alternatives=1"
+    report = measured(model, task=problems, steps=100)
+    (found,) = report.models
+    assert (found.total, len(found.steps), report.source) == (150, 100, "150 inputs, each one step")
+    assert set(found.mistakes) == {"answer"}
+    few = {each.number for each in only(model, task=problems, steps=30).steps}
+    assert few < {each.number for each in found.steps}
+    planned = plan(problems[0], report, target=0.9)
+    assert (planned.unit, planned.steps) == ("input", 1)
+    assert planned.best is not None
+    done = asyncio.run(run(problems, models=model, strategy="maker", k=3, measurement=found, runs_dir=None))
+    assert done.account.promise is not None
+    assert done.account.promise.calls * 150 == pytest.approx(done.calls, rel=0.1)
+
+
+def test_a_chain_of_one_step_is_judged_by_its_oracle() -> None:
+    found = only("sim:gpt-4.1-mini@error=0.1,flag=0,alternatives=1", task=[Drift(length=1)] * 300)
+    assert found.p.low < 0.9 < found.p.high
+    assert set(found.mistakes) == {"number"}
+    again = measured_from(Path("runs"), found.run_id, Drift())
+    assert again == found
+    with pytest.raises(InvalidUsage, match="measured inputs of one step each, and these have more"):
+        asyncio.run(run(Drift(length=3), models=found.model, measurement=found, runs_dir=None))
+
+
+@pytest.mark.parametrize(
+    ("tasks", "said"),
+    [
+        ([Drift(length=1), Drift(length=2)], "input 1 of Drift is not one step"),
+        ([Essay()], "Essay has no method `correct`, so its answers cannot be judged"),
+        ([], "there are no inputs"),
+    ],
+)
+def test_inputs_that_are_not_one_judged_question_are_refused(tasks: list[Task], said: str) -> None:
+    with pytest.raises(InvalidUsage, match=said):
+        measured("sim:perfect", task=tasks)
+
+
+@pytest.mark.parametrize(
+    ("models", "task", "options", "said"),
+    [
+        ([], TASK, {}, "a measurement needs at least one model"),
+        (["sim:perfect"], TASK, {"steps": 0}, "steps must be"),
+        (["sim:perfect"], TASK, {"draws": 1}, "draws must be"),
+        (["sim:perfect"], TASK, {"horizon": 0}, "horizon must be"),
+        (["sim:perfect"], TASK, {"distance": True}, "between two or more models"),
+        (["sim:perfect"], Multiplication(), {"flags": True}, "flags belong to one chain of steps"),
+        (["sim:perfect"], Over(length=3), {}, "Over is done before its first step, so there is nothing to measure"),
+        (["sim:perfect@flag=1"], TASK, {"steps": 5}, "gave no valid reply to 5 steps"),
+    ],
+)
+def test_what_cannot_be_measured_is_refused(models: list[str], task: Any, options: Any, said: str) -> None:
+    with pytest.raises(InvalidUsage, match=said):
+        assert measured(*models, task=task, **options).models[0].p.share
+
+
+def recorded(replies: Callable[[int, int], Sequence[str]], length: int = 100) -> str:
+    """A file of replies to each step of a drift, given its number and the right answer."""
+    task, lines = Drift(length=length), []
+    state = task.start()
+    for number in range(length):
+        state = task.advance(state, task.oracle(state))
+        texts = replies(number, state.number)
+        lines += [
+            ScriptLine(path=f"0/step/{number}/{block}", seq=seq, text=text)
+            for block, drawn in (("0-2", texts[:2]), ("2-4", texts[2:]))
+            for seq, text in enumerate(drawn)
+        ]
+    Path("replies.jsonl").write_bytes(msgspec.json.Encoder().encode_lines(lines))
+    return "scripted:replies.jsonl"
+
+
+def flags_of(model: str) -> FlagFindings:
+    return measured(model, task=Drift(length=100), draws=4, flags=True).flags[0]
+
+
+def test_a_cap_is_advised_where_long_replies_are_wrong_and_what_flags_cost_is_counted() -> None:
+    def replies(number: int, right: int) -> list[str]:
+        wrong = f"{'Or else? ' * 200}\nnumber = {(right + 1) % 1009}"  # each time the same
+        rambles = [wrong, wrong] if number % 5 == 0 else [f"number = {right}"] * 2
+        return [*rambles, f"number = {right}", f"**number = {right}**"]
+
+    found = flags_of(recorded(replies))
+    lenient, strict, *caps = found.readings
+    assert (lenient.valid, lenient.wrong, lenient.right_flagged) == (400, 40, 0)
+    assert (strict.valid, strict.wrong, strict.right_flagged) == (300, 40, 100), "bold text is no line of the form"
+    short = next(each for each in caps if each.gains)
+    assert short.wrong == 0
+    assert found.advice.startswith("the strict form costs right replies and shows no gain; flag replies of more than ")
+
+
+def test_no_cap_is_advised_where_long_replies_are_right_as_often_as_short_ones() -> None:
+    def replies(number: int, right: int) -> list[str]:
+        return [f"{'So. ' * (7 * number % 50)}\nnumber = {(right + (number % 10 == each)) % 1009}" for each in range(4)]
+
+    found = flags_of(recorded(replies))
+    assert not any(each.gains for each in found.readings)
+    assert found.advice == "the strict form shows no gain, and costs nothing; no length flag gains: leave it off"
+
+
+def test_the_strict_form_gains_where_what_it_refuses_is_wrong() -> None:
+    def replies(number: int, right: int) -> list[str]:
+        last = f"number = {right + 1}\nWait, that is wrong." if number % 3 == 0 else f"number = {right}"
+        return [f"number = {right}"] * 3 + [last]
+
+    assert flags_of(recorded(replies)).advice == "the strict form gains; no length flag gains: leave it off"

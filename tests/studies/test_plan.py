@@ -1,0 +1,316 @@
+"""Plans made of measurements and of given rates, and simulations of what was planned. Every statistical test fixes its seed."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import date
+from math import comb, exp
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+from msgspec import structs
+
+from microagents import InvalidUsage, Rates, compare, plan, run
+from microagents.elections.error_rates import chance_of
+from microagents.elections.laws import race_won
+from microagents.models.prices import OwnPrice
+from microagents.replies.chat import Prompt, system_with_instructions
+from microagents.runs.driver.forecast import Forecast
+from microagents.runs.inspection.runs import inspect_run
+from microagents.studies.bills import Bill, Terms
+from microagents.studies.measure import measured_from
+from microagents.studies.measured import Latency, pooled
+from microagents.studies.simulation import simulate, simulated_rates
+from microagents.systems.chains.lead import Lead
+from microagents.systems.chains.maker import Maker
+from microagents.tasks.drift import Drift, Onward, Place
+from microagents.tasks.hanoi import Hanoi
+from microagents.tasks.multiplication import Multiplication
+from tests.benchmarks.measurement import measurement
+from tests.studies.measured import EASY, TASK, WRONG, made, measured, only
+
+LUNA = {"openai:gpt-6-luna": OwnPrice(input=1.0, output=10.0, cached=0.1)}
+
+
+class LongTask(Drift):
+    """A walk with a constant part of the prompt that providers cache."""
+
+    def prompt(self, state: Place) -> Prompt:
+        return Prompt(system="Read this. " * 500, user=f"Number: {state.number}")
+
+
+def test_a_model_of_unknown_price_is_planned_without_a_cost() -> None:
+    planned = plan(TASK, [made()], steps=100, target=0.9)
+    assert {each.cost_usd for each in planned.runs} == {Bill(low=None, mid=None, high=None)}
+    assert planned.best is not None
+    assert plan(TASK, [made()], steps=100, target=0.9, budget_usd=100.0).best is None
+
+
+@pytest.mark.parametrize(("task", "cached"), [(TASK, 0), (LongTask(length=100), 1_000)])
+def test_a_cost_ranges_by_savings(task: Drift, cached: int) -> None:
+    # A call reads 2,000 tokens and writes 100: 0.003 US dollars.
+    usage: dict[str, Any] = {"calls": 10, "input_tokens": 20_000, "output_tokens": 1_000, "cost_usd": 0.028}
+    found = made(model="openai:gpt-6-luna", prices=LUNA, **usage)
+    bill = Terms(found, task).bill(3)  # two requests for three votes, at half the price
+    constant = len(system_with_instructions(task.prompt(Place()).system, Onward, task.format)) // 4 if cached else 0
+    assert constant >= cached
+    read = (2_000 - constant) * 1.0 + constant * 0.1
+    assert bill.low == pytest.approx((read * 2 / 3 + 1_000) / 2e6, rel=1e-3)
+    assert bill.mid == pytest.approx(0.0028)
+    assert bill.high == pytest.approx(0.003)
+    notes = " ".join(Terms(found, task).notes(date(2026, 11, 1)))
+    assert ("below the 1,024 from which on the provider caches" in notes) == (not cached)
+    assert ("a cache that holds" in notes) == bool(cached)
+
+
+def test_a_plan_tells_of_a_limit_that_throttles_and_of_an_announced_end() -> None:
+    usage: dict[str, Any] = {"calls": 10, "input_tokens": 1_000, "output_tokens": 5_000, "cost_usd": 0.1}
+    latency = Latency(p50=1.0, p95=2.0, p99=3.0)
+    found = made(model="openai:gpt-4.1-mini", latency=latency, limits={"output tokens": 1_000}, **usage)
+    planned = plan(TASK, [found], steps=100, target=0.9)
+    assert planned.best is not None
+    assert planned.best.duration_s == pytest.approx(planned.best.calls * 500 / 1_000 * 60)
+    said = " ".join(planned.notes[found.model,])
+    assert "the limit of 1,000 output tokens a minute makes a run last longer than its waiting" in said
+    assert "the model will be shut down on 2027-01-14" in said
+
+
+def test_a_deadline_is_a_further_condition() -> None:
+    found = made(latency=Latency(p50=10.0, p95=20.0, p99=30.0))
+    best = plan(TASK, [found], steps=100, target=0.9).best
+    assert best is not None
+    assert best.duration_s is not None
+    assert plan(TASK, [found], steps=100, target=0.9, deadline_s=best.duration_s).best == best
+    within = plan(TASK, [found], steps=100, target=0.9, deadline_s=best.duration_s - 1).best
+    assert within is None or (within.duration_s or 0) < best.duration_s
+    assert plan(TASK, [found], steps=100, target=0.9, deadline_s=1.0).best is None
+    assert plan(TASK, [made()], steps=100, target=0.9, deadline_s=1e9).best is None  # its latency is unknown
+    slow = plan(TASK, [found], steps=100, target=0.9, concurrency=1).runs[0]
+    assert slow.duration_s == pytest.approx(100 * 10.0 * exp(0.42**2 / 2), rel=0.2)
+
+
+def test_a_planned_duration_is_that_of_the_run() -> None:
+    found = only("sim:gpt-4.1-mini@error=0.05,alternatives=1,latency=0.02", steps=400, task=Drift(length=400))
+    planned = next(each for each in plan(TASK, [found], steps=300, target=0.9).runs if each.k == 2)
+    real = simulate(simulated_rates(found), 300, Maker(k=2), 3)
+    assert planned.duration_s == pytest.approx(real.duration_s, rel=0.25)
+
+
+def test_the_cheapest_run_that_reaches_the_target_is_marked() -> None:
+    found = measured(EASY, "sim:o3-mini@error=0.02,alternatives=1").models
+    planned = plan(TASK, found, steps=1_000, target=0.95)
+    best = planned.best
+    assert best is not None
+    runs = [each for each in planned.runs if len(each.models) == 1 and not each.options and each.k is not None]
+    assert best.models == (EASY,)
+    assert (
+        best.chance.low
+        >= 0.95
+        > max(each.chance.low for each in runs if each.models == (EASY,) and (each.k or 0) < (best.k or 0))
+    )
+    assert best.cost_usd.mid is not None
+    assert all(best.cost_usd.mid <= (each.cost_usd.mid or 0) for each in runs if each.chance.low >= 0.95)
+    assert plan(TASK, found, steps=1_000, target=0.95, budget_usd=0.01).best is None
+
+
+def test_lead_and_a_ladder_succeed_as_often_as_their_rows_say() -> None:
+    found = only("sim:gpt-4.1-mini@error=0.005,hard=0.03,hard_error=0.8", steps=1_000, task=Drift(length=1_000))
+    runs = {
+        each.strategy: each for each in plan(TASK, [found], steps=60, target=0.9).runs if each.k is None or each.options
+    }
+    lead, ladder = runs["lead"], runs["maker"]
+    assert ladder.options["ladder"] == "lookahead,judge"
+    best = plan(TASK, [made()], steps=100, target=0.9).best
+    assert best is not None
+    assert not best.options  # by assumption alone no strategy goes before votes that a law judges
+    done = simulate(simulated_rates(found), 60, Lead(speculate=False), 40)
+    assert done.success.low <= lead.chance.high
+    assert lead.chance.low <= done.success.high
+    assert done.calls == pytest.approx(lead.calls, rel=0.2)
+    assert lead.chance.share > 1.5 * ladder.chance.share  # votes decide a hard step before they are improbable
+
+
+def test_a_pool_of_two_misses_what_both_miss() -> None:
+    # Models of different names find different steps hard; those of one name the same.
+    one, other = (f"sim:{name}@error=0.005,hard=0.02,hard_error=0.7" for name in ("gpt-4.1-mini", "o3-mini"))
+    apart = measured(one, other, steps=1_000).models
+    alike = measured(one, one.replace("0.005", "0.006"), steps=1_000).models
+    chances = []
+    for models in (apart, alike):
+        both = pooled(*models)
+        assert both is not None
+        chances.append(both.chances(5, 30).measured)
+        assert chances[-1].low <= chances[-1].share <= chances[-1].high
+    assert chances[0].share > 0.75
+    assert chances[1].share < 0.75
+    simulation = simulate(simulated_rates(pooled(*apart) or made()), 30, Maker(k=5, speculate=False), 60)
+    assert simulation.success.low <= chances[0].high
+    assert chances[0].low <= simulation.success.high
+    rows = [each for each in plan(TASK, apart, steps=30, target=0.9).runs if len(each.models) == 2]
+    assert {each.models for each in rows} == {tuple(each.model for each in apart)}
+
+
+def test_an_interval_holds_the_chance_under_a_smooth_tail_of_ever_harder_steps() -> None:
+    """With error rates of beta(.2, 20), whose hardest steps a sample rarely has; 5 of these 8 plans did without the tail."""
+    rates = [Random(f"truth {number}").betavariate(0.2, 20) for number in range(20_000)]
+    true = chance_of(sum(race_won(rate, 4) for rate in rates) / len(rates), 16_383)
+    plans = [measurement(Random(seed), lambda rng: rng.betavariate(0.2, 20))[0].chances(4, 16_383) for seed in range(8)]
+    assert sum(each.measured.low <= true <= each.measured.high for each in plans) >= 7
+
+
+def test_simulated_runs_succeed_as_the_plan_said() -> None:
+    found = only("sim:gpt-4.1-mini@error=0.1,flag=0.02,alternatives=1", steps=1_000, task=TASK)
+    chance = found.chances(2, 60).measured
+    simulation = simulate(simulated_rates(found), 60, Maker(k=2, speculate=False), 60)
+    assert simulation.success.low <= chance.high
+    assert chance.low <= simulation.success.high
+    assert simulation.calls == pytest.approx(found.chances(2, 60).calls, rel=0.05)
+
+
+def test_a_simulation_lasts_as_long_as_the_calls_of_the_measurement() -> None:
+    found = only("sim:perfect@latency=0.05,sigma=0.4", task=Drift(length=100), steps=100)
+    assert found.latency is not None
+    again = measured_from(Path("runs"), found.run_id)
+    assert again == found
+    strategy = Maker(k=1, speculate=False)
+    simulation = simulate(simulated_rates(found), 50, strategy, 10)
+    mean_s = found.latency.p50 * exp(found.latency.sigma**2 / 2)
+    assert simulation.duration_s == pytest.approx(50 * mean_s, rel=0.1)
+    assert only("sim:perfect", steps=10).latency is None
+
+
+def test_a_run_is_expected_as_measured_and_tells_how_it_lies_to_that() -> None:
+    found, told = only(EASY), list[Forecast]()
+    result = asyncio.run(run(TASK, models=EASY, k=3, measurement=found, on_forecast=told.append))
+    promise = found.promise(3, 1_000)
+    assert told[0].calls == promise.calls
+    assert told[0].cost_usd == pytest.approx(promise.cost_usd)
+    assert "as measured; chance that all steps of an input are right: " in str(told[0])
+    assert str(told[0]).endswith(found.condition(1_000))
+    assert result.account.promise == inspect_run(Path("runs"), result.run_id).account.promise == promise
+    assert f"promised   {promise.calls:,.0f} calls, $" in str(result)
+    assert "0 errors, as a chance of" in str(result)
+
+
+def test_a_run_with_more_errors_than_promised_says_so() -> None:
+    worse = "sim:gpt-4.1-mini@error=0.2,alternatives=1"
+    promised = structs.replace(only(EASY), model=worse)
+    result = asyncio.run(run(TASK, models=worse, k=3, measurement=promised))
+    assert result.account.errors
+    assert f"{result.account.errors} errors, MORE than a chance of" in str(result)
+
+
+def test_a_comparison_is_expected_as_measured_with_a_chance_for_each_k() -> None:
+    found, told = only(EASY), list[Forecast]()
+    asyncio.run(compare(TASK, models=EASY, k=[2, 3], repeat=2, measurement=found, on_forecast=told.append))
+    assert told[0].calls == pytest.approx(2 * sum(found.promise(k, 1_000).calls for k in (2, 3)))
+    assert [each.k for each in told[0].promises] == [2, 3]
+    assert str(told[0]).count(found.condition(1_000)) == 1
+
+
+@pytest.mark.parametrize(
+    ("task", "options", "said"),
+    [
+        (TASK, {"models": "sim:perfect"}, "is of sim:gpt-4.1-mini.*, not of sim:perfect"),
+        (TASK, {"strategy": Maker(rule="first-to")}, "maker as given here decides otherwise"),
+        (TASK, {"strategy": Maker(ladder="lookahead", p=0.9)}, "maker as given here decides otherwise"),
+        (TASK, {"strategy": Maker(steps=5)}, "maker as given here decides otherwise"),
+        (Multiplication(), {}, "measured the steps of a chain, and Multiplication is none"),
+    ],
+)
+def test_a_run_of_which_a_measurement_tells_nothing_is_refused(task: Any, options: Any, said: str) -> None:
+    with pytest.raises(InvalidUsage, match=said):
+        asyncio.run(run(task, measurement=made(model=EASY), runs_dir=None, **{"models": EASY, **options}))
+
+
+def test_only_a_measurement_of_the_same_task_makes_a_plan() -> None:
+    own = only("sim:perfect", steps=20)
+    assert measured_from(Path("runs"), own.run_id, Drift(length=5)) == own
+    with pytest.raises(
+        InvalidUsage, match="is a measurement of drift, not of hanoi; make one: microagents measure hanoi"
+    ):
+        measured_from(Path("runs"), own.run_id, Hanoi(disks=3))
+    asyncio.run(run(Drift(length=3), models="sim:perfect", run_id="plain"))
+    with pytest.raises(InvalidUsage, match="run 'plain' is not a measurement; make one: microagents measure drift"):
+        measured_from(Path("runs"), "plain", TASK)
+    measured(EASY, run_id="open", max_calls=50)
+    name = next(path.stem for path in Path("runs").iterdir() if path.stem.startswith("open-"))
+    with pytest.raises(InvalidUsage, match="has not ended"):
+        measured_from(Path("runs"), name, TASK)
+    with pytest.raises(InvalidUsage, match="wrong more often than right"):
+        plan(TASK, [only(WRONG, steps=100)], steps=100, target=0.95)
+
+
+def test_a_run_with_measured_errors_draws_the_rate_of_each_step() -> None:
+    """2 % of the steps err at .45, the others at .003: the mean rate of all promises a success that no run has."""
+    found, _ = measurement(Random(0), lambda rng: 0.45 if rng.random() < 0.02 else 0.003)
+    at_3 = found.chances(3, 200)
+    assert at_3.independent > 0.99
+    done = simulate(simulated_rates(found), 200, Maker(k=3, speculate=False), 60)
+    assert done.success.high < 0.7
+    assert done.success.low <= at_3.measured.high
+
+
+def test_few_samples_advise_no_k_and_say_how_many_more_would() -> None:
+    planned = plan(TASK, [made(steps=3, drawn=2, calls=6, cost_usd=0.06)], steps=10)
+    assert [each.k for each in planned.runs] == [3]
+    assert planned.best is None
+    assert planned.needed == "6 samples advise no k, so the default stands; 24 more samples would say more, for $0.24"
+    assert plan(TASK, [made(steps=3)], steps=10).needed is None
+
+
+def test_a_plan_shows_at_most_eight_ks() -> None:
+    planned = plan(None, Rates(p=0.6), steps=1_000, options={"max_draws": 1_000})
+    assert len([each for each in planned.runs if each.k]) == 8
+    assert planned.best is planned.runs[-1]
+
+
+def test_given_rates_are_planned_by_the_law_up_to_the_cap() -> None:
+    planned = plan(None, Rates(p=0.99, valid=0.5, call_usd=0.01), steps=10**6)
+    assert planned.best is not None
+    assert (planned.best.k, planned.best.chance.share > 0.95) == (4, True)
+    assert planned.best.cost_usd.mid == pytest.approx(0.01 * planned.best.calls)
+    assert planned.best.calls == pytest.approx(2 * 4.0816e6, rel=1e-3)
+    (one,) = plan(None, Rates(p=0.9), steps=100, k=2, options={"max_draws": 2}).runs
+    assert one.chance.share == pytest.approx(0.81**100)
+    (first,) = plan(None, Rates(p=0.9), steps=100, k=3, options={"rule": "first-to"}).runs
+    best_of_5 = sum(comb(5, right) * 0.9**right * 0.1 ** (5 - right) for right in (3, 4, 5))
+    assert first.chance.share == pytest.approx(best_of_5**100)
+    (several,) = plan(None, Rates(p=0.96), steps=256, k=3, options={"steps": 8}).runs
+    assert several.chance.share == pytest.approx(race_won(0.96**8, 3) ** 32, rel=1e-3)
+    assert "raise it" in plan(None, Rates(p=0.7), steps=1_000).notes[()][1]
+
+
+def test_an_agent_with_given_rates_is_planned_by_its_margins() -> None:
+    actions, rates = {"read": 5, "write": 1, "destructive": 2, "end": 1}, Rates(p=0.97, call_usd=0.01)
+    voted = plan(None, rates, actions=actions)
+    single = plan(None, rates, actions=actions, options={f"k_{kind}": 1 for kind in actions})
+    assert single.runs[0].chance.share == pytest.approx(0.97**9)
+    assert single.runs[0].calls == pytest.approx(9)
+    assert voted.runs[0].chance.share > 0.99
+    assert voted.runs[0].cost_usd.mid == pytest.approx(0.01 * voted.runs[0].calls)
+
+
+@pytest.mark.parametrize(
+    ("task", "by", "options", "said"),
+    [
+        (None, Rates(p=0.5), {"steps": 10}, "p must be above 0.5"),
+        (None, Rates(p=0.9), {"steps": 0}, "steps must be"),
+        (None, Rates(p=0.9), {}, "the number of steps is unknown"),
+        (Multiplication(), Rates(p=0.9), {"target": float("nan")}, "target must be above 0 and below 1"),
+        (None, Rates(p=0.9, valid=float("inf")), {"steps": 10}, "valid must be"),
+        (None, Rates(p=0.9), {"steps": 10, "k": 101}, "k = 101 votes cannot come from max_draws = 100"),
+        (None, Rates(p=0.9), {"actions": {"reed": 1}}, "unknown kind of action 'reed'"),
+        (None, Rates(p=0.5), {"actions": {"read": 1}}, "p must be above 0.5"),
+        (None, [], {"steps": 10}, "nothing was measured"),
+        (None, [made()], {"steps": 10, "actions": {"read": 1}}, "a measurement of an agent knows it"),
+        (TASK, Rates(p=0.9), {"simulations": -1}, "must be at least 1"),
+        (TASK, Rates(p=0.9), {"strategy": "lead"}, "are for simulated runs, --simulate N"),
+        (TASK, [made()], {"options": {"max_draws": 9}}, "are for simulated runs, --simulate N"),
+    ],
+)
+def test_what_cannot_be_planned_is_refused(task: Any, by: Any, options: Any, said: str) -> None:
+    with pytest.raises(InvalidUsage, match=said):
+        plan(task, by, **options)
