@@ -94,6 +94,11 @@ def k_min(p: float, steps: int, target: float, *, steps_per_call: int = 1) -> in
     return smallest(lambda k: p_full(p, k, steps, steps_per_call=steps_per_call) >= target)
 
 
+def chance_of(loss: float, steps: float) -> float:
+    """Compute the chance that none of the steps is lost, each with this chance."""
+    return math.exp(steps * math.log1p(-loss)) if loss < 1 else 0.0
+
+
 def smallest(is_enough: Callable[[int], bool]) -> int:
     """Find the smallest number from 1 up that is enough; every larger one must be enough, too."""
     too_small, enough = 0, 1

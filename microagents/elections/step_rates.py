@@ -36,6 +36,8 @@ UNREFUTED = 0.35
 """Probability from which on it may be that all steps have one rate."""
 MAX_K = 30
 """The largest k that is tried."""
+MAX_STEPS = 10**15
+"""The longest run."""
 DRAWS = 1_000
 """Number of joint draws of the posterior."""
 _TRIED, _REFINED, _ROUNDS = 2_000, 1_000, (8.0, 15.0, 25.0, 40.0)
@@ -386,6 +388,19 @@ class RunRates:
         votes = self._sum(self._table(k, max_draws).votes)
         return _estimate(np.minimum(votes * self.replies[1], self.total * float(max_draws)))
 
+    def chance_by(self, loss: Array | Sequence[Sequence[float]], *, failed: int = 0, of_hard: int = 0) -> Interval:
+        """Compute the chance that no step is lost by a strategy of its own losses.
+
+        Args:
+            loss: chance that a step is lost, at each error rate.
+            failed: number of hard steps that trials lost.
+            of_hard: number of hard steps in the trials; 0 if `loss` holds for hard steps, too.
+        """
+        is_hard = (self._errors >= HARD) & (of_hard > 0)
+        kept = self._sum(np.where(is_hard, 0.0, np.log1p(-np.minimum(loss, 1 - 1e-15))))
+        at_hard = np.random.default_rng(0).beta(failed + 0.5, of_hard - failed + 0.5, size=DRAWS)
+        return _estimate(np.exp(kept + self._sum(is_hard.astype(float)) * np.log1p(-np.minimum(at_hard, 1 - 1e-15))))
+
     def sure(self, k: int, target: float, *, max_draws: int = MAX_DRAWS) -> float:
         """Compute the probability that the chance of the run is at least the target."""
         return float((self._chances(k, max_draws) >= target).mean())
@@ -409,6 +424,19 @@ class RunRates:
             if enough is None and self.alike.mean() >= UNREFUTED and np.median(chances[self.alike]) >= target:
                 enough = k
         return None
+
+    @cached_property
+    def correlation(self) -> float:
+        """Correlation of two samples of one step: 0 if all steps are alike, 1 if each is always right or always wrong."""
+        weights = self._counts.sum(0) / self._counts.sum()
+        mean, square = (float((weights * self._errors**power).sum()) for power in (1, 2))
+        return (square - mean**2) / (mean * (1 - mean))
+
+    @cached_property
+    def p_ordinary(self) -> float:
+        """Mean chance that a valid sample is right at the steps that are not hard; 0 if all are hard."""
+        weights = self._counts.sum(0) * (self._errors < HARD)
+        return float((weights * (1 - self._errors)).sum() / max(1, weights.sum()))
 
     @cached_property
     def hard_found(self) -> tuple[int, ...]:
@@ -474,6 +502,8 @@ class StepRates(RunRates):
         own = sum(each.is_own for each in self.seen)
         if not self.seen:
             raise InvalidUsage("no sample is valid, so nothing is known of the errors; sample more steps")
+        if total > MAX_STEPS:
+            raise InvalidUsage(f"a plan by measured rates has at most {MAX_STEPS:,} steps, not {total:,}")
         if own > total:
             raise InvalidUsage(
                 f"{own:,} steps were sampled of a run of {total:,} steps; give the number of all its steps"
@@ -517,24 +547,36 @@ class StepRates(RunRates):
         at = self.populations * _likelihood(np.array([sum(kind.wrong)]), np.array([kind.right + sum(kind.wrong)]))
         return _normal(at), _normal(self._shares * _rival_likelihood(kind.wrong))
 
-    def rates(self, seed: int) -> tuple[Array, Array]:
+    def rates(self, seed: int, steps: int | None = None, *, hard: float = 0.0) -> tuple[Array, Array]:
         """Draw the error rate of every step of the run, and the share of the first rival in its wrong votes, by position.
 
         One joint draw: sampled steps by their own samples, at their own positions, and the others from the population.
+
+        Args:
+            seed: of the draw.
+            steps: only random ones, this number of them.
+            hard: share of the steps that are replaced by hard ones.
         """
         rng = np.random.default_rng(seed)
         row = int(rng.integers(DRAWS))
         population, shares = self.populations[row], self._shares[row]
-        errors, rivals = (rng.choice(of, size=self.total, p=p) for of, p in ((ERRORS, population), (RIVALS, shares)))
+        count = self.total if steps is None else min(steps, self.total)
+        chosen = range(count) if count == self.total else sorted(rng.choice(self.total, count, replace=False).tolist())
+        errors, rivals = (rng.choice(of, size=count, p=p) for of, p in ((ERRORS, population), (RIVALS, shares)))
+        index = {number: place for place, number in enumerate(chosen)}
         places: dict[Kind, list[int]] = {}
         for each in self.seen:
-            if each.is_own and each.number < self.total:
-                places.setdefault(_kind(each), []).append(each.number)
+            if each.is_own and each.number in index:
+                places.setdefault(_kind(each), []).append(index[each.number])
         for kind, at in places.items():
             wrong, likely = sum(kind.wrong), _rival_likelihood(kind.wrong)
             given = population * _likelihood(np.array([wrong]), np.array([kind.right + wrong]))
             errors[at] = rng.choice(ERRORS, size=len(at), p=_normal(given)[0])
             rivals[at] = rng.choice(RIVALS, size=len(at), p=_normal((shares * likely)[None])[0])
+        if hard:
+            weights = self._counts.sum((0, 2)) * (ERRORS >= HARD)
+            replaced = rng.choice(count, size=max(1, round(hard * count)), replace=False)
+            errors[replaced] = rng.choice(ERRORS, size=len(replaced), p=weights / weights.sum())
         return errors, rivals
 
     @cached_property
@@ -582,6 +624,18 @@ class PoolRates(RunRates):
         self._errors = (_PAIRED[:, None] + _PAIRED) / 2
         self.alike = one.alike & other.alike
         self._draw(_paired(one.populations), _paired(other.populations), both, np.random.default_rng(seed))
+
+    def rates(self, seed: int, steps: int | None = None) -> tuple[Array, Array]:
+        """Draw the error rates of both models at every step, or a number of random ones, and 1 as the share of the first rival.
+
+        One joint draw, in a random order: the error rates are of the shape (2, steps).
+        """
+        rng = np.random.default_rng(seed)
+        counts = self._counts[int(rng.integers(DRAWS))].ravel()
+        count = self.total if steps is None else min(steps, self.total)
+        taken = rng.multivariate_hypergeometric(counts, count, method="marginals")
+        pairs = rng.permutation(np.repeat(np.arange(len(counts)), taken))
+        return _PAIRED[np.array(np.divmod(pairs, len(_PAIRED)))], np.ones(count)
 
     def _draw(self, one: Array, other: Array, both: list[tuple[SeenStep, SeenStep]], rng: np.random.Generator) -> None:
         of = [
@@ -695,5 +749,6 @@ class _Ranks(NamedTuple):
 
 
 def _estimate(values: Array) -> Interval:
-    low, mid, high = np.quantile(values, [_BEYOND, 0.5, 1 - _BEYOND])
-    return Interval(float(mid), float(low), float(high))
+    """Return the mean, which is the chance or the cost to expect of one run, and the interval."""
+    low, high = np.quantile(values, [_BEYOND, 1 - _BEYOND])
+    return Interval(float(np.clip(values.mean(), low, high)), float(low), float(high))

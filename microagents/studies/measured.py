@@ -5,38 +5,25 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 from functools import cached_property
-from math import inf, log, sqrt
-from statistics import NormalDist, fmean
+from math import log, sqrt
+from statistics import NormalDist
 from typing import Any, Literal
 
 from msgspec import Struct
 
 from microagents.base.errors import InvalidUsage
-from microagents.elections.error_rates import (
-    ErrorRates,
-    Loss,
-    PooledRates,
-    Seen,
-    chance_of,
-    error_rates,
-    exact_interval,
-    pooled_rates,
-    smooth_rates,
-    upper_share,
-)
-from microagents.elections.laws import expected_votes, race_by_turns, race_won
+from microagents.elections.laws import chance_of, race_by_turns, race_won, wilson_interval
+from microagents.elections.step_rates import Interval, PoolRates, SeenStep, StepRates, trend_chance
 from microagents.journal.messages import Promise
 from microagents.studies.measuring import FIRST, MeasuredStep
 
-MAX_DRAWS = 100
-"""The cap of an election by default."""
 MOSTLY = 0.5
 FEWEST = 59
 """Number of ordinary steps, none hard, that excludes at 95 % that more than 5 % of all are hard."""
 FEWEST_DRAWS = 30
 """With fewer samples no k is advised."""
-BOUNDS = 0.025
-"""Share of the resamplings below the lower bound of a chance, and above the upper one."""
+TREND = 0.01
+"""Chance of a trend by accident below which it is reported."""
 
 Verdict = Literal["votes-help", "hard-steps", "voting-hurts", "too-few", "too-many-answers"]
 """What a measurement advises. docs/planning.md explains each."""
@@ -59,9 +46,14 @@ class Proportion(Struct, frozen=True, kw_only=True):
 
 
 def proportion(found: float, steps: int) -> Proportion:
-    """Return a share over steps with its exact interval (Clopper and Pearson 1934)."""
-    low, high = exact_interval(found, steps)
+    """Return a share over steps with its interval."""
+    low, high = wilson_interval(found, steps)
     return Proportion(share=found / steps, low=low, high=high)
+
+
+def proportion_of(found: Interval) -> Proportion:
+    """Return a share by its interval."""
+    return Proportion(share=found.mid, low=found.low, high=found.high)
 
 
 class Chances(Struct, frozen=True, kw_only=True):
@@ -71,11 +63,11 @@ class Chances(Struct, frozen=True, kw_only=True):
     independent: float
     """If all steps had the mean error rate."""
     measured: Proportion
-    """By the error rates as they differ from step to step, if no step is harder than those seen."""
+    """By the error rates as they differ from step to step; see `ModelMeasurement.condition`."""
     calls: float
-    """Expected number of calls, at most `MAX_DRAWS` a step."""
+    """Expected number of calls."""
     calls_high: float
-    """The same at the upper ends of the error rates and of the red flags."""
+    """The upper end of its interval."""
 
 
 class Latency(Struct, frozen=True, kw_only=True):
@@ -131,26 +123,42 @@ class ModelMeasurement(Struct, frozen=True, kw_only=True, dict=True):
         return None if self.cost_usd is None or not self.calls else self.cost_usd / self.calls
 
     @cached_property
+    def _by_total(self) -> dict[int, StepRates | PoolRates]:
+        return {}
+
+    def rates(self, total: int | None = None) -> StepRates | PoolRates:
+        """Return the error rates of a run with this number of steps, by default the measured task's: its steps are then those sampled.
+
+        Raises:
+            InvalidUsage: no reply is valid.
+        """
+        steps = self.total if total is None else total
+        if steps not in self._by_total:
+            self._by_total[steps] = self._rates(steps)
+        return self._by_total[steps]
+
+    def _rates(self, total: int) -> StepRates | PoolRates:
+        if not any(each.valid for each in self.steps):
+            raise InvalidUsage(
+                f"{self.model} gave no valid reply to {len(self.steps):,} steps, so nothing is known of its errors"
+            )
+        return StepRates([_seen(each, is_own=total == self.total) for each in self.steps], total)
+
+    @cached_property
     def p(self) -> Proportion:
-        """Share of the valid replies that are right, over steps: only by the first samples, as many for every step.
+        """Share of the valid replies that are right, over steps.
 
         Raises:
             InvalidUsage: no reply is valid, or nothing judges them.
         """
         if not self.judged:
             raise InvalidUsage(f"run {self.run_id!r} had no oracle, and agreement by itself promises nothing")
-        wrongs = [sum(each.errors[: each.first_valid]) / each.first_valid for each in self.steps if each.first_valid]
-        if not wrongs:
-            raise InvalidUsage(
-                f"{self.model} gave no valid reply to {len(self.steps):,} steps, so nothing is known of its errors"
-            )
-        low, high = exact_interval(sum(wrongs), len(wrongs))
-        return Proportion(share=1 - sum(wrongs) / len(wrongs), low=1 - high, high=1 - low)
+        return proportion_of(self.rates().p)
 
     @cached_property
     def valid(self) -> Proportion:
-        """Share of the replies without a red flag, over steps, in the same way."""
-        return proportion(sum(each.first_valid for each in self.steps) / FIRST, len(self.steps))
+        """Share of the replies without a red flag, over steps."""
+        return proportion_of(self.rates().valid)
 
     @property
     def has_pairs(self) -> bool:
@@ -190,29 +198,21 @@ class ModelMeasurement(Struct, frozen=True, kw_only=True, dict=True):
         return [each.number for each in self.steps if each.first_valid == FIRST and each.votes[0] != each.votes[1]]
 
     @cached_property
-    def rates(self) -> ErrorRates:
-        """Error rates as they differ from step to step."""
-        return error_rates((each.wrong, each.valid) for each in self.steps if each.valid)
-
-    @property
-    def joint_rates(self) -> tuple[tuple[tuple[float, ...], float], ...]:
-        """The error rate of each model of the pool, and the share of the steps that have them."""
-        return tuple([((rate,), share) for rate, share in self.rates.shares])
-
-    @cached_property
     def hard(self) -> list[int]:
         """Numbers of the steps that are called hard."""
-        return self.rates.hard_among({each.number: (each.wrong, each.valid) for each in self.steps if each.valid})
-
-    @property
-    def p_ordinary(self) -> float:
-        """Share of right replies at the steps that are not hard: the ``p`` of a ladder."""
-        return 1 - self.rates.mean_at(hard=False)
+        rates = self.rates()
+        return [rates.seen[index].number for index in rates.hard_found]
 
     @cached_property
-    def most_hard(self) -> float:
-        """Bound the share of hard steps from above."""
-        return upper_share(len(self.hard), len(self.steps), 0.95)
+    def trend(self) -> str | None:
+        """Say how errors change along the chain; None if they may be the same."""
+        rates = self.rates()
+        if self.of_inputs or not isinstance(rates, StepRates) or trend_chance(rates.seen) >= TREND:
+            return None
+        return (
+            f"errors change along the chain: {rates.trend.first:.2%} in the first third of the sampled steps, {rates.trend.last:.2%} in "
+            f"the last (p-value {rates.trend.chance:.2g})"
+        )
 
     @property
     def mistakes(self) -> dict[str, int]:
@@ -231,58 +231,22 @@ class ModelMeasurement(Struct, frozen=True, kw_only=True, dict=True):
         right = sum(map(Counter.total, counts))
         return sum(max(each.values(), default=0) for each in counts) / right if right else 1.0
 
-    @cached_property
-    def _resampled(self) -> list[ErrorRates]:
-        return self.rates.resampled()
-
-    @cached_property
-    def _smooth(self) -> list[ErrorRates]:
-        return smooth_rates((each.wrong, each.valid) for each in self.steps if each.valid)
-
-    def lost(self, rate: Any, k: int) -> float:
-        """Compute the chance that votes ahead by k do not decide a step right, at an error rate."""
-        return race_won(rate, k)
-
-    def votes(self, rate: Any, k: int) -> float:
-        """Estimate the votes until then."""
-        return expected_votes(rate, k)
+    def lost_if_independent(self, k: int) -> float:
+        """Compute the chance that votes ahead by k do not decide a step right, if all steps have the mean error rate."""
+        return race_won(1 - self.p.share, k)
 
     def chances(self, k: int, total: int | None = None) -> Chances:
-        """Compute the chances at a k, over the steps of the task or another number of them."""
+        """Compute the chances at a k, over the steps of the task or another number of them; of inputs over one of these."""
         steps = self.total if total is None else total
-
-        def lost(rate: Any) -> float:
-            return self.lost(rate, k)
-
-        def votes(rates: ErrorRates, valid: float) -> float:
-            held = rates.loss(lambda rate: min(self.votes(rate, k), float(MAX_DRAWS)))
-            return steps * min(held / valid, float(MAX_DRAWS)) if valid else inf
-
+        is_input = self.of_inputs and steps == 1
+        rates, scale = self.rates(self.total if is_input else steps), self.total if is_input else 1
+        calls = rates.calls(k)
         return Chances(
             k=k,
-            independent=chance_of(self.lost(1 - self.p.share, k), steps),
-            measured=self.chance(steps, lost),
-            calls=votes(self.rates, self.valid.share),
-            calls_high=_bounds([votes(each, self.valid.low) for each in self._resampled])[1],
-        )
-
-    def chance(self, steps: int, lost: Loss, least: Loss | None = None, most: Loss | None = None) -> Proportion:
-        """Compute the chance that none of the steps is lost.
-
-        Args:
-            steps: number of steps.
-            lost: chance that a step of an error rate is lost.
-            least: its lower bound, if it is itself an estimate.
-            most: its upper bound.
-        """
-        high, low = least or lost, most or lost
-        greatest = _bounds([each.loss(low) for each in self._resampled])[1]
-        tails = [each.loss(low) for each in self._smooth]
-        return Proportion(
-            share=chance_of(self.rates.loss(lost), steps),
-            # A resampling of clean steps is clean, but their interval is not: what was not seen may yet happen at every step.
-            low=chance_of(max(greatest, low(1 - self.p.low), *tails), steps),
-            high=chance_of(_bounds([each.loss(high) for each in self._resampled])[0], steps),
+            independent=chance_of(self.lost_if_independent(k), steps),
+            measured=proportion_of(rates.decided(k) if is_input else rates.chance(k)),
+            calls=calls.mid / scale,
+            calls_high=calls.high / scale,
         )
 
     def verdict(self) -> tuple[Verdict, str]:
@@ -316,13 +280,10 @@ class ModelMeasurement(Struct, frozen=True, kw_only=True, dict=True):
 
     def condition(self, total: int) -> str:
         """Say what the measured chances depend on."""
-        if self.of_inputs:
-            return f"of an input like the {self.total:,} that were given"
-        if len(self.steps) == self.total == total:
-            return "all steps of the task were sampled"
-        left = self.most_hard * total
-        found = f"{len(self.steps):,} steps with {len(self.hard):,} hard ones"
-        return f"if no step is harder than those seen: {found} leave up to {left:,.0f} hard ones in {total:,} (95 %)"
+        if self.of_inputs and total == 1:
+            return f"of one of the {self.total:,} inputs that were given: {self.rates().condition}"
+        assumed = f"; {self.trend}: a run of another size is taken to have the same mix of positions"
+        return self.rates(total).condition + (assumed if self.trend and total != self.total else "")
 
 
 class PooledMeasurement(ModelMeasurement, frozen=True, kw_only=True, dict=True):
@@ -330,47 +291,22 @@ class PooledMeasurement(ModelMeasurement, frozen=True, kw_only=True, dict=True):
 
     both: tuple[ModelMeasurement, ModelMeasurement]
 
-    @cached_property
-    def valid(self) -> Proportion:
-        """Mean of both models."""
-        return Proportion(
-            **{name: fmean(getattr(each.valid, name) for each in self.both) for name in ("share", "low", "high")}
-        )
+    def _rates(self, total: int) -> PoolRates:
+        one, other = [each.rates(total) for each in self.both]
+        assert isinstance(one, StepRates)
+        assert isinstance(other, StepRates)
+        return PoolRates(one, other)
 
-    @cached_property
-    def rates(self) -> PooledRates:
-        """Error rates of the votes, as they differ from step to step and go together."""
-        return pooled_rates(self._seen.values())
-
-    @property
-    def joint_rates(self) -> tuple[tuple[tuple[float, ...], float], ...]:
-        """The error rates of both models, and the share of the steps that have them."""
-        return self.rates.pairs
-
-    @cached_property
-    def hard(self) -> list[int]:
-        """Numbers of the steps that are hard for the pool."""
-        return self.rates.hard_among(self._seen)
-
-    @cached_property
-    def _seen(self) -> dict[int, tuple[Seen, Seen]]:
-        one, other = [{each.number: (each.wrong, each.valid) for each in of.steps if each.valid} for of in self.both]
-        return {number: (seen, other[number]) for number, seen in one.items() if number in other}
-
-    def lost(self, rate: Any, k: int) -> float:
-        """Compute the chance that votes by turns do not decide a step right, at the error rates of both, or at one that both have."""
-        return race_by_turns(*_both_right(rate), k).lost
-
-    def votes(self, rate: Any, k: int) -> float:
-        """Estimate the votes until then."""
-        return race_by_turns(*_both_right(rate), k).votes
+    def lost_if_independent(self, k: int) -> float:
+        """Compute the chance that votes by turns do not decide a step right, if all steps have the mean error rate of both."""
+        return race_by_turns(self.p.share, self.p.share, k).lost
 
 
 def pooled(one: ModelMeasurement, other: ModelMeasurement) -> PooledMeasurement | None:
-    """Join the measurements of two models by the numbers of their steps; None if no step was asked of both."""
-    others = {each.number: each for each in other.steps if each.valid}
-    steps = tuple([_joined(each, others[each.number]) for each in one.steps if each.valid and each.number in others])
-    if not steps:
+    """Join the measurements of two models by the numbers of their steps; None if no step of one task was asked of both."""
+    others = {each.number for each in other.steps if each.valid}
+    steps = tuple([each for each in one.steps if each.valid and each.number in others])
+    if not steps or one.total != other.total:
         return None
     costs = [each.cost_usd for each in (one, other)]
     return PooledMeasurement(
@@ -387,27 +323,14 @@ def pooled(one: ModelMeasurement, other: ModelMeasurement) -> PooledMeasurement 
     )
 
 
-def _joined(one: MeasuredStep, other: MeasuredStep) -> MeasuredStep:
-    """Join the samples of a step, the first ones in front. A vote of one model is another number than the same vote of the other."""
-    sides = [(one, 0), (other, len(one.right or ()))]
-    first = [vote + shift for each, shift in sides for vote in each.votes[: each.first_valid]]
-    more = [vote + shift for each, shift in sides for vote in each.votes[each.first_valid :]]
-    return MeasuredStep(
-        number=one.number,
-        drawn=one.drawn + other.drawn,
-        first_valid=len(first),
-        votes=(*first, *more),
-        right=(*(one.right or ()), *(other.right or ())),
-        mistakes=dict(Counter(one.mistakes) + Counter(other.mistakes)),
+def _seen(step: MeasuredStep, *, is_own: bool) -> SeenStep:
+    """Count the samples of a step by its replies; those that nothing judges count as right."""
+    votes, right = Counter(step.votes), step.right
+    wrong = tuple([count for vote, count in votes.items() if right is not None and not right[vote]])
+    return SeenStep(
+        right=step.valid - sum(wrong),
+        wrong=wrong,
+        flagged=step.drawn - step.valid,
+        number=step.number,
+        is_own=is_own,
     )
-
-
-def _both_right(rate: float | tuple[float, float]) -> tuple[float, float]:
-    one, other = rate if isinstance(rate, tuple) else (rate, rate)
-    return 1 - one, 1 - other
-
-
-def _bounds(values: list[float]) -> tuple[float, float]:
-    """Return the values between which all but the outermost `BOUNDS` at each side lie."""
-    cut = int(BOUNDS * len(values))
-    return sorted(values)[cut], sorted(values)[-1 - cut]

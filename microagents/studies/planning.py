@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, date, datetime
+from functools import cached_property
 from itertools import combinations
 from math import ceil
 from statistics import fmean
@@ -13,8 +14,8 @@ from msgspec import Struct, structs
 
 from microagents.actors.role import Strategy
 from microagents.base.errors import InvalidUsage
-from microagents.elections.error_rates import HARD, Loss, chance_of, exact_interval
 from microagents.elections.laws import (
+    chance_of,
     check_majority,
     check_target,
     check_whole,
@@ -23,7 +24,9 @@ from microagents.elections.laws import (
     race_won,
     votes_per_sample,
 )
+from microagents.elections.race_tables import ERRORS, Array, race_table
 from microagents.elections.races import Course, Race
+from microagents.elections.step_rates import MAX_K, SURE, StepRates
 from microagents.runs.settings import strategy_of, validated
 from microagents.runs.step_counts import steps_of
 from microagents.runs.words.money import are_simulated, money
@@ -37,6 +40,7 @@ from microagents.studies.measured import (
     PooledMeasurement,
     Proportion,
     pooled,
+    proportion_of,
 )
 from microagents.studies.simulation import SimulatedChain, SimulatedRates, Simulation, simulate, simulated_rates
 from microagents.studies.trials import AgentMeasurement, margins_of, trial_law
@@ -48,20 +52,20 @@ from microagents.systems.chains.stepwise import Stepwise
 from microagents.systems.questions.problem import Problem
 from microagents.task import ChainTask, Task
 
-MAX_K = 30
-"""The largest k that is tried."""
 ROWS = 8
 """Largest number of ks that are shown of a model."""
 LEAST_GAIN = 1e-3
 """Gain of the chance by the next k below which a larger k is not tried."""
 TIMED_CALLS = 2_000
 """Approximate number of calls of the simulated steps that measure the pace of a run: guesses ahead pause by the last thousand."""
-SAMPLED = 400
-"""Number of simulated steps that measure the calls of a strategy without a law, and the same for its chance at hard steps."""
+SAMPLED, AT_ONCE = 400, 100
+"""Number of simulated steps that measure the calls of a strategy without a law, and the same for its chance at hard steps; in a run."""
 HARD_SHARE = 0.1
 """Least share of hard steps among the steps that measure this chance: few enough that a rollout meets one at a time."""
 LEAST_P, MOST_P = 0.51, 0.9999
 """Bounds of the share of right votes that a ladder is given."""
+Losses = Array | Sequence[Sequence[float]]
+"""Chance that a step is lost, by its error rate."""
 NO_BILL = Bill(low=None, mid=None, high=None)
 
 
@@ -98,7 +102,7 @@ class PlannedRun(Struct, frozen=True, kw_only=True):
     limited_by: str | None = None
     """The limit of the provider that makes the duration, such as ``output tokens``; None if the latency does."""
     is_best: bool = False
-    """Whether it is the cheapest whose lower bound reaches the target in budget and deadline; a ladder or lead only if no other does."""
+    """Whether it is the cheapest that is enough for the target in budget and deadline; a ladder or lead only if no other is."""
 
 
 class _Goals(Struct, frozen=True, kw_only=True):
@@ -196,17 +200,20 @@ def plan(
     )
     if isinstance(by, Rates):
         found = _by_rates(by, wanted, given if isinstance(given, Maker) else Maker())
-        rates = SimulatedRates(rates=(((1 - by.p,), 1.0),), flags=(1 - by.valid,), latencies=((0.0, 0.0),))
+        error, flagged = 1 - by.p, 1 - by.valid
+        rates = SimulatedRates(
+            draw=lambda _, count: ([[error] * count], [1.0] * count), flags=(flagged,), latencies=((0.0, 0.0),)
+        )
     else:
         found = _by_models(task, models, wanted)
-        rates = simulated_rates(models[0])
+        rates = simulated_rates(models[0], total)
     found = structs.replace(found, unit="input" if of_inputs else "steps")
     if not simulations:
         return found
     by_law = [run for run in found.runs if run.independent is not None]
     row = next((run for run in by_law if run.k == k), None) or found.best or by_law[-1]
     if given is None and row.models:
-        rates = simulated_rates(next(each for each in (*models, *_pools(models)) if _names(each) == row.models))
+        rates = simulated_rates(next(each for each in (*models, *_pools(models)) if _names(each) == row.models), total)
     simulated = simulate(rates, total, given or _of_row(row), simulations, concurrency=concurrency)
     return structs.replace(found, simulation=simulated)
 
@@ -376,13 +383,10 @@ def _by_models(task: Task | None, models: Sequence[ModelMeasurement], wanted: _G
     few = [each for each in able if each.draws < FEWEST_DRAWS]
     if few:
         k = k or Maker().k  # the default stands: too little is known for another
-    pools = [
-        _Pool(each, task, total=total, concurrency=wanted.concurrency)
-        for each in (*able, *([] if few else _pools(able)))
-    ]
-    by_pool = [(pool, list(_runs(pool, task, target, k, only_ks=bool(few)))) for pool in pools]
+    pools = [_Pool(each, task, wanted) for each in (*able, *([] if few else _pools(able)))]
+    by_pool = [(pool, list(_runs(pool, task, k, only_ks=bool(few)))) for pool in pools]
     found = [run for _, runs in by_pool for run in runs]
-    enough = [run for run in found if run.chance.low >= target and _is_within(run, wanted)]
+    enough = [run for pool, runs in by_pool for run in runs if pool.is_enough(run) and _is_within(run, wanted)]
     best = None if few else min(enough, key=_rank, default=None)
     today = datetime.now(UTC).date()
     return PlannedRuns(
@@ -404,13 +408,28 @@ def _needed(found: ModelMeasurement) -> str:
 class _Pool:
     """One model, or two whose samples take turns, on the terms of their providers."""
 
-    def __init__(self, found: ModelMeasurement, task: Task | None, *, total: int, concurrency: int | None) -> None:
+    def __init__(self, found: ModelMeasurement, task: Task | None, wanted: _Goals) -> None:
         self.found = found
         self.members = found.both if isinstance(found, PooledMeasurement) else (found,)
         self.models = _names(found)
         self.terms = [Terms(each, task) for each in self.members]
-        self.total = total
-        self._concurrency = concurrency
+        self.total, self.target = wanted.total, wanted.target
+        self._is_of_input = found.of_inputs and self.total == 1
+        self._concurrency = wanted.concurrency
+
+    def is_enough(self, run: PlannedRun) -> bool:
+        """Return whether a row reaches the target: votes by their joint draws, other strategies and inputs by the lower bound."""
+        if run.k is None or run.independent is None or self._is_of_input:
+            return run.chance.low >= self.target
+        return run.k == self.least_k or self.found.rates(self.total).sure(run.k, self.target) >= SURE
+
+    @cached_property
+    def least_k(self) -> int | None:
+        """Find the smallest k that is enough; None if there is none."""
+        if self._is_of_input:
+            lows = (self.found.chances(k, 1).measured.low for k in range(1, MAX_K + 1))
+            return next((k for k, low in enumerate(lows, 1) if low >= self.target), None)
+        return self.found.rates(self.total).least_k(self.target)
 
     def planned(
         self,
@@ -465,7 +484,7 @@ class _Pool:
         if any(each.latency is None for each in self.members):
             return None
         steps = min(self.total, TIMED_CALLS // at_once)
-        timed = simulate(simulated_rates(self.found), steps, strategy, 1, concurrency=self._concurrency)
+        timed = simulate(simulated_rates(self.found, self.total), steps, strategy, 1, concurrency=self._concurrency)
         return timed.duration_s / max(1.0, timed.steps)
 
 
@@ -480,8 +499,8 @@ def _is_within(run: PlannedRun, wanted: _Goals) -> bool:
     return all(most is None or (amount is not None and amount <= most) for amount, most in bounds)
 
 
-def _runs(pool: _Pool, task: Task | None, target: float, k: int | None, *, only_ks: bool) -> Iterator[PlannedRun]:
-    tried = _tried(pool, target) if k is None else [pool.found.chances(k, pool.total)]
+def _runs(pool: _Pool, task: Task | None, k: int | None, *, only_ks: bool) -> Iterator[PlannedRun]:
+    tried = _tried(pool) if k is None else [pool.found.chances(k, pool.total)]
     for each in tried:
         yield pool.planned(
             Maker(k=each.k),
@@ -494,22 +513,24 @@ def _runs(pool: _Pool, task: Task | None, target: float, k: int | None, *, only_
     if only_ks or isinstance(pool.found, PooledMeasurement) or pool.found.of_inputs:
         return
     is_able = not are_simulated(pool.models) or _rolls_out(task)
-    p, last = min(MOST_P, max(LEAST_P, pool.found.p_ordinary)), tried[-1].k
+    rates, last = pool.found.rates(pool.total), tried[-1].k
+    assert isinstance(rates, StepRates)
     ladder = "lookahead,judge" if is_able else "judge"
-    climbing = Maker(k=last, ladder=ladder, p=round(p, 4))
-    yield _by_simulation(pool, climbing, last, lambda rate: race_won(rate, last))
+    climbing = Maker(k=last, ladder=ladder, p=round(min(MOST_P, max(LEAST_P, rates.p_ordinary)), 4))
+    yield _by_simulation(pool, rates, climbing, last, race_table(last).loss)
     if is_able:
         lead = Lead()
-        yield _by_simulation(pool, lead, lead.samples, lambda rate: _lead_lost(rate, lead))
+        lost = [[_lead_lost(float(error), lead)] for error in ERRORS]
+        yield _by_simulation(pool, rates, lead, lead.samples, lost)
 
 
-def _tried(pool: _Pool, target: float) -> list[Chances]:
+def _tried(pool: _Pool) -> list[Chances]:
     """Compute the chances up to the first k that is enough, or that gains nothing; the last `ROWS` of them."""
-    tried = list[Chances]()
-    for k in range(1, MAX_K + 1):
+    tried, least = list[Chances](), pool.least_k
+    for k in range(1, (least or MAX_K) + 1):
         tried.append(pool.found.chances(k, pool.total))
-        low, before = tried[-1].measured.low, tried[-2].measured.low if k > 1 else -1.0
-        if low >= target or (low - before < LEAST_GAIN and tried[-1].independent >= target):
+        gained = tried[-1].measured.low - (tried[-2].measured.low if k > 1 else -1.0)
+        if least is None and gained < LEAST_GAIN and tried[-1].independent >= pool.target:
             break
     return tried[-ROWS:]
 
@@ -525,26 +546,22 @@ def _lead_lost(rate: float, lead: Lead) -> float:
     return wrong + (1 - wrong - right) * race_won(rate, lead.margin)
 
 
-def _by_simulation(pool: _Pool, strategy: Stepwise, at_once: int, lost: Loss) -> PlannedRun:
+def _by_simulation(pool: _Pool, rates: StepRates, strategy: Stepwise, at_once: int, loss: Losses) -> PlannedRun:
     """Plan a strategy that climbs. A law bounds what it loses at ordinary steps; at hard ones, and for its calls, the engine is run."""
     found, total = pool.found, pool.total
-    rates, at_once_all = simulated_rates(found, timed=False), strategy.model_copy(update={"known_inputs": True})
-    as_measured = simulate(rates, SAMPLED, at_once_all, 1)
-    low, share, high = 0.0, 0.0, 0.0
-    if found.rates.hard:
-        hard = max(HARD_SHARE, found.rates.hard)
-        of_hard = round(hard * SAMPLED)
-        failed = min(simulate(rates.with_hard(hard), SAMPLED, at_once_all, 1).lost, of_hard)
-        share, (low, high) = failed / of_hard, exact_interval(failed, of_hard)
-
-    def at(of_hard: float) -> Loss:
-        return lambda rate: lost(rate) if rate < HARD else of_hard
-
-    calls = total * as_measured.calls / SAMPLED
+    steps = min(AT_ONCE, total)
+    runs, at_once_all = ceil(SAMPLED / steps), strategy.model_copy(update={"known_inputs": True})
+    as_measured = simulate(simulated_rates(found, total, timed=False), steps, at_once_all, runs)
+    failed, of_hard = 0, 0
+    if rates.hard_found:
+        of_hard = max(1, round(HARD_SHARE * steps)) * runs
+        tried = simulate(simulated_rates(found, total, hard=HARD_SHARE, timed=False), steps, at_once_all, runs)
+        failed = min(tried.lost, of_hard)
+    calls = total * as_measured.calls / steps
     by_law = found.chances(at_once, total)
     return pool.planned(
         strategy,
-        found.chance(total, at(share), at(low), at(high)),
+        proportion_of(rates.chance_by(loss, failed=failed, of_hard=of_hard)),
         independent=None,
         at_once=at_once,
         calls=calls,

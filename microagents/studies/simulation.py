@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from bisect import bisect
-from hashlib import blake2b
-from itertools import accumulate
+from collections.abc import Callable, Sequence
 from statistics import fmean
 from typing import Any
 
@@ -13,9 +11,10 @@ from msgspec import Struct
 
 from microagents.actors.role import Strategy
 from microagents.base.errors import InvalidUsage
-from microagents.elections.error_rates import HARD
+from microagents.elections.race_tables import OTHERS, Array
+from microagents.elections.step_rates import HARD, StepRates
 from microagents.models.model import ModelSpec
-from microagents.models.simulation.answers import Answers
+from microagents.models.simulation.answers import Answers, SimulatedReply
 from microagents.models.simulation.simulated import SimulatedModel
 from microagents.replies.chat import Prompt, Reply
 from microagents.runs.driver.begin import run
@@ -27,31 +26,44 @@ from microagents.tasks.drift import Drift, Onward, Place
 
 AHEAD = 0.1
 """Error rate at a hard step that a rollout reaches from two or more steps before (LEAD, table 2)."""
+Rates = Array | Sequence[float]
+"""A rate of each step."""
 
 
 class SimulatedRates(Struct, frozen=True, kw_only=True):
     """Error rates of steps, and what else a simulated model takes from a measurement."""
 
-    rates: tuple[tuple[tuple[float, ...], float], ...]
-    """The error rate of each model of a pool, and the share of the steps that have them."""
+    draw: Callable[[int, int], tuple[Sequence[Rates], Rates]]
+    """By a seed and a number of steps: the error rates of each model at each step, and the first rival's shares of the wrong votes."""
     flags: tuple[float, ...]
     """For each model its share of flagged replies."""
     latencies: tuple[tuple[float, float], ...]
     """For each model the median in seconds, and the standard deviation of the logarithm; 0 for one that answers at once."""
 
-    def with_hard(self, hard: float) -> SimulatedRates:
-        """Return the same with another share of hard steps."""
-        before = sum(share for rates, share in self.rates if fmean(rates) >= HARD)
-        scales = {True: hard / before if before else 0.0, False: (1 - hard) / (1 - before) if before < 1 else 0.0}
-        rates = tuple([(each, share * scales[fmean(each) >= HARD]) for each, share in self.rates])
-        return SimulatedRates(rates=rates, flags=self.flags, latencies=self.latencies)
 
+def simulated_rates(
+    found: ModelMeasurement, total: int | None = None, *, hard: float = 0.0, timed: bool = True
+) -> SimulatedRates:
+    """Take from a measurement what simulated models need.
 
-def simulated_rates(found: ModelMeasurement, *, timed: bool = True) -> SimulatedRates:
-    """Take from a measurement what simulated models need; with ``timed`` false they answer at once."""
+    Args:
+        found: the measurement.
+        total: number of steps of the run, by default the measured task's.
+        hard: share of the steps that are replaced by hard ones; of one model.
+        timed: whether they take the measured time, rather than to answer at once.
+    """
     members = found.both if isinstance(found, PooledMeasurement) else (found,)
+    rates = found.rates(total)
+
+    def draw(seed: int, steps: int) -> tuple[Sequence[Rates], Rates]:
+        if isinstance(rates, StepRates):
+            errors, rivals = rates.rates(seed, steps, hard=hard)
+            return [errors], rivals
+        both, rivals = rates.rates(seed, steps)
+        return [*both], rivals
+
     return SimulatedRates(
-        rates=found.joint_rates,
+        draw=draw,
         flags=tuple([1 - each.valid.share for each in members]),
         latencies=tuple(
             [(each.latency.p50, each.latency.sigma) if timed and each.latency else (0.0, 0.0) for each in members]
@@ -97,34 +109,35 @@ class SimulatedChain(Drift):
 
 
 class _MeasuredModel(SimulatedModel):
-    """A simulated model that draws the error rate of each question from the measured ones. Models of a pool draw together."""
+    """A simulated model that errs at each step as drawn from what was measured."""
 
-    def __init__(self, of: SimulatedRates, member: int, task: SimulatedChain, seed: int) -> None:
+    def __init__(
+        self, of: SimulatedRates, member: int, rates: tuple[Rates, Rates], task: SimulatedChain, seed: int
+    ) -> None:
         latency, sigma = of.latencies[member]
-        options = {"error": 0, "flag": of.flags[member], "latency": latency, "sigma": sigma, "alternatives": 1}
+        options = {"error": 0, "flag": of.flags[member], "latency": latency, "sigma": sigma}
         spec = ModelSpec(provider="sim", name="perfect", options={name: str(value) for name, value in options.items()})
         super().__init__(spec, [task], seed)
         self.spec = f"measured-{member}"
-        self._rates = [rates[member] for rates, _ in of.rates]
-        self._ends = [*accumulate(share for _, share in of.rates)]
+        self._chain_of_steps = task
+        self._errors, self._rivals = rates
 
-    def _rate(self, prompt: Prompt) -> float:
-        text = f"{prompt.system}\0{prompt.user}".encode()
-        drawn = int.from_bytes(blake2b(text, digest_size=8, key=self._key).digest()) / 2**64 * self._ends[-1]
-        return self._rates[min(bisect(self._ends, drawn), len(self._rates) - 1)]
+    def _place(self, prompt: Prompt) -> int:
+        return self._chain_of_steps.state_in(prompt).steps_done
 
     def is_hard(self, prompt: Prompt) -> bool:
         """Return whether a question is wrong in half of the samples or more."""
-        return self._rate(prompt) >= HARD
+        return bool(self._errors[self._place(prompt)] >= HARD)
 
-    def _answers_to(self, prompt: Prompt, reply: type[Reply], of_input: int) -> Answers:
-        found = super()._answers_to(prompt, reply, of_input)
-        if found.difficulty is None:
-            found.difficulty = self._rate(prompt)
-        return found
+    def _choose(self, answers: Answers, rate: float, error: float, alternative: float) -> SimulatedReply:
+        """Choose the right answer, the first wrong one, or another: two of these are the same as often as in the measurement's law."""
+        if error >= rate:
+            return answers.right
+        first = self._rivals[self._place(answers.prompt)]
+        return answers.wrong(0 if alternative < first else 1 + int((alternative - first) / (1 - first) * (OTHERS + 1)))
 
     def _error_rate(self, answers: Answers, temperature: float | None, steps_before: int = 0) -> float:  # noqa: ARG002 - as measured
-        alone = answers.difficulty or 0.0
+        alone = float(self._errors[self._place(answers.prompt)])
         ahead = min(alone, AHEAD) if answers.hard else alone
         return (alone, (alone + ahead) / 2, ahead)[min(steps_before, 2)]
 
@@ -132,7 +145,7 @@ class _MeasuredModel(SimulatedModel):
 def simulate(
     of: SimulatedRates, steps: int, strategy: Strategy, runs: int, *, concurrency: int | None = None
 ) -> Simulation:
-    """Do a chain of steps ``runs`` times in virtual time, each time with other steps hard; nothing is recorded.
+    """Do a chain of steps ``runs`` times in virtual time, each time by another draw of the error rates; nothing is recorded.
 
     Raises:
         InvalidUsage: an argument is out of range.
@@ -144,7 +157,8 @@ def simulate(
 
     async def one(seed: int) -> tuple[Result, float]:
         task = SimulatedChain(length=steps)
-        models: list[Any] = [_MeasuredModel(of, member, task, seed) for member in range(len(of.flags))]
+        errors, rivals = of.draw(seed, steps)
+        models: list[Any] = [_MeasuredModel(of, each, (own, rivals), task, seed) for each, own in enumerate(errors)]
         result = await run(task, models=models, strategy=strategy, seed=seed, runs_dir=None, concurrency=concurrency)
         return result, asyncio.get_running_loop().time()  # it began at 0
 

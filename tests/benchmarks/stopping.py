@@ -1,9 +1,7 @@
 """When to stop drawing votes: ``python -m tests.benchmarks.stopping [VOTES]``.
 
 Stopping rules as they were published, written from their papers alone, on the same votes: the first to be ahead by k, adaptive
-consistency (arXiv 2305.11860), early-stopping self-consistency (arXiv 2401.10480), and the majority of all. Then calibrations by two and
-ten of the same votes of 100 questions, 400 times: how often the interval of p holds p, and how well questions that are wrong more often
-than right are found.
+consistency (arXiv 2305.11860), early-stopping self-consistency (arXiv 2401.10480), and the majority of all.
 
 A line of the file is a question: ``{"right": "12", "votes": ["12", "11", ...]}``, and ``"seconds": [...]`` if arrivals are known; or a
 character for each vote, 0 for the right one (``tests/benchmarks/votes`` has such votes of a real model). Equal lines are different
@@ -24,14 +22,10 @@ from statistics import fmean
 import msgspec
 from msgspec import Struct
 
-from microagents.elections.error_rates import error_rates, exact_interval
-
 VOTES, IN_FLIGHT = 40, 5
 SHARE, CORRELATION = 0.888, 0.52
 WRONG = (0.6, 0.2, 0.1, 0.06, 0.04)
 """Shares of wrong replies among each other."""
-SAMPLED, TIMES = 100, 400
-FIRST, ALL = 2, 10
 
 
 class Recorded(Struct, frozen=True):
@@ -116,28 +110,6 @@ def drawn(count: int, random: Random) -> list[Recorded]:
     return questions
 
 
-def calibrated(questions: Sequence[Recorded], random: Random) -> tuple[float, float, float]:
-    """Return how often p is in its interval, and of the questions mostly wrong and the others what share is called hard."""
-    p = [each.votes.count(each.right) / len(each.votes) for each in questions]
-    truth = fmean(p)
-    held, called, counted = 0, Counter[bool](), Counter[bool]()
-    for _ in range(TIMES):
-        sample = random.choices(range(len(questions)), k=SAMPLED)
-        outcomes = [
-            [vote != questions[each].right for vote in random.sample(questions[each].votes, ALL)] for each in sample
-        ]
-        wrong = sum(sum(each[:FIRST]) / FIRST for each in outcomes)
-        low, high = exact_interval(wrong, SAMPLED)
-        held += low <= 1 - truth <= high
-        seen = [each if len({*each[:FIRST]}) > 1 or any(each[:FIRST]) else each[:FIRST] for each in outcomes]
-        samples = {number: (sum(each), len(each)) for number, each in enumerate(seen)}
-        hard = error_rates(samples.values()).hard_among(samples)
-        for number, each in enumerate(sample):
-            counted[p[each] < 0.5] += 1
-            called[p[each] < 0.5] += number in hard
-    return held / TIMES, called[True] / max(1, counted[True]), called[False] / max(1, counted[False])
-
-
 def recorded(text: str) -> list[Recorded]:
     """Read recorded votes."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
@@ -166,11 +138,6 @@ def main(arguments: Sequence[str] | None = None) -> None:
             right = fmean(end == each.right for (end, _), each in zip(ends, questions, strict=True))
             row.append(f"{right:.4f} {fmean(count for _, count in ends):6.2f}")
         print(f"  {name:<16} " + "    ".join(row))
-    held, found, false = calibrated(questions, random)
-    print(f"calibrations by {FIRST} and {ALL} votes of {SAMPLED} questions, {TIMES} times:")
-    print(
-        f"  p in its interval of 95 %: {held:.3f}; mostly wrong questions called hard: {found:.3f}, others: {false:.3f}"
-    )
 
 
 if __name__ == "__main__":

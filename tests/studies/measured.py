@@ -3,11 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
+from random import Random
 from typing import Any
 
+from msgspec import structs
+
 from microagents import Measurement, measure
+from microagents.models.model import ModelSpec
+from microagents.models.simulation.simulated import SimulatedModel
+from microagents.replies.chat import Prompt, system_with_instructions
 from microagents.studies.measured import ModelMeasurement
 from microagents.studies.measuring import MeasuredStep
+from microagents.task import ChainTask, chain_types
 from microagents.tasks.drift import Drift
 
 TASK = Drift(length=1_000)
@@ -34,3 +42,25 @@ def made(
     ]
     facts = {"model": "made:made", "calls": 1, "input_tokens": 1, "output_tokens": 1, "cost_usd": None, **known}
     return ModelMeasurement(run_id="made", total=total, steps=tuple(each), **facts)
+
+
+def planted(error: Callable[[int], float], steps: int = 300) -> ModelMeasurement:
+    """A measurement of all steps with these error rates by position."""
+    rng, found = Random(0), list[MeasuredStep]()
+    for number in range(steps):
+        drawn = [rng.random() < error(number) for _ in range(2)]
+        drawn += [rng.random() < error(number) for _ in range(8 if any(drawn) else 0)]
+        found.append(MeasuredStep(number, len(drawn), 2, tuple(map(int, drawn)), (True, False), {}))
+    return structs.replace(made(total=steps), steps=tuple(found))
+
+
+def hard_steps(spec: str, task: ChainTask[Any, Any], seed: int = 0) -> set[int]:
+    """The steps that a simulated model finds hard."""
+    model, state, found = SimulatedModel(ModelSpec.parse(spec), [task], seed), task.start(), set()
+    _, reply = chain_types(type(task))
+    for number in range(task.steps() or 0):
+        asked = task.prompt(state)
+        if model.is_hard(Prompt(system=system_with_instructions(asked.system, reply, task.format), user=asked.user)):
+            found.add(number)
+        state = task.advance(state, task.oracle(state))
+    return found

@@ -11,17 +11,14 @@ import msgspec
 import pytest
 
 from microagents import AgentTask, InvalidUsage, Problem, Reply, plan, run
-from microagents.models.model import ModelSpec
 from microagents.models.simulation.scripted import ScriptLine
-from microagents.models.simulation.simulated import SimulatedModel
-from microagents.replies.chat import Prompt, system_with_instructions
 from microagents.studies.flags import FlagFindings
 from microagents.studies.measure import measured_from
 from microagents.task import Task
 from microagents.tasks.desk import Desk
-from microagents.tasks.drift import Drift, Onward, Place
+from microagents.tasks.drift import Drift, Place
 from microagents.tasks.multiplication import Multiplication
-from tests.studies.measured import EASY, HARD, TASK, WRONG, made, measured, only
+from tests.studies.measured import EASY, HARD, TASK, WRONG, hard_steps, made, measured, only, planted
 
 OTHER = "sim:o3-mini@error=0.05,hard=0.1,hard_error=0.8"
 
@@ -52,22 +49,11 @@ class Essay(Problem[Answer]):
         return "Write something."
 
 
-def hard_steps(spec: str, task: Drift) -> set[int]:
-    """The steps that a simulated model finds hard."""
-    model, state, found = SimulatedModel(ModelSpec.parse(spec), [task], 0), task.start(), set()
-    for number in range(task.length):
-        asked = task.prompt(state)
-        if model.is_hard(Prompt(system=system_with_instructions(asked.system, Onward, task.format), user=asked.user)):
-            found.add(number)
-        state = task.advance(state, task.oracle(state))
-    return found
-
-
 def test_few_samples_of_steps_suffice_where_they_are_right() -> None:
     found = only("sim:perfect")
     assert (found.draws, len(found.steps), found.calls) == (800, 400, 800)
-    assert (found.p.share, found.p.high, found.rates.hard) == (1.0, 1.0, 0.0)
-    assert found.p.low < 1 - 3 / 400
+    assert (found.hard, found.p.high, found.trend) == ([], pytest.approx(1.0, abs=1e-5), None)
+    assert 1 - 3 / 400 < found.p.low < 1 - 1 / 800
 
 
 def test_a_step_with_an_error_or_a_flag_is_asked_eight_times_more() -> None:
@@ -83,7 +69,7 @@ def test_hard_steps_are_those_that_the_model_finds_hard() -> None:
     assert hard
     assert len(set(found.hard) - hard) <= 0.05 * len(found.hard)
     assert len(hard & set(found.hard)) >= 0.75 * len(hard)
-    assert found.rates.correlation > 0.3
+    assert found.rates().correlation > 0.3
     independent, measured = found.chances(3).independent, found.chances(3).measured
     assert independent > 0.9
     assert measured.high < 0.01
@@ -111,13 +97,22 @@ def test_right_replies_that_differ_need_votes_by_meaning_and_few_samples_say_how
 
 def test_all_steps_of_a_small_task_leave_no_condition_and_a_hundred_clean_ones_three_percent_of_hard_ones() -> None:
     found = only("sim:perfect", task=Drift(length=30))
-    assert found.condition(30) == "all steps of the task were sampled"
-    assert found.most_hard == pytest.approx(1 - 0.05 ** (1 / 30))
-    assert (
-        found.condition(10_000)
-        == "if no step is harder than those seen: 30 steps with 0 hard ones leave up to 950 hard ones in 10,000 (95 %)"
+    assert found.condition(30) == "all 30 steps of the run were sampled"
+    more = only("sim:perfect", steps=100)
+    assert more.condition(10**6).startswith(
+        "if the other 1,000,000 steps are of the kinds of the 100 that were sampled: 0"
     )
-    assert only("sim:perfect", steps=100).condition(10**6).endswith("leave up to 29,513 hard ones in 1,000,000 (95 %)")
+    assert more.rates(10**6).hard.high == pytest.approx(3e4, rel=0.1)
+
+
+def test_errors_that_change_along_the_chain_are_reported_and_a_plan_for_another_size_says_what_it_assumes() -> None:
+    found = planted(lambda number: 0.001 + 0.2 * number / 300)
+    assert found.trend is not None
+    assert found.trend.startswith("errors change along the chain: ")
+    assert found.trend not in found.condition(300)
+    assert f"; {found.trend}: a run of another size is taken to have the same mix of positions" in found.condition(
+        3_000
+    )
 
 
 def test_two_models_are_measured_on_the_same_steps() -> None:

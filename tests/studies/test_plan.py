@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from datetime import date
-from math import comb, exp
+from math import comb, exp, prod
 from pathlib import Path
-from random import Random
 from typing import Any
 
 import pytest
 from msgspec import structs
 
 from microagents import InvalidUsage, Rates, compare, plan, run
-from microagents.elections.error_rates import chance_of
 from microagents.elections.laws import race_won
 from microagents.models.prices import OwnPrice
 from microagents.replies.chat import Prompt, system_with_instructions
@@ -28,8 +26,7 @@ from microagents.systems.chains.maker import Maker
 from microagents.tasks.drift import Drift, Onward, Place
 from microagents.tasks.hanoi import Hanoi
 from microagents.tasks.multiplication import Multiplication
-from tests.benchmarks.measurement import measurement
-from tests.studies.measured import EASY, TASK, WRONG, made, measured, only
+from tests.studies.measured import EASY, TASK, WRONG, hard_steps, made, measured, only, planted
 
 LUNA = {"openai:gpt-6-luna": OwnPrice(input=1.0, output=10.0, cached=0.1)}
 
@@ -105,11 +102,8 @@ def test_the_cheapest_run_that_reaches_the_target_is_marked() -> None:
     assert best is not None
     runs = [each for each in planned.runs if len(each.models) == 1 and not each.options and each.k is not None]
     assert best.models == (EASY,)
-    assert (
-        best.chance.low
-        >= 0.95
-        > max(each.chance.low for each in runs if each.models == (EASY,) and (each.k or 0) < (best.k or 0))
-    )
+    assert best.k == found[0].rates(1_000).least_k(0.95) == max(each.k or 0 for each in runs if each.models == (EASY,))
+    assert plan(TASK, found[:1], steps=1_000, k=best.k - 1).best is None
     assert best.cost_usd.mid is not None
     assert all(best.cost_usd.mid <= (each.cost_usd.mid or 0) for each in runs if each.chance.low >= 0.95)
     assert plan(TASK, found, steps=1_000, target=0.95, budget_usd=0.01).best is None
@@ -152,12 +146,17 @@ def test_a_pool_of_two_misses_what_both_miss() -> None:
     assert {each.models for each in rows} == {tuple(each.model for each in apart)}
 
 
-def test_an_interval_holds_the_chance_under_a_smooth_tail_of_ever_harder_steps() -> None:
-    """With error rates of beta(.2, 20), whose hardest steps a sample rarely has; 5 of these 8 plans did without the tail."""
-    rates = [Random(f"truth {number}").betavariate(0.2, 20) for number in range(20_000)]
-    true = chance_of(sum(race_won(rate, 4) for rate in rates) / len(rates), 16_383)
-    plans = [measurement(Random(seed), lambda rng: rng.betavariate(0.2, 20))[0].chances(4, 16_383) for seed in range(8)]
-    assert sum(each.measured.low <= true <= each.measured.high for each in plans) >= 7
+def test_a_run_whose_every_step_was_sampled_is_planned_by_its_own_steps() -> None:
+    model, task = "sim:perfect@error=0.002,hard=0.04,hard_error=0.8,alternatives=1", Hanoi(disks=6)
+    found, hard = only(model, task=task, seed=6), hard_steps(model, task, seed=6)
+    true = prod(1 - race_won(0.8 if number in hard else 0.002, 3) for number in range(63))
+    assert 0 < true < 0.02
+    (row, *_) = plan(task, [found], k=3).runs
+    assert row.chance.low <= true <= row.chance.high
+    assert found.rates().hard.low <= len(hard) <= found.rates().hard.high
+    assert (
+        plan(task, [found], steps=64, k=3).runs[0].chance.share > row.chance.share
+    )  # a task like it may have no such step
 
 
 def test_simulated_runs_succeed_as_the_plan_said() -> None:
@@ -244,13 +243,14 @@ def test_only_a_measurement_of_the_same_task_makes_a_plan() -> None:
 
 
 def test_a_run_with_measured_errors_draws_the_rate_of_each_step() -> None:
-    """2 % of the steps err at .45, the others at .003: the mean rate of all promises a success that no run has."""
-    found, _ = measurement(Random(0), lambda rng: 0.45 if rng.random() < 0.02 else 0.003)
-    at_3 = found.chances(3, 200)
-    assert at_3.independent > 0.99
-    done = simulate(simulated_rates(found), 200, Maker(k=3, speculate=False), 60)
-    assert done.success.high < 0.7
-    assert done.success.low <= at_3.measured.high
+    """2 % of the steps err at .45, the others at .003: the mean rate of all promises a success that few runs have."""
+    found = planted(lambda number: 0.003 if number % 50 else 0.45)
+    at_3, true = found.chances(3), (1 - race_won(0.45, 3)) ** 6 * (1 - race_won(0.003, 3)) ** 294
+    assert at_3.independent > 0.95
+    assert at_3.measured.low <= true <= at_3.measured.high
+    assert at_3.measured.share < 0.5
+    done = simulate(simulated_rates(found), 300, Maker(k=3, speculate=False), 60)
+    assert done.success.low <= at_3.measured.share <= done.success.high
 
 
 def test_few_samples_advise_no_k_and_say_how_many_more_would() -> None:

@@ -207,11 +207,15 @@ def _model(found: ModelMeasurement, source: str) -> Iterator[str]:
         )
         return
     yield from wrapped(f"p = {_within(found.p)}, valid = {_within(found.valid)} (95 % over steps)")
-    yield from wrapped(f"correlation of two draws of a step: {found.rates.correlation:.2f}")
+    yield from wrapped(f"correlation of two draws of a step: {found.rates().correlation:.2f}")
     named = f" (steps {_named(found.hard)})" if found.hard else ""
-    yield from wrapped(f"hard steps: {len(found.hard):,}{named}; at most {found.most_hard:.3%} of all (95 %)")
+    yield from wrapped(
+        f"hard steps: {len(found.hard):,}{named}; at most {found.rates().hard.high:,.0f} of all {found.total:,} (95 %)"
+    )
     if found.hard:
-        yield from wrapped(f"p at the other steps = {found.p_ordinary:.4f}, for `-s p=` of a ladder")
+        yield from wrapped(f"p at the other steps = {found.rates().p_ordinary:.4f}, for `-s p=` of a ladder")
+    if found.trend:
+        yield from wrapped(found.trend)
     if found.mistakes:
         yield from wrapped(
             "wrong first in: " + ", ".join(f"{name} {count:,}" for name, count in found.mistakes.items())

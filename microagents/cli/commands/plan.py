@@ -99,7 +99,7 @@ def command(
     """Plan a run from measurements or from given rates: the chance, the calls, the cost and the duration of each k and strategy.
 
     Of measured models there are rows for each model and k, for pools of two models, for a ladder and for lead; of an agent for its margins.
-    The cheapest run whose lower bound reaches the target is marked, with the command that begins it. The chance has a condition, which the
+    The cheapest run that is surely enough for the target is marked, with the command that begins it. The chance has a condition, which the
     plan shows: few samples exclude no rare hard steps. With --budget and --deadline only runs within them are marked.
 
     With --p every step has the same rate and one rival, the worst case for the chance (MAKER, equations 9 to 16); -s steps=M is as in
@@ -204,10 +204,10 @@ def _end(found: PlannedRuns, command_line: str | None) -> Iterator[str]:
         yield from wrapped(found.needed)
     elif found.best is None:
         yield from wrapped(
-            f"no run reaches {found.target:g}: each lower bound is below it, or the cost or the duration above its limit or unknown"
+            f"no run reaches {found.target:g} for sure with a cost and a duration known and within their limits"
         )
     elif command_line is not None:
-        yield from wrapped(f"* the cheapest whose lower bound reaches {found.target:g}: {command_line}")
+        yield from wrapped(f"* the cheapest that is enough for {found.target:g}: {command_line}")
     else:
         yield from wrapped(f"* the least that reaches {found.target:g}")
 

@@ -42,7 +42,7 @@ class Answers:
     def __init__(self, task: Task, prompt: Prompt, reply: type[Reply], key: bytes, *, hard: bool) -> None:
         self.hard = hard
         self._task = task
-        self._prompt = prompt
+        self.prompt = prompt
         self._reply = reply
         self._digest = blake2b(
             f"{prompt.system}\0{prompt.user}".encode("utf-8", "surrogatepass"), digest_size=16, key=key
@@ -75,11 +75,11 @@ class Answers:
         right: Any = self.right.reply
         mistake = _class_method(self._reply, "mistake")
         if mistake is not None:
-            wrong: Reply = called(mistake, self._task, self._prompt, right, rng, gives=self._reply)
+            wrong: Reply = called(mistake, self._task, self.prompt, right, rng, gives=self._reply)
         elif self._is_of_strategy:
             wrong = called(one_field_altered, right, rng, gives=self._reply)
         else:
-            wrong = called(self._task.mistake, self._prompt, right, rng, gives=self._reply)
+            wrong = called(self._task.mistake, self.prompt, right, rng, gives=self._reply)
         return wrong
 
     def _answer(self, reply: Reply) -> SimulatedReply:
