@@ -14,8 +14,16 @@ from microagents.journal.opening import unreadable
 from microagents.journal.reading import Reader
 from microagents.runs.settings import Settings
 from microagents.runs.spool import Spool
-from microagents.runs.words.money import specs_in
-from microagents.runs.words.summary import FailedInput, RunFacts, counted, progress_text, summary, summary_rows
+from microagents.runs.words.money import mark_of, specs_in
+from microagents.runs.words.summary import (
+    FailedInput,
+    RunFacts,
+    counted,
+    progress_text,
+    summary,
+    summary_rows,
+    verdict_on,
+)
 from microagents.runs.words.voting import unvoted_success
 from microagents.task import V
 
@@ -100,6 +108,7 @@ class Result(RunFacts[V], Generic[V], frozen=True, kw_only=True):
             "run_id": self.run_id,
             "outcome": self.outcome,
             "reason": self.reason,
+            "verdict": verdict_on(self),
             "task": self.task,
             "strategy": self.strategy,
             "k": self.k,
@@ -111,6 +120,7 @@ class Result(RunFacts[V], Generic[V], frozen=True, kw_only=True):
             "unit": self.unit,
             "decided": account.decided,
             "errors": account.errors,
+            "wrong_at": account.wrong_at,
             "checked": account.checked,
             "right": self.right,
             "calls": account.calls,
@@ -140,6 +150,7 @@ class Result(RunFacts[V], Generic[V], frozen=True, kw_only=True):
             "cached_tokens": account.cached_tokens,
             "cache_write_tokens": account.cache_write_tokens,
             "cost_usd": account.cost_usd,
+            "price": mark_of(self.models),
             "expected_usd": account.expected_usd,
             "promise": account.promise,
             "estimated_usd": account.estimated_usd,

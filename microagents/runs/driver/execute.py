@@ -44,6 +44,7 @@ from microagents.runs.inspection.runs import recorded_result, remove_run
 from microagents.runs.plan import RunPlan, check_reading, experiment_of
 from microagents.runs.result import Result, results_of
 from microagents.runs.task_list import dump_options
+from microagents.runs.words.money import specs_in
 from microagents.runtimes.runtime import Runtime
 from microagents.systems.agents.agent import AgentTask
 from microagents.systems.chains.known_inputs import check_oracle
@@ -83,7 +84,9 @@ async def execute_plan(
     batch = Batch(plan, journal, only=only, on_ending=control.get("on_ending")) if plan.listed else None
     context, began_s = plan.context(), time.monotonic()
     async with AsyncExitStack() as stack:
-        telemetry = telemetry_of(context.run_id, type(plan.tasks[0]).__name__, plan.settings.otel_sample)
+        telemetry = telemetry_of(
+            context.run_id, type(plan.tasks[0]).__name__, specs_in(plan.settings.models), plan.settings.otel_sample
+        )
         if telemetry is not None:
             context = structs.replace(context, tracing=stack.enter_context(telemetry).tracing())
         stack.enter_context(_rare_garbage_collection())

@@ -25,6 +25,7 @@ from microagents.runs.inspection.climbs import step_of
 from microagents.runs.inspection.rebuilding import RebuiltQuestion, asked_at, asked_at_step
 from microagents.runs.inspection.runs import solution_of
 from microagents.runs.plan import settings_of
+from microagents.runs.words.money import mark_of, specs_in
 from microagents.systems.agents.notes import ActionRecord, AgentRecord
 from microagents.systems.chains.lookahead import lookahead_in
 
@@ -88,6 +89,8 @@ class InspectedDecision(Struct, frozen=True, kw_only=True):
     correct: bool | None
     """Whether the task's oracle accepts the value; None without a value, an oracle or the state of the step."""
     cost_usd: float | None
+    price: str
+    """``simulated`` if the models are, or ``partly simulated``; else empty."""
     began_at: str
     """Time at which the run began."""
     ended_at: str | None
@@ -157,6 +160,7 @@ def inspect_decision(reader: Reader, path: str) -> InspectedDecision:
         probability=None if question is None else _count(election, ballots, question).tally.probability,
         correct=None if asked is None or value is None else _judged(asked, value),
         cost_usd=total_usd([*([] if row is None else [row.cost_usd]), *(each.cost_usd for each in more)]),
+        price=mark_of(specs_in(settings_of(reader.experiment).models)),
         began_at=reader.created_at,
         ended_at=reader.ended_at(input_of(path)),
         settled_at=settled_at,

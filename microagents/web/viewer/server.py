@@ -19,6 +19,7 @@ from microagents.base.errors import InvalidUsage, MicroagentsError
 from microagents.journal.reading import Reader, reader_of
 from microagents.runs.inspection.decision import inspect_decision
 from microagents.runs.inspection.runs import decide, inspect_run, runs_in
+from microagents.telemetry.metrics import labels_of
 from microagents.telemetry.prometheus import CONTENT_TYPE, exposition
 from microagents.web.serving.listening import admit, busy, host_of, is_loopback, listening, wait_of
 from microagents.web.viewer import pages
@@ -43,6 +44,7 @@ QUEUE_S = 20.0
 LISTED = (
     "run_id",
     "outcome",
+    "verdict",
     "right",
     "task",
     "strategy",
@@ -52,6 +54,7 @@ LISTED = (
     "unit",
     "calls",
     "cost_usd",
+    "price",
     "created_at",
 )
 """What the list of runs has of each."""
@@ -169,7 +172,11 @@ class _Site:
 
         def read() -> str:
             lately = runs_in(self._runs_dir, since_s=time.time() - LATELY_S, digests=False)
-            return exposition((run, row.account) for run, row in lately if not isinstance(row, InvalidUsage))
+            return exposition(
+                (labels_of(run, row.task, row.models), row.account)
+                for run, row in lately
+                if not isinstance(row, InvalidUsage)
+            )
 
         return web.Response(body=(await self._in_thread(read)).encode(), headers={"content-type": CONTENT_TYPE})
 

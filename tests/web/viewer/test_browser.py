@@ -243,6 +243,57 @@ def test_a_call_that_waits_is_approved_on_the_page(visit: Callable[..., Any]) ->
     assert installed("resume", "r").code == 0
 
 
+STATES = {
+    "right": ("drift", "-o", "length=9", "--model", "sim:perfect"),
+    "wrong": ("hanoi", "-o", "disks=5", "--model", "sim:gpt-4.1-nano@hard=0.1"),
+    "done": ("act.py", "--model", "sim:perfect"),
+    "waits": ("desk", "-s", "approve=send_mail", "--model", "sim:perfect"),
+    "stopped": ("drift", "--model", "sim:perfect", "--max-calls", "30"),
+    "failed": ("drift", "--model", "scripted:none.jsonl"),
+}
+COLOURS = {
+    "right": "good",
+    "wrong": "wrong",
+    "done": "ink",
+    "running": "accent",
+    "waits": "undecided",
+    "stopped": "undecided",
+    "failed": "wrong",
+}
+
+
+def test_every_state_of_a_run_has_its_sentence_and_colour_on_every_page(visit: Callable[..., Any]) -> None:
+    write("act.py", SPEAKING)
+    Path("none.jsonl").write_text("")
+    for name, words in STATES.items():
+        installed("run", *words, "--run-id", name)
+    live = ("drift", "-o", "length=500", "--model", "sim:perfect@latency=0.05", "--run-id", "running")
+    with Sitting("run", *live) as sitting, served() as url:
+        sitting.until_sent(20)
+        page = visit(url)
+        page.wait_for_selector("tbody tr")
+        inks = page.evaluate(
+            "Object.fromEntries([...document.querySelectorAll('tbody tr')].map((row) => [row.querySelector('a').textContent, [row.querySelector('.verdict').className, getComputedStyle(row.querySelector('.verdict')).color]]))"
+        )
+        said = {name: page.locator(f"tr:has(a[href='/run/{name}']) .verdict").inner_text() for name in inks}
+        for name, colour in COLOURS.items():
+            wanted = page.evaluate(
+                f"(() => {{ document.body.style.color = 'var(--{colour})'; return getComputedStyle(document.body).color; }})()"
+            )
+            assert inks[name] == [f"verdict {name}", wanted], (name, said[name])
+        for name in STATES:
+            shown = visit(f"{url}/run/{name}")
+            shown.wait_for_selector("p.verdict")
+            assert shown.locator("p.verdict").inner_text() == said[name]
+            assert shown.locator("main").inner_text().startswith(f"{name}\n{said[name]}")
+            installed("view", name, "-o", f"{name}.html")
+            report = visit(Path(f"{name}.html").absolute().as_uri())
+            report.wait_for_selector("html[data-drawn]")
+            assert report.locator(f"p.verdict.{name}").inner_text() == said[name][2:]
+        costs = [each.inner_text() for each in page.locator("td.number:last-child").all()]
+        assert [each for each in costs if each != "unknown" and not each.endswith(" simulated")] == []
+
+
 def test_a_damaged_or_removed_journal_is_said_on_its_page(visit: Callable[..., Any]) -> None:
     installed("run", *NOISY)
     with served() as url:

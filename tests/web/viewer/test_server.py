@@ -309,7 +309,13 @@ def test_prometheus_reads_the_totals_of_runs_as_their_accounts_have_them() -> No
     (calls,) = families["microagents_calls"].samples
     assert (calls.name, calls.labels, calls.value) == (
         "microagents_calls_total",
-        {"microagents_run_id": "r"},
+        {
+            "microagents_run_id": "r",
+            "microagents_simulated": "true",
+            "gen_ai_workflow_name": "drift",
+            "gen_ai_provider_name": "sim",
+            "gen_ai_request_model": "perfect",
+        },
         found["calls"],
     )
     flags = {each.labels["microagents_flag"]: each.value for each in families["microagents_flags"].samples}

@@ -1,5 +1,5 @@
 // The pages: each has a path of its own, and reads what it shows from the journal.
-import { api, apiUrl, bytes, count, decisionUrl, fact, firstOf, h, json, money, moment, outcomeMark, outcomeOf, plural, quoted, runUrl, said, say, section, table } from "./dom.js";
+import { api, apiUrl, bytes, count, decisionUrl, fact, firstOf, h, json, money, moment, outcomeMark, plural, priceAs, quoted, readable, runUrl, said, say, section, table, verdictMark } from "./dom.js";
 import { overTime, race, undecidedByRound } from "./charts.js";
 import { accountOf, flagsOf, withoutResult } from "./facts.js";
 import { grid } from "./grid.js";
@@ -23,7 +23,7 @@ function show(title, ...content) {
   page.replaceChildren(h("h1", null, said(title)), ...content.flat(Infinity).filter(Boolean));
 }
 
-const COLUMNS = [["run", null, "run_id"], ["outcome", null, "outcome"], ["task", null, "task"], ["began", null, "created_at"], ["done", "number", "steps"], ["calls", "number", "calls"], ["cost", "number", "cost_usd"]];
+const COLUMNS = [["run", null, "run_id"], ["how it stands", "text", "outcome"], ["task", null, "task"], ["began", null, "created_at"], ["done", "number", "steps"], ["calls", "number", "calls"], ["cost", "number", "cost_usd"]];
 
 async function listPage() {
   const runs = await api("/api/runs"), query = new URLSearchParams(location.search), chosen = new Set();
@@ -34,13 +34,13 @@ async function listPage() {
   const remember = () => history.replaceState(null, "", `?${new URLSearchParams({ ...(filter.value && { filter: filter.value }), ...(by && { by, way: way > 0 ? "up" : "down" }) })}`.replace(/^\?$/, location.pathname));
   const choose = (run) => (event) => { if (event.target.checked) chosen.add(run); else chosen.delete(run); compare.disabled = chosen.size !== 2; };
   const fill = () => {
-    const found = runs.filter((run) => `${run.run_id} ${run.task ?? ""} ${run.outcome ?? ""} ${run.models ?? ""}`.toLowerCase().includes(filter.value.toLowerCase()));
+    const found = runs.filter((run) => `${run.run_id} ${run.task ?? ""} ${run.outcome ?? ""} ${run.verdict?.text ?? ""} ${run.models ?? ""}`.toLowerCase().includes(filter.value.toLowerCase()));
     if (by) found.sort((a, b) => way * ((a[by] ?? "") < (b[by] ?? "") ? -1 : (a[by] ?? "") > (b[by] ?? "") ? 1 : 0));
     const head = ([name, kind, field]) => [h("button", { type: "button", "aria-label": `Sort by ${name}`, onclick: () => { way = by === field ? -way : 1; by = field; remember(); fill(); } }, name, by === field ? (way > 0 ? " ↑" : " ↓") : ""), kind];
     host.replaceChildren(table("Runs", [["", null], ...COLUMNS.map(head)], found.map((run) => {
       const box = h("input", { type: "checkbox", "aria-label": `Compare ${run.run_id}`, checked: chosen.has(run.run_id), onchange: choose(run.run_id) });
-      return run.error ? ["", said(run.run_id), h("span", { class: "error" }, "✕ unreadable"), said(run.error), "", "", "", ""] : [box, h("a", { href: runUrl(run.run_id) }, said(run.run_id)), outcomeMark(outcomeOf(run)),
-        said(`${run.task} · ${run.strategy}`), moment(run.created_at), plural(run.inputs > 1 ? run.inputs : run.steps, run.inputs > 1 ? "input" : run.unit ?? "step"), count(run.calls), money(run.cost_usd)];
+      return run.error ? ["", said(run.run_id), h("span", { class: "error" }, "✕ unreadable"), said(run.error), "", "", "", ""] : [box, h("a", { href: runUrl(run.run_id) }, said(run.run_id)), verdictMark(run),
+        said(`${run.task} · ${run.strategy}`), moment(run.created_at), plural(run.inputs > 1 ? run.inputs : run.steps, run.inputs > 1 ? "input" : run.unit ?? "step"), count(run.calls), money(run.cost_usd, run.price)];
     })));
     say(plural(found.length, "run"));
   };
@@ -51,10 +51,10 @@ async function listPage() {
 
 async function runPage(run, signal) {
   const query = new URLSearchParams(location.search), input = query.get("input") ?? "0", of = `?input=${encodeURIComponent(input)}`;
-  const [account, host, flags, curve, rates, work, waits, inputs, problems, result] = Array.from({ length: 10 }, () => h("div"));
+  const [verdict, account, host, flags, curve, rates, work, waits, inputs, problems, result] = Array.from({ length: 11 }, () => h("div"));
   const zoom = /^#(\d+)-(\d+)$/.exec(location.hash), at = (path, whole = false) => decisionUrl(run, whole ? path : `${input}/${path}`);
   let strip = null, steps = new Uint8Array(0), drawnWork = "", state = "", found = null, wholeAt = 0;
-  show(run, account, inputs, host, waits, problems, h("div", { class: "columns" }, flags, curve), work, rates, result);
+  show(run, verdict, waits, problems, result, inputs, host, work, h("div", { class: "columns" }, flags, curve), rates, section("Account", account));
   const isAlone = () => found === null || !found.listed || query.has("input");
   const readSteps = async (ended) => {
     // Of a run under way only what is new: from the first step without a row.
@@ -80,21 +80,23 @@ async function runPage(run, signal) {
     found = await api(apiUrl(run, "", of), { signal });
     if (signal.aborted) return;
     if (!isAlone()) { host.replaceChildren(); strip = null; steps = steps.subarray(0, 0); }
-    account.replaceChildren(...accountOf(found));
+    priceAs(found);
+    verdict.replaceChildren(verdictMark(found, "p"));
+    account.replaceChildren(...accountOf(found).filter(Boolean));
     flags.replaceChildren(flagsOf(found));
     const waiting = found.undecided_at ?? [];
     waits.replaceChildren(...(waiting.length ? [section("Undecided", firstOf(waiting, (shown) => h("ul", null, shown.map((path) => h("li", null, h("a", { href: decisionUrl(run, path) }, "◇ ", said(path)), found.contested_at?.includes(path) ? " contested: each model gives a reply of its own" : "")))), h("p", { class: "note" }, "Each has its reply or its approval on its page; a person may decide it there."))] : []));
     if (found.failed) problems.replaceChildren(section(`Input ${input} ${found.failed.outcome}`, h("p", null, said(found.failed.reason ?? ""))));
     else if (found.listed && !query.has("input") && found.failed_inputs.length) problems.replaceChildren(withoutResult(found.failed_inputs, (number) => runUrl(run, `?input=${number}`)));
     if (found.listed && !query.has("input")) inputs.replaceChildren(section("Inputs", ...grid(await bytes(apiUrl(run, "inputs"), signal), (i) => runUrl(run, `?input=${i}`))));
-    if (found.result !== null && found.result !== undefined && isAlone()) result.replaceChildren(section(found.listed ? `Result of input ${input}` : "Result", quoted(typeof found.result === "string" ? found.result : json(found.result))));
+    if (found.result !== null && found.result !== undefined && isAlone()) result.replaceChildren(section(found.listed ? `Result of input ${input}` : "Result", readable(found.result)));
     const isOver = found.outcome !== "running", changed = `${found.steps} ${found.calls} ${found.outcome}`;
     await reading;
     if (isAlone() && isOver && before === "running") await readSteps(true);
     if (changed !== state && (isOver || performance.now() > wholeAt)) {
       const began = performance.now(), drawn = undecidedByRound(steps, found), series = await api(apiUrl(run, "series"), { signal });
       curve.replaceChildren(...(drawn ? [section("Undecided by round", drawn)] : []));
-      const over = overTime(series, found.unit ?? "step");
+      const over = overTime(series, found.unit ?? "step", found.price);
       rates.replaceChildren(...(over ? [section("Over time", over)] : []));
       if (isAlone()) {
         const now = await api(apiUrl(run, "work", of), { signal }), written = JSON.stringify(now);
@@ -126,7 +128,7 @@ async function runPage(run, signal) {
     }
     took = performance.now() - began;
   }
-  if (!signal.aborted) say(`This run is ${outcomeOf(found)}.`);
+  if (!signal.aborted) say(`This run is ${found.outcome}: ${found.verdict.text}.`);
 }
 
 function decisionForm(run, path, found) {
@@ -154,6 +156,7 @@ async function decisionPage(run, path, signal) {
     h("a", { href: decisionUrl(run, number[1] + (Number(number[2]) + 1)), rel: "next" }, "after →")) : null;
   show(path, beside);
   const found = await api(apiUrl(run, "decision", `?path=${encodeURIComponent(path)}`), { signal });
+  priceAs(found);
   // What is asked of a person about a call of an agent is told by the call.
   const [step, call] = path.split("/call/"), action = call === undefined ? null : (await api(apiUrl(run, "decision", `?path=${encodeURIComponent(step)}`), { signal })).action;
   const asked = action?.calls[Number(call.split("/")[0])];
@@ -165,7 +168,7 @@ async function decisionPage(run, path, signal) {
     reply.rollout ? h("p", null, "predicted by the rollout at ", h("a", { href: decisionUrl(run, reply.rollout) }, said(reply.rollout))) : null,
     Object.keys(reply.shares ?? {}).length ? table("Probabilities", [["probability", "number"], ["option", "text"]], Object.entries(reply.shares).map(([option, part]) => [part.toFixed(4), said(option)])) : null,
     reply.flag ? null : quoted(json(reply.vote)),
-    reply.text === null ? h("p", { class: "note" }, "text not kept") : [quoted(reply.text), reply.text_is_cut ? h("p", { class: "note" }, "the rest of the text is not kept") : null]));
+    reply.text === null ? h("p", { class: "note" }, "text not kept: ", h("code", null, "--keep-texts all"), " keeps each") : [quoted(reply.text), reply.text_is_cut ? h("p", { class: "note" }, "the rest of the text is not kept") : null]));
   const mayDecide = ["open", "undecided", "contested"].includes(found.outcome) && !found.settled_by;
   show(path, beside, section("Decision", h("dl", { class: "facts" }, fact("outcome", outcomeMark(found.outcome)), fact("settled by", said(found.settled_by ?? (mayDecide ? "nobody yet" : "the vote")), moment(found.settled_at ?? "").replace("–", "")), fact("oracle", checked),
     fact("samples", count(found.replies.length)), fact("cost", money(found.cost_usd)), found.probability === null ? null : fact("probability", found.probability.toFixed(4)),
@@ -184,8 +187,8 @@ async function comparePage(signal) {
   const query = new URLSearchParams(location.search), names = [query.get("a") ?? "", query.get("b") ?? ""], input = query.get("input") ?? "0", of = `input=${encodeURIComponent(input)}`;
   const both = await Promise.all(names.map((run) => api(apiUrl(run, "", `?${of}`), { signal })));
   const hosts = names.map(() => h("div"));
-  const facts = [["outcome", (run) => outcomeMark(outcomeOf(run))], ["task", (run) => said(`${run.task} by ${run.strategy}`)], ["k", (run) => count(run.k)], ["models", (run) => said(String(JSON.stringify(run.models)))], ["steps", (run) => count(run.steps)], ["wrong by the oracle", (run) => count(run.errors)],
-    ["votes a decision", (run) => run.votes_per_decision?.toFixed(2) ?? "–"], ["outvoted", (run) => count(run.outvoted)], ["calls", (run) => count(run.calls)], ["cost", (run) => money(run.cost_usd)], ["seconds", (run) => count(Math.round(run.wall_s))]];
+  const facts = [["", (run) => verdictMark(run)], ["task", (run) => said(`${run.task} by ${run.strategy}`)], ["k", (run) => count(run.k)], ["models", (run) => said(String(JSON.stringify(run.models)))], ["steps", (run) => count(run.steps)], ["wrong by the oracle", (run) => count(run.errors)],
+    ["votes a decision", (run) => run.votes_per_decision?.toFixed(2) ?? "–"], ["outvoted", (run) => count(run.outvoted)], ["calls", (run) => count(run.calls)], ["cost", (run) => money(run.cost_usd, run.price)], ["seconds", (run) => count(Math.round(run.wall_s))]];
   const differ = h("div");
   show(`${names[0]} and ${names[1]}`, section("Account", table("Account", [["", null], ...names.map((run) => [h("a", { href: runUrl(run) }, said(run)), null])], facts.map(([name, of]) => [name, ...both.map(of)]))),
     hosts.map((host, i) => section(h("span", null, "Steps of ", said(names[i])), host)), differ);

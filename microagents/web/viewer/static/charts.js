@@ -1,5 +1,5 @@
 // Lines over time, the curve of undecided steps, and the race of votes: SVG, each with its figures in a table for those who do not see it.
-import { count, h, money, svg, table } from "./dom.js";
+import { count, h, plainMoney, svg, table } from "./dom.js";
 
 // On a narrow window a chart is drawn narrow, so that its letters stay readable.
 const W = Math.max(280, Math.min(460, innerWidth - 60)), H = 170, LEFT = 46, BOTTOM = 22, TOP = 10, RIGHT = 8;
@@ -32,7 +32,7 @@ export function lines(title, series, { xName, y = short.format.bind(short), x = 
 }
 
 // Sums over equal parts of the time of a run: rates, samples and cost.
-export function overTime(series, unit) {
+export function overTime(series, unit, price) {
   if (series.filter((each) => each[1]).length < MIN_PARTS) return null;
   const part = series[0][0], seconds = (value) => (value >= 7200 ? `${short.format(value / 3600)} h` : value >= 180 ? `${short.format(value / 60)} min` : `${short.format(value)} s`);
   let spent = 0;
@@ -41,7 +41,7 @@ export function overTime(series, unit) {
     lines("Decisions a second", [{ name: `${unit}s a second`, points: series.map(([end, n]) => [end, n / part]) }], given),
     lines("Samples a decision", [{ name: "samples a decision", points: series.filter(([, n]) => n).map(([end, n, samples]) => [end, samples / n]) }], given),
     lines("Seconds a decision", [{ name: "seconds from one decision to the next", points: series.filter(([, n]) => n).map(([end, n]) => [end, part / n]) }], given),
-    series.some((each) => each[3]) ? lines("Cost", [{ name: "cost so far", points: series.map(([end, , , cost]) => [end, (spent += cost)]) }], { ...given, y: money }) : null);
+    series.some((each) => each[3]) ? lines(price ? `Cost, ${price}` : "Cost", [{ name: "cost so far", points: series.map(([end, , , cost]) => [end, (spent += cost)]) }], { ...given, y: plainMoney }) : null);
 }
 
 // Share of steps without a decision after each sample, if each is right with a chance and a lead of k decides (MAKER, figure 8).
