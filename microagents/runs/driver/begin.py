@@ -43,6 +43,7 @@ from microagents.runs.settings import (
     strategy_of,
     validated,
 )
+from microagents.runs.tables import cell, check_new, write_table
 from microagents.runs.task_list import tasks_of
 from microagents.runs.words.money import prices_of, specs_in
 from microagents.systems.agents.agent import AgentTask
@@ -200,12 +201,29 @@ async def _execute(
             TASKS.name_of(address_of(kind)), kind.progress_unit, prices_of(specs_in(plan.settings.models))
         )
         control = {**control, "on_progress": show}
-    outputs = Outputs(plan, journal)
+    outputs, table = Outputs(plan, journal), plan.settings.output
     outputs.check(only)
+    if table is not None:
+        if journal is None:
+            raise InvalidUsage("an output of rows is read from the journal; give a runs_dir, or leave the output out")
+        if holds_nothing(journal):
+            check_new(Path(table))
     result = await execute_plan(plan, journal, only=only, accepted=accepted, control=outputs.listening(control))
     if show is not None:
         show(result.account)
-    return outputs.finished(result)
+    result = outputs.finished(result)
+    return result if table is None else _with_table(result, Path(table))
+
+
+def _with_table(result: Result, path: Path) -> Result:
+    """Write the rows of a run into its output."""
+    columns: dict[str, None] = {}
+    marked = False
+    for row in result.rows():
+        columns.update(dict.fromkeys(row))
+        marked = marked or not all(str(cell(each)).isascii() for each in (*row, *row.values()))
+    write_table(path, result.rows(), [*columns], marked=marked)
+    return structs.replace(result, outputs=(*result.outputs, path))
 
 
 def _tell_of_keys(plan: RunPlan, journal: Path | None) -> None:

@@ -592,7 +592,7 @@ def _once_in(ln_chance: float) -> str:
 def _value_rows(result: RunFacts[Any], *, with_text: bool) -> list[tuple[str, str]]:
     if result.failed_inputs is not None:
         return (
-            [("written", f"{len(result.outputs):,} texts, the first into {result.outputs[0]}")]
+            [("written", f"{counted(len(result.outputs), 'file')}, the first is {result.outputs[0]}")]
             if result.outputs
             else []
         )
@@ -675,7 +675,7 @@ def _percentage(part: int, whole: int) -> str:
 def result_text(value: object) -> str:
     """Write a result as JSON text, cut to `MAX_RESULT_LINES` lines."""
     width = shutil.get_terminal_size().columns * MAX_RESULT_LINES
-    text = json.dumps(value)
+    text = json.dumps(value, ensure_ascii=False)
     return text if len(text) <= width else f"{text[:width]} ... ({len(text):,} characters; --json prints all of them)"
 
 
