@@ -26,7 +26,7 @@ from microagents.runs.result import Result
 from microagents.studies.compare import compare
 from microagents.systems.agents.actions import Action, AgentState
 from microagents.systems.agents.agent import AgentTask
-from microagents.systems.chains.rows import RowTask
+from microagents.systems.chains.row_task import RowTask
 from microagents.systems.questions.problem import Problem
 from microagents.task import ChainTask, Task
 from microagents.tools.effect_keys import current_effect_key

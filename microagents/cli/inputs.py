@@ -17,10 +17,10 @@ from microagents.base.errors import InputMismatch, InvalidUsage, TaskFailed, rea
 from microagents.base.user_code import called
 from microagents.cli.options import task_of, task_options
 from microagents.replies.chat import Prompt
+from microagents.runs.row_files import read_cells
 from microagents.runs.settings import TABLES, validated
-from microagents.runs.tables import read_cells
 from microagents.runs.task_list import TaskList, compact_options
-from microagents.systems.chains.rows import RowTask
+from microagents.systems.chains.row_task import RowTask
 from microagents.task import Task
 
 STDIN = "-"

@@ -136,8 +136,8 @@ def test_a_table_that_does_not_fit_gets_one_sentence(rows: list[list[str]], said
 @pytest.mark.parametrize(
     ("content", "output", "said"),
     [
-        (b"city\n\xff\n", "out.csv", "is no table in UTF-8"),
-        (b'city\n"never closed\n', "out.csv", "is no table in UTF-8: unexpected end of data"),
+        (b"city\n\xff\n", "out.csv", "cannot be read as a table in UTF-8"),
+        (b'city\n"never closed\n', "out.csv", "cannot be read as a table in UTF-8: unexpected end of data"),
         (b"city\nrome\n", "in.csv", "in.csv' exists; it was kept"),
         (b"city\nrome\n", "no/out.csv", "is in a folder that is not there"),
         (b"city\nrome\n", "out.xlsx", "is not of the form NAME=VALUE"),

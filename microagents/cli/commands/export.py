@@ -27,7 +27,7 @@ from microagents.runs.inspection.export import (
     decision_rows,
     look_up_rows,
 )
-from microagents.runs.tables import cell
+from microagents.runs.row_files import cell
 
 Format = Literal["jsonl", "csv", "parquet"]
 ROWS_PER_GROUP = 10_000

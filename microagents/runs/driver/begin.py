@@ -33,6 +33,7 @@ from microagents.runs.driver.tool_lists import with_tools_of_servers
 from microagents.runs.inspection.runs import recorded_result
 from microagents.runs.plan import RunPlan, plan_of, recorded_limits, what_stranger_names
 from microagents.runs.result import Result, Results
+from microagents.runs.row_files import cell, check_new, write_table
 from microagents.runs.settings import (
     Models,
     OptionKeywords,
@@ -43,7 +44,6 @@ from microagents.runs.settings import (
     strategy_of,
     validated,
 )
-from microagents.runs.tables import cell, check_new, write_table
 from microagents.runs.task_list import tasks_of
 from microagents.runs.words.money import prices_of, specs_in
 from microagents.systems.agents.agent import AgentTask

@@ -21,6 +21,7 @@ from microagents.journal.messages import Recalled
 from microagents.journal.reading import KeptText, Reader
 from microagents.replies.chat import Reply
 from microagents.replies.parsing import malformed_reason
+from microagents.replies.persons import PERSON_REPLIES
 from microagents.runs.inspection.climbs import step_of
 from microagents.runs.inspection.rebuilding import RebuiltQuestion, asked_at, asked_at_step
 from microagents.runs.inspection.runs import solution_of
@@ -101,6 +102,8 @@ class InspectedDecision(Struct, frozen=True, kw_only=True):
     """Mean probability of the leading value, if a model weighed the options and the prompt could be rebuilt; None after a vote."""
     decided_by: str | None = None
     """Path of the rung that decided the step, for a vote that climbed a ladder; None for any other, and if no rung decided."""
+    asked: tuple[str, ...] = ()
+    """What a person is asked here, and the answers in words; empty if nothing waits, or only a reply can be given."""
     action: ActionRecord | None = None
     """What came of the calls, if it is an action of an agent; None for any other decision."""
 
@@ -165,8 +168,15 @@ def inspect_decision(reader: Reader, path: str) -> InspectedDecision:
         ended_at=reader.ended_at(input_of(path)),
         settled_at=settled_at,
         decided_by=_decided_by(reader, path) if row is not None and row.outcome == "climbed" else None,
+        asked=_asked_of_person(reader, path),
         action=_action(reader, path),
     )
+
+
+def _asked_of_person(reader: Reader, path: str) -> tuple[str, ...]:
+    undecided = reader.undecided().get(path) if "/call/" in path else None
+    kind = None if undecided is None else PERSON_REPLIES.get(undecided.reply)
+    return () if kind is None else (kind.question, *kind.words)
 
 
 def _action(reader: Reader, path: str) -> ActionRecord | None:

@@ -135,7 +135,7 @@ Kind = Literal["right", "done", "wrong", "running", "waits", "stopped", "failed"
 _KINDS: dict[str, Kind] = {"running": "running", "undecided": "waits", "failed": "failed"}
 
 
-class Verdict(Struct, frozen=True):
+class Standing(Struct, frozen=True):
     """The state of a run in one sentence, which lists, pages, reports and the terminal say alike."""
 
     kind: Kind
@@ -143,14 +143,14 @@ class Verdict(Struct, frozen=True):
     text: str
 
 
-def verdict_on(result: RunFacts[Any]) -> Verdict:
+def verdict_on(result: RunFacts[Any]) -> Standing:
     """Say in one sentence how a run stands: what is wrong first, then what it waits for, then how far it is."""
     account, reason, done = result.account, result.reason, progress_text(result)
     wrong = _wrong_text(result)
     if result.outcome == "completed":
         if result.right is None:
-            return Verdict("done", f"completed, not checked: {done}")
-        return Verdict("wrong", wrong) if wrong else Verdict("right", f"right: {done}, {_check_of(result)}")
+            return Standing("done", f"completed, not checked: {done}")
+        return Standing("wrong", wrong) if wrong else Standing("right", f"right: {done}, {_check_of(result)}")
     calls = sum("/call/" in path for path in account.undecided_at)
     others = len(account.undecided_at) - calls
     waits = f"waits for you: {counted(calls, 'call')} of tools" if calls else ""
@@ -166,7 +166,7 @@ def verdict_on(result: RunFacts[Any]) -> Verdict:
         said = f"stopped at its limit, {limit['option']} {limit['value']}, after {done}"
     else:
         said = f"{result.outcome} after {done}: {reason}"
-    return Verdict("wrong", f"{wrong}; {said}") if wrong else Verdict(_KINDS.get(result.outcome, "stopped"), said)
+    return Standing("wrong", f"{wrong}; {said}") if wrong else Standing(_KINDS.get(result.outcome, "stopped"), said)
 
 
 def _wrong_text(result: RunFacts[Any]) -> str:

@@ -14,7 +14,7 @@ from microagents.elections.election import Flagged
 from microagents.journal.reading import Reader
 from microagents.journal.statements import MARKED
 from microagents.runs.inspection.runs import recorded_result
-from microagents.runs.words.summary import Verdict, printable, summary_rows, verdict_on
+from microagents.runs.words.summary import Standing, printable, summary_rows, verdict_on
 from microagents.web.viewer import pages
 
 MODULES = ("dom", "charts", "facts", "grid", "strip", "work", "report")
@@ -84,7 +84,7 @@ def _as_text(content: bytes) -> str:
     return b64encode(pages.packed(content)).decode()
 
 
-def _html(name: str, verdict: Verdict, rows: list[tuple[str, str]], content: str) -> str:
+def _html(name: str, verdict: Standing, rows: list[tuple[str, str]], content: str) -> str:
     script = "".join(_EXPORT.sub("", _IMPORT.sub("", pages.source(f"{module}.js"))) for module in MODULES)
     style = pages.source("viewer.css")
     allowed = [b64encode(sha256(each.encode()).digest()).decode() for each in (script, style)]

@@ -15,7 +15,7 @@ import pytest
 
 from microagents.runs.inspection.runs import decide
 from microagents.web.viewer.server import viewing
-from tests.cli.commands import Sitting, installed, write
+from tests.cli.commands import UNDECIDED, Sitting, installed, write
 
 pytestmark = [pytest.mark.slow, pytest.mark.browser]
 WAIT_MS = 20_000
@@ -214,8 +214,7 @@ def test_the_page_of_a_live_run_outlives_what_cannot_be_read_for_a_moment(visit:
 
 
 def test_a_person_decides_on_the_page(visit: Callable[..., Any]) -> None:
-    model = "sim:perfect@error=0.4,alternatives=1"
-    installed("run", "drift", "--model", model, "-k", "9", "--max-draws", "13", "--run-id", "r")
+    installed("run", *STALEMATE, "--run-id", "r")
     with served() as url:
         stranger = visit(f"{url}/run/r/at/0/step/0")
         stranger.get_by_role("button", name="Reply 1").click()
@@ -237,10 +236,79 @@ def test_a_call_that_waits_is_approved_on_the_page(visit: Callable[..., Any]) ->
         page = visit(f"{url}/run/r#token={TOKEN}")
         page.get_by_role("link", name="approval").click()
         page.wait_for_selector("text=send_mail")
-        page.get_by_role("button", name="approve").click()
-        page.get_by_role("button", name="Decide", exact=True).click()
+        assert page.locator("main form button").all_inner_texts() == ["Approve", "Reject"]
+        page.get_by_role("button", name="Approve").click()
         page.wait_for_selector("text=Decided by you")
     assert installed("resume", "r").code == 0
+
+
+PAYING = """
+    from microagents import Action, AgentTask, Prompt, Reply, ToolCall, tool
+
+    @tool("destructive")
+    def pay(number: int) -> str:
+        'Pay a bill.'
+        return "paid"
+
+    class Pay(AgentTask):
+        tools = (pay,)
+        number: int = 0
+
+        def statement(self) -> str:
+            return f"Pay the bill {self.number}, <b>now</b>."
+
+        def expert(self, prompt: Prompt, reply: type[Reply]) -> Reply:
+            return Action(calls=[ToolCall("pay", {"number": 7})])
+"""
+STALEMATE = ("drift", "--model", "sim:perfect@error=0.4,alternatives=1", "-k", "9", "--max-draws", "13")
+
+
+def test_a_thousand_items_wait_in_a_queue_that_keys_go_through(visit: Callable[..., Any]) -> None:
+    write("pay.py", PAYING)
+    Path("bills.jsonl").write_text("".join(f'{{"number": {number}}}\n' for number in range(1000)))
+    words = ("pay.py", "--inputs", "bills.jsonl", "-s", "approve=pay", "--model", "sim:perfect", "--run-id", "many")
+    assert installed("run", *words).code == UNDECIDED
+    installed("run", *STALEMATE, "--run-id", "r")
+    with served() as url:
+        page = visit(f"{url}/#token={TOKEN}")
+        page.get_by_role("link", name="1,001 wait for you").click()
+        page.wait_for_selector("text=1 of 1,001")
+        page.wait_for_selector("text=Pay the bill 0, <b>now</b>.")
+        assert page.locator("main form button").all_inner_texts() == ["Approve", "Reject"]
+        page.keyboard.press("j")
+        page.wait_for_selector("text=2 of 1,001")
+        page.wait_for_selector("text=Pay the bill 1,")
+        page.keyboard.press("a")
+        page.wait_for_selector("text=2 of 1,000")
+        page.wait_for_selector("text=Pay the bill 2,")
+        page.keyboard.press("r")
+        page.keyboard.type("too dear")
+        page.get_by_role("button", name="Reject").click()
+        page.wait_for_selector("text=2 of 999")
+        page.wait_for_selector("text=Pay the bill 3,")
+        page.keyboard.press("k")
+        page.keyboard.press("k")
+        page.wait_for_selector("text=999 of 999")
+        page.wait_for_selector("text=Which reply is right?")
+        page.keyboard.press("2")
+        page.keyboard.press("d")
+        page.wait_for_selector("text=998 of 998")
+        page.keyboard.press("?")
+        page.wait_for_selector("dialog[open]")
+    with closing(sqlite3.connect("runs/many.sqlite")) as db:
+        found = dict(db.execute("SELECT path, value FROM person"))
+    assert [json.loads(found[path]) for path in sorted(found)] == [
+        {"approved": True, "text": ""},
+        {"approved": False, "text": "too dear"},
+    ]
+
+
+def test_a_run_that_is_missing_leads_to_the_list(visit: Callable[..., Any]) -> None:
+    installed("run", *NOISY)
+    with served() as url:
+        page = visit(f"{url}/run/nobody")
+        page.get_by_role("link", name="all runs").click()
+        page.wait_for_selector("tbody tr")
 
 
 STATES = {

@@ -4,7 +4,7 @@ import { overTime, race, undecidedByRound } from "./charts.js";
 import { accountOf, flagsOf, withoutResult } from "./facts.js";
 import { grid } from "./grid.js";
 import { Strip } from "./strip.js";
-import { drawWork } from "./work.js";
+import { agent, drawWork } from "./work.js";
 
 // What is new is read every second; what takes the whole journal, at most a thirtieth of the time, so that no run is slowed.
 const LIVE_MS = 1000, REST = 2, LONG_REST = 30;
@@ -45,7 +45,8 @@ async function listPage() {
     say(plural(found.length, "run"));
   };
   filter.addEventListener("input", () => { remember(); fill(); });
-  show("Runs", h("div", { class: "tools" }, filter, compare), section(null, runs.length ? host : h("p", null, "There is no run in this folder.")));
+  const waits = runs.reduce((sum, run) => sum + (run.waiting ?? 0), 0);
+  show("Runs", h("div", { class: "tools" }, filter, compare, waits ? h("a", { href: "/waiting", class: "undecided" }, `◇ ${count(waits)} wait${waits === 1 ? "s" : ""} for you`) : null), section(null, runs.length ? host : h("p", null, "There is no run in this folder.")));
   fill();
 }
 
@@ -131,20 +132,52 @@ async function runPage(run, signal) {
   if (!signal.aborted) say(`This run is ${found.outcome}: ${found.verdict.text}.`);
 }
 
-function decisionForm(run, path, found) {
-  const value = h("textarea", { rows: "3", "aria-label": "The reply to decide for", id: "value" }), answer = h("p", { role: "status" });
-  const choices = found.tally.map(([reply]) => JSON.stringify(reply));
-  const send = async (event) => {
-    event.preventDefault();
+// What a person may say here: of a call the words that fit as buttons, else one of the replies, or another one.
+function decisionForm(run, path, found, after = null) {
+  const answer = h("p", { role: "status" }), words = found.asked.slice(1);
+  const value = h("textarea", { rows: words.length ? "1" : "3", id: "value", "aria-label": words.length ? "The text that goes with it" : "The reply to decide for", placeholder: words.length ? "why not, or what it returned" : "" });
+  const send = async (said) => {
     answer.textContent = "…";
     try {
-      const done = await api(apiUrl(run, "decide"), { method: "POST", headers: { "content-type": "application/json", authorization: `Bearer ${sessionStorage.getItem("token") ?? ""}` }, body: JSON.stringify({ path, value: value.value }) });
+      const done = await api(apiUrl(run, "decide"), { method: "POST", headers: { "content-type": "application/json", authorization: `Bearer ${sessionStorage.getItem("token") ?? ""}` }, body: JSON.stringify({ path, value: said }) });
       answer.textContent = `Decided by you; ${done.go_on ? `go on: ${done.go_on}` : "the run continues with it"}`;
+      if (after) after(answer.textContent);
     } catch (error) { answer.textContent = error.message; }
   };
-  return section("Decide it", h("form", { onsubmit: send }, h("p", null, path.includes("/call/") ? "approve, reject TEXT, done VALUE or not-done:" : "The reply as JSON:"), value,
-    h("div", { class: "tools" }, choices.map((each, i) => h("button", { type: "button", onclick: () => { value.value = each; } }, `Reply ${i + 1}`)), ["approve", "reject"].filter(() => path.includes("/call/")).map((each) => h("button", { type: "button", onclick: () => { value.value = each; value.focus(); } }, each)),
-      h("button", { class: "main" }, "Decide")), answer));
+  const verb = (word, i) => h("button", { type: "button", class: i ? "large" : "large main", "data-key": word[0], onclick: () => send(/ (TEXT|VALUE)$/.test(word) ? `${word.split(" ")[0]} ${value.value}`.trim() : word) }, word.split(" ")[0].replace(/^./, (letter) => letter.toUpperCase()));
+  const choose = ([reply, votes], i) => h("div", { class: "choice" }, h("button", { type: "button", "data-key": String(i + 1), onclick: () => { value.value = JSON.stringify(reply); } }, `Reply ${i + 1}`), h("span", { class: "soft" }, ` ${plural(votes, "vote")} `), said(JSON.stringify(reply).slice(0, 300)));
+  return section("Decide it", h("form", { onsubmit: (event) => { event.preventDefault(); if (!words.length) send(value.value); } }, h("p", null, said(words.length ? found.asked[0] : "Which reply is right?")),
+    words.length ? [h("div", { class: "tools" }, words.map(verb)), value] : [found.tally.map(choose), value, h("div", { class: "tools" }, h("button", { class: "large main", "data-key": "d" }, "Decide"))], answer));
+}
+
+async function waitingPage(signal) {
+  const queue = await api("/api/waiting", { signal }), place = h("p", { class: "soft" }), host = h("div"), rest = h("div");
+  let at = 0, shown = 0;
+  const step = (by) => { at = (at + by + queue.length) % queue.length; return fill(); };
+  const button = (text, key, by) => h("button", { type: "button", "data-key": key, onclick: () => step(by) }, text);
+  show("What waits for you", queue.length ? h("div", { class: "tools" }, button("← before", "k", -1), button("next →", "j", 1), place) : h("p", null, "Nothing waits for a person in this folder."), host, rest);
+  async function fill() {
+    if (!queue.length) { host.replaceChildren(h("p", null, "That was the last one.")); place.textContent = ""; rest.replaceChildren(); return; }
+    const each = queue[at], number = ++shown, [step] = each.path.split("/call/"), call = each.path.slice(step.length + "/call/".length), input = step.split("/")[0];
+    const url = (path) => apiUrl(each.run_id, "decision", `?path=${encodeURIComponent(path)}`);
+    place.textContent = `${count(at + 1)} of ${count(queue.length)}`;
+    let found, before, work;
+    try {
+      [found, before, work] = await Promise.all([api(url(each.path), { signal }), call ? api(url(step), { signal }) : null, call ? api(apiUrl(each.run_id, "work", `?input=${input}`), { signal }) : null]);
+    } catch (error) { if (number === shown && !signal.aborted) host.replaceChildren(h("p", { class: "error" }, said(error.message))); return; }
+    if (signal.aborted || number !== shown) return;
+    priceAs(found);
+    const solution = work?.solution, earlier = solution && { ...solution, actions: solution.actions.slice(0, solution.actions.findIndex((one) => one.path === step)) };
+    const asked = before?.action?.calls[Number(call.split("/")[0])], votes = (before ?? found).tally;
+    const after = (text) => { queue.splice(at, 1); at = Math.min(at, queue.length - 1); fill(); say(text); };
+    host.replaceChildren(section(null, h("h2", null, h("a", { href: decisionUrl(each.run_id, each.path) }, said(`${each.path} of ${each.run_id}`)), h("span", { class: "soft" }, ` ${each.task}`)), earlier ? h("p", null, said(solution.goal)) : null, asked ? callOf(asked, decisionUrl(each.run_id, step)) : found.user === null ? null : quoted(found.user)),
+      decisionForm(each.run_id, each.path, found, after),
+      votes.length ? section("Votes", table("Votes", [["votes", "number"], ["reply", "text"]], votes.map(([value, number]) => [count(number), quoted(json(value))]))) : null,
+      earlier?.actions.length ? section("What was done before", ...agent(earlier, (path) => decisionUrl(each.run_id, path)).slice(1)) : null);
+    rest.replaceChildren(section("All that waits", firstOf(queue, (some) => h("ol", null, some.map((one, i) => h("li", null, h("button", { type: "button", "aria-current": i === at ? "true" : null, onclick: () => { at = i; fill(); } }, said(`${one.run_id} ${one.path}`))))))));
+    say(`${place.textContent}: ${each.path} of ${each.run_id}`);
+  }
+  await fill();
 }
 
 const callOf = (call, href) => h("div", { class: "row" }, h("h3", null, h("a", { href }, said(call.tool)), h("span", { class: "soft" }, ` ${call.effect ?? "no such tool"}; ${call.outcome}${call.person ? `; a person: ${call.person}` : ""}`)),
@@ -214,6 +247,7 @@ async function route() {
   const [, kind, run, at, ...path] = location.pathname.split("/").map(decodeURIComponent);
   try {
     if (kind === "compare") await comparePage(signal);
+    else if (kind === "waiting") await waitingPage(signal);
     else if (kind !== "run") await listPage();
     else {
       nav.append(h("a", { href: runUrl(run) }, said(run)));
@@ -224,7 +258,7 @@ async function route() {
     }
   } catch (error) {
     if (signal.aborted) return;
-    banner.textContent = error.message;
+    banner.replaceChildren(said(error.message), kind ? h("a", { href: "/" }, "all runs") : "");
     banner.hidden = false;
   }
 }
@@ -235,6 +269,20 @@ document.addEventListener("click", (event) => {
   if (!link || event.ctrlKey || event.metaKey || event.shiftKey || event.button) return;
   event.preventDefault();
   go(link.getAttribute("href"));
+});
+const KEYS = [["?", "shows the keys"], ["/", "filters the list"], ["w", "what waits for you"], ["l", "the list of runs"], ["j, k", "next, before, in the queue"], ["a, r", "approve, reject"], ["← →, + −, 0", "moves and zooms the strip"], ["n, N", "next and earlier marked step"], ["Enter", "opens it"]];
+const help = h("dialog", { "aria-label": "Keys" }, h("h2", null, "Keys"), h("dl", { class: "list" }, KEYS.map(([key, what]) => [h("dt", null, key), h("dd", null, what)])), h("form", { method: "dialog" }, h("button", null, "Close")));
+document.body.append(help);
+// Keys act from the whole page: on a button that names its key, else on the strip or the grid, unless something else has the focus.
+document.addEventListener("keydown", (event) => {
+  if (event.ctrlKey || event.metaKey || event.altKey || event.target.closest?.("input, textarea, select, canvas, pre, .scroll, dialog")) return;
+  const button = [...page.querySelectorAll("[data-key]")].find((each) => each.dataset.key === event.key), canvas = page.querySelector("canvas[tabindex]");
+  if (event.key === "?") help.showModal();
+  else if (event.key === "/") page.querySelector("input[type=search]")?.focus();
+  else if (event.key === "w" || event.key === "l") go(event.key === "w" ? "/waiting" : "/");
+  else if (button && !button.disabled) { if (button.dataset.key === "r" && !page.querySelector("#value").value) page.querySelector("#value").focus(); else button.click(); }
+  else if (canvas && ["ArrowLeft", "ArrowRight", "+", "-", "0", "n", "N", "Home", "End"].includes(event.key)) { canvas.focus(); canvas.dispatchEvent(new KeyboardEvent("keydown", { key: event.key, shiftKey: event.shiftKey })); } else return;
+  event.preventDefault();
 });
 window.addEventListener("popstate", route);
 window.addEventListener("hashchange", takeToken);

@@ -46,7 +46,7 @@ def read_cells(stream: IO[bytes], source: str, separator: str) -> Iterator[tuple
                 )
             yield lines.line_num, dict(zip(names, cells, strict=True))
     except (UnicodeDecodeError, csv.Error) as error:
-        raise InvalidUsage(f"{source} is no table in UTF-8: {error}; nothing was started") from None
+        raise InvalidUsage(f"{source} cannot be read as a table in UTF-8: {error}; nothing was started") from None
     finally:
         text.detach()
 
