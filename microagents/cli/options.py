@@ -63,7 +63,7 @@ Options = Annotated[
         "-o",
         "--option",
         metavar="NAME=VALUE",
-        help="Option of the task; NAME=@FILE reads the value from a file. Repeatable.",
+        help="Option of the task; NAME=@FILE reads the value from a file. Repeatable. `-o FILE.csv` is --output: a row for each input.",
     ),
 ]
 Tools = Annotated[

@@ -104,8 +104,8 @@ class Result(RunFacts[V], Generic[V], frozen=True, kw_only=True):
         if self.journal is None:
             raise InvalidUsage(f"run {self.run_id} kept no journal, so it has no rows; run it again with a runs_dir")
         with Reader(self.journal) as reader, closing(reader.options()) as options:
-            listed, ending = reader.experiment.listed, reader.ending()
-            endings = reader.input_endings() if listed else iter(() if ending is None else [_as_input(ending)])
+            listed, whole = reader.experiment.listed, reader.ending()
+            endings = reader.input_endings() if listed else iter(() if whole is None else [_as_input(whole)])
             flagged = {input_of(path) for path, each in reader.undecided().items() if each.flagged and not each.valid}
             following = next(endings, None)
             for number, given in enumerate(options):

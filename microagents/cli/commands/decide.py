@@ -88,8 +88,8 @@ def _go_through(runs_dir: Path, run: str | None) -> None:
                 break
         if text in ("q", None):
             break
-    for each in decided:
-        _tell_how_to_go_on(runs_dir, each)
+    for name in decided:
+        _tell_how_to_go_on(runs_dir, name)
 
 
 def _said() -> str | None:

@@ -11,9 +11,9 @@ from contextlib import suppress
 from contextvars import copy_context
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Unpack, overload
+from typing import Any, TypeVar, Unpack, overload
 
-from msgspec import structs
+from msgspec import Struct, structs
 
 from microagents.actors.registry import TASKS, unknown
 from microagents.actors.role import Strategy
@@ -48,7 +48,7 @@ from microagents.runs.task_list import tasks_of
 from microagents.runs.words.money import prices_of, specs_in
 from microagents.systems.agents.agent import AgentTask
 from microagents.systems.documents.document import text_in
-from microagents.task import Task, V
+from microagents.task import ChainTask, Task, V
 
 NOTHING_NEW = (
     "it was undecided before, and nothing was asked again, because nothing is new: change one of these, or resume with "
@@ -58,6 +58,10 @@ NOTHING_NEW = (
 
 class ResumeKeywords(SharedKeywords, OptionKeywords, total=False):
     """Keywords of `resume`: what differs from the recorded run."""
+
+
+T = TypeVar("T", bound=Struct)
+"""The last state of a chain as its result: read from JSON a struct is a mapping."""
 
 
 class RunKeywords(ResumeKeywords, total=False):
@@ -73,6 +77,12 @@ class RunKeywords(ResumeKeywords, total=False):
     """Names of fields that may differ from the recorded experiment."""
 
 
+@overload
+async def run(task: ChainTask[T, Any, T], *, models: Models, **given: Unpack[RunKeywords]) -> Result[Any]: ...
+@overload
+async def run(
+    task: Sequence[ChainTask[T, Any, T]], *, models: Models, **given: Unpack[RunKeywords]
+) -> Result[Results[Any]]: ...
 @overload
 async def run(task: Task[V], *, models: Models, **given: Unpack[RunKeywords]) -> Result[V]: ...
 @overload
@@ -246,6 +256,12 @@ def _with_outputs(reader: Reader, result: Result) -> Result:
     return result
 
 
+@overload
+def run_sync(task: ChainTask[T, Any, T], *, models: Models, **given: Unpack[RunKeywords]) -> Result[Any]: ...
+@overload
+def run_sync(
+    task: Sequence[ChainTask[T, Any, T]], *, models: Models, **given: Unpack[RunKeywords]
+) -> Result[Results[Any]]: ...
 @overload
 def run_sync(task: Task[V], *, models: Models, **given: Unpack[RunKeywords]) -> Result[V]: ...
 @overload

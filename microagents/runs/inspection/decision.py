@@ -102,6 +102,8 @@ class InspectedDecision(Struct, frozen=True, kw_only=True):
     """Mean probability of the leading value, if a model weighed the options and the prompt could be rebuilt; None after a vote."""
     decided_by: str | None = None
     """Path of the rung that decided the step, for a vote that climbed a ladder; None for any other, and if no rung decided."""
+    k: int | None = None
+    """The strategy's k; None for a strategy without one."""
     asked: tuple[str, ...] = ()
     """What a person is asked here, and the answers in words; empty if nothing waits, or only a reply can be given."""
     action: ActionRecord | None = None
@@ -168,6 +170,7 @@ def inspect_decision(reader: Reader, path: str) -> InspectedDecision:
         ended_at=reader.ended_at(input_of(path)),
         settled_at=settled_at,
         decided_by=_decided_by(reader, path) if row is not None and row.outcome == "climbed" else None,
+        k=reader.experiment.recipe.deciding_votes,
         asked=_asked_of_person(reader, path),
         action=_action(reader, path),
     )

@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Generic, Self
 import msgspec
 from pydantic import Field
 
-from microagents.replies.chat import A
+from microagents.replies.chat import A, Prompt
 from microagents.task import ChainTask
 
 Row = dict[str, Any]
@@ -42,6 +42,10 @@ class RowTask(ChainTask[Row, A, Row], Generic[A]):
         elif hasattr(table, "to_dicts"):  # polars
             table = table.to_dicts()
         return [cls(row=dict(each), **options) for each in table]
+
+    def prompt(self, row: Row) -> Prompt:
+        """Ask the question about the row. The format instructions are added to it."""
+        raise NotImplementedError
 
     def start(self) -> Row:
         """The row."""

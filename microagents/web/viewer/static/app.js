@@ -72,7 +72,7 @@ async function runPage(run, signal) {
       host.replaceChildren(section("Steps", here));
       strip = new Strip(here, { label: (i) => `step ${count(i)}`, open: (i) => at(`step/${i}`), from: zoom && [Number(zoom[1]), Number(zoom[2])] });
     }
-    strip.set(steps, null);
+    strip.set(steps, null, found?.outcome === "running" && !found.listed ? found.total_steps : 0);
   };
   const update = async () => {
     const before = found?.outcome;
@@ -84,7 +84,7 @@ async function runPage(run, signal) {
     priceAs(found);
     verdict.replaceChildren(verdictMark(found, "p"));
     account.replaceChildren(...accountOf(found).filter(Boolean));
-    flags.replaceChildren(flagsOf(found));
+    flags.replaceChildren(...flagsOf(found));
     const waiting = found.undecided_at ?? [];
     waits.replaceChildren(...(waiting.length ? [section("Undecided", firstOf(waiting, (shown) => h("ul", null, shown.map((path) => h("li", null, h("a", { href: decisionUrl(run, path) }, "◇ ", said(path)), found.contested_at?.includes(path) ? " contested: each model gives a reply of its own" : "")))), h("p", { class: "note" }, "Each has its reply or its approval on its page; a person may decide it there."))] : []));
     if (found.failed) problems.replaceChildren(section(`Input ${input} ${found.failed.outcome}`, h("p", null, said(found.failed.reason ?? ""))));
@@ -193,7 +193,7 @@ async function decisionPage(run, path, signal) {
   // What is asked of a person about a call of an agent is told by the call.
   const [step, call] = path.split("/call/"), action = call === undefined ? null : (await api(apiUrl(run, "decision", `?path=${encodeURIComponent(step)}`), { signal })).action;
   const asked = action?.calls[Number(call.split("/")[0])];
-  const raced = race(found.replies), checked = { true: "● right", false: "✕ WRONG" }[found.correct] ?? "not checked";
+  const raced = race(found.replies, found.k), checked = { true: "● right", false: "✕ WRONG" }[found.correct] ?? "not checked";
   const samples = found.replies.map((reply, i) => h("div", { class: "row" },
     h("h3", null, `sample ${reply.seq}: `, h("span", { class: reply.flag ? "flagged" : reply.agrees === false ? "outvoted" : "" }, said(reply.flag ? `▲ red flag ${reply.flag}` : { true: "● agrees", false: "◆ differs" }[reply.agrees] ?? "valid")),
       h("span", { class: "soft" }, raced ? ` ${reply.flag ? "no vote" : `votes ${raced.letter(reply)}`}; the lead is ${raced.leads[i]}` : "", reply.cost_usd === null ? "" : `, ${money(reply.cost_usd)}`, reply.model ? [", by ", said(reply.model)] : "")),
@@ -224,12 +224,16 @@ async function comparePage(signal) {
     ["votes a decision", (run) => run.votes_per_decision?.toFixed(2) ?? "–"], ["outvoted", (run) => count(run.outvoted)], ["calls", (run) => count(run.calls)], ["cost", (run) => money(run.cost_usd, run.price)], ["seconds", (run) => count(Math.round(run.wall_s))]];
   const differ = h("div");
   show(`${names[0]} and ${names[1]}`, section("Account", table("Account", [["", null], ...names.map((run) => [h("a", { href: runUrl(run) }, said(run)), null])], facts.map(([name, of]) => [name, ...both.map(of)]))),
-    hosts.map((host, i) => section(h("span", null, "Steps of ", said(names[i])), host)), differ);
+    differ, hosts.map((host, i) => section(h("span", null, "Steps of ", said(names[i])), host)));
   const found = await api(apiUrl(names[0], "differences", `?${of}&other=${encodeURIComponent(names[1])}`), { signal });
   const numbers = found.ranges.flatMap(([from, to]) => Array.from({ length: to - from }, (_, i) => from + i));
   const row = (each) => [said(each.path), ...each.values.map((value, i) => (value === null ? h("span", { class: "soft" }, "none") : h("a", { href: decisionUrl(names[i], each.path) }, said(JSON.stringify(value).slice(0, 300)))))];
-  differ.replaceChildren(section("Where they differ", found.count ? [h("p", null, "First at ", h("strong", null, said(found.differ[0].path)), `; ${plural(found.count, "decision")}${found.ended ? "" : " and more"} in all.`),
-    firstOf(found.differ, (shown) => table("Where they differ", [["decision", null], ...names.map((run) => [said(run), "text"])], shown.map(row)))] : h("p", null, "Both decided the same everywhere.")));
+  const [first, ...others] = found.differ, isFields = first?.values.every((value) => value && typeof value === "object" && !Array.isArray(value));
+  const fields = isFields ? [...new Set(first.values.flatMap(Object.keys))].map((name) => [name, ...first.values.map((value) => value[name])]) : first ? [["decision", ...first.values]] : [];
+  const side = (value, isOther) => h(isOther ? "mark" : "span", { class: "mono" }, said(value === undefined || value === null ? "none" : json(value)));
+  const head = (run, i) => [h("a", { href: decisionUrl(names[i], first.path) }, said(run)), "text"];
+  differ.replaceChildren(section(first ? `First difference: ${first.path}` : "Where they differ", first ? [table("First difference", [["", null], ...names.map(head)], fields.map(([name, a, b]) => { const isOther = JSON.stringify(a) !== JSON.stringify(b); return [said(name), side(a, isOther), side(b, isOther)]; })),
+    others.length ? h("details", null, h("summary", null, `${plural(found.count - 1, "decision")}${found.ended ? "" : " and more"} after it`), firstOf(others, (shown) => table("Where they differ", [["decision", null], ...names.map((run) => [said(run), "text"])], shown.map(row)))) : null] : h("p", null, "Both decided the same everywhere.")));
   await Promise.all(names.map(async (run, i) => {
     const steps = await bytes(apiUrl(run, "strip", `?${of}`), signal);
     if (!steps.length) { hosts[i].textContent = "This work is no chain of steps."; return; }

@@ -19,7 +19,7 @@ const modelsText = (models) => (Array.isArray(models) ? models.join(", ") : Obje
 
 export function flagsOf(found) {
   const kinds = Object.entries(found.flagged ?? {}).sort((a, b) => b[1] - a[1]), all = kinds.reduce((sum, each) => sum + each[1], 0);
-  return section("Red flags", kinds.length ? table("Red flags", [["flag", null], ["samples", "number"], ["of all samples", "number"]], kinds.map(([name, number]) => [["▲ ", said(name)], count(number), share(number, all + found.valid)])) : h("p", null, "None."));
+  return kinds.length ? [section("Red flags", table("Red flags", [["flag", null], ["samples", "number"], ["of all samples", "number"]], kinds.map(([name, number]) => [["▲ ", said(name)], count(number), share(number, all + found.valid)])))] : [];
 }
 
 export const withoutResult = (failed, at) => section("Inputs without a result", firstOf(failed, (shown) => table("Inputs without a result", [["input", null], ["outcome", null], ["why", "text"]],
