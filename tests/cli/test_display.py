@@ -282,6 +282,13 @@ def test_how_a_run_stands_is_one_sentence_and_what_is_wrong_comes_first(
     assert verdict.text.startswith("2 of 7 steps WRONG, the first at 3") == (account is ERRED)
 
 
+def test_votes_that_were_unanimous_and_wrong_are_called_beyond_more_votes() -> None:
+    unanimous = Account(steps=9, decided=9, votes=40, checked=9, errors=2, misled=6)
+    assert "the votes for 2 wrong decisions were unanimous: more votes do not mend that" in (voting(unanimous) or "")
+    contested = Account(steps=9, decided=9, votes=40, checked=9, errors=2, misled=9)
+    assert "unanimous" not in (voting(contested) or "")
+
+
 def test_the_summary_tells_the_share_of_cached_input() -> None:
     account = Account(steps=1, calls=20, input_tokens=2000, cached_tokens=1500, cache_write_tokens=100)
     assert (

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import gc
 import time
 from collections.abc import Iterable, Iterator, Sequence
@@ -45,12 +46,14 @@ from microagents.runs.plan import RunPlan, check_reading, experiment_of
 from microagents.runs.result import Result, results_of
 from microagents.runs.task_list import dump_options
 from microagents.runs.words.money import specs_in
+from microagents.runtimes.dispatcher import RoleMessenger
 from microagents.runtimes.runtime import Runtime
 from microagents.systems.agents.agent import AgentTask
 from microagents.systems.chains.known_inputs import check_oracle
 from microagents.task import near_misses
 from microagents.telemetry.providers import telemetry_of
 
+CANCELLED = "the program that did it cancelled it; all decisions so far are kept"
 YOUNG_OBJECTS = 50_000
 """New objects after which Python's garbage collector runs while a run of this process is open."""
 _thresholds: list[tuple[int, int, int]] = []
@@ -194,6 +197,9 @@ async def _conduct_and_record(
         if outcome == "interrupted" and account.outage is not None:
             reason = f"{reason}; it was interrupted while calls were tried again: {account.outage}"
         await messenger.ask(RecordEnding(outcome=outcome, reason=reason, result=value))
+    except asyncio.CancelledError:
+        await finish(partial(_record_cancelled, messenger))
+        raise
     except Stopped as error:  # the journal cannot be written
         return ("stopped", str(error), None), await messenger.ask(Report())
     except MicroagentsError as error:
@@ -203,6 +209,12 @@ async def _conduct_and_record(
             )
         raise
     return (outcome, reason, value), account
+
+
+async def _record_cancelled(messenger: RoleMessenger) -> None:
+    """Record that the program cancelled the run: its process lives on, so the run was not cut off."""
+    with suppress(MicroagentsError):
+        await messenger.ask(RecordEnding(outcome="interrupted", reason=CANCELLED, result=None))
 
 
 @contextmanager

@@ -551,6 +551,11 @@ def _voting_text(result: RunFacts[Any]) -> str | None:
         parts.append(
             f"{share}: voting does not help a model that is wrong more often than right; make the steps smaller, or ask another"
         )
+    elif account.errors and account.misled == account.errors * result.k:
+        parts.append(
+            f"the votes for {counted(account.errors, 'wrong decision')} were unanimous: more votes do not mend that; smaller steps, a "
+            "check by code (`verify`), or another model do"
+        )
     unvoted = unvoted_success(account) if result.outcome == "completed" and not account.errors else None
     if unvoted is not None:
         middle, low, high = [_once_in(each) for each in (unvoted.ln_rate, unvoted.ln_high, unvoted.ln_low)]
