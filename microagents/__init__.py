@@ -7,7 +7,6 @@ from microagents.actors.role import Context, Deployment, Role, Strategy
 from microagents.base import interrupts as _interrupts  # noqa: F401 - first of all: the other imports take most of a second
 from microagents.base.errors import (
     InvalidUsage,
-    JournalMismatch,
     MicroagentsError,
     ModelUnavailable,
     NotMade,
@@ -52,7 +51,6 @@ __all__ = [
     "EffectKey",
     "FirstToAheadBy",
     "InvalidUsage",
-    "JournalMismatch",
     "LookUp",
     "McpServer",
     "MicroagentsError",

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from microagents import Call, InvalidUsage, JournalMismatch, Result, resume, run
+from microagents import Call, InvalidUsage, Result, resume, run
+from microagents.base.errors import JournalMismatch
 from microagents.elections.election import Ballot, ElectionId, Flagged, SampleId
 from microagents.journal.messages import RecordReply, RecordSample
 from microagents.roles.first_replies import FirstReplies

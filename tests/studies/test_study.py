@@ -14,7 +14,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from microagents import InvalidUsage, JournalMismatch
+from microagents import InvalidUsage
+from microagents.base.errors import JournalMismatch
 from microagents.models.model import ModelSpec
 from microagents.models.simulation.scripted import ScriptLine
 from microagents.models.simulation.simulated import SimulatedModel

@@ -13,7 +13,7 @@ from microagents.cli.reporting import EXIT_CODES, json_text
 from microagents.elections.election import input_of
 from microagents.journal.reading import reader_of
 from microagents.runs.inspection.decision import InspectedDecision, inspect_decision
-from microagents.runs.inspection.runs import Waiting, decide, inspect_run, solution_of, waiting_in
+from microagents.runs.inspection.runs import WaitingPlace, decide, inspect_run, solution_of, waiting_in
 from microagents.runs.words.money import prices_of
 from microagents.runs.words.summary import counted, printable
 from microagents.systems.agents.notes import AgentRecord
@@ -100,7 +100,7 @@ def _said() -> str | None:
         return None
 
 
-def _show(runs_dir: Path, each: Waiting) -> dict[str, str]:
+def _show(runs_dir: Path, each: WaitingPlace) -> dict[str, str]:
     """Show what waits; returns the replies by the numbers that name them."""
     from microagents.cli.views.agent import call_text, draw_agent  # noqa: PLC0415 - rich, which --help does not need
 

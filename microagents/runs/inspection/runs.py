@@ -181,7 +181,7 @@ def decide(runs_dir: Path, run_id: str, path: str, value: str) -> PersonDecided:
     return PersonDecided(path, reply)
 
 
-class Waiting(NamedTuple):
+class WaitingPlace(NamedTuple):
     """An election that waits for a person."""
 
     run_id: str
@@ -189,11 +189,11 @@ class Waiting(NamedTuple):
     task: str
 
 
-def waiting_in(runs_dir: Path, run_id: str | None = None) -> list[Waiting]:
+def waiting_in(runs_dir: Path, run_id: str | None = None) -> list[WaitingPlace]:
     """List all that waits for a person in a folder, or in one run of it: the oldest run first."""
     found = runs_in(runs_dir, digests=False) if run_id is None else [(run_id, inspect_run(runs_dir, run_id))]
     return [
-        Waiting(name, path, result.task)
+        WaitingPlace(name, path, result.task)
         for name, result in found
         if isinstance(result, Result)
         for path in left_to_decide(result)

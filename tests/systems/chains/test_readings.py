@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from microagents import Call, JournalMismatch, run
+from microagents import Call, run
 from microagents.base.errors import InvalidDefinition
 from microagents.replies.chat import Reading
 from microagents.tasks.ask import Ask
