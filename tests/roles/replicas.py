@@ -1,4 +1,4 @@
-"""Replicas of the solver without models, and the limiter whose shares they hold."""
+"""Replicas of the solver without models, and the limiter whose leaves they hold."""
 
 from __future__ import annotations
 
@@ -8,12 +8,13 @@ from contextlib import asynccontextmanager
 
 from microagents import Context, Deployment
 from microagents.base.aio import TaskScope
+from microagents.base.errors import NotSent
 from microagents.elections.election import ElectionId, SampleId
 from microagents.journal.messages import RecordCalls, RecordLost
 from microagents.models.rates import Rate
 from microagents.replies.chat import Usage
 from microagents.roles import Limiter, Recorder
-from microagents.roles.limits.quotas import Outcome, Quotas, Trade
+from microagents.roles.limits.leaves import Leaves, Outcome
 from microagents.roles.limits.reservations import Reservations
 from microagents.runtimes.dispatcher import RoleMessenger
 from microagents.runtimes.local import LinkedRuntime
@@ -31,12 +32,8 @@ class Replica:
         self._world = world
         self._scope = TaskScope()
         self._calls: list[asyncio.Task[None]] = []
-        self._quotas = Quotas(name, world.messenger.stream, self._trade)
+        self._leaves = Leaves(name, world.messenger.stream, world.messenger.ask, world.messenger.tell)
         world.replicas.append(self)
-
-    async def _trade(self, trade: Trade) -> None:
-        self._world.trades += 1
-        await self._world.messenger.ask(trade)
 
     def call(self, path: str, seq: int = 0, *, lasts_s: float = 1.0, is_billed: bool = True) -> asyncio.Task[None]:
         """Send a call."""
@@ -45,7 +42,14 @@ class Replica:
 
     async def _call(self, path: str, seq: int, lasts_s: float, *, is_billed: bool) -> None:
         world, sample = self._world, SampleId(election=ElectionId(path=path, question_digest=b""), seq=seq)
-        await self._quotas.take(sample, world.amounts)
+        try:
+            number, _ = await self._leaves.take(sample, world.amounts)
+        except NotSent:
+            if self in world.replicas:
+                raise
+            return
+        if self not in world.replicas:  # it died as it was granted
+            return
         world.began.append((path, seq))
         world.messenger.tell(RecordCalls(source=self.name, sent=1, usage=Usage()))
         self.open += 1
@@ -57,7 +61,7 @@ class Replica:
             if self in world.replicas:
                 world.billed += is_billed
                 world.messenger.tell(RecordCalls(source=self.name, ended=1, billed=int(is_billed), usage=Usage()))
-                self._quotas.give_back(world.amounts, {"calls": 1} if is_billed else {})
+                self._leaves.end(number, {"calls": 1} if is_billed else {})
 
     async def die(self) -> int:
         """End like a process that is killed: its calls are not heard of again. Returns their number."""
@@ -66,33 +70,31 @@ class Replica:
         self._world.replicas.remove(self)
         self._world.billed += self.open
         self._world.messenger.tell(RecordLost(source=self.name))
-        await self._quotas.close()
+        await self._leaves.close()
         await self._scope.close()
         return unended
 
     async def close(self) -> None:
         await self._scope.close()
-        await self._quotas.close()
+        await self._leaves.close()
 
     async def attempt(self, path: str, model: str) -> Outcome:
         """Make one attempt at a call to a throttled model, and tell the throttle how it ended."""
         amounts, sample = {model: 1}, SampleId(election=ElectionId(path=path, question_digest=b""), seq=0)
-        await self._quotas.take(sample, amounts)
-        epoch = self._quotas.epoch(model)
+        number, _ = await self._leaves.take(sample, amounts, throttle=model)
         outcome = await self._world.answer()
-        self._quotas.note(model, outcome, epoch)
-        self._quotas.give_back(amounts, {}, to_all=None if outcome == "replied" else model)
+        self._leaves.end(number, outcome=outcome)
         return outcome
 
     async def counted(self, path: str, name: str, rate: Rate, *, takes: int, spends: int) -> None:
         """Make a call that a provider counts by the minute, at once."""
-        self._quotas.set_rate(name, rate)
-        await self._quotas.take(SampleId(election=ElectionId(path=path, question_digest=b""), seq=0), {name: takes})
+        sample = SampleId(election=ElectionId(path=path, question_digest=b""), seq=0)
+        number, _ = await self._leaves.take(sample, {name: takes}, rates={name: rate})
         self._world.billed += spends
-        self._quotas.give_back({name: takes}, {name: spends})
+        self._leaves.end(number, {name: spends})
 
     def dismiss(self) -> None:
-        self._quotas.dismiss()
+        self._leaves.dismiss()
 
 
 class World:
@@ -103,7 +105,7 @@ class World:
         self.amounts = Reservations(settings).plain.amounts
         self.replicas: list[Replica] = []
         self.began: list[tuple[str, int]] = []
-        self.most = self.billed = self.trades = 0
+        self.most = self.billed = 0
 
     async def answer(self) -> Outcome:
         """How an attempt ends; a test sets it."""

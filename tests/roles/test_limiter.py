@@ -15,7 +15,7 @@ from microagents.base.messages import address_of
 from microagents.elections.election import Draw, ElectionId, SampleId
 from microagents.models.model import Call, Model
 from microagents.roles import Limiter, Recorder, Solver
-from microagents.roles.limits.quotas import Trade
+from microagents.roles.limits.leaves import Leave
 from microagents.roles.solver.attempts import Attempts
 from microagents.roles.solver.backends import Backend, Backends
 from microagents.roles.solver.call_accounts import CallAccounts
@@ -171,13 +171,13 @@ def test_a_call_that_waits_to_be_tried_again_holds_no_permit_meanwhile(runtime: 
     assert GaugedSolver.most == 1
 
 
-def test_without_a_limit_nobody_asks_for_a_share(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def trade(_: Limiter, request: Trade) -> None:
+def test_without_a_limit_nobody_asks_for_a_leave(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def leave(_: Limiter, request: Leave) -> None:
         raise AssertionError(request)
 
-    monkeypatch.setattr(Limiter, "trade", trade)
+    monkeypatch.setattr(Limiter, "leave", leave)
     assert gauged("local").outcome == "completed"
-    with pytest.raises(RoleFailed, match="Limiter/0 failed on Trade"):
+    with pytest.raises(RoleFailed, match="Limiter/0 failed on Leave"):
         gauged("local", concurrency=2)
 
 

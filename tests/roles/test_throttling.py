@@ -10,7 +10,7 @@ import pytest
 
 from microagents.models.rates import Rate
 from microagents.models.throttle import START
-from microagents.roles.limits.quotas import Outcome
+from microagents.roles.limits.leaves import Outcome
 from microagents.runtimes.virtual import run_virtual
 from tests.roles.replicas import Replica, World, a_world
 

@@ -1,4 +1,4 @@
-"""The limiter: deals the bounds of a run out to all replicas of the solver. It runs in the driver's process."""
+"""The limiter: every call of a bounded run takes a leave here before it is sent. It runs in the driver's process."""
 
 from __future__ import annotations
 
@@ -13,20 +13,15 @@ from microagents.actors.role import Context, Messenger, Role
 from microagents.base.aio import TaskScope
 from microagents.base.errors import InvalidUsage
 from microagents.journal.messages import Account, FollowSettings, RecordLimit, Report
-from microagents.models.rates import Rate
 from microagents.models.throttle import START, Throttle
-from microagents.roles.limits.bounds import Bound
-from microagents.roles.limits.quotas import Grant, HoldQuotas, Outcomes, Trade
+from microagents.roles.limits.bounds import Bound, Queue, QueuedCall, RateBound
+from microagents.roles.limits.leaves import Ended, EndLeaves, HoldLeaves, Leave, News, RefuseLeaves
 from microagents.roles.limits.reservations import CALLS, CONCURRENCY, COST, TOKENS, UNITS_PER_USD, units
 
-LEVEL_EVERY_S = 0.02
-"""Shortest time between two changes of what holders may keep, and as much more for every 20 holders, since each is notified."""
+REPLIES_S = 0.2
+"""Replies are counted together once in this time, so that a limit grows in bounded steps. A refusal counts at once."""
 REFILL_S = 0.05
 """Shortest time between two looks at what a provider has filled again."""
-LIFT_S = 0.5
-"""So long after the last call had to wait, holders may keep again whatever they have."""
-
-
 RUN_BOUNDS = {CONCURRENCY: True, CALLS: False, TOKENS: False, COST: False}
 """The bounds that settings of the run set, and whether calls give back what they take of them."""
 UNBOUNDED = 1 << 62
@@ -88,22 +83,20 @@ class Limiter(Role):
     def __init__(self, context: Context, messenger: Messenger) -> None:
         super().__init__(context, messenger)
         self._bounds: dict[str, Bound] = {}
-        self._holders: dict[int, SolverReplica] = {}
-        self._came = 0
-        """Number of holders so far."""
+        self._queue = Queue(self._bounds)
+        self._holders: dict[int, LeaveHolder] = {}
+        self._came = self._asked = 0
+        """Numbers of holders and of leaves so far."""
         self._limits = _limits(context.settings)
         self._throttles: dict[str, Throttle] = {}
         """Of the bounds on the calls in flight to one model."""
         self._out_since: dict[str, float] = {}
         """Times from which the providers of throttles are out."""
-        self._rates: dict[str, Refill] = {}
-        """Of the bounds that a provider fills again each minute."""
-        self._in_use: dict[str, dict[int, int]] = {}
-        """Calls in flight to each of these models by holder, as last reported."""
-        self._timers: dict[str, asyncio.TimerHandle] = {}
-        self._times: dict[str, Times] = {}
-        self._changed: dict[str, None] = {}
-        """Names of the bounds that are dealt in the next iteration of the loop."""
+        self._replied: dict[str, int] = {}
+        """Replies that throttles have not counted yet."""
+        self._timer: asyncio.TimerHandle | None = None
+        self._is_dealing = False
+        """Whether leaves are dealt in the next iteration of the loop."""
         self._is_reported = False
         """Whether the limit was reported to the recorder."""
         self._is_counting = False
@@ -118,7 +111,7 @@ class Limiter(Role):
         """
         concurrency: int | None = self.context.settings.get("concurrency")
         if concurrency is not None:
-            self._add(CONCURRENCY, Bound(concurrency, renews=True))
+            self._bounds[CONCURRENCY] = Bound(concurrency, renews=True)
         self._scope.start(self._follow_settings())
         if not self._limits:
             return
@@ -129,52 +122,80 @@ class Limiter(Role):
                 "--max-cost inf, or begin another run"
             )
         for name, limit in self._limits.items():
-            self._add(name, Bound(limit.left(account), renews=False))
+            self._bounds[name] = Bound(limit.left(account), renews=False)
 
     async def stop(self) -> None:
-        """Forget all timers."""
-        for timer in self._timers.values():
-            timer.cancel()
+        """Forget the timer."""
+        if self._timer is not None:
+            self._timer.cancel()
         await self._scope.close()
 
-    async def hold_quotas(self, request: HoldQuotas) -> AsyncIterator[Grant]:  # noqa: ARG002 - a holder is known by its number
-        """Yield what the holder is granted, until it leaves."""
+    async def hold_leaves(self, request: HoldLeaves) -> AsyncIterator[News]:  # noqa: ARG002 - a holder is known by its number
+        """Yield outages, until the holder leaves or dies: then its leaves end."""
         self._came += 1
         number = self._came
-        keep: dict[str, int | None] = {
-            name: bound.keep for name, bound in self._bounds.items() if bound.keep is not None
-        }
-        epochs = {name: throttle.epoch for name, throttle in self._throttles.items()}
         out: dict[str, float | None] = {name: self._loop.time() - since_s for name, since_s in self._out_since.items()}
-        holder = self._holders[number] = SolverReplica(Grant(holder=number, keep=keep, epochs=epochs, out=out))
+        holder = self._holders[number] = LeaveHolder(News(holder=number, out=out))
         try:
             while True:
                 yield await holder.next()
         finally:
             del self._holders[number]
-            for in_use in self._in_use.values():
-                in_use.pop(number, None)
-            for name, bound in self._bounds.items():
-                bound.leave(number)
-                self._deal_soon(name)
+            for held in holder.leaves.values():
+                held.end()
+                for name, amount in held.granted.items():
+                    self._bounds[name].lose(amount)
+            self._deal_soon()
 
-    async def trade(self, request: Trade) -> None:
-        """Take what a holder gives back, and grant what it and others want."""
-        if request.holder not in self._holders:  # it died meanwhile, and its quotas are free already
-            return
-        for name, change in request.changes.items():
-            if name not in self._bounds and change.rate is not None:
-                self._add(name, Bound(change.rate.left, renews=False))
-                self._rates[name] = Refill(change.rate, self._loop.time())
-            elif name not in self._bounds and name in RUN_BOUNDS:  # a solver has heard of a new limit first
-                self._add(name, Bound(0, renews=name == CONCURRENCY))
-            elif name not in self._bounds:
-                self._add(name, Bound(START, renews=True))
+    async def leave(self, request: Leave) -> dict[str, int] | None:
+        """Wait for room for a call."""
+        holder = self._holders.get(request.holder)
+        if holder is None:  # it died meanwhile
+            return None
+        if request.number in holder.ended:  # it was cancelled before this came
+            holder.ended.remove(request.number)
+            return None
+        self._add_bounds(request)
+        self._asked += 1
+        answer: asyncio.Future[dict[str, int] | None] = self._loop.create_future()
+        held = HeldLeave(request, self._asked, answer, self._throttles.get(request.throttle or ""))
+        holder.leaves[request.number] = held
+        self._queue.add(held)
+        self._deal_soon()
+        return await answer
+
+    def end_leaves(self, request: EndLeaves) -> None:
+        """Take back what calls held that have ended, or that were cancelled as they waited."""
+        for ended in request.ended:
+            if (holder := self._holders.get(ended.holder)) is None:
+                continue
+            held = holder.leaves.pop(ended.number, None)
+            if held is None:
+                holder.ended.add(ended.number)
+                continue
+            held.end()
+            self._note(held, ended)
+            for name, amount in held.granted.items():
+                self._bounds[name].give_back(amount, ended.spent.get(name, 0))
+        self._deal_soon()
+
+    def refuse_leaves(self, request: RefuseLeaves) -> None:
+        """Answer the calls of a holder that wait."""
+        if (holder := self._holders.get(request.holder)) is not None:
+            for held in list(holder.leaves.values()):
+                held.end()
+
+    def _add_bounds(self, request: Leave) -> None:
+        for name in request.amounts:
+            if name in self._bounds:
+                continue
+            if name in request.rates:
+                self._bounds[name] = RateBound(request.rates[name], self._loop.time())
+            elif name in RUN_BOUNDS:  # a solver has heard of a new limit first
+                self._bounds[name] = Bound(0, renews=RUN_BOUNDS[name])
+            else:
+                self._bounds[name] = Bound(START, renews=True)
                 self._throttles[name] = Throttle()
-            self._bounds[name].trade(request.holder, change)
-            if change.outcomes is not None:
-                self._note(name, request.holder, change.outcomes)
-            self._deal_soon(name)
 
     async def _follow_settings(self) -> None:
         async with aclosing(self.stream(FollowSettings())) as changes:
@@ -189,7 +210,7 @@ class Limiter(Role):
             if name not in self._bounds:
                 if (renews and settings.get("concurrency") is None) or (not renews and limit is None):
                     continue
-                self._add(name, Bound(0, renews=renews))
+                self._bounds[name] = Bound(0, renews=renews)
             bound = self._bounds[name]
             if renews:
                 bound.total = settings.get("concurrency") or UNBOUNDED
@@ -199,103 +220,77 @@ class Limiter(Role):
             elif limit is not None:
                 self._limits[name] = limit
                 bound.total += limit.left(account) if before is None else limit.total - before.total
-            self._deal_soon(name)
+        self._deal_soon()
 
-    def _note(self, name: str, number: int, outcomes: Outcomes) -> None:
-        """Let the throttle of a model learn how its calls ended."""
-        throttle, now_s = self._throttles[name], self._loop.time()
-        in_use = self._in_use.setdefault(name, {})
-        in_use[number] = outcomes.in_use
-        if outcomes.epoch != throttle.epoch:
+    def _note(self, held: HeldLeave, ended: Ended) -> None:
+        """Let the throttle of a model learn how a call ended, unless it was sent before the last cut."""
+        throttle, name = held.throttle, held.throttled_as
+        if throttle is None or name is None or ended.outcome is None or held.epoch != throttle.epoch:
             return
-        if outcomes.replies:
-            throttle.reply(outcomes.replies, sum(in_use.values()), now_s)
-        for _ in range(outcomes.refusals):
-            throttle.refuse(now_s, outcomes.wait_s)
-            if throttle.epoch != outcomes.epoch:  # the others were sent before the cut
-                break
-        for _ in range(outcomes.failures):
-            throttle.fail(now_s)
-        if throttle.epoch != outcomes.epoch:
-            for holder in self._holders.values():
-                holder.set_epoch(name, throttle.epoch)
-        self._tell_outage(name, is_out=throttle.is_out)
+        if ended.outcome == "replied":
+            if not self._replied.get(name):
+                self._loop.call_later(REPLIES_S, self._count_replies, name)
+            self._replied[name] = self._replied.get(name, 0) + 1
+            return
+        self._count_replies(name)
+        if ended.outcome == "refused":
+            throttle.refuse(self._loop.time(), ended.wait_s)
+        else:
+            throttle.fail(self._loop.time())
+        self._report_outage(name, throttle)
 
-    def _tell_outage(self, name: str, *, is_out: bool) -> None:
+    def _count_replies(self, name: str) -> None:
+        """Let a throttle grow by the replies since it last could."""
+        if replied := self._replied.pop(name, 0):
+            bound, throttle = self._bounds[name], self._throttles[name]
+            throttle.reply(replied, bound.most_held, self._loop.time())
+            bound.most_held = bound.held
+            self._report_outage(name, throttle)
+            self._deal_soon()
+
+    def _report_outage(self, name: str, throttle: Throttle) -> None:
         """Notify all holders that a provider is out, or delivers again, if they do not know."""
-        if is_out == (name in self._out_since):
+        if throttle.is_out == (name in self._out_since):
             return
-        if is_out:
+        if throttle.is_out:
             self._out_since[name] = self._loop.time()
         else:
             del self._out_since[name]
         for holder in self._holders.values():
-            holder.set_out(name, 0.0 if is_out else None)
+            holder.set_out(name, 0.0 if throttle.is_out else None)
 
-    def _add(self, name: str, bound: Bound) -> None:
-        self._bounds[name] = bound
-        self._times[name] = Times()
+    def _deal_soon(self) -> None:
+        """Deal once for all that comes in this iteration of the loop."""
+        if not self._is_dealing:
+            self._is_dealing = True
+            self._loop.call_soon(self._deal)
 
-    def _deal_soon(self, name: str) -> None:
-        """Deal once for all trades of this iteration of the loop."""
-        if not self._changed:
-            self._loop.call_soon(self._deal_all)
-        self._changed[name] = None
+    def _deal(self) -> None:
+        self._is_dealing, now_s = False, self._loop.time()
+        for name, bound in self._bounds.items():
+            if (throttle := self._throttles.get(name)) is not None:
+                bound.total = throttle.allowed(now_s)
+            elif isinstance(bound, RateBound):
+                bound.refill(now_s)
+        for waiting, lacking in self._queue.deal():
+            for name, least in lacking.items():
+                bound, throttle = self._bounds[name], self._throttles.get(name)
+                if isinstance(bound, RateBound):
+                    self._deal_at(now_s + max(REFILL_S, bound.seconds_to(waiting.amounts[name])))
+                elif name in self._limits and not bound.held:
+                    self._end(name, bound, least)
+                elif throttle is not None and throttle.probe_s is not None and not bound.total:
+                    self._deal_at(throttle.probe_s)
 
-    def _deal_all(self) -> None:
-        changed, self._changed = self._changed, {}
-        for name in changed:
-            self._deal(name)
+    def _deal_at(self, at_s: float) -> None:
+        timer = self._timer
+        if timer is None or timer.when() > at_s or timer.when() <= self._loop.time():
+            if timer is not None:
+                timer.cancel()
+            self._timer = self._loop.call_at(at_s, self._deal)
 
-    def _deal(self, name: str) -> None:
-        bound = self._bounds[name]
-        if (throttle := self._throttles.get(name)) is not None:
-            bound.total = throttle.allowed(self._loop.time())
-            if throttle.probe_s is not None and not bound.total:
-                self._look_again(name, throttle.probe_s)
-        if (rate := self._rates.get(name)) is not None:
-            rate.refill(bound, self._loop.time())
-        self._set_keep(name, bound)
-        for number, amount in bound.deal():
-            self._holders[number].grant(name, amount)
-        if rate is not None and bound.is_wanted:
-            self._look_again(name, self._loop.time() + max(REFILL_S, (bound.lacking - bound.free) / rate.each_s))
-        elif name in self._limits and bound.is_spent:
-            self._end(name, bound)
-
-    def _set_keep(self, name: str, bound: Bound) -> None:
-        """Say what holders may keep, and look at it again when it may change."""
-        times, now_s, before = self._times[name], self._loop.time(), bound.keep
-        if bound.is_scarce:
-            times.scarce_s = now_s
-            if bound.keep is None or now_s >= times.level_s:
-                bound.keep = bound.level()
-                times.level_s = now_s + LEVEL_EVERY_S * (1 + len(self._holders) / 20)
-            else:
-                self._look_again(name, times.level_s)
-        elif bound.keep is not None:
-            if now_s >= times.scarce_s + LIFT_S:
-                bound.keep = None
-            else:
-                self._look_again(name, times.scarce_s + LIFT_S)
-        if bound.keep != before:
-            for holder in self._holders.values():
-                holder.keep(name, bound.keep)
-
-    def _look_again(self, name: str, at_s: float) -> None:
-        timer = self._timers.get(name)
-        if timer is not None and timer.when() <= at_s:
-            return
-        if timer is not None:
-            timer.cancel()
-        self._timers[name] = self._loop.call_at(at_s, self._on_timer, name)
-
-    def _on_timer(self, name: str) -> None:
-        del self._timers[name]
-        self._deal(name)
-
-    def _end(self, name: str, bound: Bound) -> None:
-        """Stop the run, unless holders that died have left something."""
+    def _end(self, name: str, bound: Bound, lacking: int) -> None:
+        """Stop the run, unless replicas that died have left something."""
         if self._is_counting or self._is_reported:
             return
         if bound.lost:
@@ -305,7 +300,7 @@ class Limiter(Role):
             self._is_reported = True
             limit = self._limits[name]
             left = (
-                f"{limit.text(bound.free)} left, and the next call may use up to {limit.text(bound.lacking)}"
+                f"{limit.text(bound.free)} left, and the next call may use up to {limit.text(lacking)}"
                 if bound.free > 0
                 else ""
             )
@@ -317,77 +312,62 @@ class Limiter(Role):
         account = await self.ask(Report(final=True))
         self._is_counting = False
         bound.total += max(0, min(lost, self._limits[name].left(account) - total))
-        self._deal_soon(name)
+        self._deal_soon()
 
 
-class SolverReplica:
-    """A replica of the solver, and the news it has to get.
+class HeldLeave(QueuedCall):
+    """A leave: it waits, and is held once it is granted.
 
     Args:
-        told_first: what it has to know first, its number at least.
+        request: the message that asked for it.
+        number: number of all leaves.
+        answer: gets what it was granted.
+        throttle: the throttle of its model.
     """
 
-    def __init__(self, told_first: Grant) -> None:
-        self._untold = told_first
+    def __init__(
+        self,
+        request: Leave,
+        number: int,
+        answer: asyncio.Future[dict[str, int] | None],
+        throttle: Throttle | None,
+    ) -> None:
+        super().__init__((request.path, request.seq, number), request.amounts, request.least, self._answered)
+        self.throttled_as, self.throttle = request.throttle, throttle
+        self._future = answer
+        self.epoch = 0
+        """Epoch of the throttle when it was granted."""
+
+    def _answered(self, granted: dict[str, int] | None) -> None:
+        if self.throttle is not None:
+            self.epoch = self.throttle.epoch
+        if not self._future.done():  # else its asker was cancelled, and ends it
+            self._future.set_result(granted)
+
+
+class LeaveHolder:
+    """A replica of the solver: its leaves, and the news it has to get.
+
+    Args:
+        first: what it has to know first, its number at least.
+    """
+
+    def __init__(self, first: News) -> None:
+        self.leaves: dict[int, HeldLeave] = {}
+        self.ended: set[int] = set()
+        """Leaves whose end came before they were asked for."""
+        self._news = first
         self._has_news = asyncio.Event()
         self._has_news.set()
 
-    async def next(self) -> Grant:
+    async def next(self) -> News:
         """Wait for news, and return it."""
         await self._has_news.wait()
         self._has_news.clear()
-        told, self._untold = self._untold, Grant(holder=self._untold.holder)
-        return told
-
-    def grant(self, name: str, amount: int) -> None:
-        """Add to its quota."""
-        amounts = self._untold.amounts
-        self._untold = structs.replace(self._untold, amounts={**amounts, name: amounts.get(name, 0) + amount})
-        self._has_news.set()
-
-    def keep(self, name: str, most: int | None) -> None:
-        """Send it the amount that it may keep."""
-        self._untold = structs.replace(self._untold, keep={**self._untold.keep, name: most})
-        self._has_news.set()
-
-    def set_epoch(self, name: str, epoch: int) -> None:
-        """Send it the epoch of a throttle."""
-        self._untold = structs.replace(self._untold, epochs={**self._untold.epochs, name: epoch})
-        self._has_news.set()
+        news, self._news = self._news, News(holder=self._news.holder)
+        return news
 
     def set_out(self, name: str, out_s: float | None) -> None:
         """Send it how long the provider of a model has been out; None once it delivers again."""
-        self._untold = structs.replace(self._untold, out={**self._untold.out, name: out_s})
+        self._news = structs.replace(self._news, out={**self._news.out, name: out_s})
         self._has_news.set()
-
-
-class Times:
-    """When things may change in a bound."""
-
-    def __init__(self) -> None:
-        self.level_s = 0.0
-        """Time from which what holders may keep can be changed."""
-        self.scarce_s = 0.0
-        """Last time at which a call had to wait."""
-
-
-class Refill:
-    """What a provider fills into a bound.
-
-    Args:
-        rate: its limit.
-        now_s: the time.
-    """
-
-    def __init__(self, rate: Rate, now_s: float) -> None:
-        self.each_s = rate.each_minute / 60
-        """The amount that it adds each second."""
-        self._most = rate.each_minute
-        self._until_s = now_s
-
-    def refill(self, bound: Bound, now_s: float) -> None:
-        """Add the amount that is due."""
-        due = int((now_s - self._until_s) * self.each_s)
-        if due:
-            self._until_s += due / self.each_s
-            bound.refill(due, self._most)

@@ -21,7 +21,7 @@ CALLS = "calls"
 TOKENS = "tokens"
 """The bound of tokens, of prompts and replies."""
 COST = "cost"
-"""The bound of cost, in billionths of a US dollar: quotas are whole numbers."""
+"""The bound of cost, in billionths of a US dollar, since bounds are whole numbers."""
 UNITS_PER_USD = 1_000_000_000
 
 

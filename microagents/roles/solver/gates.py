@@ -12,7 +12,7 @@ from microagents.journal.digests import in_order
 from microagents.models.model import Call, Most
 from microagents.models.rates import INPUT_TOKENS, OUTPUT_TOKENS, REQUESTS, TOKENS
 from microagents.replies.chat import Sample, Usage
-from microagents.roles.limits.quotas import Outcome, Quotas
+from microagents.roles.limits.leaves import Leaves, Outcome
 from microagents.roles.limits.reservations import Reservation, Reservations
 from microagents.roles.solver.backends import Backend
 from microagents.roles.solver.call_allotment import CallAllotment
@@ -117,12 +117,11 @@ class ConnectionGate(Gate):
 class Permit(Struct, frozen=True, kw_only=True):
     """What one call holds of the bounds."""
 
-    amounts: dict[str, int]
+    number: int
+    """Number of its leave."""
     counted: dict[str, int]
     """The part that its provider counts by the minute."""
     reserved: Reservation
-    epoch: int
-    """The epoch of the model's throttle when it was given."""
 
     def spent(self, attempt: Attempt) -> dict[str, int]:
         """What the call has used up."""
@@ -136,72 +135,71 @@ class Permit(Struct, frozen=True, kw_only=True):
 class Permits(Gate):
     """Bounds calls by the limits of the run, by the throttle of their model, and by what its provider allows each minute."""
 
-    def __init__(self, reservations: Reservations, quotas: Quotas) -> None:
+    def __init__(self, reservations: Reservations, leaves: Leaves) -> None:
         self.reservations = reservations
-        self._quotas = quotas
+        self._leaves = leaves
 
     def concerns(self, backend: Backend) -> bool:
         """Whether the run has limits, or the model a throttle."""
         return self.reservations.are_needed or backend.model.throttled_as is not None
 
     async def enter(self, attempt: Attempt) -> None:
-        """Wait until the quotas of this replica have room; for a request for several samples, for as many as the limits leave."""
+        """Wait until the bounds have room; for a request for several samples, for as many as the limits leave."""
         backend, call, throttle = attempt.backend, attempt.call, attempt.backend.model.throttled_as
         in_flight = {} if throttle is None else {throttle: 1}
-        reserved, counted = self._reserved(backend, call), self._counted_by_provider(backend, call)
+        reserved, counted = self._reserved(backend, call), _counted_by_provider(backend, call)
         least = reserved if call.samples == 1 else self._reserved(backend, structs.replace(call, samples=1))
-        taken = await self._quotas.take(call.id, {**counted, **in_flight, **reserved.amounts}, least.amounts)
+        number, held = await self._leaves.take(
+            call.id,
+            {**counted, **in_flight, **reserved.amounts},
+            least.amounts,
+            throttle=throttle,
+            rates={_bound_of(backend, kind): rate for kind, rate in backend.model.rates.items()},
+        )
         while any(
-            taken[name] < amount for name, amount in reserved.amounts.items()
+            held[name] < amount for name, amount in reserved.amounts.items()
         ):  # the limits lack room for all samples
             call = structs.replace(call, samples=call.samples - 1)
-            reserved, counted = self._reserved(backend, call), self._counted_by_provider(backend, call)
-        amounts = {**counted, **in_flight, **reserved.amounts}
-        if call is not attempt.call:
-            self._quotas.give_back({name: amount - amounts[name] for name, amount in taken.items()}, {})
-            attempt.call = call
-        attempt.most = reserved.most
-        epoch = 0 if throttle is None else self._quotas.epoch(throttle)
-        attempt.permit = Permit(amounts=amounts, counted=counted, reserved=reserved, epoch=epoch)
+            reserved, counted = self._reserved(backend, call), _counted_by_provider(backend, call)
+        attempt.call, attempt.most = call, reserved.most
+        attempt.permit = Permit(number=number, counted=counted, reserved=reserved)
 
     def leave(self, attempt: Attempt) -> None:
         """Give back what was not used up, and report to the throttle how the call ended."""
-        permit, error, throttle = attempt.permit, attempt.error, attempt.backend.model.throttled_as
+        permit, error = attempt.permit, attempt.error
         assert permit is not None
         outcome: Outcome | None = (
             "replied" if attempt.sample is not None else None if error is None else OUTCOMES.get(error.kind)
         )
-        if throttle is not None and outcome is not None:
-            self._quotas.note(throttle, outcome, permit.epoch, None if error is None else error.retry_after_s)
-        # The permit of a call that was refused is not used again before the limiter has heard of it.
-        to_all = throttle if outcome in ("refused", "failed") else None
-        self._quotas.give_back(permit.amounts, permit.spent(attempt), to_all=to_all)
+        wait_s = None if error is None else error.retry_after_s
+        self._leaves.end(permit.number, permit.spent(attempt), outcome, wait_s)
 
     def dismiss(self) -> None:
         """Refuse every waiter."""
-        self._quotas.dismiss()
+        self._leaves.dismiss()
 
     async def close(self) -> None:
-        """Close the quotas."""
-        await self._quotas.close()
+        """Close the leaves."""
+        await self._leaves.close()
 
     def _reserved(self, backend: Backend, call: Call) -> Reservation:
         return self.reservations.of(backend.model, call, backend.prices.largest_usd)
 
-    def _counted_by_provider(self, backend: Backend, call: Call) -> dict[str, int]:
-        """What a call takes of the requests and tokens that its provider allows each minute, as an estimate."""
-        rates = backend.model.rates
-        if not rates:
-            return {}
-        read = len(call.prompt.system + call.prompt.user) // CHARS_PER_TOKEN
-        written = call.max_output_tokens * call.samples
-        needed = {REQUESTS: 1, INPUT_TOKENS: read, OUTPUT_TOKENS: written, TOKENS: read + written}
-        counted = {}
-        for kind, rate in rates.items():
-            name = f"{backend.model.throttled_as}, {kind}{A_MINUTE}"
-            self._quotas.set_rate(name, rate)
-            counted[name] = min(needed[kind], rate.each_minute)  # a call that needs more is for the provider to refuse
-        return counted
+
+def _bound_of(backend: Backend, kind: str) -> str:
+    return f"{backend.model.throttled_as}, {kind}{A_MINUTE}"
+
+
+def _counted_by_provider(backend: Backend, call: Call) -> dict[str, int]:
+    """What a call takes of the requests and tokens that its provider allows each minute, as an estimate."""
+    rates = backend.model.rates
+    if not rates:
+        return {}
+    read = len(call.prompt.system + call.prompt.user) // CHARS_PER_TOKEN
+    written = call.max_output_tokens * call.samples
+    needed = {REQUESTS: 1, INPUT_TOKENS: read, OUTPUT_TOKENS: written, TOKENS: read + written}
+    # A call that needs more than a minute gives is for the provider to refuse.
+    return {_bound_of(backend, kind): min(needed[kind], rate.each_minute) for kind, rate in rates.items()}
 
 
 class Departures(Gate):

@@ -19,7 +19,7 @@ from microagents.journal.messages import AllotCalls, FollowSettings, RecordCalls
 from microagents.models.latencies import LEAST_STRAGGLER_S
 from microagents.models.model import Call
 from microagents.replies.chat import Reply, Sample
-from microagents.roles.limits.quotas import HoldQuotas, Quotas, Trade
+from microagents.roles.limits.leaves import EndLeaves, HoldLeaves, Leave, Leaves, RefuseLeaves
 from microagents.roles.limits.reservations import Reservations
 from microagents.roles.solver.attempts import Attempts, Halted, Unsent
 from microagents.roles.solver.backends import Backend, Backends
@@ -41,7 +41,18 @@ class Solver(Role):
     Only the solver accounts for calls, so that the calls in flight of a dead replica are known.
     """
 
-    asks = (AllotCalls, RecordCalls, RecordOutage, FollowAdmission, FollowSettings, HoldQuotas, Report, Trade)
+    asks = (
+        AllotCalls,
+        RecordCalls,
+        RecordOutage,
+        FollowAdmission,
+        FollowSettings,
+        HoldLeaves,
+        Leave,
+        EndLeaves,
+        RefuseLeaves,
+        Report,
+    )
 
     def __init__(self, context: Context, messenger: Messenger) -> None:
         super().__init__(context, messenger)
@@ -69,8 +80,8 @@ class Solver(Role):
         if not at_once:
             self._backends.refuse((await self.ask(Report())).refused)
         allotment = CallAllotment(self.context.name, self.ask, AT_ONCE if at_once else LEAST)
-        quotas = Quotas(self.context.name, self.stream, self.ask, self._backends.note_outage)
-        permits, departures = Permits(Reservations(self.context.settings), quotas), Departures(allotment)
+        leaves = Leaves(self.context.name, self.stream, self.ask, self.tell, self._backends.note_outage)
+        permits, departures = Permits(Reservations(self.context.settings), leaves), Departures(allotment)
         self._attempts.pass_through((ConnectionGate(self._backends), permits, departures))
         self._scope.start(self._follow_admission(departures))
         self._scope.start(self._follow_settings(permits))

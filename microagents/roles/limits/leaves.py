@@ -1,0 +1,207 @@
+"""Leaves: what a call takes of the bounds of a run before it is sent. Every call asks the limiter for one, and gives it back at its end."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from contextlib import aclosing
+from typing import Literal
+
+from msgspec import Struct
+
+from microagents.base.aio import Notifier, TaskScope
+from microagents.base.errors import MicroagentsError, NotSent
+from microagents.base.messages import Batched, Request, Stream
+from microagents.elections.election import SampleId
+from microagents.models.rates import Rate
+
+Outcome = Literal["replied", "refused", "failed"]
+"""How a call to a throttled model may end: with a reply, with 429, or with a failure of the provider or the network."""
+
+
+class News(Struct, frozen=True, kw_only=True):
+    """What the limiter sends to a holder."""
+
+    holder: int
+    """Number of the holder, which all its leaves name."""
+    out: dict[str, float | None] = {}
+    """Seconds for which the provider of a throttled model has been out; None once it delivers again."""
+
+
+class HoldLeaves(Stream[News], frozen=True, kw_only=True):
+    """Hold leaves. They last until they are given back, or the holder closes the stream, or dies."""
+
+    asker: str
+    """Name of the solver's replica."""
+
+
+class Leave(Request[dict[str, int] | None], frozen=True, kw_only=True):
+    """Wait until the bounds have room for a call. The lowest step goes first, then the earliest launch.
+
+    The reply is what the call holds of each bound; None if no call is sent any more.
+    """
+
+    holder: int
+    number: int
+    """Number of the leave, which its end names."""
+    path: str
+    seq: int
+    amounts: Mapping[str, int]
+    least: Mapping[str, int] = {}
+    """Amounts that are enough for the call if a bound has no more left, by the bound's name."""
+    throttle: str | None = None
+    """Name of the bound that is the throttle of the call's model."""
+    rates: Mapping[str, Rate] = {}
+    """Rates of the bounds that a provider fills again each minute."""
+
+
+class Ended(Struct, frozen=True, kw_only=True):
+    """The end of a call, or of its wait for a leave."""
+
+    holder: int
+    number: int
+    spent: dict[str, int] = {}
+    """What it has used up for good, by bound; more than it held makes a debt."""
+    outcome: Outcome | None = None
+    """For the throttle of its model."""
+    wait_s: float | None = None
+    """The wait that a refusal asked for."""
+
+
+class EndLeaves(Batched, frozen=True, kw_only=True):
+    """Give leaves back."""
+
+    ended: list[Ended]
+
+    @classmethod
+    def together(cls, waiting: Sequence[Batched]) -> EndLeaves:
+        """Make one message of several."""
+        return EndLeaves(ended=[end for each in waiting if isinstance(each, EndLeaves) for end in each.ended])
+
+
+class RefuseLeaves(Request[None], frozen=True, kw_only=True):
+    """Answer the calls of a holder that wait: none is sent any more."""
+
+    holder: int
+
+
+class Leaves:
+    """Leaves of one replica of the solver.
+
+    Args:
+        asker: name of the replica.
+        stream: opens the stream of news, which ends the leaves if the replica dies.
+        ask: asks the limiter for a leave.
+        tell: sends a one-way message to the limiter.
+        on_outage: called with the name of a throttle and the seconds for which its provider has been out, by the calls of all replicas;
+            with None when it delivers again.
+    """
+
+    def __init__(
+        self,
+        asker: str,
+        stream: Callable[[HoldLeaves], AsyncGenerator[News]],
+        ask: Callable[[Leave], Awaitable[dict[str, int] | None]],
+        tell: Callable[[EndLeaves | RefuseLeaves], None],
+        on_outage: Callable[[str, float | None], None] = lambda _name, _out_s: None,
+    ) -> None:
+        self._asker = asker
+        self._stream = stream
+        self._ask = ask
+        self._tell = tell
+        self._on_outage = on_outage
+        self._holder: int | None = None
+        self._asked = 0
+        self._is_following = self._is_over = False
+        self._failure: MicroagentsError | None = None
+        self._known = Notifier()
+        """Notified when the holder's number is known, and when it never will be."""
+        self._scope = TaskScope()
+
+    async def close(self) -> None:
+        """Give all leaves back."""
+        self._holder, self._is_over = None, True  # a call that ends later reports nothing
+        self._known.notify()
+        await self._scope.close()
+
+    async def take(
+        self,
+        sample: SampleId,
+        amounts: Mapping[str, int],
+        least: Mapping[str, int] = {},
+        *,
+        throttle: str | None = None,
+        rates: Mapping[str, Rate] = {},
+    ) -> tuple[int, dict[str, int]]:
+        """Take a leave for a call; wait until the bounds have room. Arguments are those of `Leave`.
+
+        Returns:
+            The number of the leave, and what it holds: less than was asked for only of a bound with less left.
+
+        Raises:
+            NotSent: no call is sent any more.
+        """
+        while self._holder is None:
+            self._check(sample)
+            if not self._is_following:
+                self._is_following = True
+                self._scope.start(self._follow())
+            await self._known.wait()
+        self._check(sample)
+        self._asked += 1
+        number, holder = self._asked, self._holder
+        try:
+            granted = await self._ask(
+                Leave(
+                    holder=holder,
+                    number=number,
+                    path=sample.election.path,
+                    seq=sample.seq,
+                    amounts=amounts,
+                    least=least,
+                    throttle=throttle,
+                    rates=rates,
+                )
+            )
+        except BaseException:
+            self.end(number)  # it may have been granted meanwhile
+            raise
+        if granted is None:
+            self.end(number)
+            raise NotSent(sample.election.path)
+        return number, granted
+
+    def end(
+        self,
+        number: int,
+        spent: dict[str, int] | None = None,
+        outcome: Outcome | None = None,
+        wait_s: float | None = None,
+    ) -> None:
+        """Give a leave back. Arguments are the fields of `Ended`."""
+        if self._holder is not None:
+            ended = Ended(holder=self._holder, number=number, spent=spent or {}, outcome=outcome, wait_s=wait_s)
+            self._tell(EndLeaves(ended=[ended]))
+
+    def dismiss(self, failure: MicroagentsError | None = None) -> None:
+        """Let no call take a leave from now on: the work is over, or the limiter is lost."""
+        self._is_over, self._failure = True, failure
+        self._known.notify()
+        if self._holder is not None and failure is None:
+            self._tell(RefuseLeaves(holder=self._holder))
+
+    def _check(self, sample: SampleId) -> None:
+        if self._failure is not None:
+            raise self._failure
+        if self._is_over:
+            raise NotSent(sample.election.path)
+
+    async def _follow(self) -> None:
+        try:
+            async with aclosing(self._stream(HoldLeaves(asker=self._asker))) as following:
+                async for news in following:
+                    self._holder = news.holder
+                    self._known.notify()
+                    for name, out_s in news.out.items():
+                        self._on_outage(name, out_s)
+        except MicroagentsError as error:
+            self.dismiss(error)
