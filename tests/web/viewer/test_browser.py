@@ -284,6 +284,7 @@ PAYING = """
 STALEMATE = ("drift", "--model", "sim:perfect@error=0.4,alternatives=1", "-k", "9", "--max-draws", "13")
 
 
+@pytest.mark.timeout(400)
 def test_a_thousand_items_wait_in_a_queue_that_keys_go_through(visit: Callable[..., Any]) -> None:
     write("pay.py", PAYING)
     Path("bills.jsonl").write_text("".join(f'{{"number": {number}}}\n' for number in range(1000)))
@@ -353,6 +354,7 @@ COLOURS = {
 OF_RUN = "document.querySelector(\"tr:has(a[href='/run/{0}']) .verdict.{0}\")"
 
 
+@pytest.mark.timeout(400)
 def test_every_state_of_a_run_has_its_sentence_and_colour_on_every_page(visit: Callable[..., Any]) -> None:
     write("act.py", SPEAKING)
     Path("none.jsonl").write_text("")
