@@ -53,19 +53,19 @@ def command(
     elif not value:
         raise InvalidUsage(f"say what is decided: microagents decide {run} {path} VALUE")
     else:
-        _decide(runs_dir, run, path, " ".join(value))
-        _tell_how_to_go_on(runs_dir, run)
+        said = _decide(runs_dir, run, path, " ".join(value))
+        typer.echo(printable(f"{said}; {_then(runs_dir, run)}"))
     raise typer.Exit(EXIT_CODES["completed"])
 
 
-def _decide(runs_dir: Path, run: str, path: str, value: str) -> None:
+def _decide(runs_dir: Path, run: str, path: str, value: str) -> str:
     at, reply = decide(runs_dir, run, path, value)
-    typer.echo(printable(f"{at} of run {run} is decided by you: {reply}"))
+    return f"{at} of run {run} is decided by you: {reply}"
 
 
-def _tell_how_to_go_on(runs_dir: Path, run: str) -> None:
+def _then(runs_dir: Path, run: str) -> str:
     go_on = inspect_run(runs_dir, run).go_on
-    typer.echo(printable(f"run {run} continues with it" if go_on is None else f"go on: {go_on}"))
+    return "the run continues with it" if go_on is None else f"go on: {go_on}"
 
 
 def _go_through(runs_dir: Path, run: str | None) -> None:
@@ -80,7 +80,7 @@ def _go_through(runs_dir: Path, run: str | None) -> None:
             if text == "q":
                 break
             try:
-                _decide(runs_dir, each.run_id, each.path, replies.get(text, text))
+                typer.echo(printable(_decide(runs_dir, each.run_id, each.path, replies.get(text, text))))
             except InvalidUsage as error:
                 typer.echo(printable(str(error)))
             else:
@@ -89,7 +89,7 @@ def _go_through(runs_dir: Path, run: str | None) -> None:
         if text in ("q", None):
             break
     for name in decided:
-        _tell_how_to_go_on(runs_dir, name)
+        typer.echo(printable(f"run {name}: {_then(runs_dir, name)}"))
 
 
 def _said() -> str | None:
