@@ -199,7 +199,9 @@ def test_actions_are_exported_a_row_for_each_call() -> None:
     ]
     assert [sum(votes for _, votes in row["votes"]) for row in rows] == [1, 2, 4, 4]
     flat = list(csv.DictReader(microagents("export", "r", "--actions", "--format", "csv").out.splitlines()))
-    assert [json.loads(row["arguments"]) for row in flat] == [row["arguments"] for row in rows]
+    for row, right in zip(flat, rows, strict=True):
+        given = {name.partition(".")[2]: each for name, each in row.items() if name[:10] == "arguments." and each}
+        assert given == {name: str(each) for name, each in right["arguments"].items()}
 
 
 def test_a_run_without_an_agent_has_no_actions() -> None:
