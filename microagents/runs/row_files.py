@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import csv
 import io
-import json
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import IO, Any
+
+import msgspec
 
 from microagents.base.errors import InvalidUsage, read_failure
 from microagents.runs.settings import TABLES
@@ -82,7 +83,7 @@ def write_table(path: Path, rows: Iterable[dict[str, Any]], columns: Sequence[st
                 lines.writerow(columns)
                 lines.writerows([cell(row.get(name)) for name in columns] for row in rows)
             else:
-                file.writelines(f"{json.dumps({n: r.get(n) for n in columns}, ensure_ascii=False)}\n" for r in rows)
+                file.writelines(f"{msgspec.json.encode({n: r.get(n) for n in columns}).decode()}\n" for r in rows)
         new.replace(path)
     except (OSError, UnicodeEncodeError) as error:
         new.unlink(missing_ok=True)
@@ -95,4 +96,4 @@ def cell(value: object) -> object:
     if value is None:
         return ""
     is_plain = isinstance(value, str | int | float) and not isinstance(value, bool)
-    return value if is_plain else json.dumps(value, ensure_ascii=False)
+    return value if is_plain else msgspec.json.encode(value).decode()
