@@ -153,6 +153,7 @@ def _attributes_of(call: TracedCall) -> dict[str, Any]:
     given = {
         names.OPERATION: names.CALL,
         **_model_attributes(call.model),
+        names.SIMULATED: call.model.startswith("sim:"),
         names.SEQ: call.seq,
         names.FINISH_REASONS: [call.finish],
         **{name: value for name, value in known.items() if value is not None},
