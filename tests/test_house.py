@@ -42,6 +42,8 @@ SDK_PLACES: dict[str, str | tuple[str, ...]] = {
     "matplotlib": "microagents/studies/pictures.py",
     "dotenv": "microagents/cli/config.py",
     "pyarrow": "microagents/cli/commands/export.py",
+    "numpy": "microagents/models/tiny/",
+    "safetensors": "microagents/models/tiny/",
     "mcp": ("microagents/tools/mcp_connections.py", "microagents/tools/mcp_transports.py", "tasks/desk_server.py"),
     "mcp_types": "microagents/tools/mcp_transports.py",
     "re2": "microagents/tools/json_schemas.py",

@@ -194,6 +194,7 @@ MODELS = Registry(
         "openai-decisions": "microagents.models.openai_decisions:OpenAIDecisions",
         "anthropic": "microagents.models.anthropic:AnthropicModel",
         "scripted": "microagents.models.simulation.scripted:ScriptedModel",
+        "tiny": "microagents.models.tiny.trained:TinyModel",
     },
 )
 TOOLS = Registry(kind="tool", group="microagents.tools", shipped={})

@@ -18,6 +18,8 @@ from microagents.actors.role import Strategy
 from microagents.base.errors import InvalidUsage
 from microagents.base.packages import require_package
 from microagents.cli.reporting import warn
+from microagents.models.simulation.profiles import PROFILES
+from microagents.models.tiny.vocabulary import VOCABULARIES
 from microagents.runs.settings import LIMITS, TABLES, Flag, Settings, plain_type, read_value, strategy_of, validated
 from microagents.runs.words.summary import RUNS_DIR
 from microagents.studies.comparison import Comparison
@@ -38,6 +40,12 @@ def complete_task(incomplete: str) -> list[str]:
 def complete_strategy(incomplete: str) -> list[str]:
     """Names for the shell: shipped and installed strategies."""
     return [name for name in STRATEGIES.addresses if name.startswith(incomplete)]
+
+
+def complete_model(incomplete: str) -> list[str]:
+    """Names for the shell: models that need no key."""
+    names = [*(f"sim:{name}" for name in PROFILES), *(f"tiny:{name}" for name in VOCABULARIES)]
+    return [name for name in names if name.startswith(incomplete)]
 
 
 def complete_run(context: typer.Context, incomplete: str) -> list[str]:
@@ -128,7 +136,11 @@ class StrategyOptions(NamedTuple):
 def model_option(said: str, metavar: str = "SPEC") -> Any:
     """Return the repeatable option of models, with its help."""
     return typer.Option(
-        "--model", metavar=metavar, envvar="MICROAGENTS_MODEL", help=f"{said} [default: {DEFAULT_MODEL}]"
+        "--model",
+        metavar=metavar,
+        envvar="MICROAGENTS_MODEL",
+        help=f"{said} [default: {DEFAULT_MODEL}]",
+        autocompletion=complete_model,
     )
 
 

@@ -22,6 +22,7 @@ from microagents.models.http.provider import HttpModel
 from microagents.models.http.sending import Response
 from microagents.models.model import ModelSpec, open_model
 from microagents.models.simulation.profiles import profile_of
+from microagents.models.tiny.vocabulary import PROVIDER
 
 CHECK_S = 10.0
 """Seconds that one check may take."""
@@ -105,7 +106,8 @@ async def _model(text: str) -> list[Finding]:
     model = await asyncio.to_thread(open_model, text, context)
     try:
         if not isinstance(model, HttpModel):
-            return [_ok(text, "can be opened; nothing more is known of it")]
+            said = "works without a key" if spec.provider == PROVIDER else "can be opened; nothing more is known of it"
+            return [_ok(text, said)]
         return list(_of_provider(text, spec, model, await model.listed()))
     finally:
         await model.close()

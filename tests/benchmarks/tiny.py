@@ -1,0 +1,133 @@
+"""How fast and how right the trained models are: ``python -m tests.benchmarks.tiny [--runs 100] [--model tiny:hanoi]``.
+
+Printed are draws a second at temperature 1, one at a time and side by side of one core; the exact chance, by enumeration of the replies in
+every state, that a tower of ten disks is right with one sample a step and with votes; and how many of some runs are. Each run is an input
+of one job, so all have draws of their own.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import time
+from collections.abc import Iterator, Sequence
+from math import exp, log
+from typing import ClassVar
+
+from microagents import run
+from microagents.elections.election import ElectionId, SampleId
+from microagents.models.model import Call
+from microagents.models.tiny.trained import TinyModel
+from microagents.replies.chat import Prompt, Sampling
+from microagents.replies.parsing import Malformed, parse
+from microagents.tasks.hanoi import Hanoi, HanoiResult, HanoiStep, Towers
+
+UNSEEN = 1e-4
+"""Probability below which replies are not enumerated: all of them together are taken for one wrong vote."""
+
+
+class WarmHanoi(Hanoi):
+    """Towers whose samples are all drawn at temperature 1."""
+
+    sampling: ClassVar[Sampling] = Sampling(first_temperature=1.0, temperature=1.0)
+
+
+def states(task: Hanoi) -> Iterator[Towers]:
+    """All states of the right way."""
+    state = task.start()
+    while not task.done(state):
+        yield state
+        state = task.advance(state, task.oracle(state))
+
+
+def calls(prompts: Sequence[Prompt], temperature: float | None = 1.0) -> list[Call]:
+    """One call for each prompt."""
+    return [
+        Call(
+            id=SampleId(election=ElectionId(path=f"0/step/{at}", question_digest=b""), seq=1),
+            prompt=prompt,
+            reply=HanoiStep,
+            temperature=temperature,
+            max_output_tokens=2048,
+        )
+        for at, prompt in enumerate(prompts)
+    ]
+
+
+def masses(model: TinyModel, task: Hanoi, state: Towers) -> tuple[float, float, float]:
+    """Probability of the right reply, of the wrong ones that cast a vote, and of what is not enumerated."""
+    right = wrong = 0.0
+    law = model.law(task.prompt(state), least=UNSEEN)
+    for text, mass in law.items():
+        try:
+            reply = parse(text, HanoiStep)
+        except Malformed:
+            continue
+        if task.flag(state, reply) is not None:
+            continue
+        if task.correct(state, reply):
+            right += mass
+        else:
+            wrong += mass
+    return right, wrong, max(0.0, 1 - sum(law.values()))
+
+
+def chance(model: TinyModel, task: Hanoi, k: int) -> tuple[float, float, float, float]:
+    """The mean error of a sample; the chance that all steps are right with one sample a step, and with one valid one; least with votes.
+
+    Against several wrong replies a race is won at least as often as against one that has all their votes.
+    """
+    missed = single = once = voted = 0.0
+    for state in states(task):
+        right, wrong, unseen = masses(model, task, state)
+        missed += 1 - right
+        single += log(right)
+        once += log(right / (right + wrong))
+        voted -= log(1 + ((wrong + unseen) / right) ** k)
+    return missed / task.steps(), exp(single), exp(once), exp(voted)
+
+
+async def speed(name: str) -> tuple[float, float]:
+    """Draws a second of one core's time, one at a time and side by side."""
+    prompts = [Hanoi(disks=10).prompt(state) for state in states(Hanoi(disks=10))][:512]
+    found = []
+    for rows in (1, len(prompts)):
+        model = TinyModel(name)
+        wanted = calls(prompts)[: max(rows, 200)]
+        began = time.process_time()
+        for start in range(0, len(wanted), rows):
+            await asyncio.gather(*[model.complete(each) for each in wanted[start : start + rows]])
+        found.append(len(wanted) / (time.process_time() - began))
+        await model.close()
+    return found[0], found[1]
+
+
+async def main() -> None:
+    """Print the figures."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--model", default="tiny:hanoi")
+    parser.add_argument("--runs", type=int, default=0)
+    parser.add_argument("-k", type=int, default=3)
+    parser.add_argument("--disks", type=int, default=10)
+    given = parser.parse_args()
+    name = given.model.removeprefix("tiny:")
+    alone, together = await speed(name)
+    print(f"{given.model}: {alone:,.0f} draws a second of one core, one at a time, {together:,.0f} side by side")
+    missed, single, once, voted = chance(TinyModel(name), WarmHanoi(disks=given.disks), given.k)
+    print(f"one sample is wrong or flagged: {missed:.4f}; all {2**given.disks - 1:,} steps are right")
+    print(
+        f"with one sample a step {single:.2g}, with flagged ones drawn again {once:.2g}, ahead by {given.k} {voted:.4f} at least"
+    )
+    if given.runs:
+        began = time.perf_counter()
+        tasks = [WarmHanoi(disks=given.disks) for _ in range(given.runs)]
+        result = await run(tasks, models=given.model, k=given.k, runs_dir=None)
+        values: list[HanoiResult | None] = [*(result.value or [])]
+        right = sum(each is not None and each["solved"] for each in values)
+        print(
+            f"{right} of {given.runs} runs without an error, {result.account.calls:,} calls, {time.perf_counter() - began:.0f} s"
+        )
+
+
+if __name__ == "__main__":
+    asyncio.run(main())

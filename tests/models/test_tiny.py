@@ -1,0 +1,263 @@
+"""The trained models: they read the prompt's text and nothing else, draw from a law that can be enumerated, and break nothing."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from math import exp, sqrt
+from pathlib import Path
+from shutil import copytree
+from typing import Any, ClassVar
+
+import numpy as np
+import pytest
+
+from microagents import run_sync
+from microagents.actors.role import Context
+from microagents.base.errors import InvalidUsage
+from microagents.cli.options import complete_model
+from microagents.models.model import Call, open_model
+from microagents.models.tiny import trained
+from microagents.models.tiny.trained import Card, TinyModel, weights_of
+from microagents.models.tiny.transformer import HEADS, Transformer
+from microagents.models.tiny.vocabulary import CHECKERS, HANOI, STOP, SUM, VOCABULARIES, Unreadable
+from microagents.replies.chat import Prompt, Sampling, write
+from microagents.runs.doctor import examine
+from microagents.systems import Maker
+from microagents.task import ChainTask
+from microagents.tasks.checkers import Checkers
+from microagents.tasks.hanoi import Hanoi, HanoiStep
+from tests.models.simulation import call, read, replies
+
+TOWERS = Hanoi(disks=10)
+ADDED = Prompt(system="Add the two numbers.", user="2400 and -850")
+SIZED: dict[str, Any] = {"disks": Hanoi, "n": Checkers}
+"""Tasks by the option that is their size."""
+
+
+def states(task: ChainTask[Any, Any]) -> Iterator[tuple[Prompt, str]]:
+    """The states of the right way: prompt, and right reply."""
+    state = task.start()
+    while not task.done(state):
+        right = task.oracle(state)
+        assert right is not None
+        yield task.prompt(state), write(right)
+        state = task.advance(state, right)
+
+
+HARDEST = [prompt for prompt, _ in states(TOWERS)][::40]
+
+
+def warm(prompt: Prompt, seq: int = 1, **other: Any) -> Call:
+    return call(seq, prompt=prompt, reply=HanoiStep, temperature=1.0, **other)
+
+
+# -- what it reads and writes ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("words", "prompt", "reply"),
+    [
+        *[(HANOI, *pair) for pair in states(Hanoi(disks=4))],
+        *[(CHECKERS, *pair) for pair in states(Checkers(n=2))],
+        (SUM, ADDED, "total = 1550"),
+        (SUM, Prompt(user="-12 and 3"), "total = -9"),
+    ],
+)
+def test_the_tokens_of_a_reply_are_its_text(words: Any, prompt: Prompt, reply: str) -> None:
+    assert len(words.read(prompt)) <= words.prompt_slots + 1
+    assert words.read_reply(reply)[-1] == STOP
+    assert words.write(words.read_reply(reply)) == reply
+
+
+@pytest.mark.parametrize(
+    "user",
+    [
+        "",
+        "Previous move: none\nState: [[eleven, two, one], [], []]",
+        "Previous move: none\nState: [[11, 10, 9, 8, 7, 6, 5, 4, 3, 2, 1], [], []]",
+        f"Previous move: none\nState: [{[1] * 40}, [], []]",
+        "Previous move: none\nState: [[2, 1], [], []]\nMoves left: 3",
+    ],
+)
+async def test_what_it_was_not_trained_to_read_gets_a_reply_without_a_form(user: str) -> None:
+    model = TinyModel("hanoi")
+    sample = await model.complete(warm(Prompt(system=TOWERS.system, user=user)))
+    assert read(sample, HanoiStep, TOWERS) is None
+    assert sample.usage.cost_usd == 0
+    await model.close()
+
+
+async def test_a_cut_reply_says_so() -> None:
+    sample = await TinyModel("hanoi").complete(warm(HARDEST[0], cap=4))
+    assert (sample.finish, sample.usage.output_tokens) == ("length", 4)
+
+
+@pytest.mark.parametrize(
+    ("spec", "task", "said"),
+    [
+        ("tiny:hanoi", Hanoi(disks=11), "it has no token 11; it was trained on towers of 1 to 10 disks"),
+        ("tiny:hanoi", Checkers(), "the prompt has another form"),
+        ("tiny:checkers", Checkers(numbered=True), 'it has no token "R1"'),
+        ("tiny:hanoy", TOWERS, "did you mean tiny:hanoi;"),
+        ("tiny:hanoi@temperature=hot", TOWERS, "one option, temperature, from 0 to 2, not temperature=hot"),
+        ("tiny:hanoi@error=0.1", TOWERS, "one option, temperature"),
+    ],
+)
+def test_what_it_cannot_do_is_refused_before_the_run(spec: str, task: Any, said: str) -> None:
+    with pytest.raises(InvalidUsage, match=said):
+        open_model(spec, Context(run_id="r", seed=0, tasks=[task], strategy=Maker()))
+
+
+@pytest.mark.parametrize(
+    ("file", "damage", "said"),
+    [
+        ("hanoi.safetensors", lambda data: data[:-1] + b"?", "are damaged"),
+        ("hanoi.safetensors", lambda data: data[:100], "are damaged"),
+        ("hanoi.json", lambda data: data[:100], "cannot be read"),
+        ("hanoi.json", None, "cannot be read"),
+    ],
+)
+def test_damaged_weights_are_refused(
+    file: str, damage: Any, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    copytree(trained.WEIGHTS, tmp_path / "weights")
+    monkeypatch.setattr(trained, "WEIGHTS", tmp_path / "weights")
+    path = tmp_path / "weights" / file
+    if damage is None:
+        path.unlink()
+    else:
+        path.write_bytes(damage(path.read_bytes()))
+    with pytest.raises(InvalidUsage, match=f"the weights of tiny:hanoi {said}.*; install the package again"):
+        weights_of.__wrapped__("hanoi")
+
+
+# -- its law -----------------------------------------------------------------------------------------------------------
+
+
+def test_keys_and_values_that_are_kept_change_nothing() -> None:
+    rng, rows, slots, width = np.random.default_rng(0), 3, 12, 4 * HEADS
+    shapes = {"embed": (9, width), "place": (slots, width), "head": (width, 9)}
+    for layer in range(2):
+        shapes |= {f"{layer}.qkv": (width, 3 * width), f"{layer}.out": (width, width)}
+        shapes |= {f"{layer}.up": (width, 4 * width), f"{layer}.down": (4 * width, width)}
+    network = Transformer({name: rng.normal(size=shape).astype(np.float16) for name, shape in shapes.items()})
+    ids, given = rng.integers(9, size=(rows, slots)), rng.random((rows, slots)) < 0.7
+    given[:, 0] = True
+    given[:, 6:] = True
+    whole = network.logits(ids, 0, network.empty(rows), given)
+    memory = network.empty(rows)
+    parts = [network.logits(ids[:, :6], 0, memory, given[:, :6])]
+    parts += [network.logits(ids[:, slot : slot + 1], slot, memory) for slot in range(6, slots)]
+    assert np.allclose(np.concatenate(parts, axis=1), whole, rtol=0, atol=1e-9)
+    turned = network.logits(ids[::-1, :6], 0, network.empty(rows), given[::-1, :6])[::-1]
+    assert np.allclose(turned, whole[:, :6], rtol=0, atol=1e-9)
+
+
+async def test_draws_side_by_side_are_the_draws_one_at_a_time() -> None:
+    calls = [warm(prompt, seq) for prompt in HARDEST for seq in range(4)]
+    model, words = TinyModel("hanoi-weak"), HANOI
+    together = await asyncio.gather(*[model.draw(each, words.read(each.prompt)) for each in calls])
+    again = TinyModel("hanoi-weak")
+    for each, drawn in zip(calls, together, strict=True):
+        alone = await again.draw(each, words.read(each.prompt))
+        assert alone.tokens == drawn.tokens
+        assert np.allclose(alone.logprobs, drawn.logprobs, rtol=0, atol=1e-9)
+        assert alone.logprobs == alone.logprobs_at_1
+    assert len({tuple(drawn.tokens) for drawn in together}) > len(HARDEST)
+    other = TinyModel("hanoi-weak", seed=1)
+    assert [(await other.draw(each, words.read(each.prompt))).tokens for each in calls] != [
+        drawn.tokens for drawn in together
+    ]
+
+
+async def test_a_draw_that_is_given_up_holds_up_no_other() -> None:
+    model = TinyModel("hanoi")
+    one, two = (asyncio.ensure_future(model.complete(warm(HARDEST[0], seq))) for seq in range(2))
+    await asyncio.sleep(0)
+    one.cancel()
+    assert (await two).text.startswith("move = [")
+    assert one.cancelled()
+    three = asyncio.ensure_future(model.complete(warm(HARDEST[0], 2)))
+    await asyncio.sleep(0)
+    await model.close()
+    with pytest.raises(asyncio.CancelledError):
+        await three
+
+
+@pytest.mark.parametrize("temperature", [1.0, 0.5])
+def test_masses_are_the_frequencies_of_replies_and_add_up_to_1_at_most(temperature: float) -> None:
+    model, n = TinyModel("hanoi-weak", temperature=temperature), 400
+    step = max(model.card.mostly_wrong["disks 10"])
+    prompt, right = list(states(TOWERS))[step]
+    law = model.law(prompt, temperature)
+    assert 0.9 < sum(law.values()) <= 1 + 1e-9
+    drawn = [each.text for each in replies(model, [warm(prompt, seq) for seq in range(n)])]
+    for text, mass in list(law.items())[:3]:
+        assert mass == pytest.approx(exp(sum(model.logprobs(prompt, text, temperature))))
+        assert abs(drawn.count(text) - n * mass) <= 5 * sqrt(n * mass * (1 - mass)) + 1
+    assert next(iter(law)) != right
+    (cold,) = replies(TinyModel("hanoi-weak", temperature=0.0), [warm(prompt)])
+    assert model.logprobs(prompt, cold.text)[0] <= 0
+
+
+async def test_log_probabilities_are_told_of_every_token_and_of_the_stop() -> None:
+    model, prompt = TinyModel("hanoi-weak"), HARDEST[5]
+    for seq in range(20):
+        drawn = await model.draw(call(seq, prompt=prompt, reply=HanoiStep, temperature=0.7), HANOI.read(prompt))
+        text = HANOI.write(drawn.tokens)
+        try:
+            wanted = [model.logprobs(prompt, text, temperature) for temperature in (0.7, 1.0)]
+        except Unreadable:  # no reply that can be parsed: its tokens are no longer known from the text
+            continue
+        assert np.allclose([drawn.logprobs, drawn.logprobs_at_1], wanted, rtol=0, atol=1e-9)
+
+
+# -- the shipped models ------------------------------------------------------------------------------------------------
+
+
+class Warm(Hanoi):
+    sampling: ClassVar[Sampling] = Sampling(first_temperature=1.0, temperature=1.0)
+
+
+def test_runs_of_trained_models_are_right_and_free() -> None:
+    for models, task in (
+        ("tiny:hanoi", Warm(disks=5)),
+        (["tiny:hanoi", "tiny:hanoi-b"], Warm(disks=4)),
+        ("tiny:checkers", Checkers(n=3)),
+    ):
+        result = run_sync(task, models=models, k=3, runs_dir=None)
+        assert result.value is not None
+        assert (result.value["solved"], result.account.errors, result.account.cost_usd) == (True, 0, 0)
+
+
+def test_sums_adds_up_the_list_of_the_first_example() -> None:
+    model = TinyModel("sums", temperature=0.0)
+    assert [each.text for each in replies(model, [warm(ADDED)])] == ["total = 1550"]
+
+
+async def test_the_doctor_and_the_shell_know_them(tmp_path: Path) -> None:
+    found = await examine([f"tiny:{name}" for name in VOCABULARIES], tmp_path)
+    assert [each.said for each in found if each.subject.startswith("tiny:")] == ["works without a key"] * 5
+    assert complete_model("tiny:hanoi-") == ["tiny:hanoi-b", "tiny:hanoi-weak"]
+
+
+def test_the_weights_are_small() -> None:
+    assert sum(path.stat().st_size for path in trained.WEIGHTS.iterdir()) < 3e6
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", [name for name in VOCABULARIES if name != "sums"])
+def test_the_card_says_how_often_it_errs(name: str) -> None:
+    model = TinyModel(name)
+    card: Card = model.card
+    for label, (mean, low, high) in card.wrong.items():
+        option, size = label.split()
+        pairs = list(states(SIZED[option](**{option: int(size)})))
+        wrong = [1 - exp(sum(model.logprobs(prompt, right))) for prompt, right in pairs]
+        assert low <= float(np.mean(wrong)) <= high
+        assert np.mean(wrong) == pytest.approx(mean, rel=0.01, abs=1e-4)
+        for at, (prompt, right) in enumerate(pairs):
+            if at in card.mostly_wrong[label] or wrong[at] > 0.5:
+                assert (at in card.mostly_wrong[label]) == (next(iter(model.law(prompt))) != right)
+    assert bool(any(card.mostly_wrong.values())) == (name == "hanoi-weak")
