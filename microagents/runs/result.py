@@ -132,7 +132,7 @@ class Result(RunFacts[V], Generic[V], frozen=True, kw_only=True):
             "run_id": self.run_id,
             "outcome": self.outcome,
             "reason": self.reason,
-            "verdict": verdict_on(self),
+            "verdict": msgspec.structs.asdict(verdict_on(self)),
             "task": self.task,
             "strategy": self.strategy,
             "k": self.k,
