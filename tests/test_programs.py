@@ -41,7 +41,8 @@ for name in sys.argv[1:]:
 @pytest.mark.slow
 def test_every_program_explains_itself(tmp_path: Path) -> None:
     pytest.importorskip("ray")
-    programs = [each for each in PROGRAMS if "pictures" not in each or find_spec("playwright")]
+    needs = {"tests.pictures_of_pages": "playwright", "tests.training": "torch"}
+    programs = [each for each in PROGRAMS if each not in needs or find_spec(needs[each])]
     ran = subprocess.run(
         [sys.executable, "-c", EXPLAIN, *programs],
         cwd=tmp_path,
