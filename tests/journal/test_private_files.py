@@ -13,7 +13,7 @@ from microagents import run_sync
 from microagents.journal.interventions import output_of
 from microagents.journal.requests import PauseRun, leave_request, request_of
 from microagents.tasks.drift import Drift
-from tests.cli.commands import COMPLETED, WRONG_USAGE, Sitting, microagents
+from tests.cli.commands import COMPLETED, WRONG_USAGE, Sitting, installed, microagents
 from tests.journal.walks import JOURNAL, RUNS, installed
 
 SLOW = ("run", "drift", "--model", "sim:perfect@latency=0.05", "--run-id", "r")
@@ -105,6 +105,6 @@ def test_a_pipe_beside_a_journal_is_refused_at_once(ending: str) -> None:
 def test_a_pipe_in_the_place_of_a_log_is_refused_at_once() -> None:
     RUNS.mkdir()
     os.mkfifo(output_of(JOURNAL))
-    ran = microagents("run", "drift", "--run-id", "r", "--detach")
+    ran = installed("run", "drift", "--run-id", "r", "--detach")
     assert ran.code == WRONG_USAGE
     assert "cannot be written: it is not a plain file; nothing was started" in ran.err
