@@ -13,7 +13,7 @@ from microagents import run_sync
 from microagents.journal.interventions import output_of
 from microagents.journal.requests import PauseRun, leave_request, request_of
 from microagents.tasks.drift import Drift
-from tests.cli.commands import COMPLETED, WRONG_USAGE, Sitting, installed, microagents
+from tests.cli.commands import COMPLETED, WRONG_USAGE, Sitting, microagents
 from tests.journal.walks import JOURNAL, RUNS, installed
 
 SLOW = ("run", "drift", "--model", "sim:perfect@latency=0.05", "--run-id", "r")
