@@ -14,7 +14,7 @@ from microagents.base.errors import (
 )
 from microagents.base.messages import Request
 from microagents.elections.rules import FirstToAheadBy, Rule, Tally
-from microagents.models.model import Call, Model, Most
+from microagents.models.model import Call, Model
 from microagents.replies.chat import Prompt, Prose, Reply, Sample, Sampling, Unvoted, Usage
 from microagents.replies.tool_calls import LookUp, ToolCall
 from microagents.runs.driver.begin import resume, run, run_sync
@@ -24,6 +24,7 @@ from microagents.studies.measure import Measurement, measure
 from microagents.studies.planning import Rates, plan
 from microagents.systems.agents.actions import Action, AgentState
 from microagents.systems.agents.agent import AgentTask
+from microagents.systems.chains.row_task import RowTask
 from microagents.systems.questions.problem import Problem
 from microagents.task import ChainTask, Task
 from microagents.tools.effect_keys import current_effect_key
@@ -55,7 +56,6 @@ __all__ = [
     "MicroagentsError",
     "Model",
     "ModelUnavailable",
-    "Most",
     "NotMade",
     "Problem",
     "Prompt",
@@ -65,6 +65,7 @@ __all__ = [
     "Request",
     "Result",
     "Role",
+    "RowTask",
     "Rule",
     "RunInput",
     "Sample",

@@ -37,6 +37,8 @@ from microagents.tools.toolbox import GivenTool, Toolbox
 S = TypeVar("S")
 V = TypeVar("V", default=Any)
 """The result of a task as it is read from JSON: what `Result.value` is."""
+R = TypeVar("R", default=S)
+"""The same of a chain, which by default is its last state."""
 
 MAX_FLAG_CHARS = 60
 MAX_FEEDBACK_CHARS = 4000
@@ -268,10 +270,11 @@ def prompt_about(task: Task, system: str, asked: Struct) -> Prompt:
     return prompt_of(system, asked, task.shown_background())
 
 
-class ChainTask(Task[V], Generic[S, A, V]):
+class ChainTask(Task[R], Generic[S, A, R]):
     """Work in steps. S is the state between steps, A the reply of a model to one step.
 
-    V, which may be left out, is the result as read from JSON, for type checkers: ``ChainTask[State, Answer, MyTypedDict]``.
+    R, which may be left out if the result is the last state, is the result as read from JSON, for type checkers:
+    ``ChainTask[State, Answer, MyTypedDict]``.
     """
 
     required_methods: ClassVar[tuple[str, ...]] = ("start", "done", "prompt", "advance")
@@ -317,7 +320,7 @@ class ChainTask(Task[V], Generic[S, A, V]):
         """
         raise NotImplementedError
 
-    def result(self, state: S) -> V | S:
+    def result(self, state: S) -> Any:
         """Return the result of the work, as JSON-like values or a struct; by default the last state."""
         return state
 

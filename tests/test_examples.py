@@ -195,7 +195,9 @@ def test_one_part_of_each_kind_works_together(examples: dict[str, Any], capsys: 
     class Priced(examples["adding"].Adding):  # type: ignore[misc]
         tools = (doors.rate_of,)
 
-    result = run_sync(Priced(), models=doors.adder, strategy=doors.Careful(n=3), runtime=f"{EXAMPLES}/doors.py:Loud")
+    result: Result[Any] = run_sync(
+        Priced(), models=doors.adder, strategy=doors.Careful(n=3), runtime=f"{EXAMPLES}/doors.py:Loud"
+    )
     assert result.value == {"state": [640], "unit": "the unit of Priced is a piece"}
     assert result.calls == 12
     assert "the roles start" in capsys.readouterr().out

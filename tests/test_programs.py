@@ -41,7 +41,8 @@ for name in sys.argv[1:]:
 @pytest.mark.slow
 def test_every_program_explains_itself(tmp_path: Path) -> None:
     pytest.importorskip("ray")
-    programs = [each for each in PROGRAMS if "pictures" not in each or find_spec("playwright")]
+    needs = {"tests.pictures_of_pages": "playwright", "tests.training": "torch"}
+    programs = [each for each in PROGRAMS if each not in needs or find_spec(needs[each])]
     ran = subprocess.run(
         [sys.executable, "-c", EXPLAIN, *programs],
         cwd=tmp_path,
@@ -54,3 +55,51 @@ def test_every_program_explains_itself(tmp_path: Path) -> None:
     said = ran.stdout.split("\0")[:-1]
     assert [(each.partition(" ")[0], each[-1]) for each in said] == [("usage:", "0")] * len(programs), ran.stderr
     assert list(tmp_path.iterdir()) == []
+
+
+TYPED = """
+from microagents import ChainTask, Prompt, Reply, Result, RowTask, run_sync
+
+
+class Sum(Reply, frozen=True):
+    total: int
+
+
+class Sums(ChainTask[list[int], Sum]):
+    def start(self) -> list[int]:
+        return [1, 2]
+
+    def done(self, state: list[int]) -> bool:
+        return len(state) == 1
+
+    def prompt(self, state: list[int]) -> Prompt:
+        return Prompt(user=f"{state[0]} + {state[1]}")
+
+    def advance(self, state: list[int], reply: Sum) -> list[int]:
+        return [reply.total, *state[2:]]
+
+
+class Clean(RowTask[Sum]):
+    def prompt(self, row: dict[str, object]) -> Prompt:
+        return Prompt(user=str(row["text"]))
+
+
+right: Result[list[int]] = run_sync(Sums(), models="sim:perfect")
+rows: Result[dict[str, object]] = run_sync(Clean(row={"text": "2"}), models="sim:perfect")
+wrong: Result[int] = run_sync(Sums(), models="sim:perfect")
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(400)
+@pytest.mark.parametrize("checker", ["mypy", "pyright"])
+def test_a_program_elsewhere_is_checked_with_the_types_of_results(checker: str, tmp_path: Path) -> None:
+    pytest.importorskip(checker)
+    (tmp_path / "mine.py").write_text(TYPED, encoding="utf-8")
+    words = ["--strict"] if checker == "mypy" else ["--pythonpath", sys.executable]
+    ran = subprocess.run(
+        [sys.executable, "-m", checker, *words, "mine.py"], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    faults = [line for line in ran.stdout.splitlines() if "error:" in line or " - error" in line]
+    assert len(faults) == 1, ran.stdout + ran.stderr
+    assert f":{len(TYPED.splitlines())}" in faults[0]

@@ -33,7 +33,7 @@ GROUPS: Mapping[str, Sequence[str]] = {
     "Replies": ("max_output_tokens", "flag_above_tokens", "reading"),
     "Journal": ("runs_dir", "no_journal", "accept_change", "durability", "keep_texts"),
     "Places": ("runtime", "address", "insecure", "deploy", "spread", "lanes", "max_wait_nodes_s", "detach"),
-    "Files, logs": ("config", "no_config", "trust_folder", "yes", "debug", "otel_sample"),
+    "Files, logs": ("output", "config", "no_config", "trust_folder", "yes", "debug", "otel_sample"),
 }
 """Parameters that `--help` of a command with many options only names."""
 MAX_EXPLAINED = 18

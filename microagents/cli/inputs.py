@@ -1,4 +1,4 @@
-"""Many inputs from a file. Each line is a JSON object with the options of one input."""
+"""Many inputs from a file: rows of a table, or lines that are JSON objects with the options of one input."""
 
 from __future__ import annotations
 
@@ -13,10 +13,14 @@ from typing import IO, Any, NamedTuple, NoReturn
 import typer
 
 from microagents.actors.registry import TASKS
-from microagents.base.errors import InputMismatch, InvalidUsage, read_failure
+from microagents.base.errors import InputMismatch, InvalidUsage, TaskFailed, read_failure
+from microagents.base.user_code import called
 from microagents.cli.options import task_of, task_options
-from microagents.runs.settings import validated
+from microagents.replies.chat import Prompt
+from microagents.runs.row_files import read_cells
+from microagents.runs.settings import TABLES, validated
 from microagents.runs.task_list import TaskList, compact_options
+from microagents.systems.chains.row_task import RowTask
 from microagents.task import Task
 
 STDIN = "-"
@@ -65,6 +69,14 @@ def given_by(task: str, options: list[str], file: str | None) -> Given:
     source = "stdin" if file == STDIN else repr(file)
     numbers = array("Q")
 
+    def given(options: dict[str, Any]) -> dict[str, Any]:
+        return {**shared, "row": options} if issubclass(kind, RowTask) and options else {**shared, **options}
+
+    def rows(stream: IO[bytes]) -> Iterator[Task]:
+        for number, cells in read_cells(stream, source, TABLES[Path(file).suffix.lower()]):
+            yield validated(kind, f"line {number} of {source}", given(cells), flag="-o")
+            numbers.append(number)
+
     def tasks(stream: IO[bytes]) -> Iterator[Task]:
         for number, line in enumerate(iter(partial(stream.readline, MAX_LINE_BYTES + 1), b""), 1):
             if len(line) > MAX_LINE_BYTES:
@@ -75,15 +87,29 @@ def given_by(task: str, options: list[str], file: str | None) -> Given:
             text = line.removeprefix(BYTE_ORDER_MARK) if number == 1 else line
             if text.strip():
                 where = f"line {number} of {source}"
-                yield validated(kind, where, {**shared, **_parse_line(text, where, kind)}, flag="-o")
+                yield validated(kind, where, given(_parse_line(text, where, kind)), flag="-o")
                 numbers.append(number)
 
     with _open(file) as stream:
-        first, own = compact_options(tasks(stream))
+        first, own = compact_options((rows if TABLES.get(Path(file).suffix.lower()) else tasks)(stream))
     if not own:
-        raise InvalidUsage(f"{source} holds no input; write one JSON object a line, with the options of one input")
+        raise InvalidUsage(f"{source} holds no input; write a row, or a JSON object, for each")
     inputs = TaskList(kind, first, own)
+    _check_columns(inputs[0], source)
     return Given(inputs, inputs[0], source, numbers)
+
+
+def _check_columns(first: Task, source: str) -> None:
+    """Refuse rows that lack a column of their task's prompt, before each of them fails."""
+    if isinstance(first, RowTask):
+        try:
+            called(first.prompt, first.row, gives=Prompt)
+        except TaskFailed as error:
+            if isinstance(error.__cause__, KeyError):
+                raise InvalidUsage(
+                    f"{source} has no column {error.__cause__}, which {type(first).__name__}.prompt needs; it has {', '.join(first.row)}; "
+                    "nothing was started"
+                ) from None
 
 
 @contextmanager

@@ -21,7 +21,7 @@ from microagents.base.packages import require_package
 from microagents.cli.reporting import warn
 from microagents.models.simulation.profiles import PROFILES
 from microagents.models.tiny.vocabulary import VOCABULARIES
-from microagents.runs.settings import LIMITS, Flag, Settings, plain_type, read_value, strategy_of, validated
+from microagents.runs.settings import LIMITS, TABLES, Flag, Settings, plain_type, read_value, strategy_of, validated
 from microagents.runs.words.summary import RUNS_DIR
 from microagents.studies.comparison import Comparison
 from microagents.task import Task
@@ -71,7 +71,7 @@ Options = Annotated[
         "-o",
         "--option",
         metavar="NAME=VALUE",
-        help="Option of the task; NAME=@FILE reads the value from a file. Repeatable.",
+        help="Option of the task; NAME=@FILE reads the value from a file. Repeatable. `-o FILE.csv` is --output: a row for each input.",
     ),
 ]
 Tools = Annotated[
@@ -211,8 +211,19 @@ InputsFile = Annotated[
         "--inputs",
         metavar="FILE",
         help=(
-            "Do many inputs. Each line of FILE, at most 16 MiB, is a JSON object with the options of one input; they override -o. "
-            "`-` reads stdin."
+            "Do many inputs. Each row of a FILE.csv or .tsv, or each line of any other, a JSON object of at most 16 MiB, is one input: "
+            "its columns are options of the task, which override -o. `-` reads lines from stdin."
+        ),
+    ),
+]
+RowsOut = Annotated[
+    Path | None,
+    typer.Option(
+        "--output",
+        metavar="FILE",
+        help=(
+            "Write the inputs with their results and states into FILE.csv, .tsv or .jsonl, a row each; of a new run it must be new. "
+            "`-o FILE` will do."
         ),
     ),
 ]
@@ -349,6 +360,14 @@ def deploy_options(words: list[str]) -> dict[str, dict[str, Any]]:
 
 _NAMES_A_FILE = re.compile("file|path|folder|dir|output", re.IGNORECASE)
 """A text option with such a name is the name of a file on purpose."""
+
+
+def with_output(options: list[str], output: Path | None, changed: dict[str, Any]) -> list[str]:
+    """Note the output of rows in the settings; returns the words of the task's options without it."""
+    named = [word for word in options if "=" not in word and Path(word).suffix.lower() in TABLES]
+    if found := [*named, *([output] if output is not None else [])]:
+        changed["output"] = found[-1]
+    return [word for word in options if word not in named]
 
 
 def task_options(kind: type[Task], words: list[str]) -> dict[str, Any]:

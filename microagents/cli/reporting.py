@@ -52,13 +52,19 @@ def log_to_stderr() -> None:
 
 
 def json_text(value: object) -> str:
-    """A value as JSON in printable ASCII: a terminal may act on control characters of a model, and on marks of direction."""
+    """A value as JSON without hidden characters: a terminal may act on those of a model, and on marks of direction."""
     encoded = msgspec.json.encode(value)
-    return (
-        encoded.decode()
-        if encoded.isascii() and b"\x7f" not in encoded
-        else _NOT_PLAIN.sub(json_escape, encoded.decode())
-    )
+    return encoded.decode() if encoded.isascii() and b"\x7f" not in encoded else _escaped(encoded.decode())
+
+
+def _escaped(text: str) -> str:
+    encoding = getattr(sys.stdout, "encoding", None) or "utf-8"
+    plain = "".join(each if each.isprintable() else _NOT_PLAIN.sub(json_escape, each) for each in text)
+    try:
+        plain.encode(encoding)
+    except UnicodeEncodeError:  # a terminal that has ASCII only
+        return _NOT_PLAIN.sub(json_escape, plain)
+    return plain
 
 
 @contextmanager

@@ -71,20 +71,24 @@ TEST = Template('''\
 
 from datetime import date
 
-from microagents import run_sync
+import ${name}
+from ${name} import Due
+from microagents import ChainTask, run_sync
 
-from ${name} import ${Name}, Due
+# The task of the file, whatever you call it.
+kinds = [each for each in vars(${name}).values() if isinstance(each, type) and issubclass(each, ChainTask)]
+(Task,) = [each for each in kinds if not each.missing_methods()]
 
 
 def test_the_plan_ends_on_the_right_day() -> None:
-    result = run_sync(${Name}(), models="sim:gpt-4.1-mini@error=0.2", k=4, runs_dir=None)
+    result = run_sync(Task(), models="sim:gpt-4.1-mini@error=0.2", k=4, runs_dir=None)
     assert result.outcome == "completed"
     assert result.account.errors == 0
     assert result.value == {"line": 5, "day": "2026-05-03"}
 
 
 def test_a_wrong_day_is_found_out() -> None:
-    task = ${Name}(plan="rest: 30 days", first=date(2026, 1, 31))
+    task = Task(plan="rest: 30 days", first=date(2026, 1, 31))
     assert task.correct(task.start(), Due(day=date(2026, 3, 2)))
     assert not task.correct(task.start(), Due(day=date(2026, 2, 28)))
 ''')

@@ -139,7 +139,7 @@ def show_and_exit(result: Result, *, as_json: bool, stream: bool = False) -> NoR
     else:
         is_listed = result.failed_inputs is not None
         typer.echo(summary(result), err=is_listed)
-        if is_listed and result.outcome in ALL_ENDED and not stream:
+        if is_listed and result.outcome in ALL_ENDED and not stream and result.settings.output is None:
             _print_results(result.value, "\n")
             typer.echo()
     raise typer.Exit(WRONG if is_wrong(result) else EXIT_CODES[result.outcome])

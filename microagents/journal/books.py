@@ -257,6 +257,8 @@ class Books:
         if record.correct is not None:
             account.errors = (account.errors or 0) + (not record.correct)
             account.checked += 1
+            if not record.correct:
+                account.wrong_at = min(filter(None, (account.wrong_at, path)), key=_in_numbers)
         self.take_in(path, verdict.outcome, verdict.winner, verdict.ballots)
         if record.done is not None and verdict.winner is not None:
             done, total = self.progress(record.id.input)
@@ -363,6 +365,10 @@ class Books:
         RecordAnswer: _add_answer,
         InputEnding: lambda books, record: books.end_input(record.input, record.outcome),
     }
+
+
+def _in_numbers(path: str) -> list[tuple[int, str]]:
+    return [(int(part) if part.isdecimal() else -1, part) for part in path.split("/")]
 
 
 def _digested(ballot: Ballot | Flagged) -> Ballot | Flagged:

@@ -315,6 +315,8 @@ class Account(Struct, kw_only=True):
     """Decided elections."""
     errors: int | None = None
     """Decisions that the task's oracle calls wrong; None without an oracle."""
+    wrong_at: str | None = None
+    """Path of the first of them, by the numbers of inputs and steps."""
     checked: int = 0
     """Decisions and final answers that the task's oracle could judge."""
     calls: int = 0

@@ -3,19 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import closing
 from html import escape
 from typing import Any, Generic, overload
 
 import msgspec
 
 from microagents.base.errors import InvalidUsage
+from microagents.elections.election import input_of
 from microagents.journal.messages import InputEnding, RecordedDecision, recorded_decision
 from microagents.journal.opening import unreadable
-from microagents.journal.reading import Reader
+from microagents.journal.reading import Reader, RunEnding
 from microagents.runs.settings import Settings
 from microagents.runs.spool import Spool
-from microagents.runs.words.money import specs_in
-from microagents.runs.words.summary import FailedInput, RunFacts, counted, progress_text, summary, summary_rows
+from microagents.runs.words.money import mark_of, specs_in
+from microagents.runs.words.summary import (
+    FailedInput,
+    RunFacts,
+    counted,
+    progress_text,
+    summary,
+    summary_rows,
+    verdict_on,
+)
 from microagents.runs.words.voting import unvoted_success
 from microagents.task import V
 
@@ -81,6 +91,28 @@ class Result(RunFacts[V], Generic[V], frozen=True, kw_only=True):
                     raise unreadable(reader.path, error) from None
                 yield decision
 
+    def rows(self) -> Iterator[dict[str, Any]]:
+        """Yield a row for each input, in their order: its columns, ``state``, ``why``, and the columns of its result.
+
+        The columns of an input are its ``row``, or its options. A column of the result that an input has, too, is called ``NAME_reply``.
+        The state is ``decided``, ``undecided`` (it waits for a person), ``flagged`` (undecided, since every reply was flagged), ``failed``
+        or ``not done``; ``why`` is its reason. A table of pandas is ``pandas.DataFrame(result.rows())``.
+
+        Raises:
+            InvalidUsage: the run has no journal, or the journal is damaged.
+        """
+        if self.journal is None:
+            raise InvalidUsage(f"run {self.run_id} kept no journal, so it has no rows; run it again with a runs_dir")
+        with Reader(self.journal) as reader, closing(reader.options()) as options:
+            listed, whole = reader.experiment.listed, reader.ending()
+            endings = reader.input_endings() if listed else iter(() if whole is None else [_as_input(whole)])
+            flagged = {input_of(path) for path, each in reader.undecided().items() if each.flagged and not each.valid}
+            following = next(endings, None)
+            for number, given in enumerate(options):
+                ending = following if following is not None and following.input == number else None
+                yield _row(given, ending, is_flagged=number in flagged)
+                following = following if ending is None else next(endings, None)
+
     def as_json(self) -> dict[str, Any]:
         """Return the object that ``--json`` prints."""
         account, settings = self.account, self.settings
@@ -100,6 +132,7 @@ class Result(RunFacts[V], Generic[V], frozen=True, kw_only=True):
             "run_id": self.run_id,
             "outcome": self.outcome,
             "reason": self.reason,
+            "verdict": msgspec.structs.asdict(verdict_on(self)),
             "task": self.task,
             "strategy": self.strategy,
             "k": self.k,
@@ -111,6 +144,7 @@ class Result(RunFacts[V], Generic[V], frozen=True, kw_only=True):
             "unit": self.unit,
             "decided": account.decided,
             "errors": account.errors,
+            "wrong_at": account.wrong_at,
             "checked": account.checked,
             "right": self.right,
             "calls": account.calls,
@@ -140,6 +174,7 @@ class Result(RunFacts[V], Generic[V], frozen=True, kw_only=True):
             "cached_tokens": account.cached_tokens,
             "cache_write_tokens": account.cache_write_tokens,
             "cost_usd": account.cost_usd,
+            "price": mark_of(self.models),
             "expected_usd": account.expected_usd,
             "promise": account.promise,
             "estimated_usd": account.estimated_usd,
@@ -154,6 +189,25 @@ class Result(RunFacts[V], Generic[V], frozen=True, kw_only=True):
             "ballots_sha256": account.ballots_sha256,
             "go_on": self.go_on,
         }
+
+
+def _as_input(ending: RunEnding) -> InputEnding:
+    """Return the ending of a run with one task as the ending of its input."""
+    outcome = ending.outcome if ending.outcome in ("completed", "undecided") else "failed"
+    result = None if ending.result is None else ending.result.encode()
+    return InputEnding(input=0, outcome=outcome, reason=ending.reason, result=result)
+
+
+def _row(options: dict[str, Any], ending: InputEnding | None, *, is_flagged: bool) -> dict[str, Any]:
+    given = options.get("row")
+    row = dict(given if isinstance(given, dict) else options)
+    outcome, reason = ("not done", None) if ending is None else (ending.outcome, ending.reason)
+    state = {"completed": "decided", "undecided": "flagged" if is_flagged else "undecided"}.get(outcome, outcome)
+    value = {} if ending is None or ending.result is None else msgspec.json.decode(ending.result)
+    found = value if isinstance(value, dict) else {"result": value}
+    for name, each in {"state": state, "why": reason, **found}.items():
+        row[f"{name}_reply" if name in row else name] = each
+    return row
 
 
 class Results(Sequence[V]):

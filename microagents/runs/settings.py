@@ -6,6 +6,7 @@ import functools
 import json
 import math
 import operator
+import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -53,6 +54,8 @@ LIMITS = ("max_calls", "max_tokens", "max_cost_usd", "max_time_s")
 """The settings that end a run. Its journal keeps them for the next sitting."""
 NO_LIMIT = "inf"
 """The value that lifts a limit."""
+TABLES = {".csv": ",", ".tsv": "\t", ".jsonl": ""}
+"""Files of rows by their endings: what stands between two cells, nothing in JSON lines."""
 PricesGiven = str | Path | Mapping[str, OwnPrice | Mapping[str, Any]]
 """A TOML file of prices, or its content."""
 
@@ -142,6 +145,17 @@ asked."""
     prices: Annotated[dict[str, OwnPrice], Flag("FILE", is_file=True)] = {}
     """Your own prices: a TOML file with a table `["provider:model"]` for each model, of `input` and `output` in US dollars per million \
     tokens. They go before the known prices. [default: no file]"""
+
+    output: str | Path | None = None
+    """File for the rows of the inputs and their results, see `Result.rows`: CSV, TSV or JSON lines, by its ending. It is written whenever \
+the run ends, also by a resume; a file that is there before the run begins is kept."""
+
+    @field_validator("output")
+    @classmethod
+    def _check_output(cls, value: str | Path | None) -> str | None:
+        if value is not None and Path(value).suffix.lower() not in TABLES:
+            raise ValueError(f"the output of rows ends in {', '.join(TABLES)}, unlike {str(value)!r:.100}")
+        return None if value is None else os.path.abspath(value)  # noqa: PTH100 - a path without its links resolved
 
     @field_validator("run_id")
     @classmethod
@@ -239,6 +253,7 @@ class SettingKeywords(TypedDict, total=False):
     fallback: Sequence[str]
     otel_sample: float
     prices: PricesGiven
+    output: str | Path | None
 
 
 class OptionKeywords(TypedDict, total=False):

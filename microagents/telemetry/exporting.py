@@ -19,7 +19,7 @@ from microagents.actors.role import Tracing
 from microagents.base.packages import installed_version
 from microagents.journal.messages import Account
 from microagents.telemetry import names
-from microagents.telemetry.metrics import METRICS, Metric
+from microagents.telemetry.metrics import METRICS, Metric, labels_of
 from microagents.telemetry.tracing import TracedCall, TraceElection
 
 SPANS_EVERY_S = 1.0
@@ -27,8 +27,8 @@ SPANS_EVERY_S = 1.0
 MAX_ENDED = 100
 """Number of ended runs of this process whose totals are exported on."""
 
-_accounts: dict[str, Callable[[], Account]] = {}
-"""For each run of this process that is exported, its account as it is now."""
+_accounts: dict[str, tuple[Mapping[str, str], Callable[[], Account]]] = {}
+"""For each run of this process that is exported, its labels, and its account as it is now."""
 
 
 class Telemetry:
@@ -37,15 +37,17 @@ class Telemetry:
     Args:
         run_id: name of the run.
         task: name of its task.
+        models: specs of its models.
         share: share of the easy elections that are traced.
         has_metrics: whether a provider of metrics is configured.
     """
 
-    def __init__(self, run_id: str, task: str, share: float, *, has_metrics: bool) -> None:
+    def __init__(self, run_id: str, task: str, models: Sequence[str], share: float, *, has_metrics: bool) -> None:
         self._tracer = trace.get_tracer(names.SCOPE, installed_version())
         self._run_id = run_id
         self._share = share
-        given: dict[str, AttributeValue] = {names.OPERATION: names.RUN, names.WORKFLOW: task, names.RUN_ID: run_id}
+        self._labels = labels_of(run_id, task, models)
+        given: dict[str, AttributeValue] = {names.OPERATION: names.RUN, **self._labels}
         self._span = self._tracer.start_span(f"{names.RUN} {task}", attributes=given)
         self._inside = trace.set_span_in_context(self._span)
         self._durations = _instruments(metrics.get_meter_provider()) if has_metrics else None
@@ -79,7 +81,7 @@ class Telemetry:
         _accounts.pop(self._run_id, None)
         while len(_accounts) >= MAX_ENDED:
             del _accounts[next(iter(_accounts))]
-        _accounts[self._run_id] = account_of
+        _accounts[self._run_id] = self._labels, account_of
 
     def end(self, outcome: str, account: Account) -> None:
         """Note how the run ended in its span."""
@@ -151,6 +153,7 @@ def _attributes_of(call: TracedCall) -> dict[str, Any]:
     given = {
         names.OPERATION: names.CALL,
         **_model_attributes(call.model),
+        names.SIMULATED: call.model.startswith("sim:"),
         names.SEQ: call.seq,
         names.FINISH_REASONS: [call.finish],
         **{name: value for name, value in known.items() if value is not None},
@@ -190,6 +193,6 @@ def _instruments(provider: MeterProvider) -> Histogram:
 
 
 def _observe(metric: Metric, _: CallbackOptions) -> Iterable[Observation]:
-    for run_id, account_of in list(_accounts.items()):
+    for labels, account_of in list(_accounts.values()):
         for part, amount in metric.read(account_of()).items():
-            yield Observation(amount, {names.RUN_ID: run_id, **({metric.label: part} if metric.label else {})})
+            yield Observation(amount, {**labels, **({metric.label: part} if metric.label else {})})

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
 
 from microagents.journal.messages import Account
@@ -24,6 +24,19 @@ class Metric(NamedTuple):
     """Label that its parts differ in."""
     grows: bool = True
     """Whether it is a counter, and not a gauge."""
+
+
+def labels_of(run_id: str, task: str, models: Iterable[str]) -> dict[str, str]:
+    """Return what the metrics of a run are labelled with. Its totals are of all its models together, each named once."""
+    specs = [each.partition("@")[0].partition(":") for each in dict.fromkeys(models)]
+    names_of = {
+        names.RUN_ID: run_id,
+        names.WORKFLOW: task,
+        names.PROVIDER: ",".join(dict.fromkeys(provider for provider, _, _ in specs)),
+        names.REQUEST_MODEL: ",".join(dict.fromkeys(name or provider for provider, _, name in specs)),
+        names.SIMULATED: str(all(provider == "sim" for provider, _, _ in specs)).lower(),
+    }
+    return {name: text for name, text in names_of.items() if text}
 
 
 def _one(amount: float | None) -> Parts:

@@ -43,6 +43,8 @@ CONTENT_IN_SPANS = ("true", "span_only", "span_and_event")
 """Its values that do, in small letters."""
 
 RUN_ID = "microagents.run.id"
+SIMULATED = "microagents.simulated"
+"""Whether all models of the run are simulated, so that its cost is billed to nobody."""
 PATH = "microagents.election.path"
 IS_SAMPLED = "microagents.election.sampled"
 """Whether its hash chose the election; False for one that was hard."""

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from microagents.journal.messages import Account
-from microagents.telemetry import names
 from microagents.telemetry.metrics import METRICS, Metric
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
@@ -16,24 +15,25 @@ def name_of(metric: Metric) -> str:
     return f"{_plain(metric.name)}{'_total' if metric.grows else ''}"
 
 
-def exposition(runs: Iterable[tuple[str, Account]]) -> str:
+def exposition(runs: Iterable[tuple[Mapping[str, str], Account]]) -> str:
     """Write the metrics of runs in Prometheus's text format.
 
     Args:
-        runs: names of the runs, and their accounts.
+        runs: labels of the runs, see `labels_of`, and their accounts.
     """
     given = list(runs)
     return "".join(f"{line}\n" for metric in METRICS for line in _lines(metric, given))
 
 
-def _lines(metric: Metric, runs: Sequence[tuple[str, Account]]) -> Iterator[str]:
+def _lines(metric: Metric, runs: Sequence[tuple[Mapping[str, str], Account]]) -> Iterator[str]:
     name = name_of(metric)
     yield f"# HELP {name} {metric.about}."
     yield f"# TYPE {name} {'counter' if metric.grows else 'gauge'}"
-    for run_id, account in runs:
+    for labels, account in runs:
         for part, amount in metric.read(account).items():
-            label = f',{_plain(metric.label)}="{_escaped(part)}"' if metric.label else ""
-            yield f'{name}{{{_plain(names.RUN_ID)}="{_escaped(run_id)}"{label}}} {float(amount)!r}'
+            given = {**labels, **({metric.label: part} if metric.label else {})}
+            written = ",".join(f'{_plain(label)}="{_escaped(text)}"' for label, text in given.items())
+            yield f"{name}{{{written}}} {float(amount)!r}"
 
 
 def _plain(name: str) -> str:

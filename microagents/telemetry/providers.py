@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -18,11 +19,11 @@ def is_configured(signal: str) -> bool:
     return not type(provider).__module__.startswith(f"opentelemetry.{signal}")
 
 
-def telemetry_of(run_id: str, task: str, share: float) -> Telemetry | None:
+def telemetry_of(run_id: str, task: str, models: Sequence[str], share: float) -> Telemetry | None:
     """Return the telemetry of a run; None if no provider is configured."""
     has_metrics = is_configured("metrics")
     if not (has_metrics or is_configured("trace")):
         return None
     from microagents.telemetry.exporting import Telemetry  # noqa: PLC0415 - imports OpenTelemetry's API
 
-    return Telemetry(run_id, task, share, has_metrics=has_metrics)
+    return Telemetry(run_id, task, models, share, has_metrics=has_metrics)

@@ -68,7 +68,7 @@ class Host:
 
     def __init__(self, run_id: str, name: str, incarnation: int, log_level: int) -> None:
         self._dispatcher = Dispatcher(name, incarnation=incarnation)
-        self._run_id = run_id
+        self._title = f"{name} of {run_id}"
         self._name = name
         self._incarnation = incarnation
         self._up = UpLink()
@@ -76,8 +76,8 @@ class Host:
         _log_through(self._up.log, log_level, run_id=run_id, replica=name)
 
     def __repr__(self) -> str:
-        """What Ray puts before each line that this process prints."""
-        return f"{self._name} of {self._run_id}"
+        """What Ray puts before each line that this process prints, also of one that could not be made."""
+        return getattr(self, "_title", type(self).__name__)
 
     @ray.method(enable_task_events=False)
     async def deliver(self, data: bytes) -> None:

@@ -198,7 +198,9 @@ def test_actions_are_exported_a_row_for_each_call() -> None:
     ]
     assert [sum(votes for _, votes in row["votes"]) for row in rows] == [1, 2, 4, 4]
     flat = list(csv.DictReader(microagents("export", "r", "--actions", "--format", "csv").out.splitlines()))
-    assert [json.loads(row["arguments"]) for row in flat] == [row["arguments"] for row in rows]
+    for row, right in zip(flat, rows, strict=True):
+        given = {name.partition(".")[2]: each for name, each in row.items() if name[:10] == "arguments." and each}
+        assert given == {name: str(each) for name, each in right["arguments"].items()}
 
 
 def test_a_run_without_an_agent_has_no_actions() -> None:
@@ -222,3 +224,26 @@ def test_an_agent_with_effects_that_begins_anew_under_a_given_name_says_what_its
     assert [said in microagents(*named, *more).err for more in ((), (), ("--runs-dir", "other"))] == [True, False, True]
     assert "begins anew" not in microagents(*AGENT, *goal).err
     assert "begins anew" not in microagents("run", "drift", "--run-id", "r8").err
+
+
+def test_decide_without_arguments_goes_through_all_that_waits() -> None:
+    stalemate = ("drift", "--model", "sim:perfect@error=0.4,alternatives=1", "-k", "9", "--max-draws", "13")
+    microagents("run", "desk", "-s", "approve=send_mail", "--model", "sim:perfect", "--run-id", "a")
+    microagents("run", *stalemate, "--run-id", "b")
+    left = microagents("decide", stdin="\nq\n")
+    assert (left.code, "decided by you" in left.out) == (COMPLETED, False)
+    ran = microagents("decide", stdin="perhaps\nreject not now\n1\n")
+    assert ran.code == COMPLETED
+    for said in (
+        "1 of 2: 0/step/6/call/0/approval of run a, desk",
+        "goal: Ticket 1.",
+        "may this call be made? send_mail(customer=237",
+        "say `approve` or `reject TEXT` there, not 'perhaps'",
+        "Approval(approved=False, text='not now')",
+        "2 of 2: 0/step/0 of run b, drift",
+        "1: 6 votes for ",
+        "go on: microagents resume b",
+    ):
+        assert said in ran.out, said
+    assert microagents("decide").out == "nothing waits for a person\n"
+    assert microagents("decide", "a", "0/step/6").code == WRONG_USAGE

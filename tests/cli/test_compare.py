@@ -207,7 +207,7 @@ def test_inputs_that_fail_are_counted_and_the_first_is_named() -> None:
 
 
 @pytest.mark.parametrize(
-    "words", [("study", "worded.py", "errors"), ("compare", "worded.py", "--repeat", "2")], ids=["study", "compare"]
+    "words", [("measure", "worded.py"), ("compare", "worded.py", "--repeat", "2")], ids=["measure", "compare"]
 )
 def test_another_prompt_is_refused_with_the_remedies_that_the_command_has(words: tuple[str, ...]) -> None:
     worded = """

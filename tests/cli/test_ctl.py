@@ -100,7 +100,10 @@ def test_limits_of_a_live_run_are_changed_for_it_and_for_later_sittings() -> Non
             "nothing was changed",
         )
         assert status()["requests"] == []
-        done(microagents("ctl", "a", "set", f"max-calls={used + 150}", "concurrency=2"), "run a is changed")
+        done(
+            microagents("ctl", "a", "set", f"max-calls={used + 150}", "concurrency=2"),
+            f"run a is changed: concurrency from no limit to 2, max-calls from no limit to {used + 150}",
+        )
         assert sitting.end().code == 3
     found = status()
     assert found["reason"].startswith(f"--max-calls {used + 150} is reached")
@@ -187,6 +190,7 @@ def test_a_detached_run_goes_on_by_itself_and_is_watched_to_its_end() -> None:
     done(microagents("ctl", "a", "set", "max-time=1"), "run a is changed")
     watched = microagents("show", "a", "--live", "--json")
     assert (watched.code, json.loads(watched.out)["outcome"]) == (3, "stopped")
+    assert "see it: microagents show a --live, and all runs: microagents list --live" in ran.err
     again = installed("resume", "a", "--detach")
     assert (again.code, json.loads(again.out)["pid"] != begun_run["pid"]) == (0, True)
     done(microagents("ctl", "a", "stop"), "run a ends")

@@ -16,7 +16,7 @@ from microagents.journal.messages import Account
 from microagents.runs.result import Result
 from microagents.runs.settings import Settings
 from microagents.runs.words.money import money, prices_of
-from microagents.runs.words.summary import summary
+from microagents.runs.words.summary import summary, verdict_on
 from tests.cli.commands import microagents
 
 SMALL = Account()
@@ -224,6 +224,69 @@ def test_the_summary_says_how_much_was_checked_and_by_what(unit: str, account: A
     first = summary(result(account, unit=unit)).splitlines()[0]
     assert first.startswith("completed, WRONG  " if account.errors else "completed  ")
     assert first.endswith(f"s, {said}")
+
+
+CHECKED = Account(steps=7, total_steps=7, decided=7, checked=7, errors=0)
+ERRED = Account(steps=7, total_steps=9, decided=7, checked=7, errors=2, wrong_at="0/step/3")
+ASKED = ("0/step/4/call/0/approval", "0/step/9")
+
+
+@pytest.mark.parametrize(
+    ("outcome", "account", "fields", "kind", "said"),
+    [
+        ("completed", CHECKED, {}, "right", "right: 7 of 7 steps, all checked by the task's own oracle"),
+        ("completed", CHECKED, {"value": {"solved": False}}, "wrong", "the result is WRONG by the task's own check"),
+        ("completed", ERRED, {}, "wrong", "2 of 7 steps WRONG, the first at 3 (by the task's own oracle)"),
+        ("completed", Account(steps=7), {}, "done", "completed, not checked: 7 steps"),
+        (
+            "running",
+            Account(steps=59, total_steps=255),
+            {"wall_s": 59},
+            "running",
+            "running: 59 of 255 steps, 3 min left",
+        ),
+        ("running", Account(steps=1, paused="me"), {}, "running", "paused: 1 step"),
+        (
+            "running",
+            Account(steps=5, undecided_at=ASKED[:1]),
+            {},
+            "running",
+            "running: 5 steps; waits for you: 1 call of tools",
+        ),
+        ("running", ERRED, {"wall_s": 7}, "wrong", "(by the task's own oracle); running: 7 of 9 steps, 2 s left"),
+        (
+            "undecided",
+            Account(undecided_at=ASKED),
+            {},
+            "waits",
+            "of tools; 1 decision undecided, the first at 0/step/9",
+        ),
+        (
+            "stopped",
+            ERRED,
+            {"reason": "--max-calls 9 is reached"},
+            "wrong",
+            "at its limit, --max-calls 9, after 7 of 9 steps",
+        ),
+        ("stopped", Account(), {"reason": "the disk is full"}, "stopped", "stopped after 0 steps: the disk is full"),
+        ("failed", Account(), {"reason": "no key"}, "failed", "failed after 0 steps: no key"),
+        ("cut off", Account(), {"reason": "it ended"}, "stopped", "cut off after 0 steps: it ended"),
+        ("interrupted", Account(), {"reason": "Ctrl-C"}, "stopped", "interrupted after 0 steps: Ctrl-C"),
+    ],
+)
+def test_how_a_run_stands_is_one_sentence_and_what_is_wrong_comes_first(
+    outcome: str, account: Account, fields: dict[str, object], kind: str, said: str
+) -> None:
+    verdict = verdict_on(result(account, outcome=outcome, **{"reason": None, **fields}))
+    assert (verdict.kind, verdict.text.endswith(said)) == (kind, True), verdict
+    assert verdict.text.startswith("2 of 7 steps WRONG, the first at 3") == (account is ERRED)
+
+
+def test_votes_that_were_unanimous_and_wrong_are_called_beyond_more_votes() -> None:
+    unanimous = Account(steps=9, decided=9, votes=40, checked=9, errors=2, misled=6)
+    assert "the votes for 2 wrong decisions were unanimous: more votes do not mend that" in (voting(unanimous) or "")
+    contested = Account(steps=9, decided=9, votes=40, checked=9, errors=2, misled=9)
+    assert "unanimous" not in (voting(contested) or "")
 
 
 def test_the_summary_tells_the_share_of_cached_input() -> None:

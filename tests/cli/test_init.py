@@ -93,3 +93,13 @@ def test_a_name_that_will_not_do_is_refused_in_one_sentence(name: str, said: str
 def test_a_task_named_as_a_class_of_the_file_gets_another_class() -> None:
     microagents("init", "due")
     assert microagents("run", "due.py", "--json").json["task"] == "DueTask"
+
+
+def test_the_test_follows_a_class_that_is_renamed() -> None:
+    microagents("init", "plans")
+    task = Path("plans.py")
+    task.write_text(task.read_text(encoding="utf-8").replace("class Plans(", "class MyPlan("), encoding="utf-8")
+    ran = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "test_plans.py"], capture_output=True, text=True, check=False
+    )
+    assert ran.returncode == 0, ran.stdout

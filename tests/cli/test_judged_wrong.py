@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from html import escape
 from pathlib import Path
 
 import pytest
@@ -119,9 +120,10 @@ def test_a_run_that_is_judged_wrong_is_green_nowhere(kind: str) -> None:
     shown = microagents("show", "r", "--json").json
     assert (shown["outcome"], shown["right"]) == ("completed", False)
     with reader_of(Path("runs"), "r") as reader:
-        assert pages.run_facts(reader, 0)["right"] is False
+        verdict = pages.run_facts(reader, 0)["verdict"]
+    assert (verdict.kind, verdict.text in microagents("list").out) == ("wrong", True)
     microagents("view", "r", "-o", "r.html")
-    assert "completed, WRONG  " in Path("r.html").read_text(encoding="utf-8")
+    assert f'<p class="verdict wrong"><bdi>{escape(verdict.text)}' in Path("r.html").read_text(encoding="utf-8")
     assert microagents(*do(kind, "false")).code == WRONG, "also where it was completed before"
 
 
@@ -132,7 +134,7 @@ def test_a_run_that_is_right_or_was_not_judged_is_completed(kind: str, verdict: 
     assert (ran.code, ran.json["right"]) == (COMPLETED, right), ran.err
     said = microagents("list").out
     assert "WRONG" not in said
-    assert said.strip().endswith("not checked" if right is None else "none wrong")
+    assert (right is None) == ("  completed, not checked: " in said) != ("  right: " in said)
 
 
 def test_an_agent_is_checked_once_and_counts_as_one_wrong_result() -> None:

@@ -801,10 +801,11 @@ def test_list_shows_every_run_of_a_folder() -> None:
     assert (ran.code, ran.err) == (COMPLETED, "")
     over, stuck, killed = ran.out.splitlines()
     assert re.match(
-        rf"over    completed, WRONG +\S+ \S+  drift: 30 of 30 steps +sim:perfect  {show('over')['calls']:,} calls", over
+        rf"over    completed, WRONG +\S+ \S+  drift +sim:perfect  {show('over')['calls']:,} calls .* of 30 steps WRONG",
+        over,
     )
-    assert re.match(r"stuck   undecided +\S+ \S+  drift: ", stuck)
-    assert re.match(r"killed  cut off +\S+ \S+  drift: 0 ", killed)
+    assert re.match(r"stuck   undecided +\S+ \S+  drift .* 1 decision undecided, the first at 0/step/", stuck)
+    assert re.match(r"killed  cut off +\S+ \S+  drift .* cut off after 0 of ", killed)
 
 
 @pytest.mark.usefixtures("three_runs")

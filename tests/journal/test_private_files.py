@@ -105,6 +105,6 @@ def test_a_pipe_beside_a_journal_is_refused_at_once(ending: str) -> None:
 def test_a_pipe_in_the_place_of_a_log_is_refused_at_once() -> None:
     RUNS.mkdir()
     os.mkfifo(output_of(JOURNAL))
-    ran = microagents("run", "drift", "--run-id", "r", "--detach")
+    ran = installed("run", "drift", "--run-id", "r", "--detach")
     assert ran.code == WRONG_USAGE
     assert "cannot be written: it is not a plain file; nothing was started" in ran.err

@@ -207,7 +207,7 @@ def interrupted(tmp_path: Path) -> None:
         signal.signal(signal.SIGINT, before)
     (journal,) = tmp_path.glob("*.sqlite")
     left = inspect_run(tmp_path, journal.stem)
-    assert left.outcome == "cut off"
+    assert left.outcome == "interrupted"
     assert left.account.steps > 5
     assert caught.value.__notes__ == [f"all decisions so far are kept; resume run {journal.stem}"]
 

@@ -16,6 +16,8 @@ import pytest
 from microagents import Conductor, Result, Strategy, Work, run
 from microagents.base.aio import CLOSE_S
 from microagents.runs.driver import deploying
+from microagents.runs.driver.execute import CANCELLED
+from microagents.runs.inspection.runs import inspect_run
 from microagents.runtimes.virtual import VirtualLoop, run_virtual
 from microagents.tasks.drift import Drift
 
@@ -183,3 +185,16 @@ def test_a_recorder_that_cannot_write_its_last_records_in_time_gives_the_lease_b
     with pytest.raises(TimeoutError):
         run_virtual(cancel())
     assert not holders(tmp_path / "runs" / "late.sqlite")
+
+
+async def test_a_run_that_its_program_cancels_was_interrupted_and_not_cut_off(tmp_path: Path) -> None:
+    working = asyncio.Event()
+    begun = asyncio.create_task(
+        run(Drift(length=500), models=MODEL, runs_dir=tmp_path, run_id="r", on_decision=lambda _: working.set())
+    )
+    await working.wait()
+    begun.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await begun
+    found = inspect_run(tmp_path, "r")
+    assert (found.outcome, found.reason) == ("interrupted", CANCELLED)

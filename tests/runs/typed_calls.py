@@ -4,7 +4,20 @@ from __future__ import annotations
 
 from typing import Any, assert_type
 
-from microagents import Measurement, Rates, Result, compare, measure, plan, resume, run, run_sync
+from microagents import (
+    ChainTask,
+    Measurement,
+    Rates,
+    Reply,
+    Result,
+    RowTask,
+    compare,
+    measure,
+    plan,
+    resume,
+    run,
+    run_sync,
+)
 from microagents.runs.result import Results
 from microagents.studies.comparison import Comparison
 from microagents.studies.planning import PlannedRuns
@@ -14,11 +27,36 @@ from microagents.tasks.hanoi import Hanoi, HanoiResult
 MODEL = "sim:perfect"
 
 
+class Sum(Reply, frozen=True):
+    total: int
+
+
+class Sums(ChainTask[list[int], Sum]):
+    """A chain that names no result: it is the last state, which JSON keeps as it is."""
+
+
+class Named(ChainTask[list[int], Sum, dict[str, int]]):
+    """A chain that names its result."""
+
+
+class Staged(ChainTask[Sum, Sum]):
+    """A chain whose last state JSON does not keep as it is."""
+
+
+class Rowed(RowTask[Sum]):
+    """A row of a table."""
+
+
 async def accepted() -> None:
     assert_type(run_sync(Hanoi(disks=3), models=MODEL), Result[HanoiResult])
     assert_type(await run(Hanoi(disks=3), models=MODEL, k=3, lanes=2, fallback=["sim:o3-mini"]), Result[HanoiResult])
     assert_type(run_sync([Hanoi(disks=3), Hanoi(disks=4)], models=MODEL), Result[Results[HanoiResult]])
     assert_type(run_sync([Hanoi()], models=MODEL).value[0]["pegs"], list[list[int]])
+    assert_type(await run(Sums(), models=MODEL), Result[list[int]])
+    assert_type(run_sync([Sums()], models=MODEL).value, Results[list[int]])
+    assert_type(await run(Named(), models=MODEL), Result[dict[str, int]])
+    assert_type(await run(Staged(), models=MODEL), Result[Any])
+    assert_type(run_sync(Rowed(row={"a": 1}), models=MODEL), Result[dict[str, Any]])
     assert_type(run_sync(Drift(), models=MODEL, max_calls=3, on_decision=print), Result[Any])
     assert_type(await resume("a", k=4, options={"max_draws": 9}, on_undecided="leader"), Result[Any])
     assert_type(await compare(Hanoi(), models=MODEL, k=[1, 2], max_cost_usd=1, on_forecast=print), Comparison)

@@ -61,8 +61,9 @@ class Exported:
                 given = dict(point.attributes or {})
                 if isinstance(point, HistogramDataPoint):
                     found[metric.name] = found.get(metric.name, 0) + point.count
-                elif isinstance(point, NumberDataPoint) and given.pop(names.RUN_ID) == run_id:
-                    name = metric.name if not given else f"{metric.name} {next(iter(given.values()))}"
+                elif isinstance(point, NumberDataPoint) and given[names.RUN_ID] == run_id:
+                    parts = [given[label] for label in (names.REASON, names.FLAG) if label in given]
+                    name = " ".join([metric.name, *map(str, parts)])
                     found[name] = point.value
         return found
 

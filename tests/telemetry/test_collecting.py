@@ -64,8 +64,9 @@ class Receiver(BaseHTTPRequestHandler):
         for metric in [each for r in sent.resource_metrics for scope in r.scope_metrics for each in scope.metrics]:
             for point in (*metric.sum.data_points, *metric.gauge.data_points):
                 labels = {each.key: each.value.string_value for each in point.attributes}
-                labels.pop(names.RUN_ID)
-                self._found[metric.name, "".join(labels.values())] = point.as_int or point.as_double
+                part = "".join(labels.get(name, "") for name in (names.REASON, names.FLAG))
+                assert (labels[names.SIMULATED], labels[names.PROVIDER]) == ("true", "sim")
+                self._found[metric.name, part] = point.as_int or point.as_double
         self.send_response(200)
         self.end_headers()
 

@@ -10,12 +10,14 @@ from microagents.actors.registry import unknown
 from microagents.base.errors import InvalidUsage
 from microagents.cli.options import RUNS, AsJson, RunName, RunsDir
 from microagents.cli.reporting import EXIT_CODES, json_text
+from microagents.journal.requests import SetRun
 from microagents.runs.inspection.control import (
     ADJUSTABLE,
     NOW,
     VERBS,
     RunStatus,
     ask_run,
+    change_text,
     request_text,
     setting_of,
     status_of,
@@ -73,11 +75,13 @@ def command(
         _show(status_of(runs_dir, run), as_json=as_json)
         return
     ask = setting_of([_pair(each) for each in values]) if verb == "set" else (NOW if now else VERBS)[verb]
+    before = status_of(runs_dir, run) if isinstance(ask, SetRun) else None
     asked = ask_run(runs_dir, run, ask, why=" ".join(reason.split()), dry_run=dry_run)
     if dry_run:
         typer.echo(printable(f"run {run} would take this request; nothing was changed"), err=as_json)
     elif asked.is_taken:
-        typer.echo(printable(f"run {run} {DONE[verb]}"), err=as_json)
+        changed = "" if before is None or not isinstance(ask, SetRun) else f": {change_text(before, ask)}"
+        typer.echo(printable(f"run {run} {DONE[verb]}{changed}"), err=as_json)
     else:
         typer.echo(
             printable(f"run {run} has not answered within 5 s; it takes the request as soon as it can"), err=True

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import csv
 from codecs import getwriter
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, nullcontext
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 from typing import IO, Annotated, Any, Literal, get_args
 
@@ -27,6 +27,7 @@ from microagents.runs.inspection.export import (
     decision_rows,
     look_up_rows,
 )
+from microagents.runs.row_files import cell
 
 Format = Literal["jsonl", "csv", "parquet"]
 ROWS_PER_GROUP = 10_000
@@ -59,7 +60,8 @@ def command(
 ) -> None:
     """Write the decisions of a run as rows of jsonl, csv or parquet.
 
-    They are in the order of their paths. This works while the run is running, too.
+    They are in the order of their paths. This works while the run is running, too. In csv an object has a column for each of its fields,
+    such as value.day.
 
     Columns: run_id, path, input, outcome, value, votes, other_votes, flags, cost_usd, settled_by, settled_at,
     decided_at, input_ended_at.
@@ -75,7 +77,7 @@ def command(
             if form == "parquet":
                 _write_parquet(rows, kind, stream)
             else:
-                _write(rows, kind, form, stream)
+                _write(rows, kind, form, stream, lambda: _rows(reader, actions=actions, look_ups=look_ups)[1])
 
 
 def _rows(reader: Reader, *, actions: bool, look_ups: bool) -> tuple[type[Struct], Iterator[Struct]]:
@@ -108,14 +110,35 @@ def _new_file(path: Path) -> Iterator[IO[bytes]]:
         raise InvalidUsage(f"{str(path)!r} cannot be written: {error.strerror}; name another file") from None
 
 
-def _write(rows: Iterable[Struct], kind: type[Struct], form: Format, stream: IO[bytes]) -> None:
+def _write(
+    rows: Iterable[Struct], kind: type[Struct], form: Format, stream: IO[bytes], again: Callable[[], Iterable[Struct]]
+) -> None:
+    """Write rows. Of a CSV file the columns must be known first, so the rows are read ``again``."""
     if form == "jsonl":
         for row in rows:
             stream.write(json_text(row).encode() + b"\n")
         return
     lines = csv.writer(getwriter("utf-8")(stream))
-    lines.writerow(kind.__struct_fields__)
-    lines.writerows(_flat(row).values() for row in rows)
+    found = dict.fromkeys(chain.from_iterable(_columns(row) for row in rows)) or dict.fromkeys(kind.__struct_fields__)
+    split = {name.partition(".")[0] for name in found if "." in name}
+    columns = sorted(found.keys() - split, key=lambda name: (_place(kind, name), [*found].index(name)))
+    lines.writerow(columns)
+    lines.writerows([cell(row.get(name)) for name in columns] for row in map(_columns, again()))
+
+
+def _place(kind: type[Struct], column: str) -> int:
+    return kind.__struct_fields__.index(column.partition(".")[0])
+
+
+def _columns(row: Struct) -> dict[str, Any]:
+    """Return the cells of a row by column; an object, such as a reply with its fields, has a column for each field."""
+    found: dict[str, Any] = {}
+    for name in row.__struct_fields__:
+        value = getattr(row, name)
+        found |= (
+            {f"{name}.{field}": each for field, each in value.items()} if isinstance(value, dict) else {name: value}
+        )
+    return found
 
 
 def _flat(row: Struct) -> dict[str, Any]:

@@ -23,8 +23,7 @@ from microagents.runs.words.summary import (
     counted,
     outcome_text,
     printable,
-    progress_text,
-    wrong_text,
+    verdict_on,
 )
 
 GAP, INDENT = "  ", "    "
@@ -40,7 +39,7 @@ def command(
 ) -> None:
     """List the runs of a folder, the most recent one at the end.
 
-    Shows the start, the outcome, the progress, the model, the calls, the cost, and the wrong decisions as far as the task has an oracle.
+    Shows the outcome, the start, the task, the model, the calls, the cost, and how the run stands: what is wrong first.
     """
     if live and as_json:
         raise InvalidUsage("--live draws on the terminal, and --json prints one object; give one of them")
@@ -90,11 +89,11 @@ def _cells(result: Result) -> Iterator[str]:
     account, models = result.account, result.models
     yield "paused" if account.paused is not None else outcome_text(result)
     yield "" if result.created_at is None else local_time(result.created_at)
-    yield f"{result.task}: {progress_text(result)}"
+    yield result.task
     yield models[0].partition("@")[0] + (f" +{len({*models}) - 1}" if len({*models}) > 1 else "")
     yield counted(account.calls, "call")
     yield prices_of(models)(result.cost_usd)
-    yield wrong_text(result)
+    yield verdict_on(result).text
 
 
 def _lines(rows: Sequence[Sequence[str]], columns: int) -> Iterator[str]:

@@ -14,11 +14,13 @@ from microagents.cli.options import (
     AcceptChange,
     AsJson,
     AsStream,
+    RowsOut,
     RunName,
     RunsDir,
     StrategyOptions,
     Yes,
     check_stream,
+    with_output,
     with_settings,
 )
 from microagents.cli.trusting import confirm_trust
@@ -65,6 +67,7 @@ def command(
         ),
     ] = False,
     of_experiment: OfExperiment = [],  # noqa: B006
+    output: RowsOut = None,
     stream: AsStream = False,
     as_json: AsJson = False,
     yes: Yes = False,
@@ -76,6 +79,7 @@ def command(
 
     Options that are not given keep their recorded values; the defaults below do not apply. Exit codes are as for `run`.
     """
+    of_experiment = with_output(of_experiment, output, changed)
     if of_experiment:
         raise InvalidUsage(
             f"resume keeps the task, the strategy, the models, k and the seed as recorded; to change one, write `microagents run TASK "

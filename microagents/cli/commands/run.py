@@ -19,6 +19,7 @@ from microagents.cli.options import (
     InputsFile,
     ModelSpecs,
     Options,
+    RowsOut,
     RunsDir,
     Seed,
     StrategyName,
@@ -29,6 +30,7 @@ from microagents.cli.options import (
     check_stream,
     models_of,
     strategy_named,
+    with_output,
     with_settings,
     with_tools,
 )
@@ -65,6 +67,7 @@ def command(
     ] = False,
     accept_change: AcceptChange = [],  # noqa: B006
     inputs: InputsFile = None,
+    output: RowsOut = None,
     stream: AsStream = False,
     as_json: AsJson = False,
     yes: Yes = False,
@@ -82,6 +85,7 @@ def command(
     by the task's own oracle, check or result, 130 interrupted.
     """
     check_stream(stream, as_json=as_json, is_listed=inputs is not None)
+    option = with_output(option, output, changed)
     given = given_by(task, with_tools(option, tool), inputs)
     measurement = None if from_ is None else model_measured(runs_dir, from_, given.first)
     changed["measurement"] = measurement

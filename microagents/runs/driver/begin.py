@@ -11,9 +11,9 @@ from contextlib import suppress
 from contextvars import copy_context
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Unpack, overload
+from typing import Any, TypeVar, Unpack, overload
 
-from msgspec import structs
+from msgspec import Struct, structs
 
 from microagents.actors.registry import TASKS, unknown
 from microagents.actors.role import Strategy
@@ -33,6 +33,7 @@ from microagents.runs.driver.tool_lists import with_tools_of_servers
 from microagents.runs.inspection.runs import recorded_result
 from microagents.runs.plan import RunPlan, plan_of, recorded_limits, what_stranger_names
 from microagents.runs.result import Result, Results
+from microagents.runs.row_files import cell, check_new, write_table
 from microagents.runs.settings import (
     Models,
     OptionKeywords,
@@ -47,7 +48,7 @@ from microagents.runs.task_list import tasks_of
 from microagents.runs.words.money import prices_of, specs_in
 from microagents.systems.agents.agent import AgentTask
 from microagents.systems.documents.document import text_in
-from microagents.task import Task, V
+from microagents.task import ChainTask, Task, V
 
 NOTHING_NEW = (
     "it was undecided before, and nothing was asked again, because nothing is new: change one of these, or resume with "
@@ -57,6 +58,10 @@ NOTHING_NEW = (
 
 class ResumeKeywords(SharedKeywords, OptionKeywords, total=False):
     """Keywords of `resume`: what differs from the recorded run."""
+
+
+T = TypeVar("T", bound=Struct)
+"""The last state of a chain as its result: read from JSON a struct is a mapping."""
 
 
 class RunKeywords(ResumeKeywords, total=False):
@@ -72,6 +77,12 @@ class RunKeywords(ResumeKeywords, total=False):
     """Names of fields that may differ from the recorded experiment."""
 
 
+@overload
+async def run(task: ChainTask[T, Any, T], *, models: Models, **given: Unpack[RunKeywords]) -> Result[Any]: ...
+@overload
+async def run(
+    task: Sequence[ChainTask[T, Any, T]], *, models: Models, **given: Unpack[RunKeywords]
+) -> Result[Results[Any]]: ...
 @overload
 async def run(task: Task[V], *, models: Models, **given: Unpack[RunKeywords]) -> Result[V]: ...
 @overload
@@ -200,12 +211,29 @@ async def _execute(
             TASKS.name_of(address_of(kind)), kind.progress_unit, prices_of(specs_in(plan.settings.models))
         )
         control = {**control, "on_progress": show}
-    outputs = Outputs(plan, journal)
+    outputs, table = Outputs(plan, journal), plan.settings.output
     outputs.check(only)
+    if table is not None:
+        if journal is None:
+            raise InvalidUsage("an output of rows is read from the journal; give a runs_dir, or leave the output out")
+        if holds_nothing(journal):
+            check_new(Path(table))
     result = await execute_plan(plan, journal, only=only, accepted=accepted, control=outputs.listening(control))
     if show is not None:
         show(result.account)
-    return outputs.finished(result)
+    result = outputs.finished(result)
+    return result if table is None else _with_table(result, Path(table))
+
+
+def _with_table(result: Result, path: Path) -> Result:
+    """Write the rows of a run into its output."""
+    columns: dict[str, None] = {}
+    marked = False
+    for row in result.rows():
+        columns.update(dict.fromkeys(row))
+        marked = marked or not all(str(cell(each)).isascii() for each in (*row, *row.values()))
+    write_table(path, result.rows(), [*columns], marked=marked)
+    return structs.replace(result, outputs=(*result.outputs, path))
 
 
 def _tell_of_keys(plan: RunPlan, journal: Path | None) -> None:
@@ -228,6 +256,12 @@ def _with_outputs(reader: Reader, result: Result) -> Result:
     return result
 
 
+@overload
+def run_sync(task: ChainTask[T, Any, T], *, models: Models, **given: Unpack[RunKeywords]) -> Result[Any]: ...
+@overload
+def run_sync(
+    task: Sequence[ChainTask[T, Any, T]], *, models: Models, **given: Unpack[RunKeywords]
+) -> Result[Results[Any]]: ...
 @overload
 def run_sync(task: Task[V], *, models: Models, **given: Unpack[RunKeywords]) -> Result[V]: ...
 @overload

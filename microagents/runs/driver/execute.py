@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import gc
 import time
 from collections.abc import Iterable, Iterator, Sequence
@@ -44,12 +45,15 @@ from microagents.runs.inspection.runs import recorded_result, remove_run
 from microagents.runs.plan import RunPlan, check_reading, experiment_of
 from microagents.runs.result import Result, results_of
 from microagents.runs.task_list import dump_options
+from microagents.runs.words.money import specs_in
+from microagents.runtimes.dispatcher import RoleMessenger
 from microagents.runtimes.runtime import Runtime
 from microagents.systems.agents.agent import AgentTask
 from microagents.systems.chains.known_inputs import check_oracle
 from microagents.task import near_misses
 from microagents.telemetry.providers import telemetry_of
 
+CANCELLED = "the program that did it cancelled it; all decisions so far are kept"
 YOUNG_OBJECTS = 50_000
 """New objects after which Python's garbage collector runs while a run of this process is open."""
 _thresholds: list[tuple[int, int, int]] = []
@@ -83,7 +87,9 @@ async def execute_plan(
     batch = Batch(plan, journal, only=only, on_ending=control.get("on_ending")) if plan.listed else None
     context, began_s = plan.context(), time.monotonic()
     async with AsyncExitStack() as stack:
-        telemetry = telemetry_of(context.run_id, type(plan.tasks[0]).__name__, plan.settings.otel_sample)
+        telemetry = telemetry_of(
+            context.run_id, type(plan.tasks[0]).__name__, specs_in(plan.settings.models), plan.settings.otel_sample
+        )
         if telemetry is not None:
             context = structs.replace(context, tracing=stack.enter_context(telemetry).tracing())
         stack.enter_context(_rare_garbage_collection())
@@ -191,6 +197,9 @@ async def _conduct_and_record(
         if outcome == "interrupted" and account.outage is not None:
             reason = f"{reason}; it was interrupted while calls were tried again: {account.outage}"
         await messenger.ask(RecordEnding(outcome=outcome, reason=reason, result=value))
+    except asyncio.CancelledError:
+        await finish(partial(_record_cancelled, messenger))
+        raise
     except Stopped as error:  # the journal cannot be written
         return ("stopped", str(error), None), await messenger.ask(Report())
     except MicroagentsError as error:
@@ -200,6 +209,12 @@ async def _conduct_and_record(
             )
         raise
     return (outcome, reason, value), account
+
+
+async def _record_cancelled(messenger: RoleMessenger) -> None:
+    """Record that the program cancelled the run: its process lives on, so the run was not cut off."""
+    with suppress(MicroagentsError):
+        await messenger.ask(RecordEnding(outcome="interrupted", reason=CANCELLED, result=None))
 
 
 @contextmanager

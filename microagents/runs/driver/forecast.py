@@ -177,7 +177,8 @@ def _assumed(plan: RunPlan) -> Forecast | None:
         _replies_per_call(plan, paid) if calls and len(tariffs) == 1 else 1.0
     )  # members of a pool answer one election
     calls = None if calls is None else calls / joined
-    output_tokens = round(joined * min(OUTPUT_TOKENS, plan.settings.max_output_tokens or OUTPUT_TOKENS))
+    cap = plan.settings.max_output_tokens or plan.tasks[0].sampling.max_output_tokens or OUTPUT_TOKENS
+    output_tokens = round(joined * min(OUTPUT_TOKENS, cap))
     usage = Usage(input_tokens=input_tokens, output_tokens=output_tokens)
     # Samples rotate through the pool. Simulated models cost nothing.
     costs = [0.0 if tariff is None else tariff.cost_usd(usage) or 0.0 for tariff in tariffs.values()]

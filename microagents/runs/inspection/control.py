@@ -137,6 +137,19 @@ def setting_of(pairs: Sequence[tuple[str, str]]) -> SetRun:
     return SetRun(**{name: getattr(checked, name) for name in given})
 
 
+def change_text(before: RunStatus, ask: SetRun) -> str:
+    """Write from what to what settings change: before are the recorded ones, and those that were set since."""
+    known = before.result.settings.model_dump()
+    for each in before.requests:
+        if each.refused is None and each.kind == "set":
+            known |= msgspec.json.decode(each.payload)
+    text = {name: "no limit" if known[name] is None else known[name] for name in ask.changed}
+    return ", ".join(
+        f"{_option_of(name)} from {text[name]} to {'no limit' if value is None else value}"
+        for name, value in ask.changed.items()
+    )
+
+
 def _check_lanes(plan: RunPlan) -> None:
     run_id, runtime = plan.settings.run_id, plan.settings.runtime
     if runtime != "ray":

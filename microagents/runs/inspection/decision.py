@@ -21,10 +21,12 @@ from microagents.journal.messages import Recalled
 from microagents.journal.reading import KeptText, Reader
 from microagents.replies.chat import Reply
 from microagents.replies.parsing import malformed_reason
+from microagents.replies.persons import PERSON_REPLIES
 from microagents.runs.inspection.climbs import step_of
 from microagents.runs.inspection.rebuilding import RebuiltQuestion, asked_at, asked_at_step
 from microagents.runs.inspection.runs import solution_of
 from microagents.runs.plan import settings_of
+from microagents.runs.words.money import mark_of, specs_in
 from microagents.systems.agents.notes import ActionRecord, AgentRecord
 from microagents.systems.chains.lookahead import lookahead_in
 
@@ -88,6 +90,8 @@ class InspectedDecision(Struct, frozen=True, kw_only=True):
     correct: bool | None
     """Whether the task's oracle accepts the value; None without a value, an oracle or the state of the step."""
     cost_usd: float | None
+    price: str
+    """``simulated`` if the models are, or ``partly simulated``; else empty."""
     began_at: str
     """Time at which the run began."""
     ended_at: str | None
@@ -98,6 +102,10 @@ class InspectedDecision(Struct, frozen=True, kw_only=True):
     """Mean probability of the leading value, if a model weighed the options and the prompt could be rebuilt; None after a vote."""
     decided_by: str | None = None
     """Path of the rung that decided the step, for a vote that climbed a ladder; None for any other, and if no rung decided."""
+    k: int | None = None
+    """The strategy's k; None for a strategy without one."""
+    asked: tuple[str, ...] = ()
+    """What a person is asked here, and the answers in words; empty if nothing waits, or only a reply can be given."""
     action: ActionRecord | None = None
     """What came of the calls, if it is an action of an agent; None for any other decision."""
 
@@ -157,12 +165,21 @@ def inspect_decision(reader: Reader, path: str) -> InspectedDecision:
         probability=None if question is None else _count(election, ballots, question).tally.probability,
         correct=None if asked is None or value is None else _judged(asked, value),
         cost_usd=total_usd([*([] if row is None else [row.cost_usd]), *(each.cost_usd for each in more)]),
+        price=mark_of(specs_in(settings_of(reader.experiment).models)),
         began_at=reader.created_at,
         ended_at=reader.ended_at(input_of(path)),
         settled_at=settled_at,
         decided_by=_decided_by(reader, path) if row is not None and row.outcome == "climbed" else None,
+        k=reader.experiment.recipe.deciding_votes,
+        asked=_asked_of_person(reader, path),
         action=_action(reader, path),
     )
+
+
+def _asked_of_person(reader: Reader, path: str) -> tuple[str, ...]:
+    undecided = reader.undecided().get(path) if "/call/" in path else None
+    kind = None if undecided is None else PERSON_REPLIES.get(undecided.reply)
+    return () if kind is None else (kind.question, *kind.words)
 
 
 def _action(reader: Reader, path: str) -> ActionRecord | None:

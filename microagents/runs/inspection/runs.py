@@ -181,6 +181,34 @@ def decide(runs_dir: Path, run_id: str, path: str, value: str) -> PersonDecided:
     return PersonDecided(path, reply)
 
 
+class WaitingPlace(NamedTuple):
+    """An election that waits for a person."""
+
+    run_id: str
+    path: str
+    task: str
+
+
+def waiting_in(runs_dir: Path, run_id: str | None = None) -> list[WaitingPlace]:
+    """List all that waits for a person in a folder, or in one run of it: the oldest run first."""
+    found = runs_in(runs_dir, digests=False) if run_id is None else [(run_id, inspect_run(runs_dir, run_id))]
+    return [
+        WaitingPlace(name, path, result.task)
+        for name, result in found
+        if isinstance(result, Result)
+        for path in left_to_decide(result)
+    ]
+
+
+def left_to_decide(result: Result) -> list[str]:
+    """List the undecided elections of a run that no person has decided for its next sitting."""
+    if not result.account.undecided_at or result.journal is None:
+        return []
+    with Reader(result.journal) as reader:
+        decided = reader.persons()
+    return [path for path in result.account.undecided_at if path not in decided]
+
+
 class WaitingCall(NamedTuple):
     """A call of an agent that waits for a person's reply."""
 

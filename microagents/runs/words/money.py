@@ -15,11 +15,16 @@ def are_simulated(specs: Iterable[str]) -> bool:
     return all(spec.startswith(SIMULATED) for spec in specs)
 
 
+def mark_of(specs: Iterable[str]) -> str:
+    """Return the word behind the amounts of a run with these models; empty if all are real."""
+    simulated = [spec.startswith(SIMULATED) for spec in specs]
+    return "" if not any(simulated) else "simulated" if all(simulated) else "partly simulated"
+
+
 def prices_of(specs: Iterable[str]) -> Price:
     """Say how the amounts of a run with these models are written."""
-    simulated = [spec.startswith(SIMULATED) for spec in specs]
-    mark = "" if not any(simulated) else " simulated" if all(simulated) else " partly simulated"
-    return lambda cost_usd: money(cost_usd) + (mark if cost_usd is not None else "")
+    mark = mark_of(specs)
+    return lambda cost_usd: f"{money(cost_usd)} {mark}".rstrip() if cost_usd is not None else money(cost_usd)
 
 
 def money(cost_usd: float | None) -> str:

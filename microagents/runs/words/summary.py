@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from decimal import Decimal
 from math import exp, inf, lgamma, log
 from pathlib import Path
-from typing import Any, Generic
+from typing import Any, Generic, Literal
 
 import msgspec
 from msgspec import Struct
@@ -38,9 +38,12 @@ MAX_SETTLED_SHOWN = 5
 MAX_FAILED_SHOWN = 5
 MAX_OPTION_CHARS = 60
 """For a longer option of a task only its length is shown."""
+MINUTES_FROM_S = 120.0
+"""Time left from which it is written in minutes."""
 WHOLE = "whole"
 """Number of a document that has no subtasks, or was split into them."""
 _CHECKS = {
+    "step": ("the task's own oracle", "WRONG"),
     "problem": ("the task's own check", "WRONG"),
     "action": ("the task's own check", "WRONG"),
     "subtask": ("the checks of the brief", "FAILED"),
@@ -128,11 +131,89 @@ def outcome_text(result: RunFacts[Any]) -> str:
     return f"{result.outcome}, WRONG" if is_wrong(result) else result.outcome
 
 
-def wrong_text(result: RunFacts[Any]) -> str:
-    """Write what the task's own code found wrong, in few words."""
-    if result.account.errors:
-        return f"{result.account.errors:,} WRONG"
-    return {None: "not checked", True: "none wrong", False: "result WRONG"}[result.right]
+Kind = Literal["right", "done", "wrong", "running", "waits", "stopped", "failed"]
+_KINDS: dict[str, Kind] = {"running": "running", "undecided": "waits", "failed": "failed"}
+
+
+class Standing(Struct, frozen=True):
+    """The state of a run in one sentence, which lists, pages, reports and the terminal say alike."""
+
+    kind: Kind
+    """What its colour shows. ``done`` is completed, and nothing was checked."""
+    text: str
+
+
+def verdict_on(result: RunFacts[Any]) -> Standing:
+    """Say in one sentence how a run stands: what is wrong first, then what it waits for, then how far it is."""
+    account, reason, done = result.account, result.reason, progress_text(result)
+    wrong = _wrong_text(result)
+    if result.outcome == "completed":
+        if result.right is None:
+            return Standing("done", f"completed, not checked: {done}")
+        return Standing("wrong", wrong) if wrong else Standing("right", f"right: {done}, {_check_of(result)}")
+    calls = sum("/call/" in path for path in account.undecided_at)
+    others = len(account.undecided_at) - calls
+    waits = f"waits for you: {counted(calls, 'call')} of tools" if calls else ""
+    if others:
+        first = next(path for path in account.undecided_at if "/call/" not in path)
+        waits += f"{'; ' * bool(calls)}{counted(others, 'decision')} undecided, the first at {first}"
+    limit = _LIMIT.match(reason or "")
+    if result.outcome == "running":
+        said = f"{'paused' if account.paused else 'running'}: {done}{_left_text(result)}{waits and f'; {waits}'}"
+    elif result.outcome == "undecided":
+        said = waits or f"undecided: {reason}"
+    elif limit is not None:
+        said = f"stopped at its limit, {limit['option']} {limit['value']}, after {done}"
+    else:
+        said = f"{result.outcome} after {done}: {reason}"
+    return Standing("wrong", f"{wrong}; {said}") if wrong else Standing(_KINDS.get(result.outcome, "stopped"), said)
+
+
+def _wrong_text(result: RunFacts[Any]) -> str:
+    """Write what the task's own code found wrong; empty if nothing is."""
+    account = result.account
+    if not account.errors:
+        return "the result is WRONG by the task's own check" if result.right is False else ""
+    by, wrong = _CHECKS.get(result.unit, _CHECKS["step"])
+    what = _judged_unit(result)
+    return f"{account.errors:,} of {counted(account.checked, what)} {wrong}{_first_wrong(result)} (by {by})"
+
+
+def _check_of(result: RunFacts[Any]) -> str:
+    account = result.account
+    if not account.checked:
+        return "the result says so"
+    by = _CHECKS.get(result.unit, _CHECKS["step"])[0]
+    return f"{_share_checked(result)} checked by {by}"
+
+
+def _judged_unit(result: RunFacts[Any]) -> str:
+    return {"step": "step", "subtask": "text", "action": "result"}.get(result.unit, "answer")
+
+
+def _first_wrong(result: RunFacts[Any]) -> str:
+    """Write the place of the first wrong decision, of one of many inputs with its number."""
+    path = result.account.wrong_at
+    if path is None or (result.unit != "step" and result.failed_inputs is None):
+        return ""
+    of_input, _, place = path.partition("/")
+    where = f"input {of_input}" if result.failed_inputs is not None else ""
+    if result.unit == "step":
+        where += f", {place.replace('/', ' ', 1)}" if where else place.removeprefix("step/")
+    return f", the first at {where}"
+
+
+def _left_text(result: RunFacts[Any]) -> str:
+    """Write the share that is done, and the time that the rest takes at the same pace."""
+    account = result.account
+    many = result.failed_inputs is not None
+    total = account.inputs if many else account.total_steps
+    done = account.inputs_done + account.inputs_failed if many else account.steps
+    if not (total and done and result.wall_s) or done >= total:
+        return ""
+    left_s = result.wall_s / done * (total - done)
+    text = f"{left_s:,.0f} s" if left_s < MINUTES_FROM_S else f"{left_s / 60:,.0f} min"
+    return f", {text} left"
 
 
 def _go_on_text(result: RunFacts[Any], runs_dir: Path) -> str | None:
@@ -319,8 +400,8 @@ def _checked_text(result: RunFacts[Any]) -> str:
             if result.right is None
             else f"{decisions}; the result says that it is right"
         )
-    by, wrong = _CHECKS.get(result.unit, ("the task's own oracle", "WRONG"))
-    found = f"{account.errors:,} {wrong}" if account.errors else f"none {wrong.lower()}"
+    by, wrong = _CHECKS.get(result.unit, _CHECKS["step"])
+    found = f"{account.errors:,} {wrong}{_first_wrong(result)}" if account.errors else f"none {wrong.lower()}"
     return f"{decisions}, {_share_checked(result)} checked by {by}: {found}"
 
 
@@ -331,7 +412,7 @@ def _share_checked(result: RunFacts) -> str:
         return "all"
     if result.unit == "step" and checked > account.inputs:
         return f"{checked:,} of them" if account.decided else counted(checked, "reply", "replies")
-    what = {"subtask": "text", "action": "result"}.get(result.unit, "answer")
+    what = _judged_unit(result)
     return f"only the final {what}" if checked == 1 else f"only {checked:,} final {what}s"
 
 
@@ -470,6 +551,11 @@ def _voting_text(result: RunFacts[Any]) -> str | None:
         parts.append(
             f"{share}: voting does not help a model that is wrong more often than right; make the steps smaller, or ask another"
         )
+    elif account.errors and account.misled == account.errors * result.k:
+        parts.append(
+            f"the votes for {counted(account.errors, 'wrong decision')} were unanimous: more votes do not mend that; smaller steps, a "
+            "check by code (`verify`), or another model do"
+        )
     unvoted = unvoted_success(account) if result.outcome == "completed" and not account.errors else None
     if unvoted is not None:
         middle, low, high = [_once_in(each) for each in (unvoted.ln_rate, unvoted.ln_high, unvoted.ln_low)]
@@ -511,7 +597,7 @@ def _once_in(ln_chance: float) -> str:
 def _value_rows(result: RunFacts[Any], *, with_text: bool) -> list[tuple[str, str]]:
     if result.failed_inputs is not None:
         return (
-            [("written", f"{len(result.outputs):,} texts, the first into {result.outputs[0]}")]
+            [("written", f"{counted(len(result.outputs), 'file')}, the first is {result.outputs[0]}")]
             if result.outputs
             else []
         )
@@ -594,7 +680,7 @@ def _percentage(part: int, whole: int) -> str:
 def result_text(value: object) -> str:
     """Write a result as JSON text, cut to `MAX_RESULT_LINES` lines."""
     width = shutil.get_terminal_size().columns * MAX_RESULT_LINES
-    text = json.dumps(value)
+    text = json.dumps(value, ensure_ascii=False)
     return text if len(text) <= width else f"{text[:width]} ... ({len(text):,} characters; --json prints all of them)"
 
 

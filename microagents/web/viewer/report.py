@@ -14,13 +14,15 @@ from microagents.elections.election import Flagged
 from microagents.journal.reading import Reader
 from microagents.journal.statements import MARKED
 from microagents.runs.inspection.runs import recorded_result
-from microagents.runs.words.summary import printable, summary
+from microagents.runs.words.summary import Standing, printable, summary_rows, verdict_on
 from microagents.web.viewer import pages
 
 MODULES = ("dom", "charts", "facts", "grid", "strip", "work", "report")
 """Modules of a report, each behind its imports."""
 MAX_DECISIONS = 60
-"""Decisions that are listed: undecided and wrong ones first, then marked ones, those with most samples first."""
+"""Decisions that are listed of a longer run: undecided and wrong ones first, then marked ones, those with most samples first."""
+MAX_WHOLE = 1_000
+"""Number of steps up to which all decisions are listed."""
 MAX_BYTES = 800_000
 """Length of what a report shows. The decisions, the work and the result are left out of a longer one, in this order, until it fits."""
 JUDGE_S = 2.5
@@ -34,6 +36,7 @@ def report(reader: Reader) -> str:
     run, is_listed = pages.run_facts(reader, 0), reader.experiment.listed
     steps = b"" if is_listed else reader.overview(0)
     wrong = pages.judged(reader, 0, JUDGE_S)["wrong"] if steps else []
+    most = MAX_WHOLE if len(steps) <= MAX_WHOLE else MAX_DECISIONS
     found: dict[str, Any] = {
         "run": run | {"journal": None, "result": None if is_listed else run["result"]},
         "series": reader.series(pages.POINTS),
@@ -41,25 +44,30 @@ def report(reader: Reader) -> str:
         "inputs": _as_text(reader.inputs_overview()) if is_listed else None,
         "wrong": wrong,
         "work": None if is_listed else pages.work_on(reader, 0),
-        "decisions": _decisions(reader, [*run["undecided_at"], *_of_interest(steps, wrong)]),
+        "decisions": _decisions(reader, [*run["undecided_at"], *_of_interest(steps, wrong)], most),
     }
+    if len(msgspec.json.encode(found)) > MAX_BYTES and found["decisions"]:
+        found["decisions"] = found["decisions"][:MAX_DECISIONS]
     for name in ("decisions", "work", "run"):
         if len(msgspec.json.encode(found)) > MAX_BYTES:
             found[name] = (
                 found["run"] | {"result": None, "reason": None, "failed_inputs": []} if name == "run" else None
             )
-    return _html(reader.experiment.run_id, summary(recorded_result(reader)), msgspec.json.encode(found).decode())
+    result = recorded_result(reader)
+    rows = [(name, text) for name, text in summary_rows(result) if name != "result"]
+    return _html(reader.experiment.run_id, verdict_on(result), rows, msgspec.json.encode(found).decode())
 
 
 def _of_interest(steps: bytes, wrong: list[int]) -> list[str]:
     marked = sorted(
         (number for number, byte in enumerate(steps) if byte >= MARKED), key=lambda number: -(steps[number] & 15)
     )
-    return [f"0/step/{number}" for number in [*wrong, *marked[:MAX_DECISIONS]]]
+    others = range(len(steps)) if len(steps) <= MAX_WHOLE else ()
+    return [f"0/step/{number}" for number in [*wrong, *marked, *others]]
 
 
-def _decisions(reader: Reader, paths: list[str]) -> list[dict[str, Any]]:
-    found = [(path, reader.decision_at(path)) for path in list(dict.fromkeys(paths))[:MAX_DECISIONS]]
+def _decisions(reader: Reader, paths: list[str], most: int) -> list[dict[str, Any]]:
+    found = [(path, reader.decision_at(path)) for path in list(dict.fromkeys(paths))[:most]]
     return [
         {
             "path": path,
@@ -76,12 +84,13 @@ def _as_text(content: bytes) -> str:
     return b64encode(pages.packed(content)).decode()
 
 
-def _html(name: str, told: str, content: str) -> str:
+def _html(name: str, verdict: Standing, rows: list[tuple[str, str]], content: str) -> str:
     script = "".join(_EXPORT.sub("", _IMPORT.sub("", pages.source(f"{module}.js"))) for module in MODULES)
     style = pages.source("viewer.css")
     allowed = [b64encode(sha256(each.encode()).digest()).decode() for each in (script, style)]
     policy = f"default-src 'none'; script-src 'sha256-{allowed[0]}'; style-src 'sha256-{allowed[1]}'; base-uri 'none'; form-action 'none'"
     title, inert = escape(printable(name)), content.replace("<", "\\u003c")
+    account = "".join(f"<dt>{escape(name)}</dt><dd><bdi>{escape(text)}</bdi></dd>" for name, text in rows)
     return f"""<!doctype html>
 <html lang="en">
 <head>
@@ -96,7 +105,9 @@ def _html(name: str, told: str, content: str) -> str:
 <body>
 <header><span class="home">microagents</span></header>
 <main id="page"><h1><bdi>{title}</bdi></h1>
-<pre>{escape(printable(told))}</pre></main>
+<p class="verdict {verdict.kind}"><bdi>{escape(printable(verdict.text))}</bdi></p>
+<div id="drawn"></div>
+<section><h2>Account</h2><dl class="list">{account}</dl></section></main>
 <p id="said" class="unseen" role="status"></p>
 <script type="application/json" id="content">{inert}</script>
 <script type="module">{script}</script>

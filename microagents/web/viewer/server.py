@@ -18,7 +18,8 @@ from aiohttp import web
 from microagents.base.errors import InvalidUsage, MicroagentsError
 from microagents.journal.reading import Reader, reader_of
 from microagents.runs.inspection.decision import inspect_decision
-from microagents.runs.inspection.runs import decide, inspect_run, runs_in
+from microagents.runs.inspection.runs import decide, inspect_run, left_to_decide, runs_in, waiting_in
+from microagents.telemetry.metrics import labels_of
 from microagents.telemetry.prometheus import CONTENT_TYPE, exposition
 from microagents.web.serving.listening import admit, busy, host_of, is_loopback, listening, wait_of
 from microagents.web.viewer import pages
@@ -40,9 +41,12 @@ MAX_READS = 3
 """Reads of journals at a time: each takes a thread, and more would slow a run on this machine."""
 QUEUE_S = 20.0
 """Seconds that a request may wait for one of these reads."""
+MAX_WAITING = 10_000
+"""Entries of the queue of what waits for a person."""
 LISTED = (
     "run_id",
     "outcome",
+    "verdict",
     "right",
     "task",
     "strategy",
@@ -52,6 +56,7 @@ LISTED = (
     "unit",
     "calls",
     "cost_usd",
+    "price",
     "created_at",
 )
 """What the list of runs has of each."""
@@ -90,6 +95,7 @@ async def viewing(
     site = _Site(runs_dir, token, dict(strips or {}), trust=trust)
     application = web.Application(middlewares=[site.admit], client_max_size=MAX_BODY)
     application.router.add_get("/api/runs", site.runs)
+    application.router.add_get("/api/waiting", site.waiting)
     application.router.add_get("/metrics", site.metrics)
     for name in ("", "/strip", "/series", "/inputs", "/work", "/wrong", "/decision", "/differences"):
         application.router.add_get(f"/api/run/{{run}}{name}", getattr(site, name[1:] or "run"))
@@ -98,6 +104,7 @@ async def viewing(
     application.router.add_get("/", site.index)
     application.router.add_get("/run/{rest:.+}", site.index)
     application.router.add_get("/compare", site.index)
+    application.router.add_get("/waiting", site.index)
     async with listening(application, HOST, port) as url:
         yield url
 
@@ -158,18 +165,28 @@ class _Site:
                 {"run_id": run, "error": str(row)}
                 if isinstance(row, InvalidUsage)
                 else {name: value for name, value in row.as_json().items() if name in LISTED}
+                | {"waiting": len(left_to_decide(row))}
                 for run, row in reversed(list(runs_in(self._runs_dir, digests=False)))
             ]
             return sorted(found, key=lambda each: each.get("outcome") != "running")
 
         return _json(await self._in_thread(read))
 
+    async def waiting(self, _: web.Request) -> web.Response:
+        """Answer with all that waits for a person, over all runs."""
+        found = await self._in_thread(lambda: waiting_in(self._runs_dir))
+        return _json([each._asdict() for each in found[:MAX_WAITING]])
+
     async def metrics(self, _: web.Request) -> web.Response:
         """Answer Prometheus with the totals of the runs under way, and of runs that ended lately."""
 
         def read() -> str:
             lately = runs_in(self._runs_dir, since_s=time.time() - LATELY_S, digests=False)
-            return exposition((run, row.account) for run, row in lately if not isinstance(row, InvalidUsage))
+            return exposition(
+                (labels_of(run, row.task, row.models), row.account)
+                for run, row in lately
+                if not isinstance(row, InvalidUsage)
+            )
 
         return web.Response(body=(await self._in_thread(read)).encode(), headers={"content-type": CONTENT_TYPE})
 

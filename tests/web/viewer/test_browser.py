@@ -15,7 +15,7 @@ import pytest
 
 from microagents.runs.inspection.runs import decide
 from microagents.web.viewer.server import viewing
-from tests.cli.commands import Sitting, installed, write
+from tests.cli.commands import UNDECIDED, Sitting, installed, write
 
 pytestmark = [pytest.mark.slow, pytest.mark.browser]
 WAIT_MS = 20_000
@@ -186,12 +186,33 @@ def test_a_reply_of_ten_megabytes_is_shown_from_its_beginning(visit: Callable[..
         assert len(page.locator("main").inner_text()) < 200_000
 
 
+INKED = """(() => {
+    const lens = document.querySelector('canvas.lens'), c = lens.getContext('2d'), ratio = lens.width / lens.clientWidth;
+    const row = (y) => [...c.getImageData(0, Math.round((102 + y) * ratio), Math.floor(lens.width * 0.9), 1).data];
+    const inked = (y) => row(y).filter((each, i) => i % 4 === 2 && each < 60).length / (lens.width * 0.9);
+    return [inked(3), inked(8), inked(15)];
+})()"""
+
+
+def test_flags_of_one_step_in_a_hundred_are_shares_and_no_solid_line(visit: Callable[..., Any]) -> None:
+    flagging = ("--model", "sim:perfect@flag=0.012", "-k", "1", "--durability", "normal")
+    assert installed("run", "drift", "-o", "length=20000", *flagging, "--run-id", "r").code == 0
+    with served() as url:
+        page = visit(f"{url}/run/r", 420, color_scheme="light")
+        drawn(page)
+        page.wait_for_timeout(300)
+        high, middle, low = page.evaluate(INKED)
+        assert high < middle < low, "columns are as high as their shares"
+        assert 0.02 < middle < 0.5, (high, middle, low)
+
+
 def test_a_run_moves_on_the_page_and_says_that_it_ended(visit: Callable[..., Any]) -> None:
     words = ("drift", "-o", "length=60", "--model", "sim:perfect@latency=0.05", "--run-id", "r")
     with Sitting("run", *words) as sitting, served() as url:
         sitting.until_sent(20)
         page, second = visit(f"{url}/run/r"), visit(f"{url}/run/r")
         drawn(page)
+        until(page, "document.querySelector('.tools .soft').textContent.endsWith(' of 60 steps')")
         first = int(page.locator("canvas.lens").get_attribute("aria-valuemax"))
         until(page, f"document.querySelector('canvas.lens').getAttribute('aria-valuemax') > {first}")
         assert sitting.end().code == 0
@@ -214,8 +235,7 @@ def test_the_page_of_a_live_run_outlives_what_cannot_be_read_for_a_moment(visit:
 
 
 def test_a_person_decides_on_the_page(visit: Callable[..., Any]) -> None:
-    model = "sim:perfect@error=0.4,alternatives=1"
-    installed("run", "drift", "--model", model, "-k", "9", "--max-draws", "13", "--run-id", "r")
+    installed("run", *STALEMATE, "--run-id", "r")
     with served() as url:
         stranger = visit(f"{url}/run/r/at/0/step/0")
         stranger.get_by_role("button", name="Reply 1").click()
@@ -237,10 +257,130 @@ def test_a_call_that_waits_is_approved_on_the_page(visit: Callable[..., Any]) ->
         page = visit(f"{url}/run/r#token={TOKEN}")
         page.get_by_role("link", name="approval").click()
         page.wait_for_selector("text=send_mail")
-        page.get_by_role("button", name="approve").click()
-        page.get_by_role("button", name="Decide", exact=True).click()
+        assert page.locator("main form button").all_inner_texts() == ["Approve", "Reject"]
+        page.get_by_role("button", name="Approve").click()
         page.wait_for_selector("text=Decided by you")
     assert installed("resume", "r").code == 0
+
+
+PAYING = """
+    from microagents import Action, AgentTask, Prompt, Reply, ToolCall, tool
+
+    @tool("destructive")
+    def pay(number: int) -> str:
+        'Pay a bill.'
+        return "paid"
+
+    class Pay(AgentTask):
+        tools = (pay,)
+        number: int = 0
+
+        def statement(self) -> str:
+            return f"Pay the bill {self.number}, <b>now</b>."
+
+        def expert(self, prompt: Prompt, reply: type[Reply]) -> Reply:
+            return Action(calls=[ToolCall("pay", {"number": 7})])
+"""
+STALEMATE = ("drift", "--model", "sim:perfect@error=0.4,alternatives=1", "-k", "9", "--max-draws", "13")
+
+
+@pytest.mark.timeout(400)
+def test_a_thousand_items_wait_in_a_queue_that_keys_go_through(visit: Callable[..., Any]) -> None:
+    write("pay.py", PAYING)
+    Path("bills.jsonl").write_text("".join(f'{{"number": {number}}}\n' for number in range(1000)))
+    words = ("pay.py", "--inputs", "bills.jsonl", "-s", "approve=pay", "--model", "sim:perfect", "--run-id", "many")
+    assert installed("run", *words).code == UNDECIDED
+    installed("run", *STALEMATE, "--run-id", "r")
+    with served() as url:
+        page = visit(f"{url}/#token={TOKEN}")
+        page.get_by_role("link", name="1,001 wait for you").click()
+        page.wait_for_selector("text=1 of 1,001")
+        page.wait_for_selector("text=Pay the bill 0, <b>now</b>.")
+        assert page.locator("main form button").all_inner_texts() == ["Approve", "Reject"]
+        page.keyboard.press("j")
+        page.wait_for_selector("text=2 of 1,001")
+        page.wait_for_selector("text=Pay the bill 1,")
+        page.keyboard.press("a")
+        page.wait_for_selector("text=2 of 1,000")
+        page.wait_for_selector("text=Pay the bill 2,")
+        page.keyboard.press("r")
+        page.keyboard.type("too dear")
+        page.get_by_role("button", name="Reject").click()
+        page.wait_for_selector("text=2 of 999")
+        page.wait_for_selector("text=Pay the bill 3,")
+        page.keyboard.press("k")
+        page.keyboard.press("k")
+        page.wait_for_selector("text=999 of 999")
+        page.wait_for_selector("text=Which reply is right?")
+        page.keyboard.press("2")
+        page.keyboard.press("d")
+        page.wait_for_selector("text=998 of 998")
+        page.keyboard.press("?")
+        page.wait_for_selector("dialog[open]")
+    with closing(sqlite3.connect("runs/many.sqlite")) as db:
+        found = dict(db.execute("SELECT path, value FROM person"))
+    assert [json.loads(found[path]) for path in sorted(found)] == [
+        {"approved": True, "text": ""},
+        {"approved": False, "text": "too dear"},
+    ]
+
+
+def test_a_run_that_is_missing_leads_to_the_list(visit: Callable[..., Any]) -> None:
+    installed("run", *NOISY)
+    with served() as url:
+        page = visit(f"{url}/run/nobody")
+        page.get_by_role("link", name="all runs").click()
+        page.wait_for_selector("tbody tr")
+
+
+STATES = {
+    "right": ("drift", "-o", "length=9", "--model", "sim:perfect"),
+    "wrong": ("hanoi", "-o", "disks=5", "--model", "sim:gpt-4.1-nano@hard=0.1"),
+    "done": ("act.py", "--model", "sim:perfect"),
+    "waits": ("desk", "-s", "approve=send_mail", "--model", "sim:perfect"),
+    "stopped": ("drift", "--model", "sim:perfect", "--max-calls", "30"),
+    "failed": ("drift", "--model", "scripted:none.jsonl"),
+}
+COLOURS = {
+    "right": "good",
+    "wrong": "wrong",
+    "done": "ink",
+    "running": "accent",
+    "waits": "undecided",
+    "stopped": "undecided",
+    "failed": "wrong",
+}
+
+OF_RUN = "document.querySelector(\"tr:has(a[href='/run/{0}']) .verdict.{0}\")"
+
+
+@pytest.mark.timeout(400)
+def test_every_state_of_a_run_has_its_sentence_and_colour_on_every_page(visit: Callable[..., Any]) -> None:
+    write("act.py", SPEAKING)
+    Path("none.jsonl").write_text("")
+    for name, words in STATES.items():
+        installed("run", *words, "--run-id", name)
+    live = ("drift", "-o", "length=500", "--model", "sim:perfect@latency=0.05", "--run-id", "running")
+    with Sitting("run", *live) as sitting, served() as url:
+        sitting.until_sent(20)
+        page = visit(url)
+        page.wait_for_selector("tbody tr")
+        inks = {name: page.evaluate(f"getComputedStyle({OF_RUN.format(name)}).color") for name in COLOURS}
+        said = {name: page.locator(f"tr:has(a[href='/run/{name}']) .verdict").inner_text() for name in inks}
+        for name, colour in COLOURS.items():
+            page.evaluate(f"document.body.style.color = 'var(--{colour})'")
+            assert inks[name] == page.evaluate("getComputedStyle(document.body).color"), (name, said[name])
+        for name in STATES:
+            shown = visit(f"{url}/run/{name}")
+            shown.wait_for_selector("p.verdict")
+            assert shown.locator("p.verdict").inner_text() == said[name]
+            assert shown.locator("main").inner_text().startswith(f"{name}\n\n{said[name]}")
+            installed("view", name, "-o", f"{name}.html")
+            report = visit(Path(f"{name}.html").absolute().as_uri())
+            report.wait_for_selector("html[data-drawn]")
+            assert report.locator(f"p.verdict.{name}").inner_text() == said[name][2:]
+        costs = [each.inner_text() for each in page.locator("td.number:last-child").all()]
+        assert [each for each in costs if each != "unknown" and not each.endswith(" simulated")] == []
 
 
 def test_a_damaged_or_removed_journal_is_said_on_its_page(visit: Callable[..., Any]) -> None:
@@ -296,8 +436,9 @@ def test_the_list_is_narrowed_and_sorted_and_two_of_it_compared(visit: Callable[
         page.get_by_label("Compare b").check()
         page.get_by_label("Compare c").check()
         page.get_by_role("button", name="Compare two").click()
-        page.wait_for_selector("text=First at")
-        assert "0/step/" in page.locator("main").inner_text()
+        page.wait_for_selector("h2:has-text('First difference: 0/step/')")
+        assert page.locator("mark").count() == 2
+        assert page.locator("details:not([open])").count() >= 1
         page.go_back()
         page.get_by_label("Filter the runs").fill("drift")
         assert page.locator("tbody tr").count() == 3

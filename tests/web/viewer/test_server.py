@@ -79,7 +79,9 @@ def test_the_pages_tell_of_a_run_and_a_decision_what_the_terminal_does() -> None
     microagents("run", *NOISY)
     (listed,) = get("/api/runs")[2]
     shown = microagents("show", "r", "--json").json
-    assert shown.items() >= listed.items() >= {"run_id": "r", "outcome": "completed"}.items()
+    assert listed.pop("waiting") == 0
+    assert (listed["run_id"], listed["outcome"]) == ("r", "completed")
+    assert {name: shown[name] for name in listed} == listed
     assert get("/api/run/r")[2].items() >= shown.items()
     assert get("/api/run/r/decision?path=0/step/3")[2] == microagents("show", "r", "0/step/3", "--json").json
 
@@ -309,7 +311,13 @@ def test_prometheus_reads_the_totals_of_runs_as_their_accounts_have_them() -> No
     (calls,) = families["microagents_calls"].samples
     assert (calls.name, calls.labels, calls.value) == (
         "microagents_calls_total",
-        {"microagents_run_id": "r"},
+        {
+            "microagents_run_id": "r",
+            "microagents_simulated": "true",
+            "gen_ai_workflow_name": "drift",
+            "gen_ai_provider_name": "sim",
+            "gen_ai_request_model": "perfect",
+        },
         found["calls"],
     )
     flags = {each.labels["microagents_flag"]: each.value for each in families["microagents_flags"].samples}

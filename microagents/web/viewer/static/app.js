@@ -1,10 +1,10 @@
 // The pages: each has a path of its own, and reads what it shows from the journal.
-import { api, apiUrl, bytes, count, decisionUrl, fact, firstOf, h, json, money, moment, outcomeMark, outcomeOf, plural, quoted, runUrl, said, say, section, table } from "./dom.js";
+import { api, apiUrl, bytes, count, decisionUrl, fact, firstOf, h, json, money, moment, outcomeMark, plural, priceAs, quoted, readable, runUrl, said, say, section, table, verdictMark } from "./dom.js";
 import { overTime, race, undecidedByRound } from "./charts.js";
 import { accountOf, flagsOf, withoutResult } from "./facts.js";
 import { grid } from "./grid.js";
 import { Strip } from "./strip.js";
-import { drawWork } from "./work.js";
+import { agent, drawWork } from "./work.js";
 
 // What is new is read every second; what takes the whole journal, at most a thirtieth of the time, so that no run is slowed.
 const LIVE_MS = 1000, REST = 2, LONG_REST = 30;
@@ -23,7 +23,7 @@ function show(title, ...content) {
   page.replaceChildren(h("h1", null, said(title)), ...content.flat(Infinity).filter(Boolean));
 }
 
-const COLUMNS = [["run", null, "run_id"], ["outcome", null, "outcome"], ["task", null, "task"], ["began", null, "created_at"], ["done", "number", "steps"], ["calls", "number", "calls"], ["cost", "number", "cost_usd"]];
+const COLUMNS = [["run", null, "run_id"], ["how it stands", "text", "outcome"], ["task", null, "task"], ["began", null, "created_at"], ["done", "number", "steps"], ["calls", "number", "calls"], ["cost", "number", "cost_usd"]];
 
 async function listPage() {
   const runs = await api("/api/runs"), query = new URLSearchParams(location.search), chosen = new Set();
@@ -34,27 +34,28 @@ async function listPage() {
   const remember = () => history.replaceState(null, "", `?${new URLSearchParams({ ...(filter.value && { filter: filter.value }), ...(by && { by, way: way > 0 ? "up" : "down" }) })}`.replace(/^\?$/, location.pathname));
   const choose = (run) => (event) => { if (event.target.checked) chosen.add(run); else chosen.delete(run); compare.disabled = chosen.size !== 2; };
   const fill = () => {
-    const found = runs.filter((run) => `${run.run_id} ${run.task ?? ""} ${run.outcome ?? ""} ${run.models ?? ""}`.toLowerCase().includes(filter.value.toLowerCase()));
+    const found = runs.filter((run) => `${run.run_id} ${run.task ?? ""} ${run.outcome ?? ""} ${run.verdict?.text ?? ""} ${run.models ?? ""}`.toLowerCase().includes(filter.value.toLowerCase()));
     if (by) found.sort((a, b) => way * ((a[by] ?? "") < (b[by] ?? "") ? -1 : (a[by] ?? "") > (b[by] ?? "") ? 1 : 0));
     const head = ([name, kind, field]) => [h("button", { type: "button", "aria-label": `Sort by ${name}`, onclick: () => { way = by === field ? -way : 1; by = field; remember(); fill(); } }, name, by === field ? (way > 0 ? " ↑" : " ↓") : ""), kind];
     host.replaceChildren(table("Runs", [["", null], ...COLUMNS.map(head)], found.map((run) => {
       const box = h("input", { type: "checkbox", "aria-label": `Compare ${run.run_id}`, checked: chosen.has(run.run_id), onchange: choose(run.run_id) });
-      return run.error ? ["", said(run.run_id), h("span", { class: "error" }, "✕ unreadable"), said(run.error), "", "", "", ""] : [box, h("a", { href: runUrl(run.run_id) }, said(run.run_id)), outcomeMark(outcomeOf(run)),
-        said(`${run.task} · ${run.strategy}`), moment(run.created_at), plural(run.inputs > 1 ? run.inputs : run.steps, run.inputs > 1 ? "input" : run.unit ?? "step"), count(run.calls), money(run.cost_usd)];
+      return run.error ? ["", said(run.run_id), h("span", { class: "error" }, "✕ unreadable"), said(run.error), "", "", "", ""] : [box, h("a", { href: runUrl(run.run_id) }, said(run.run_id)), verdictMark(run),
+        said(`${run.task} · ${run.strategy}`), moment(run.created_at), plural(run.inputs > 1 ? run.inputs : run.steps, run.inputs > 1 ? "input" : run.unit ?? "step"), count(run.calls), money(run.cost_usd, run.price)];
     })));
     say(plural(found.length, "run"));
   };
   filter.addEventListener("input", () => { remember(); fill(); });
-  show("Runs", h("div", { class: "tools" }, filter, compare), section(null, runs.length ? host : h("p", null, "There is no run in this folder.")));
+  const waits = runs.reduce((sum, run) => sum + (run.waiting ?? 0), 0);
+  show("Runs", h("div", { class: "tools" }, filter, compare, waits ? h("a", { href: "/waiting", class: "undecided" }, `◇ ${count(waits)} wait${waits === 1 ? "s" : ""} for you`) : null), section(null, runs.length ? host : h("p", null, "There is no run in this folder.")));
   fill();
 }
 
 async function runPage(run, signal) {
   const query = new URLSearchParams(location.search), input = query.get("input") ?? "0", of = `?input=${encodeURIComponent(input)}`;
-  const [account, host, flags, curve, rates, work, waits, inputs, problems, result] = Array.from({ length: 10 }, () => h("div"));
+  const [verdict, account, host, flags, curve, rates, work, waits, inputs, problems, result] = Array.from({ length: 11 }, () => h("div"));
   const zoom = /^#(\d+)-(\d+)$/.exec(location.hash), at = (path, whole = false) => decisionUrl(run, whole ? path : `${input}/${path}`);
   let strip = null, steps = new Uint8Array(0), drawnWork = "", state = "", found = null, wholeAt = 0;
-  show(run, account, inputs, host, waits, problems, h("div", { class: "columns" }, flags, curve), work, rates, result);
+  show(run, verdict, waits, problems, result, inputs, host, work, h("div", { class: "columns" }, flags, curve), rates, section("Account", account));
   const isAlone = () => found === null || !found.listed || query.has("input");
   const readSteps = async (ended) => {
     // Of a run under way only what is new: from the first step without a row.
@@ -71,7 +72,7 @@ async function runPage(run, signal) {
       host.replaceChildren(section("Steps", here));
       strip = new Strip(here, { label: (i) => `step ${count(i)}`, open: (i) => at(`step/${i}`), from: zoom && [Number(zoom[1]), Number(zoom[2])] });
     }
-    strip.set(steps, null);
+    strip.set(steps, null, found?.outcome === "running" && !found.listed ? found.total_steps : 0);
   };
   const update = async () => {
     const before = found?.outcome;
@@ -80,21 +81,23 @@ async function runPage(run, signal) {
     found = await api(apiUrl(run, "", of), { signal });
     if (signal.aborted) return;
     if (!isAlone()) { host.replaceChildren(); strip = null; steps = steps.subarray(0, 0); }
-    account.replaceChildren(...accountOf(found));
-    flags.replaceChildren(flagsOf(found));
+    priceAs(found);
+    verdict.replaceChildren(verdictMark(found, "p"));
+    account.replaceChildren(...accountOf(found).filter(Boolean));
+    flags.replaceChildren(...flagsOf(found));
     const waiting = found.undecided_at ?? [];
     waits.replaceChildren(...(waiting.length ? [section("Undecided", firstOf(waiting, (shown) => h("ul", null, shown.map((path) => h("li", null, h("a", { href: decisionUrl(run, path) }, "◇ ", said(path)), found.contested_at?.includes(path) ? " contested: each model gives a reply of its own" : "")))), h("p", { class: "note" }, "Each has its reply or its approval on its page; a person may decide it there."))] : []));
     if (found.failed) problems.replaceChildren(section(`Input ${input} ${found.failed.outcome}`, h("p", null, said(found.failed.reason ?? ""))));
     else if (found.listed && !query.has("input") && found.failed_inputs.length) problems.replaceChildren(withoutResult(found.failed_inputs, (number) => runUrl(run, `?input=${number}`)));
     if (found.listed && !query.has("input")) inputs.replaceChildren(section("Inputs", ...grid(await bytes(apiUrl(run, "inputs"), signal), (i) => runUrl(run, `?input=${i}`))));
-    if (found.result !== null && found.result !== undefined && isAlone()) result.replaceChildren(section(found.listed ? `Result of input ${input}` : "Result", quoted(typeof found.result === "string" ? found.result : json(found.result))));
+    if (found.result !== null && found.result !== undefined && isAlone()) result.replaceChildren(section(found.listed ? `Result of input ${input}` : "Result", readable(found.result)));
     const isOver = found.outcome !== "running", changed = `${found.steps} ${found.calls} ${found.outcome}`;
     await reading;
     if (isAlone() && isOver && before === "running") await readSteps(true);
     if (changed !== state && (isOver || performance.now() > wholeAt)) {
       const began = performance.now(), drawn = undecidedByRound(steps, found), series = await api(apiUrl(run, "series"), { signal });
       curve.replaceChildren(...(drawn ? [section("Undecided by round", drawn)] : []));
-      const over = overTime(series, found.unit ?? "step");
+      const over = overTime(series, found.unit ?? "step", found.price);
       rates.replaceChildren(...(over ? [section("Over time", over)] : []));
       if (isAlone()) {
         const now = await api(apiUrl(run, "work", of), { signal }), written = JSON.stringify(now);
@@ -126,23 +129,55 @@ async function runPage(run, signal) {
     }
     took = performance.now() - began;
   }
-  if (!signal.aborted) say(`This run is ${outcomeOf(found)}.`);
+  if (!signal.aborted) say(`This run is ${found.outcome}: ${found.verdict.text}.`);
 }
 
-function decisionForm(run, path, found) {
-  const value = h("textarea", { rows: "3", "aria-label": "The reply to decide for", id: "value" }), answer = h("p", { role: "status" });
-  const choices = found.tally.map(([reply]) => JSON.stringify(reply));
-  const send = async (event) => {
-    event.preventDefault();
+// What a person may say here: of a call the words that fit as buttons, else one of the replies, or another one.
+function decisionForm(run, path, found, after = null) {
+  const answer = h("p", { role: "status" }), words = found.asked.slice(1);
+  const value = h("textarea", { rows: words.length ? "1" : "3", id: "value", "aria-label": words.length ? "The text that goes with it" : "The reply to decide for", placeholder: words.length ? "why not, or what it returned" : "" });
+  const send = async (said) => {
     answer.textContent = "…";
     try {
-      const done = await api(apiUrl(run, "decide"), { method: "POST", headers: { "content-type": "application/json", authorization: `Bearer ${sessionStorage.getItem("token") ?? ""}` }, body: JSON.stringify({ path, value: value.value }) });
+      const done = await api(apiUrl(run, "decide"), { method: "POST", headers: { "content-type": "application/json", authorization: `Bearer ${sessionStorage.getItem("token") ?? ""}` }, body: JSON.stringify({ path, value: said }) });
       answer.textContent = `Decided by you; ${done.go_on ? `go on: ${done.go_on}` : "the run continues with it"}`;
+      if (after) after(answer.textContent);
     } catch (error) { answer.textContent = error.message; }
   };
-  return section("Decide it", h("form", { onsubmit: send }, h("p", null, path.includes("/call/") ? "approve, reject TEXT, done VALUE or not-done:" : "The reply as JSON:"), value,
-    h("div", { class: "tools" }, choices.map((each, i) => h("button", { type: "button", onclick: () => { value.value = each; } }, `Reply ${i + 1}`)), ["approve", "reject"].filter(() => path.includes("/call/")).map((each) => h("button", { type: "button", onclick: () => { value.value = each; value.focus(); } }, each)),
-      h("button", { class: "main" }, "Decide")), answer));
+  const verb = (word, i) => h("button", { type: "button", class: i ? "large" : "large main", "data-key": word[0], onclick: () => send(/ (TEXT|VALUE)$/.test(word) ? `${word.split(" ")[0]} ${value.value}`.trim() : word) }, word.split(" ")[0].replace(/^./, (letter) => letter.toUpperCase()));
+  const choose = ([reply, votes], i) => h("div", { class: "choice" }, h("button", { type: "button", "data-key": String(i + 1), onclick: () => { value.value = JSON.stringify(reply); } }, `Reply ${i + 1}`), h("span", { class: "soft" }, ` ${plural(votes, "vote")} `), said(JSON.stringify(reply).slice(0, 300)));
+  return section("Decide it", h("form", { onsubmit: (event) => { event.preventDefault(); if (!words.length) send(value.value); } }, h("p", null, said(words.length ? found.asked[0] : "Which reply is right?")),
+    words.length ? [h("div", { class: "tools" }, words.map(verb)), value] : [found.tally.map(choose), value, h("div", { class: "tools" }, h("button", { class: "large main", "data-key": "d" }, "Decide"))], answer));
+}
+
+async function waitingPage(signal) {
+  const queue = await api("/api/waiting", { signal }), place = h("p", { class: "soft" }), host = h("div"), rest = h("div");
+  let at = 0, shown = 0;
+  const step = (by) => { at = (at + by + queue.length) % queue.length; return fill(); };
+  const button = (text, key, by) => h("button", { type: "button", "data-key": key, onclick: () => step(by) }, text);
+  show("What waits for you", queue.length ? h("div", { class: "tools" }, button("← before", "k", -1), button("next →", "j", 1), place) : h("p", null, "Nothing waits for a person in this folder."), host, rest);
+  async function fill() {
+    if (!queue.length) { host.replaceChildren(h("p", null, "That was the last one.")); place.textContent = ""; rest.replaceChildren(); return; }
+    const each = queue[at], number = ++shown, [step] = each.path.split("/call/"), call = each.path.slice(step.length + "/call/".length), input = step.split("/")[0];
+    const url = (path) => apiUrl(each.run_id, "decision", `?path=${encodeURIComponent(path)}`);
+    place.textContent = `${count(at + 1)} of ${count(queue.length)}`;
+    let found, before, work;
+    try {
+      [found, before, work] = await Promise.all([api(url(each.path), { signal }), call ? api(url(step), { signal }) : null, call ? api(apiUrl(each.run_id, "work", `?input=${input}`), { signal }) : null]);
+    } catch (error) { if (number === shown && !signal.aborted) host.replaceChildren(h("p", { class: "error" }, said(error.message))); return; }
+    if (signal.aborted || number !== shown) return;
+    priceAs(found);
+    const solution = work?.solution, earlier = solution && { ...solution, actions: solution.actions.slice(0, solution.actions.findIndex((one) => one.path === step)) };
+    const asked = before?.action?.calls[Number(call.split("/")[0])], votes = (before ?? found).tally;
+    const after = (text) => { queue.splice(at, 1); at = Math.min(at, queue.length - 1); fill(); say(text); };
+    host.replaceChildren(section(null, h("h2", null, h("a", { href: decisionUrl(each.run_id, each.path) }, said(`${each.path} of ${each.run_id}`)), h("span", { class: "soft" }, ` ${each.task}`)), earlier ? h("p", null, said(solution.goal)) : null, asked ? callOf(asked, decisionUrl(each.run_id, step)) : found.user === null ? null : quoted(found.user)),
+      decisionForm(each.run_id, each.path, found, after),
+      votes.length ? section("Votes", table("Votes", [["votes", "number"], ["reply", "text"]], votes.map(([value, number]) => [count(number), quoted(json(value))]))) : null,
+      earlier?.actions.length ? section("What was done before", ...agent(earlier, (path) => decisionUrl(each.run_id, path)).slice(1)) : null);
+    rest.replaceChildren(section("All that waits", firstOf(queue, (some) => h("ol", null, some.map((one, i) => h("li", null, h("button", { type: "button", "aria-current": i === at ? "true" : null, onclick: () => { at = i; fill(); } }, said(`${one.run_id} ${one.path}`))))))));
+    say(`${place.textContent}: ${each.path} of ${each.run_id}`);
+  }
+  await fill();
 }
 
 const callOf = (call, href) => h("div", { class: "row" }, h("h3", null, h("a", { href }, said(call.tool)), h("span", { class: "soft" }, ` ${call.effect ?? "no such tool"}; ${call.outcome}${call.person ? `; a person: ${call.person}` : ""}`)),
@@ -154,10 +189,11 @@ async function decisionPage(run, path, signal) {
     h("a", { href: decisionUrl(run, number[1] + (Number(number[2]) + 1)), rel: "next" }, "after →")) : null;
   show(path, beside);
   const found = await api(apiUrl(run, "decision", `?path=${encodeURIComponent(path)}`), { signal });
+  priceAs(found);
   // What is asked of a person about a call of an agent is told by the call.
   const [step, call] = path.split("/call/"), action = call === undefined ? null : (await api(apiUrl(run, "decision", `?path=${encodeURIComponent(step)}`), { signal })).action;
   const asked = action?.calls[Number(call.split("/")[0])];
-  const raced = race(found.replies), checked = { true: "● right", false: "✕ WRONG" }[found.correct] ?? "not checked";
+  const raced = race(found.replies, found.k), checked = { true: "● right", false: "✕ WRONG" }[found.correct] ?? "not checked";
   const samples = found.replies.map((reply, i) => h("div", { class: "row" },
     h("h3", null, `sample ${reply.seq}: `, h("span", { class: reply.flag ? "flagged" : reply.agrees === false ? "outvoted" : "" }, said(reply.flag ? `▲ red flag ${reply.flag}` : { true: "● agrees", false: "◆ differs" }[reply.agrees] ?? "valid")),
       h("span", { class: "soft" }, raced ? ` ${reply.flag ? "no vote" : `votes ${raced.letter(reply)}`}; the lead is ${raced.leads[i]}` : "", reply.cost_usd === null ? "" : `, ${money(reply.cost_usd)}`, reply.model ? [", by ", said(reply.model)] : "")),
@@ -165,7 +201,7 @@ async function decisionPage(run, path, signal) {
     reply.rollout ? h("p", null, "predicted by the rollout at ", h("a", { href: decisionUrl(run, reply.rollout) }, said(reply.rollout))) : null,
     Object.keys(reply.shares ?? {}).length ? table("Probabilities", [["probability", "number"], ["option", "text"]], Object.entries(reply.shares).map(([option, part]) => [part.toFixed(4), said(option)])) : null,
     reply.flag ? null : quoted(json(reply.vote)),
-    reply.text === null ? h("p", { class: "note" }, "text not kept") : [quoted(reply.text), reply.text_is_cut ? h("p", { class: "note" }, "the rest of the text is not kept") : null]));
+    reply.text === null ? h("p", { class: "note" }, "text not kept: ", h("code", null, "--keep-texts all"), " keeps each") : [quoted(reply.text), reply.text_is_cut ? h("p", { class: "note" }, "the rest of the text is not kept") : null]));
   const mayDecide = ["open", "undecided", "contested"].includes(found.outcome) && !found.settled_by;
   show(path, beside, section("Decision", h("dl", { class: "facts" }, fact("outcome", outcomeMark(found.outcome)), fact("settled by", said(found.settled_by ?? (mayDecide ? "nobody yet" : "the vote")), moment(found.settled_at ?? "").replace("–", "")), fact("oracle", checked),
     fact("samples", count(found.replies.length)), fact("cost", money(found.cost_usd)), found.probability === null ? null : fact("probability", found.probability.toFixed(4)),
@@ -184,16 +220,20 @@ async function comparePage(signal) {
   const query = new URLSearchParams(location.search), names = [query.get("a") ?? "", query.get("b") ?? ""], input = query.get("input") ?? "0", of = `input=${encodeURIComponent(input)}`;
   const both = await Promise.all(names.map((run) => api(apiUrl(run, "", `?${of}`), { signal })));
   const hosts = names.map(() => h("div"));
-  const facts = [["outcome", (run) => outcomeMark(outcomeOf(run))], ["task", (run) => said(`${run.task} by ${run.strategy}`)], ["k", (run) => count(run.k)], ["models", (run) => said(String(JSON.stringify(run.models)))], ["steps", (run) => count(run.steps)], ["wrong by the oracle", (run) => count(run.errors)],
-    ["votes a decision", (run) => run.votes_per_decision?.toFixed(2) ?? "–"], ["outvoted", (run) => count(run.outvoted)], ["calls", (run) => count(run.calls)], ["cost", (run) => money(run.cost_usd)], ["seconds", (run) => count(Math.round(run.wall_s))]];
+  const facts = [["", (run) => verdictMark(run)], ["task", (run) => said(`${run.task} by ${run.strategy}`)], ["k", (run) => count(run.k)], ["models", (run) => said(String(JSON.stringify(run.models)))], ["steps", (run) => count(run.steps)], ["wrong by the oracle", (run) => count(run.errors)],
+    ["votes a decision", (run) => run.votes_per_decision?.toFixed(2) ?? "–"], ["outvoted", (run) => count(run.outvoted)], ["calls", (run) => count(run.calls)], ["cost", (run) => money(run.cost_usd, run.price)], ["seconds", (run) => count(Math.round(run.wall_s))]];
   const differ = h("div");
   show(`${names[0]} and ${names[1]}`, section("Account", table("Account", [["", null], ...names.map((run) => [h("a", { href: runUrl(run) }, said(run)), null])], facts.map(([name, of]) => [name, ...both.map(of)]))),
-    hosts.map((host, i) => section(h("span", null, "Steps of ", said(names[i])), host)), differ);
+    differ, hosts.map((host, i) => section(h("span", null, "Steps of ", said(names[i])), host)));
   const found = await api(apiUrl(names[0], "differences", `?${of}&other=${encodeURIComponent(names[1])}`), { signal });
   const numbers = found.ranges.flatMap(([from, to]) => Array.from({ length: to - from }, (_, i) => from + i));
   const row = (each) => [said(each.path), ...each.values.map((value, i) => (value === null ? h("span", { class: "soft" }, "none") : h("a", { href: decisionUrl(names[i], each.path) }, said(JSON.stringify(value).slice(0, 300)))))];
-  differ.replaceChildren(section("Where they differ", found.count ? [h("p", null, "First at ", h("strong", null, said(found.differ[0].path)), `; ${plural(found.count, "decision")}${found.ended ? "" : " and more"} in all.`),
-    firstOf(found.differ, (shown) => table("Where they differ", [["decision", null], ...names.map((run) => [said(run), "text"])], shown.map(row)))] : h("p", null, "Both decided the same everywhere.")));
+  const [first, ...others] = found.differ, isFields = first?.values.every((value) => value && typeof value === "object" && !Array.isArray(value));
+  const fields = isFields ? [...new Set(first.values.flatMap(Object.keys))].map((name) => [name, ...first.values.map((value) => value[name])]) : first ? [["decision", ...first.values]] : [];
+  const side = (value, isOther) => h(isOther ? "mark" : "span", { class: "mono" }, said(value === undefined || value === null ? "none" : json(value)));
+  const head = (run, i) => [h("a", { href: decisionUrl(names[i], first.path) }, said(run)), "text"];
+  differ.replaceChildren(section(first ? `First difference: ${first.path}` : "Where they differ", first ? [table("First difference", [["", null], ...names.map(head)], fields.map(([name, a, b]) => { const isOther = JSON.stringify(a) !== JSON.stringify(b); return [said(name), side(a, isOther), side(b, isOther)]; })),
+    others.length ? h("details", null, h("summary", null, `${plural(found.count - 1, "decision")}${found.ended ? "" : " and more"} after it`), firstOf(others, (shown) => table("Where they differ", [["decision", null], ...names.map((run) => [said(run), "text"])], shown.map(row)))) : null] : h("p", null, "Both decided the same everywhere.")));
   await Promise.all(names.map(async (run, i) => {
     const steps = await bytes(apiUrl(run, "strip", `?${of}`), signal);
     if (!steps.length) { hosts[i].textContent = "This work is no chain of steps."; return; }
@@ -211,6 +251,7 @@ async function route() {
   const [, kind, run, at, ...path] = location.pathname.split("/").map(decodeURIComponent);
   try {
     if (kind === "compare") await comparePage(signal);
+    else if (kind === "waiting") await waitingPage(signal);
     else if (kind !== "run") await listPage();
     else {
       nav.append(h("a", { href: runUrl(run) }, said(run)));
@@ -221,7 +262,7 @@ async function route() {
     }
   } catch (error) {
     if (signal.aborted) return;
-    banner.textContent = error.message;
+    banner.replaceChildren(said(error.message), kind ? h("a", { href: "/" }, "all runs") : "");
     banner.hidden = false;
   }
 }
@@ -232,6 +273,20 @@ document.addEventListener("click", (event) => {
   if (!link || event.ctrlKey || event.metaKey || event.shiftKey || event.button) return;
   event.preventDefault();
   go(link.getAttribute("href"));
+});
+const KEYS = [["?", "shows the keys"], ["/", "filters the list"], ["w", "what waits for you"], ["l", "the list of runs"], ["j, k", "next, before, in the queue"], ["a, r", "approve, reject"], ["← →, + −, 0", "moves and zooms the strip"], ["n, N", "next and earlier marked step"], ["Enter", "opens it"]];
+const help = h("dialog", { "aria-label": "Keys" }, h("h2", null, "Keys"), h("dl", { class: "list" }, KEYS.map(([key, what]) => [h("dt", null, key), h("dd", null, what)])), h("form", { method: "dialog" }, h("button", null, "Close")));
+document.body.append(help);
+// Keys act from the whole page: on a button that names its key, else on the strip or the grid, unless something else has the focus.
+document.addEventListener("keydown", (event) => {
+  if (event.ctrlKey || event.metaKey || event.altKey || event.target.closest?.("input, textarea, select, canvas, pre, .scroll, dialog")) return;
+  const button = [...page.querySelectorAll("[data-key]")].find((each) => each.dataset.key === event.key), canvas = page.querySelector("canvas[tabindex]");
+  if (event.key === "?") help.showModal();
+  else if (event.key === "/") page.querySelector("input[type=search]")?.focus();
+  else if (event.key === "w" || event.key === "l") go(event.key === "w" ? "/waiting" : "/");
+  else if (button && !button.disabled) { if (button.dataset.key === "r" && !page.querySelector("#value").value) page.querySelector("#value").focus(); else button.click(); }
+  else if (canvas && ["ArrowLeft", "ArrowRight", "+", "-", "0", "n", "N", "Home", "End"].includes(event.key)) { canvas.focus(); canvas.dispatchEvent(new KeyboardEvent("keydown", { key: event.key, shiftKey: event.shiftKey })); } else return;
+  event.preventDefault();
 });
 window.addEventListener("popstate", route);
 window.addEventListener("hashchange", takeToken);

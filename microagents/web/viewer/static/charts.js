@@ -1,8 +1,8 @@
 // Lines over time, the curve of undecided steps, and the race of votes: SVG, each with its figures in a table for those who do not see it.
-import { count, h, money, svg, table } from "./dom.js";
+import { count, h, plainMoney, svg, table } from "./dom.js";
 
 // On a narrow window a chart is drawn narrow, so that its letters stay readable.
-const W = Math.max(280, Math.min(460, innerWidth - 60)), H = 170, LEFT = 46, BOTTOM = 22, TOP = 10, RIGHT = 8;
+const W = Math.max(280, Math.min(460, innerWidth - 60)), H = 170, BOTTOM = 22, TOP = 16, RIGHT = 8;
 const MIN_PARTS = 12;
 const short = new Intl.NumberFormat("en", { notation: "compact", maximumSignificantDigits: 3 });
 
@@ -12,19 +12,21 @@ function nice(most) {
 }
 
 // Lines: [{name, points: [[x, y]], dash, steps}]. With `log` the y axis is logarithmic.
-export function lines(title, series, { xName, y = short.format.bind(short), x = short.format.bind(short), log = false }) {
+export function lines(title, series, { xName, y = short.format.bind(short), x = short.format.bind(short), log = false, whole = false, mark = null }) {
   const all = series.flatMap((each) => each.points), xs = all.map((each) => each[0]);
-  const most = nice(all.reduce((high, each) => Math.max(high, each[1]), 0)), left = Math.min(...xs), right = Math.max(...xs, left + 1e-9);
+  const high = all.reduce((high, each) => Math.max(high, each[1]), mark ?? 0), most = whole ? Math.max(2, 2 * Math.ceil(high / 2)) : nice(high), left = Math.min(...xs), right = Math.max(...xs, left + 1e-9);
   const least = log ? 10 ** Math.floor(Math.log10(all.reduce((low, each) => (each[1] > 0 ? Math.min(low, each[1]) : low), most))) : 0;
   const decades = Math.max(1, Math.log10(most / (least || 1)));
+  const ticks = log ? Array.from({ length: Math.min(7, Math.round(decades) + 1) }, (_, i) => least * 10 ** Math.round((i * decades) / Math.min(6, Math.round(decades)))) : [0, most / 2, most];
+  const LEFT = Math.max(34, 12 + 6.5 * Math.max(...ticks.map((each) => String(y(each)).length)));
   const at = ([px, py]) => [LEFT + ((px - left) / (right - left)) * (W - LEFT - RIGHT),
     H - BOTTOM - (log ? (py <= least ? 0 : Math.log10(py / least) / decades) : py / most) * (H - BOTTOM - TOP)];
-  const ticks = log ? Array.from({ length: Math.min(7, Math.round(decades) + 1) }, (_, i) => least * 10 ** Math.round((i * decades) / Math.min(6, Math.round(decades)))) : [0, most / 2, most];
   const path = ({ points, steps }) => points.map((each, i) => { const [px, py] = at(each); return i === 0 ? `M${px} ${py}` : steps ? `H${px}V${py}` : `L${px} ${py}`; }).join("");
   return h("figure", null, h("figcaption", null, title),
     svg("svg", { viewBox: `0 0 ${W} ${H}`, class: "chart", role: "img", "aria-label": title },
       ticks.map((each) => { const [, py] = at([left, each]); return [svg("line", { x1: LEFT, x2: W - RIGHT, y1: py, y2: py }), svg("text", { x: LEFT - 6, y: py + 4, "text-anchor": "end" }, y(each))]; }),
       [left, (left + right) / 2, right].map((each, i) => svg("text", { x: at([each, 0])[0], y: H - 5, "text-anchor": ["start", "middle", "end"][i] }, x(each) + (i === 2 ? ` ${xName}` : ""))),
+      mark === null ? null : (([, py]) => [svg("line", { class: "at", x1: LEFT, x2: W - RIGHT, y1: py, y2: py }), svg("text", { x: W - RIGHT, y: py - 4, "text-anchor": "end" }, `k = ${mark}`)])(at([left, mark])),
       series.map((each, i) => svg("path", { d: path(each), class: `line c${i}`, "stroke-dasharray": i ? "5 4" : null }))),
     series.length > 1 ? h("p", { class: "note" }, series.map((each, i) => [h("span", { class: `key c${i}` }, i ? "╌╌ " : "── "), each.name, "  "])) : null,
     h("details", { class: "text" }, h("summary", null, "Figures"), table(title, [[xName, "number"], ...series.map((each) => [each.name, "number"])],
@@ -32,7 +34,7 @@ export function lines(title, series, { xName, y = short.format.bind(short), x = 
 }
 
 // Sums over equal parts of the time of a run: rates, samples and cost.
-export function overTime(series, unit) {
+export function overTime(series, unit, price) {
   if (series.filter((each) => each[1]).length < MIN_PARTS) return null;
   const part = series[0][0], seconds = (value) => (value >= 7200 ? `${short.format(value / 3600)} h` : value >= 180 ? `${short.format(value / 60)} min` : `${short.format(value)} s`);
   let spent = 0;
@@ -41,7 +43,7 @@ export function overTime(series, unit) {
     lines("Decisions a second", [{ name: `${unit}s a second`, points: series.map(([end, n]) => [end, n / part]) }], given),
     lines("Samples a decision", [{ name: "samples a decision", points: series.filter(([, n]) => n).map(([end, n, samples]) => [end, samples / n]) }], given),
     lines("Seconds a decision", [{ name: "seconds from one decision to the next", points: series.filter(([, n]) => n).map(([end, n]) => [end, part / n]) }], given),
-    series.some((each) => each[3]) ? lines("Cost", [{ name: "cost so far", points: series.map(([end, , , cost]) => [end, (spent += cost)]) }], { ...given, y: money }) : null);
+    series.some((each) => each[3]) ? lines(price ? `Cost, ${price}` : "Cost", [{ name: "cost so far", points: series.map(([end, , , cost]) => [end, (spent += cost)]) }], { ...given, y: plainMoney }) : null);
 }
 
 // Share of steps without a decision after each sample, if each is right with a chance and a lead of k decides (MAKER, figure 8).
@@ -72,7 +74,7 @@ export function undecidedByRound(steps, found) {
 }
 
 // The race of the votes of one decision: the votes of each reply after each sample, and the lead of the first.
-export function race(replies) {
+export function race(replies, k) {
   const keys = new Map(), flat = replies.filter((each) => !each.flag && Object.keys(each.shares ?? {}).length === 0);
   if (flat.length < 2) return null;
   for (const each of flat) { const key = each.agrees === true ? "" : JSON.stringify(each.vote); keys.set(key, (keys.get(key) ?? 0) + 1); }
@@ -87,5 +89,5 @@ export function race(replies) {
     leads.push(ordered[0] - (ordered[1] ?? 0));
   });
   const letters = new Map(shown.map((each, i) => [each, "ABCDEF"[i]]));
-  return { leads, letter: (each) => letters.get(each.agrees === true ? "" : JSON.stringify(each.vote)) ?? "other", chart: lines("Votes after each sample", series, { xName: "samples", x: (value) => String(Math.round(value)) }), runners: count(runners.length) };
+  return { leads, letter: (each) => letters.get(each.agrees === true ? "" : JSON.stringify(each.vote)) ?? "other", chart: lines("Votes after each sample", series, { xName: "samples", x: (value) => String(Math.round(value)), whole: true, mark: k ?? null }), runners: count(runners.length) };
 }

@@ -16,10 +16,13 @@ export const count = (number) => (number === null || number === undefined ? "–
 export const plural = (number, word) => `${count(number)} ${word}${number === 1 ? "" : "s"}`;
 export const share = (part, whole) => (whole ? `${((100 * part) / whole).toPrecision(part / whole < 0.1 ? 2 : 3)} %` : "–");
 
-export function money(usd) {
+let mark = "";
+// The word behind the prices of the run that is shown: of simulated models nobody is billed for them.
+export const priceAs = (found) => { mark = found.price ?? ""; };
+export const plainMoney = (usd) => (usd === 0 ? "$0" : usd >= 100 ? `$${plain.format(Math.round(usd))}` : usd >= 1 ? `$${usd.toFixed(2)}` : `$${usd.toPrecision(2)}`);
+export function money(usd, price = mark) {
   if (usd === null || usd === undefined) return "unknown";
-  if (usd === 0) return "$0";
-  return usd >= 100 ? `$${plain.format(Math.round(usd))}` : usd >= 1 ? `$${usd.toFixed(2)}` : `$${usd.toPrecision(2)}`;
+  return price ? `${plainMoney(usd)} ${price}` : plainMoney(usd);
 }
 
 export function duration(seconds) {
@@ -100,10 +103,24 @@ export const said = (text) => h("bdi", null, text);
 export const fact = (name, value, more) => h("div", null, h("dt", null, name), h("dd", null, value, more ? h("small", null, more) : null));
 export const section = (title, ...children) => h("section", null, title ? h("h2", null, title) : null, ...children);
 
-const SHAPES = { completed: "●", running: "▶", stopped: "■", failed: "✕", undecided: "◇", contested: "◇", interrupted: "■", "cut off": "■", open: "○", "completed, WRONG": "✗" };
-// Of a run that is completed, also whether the task's own code finds it wrong.
-export const outcomeOf = (run) => (run.outcome === "completed" && run.right === false ? "completed, WRONG" : run.outcome);
-export const outcomeMark = (outcome) => h("span", { class: `mark ${outcome.endsWith("WRONG") ? "wrong" : outcome.split(" ")[0]}` }, `${SHAPES[outcome] ?? "●"} ${outcome}`);
+const SHAPES = { completed: "●", running: "▶", stopped: "■", failed: "✕", undecided: "◇", contested: "◇", interrupted: "■", "cut off": "■", open: "○", right: "●", done: "○", wrong: "✗", waits: "◇" };
+export const outcomeMark = (outcome) => h("span", { class: `mark ${outcome.split(" ")[0]}` }, `${SHAPES[outcome] ?? "●"} ${outcome}`);
+// How a run stands, in one sentence; its colour says what is wrong before what is done.
+export const verdictMark = ({ verdict }, name = "span") => h(name, { class: `verdict ${verdict.kind}` }, `${SHAPES[verdict.kind]} `, said(verdict.text));
+
+// A result as a person reads it: lists of objects as a table, objects as names and values, texts as they are.
+export function readable(value) {
+  if (value === null || typeof value !== "object") return quoted(typeof value === "string" ? value : json(value));
+  const rows = Array.isArray(value) ? value : null, flat = (each) => each === null || typeof each !== "object" || JSON.stringify(each).length < 90;
+  const isRow = (each) => each && typeof each === "object" && !Array.isArray(each) && Object.values(each).every(flat);
+  const inLine = (each) => said(typeof each === "string" ? each : JSON.stringify(each));
+  if (rows?.length && rows.every(isRow)) {
+    const names = [...new Set(rows.flatMap(Object.keys))];
+    return names.length > 12 ? quoted(json(value)) : firstOf(rows, (shown) => table("Result", names.map((name) => [said(name), "text"]), shown.map((row) => names.map((name) => (name in row ? inLine(row[name]) : "")))));
+  }
+  if (rows || !Object.keys(value).length) return quoted(json(value));
+  return h("dl", { class: "list" }, Object.entries(value).map(([name, each]) => [h("dt", null, said(name)), h("dd", null, flat(each) ? inLine(each) : readable(each))]));
+}
 
 export function table(caption, heads, rows) {
   const of = (kind) => (cell, index) => h(kind, { class: heads[index][1] ?? null, scope: kind === "th" ? "col" : null }, cell);

@@ -1,11 +1,10 @@
 // What a run came to, for its page and for the report in one file.
-import { count, duration, fact, firstOf, h, moment, money, outcomeMark, outcomeOf, plural, rate, said, section, share, table } from "./dom.js";
+import { count, duration, fact, firstOf, h, moment, money, outcomeMark, plural, rate, said, section, share, table } from "./dom.js";
 
 export function accountOf(found) {
   const unit = found.unit ?? "step", total = found.listed ? found.inputs : found.total_steps, done = found.listed ? found.inputs_done + found.inputs_failed : found.steps;
   const speed = found.wall_s > 0 ? found.steps / found.wall_s : 0, pace = found.wall_s > 0 ? done / found.wall_s : 0, left = total && pace && found.outcome === "running" ? (total - done) / pace : null;
-  const facts = h("dl", { class: "facts" }, fact("outcome", outcomeMark(outcomeOf(found)), found.paused ? `paused: ${found.paused}` : null),
-    fact("done", plural(done, found.listed ? "input" : unit), total ? `of ${count(total)}, ${share(done, total)}` : null), found.listed ? fact(`${unit}s`, count(found.steps)) : null,
+  const facts = h("dl", { class: "facts" }, found.paused ? fact("paused", said(found.paused)) : null, fact("done", plural(done, found.listed ? "input" : unit), total ? `of ${count(total)}, ${share(done, total)}` : null), found.listed ? fact(`${unit}s`, count(found.steps)) : null,
     fact("cost", money(found.cost_usd), found.max_cost_usd ? `limit ${money(found.max_cost_usd)}` : null), fact("calls", count(found.calls), found.max_calls ? `limit ${count(found.max_calls)}` : found.wasted_calls ? `${count(found.wasted_calls)} wasted` : null),
     fact("votes", count(found.votes), found.votes_per_decision ? `${found.votes_per_decision.toFixed(2)} a decision` : null), fact("outvoted", count(found.outvoted)),
     fact("wrong by the oracle", found.errors === null || found.errors === undefined ? { true: "none", false: "the result" }[found.right] ?? "not checked" : count(found.errors), found.checked ? `of ${count(found.checked)} checked` : null),
@@ -13,14 +12,14 @@ export function accountOf(found) {
     fact("tokens", count(found.input_tokens + found.output_tokens), `${count(found.input_tokens)} in, ${count(found.output_tokens)} out`));
   const bar = total ? h("div", { class: "bar", role: "progressbar", "aria-valuemin": "0", "aria-valuemax": String(total), "aria-valuenow": String(done) }, h("i")) : null;
   if (bar) bar.firstChild.style.transform = `scaleX(${Math.min(1, done / total)})`;
-  return [h("p", { class: "soft" }, said(`${found.task} by ${found.strategy}${found.k ? `, k = ${found.k}` : ""}; ${modelsText(found.models)}${found.reason ? `: ${found.reason}` : ""}`)), section("Account", facts, bar)];
+  return [h("p", { class: "soft" }, said(`${found.task} by ${found.strategy}${found.k ? `, k = ${found.k}` : ""}; ${modelsText(found.models)}`)), found.reason && !found.verdict.text.includes(found.reason) ? h("p", null, said(found.reason)) : null, facts, bar];
 }
 
 const modelsText = (models) => (Array.isArray(models) ? models.join(", ") : Object.entries(models ?? {}).map(([role, specs]) => `${role || "all"}: ${specs.join(", ")}`).join("; "));
 
 export function flagsOf(found) {
   const kinds = Object.entries(found.flagged ?? {}).sort((a, b) => b[1] - a[1]), all = kinds.reduce((sum, each) => sum + each[1], 0);
-  return section("Red flags", kinds.length ? table("Red flags", [["flag", null], ["samples", "number"], ["of all samples", "number"]], kinds.map(([name, number]) => [["▲ ", said(name)], count(number), share(number, all + found.valid)])) : h("p", null, "None."));
+  return kinds.length ? [section("Red flags", table("Red flags", [["flag", null], ["samples", "number"], ["of all samples", "number"]], kinds.map(([name, number]) => [["▲ ", said(name)], count(number), share(number, all + found.valid)])))] : [];
 }
 
 export const withoutResult = (failed, at) => section("Inputs without a result", firstOf(failed, (shown) => table("Inputs without a result", [["input", null], ["outcome", null], ["why", "text"]],

@@ -11,9 +11,10 @@ export function grid(codes, open) {
   let at = 0, columns = 1, waits = 0;
   const paint = () => {
     waits = 0;
+    columns = Math.max(1, Math.floor(box.clientWidth / CELL));
+    box.style.height = `${Math.ceil(codes.length / columns) * CELL + 2}px`; // as tall as it needs, up to its bound
     const width = box.clientWidth, height = box.clientHeight, ratio = devicePixelRatio || 1;
     if (!width) return;
-    columns = Math.max(1, Math.floor(width / CELL));
     tall.style.height = `${Math.max(0, Math.ceil(codes.length / columns) * CELL - height)}px`;
     if (canvas.width !== Math.round(width * ratio) || canvas.height !== Math.round(height * ratio)) { canvas.width = Math.round(width * ratio); canvas.height = Math.round(height * ratio); canvas.style.width = `${width}px`; canvas.style.height = `${height}px`; }
     const c = canvas.getContext("2d"), inks = KINDS.map((each) => colour(each[2])), first = Math.floor(box.scrollTop / CELL);

@@ -13,7 +13,7 @@ export const LANES = [
 
 export class Strip {
   constructor(host, { label, open, unit = "step", from = null, wrongName = "wrong" }) {
-    Object.assign(this, { label, open, unit, wrongName, steps: new Uint8Array(0), wrong: new Uint8Array(0), at: 0, from: 0, to: 1, follows: true });
+    Object.assign(this, { label, open, unit, wrongName, steps: new Uint8Array(0), wrong: new Uint8Array(0), at: 0, from: 0, to: 1, total: 0 });
     this.wanted = from;
     this.overview = h("canvas", { "aria-hidden": "true" });
     this.canvas = h("canvas", { class: "lens", tabindex: "0", role: "slider", "aria-label": `${unit}s of this run`, "aria-valuemin": "0" });
@@ -21,7 +21,7 @@ export class Strip {
     this.legend = h("ul", { class: "legend" });
     const button = (text, name, act) => h("button", { type: "button", title: name, "aria-label": name, onclick: act }, text);
     this.tools = h("div", { class: "tools" }, button("+", "Zoom in", () => this.zoom(0.5)), button("−", "Zoom out", () => this.zoom(2)),
-      button("All", "Show all", () => this.show(0, this.steps.length)), this.span = h("span", { class: "soft" }));
+      button("All", "Show all", () => this.show(0, this.n)), this.span = h("span", { class: "soft" }));
     host.append(this.tools, h("div", { class: "strip" }, this.overview, this.canvas), this.readout, this.legend);
     this.listen();
     this.resize = new ResizeObserver(() => this.draw());
@@ -29,16 +29,20 @@ export class Strip {
     redrawn(this.canvas, () => this.draw());
   }
 
-  set(steps, wrong) {
-    const atEnd = this.to >= this.steps.length, isFirst = !this.steps.length;
+  // The number of steps, also of those to come.
+  get n() { return Math.max(this.steps.length, this.total); }
+
+  set(steps, wrong, total = 0) {
+    const atEnd = this.to >= this.n, isFirst = !this.steps.length;
     this.steps = steps;
+    this.total = total ?? 0;
     if (wrong) this.mark(wrong);
     if (this.wrong.length < steps.length) { const longer = new Uint8Array(steps.length); longer.set(this.wrong); this.wrong = longer; }
     this.lanes = [...LANES.map(([name, shape, test]) => [name, shape, test]), [this.wrongName, "✕", null]];
     this.build();
     if (isFirst && this.wanted) [this.from, this.to] = this.wanted;
-    else if (isFirst || (atEnd && this.from === 0)) [this.from, this.to] = [0, Math.max(1, steps.length)];
-    else if (atEnd) { const width = this.to - this.from; this.to = steps.length; this.from = Math.max(0, this.to - width); }
+    else if (isFirst || (atEnd && this.from === 0)) [this.from, this.to] = [0, Math.max(1, this.n)];
+    else if (atEnd) { const width = this.to - this.from; this.to = this.n; this.from = Math.max(0, this.to - width); }
     this.clamp();
     this.canvas.setAttribute("aria-valuemax", Math.max(0, steps.length - 1));
     this.writeLegend();
@@ -129,6 +133,7 @@ export class Strip {
     c.fillStyle = inks.faint;
     shown.forEach((_, row) => { if (row % 2 === 0) c.fillRect(0, BARS + RULER + row * LANE, width, LANE); });
     const laneInks = shown.map(([name]) => colour(name) || colour("wrong"));
+    let highest = null;
     const cell = (x, w, total) => {
       const gap = w >= 4 ? 1 : 0, mean = total ? (found[0] / total) * scale : 0, top = found[1] * scale;
       c.fillStyle = inks.votes; c.fillRect(x, BARS - mean, w - gap, mean);
@@ -137,11 +142,10 @@ export class Strip {
         if (!found[2 + index]) return;
         const y = BARS + RULER + row * LANE;
         c.fillStyle = laneInks[row];
-        if (w >= 10) { c.textAlign = "center"; c.textBaseline = "middle"; c.fillText(shape, x + w / 2, y + LANE / 2); }
-        else {
-          const part = Math.max(0.28, Math.sqrt(found[2 + index] / total));
-          c.fillRect(x, y + (LANE - 3) * (1 - part) + 1, Math.max(1, w - gap), (LANE - 3) * part);
-        }
+        if (w >= 10) { c.textAlign = "center"; c.textBaseline = "middle"; c.fillText(shape, x + w / 2, y + LANE / 2); return; }
+        // A column of many steps shows their share, beside the highest of all columns: a mark each would be a solid line.
+        const part = Math.max(0.12, found[2 + index] / total / (highest?.[row] ?? 1));
+        c.fillRect(x, y + (LANE - 3) * (1 - part) + 2, Math.max(1, w - gap), (LANE - 3) * part);
       });
     };
     if (perPixel < 1) {
@@ -154,19 +158,27 @@ export class Strip {
     } else {
       // Aligned to whole entries of the level that fits, so that a column does not flicker while it moves.
       const bin = Math.max(1, ...this.levels.map((each) => each.bin).filter((each) => each <= perPixel));
-      for (let x = 0; x < width; x++) {
-        const a = Math.floor((this.from + x * perPixel) / bin) * bin, b = Math.min(n, Math.max(a + bin, Math.floor((this.from + (x + 1) * perPixel) / bin) * bin));
-        if (a >= n) break;
-        this.gather(a, b, found);
-        cell(x, 1, b - a);
-      }
+      const columns = (draw) => {
+        for (let x = 0; x < width; x++) {
+          const a = Math.floor((this.from + x * perPixel) / bin) * bin, b = Math.min(n, Math.max(a + bin, Math.floor((this.from + (x + 1) * perPixel) / bin) * bin));
+          if (a >= n) break;
+          this.gather(a, b, found);
+          draw(x, b - a);
+        }
+      };
+      const most = shown.map(() => 0);
+      columns((_, total) => shown.forEach(([, , , index], row) => { most[row] = Math.max(most[row], found[2 + index] / total); }));
+      highest = most;
+      columns((x, total) => cell(x, 1, total));
+      c.textAlign = "right"; c.textBaseline = "middle"; c.fillStyle = inks.soft;
+      shown.forEach((_, row) => { if (most[row] < 1) c.fillText(`≤ ${share(most[row], 1)}`, width - 3, BARS + RULER + row * LANE + LANE / 2); });
     }
     c.fillStyle = inks.line; c.fillRect(0, BARS, width, 1);
     this.ruler(c, width, inks);
     const x = (this.at + 0.5 - this.from) / perPixel;
     if (x >= 0 && x <= width) { c.fillStyle = inks.accent; c.fillRect(Math.round(x) - 0.5, 0, 1, height); c.beginPath(); c.moveTo(x - 5, 0); c.lineTo(x + 5, 0); c.lineTo(x, 6); c.fill(); }
     this.paintOverview(inks);
-    this.span.textContent = this.to - this.from >= n ? `all ${plural(n, this.unit)}` : `${this.unit}s ${count(Math.floor(this.from))} to ${count(Math.min(n, Math.ceil(this.to)) - 1)} of ${count(n)}`;
+    this.span.textContent = this.to - this.from >= this.n ? (n < this.n ? `${count(n)} of ${plural(this.n, this.unit)}` : `all ${plural(n, this.unit)}`) : `${this.unit}s ${count(Math.floor(this.from))} to ${count(Math.min(n, Math.ceil(this.to)) - 1)} of ${count(n)}`;
   }
 
   ruler(c, width, inks) {
@@ -174,7 +186,7 @@ export class Strip {
     let unit = 10 ** Math.floor(Math.log10(Math.max(1, wished)));
     unit *= [1, 2, 5, 10].find((each) => unit * each >= wished) ?? 10;
     c.fillStyle = inks.soft; c.textBaseline = "top";
-    for (let i = Math.ceil(this.from / unit) * unit; i < Math.min(this.to, this.steps.length); i += unit) {
+    for (let i = Math.ceil(this.from / unit) * unit; i < Math.min(this.to, this.n); i += unit) {
       const x = ((i + (span < width ? 0.5 : 0) - this.from) / span) * width;
       c.fillRect(x, BARS, 1, 4);
       c.textAlign = x < 30 ? "left" : x > width - 30 ? "right" : "center";
@@ -183,7 +195,7 @@ export class Strip {
   }
 
   paintOverview(inks) {
-    const n = this.steps.length, [c, width] = fit(this.overview, 14);
+    const { n } = this, [c, width] = fit(this.overview, 14);
     c.fillStyle = inks.faint; c.fillRect(0, 4, width, 6);
     const x = (this.from / n) * width, w = Math.max(3, ((Math.min(this.to, n) - this.from) / n) * width);
     c.fillStyle = inks.most; c.fillRect(x, 4, w, 6);
@@ -229,7 +241,7 @@ export class Strip {
   show(from, to) { this.from = from; this.to = to; this.clamp(); this.remember(); this.draw(); }
 
   clamp() {
-    const n = this.steps.length, width = Math.max(8, Math.min(this.to - this.from, Math.max(8, n)));
+    const { n } = this, width = Math.max(8, Math.min(this.to - this.from, Math.max(8, n)));
     this.from = Math.max(0, Math.min(this.from, Math.max(0, n - width)));
     this.to = this.from + width;
   }
@@ -242,7 +254,7 @@ export class Strip {
 
   remember() {
     clearTimeout(this.later);
-    const all = this.from <= 0 && this.to >= this.steps.length;
+    const all = this.from <= 0 && this.to >= this.n;
     this.later = setTimeout(() => { if (this.canvas.isConnected) history.replaceState(history.state, "", all ? location.pathname + location.search : `#${Math.floor(this.from)}-${Math.ceil(this.to)}`); }, 250);
   }
 
@@ -277,7 +289,7 @@ export class Strip {
       const keys = {
         ArrowLeft: () => this.point(this.at - (event.shiftKey ? page : 1), true), ArrowRight: () => this.point(this.at + (event.shiftKey ? page : 1), true),
         PageUp: () => this.point(this.at - page, true), PageDown: () => this.point(this.at + page, true), Home: () => this.point(0, true),
-        End: () => this.point(this.steps.length - 1, true), "+": () => this.zoom(0.5), "=": () => this.zoom(0.5), "-": () => this.zoom(2), 0: () => this.show(0, this.steps.length),
+        End: () => this.point(this.steps.length - 1, true), "+": () => this.zoom(0.5), "=": () => this.zoom(0.5), "-": () => this.zoom(2), 0: () => this.show(0, this.n),
         Enter: () => this.go(), n: () => this.next(null, 1), N: () => this.next(null, -1),
       };
       if (!keys[event.key] || event.ctrlKey || event.metaKey || event.altKey) return;

@@ -36,7 +36,7 @@ function swarm(found, at) {
     turn("Plan", loop.plan), loop.steps.map(stepOf), loop.whole ? turn("Whole", loop.whole) : null))];
 }
 
-function agent(found, at) {
+export function agent(found, at) {
   return [quoted(found.goal), found.actions.map((action) => h("div", { class: "row" },
     h("h3", null, h("a", { href: at(action.path, true) }, action.path.split("/").slice(1).join("/")), h("span", { class: "soft" }, ` ${joined([action.outcome, action.options.map((each) => each[1]).join(":") && `votes ${action.options.map((each) => each[1]).join(":")}`,
       flagsText(action.flags), money(action.cost_usd), action.decided_ms !== null && `${(action.decided_ms / 1000).toFixed(1)} s`])}`)),

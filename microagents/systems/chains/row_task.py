@@ -1,0 +1,68 @@
+"""A row of a table as a task: one question, whose answer is the row's new columns."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from typing import Any, ClassVar, Generic, Self
+
+import msgspec
+from pydantic import Field
+
+from microagents.replies.chat import A, Prompt
+from microagents.task import ChainTask
+
+Row = dict[str, Any]
+"""Values by the name of their column."""
+REPLY = "\0reply"
+"""Column of the reply in the last state; no file can have it."""
+
+
+class RowTask(ChainTask[Row, A, Row], Generic[A]):
+    """One question about a row, whose reply is its new columns: ``class Clean(RowTask[Cleaned])``.
+
+    Only ``prompt(row)`` is needed; ``oracle(row)``, ``flag(row, reply)`` and ``verify(row, reply)`` are as in any `ChainTask`.
+    """
+
+    required_methods: ClassVar[tuple[str, ...]] = ("prompt",)
+
+    row: Row = Field(min_length=1)
+    """The columns of the row: texts, if it is from a CSV file."""
+
+    @classmethod
+    def rows(cls, table: Iterable[Mapping[str, Any]] | Any, **options: Any) -> list[Self]:
+        """Make a task for each row of a table: a frame of pandas or polars, or mappings.
+
+        Args:
+            table: the rows.
+            options: other fields of the task, the same for all rows.
+        """
+        if hasattr(table, "to_json"):  # pandas: as JSON a missing value is null, and a number is no type of numpy
+            table = json.loads(table.to_json(orient="records", date_format="iso"))
+        elif hasattr(table, "to_dicts"):  # polars
+            table = table.to_dicts()
+        return [cls(row=dict(each), **options) for each in table]
+
+    def prompt(self, row: Row) -> Prompt:
+        """Ask the question about the row. The format instructions are added to it."""
+        raise NotImplementedError
+
+    def start(self) -> Row:
+        """The row."""
+        return self.row
+
+    def done(self, state: Row) -> bool:
+        """Whether the row has its reply."""
+        return REPLY in state
+
+    def steps(self) -> int:
+        """One: the question about the row."""
+        return 1
+
+    def advance(self, state: Row, reply: A) -> Row:  # noqa: ARG002 - the reply is all
+        """Put the reply in the place of the row."""
+        return {REPLY: msgspec.to_builtins(reply)}
+
+    def result(self, state: Row) -> Row:
+        """The reply by its fields: the new columns."""
+        return dict(state[REPLY])

@@ -1,0 +1,197 @@
+"""Rows in, rows out: a table becomes the inputs of a run, and the same table with the results."""
+
+from __future__ import annotations
+
+import csv
+import json
+import signal
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from microagents import run_sync
+from tests.cli.commands import COMPLETED, UNDECIDED, WRONG_USAGE, Sitting, microagents, write
+
+CLEAN = """
+    from microagents import Prompt, Reply, RowTask
+
+
+    class Cleaned(Reply, frozen=True):
+        name: str
+        length: int
+
+
+    class Clean(RowTask[Cleaned]):
+        def prompt(self, row):
+            return Prompt(system="Clean.", user="City: " + row["city"])
+
+        def flag(self, row, reply):
+            return "refused" if "bad" in row["city"] and "good" not in reply.name else None
+
+        def oracle(self, row):
+            return Cleaned(name=row["city"].strip().title(), length=len(row["city"]))
+
+        def expert(self, prompt, reply):
+            return self.oracle({"city": prompt.user.removeprefix("City: ").partition("\\n\\nReason")[0]})
+"""
+HARD = [["1", "m\u00fcnchen"], ["2", 'the "old" town,\r\nby the river'], ["3", ""], ["4", " \u2028rome "]]
+
+
+def table(name: str, *rows: list[str], separator: str = ",", encoding: str = "utf-8") -> None:
+    write("clean.py", CLEAN.replace("\\\\n", "\\n"))
+    with Path(name).open("w", encoding=encoding, newline="") as file:
+        csv.writer(file, delimiter=separator).writerows(rows)
+
+
+def read(name: str, separator: str = ",") -> list[dict[str, str]]:
+    with Path(name).open(encoding="utf-8-sig", newline="") as file:
+        return list(csv.DictReader(file, delimiter=separator))
+
+
+def clean(*words: str) -> Any:
+    return microagents("run", "clean.py", "--model", "sim:perfect", "--run-id", "r", *words)
+
+
+@pytest.mark.parametrize(
+    ("file", "separator", "encoding"),
+    [("in.csv", ",", "utf-8"), ("in.csv", ",", "utf-8-sig"), ("in.CSV", ";", "utf-8-sig"), ("in.tsv", "\t", "utf-8")],
+)
+def test_a_table_keeps_its_columns_and_gets_those_of_the_reply(file: str, separator: str, encoding: str) -> None:
+    table(file, ["id", "city"], *HARD, separator=separator, encoding=encoding)
+    ran = clean("--inputs", file, "-o", "out.csv")
+    assert (ran.code, ran.out) == (COMPLETED, ""), ran.err
+    assert "right: 4 of 4 inputs" in microagents("list").out
+    assert Path("out.csv").read_bytes().startswith(b"\xef\xbb\xbfid,city,state,why,name,length\r\n1,m\xc3\xbcnchen,")
+    for row, (number, city) in zip(read("out.csv"), HARD, strict=True):
+        cleaned = {"name": city.strip().title(), "length": str(len(city))}
+        assert row == {"id": number, "city": city, "state": "decided", "why": "", **cleaned}
+
+
+def test_lines_of_json_are_rows_too_and_nothing_is_escaped() -> None:
+    table("any.csv", ["city"])
+    Path("in.jsonl").write_text('{"city": "k\u00f6ln", "name": 7}\n', encoding="utf-8")
+    assert clean("--inputs", "in.jsonl", "--output", "out.jsonl").code == COMPLETED
+    (row,) = map(json.loads, Path("out.jsonl").read_text(encoding="utf-8").splitlines())
+    assert row == {
+        "city": "k\u00f6ln",
+        "name": 7,
+        "state": "decided",
+        "why": None,
+        "name_reply": "K\u00f6ln",
+        "length": 4,
+    }
+    for words in (("show", "r", "--json"), ("export", "r"), ("export", "r", "--format", "csv")):
+        assert "K\u00f6ln" in microagents(*words).out, words
+
+
+def test_rows_that_wait_are_marked_and_a_resume_fills_them_in() -> None:
+    table("in.csv", ["city"], ["bad one"], ["rome"], ["bad two"])
+    ran = clean("--inputs", "in.csv", "-o", "out.csv", "-s", "max_draws=5")
+    assert ran.code == UNDECIDED
+    assert [(row["state"], row["name"]) for row in read("out.csv")] == [
+        ("flagged", ""),
+        ("decided", "Rome"),
+        ("flagged", ""),
+    ]
+    assert "microagents decide r 0/step/0" in read("out.csv")[0]["why"]
+    assert microagents("decide", "r", "0/step/0", '{"name": "good", "length": 7}').code == COMPLETED
+    microagents("resume", "r")
+    assert [(row["state"], row["name"]) for row in read("out.csv")] == [
+        ("decided", "good"),
+        ("decided", "Rome"),
+        ("flagged", ""),
+    ]
+    assert [row["state"] for row in read("out.csv")].count("decided") == 2
+    assert microagents("resume", "r", "--output", "other.tsv").code == UNDECIDED
+    assert [row["name"] for row in read("other.tsv", "\t")] == ["good", "Rome", ""]
+
+
+def test_a_run_that_stops_says_which_rows_are_not_done() -> None:
+    table("in.csv", ["city"], *[[f"c{number}"] for number in range(30)])
+    assert clean("--inputs", "in.csv", "-o", "out.csv", "--max-calls", "20", "--concurrency", "1").code == 3
+    states = [row["state"] for row in read("out.csv")]
+    assert ({*states}, len(states)) == ({"decided", "not done"}, 30)
+
+
+@pytest.mark.parametrize(
+    ("rows", "said"),
+    [
+        ([["id", "town"], ["1", "x"]], "'in.csv' has no column 'city', which Clean.prompt needs; it has id, town"),
+        ([["city", "id", "city"], ["a", "1", "b"]], "the column 'city' stands twice in the header of 'in.csv'"),
+        ([["city", "id"], ["a", "1"], ["b"]], "line 3 of 'in.csv' has 1 cells, and its header 2 columns"),
+        ([["city"]], "'in.csv' holds no input"),
+    ],
+)
+def test_a_table_that_does_not_fit_gets_one_sentence(rows: list[list[str]], said: str) -> None:
+    table("in.csv", *rows)
+    ran = clean("--inputs", "in.csv", "-o", "out.csv")
+    assert (ran.code, said in ran.err, len(ran.err.splitlines())) == (WRONG_USAGE, True, 1), ran.err
+    assert not Path("out.csv").exists()
+    assert not Path("runs/r.sqlite").exists()
+
+
+@pytest.mark.parametrize(
+    ("content", "output", "said"),
+    [
+        (b"city\n\xff\n", "out.csv", "cannot be read as a table in UTF-8"),
+        (b'city\n"never closed\n', "out.csv", "cannot be read as a table in UTF-8: unexpected end of data"),
+        (b"city\nrome\n", "in.csv", "in.csv' exists; it was kept"),
+        (b"city\nrome\n", "no/out.csv", "is in a folder that is not there"),
+        (b"city\nrome\n", "out.xlsx", "is not of the form NAME=VALUE"),
+    ],
+)
+def test_files_that_cannot_be_read_or_written_start_nothing(content: bytes, output: str, said: str) -> None:
+    table("any.csv")
+    Path("in.csv").write_bytes(content)
+    ran = clean("--inputs", "in.csv", "-o", output)
+    assert (ran.code, said in ran.err, "Traceback" in ran.err) == (WRONG_USAGE, True, False), ran.err
+    assert Path("in.csv").read_bytes() == content
+
+
+def test_frames_go_in_and_come_out_of_python(monkeypatch: pytest.MonkeyPatch) -> None:
+    table("any.csv")
+    monkeypatch.syspath_prepend(str(Path.cwd()))
+    monkeypatch.delitem(sys.modules, "clean", raising=False)
+    from clean import Clean  # type: ignore[import-not-found]  # noqa: PLC0415 - a file of this test
+
+    pandas = SimpleNamespace(to_json=lambda **_: '[{"city": "ulm", "id": null}]')  # what a frame of pandas has
+    polars = SimpleNamespace(to_dicts=lambda: [{"city": "ulm", "id": None}])
+    for given in (pandas, polars, [{"city": "ulm", "id": None}]):
+        result = run_sync(Clean.rows(given), models="sim:perfect")
+        expected = {"city": "ulm", "id": None, "state": "decided", "why": None, "name": "Ulm", "length": 3}
+        assert list(result.rows()) == [expected]
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1200)
+def test_of_100000_rows_and_a_kill_in_the_middle_none_is_lost_or_twice_and_the_order_is_kept() -> None:
+    rows = 100_000
+    table("in.csv", ["id", "city"], *[[str(number), f'"c{number}",\n\u00e4'] for number in range(rows)])
+    words = (
+        "clean.py",
+        "--inputs",
+        "in.csv",
+        "-o",
+        "out.csv",
+        "-k",
+        "1",
+        "--model",
+        "sim:perfect",
+        "--durability",
+        "normal",
+    )
+    with Sitting("run", *words, "--run-id", "r") as sitting:
+        sitting.until_sent(30_000)
+        sitting.end(signal.SIGKILL)
+    assert not Path("out.csv").exists()
+    assert 0 < microagents("show", "r", "--json").json["inputs_done"] < rows
+    with Sitting("resume", "r") as sitting:
+        assert sitting.end().code == COMPLETED
+    found = read("out.csv")
+    assert [(row["id"], row["city"], row["state"]) for row in found] == [
+        (str(number), f'"c{number}",\n\u00e4', "decided") for number in range(rows)
+    ]
+    assert all(row["name"] == row["city"].title() for row in found)
