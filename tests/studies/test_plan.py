@@ -74,6 +74,7 @@ def test_a_plan_tells_of_a_limit_that_throttles_and_of_an_announced_end() -> Non
     assert "the model will be shut down on 2027-01-14" in said
 
 
+@pytest.mark.slow
 def test_a_deadline_is_a_further_condition() -> None:
     found = made(latency=Latency(p50=10.0, p95=20.0, p99=30.0))
     best = plan(TASK, [found], steps=100, target=0.9).best
@@ -88,6 +89,7 @@ def test_a_deadline_is_a_further_condition() -> None:
     assert slow.duration_s == pytest.approx(100 * 10.0 * exp(0.42**2 / 2), rel=0.2)
 
 
+@pytest.mark.slow
 def test_a_planned_duration_is_that_of_the_run() -> None:
     found = only("sim:gpt-4.1-mini@error=0.05,alternatives=1,latency=0.02", steps=400, task=Drift(length=400))
     planned = next(each for each in plan(TASK, [found], steps=300, target=0.9).runs if each.k == 2)
@@ -109,6 +111,7 @@ def test_the_cheapest_run_that_reaches_the_target_is_marked() -> None:
     assert plan(TASK, found, steps=1_000, target=0.95, budget_usd=0.01).best is None
 
 
+@pytest.mark.slow
 def test_lead_and_a_ladder_succeed_as_often_as_their_rows_say() -> None:
     found = only("sim:gpt-4.1-mini@error=0.005,hard=0.03,hard_error=0.8", steps=1_000, task=Drift(length=1_000))
     runs = {
@@ -126,6 +129,7 @@ def test_lead_and_a_ladder_succeed_as_often_as_their_rows_say() -> None:
     assert lead.chance.share > 1.5 * ladder.chance.share  # votes decide a hard step before they are improbable
 
 
+@pytest.mark.slow
 def test_a_pool_of_two_misses_what_both_miss() -> None:
     # Models of different names find different steps hard; those of one name the same.
     one, other = (f"sim:{name}@error=0.005,hard=0.02,hard_error=0.7" for name in ("gpt-4.1-mini", "o3-mini"))
@@ -242,6 +246,7 @@ def test_only_a_measurement_of_the_same_task_makes_a_plan() -> None:
         plan(TASK, [only(WRONG, steps=100)], steps=100, target=0.95)
 
 
+@pytest.mark.slow
 def test_a_run_with_measured_errors_draws_the_rate_of_each_step() -> None:
     """2 % of the steps err at .45, the others at .003: the mean rate of all promises a success that few runs have."""
     found = planted(lambda number: 0.003 if number % 50 else 0.45)
