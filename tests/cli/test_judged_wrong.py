@@ -123,7 +123,7 @@ def test_a_run_that_is_judged_wrong_is_green_nowhere(kind: str) -> None:
         verdict = pages.run_facts(reader, 0)["verdict"]
     assert (verdict["kind"], verdict["text"] in microagents("list").out) == ("wrong", True)
     microagents("view", "r", "-o", "r.html")
-    assert f'<p class="verdict wrong"><bdi>{escape(verdict['text'])}' in Path("r.html").read_text(encoding="utf-8")
+    assert f'<p class="verdict wrong"><bdi>{escape(verdict["text"])}' in Path("r.html").read_text(encoding="utf-8")
     assert microagents(*do(kind, "false")).code == WRONG, "also where it was completed before"
 
 
