@@ -28,7 +28,6 @@ SIDES = {1: 300, 300: 15_000, 3000: 30_000}
 """Asks a turn, by number in flight."""
 PLAIN_SHARE = 10
 """Plain calls are so many times fewer, or a turn would take a minute."""
-CORE = {role: {"colocate": "core"} for role in ("makerconductor", "solver", "redflagger", "voter")}
 
 
 async def asks(turns: int) -> float:
@@ -85,8 +84,8 @@ async def step_s(runtime: Any, steps: int, **options: Any) -> float:
 async def chains(turns: int, alone_s: float) -> None:
     """One chain, every message across processes, and with its roles together."""
     local = [await step_s("local", 5000) for _ in range(turns)]
-    apart = [await step_s("ray", 1000) for _ in range(turns)]
-    together = [await step_s("ray", 5000, deploy=CORE) for _ in range(turns)]
+    apart = [await step_s("ray", 1000, spread=True) for _ in range(turns)]
+    together = [await step_s("ray", 5000) for _ in range(turns)]
     over = median(apart) - median(local)
     print(
         f"one chain, a step: {1e6 * median(local):.0f} us in one process; {1000 * median(apart):.2f} ms across actors: ",
