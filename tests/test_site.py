@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -13,8 +14,29 @@ from tests import site
 pytestmark = [pytest.mark.slow, pytest.mark.browser]
 START = (site.SITE / "index.html").as_uri()
 WIDTHS = (360, 2560)
-SEARCHES = 5
-"""Some versions of the site's search find nothing in half of the cases."""
+SEARCHES, FOUND = 8, 6
+"""Some versions of the site's search find nothing in half of the cases. A key that comes too early on a busy machine is lost."""
+LOOKS, EVERY_MS = 50, 200
+
+
+def soon(page: Any, condition: Callable[[], bool]) -> bool:
+    """Whether a condition holds within a while."""
+    for _ in range(LOOKS):
+        if condition():
+            return True
+        page.wait_for_timeout(EVERY_MS)
+    return False
+
+
+def finds(page: Any, words: str) -> bool:
+    """Whether the search of the first page finds something."""
+    page.goto(START)
+    field, results = page.get_by_role("combobox"), page.get_by_text("results")
+    if not soon(page, lambda: field.count() > 0):
+        return False
+    page.keyboard.press("Control+k")
+    field.press_sequentially(words, delay=50)
+    return soon(page, lambda: results.count() > 0 and results.first.is_visible())
 
 
 def test_the_site_is_whole_without_a_network_at_any_width_and_in_the_dark(browser: Any) -> None:
@@ -30,12 +52,6 @@ def test_the_site_is_whole_without_a_network_at_any_width_and_in_the_dark(browse
     assert too_wide == []
     page.goto(START)
     assert page.evaluate("getComputedStyle(document.body).backgroundColor") != "rgb(255, 255, 255)"
-    for _ in range(SEARCHES):
-        page.goto(START)
-        words = page.get_by_role("combobox")
-        words.wait_for(state="attached")  # a key that is pressed before the search has started is lost
-        page.keyboard.press("Control+k")
-        words.press_sequentially("red flags", delay=50)
-        page.get_by_text("results").first.wait_for()
+    assert sum(finds(page, "red flags") for _ in range(SEARCHES)) >= FOUND
     assert len(asked) > len(WIDTHS)
     assert [url for url in asked if not url.startswith(("file:", "data:", "blob:"))] == []
