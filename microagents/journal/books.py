@@ -13,7 +13,7 @@ from msgspec import Struct, field, structs
 
 from microagents.base.durations import bucket_of
 from microagents.elections.election import ESCALATED, OPEN_OUTCOMES, Ballot, Flagged, input_of
-from microagents.journal.digests import ChainDigests, TreeDigests
+from microagents.journal.digests import ChainDigests, TreeDigests, in_order
 from microagents.journal.messages import (
     NO_DECISION,
     Account,
@@ -258,7 +258,7 @@ class Books:
             account.errors = (account.errors or 0) + (not record.correct)
             account.checked += 1
             if not record.correct:
-                account.wrong_at = min(filter(None, (account.wrong_at, path)), key=_in_numbers)
+                account.wrong_at = min(filter(None, (account.wrong_at, path)), key=in_order)
         self.take_in(path, verdict.outcome, verdict.winner, verdict.ballots)
         if record.done is not None and verdict.winner is not None:
             done, total = self.progress(record.id.input)
@@ -365,10 +365,6 @@ class Books:
         RecordAnswer: _add_answer,
         InputEnding: lambda books, record: books.end_input(record.input, record.outcome),
     }
-
-
-def _in_numbers(path: str) -> list[tuple[int, str]]:
-    return [(int(part) if part.isdecimal() else -1, part) for part in path.split("/")]
 
 
 def _digested(ballot: Ballot | Flagged) -> Ballot | Flagged:
