@@ -10,7 +10,7 @@ import inspect
 from collections.abc import AsyncGenerator, Callable, Container, Coroutine, Iterator, Mapping, Sequence
 from functools import cached_property
 from types import UnionType
-from typing import Annotated, Any, ClassVar, Protocol, TypeVar, get_args, get_type_hints
+from typing import Annotated, Any, ClassVar, Literal, Protocol, TypeVar, get_args, get_type_hints
 
 from msgspec import Struct
 from pydantic import BaseModel, ConfigDict, Field, field_validator
@@ -345,6 +345,9 @@ class Strategy(BaseModel):
     votes: Votes = "exact"
     """Which replies count as one vote: equal ones (`exact`), or also ones that mean the same (`semantic`, which asks the role \
 `matcher` about each new reply)."""
+    certain: Literal["off", "on", "branches"] = "off"
+    """Whether the model's own probabilities may decide before the votes do (`on`): one call is then enough for a reply that it gives most \
+often by its own numbers. `branches` also uses those of other tokens, for work in which every vote has one spelling."""
 
     @field_validator("*")
     @classmethod

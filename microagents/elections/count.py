@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Collection, Hashable
 
 from microagents.base.messages import resolve
-from microagents.elections.election import Ballot, ElectionId, Flagged, Question, Verdict, total_usd
-from microagents.elections.rules import ORDERS, Tally
+from microagents.elections.certainty import FLAGGED, SeenMasses, is_audited
+from microagents.elections.election import Ballot, ElectionId, Flagged, MassTest, Question, Verdict, total_usd
+from microagents.elections.rules import ORDERS, Certain, Tally
 from microagents.replies.chat import Reply, decoder_of, vote_of
+from microagents.replies.masses import Mass
 
 
 class Count:
@@ -21,6 +23,9 @@ class Count:
         self.tally = Tally(question.rule, len(self._models))
         self._decoder = decoder_of(resolve(question.reply, Reply))
         self._left_out = question.left_out
+        self._masses: SeenMasses | None = None
+        """The masses of the counted replies; None before the first."""
+        self._tests: list[MassTest] = []
         self._first: dict[Hashable, bytes] = {}
         """The first-launched reply of each vote."""
         self._votes: dict[bytes, Hashable] = {}
@@ -33,13 +38,35 @@ class Count:
             TaskFailed: the reply's ``vote()`` raised, or gave a value without a hash.
         """
         self.ballots.append(ballot)
-        if isinstance(ballot, Ballot):
+        if isinstance(ballot, Flagged):
+            if ballot.mass is not None:
+                self._see(ballot, ballot.mass, FLAGGED)
+                self.tally.flag()
+        else:
             vote = self.vote_of(ballot.value)
+            if ballot.mass is not None:
+                self._see(ballot, ballot.mass, vote)
             model = 0 if len(self._models) == 1 else self._model_of(ballot)
             if ballot.shares:
                 self.tally.weigh(vote, ballot.shares, ballot.seq % ORDERS, model)
             else:
                 self.tally.count(vote, model)
+
+    def _see(self, ballot: Ballot | Flagged, mass: Mass, vote: Hashable) -> None:
+        """Take in the mass of a reply, which also tests the masses before it."""
+        question, rule = self._question, self._question.rule
+        if not isinstance(rule, Certain):
+            return
+        if self._masses is None:
+            self._masses = SeenMasses(rule.margin, by_branches=rule.branches)
+            if not is_audited(self._election.path):
+                self.tally.masses = self._masses
+        spec, prompts = question.model_of(self._election, ballot.seq), len(question.prompts)
+        share = question.models.count(spec) / len(question.models) / prompts
+        part = self._models[spec] * prompts + question.prompt_number(ballot.seq)
+        led, claimed = self._masses.add(part, share, vote, mass)
+        if claimed:
+            self._tests.append(MassTest(spec, claimed, repeated=vote == led))
 
     def _model_of(self, ballot: Ballot) -> int:
         """Return the index of the model that cast a ballot. One from outside the pool stands in for the model whose turn it was."""
@@ -81,6 +108,7 @@ class Count:
             ballots=tuple(self.ballots),
             cost_usd=total_usd([ballot.cost_usd for ballot in self.ballots]),
             probability=self.tally.probability,
+            mass_tests=tuple(self._tests),
         )
 
     def losers(self) -> list[int]:

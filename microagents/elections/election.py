@@ -29,6 +29,7 @@ from microagents.replies.chat import (
     disagreement,
     wordings,
 )
+from microagents.replies.masses import Mass
 
 ElectionOutcome = Literal[
     "decided", "agreed", "argmax", "leader", "person", "sampled", "undecided", "contested", "climbed", "inferred"
@@ -149,8 +150,12 @@ class Question(Struct, frozen=True, kw_only=True):
 
     def prompt_of(self, seq: int) -> Prompt:
         """Return the prompt of a sample: each of several is put to every model of the pool before the next one is."""
+        return self.prompts[self.prompt_number(seq)]
+
+    def prompt_number(self, seq: int) -> int:
+        """Return the place of a sample's prompt among the prompts."""
         every = 1 if isinstance(self.rule, Weighed) else len(self.models)  # options are weighed once in each order
-        return self.prompts[seq // every % len(self.prompts)]
+        return seq // every % len(self.prompts)
 
 
 @lru_cache(maxsize=256)
@@ -181,6 +186,8 @@ class Ballot(Struct, frozen=True, kw_only=True, tag=True, omit_defaults=True):
     """Probability of each option by a model that weighs them: the share that it would have of many votes. Empty for a vote."""
     fallback: str = ""
     """Spec of the fallback that gave it; empty for the model that the question names for its seq."""
+    mass: Mass | None = None
+    """Probability of its whole text; None if it is unknown, or another prompt or model than the question's gave it."""
 
 
 class Flagged(Struct, frozen=True, kw_only=True, tag=True, omit_defaults=True):
@@ -191,6 +198,8 @@ class Flagged(Struct, frozen=True, kw_only=True, tag=True, omit_defaults=True):
     """Name of the red flag."""
     cost_usd: float | None = None
     """Cost of its sample; None if the price is unknown."""
+    mass: Mass | None = None
+    """Probability of its whole text; None if it is unknown."""
 
 
 class Rejection(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -223,6 +232,17 @@ def total_usd(costs: Iterable[float | None]) -> float | None:
     return total
 
 
+class MassTest(Struct, frozen=True):
+    """A draw that tested the masses before it."""
+
+    model: str
+    """Spec of the model."""
+    claimed: float
+    """Probability with which it had to cast the leading vote by its masses, at least."""
+    repeated: bool
+    """Whether it did."""
+
+
 class Verdict(Struct, frozen=True, kw_only=True, tag=True):
     """Result of an election: its outcome and the counted ballots."""
 
@@ -236,7 +256,9 @@ class Verdict(Struct, frozen=True, kw_only=True, tag=True):
     cost_usd: float | None = None
     """Cost of all counted ballots; None if a price is unknown. The journal keeps only this sum."""
     probability: float | None = None
-    """Probability of the leading vote, when a model weighed the options; None after a vote."""
+    """Probability of the leading vote, when a model weighed the options, or the least if its masses decided; None after a vote."""
+    mass_tests: tuple[MassTest, ...] = ()
+    """Draws that tested masses. The journal keeps only their sums."""
 
     @property
     def winner(self) -> bytes | None:
@@ -264,7 +286,7 @@ class Decision(Struct, Generic[A], frozen=True, kw_only=True):
     flagged: int
     """Number of flagged replies."""
     probability: float | None = None
-    """Probability of the value, when a model weighed the options; None after a vote."""
+    """Probability of the value, as that of a verdict; None after a vote."""
     rungs: tuple[Decision[A], ...] = ()
     """The rungs of a ladder that did not decide it either."""
     prose: ProseByTool = {}

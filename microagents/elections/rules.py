@@ -13,6 +13,7 @@ from msgspec import Struct
 
 from microagents.base.errors import InvalidDefinition, InvalidUsage
 from microagents.base.messages import address_of, register, resolve
+from microagents.elections.certainty import SeenMasses
 from microagents.elections.dissent import is_improbable
 
 RuleOutcome = Literal["decided", "argmax"]
@@ -223,6 +224,62 @@ class Weighed(Rule, frozen=True):
         return "decided" if tally.probability_of(self.winner(tally)) >= self.at_least else "argmax"
 
 
+class Certain(Rule, frozen=True):
+    """Decided once the masses of the replies say which vote is cast most often, else by another rule.
+
+    The masses of the texts that were seen bound the probability of every vote. The leader's is greater than that of any other, so any
+    longer vote of the same draws would end there. It need not be right.
+    """
+
+    otherwise: PortableRule
+    """One that decides by a majority."""
+    margin: float = 0.05
+    """How much likelier than any other vote the leader must be at least: room for the noise of a server."""
+    branches: bool = False
+    """Whether each vote has one text only, so that the alternatives at the tokens of a text bound all other votes."""
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.margin < 1:
+            raise InvalidUsage(f"margin must be at least 0 and below 1, not {self.margin!r}")
+
+    def votes_needed(self, tally: Tally) -> int:
+        """One vote at first, then the votes of the other rule."""
+        if _is_certain(tally):
+            return 0
+        needed = self.otherwise.votes_needed(tally)
+        return needed if tally.counted else min(1, needed)
+
+    def winner(self, tally: Tally) -> Hashable:
+        """Return the certain vote, else the winner of the other rule."""
+        certain = None if tally.masses is None else tally.masses.certain
+        return self.otherwise.winner(tally) if certain is None else certain[0]
+
+    def outcome(self, tally: Tally) -> RuleOutcome:
+        """``decided`` if a vote is certain, else the outcome of the other rule."""
+        return "decided" if _is_certain(tally) else self.otherwise.outcome(tally)
+
+
+def _is_certain(tally: Tally) -> bool:
+    return tally.masses is not None and tally.masses.certain is not None
+
+
+def certain(rule: PortableRule, *, branches: bool) -> PortableRule:
+    """Return a rule that lets masses decide before the votes; the rule itself if it decides by no majority."""
+    if isinstance(rule, FirstToAheadBy | AheadByHarm | FirstTo | Unanimity | UntilImprobable):
+        return Certain(rule, branches=branches)
+    return rule
+
+
+def without_doubt(rule: PortableRule) -> PortableRule:
+    """Return a rule without the test that leaves an election open because its votes are improbable."""
+    match rule:
+        case UntilImprobable():
+            return rule.rule
+        case Certain():
+            return msgspec.structs.replace(rule, otherwise=without_doubt(rule.otherwise))
+    return rule
+
+
 class BestOf(Rule, frozen=True):
     """Vote with most of n ballots; ``argmax`` if another has as many. Ties go to the vote launched first."""
 
@@ -292,7 +349,15 @@ def _loaded(kind: type[Rule], options: bytes) -> Rule:
 
 
 PortableRule = (
-    FirstToAheadBy | AheadByHarm | FirstTo | FirstValid | Unanimity | UntilImprobable | Weighed | RuleByAddress
+    FirstToAheadBy
+    | AheadByHarm
+    | FirstTo
+    | FirstValid
+    | Unanimity
+    | UntilImprobable
+    | Weighed
+    | Certain
+    | RuleByAddress
 )
 """The rules that a question can hold."""
 
@@ -357,6 +422,8 @@ class Tally:
         """The probabilities of the options in each order in which they were weighed. The last ones of an order count."""
         self._options: dict[Hashable, str] = {}
         """The option of each vote that led in one order."""
+        self.masses: SeenMasses | None = None
+        """The masses of the replies, if they may decide."""
         self.of_models = tuple([Tally(rule) for _ in range(models)]) if models > 1 else ()
         """The votes of each model; empty if one model casts all."""
         self.is_contested = False
@@ -389,6 +456,11 @@ class Tally:
                 self.is_contested = all(each.outcome == "decided" for each in self.of_models)
                 self.votes_needed *= not self.is_contested
 
+    def flag(self) -> None:
+        """Note that a reply was flagged whose mass is among the masses."""
+        if not self.is_contested:
+            self.votes_needed = self.rule.votes_needed(self)
+
     @property
     def may_be_contested(self) -> bool:
         """Whether each model has voted for one value only so far, and not all of them for the same."""
@@ -410,7 +482,9 @@ class Tally:
 
     @property
     def probability(self) -> float | None:
-        """Probability of the leader, by the models that weighed the options; None in a vote."""
+        """Probability of the leader: by the models that weighed the options, or by its masses the least; None in a vote."""
+        if self.masses is not None and self.masses.certain is not None:
+            return self.masses.certain[1]
         leader = self.leader
         return None if leader is None or not self.weighed else self.probability_of(list(self.counts)[leader])
 

@@ -12,6 +12,7 @@ from typing import Any, ClassVar
 from msgspec import Struct, field, structs
 
 from microagents.base.durations import bucket_of
+from microagents.elections.certainty import MassAudit
 from microagents.elections.election import ESCALATED, OPEN_OUTCOMES, Ballot, Flagged, input_of
 from microagents.journal.digests import ChainDigests, TreeDigests, in_order
 from microagents.journal.messages import (
@@ -252,6 +253,9 @@ class Books:
         if record.rung is not None:
             account.climbed[record.rung] = account.climbed.get(record.rung, 0) + 1
         account.decided += verdict.outcome not in NO_DECISION
+        account.certified += verdict.probability is not None and is_vote(verdict.outcome, verdict.ballots)
+        for test in verdict.mass_tests:
+            account.masses.setdefault(test.model, MassAudit()).add(test.claimed, repeated=test.repeated)
         if verdict.outcome != "inferred":  # its votes are samples, which are counted at their own places
             self._count_ballots(record, valid, flagged)
         if record.correct is not None:
@@ -318,6 +322,7 @@ class Books:
         account.durations = dict(account.durations)
         account.fallbacks = dict(account.fallbacks)
         account.climbed = dict(account.climbed)
+        account.masses = {spec: copy(audit) for spec, audit in account.masses.items()}
         account.samples = account.valid - account.votes
         flagged = Counter(account.flagged)
         for each in undecided.values():
@@ -368,10 +373,10 @@ class Books:
 
 
 def _digested(ballot: Ballot | Flagged) -> Ballot | Flagged:
-    """A ballot as it enters the digest: without its cost, since a journal keeps only the sum, and without the model that gave it."""
+    """A ballot as it enters the digest: its cost is only in a sum, and neither its model nor its mass is a vote."""
     if isinstance(ballot, Flagged):
-        return structs.replace(ballot, cost_usd=None)
-    return structs.replace(ballot, cost_usd=None, fallback="")
+        return structs.replace(ballot, cost_usd=None, mass=None)
+    return structs.replace(ballot, cost_usd=None, fallback="", mass=None)
 
 
 def _count_ballots(ballots: Sequence[Ballot | Flagged]) -> tuple[int, dict[str, int]]:

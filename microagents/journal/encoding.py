@@ -8,12 +8,14 @@ from collections.abc import Sequence
 from typing import Any
 
 import msgspec
+from msgspec import structs
 
 from microagents.elections.election import Ballot, Flagged, Rejected
 from microagents.elections.red_flags import UNVERIFIED
 from microagents.journal.messages import Recalled, RecordAnswer, RecordDecision
 from microagents.journal.statements import HAS_PLACE, ID_OF_PLACE, LAST_PLACE, one
 from microagents.journal.tables import DECIDED_CODE, NUMBER_BITS, ONCE_CODE, OPEN_CODES, OUTCOMES
+from microagents.replies.masses import Mass
 
 MAX_TEXT_BYTES = 64 * 1024
 """Longer texts of replies are cut."""
@@ -119,8 +121,8 @@ def key_range(place_id: int) -> tuple[int, int]:
 def written_ballots(ballots: Sequence[Ballot | Flagged], value: bytes | None) -> str | None:
     """Ballots as a JSON array in launch order; None if all of them are votes for the decided value.
 
-    An entry is ``true`` for the decided value, a string for a red flag, an array for a reply with the probabilities of the options and
-    the fallback that gave it, and any other JSON for a different reply.
+    An entry is ``true`` for the decided value, a string for a red flag, an array of the flag and the mass for one with a mass, an array
+    for a reply with more than its value (``true`` for the decided one), and any other JSON for a different reply.
     """
     if value is not None and all(
         isinstance(each, Ballot) and each.value == value and _is_plain(each) for each in ballots
@@ -131,32 +133,40 @@ def written_ballots(ballots: Sequence[Ballot | Flagged], value: bytes | None) ->
 
 def _encode_entry(ballot: Ballot | Flagged, value: bytes | None) -> str:
     if isinstance(ballot, Flagged):
-        return msgspec.json.encode(ballot.flag).decode()
+        flag = ballot.flag if ballot.mass is None else (ballot.flag, ballot.mass)
+        return msgspec.json.encode(flag).decode()
     # Unambiguous: a reply is a struct, so its JSON is neither `true` nor a string nor an array.
-    return "true" if ballot.value == value and _is_plain(ballot) else written_ballot(ballot)
+    return written_ballot(ballot if ballot.value != value else structs.replace(ballot, value=b"true"))
 
 
 def written_ballot(ballot: Ballot) -> str:
-    """A ballot as JSON: its reply, or an array of the reply, the probabilities of the options, and the fallback that gave it."""
+    """A ballot as JSON: its reply, or an array of the reply, the probabilities of options, the fallback that gave it, and its mass."""
     if _is_plain(ballot):
         return ballot.value.decode()
-    return msgspec.json.encode(_Written(msgspec.Raw(ballot.value), ballot.shares, ballot.fallback)).decode()
+    mass = () if ballot.mass is None else (ballot.mass,)
+    return msgspec.json.encode((msgspec.Raw(ballot.value), ballot.shares, ballot.fallback, *mass)).decode()
 
 
 def _is_plain(ballot: Ballot) -> bool:
-    return not ballot.shares and not ballot.fallback
+    return not ballot.shares and not ballot.fallback and ballot.mass is None
 
 
-def read_ballot(seq: int, written: bytes, cost_usd: float | None = None) -> Ballot:
-    """A ballot from its JSON.
+def read_ballot(seq: int, written: bytes, cost_usd: float | None = None, *, winner: bytes | None = None) -> Ballot:
+    """A ballot from its JSON, with the decided value for ``true``.
 
     Raises:
         msgspec.MsgspecError: the row contains values that this program never writes.
     """
-    if not written.startswith(b"["):
-        return Ballot(seq=seq, value=written, cost_usd=cost_usd)
-    read = _written.decode(written)
-    return Ballot(seq=seq, value=bytes(read.value), cost_usd=cost_usd, shares=read.shares, fallback=read.fallback)
+    read = _written.decode(written) if written.startswith(b"[") else _Written(msgspec.Raw(written))
+    value = bytes(read.value)
+    return Ballot(
+        seq=seq,
+        value=winner if value == b"true" and winner is not None else value,
+        cost_usd=cost_usd,
+        shares=read.shares,
+        fallback=read.fallback,
+        mass=read.mass,
+    )
 
 
 _entries = msgspec.json.Decoder(list[msgspec.Raw])
@@ -166,6 +176,7 @@ class _Written(msgspec.Struct, array_like=True):
     value: msgspec.Raw
     shares: dict[str, float] = {}
     fallback: str = ""
+    mass: Mass | None = None
 
 
 _written = msgspec.json.Decoder(_Written)
@@ -193,7 +204,10 @@ def recalled(row: tuple[Any, ...]) -> Recalled:
 def _decode_entry(seq: int, entry: bytes, winner: bytes | None) -> Ballot | Flagged:
     if entry.startswith(b'"'):
         return Flagged(seq=seq, flag=msgspec.json.decode(entry, type=str))
-    return read_ballot(seq, winner if entry == b"true" and winner is not None else entry)
+    if entry.startswith(b'["'):
+        flag, mass = msgspec.json.decode(entry, type=tuple[str, Mass])
+        return Flagged(seq=seq, flag=flag, mass=mass)
+    return read_ballot(seq, entry, winner=winner)
 
 
 def packed_text(text: str) -> tuple[int, bytes]:
@@ -229,5 +243,6 @@ def sample_row(key: int, question_digest: bytes, ballot: Ballot | Flagged | Reje
         number = ballot.seq + len(ballot.replies) * REJECTED_SEQ
         return key, question_digest, number, msgspec.json.encode(ballot.replies[-1]).decode(), UNVERIFIED, cost_usd
     if isinstance(ballot, Flagged):
-        return key, question_digest, ballot.seq, None, ballot.flag, cost_usd
+        mass = None if ballot.mass is None else msgspec.json.encode(ballot.mass).decode()
+        return key, question_digest, ballot.seq, mass, ballot.flag, cost_usd
     return key, question_digest, ballot.seq, written_ballot(ballot), None, cost_usd

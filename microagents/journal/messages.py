@@ -10,6 +10,7 @@ import msgspec
 from msgspec import Struct, field, structs
 
 from microagents.base.messages import Batched, Request, Stream
+from microagents.elections.certainty import MassAudit
 from microagents.elections.election import OPEN_OUTCOMES, Ballot, ElectionId, Flagged, Rejected, SampleId, Verdict
 from microagents.replies.chat import Usage
 
@@ -333,6 +334,10 @@ class Account(Struct, kw_only=True):
     """Valid ballots in the decisive prefixes of decided elections, and of those left to the next rung of a ladder."""
     samples: int = 0
     """Valid replies that were drawn without a vote."""
+    certified: int = 0
+    """Decided elections that the masses of replies decided."""
+    masses: dict[str, MassAudit] = field(default_factory=dict)
+    """The test of the masses of each model, by its spec."""
     outvoted: int = 0
     """Votes for another reply than the decided one, unless the oracle calls the decision wrong."""
     misled: int = 0
@@ -398,6 +403,11 @@ class Account(Struct, kw_only=True):
     def tokens_at_most(self) -> int:
         """Most tokens that all calls can have used."""
         return self.input_tokens + self.output_tokens + self.unsettled_tokens
+
+    @property
+    def doubted(self) -> tuple[str, ...]:
+        """Specs of the models whose masses do not hold."""
+        return tuple([spec for spec, audit in self.masses.items() if audit.is_false])
 
     @property
     def wasted_calls(self) -> int:
@@ -552,6 +562,10 @@ class RecallDecidedInputs(Request[list[int]], frozen=True, kw_only=True):
 
 class FollowDecisions(Stream[tuple[str, bytes]], frozen=True, kw_only=True):
     """Follow the decisions of persons on open elections: path and reply, as JSON. Those before come first."""
+
+
+class FollowDoubts(Stream[tuple[str, ...]], frozen=True, kw_only=True):
+    """Follow the models whose masses do not hold: all specs that were found, at first and after each change."""
 
 
 class FollowSettings(Stream[dict[str, Any]], frozen=True, kw_only=True):

@@ -36,6 +36,7 @@ from microagents.journal.statements import (
     one,
 )
 from microagents.journal.tables import ONCE_CODE, OUTCOMES
+from microagents.replies.masses import Mass
 
 ROWS_PER_READ = 2000
 MAX_NUMBER = 1 << 63
@@ -123,8 +124,9 @@ def read_open_elections(rows: Rows) -> list[OpenElection]:
         seq = number % REJECTED_SEQ
         if flag is None:
             ballots.append(read_ballot(seq, value.encode(), cost_usd))
-        elif value is None:
-            ballots.append(Flagged(seq=seq, flag=flag, cost_usd=cost_usd))
+        elif number == seq:
+            mass = None if value is None else msgspec.json.decode(value, type=Mass)
+            ballots.append(Flagged(seq=seq, flag=flag, cost_usd=cost_usd, mass=mass))
         else:
             before = rejected[seq].replies if seq in rejected else ()
             reply = msgspec.json.decode(value, type=Rejection)

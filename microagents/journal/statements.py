@@ -68,7 +68,9 @@ UNDECIDED, CLIMBED, SETTLED = 1 << 6, 2 << 6, 3 << 6
 _STATES = {"undecided": UNDECIDED, "contested": UNDECIDED, "climbed": CLIMBED, "leader": SETTLED, "person": SETTLED}
 _STATE_CASES = " ".join(f"WHEN {OUTCOMES.index(name)} THEN {state}" for name, state in _STATES.items())
 _MARKS = f"""CASE WHEN ballots IS NULL THEN 0 WHEN instr(ballots, '{{') = 0 THEN {FLAGGED} * (instr(ballots, '"') > 0)
-    ELSE (SELECT {FLAGGED} * max(type = 'text') + {OUTVOTED} * max(type = 'object') FROM json_each(ballots)) END"""
+    ELSE (SELECT {FLAGGED} * max('text' IN (type, first)) + {OUTVOTED} * max(type = 'object' OR first = 'object' AND shares IS '{{}}')
+        FROM (SELECT type, CASE type WHEN 'array' THEN json_type(ballots, fullkey || '[0]') ELSE '' END AS first,
+            CASE type WHEN 'array' THEN json_extract(ballots, fullkey || '[1]') END AS shares FROM json_each(ballots))) END"""
 _BYTE = f"min(counted, {MAX_SAMPLES}) + CASE outcome {_STATE_CASES} ELSE 0 END + {_MARKS}"
 _IS_WRONG = "coalesce(json_type(result, '$.correct'), json_type(result, '$.solved'), '') = 'false'"
 _OF_RANGE = "FROM decision WHERE key > ? AND key < ?"

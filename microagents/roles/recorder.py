@@ -22,6 +22,7 @@ from microagents.journal.messages import (
     CallsOver,
     Entry,
     FollowDecisions,
+    FollowDoubts,
     FollowSettings,
     Recall,
     RecallDecidedInputs,
@@ -320,6 +321,16 @@ class Recorder(Role):
         while (reason := self._commits.failure or self._reason) is None:
             await self._must_stop.wait()
         raise reason
+
+    async def follow_doubts(self, request: FollowDoubts) -> AsyncIterator[tuple[str, ...]]:  # noqa: ARG002 - the message is the address
+        """Yield the models whose masses do not hold, at first and after each change."""
+        sent: tuple[str, ...] | None = None
+        while True:
+            if (found := self._commits.account.doubted) != sent:
+                sent = found
+                yield found
+            else:
+                await self._commits.changed.wait()
 
     async def follow_admission(self, request: FollowAdmission) -> AsyncIterator[Admission]:  # noqa: ARG002 - the message is the address
         """Yield the admission as it changes."""

@@ -30,12 +30,12 @@ class RedFlagger(Role):
     async def screen(self, request: Screen) -> Ballot | Flagged:
         """Screen a sample. The order of flags is: cut off, too long, empty, malformed, no such choice, its own flaw, the task's."""
         seq, cost_usd = request.id.seq, request.sample.usage.cost_usd
-        path = request.id.election.path
+        path, mass = request.id.election.path, None if request.sample.fallback else request.sample.mass
         of_input = input_of(path)
         task = self.context.tasks[of_input]
         screened = _reply_or_flag(request, task)
         if isinstance(screened, str):
-            return Flagged(seq=seq, flag=screened, cost_usd=cost_usd)
+            return Flagged(seq=seq, flag=screened, cost_usd=cost_usd, mass=mass)
         value = _encode(screened)
         # A state is read and a flag is asked for once an answer, not once a ballot: 7 us a step of a tower.
         judged, key = self._judged, (of_input, request.reply, request.state, value)
@@ -48,9 +48,10 @@ class RedFlagger(Role):
             judged[key] = flag
         flag = judged[key]
         if flag is not None:
-            return Flagged(seq=seq, flag=flag, cost_usd=cost_usd)
+            return Flagged(seq=seq, flag=flag, cost_usd=cost_usd, mass=mass)
+        sample = request.sample
         return Ballot(
-            seq=seq, value=value, cost_usd=cost_usd, shares=request.sample.shares, fallback=request.sample.fallback
+            seq=seq, value=value, cost_usd=cost_usd, shares=sample.shares, fallback=sample.fallback, mass=mass
         )
 
 

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Container
 from hashlib import blake2b
+
+from msgspec import structs
 
 from microagents.actors.role import Role
 from microagents.elections.election import Draw, ElectionId, Question, SampleId, Screen
+from microagents.elections.rules import Certain
 from microagents.replies.chat import Prompt
 from microagents.replies.tool_calls import ToolCall, observed
 from microagents.roles.executor import LOOKED_UP, Execute
@@ -27,6 +31,7 @@ class Sampler:
         election_id: the election.
         question: its question.
         is_followed: whether the first ballot is waited for.
+        doubted: the models whose masses are not asked for.
         trace: notes its calls; None if the run is not traced.
     """
 
@@ -37,12 +42,14 @@ class Sampler:
         question: Question,
         *,
         is_followed: bool,
+        doubted: Container[str] = (),
         trace: ElectionTrace | None = None,
     ) -> None:
         self._voter = voter
         self._id = election_id
         self._question = question
         self._is_followed = is_followed
+        self._doubted = doubted
         self._trace = trace
         self._traceparent = "" if trace is None else trace.traceparent
         self.is_over = False
@@ -67,6 +74,7 @@ class Sampler:
         question, sample_id = self._question, SampleId(election=self._id, seq=seq)
         model = question.model_of(self._id, seq)
         temperature = question.sampling.temperature_of(seq + earlier)  # asked again at 0, a model repeats itself
+        needs_mass = not earlier and self._may_decide(temperature) and model not in self._doubted
         trace = self._trace
         asked_s = trace.clock() if trace is not None and self._traceparent else 0.0
         sample = await self._voter.ask(
@@ -77,6 +85,7 @@ class Sampler:
                 temperature=temperature,
                 max_output_tokens=question.sampling.max_output_tokens,
                 needs_length=bool(question.sampling.flag_above_tokens),
+                needs_mass=needs_mass,
                 model=model,
                 substitute=question.model_of(self._id, seq + 1),
                 rejected=earlier,
@@ -88,6 +97,8 @@ class Sampler:
         )
         if self.is_over:
             return None
+        if sample.mass is not None and not needs_mass:
+            sample = structs.replace(sample, mass=None)
         if self._looks_up and (wanted := await wanted_in(seq, sample, question, self._task)) is not None:
             if trace is not None:
                 trace.calls.append((seq, model, temperature, prompt, sample, None, asked_s, trace.clock()))
@@ -106,6 +117,13 @@ class Sampler:
         if trace is not None:
             trace.calls.append((seq, model, temperature, prompt, sample, ballot, asked_s, trace.clock()))
         return sample, ballot
+
+    def _may_decide(self, temperature: float | None) -> bool:
+        """Whether the mass of a draw at a temperature may decide: all draws have one law, or the text above one half is its likeliest."""
+        sampling = self._question.sampling
+        if not isinstance(self._question.rule, Certain) or sampling.temperature is None or sampling.temperature > 1:
+            return False
+        return temperature in (0, sampling.temperature)
 
     async def look_up(self, call: ToolCall) -> str:
         """Make a call before a reply; equal ones of an input are made once."""

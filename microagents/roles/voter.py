@@ -31,7 +31,7 @@ from microagents.elections.election import (
     Verdict,
 )
 from microagents.elections.rules import FirstValid
-from microagents.journal.messages import FollowDecisions, Recall, RecordDraws, RecordReply, RecordSample
+from microagents.journal.messages import FollowDecisions, FollowDoubts, Recall, RecordDraws, RecordReply, RecordSample
 from microagents.replies.chat import Reply, decoder_of
 from microagents.roles.executor import Execute
 from microagents.roles.matcher import MeanTheSame
@@ -48,7 +48,7 @@ MAX_ABANDONED = 1024
 class Voter(Role):
     """Holds elections. A second request for an open election joins it."""
 
-    asks = (Draw, Screen, RecordDraws, Recall, FollowAdmission, FollowDecisions)
+    asks = (Draw, Screen, RecordDraws, Recall, FollowAdmission, FollowDecisions, FollowDoubts)
     may_ask = (MeanTheSame, Execute, TraceElection)
 
     def __init__(self, context: Context, messenger: Messenger) -> None:
@@ -71,6 +71,8 @@ class Voter(Role):
             None if context.tracing is None else Tracer(context.tracing, [rung.name for rung in context.strategy.rungs])
         )
         self.keeps_all_texts = context.settings.get("keep_texts") == "all"
+        self.doubted: set[str] = set()
+        """Specs of the models whose masses do not hold, so that they decide nothing."""
         self.draws_are_eager = False
         """Whether draws begin in the iteration of the loop in which they are launched, since solver and red-flagger are in this process."""
 
@@ -80,6 +82,10 @@ class Voter(Role):
         self._paid.update({each.id: [*each.ballots, *each.rejected] for each in found.open_elections})
         self._scope.start(self._follow_admission())
         self._scope.start(self._follow_decisions())
+        if self.context.strategy.certain != "off":
+            doubts = self.stream(FollowDoubts())
+            self.doubted.update(await anext(doubts))  # those of earlier sittings, before the first draw
+            self._scope.start(self._follow_doubts(doubts))
         self.draws_are_eager = self.reaches_eager(Draw) and self.reaches_eager(Screen)
 
     async def stop(self) -> None:
@@ -194,6 +200,11 @@ class Voter(Role):
                 for election in [each for each in self._open.values() if each.id.path == path]:
                     election.settle(value)
 
+    async def _follow_doubts(self, doubts: AsyncGenerator[tuple[str, ...]]) -> None:
+        async with aclosing(doubts):
+            async for models in doubts:
+                self.doubted.update(models)
+
     def _remove_follower(self, election: RunningElection) -> bool:
         """Remove one follower, and the election with its last one; returns whether draws must be cancelled."""
         election.followers -= 1
@@ -235,7 +246,9 @@ class RunningElection:
         """Its trace, and the number of ballots that decide it if all agree, in a run that is traced."""
         if voter.tracer is not None:
             self._trace, self._fewest = ElectionTrace(voter.tracer, election_id), self._count.tally.votes_needed
-        self._sampler = Sampler(voter, election_id, question, is_followed=hedge is not None, trace=self._trace)
+        self._sampler = Sampler(
+            voter, election_id, question, is_followed=hedge is not None, doubted=voter.doubted, trace=self._trace
+        )
         self._launched = 0
         """Number of draws launched so far, paid ballots included."""
         self._is_launching = False

@@ -26,7 +26,7 @@ from microagents.elections.election import (
     Question,
     Verdict,
 )
-from microagents.elections.rules import Rule, UntilImprobable, portable
+from microagents.elections.rules import Rule, certain, portable, without_doubt
 from microagents.journal.messages import Recall, Recalled, RecordDecision
 from microagents.models.weighing import at_least, options_of, rule_for
 from microagents.replies.chat import (
@@ -214,12 +214,15 @@ class Elections(Generic[T, G]):
                 f"rename one of the two reply classes at {address}; an election names its reply by this address"
             )
         context, task, model = self.role.context, self.task, options.get("model")
+        rule = portable(options.get("rule") or context.strategy.default_rule)
+        if context.strategy.certain != "off":
+            rule = certain(rule, branches=context.strategy.certain == "branches")
         limits = {name: limit for name in _SAMPLING_LIMITS if (limit := context.settings.get(name)) is not None}
         return Question(
             prompts=(),
             reply=address,
             form=fingerprint(reply),
-            rule=portable(options.get("rule") or context.strategy.default_rule),
+            rule=rule,
             sampling=structs.replace(options.get("sampling") or task.sampling, **limits),
             models=self.pool if model is None else (model,),
             max_draws=max_draws,
@@ -307,8 +310,7 @@ class Elections(Generic[T, G]):
             )
         )
         again = put_to(question, (on_undecided,))
-        if isinstance(again.rule, UntilImprobable):
-            again = structs.replace(again, rule=again.rule.rule)
+        again = structs.replace(again, rule=without_doubt(again.rule))
         second = again.id_at(election.path + ESCALATED)
         verdict = await self.hold(second, again)
         source = "person" if verdict.outcome == "person" else on_undecided

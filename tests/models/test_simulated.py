@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import asyncio
 import re
+from collections import Counter
 from collections.abc import Sequence
 from decimal import Decimal
 from hashlib import blake2b
 from itertools import pairwise
-from math import log, sqrt
+from math import exp, log, sqrt
 from pathlib import Path
 from statistics import median, stdev
 from typing import Any, ClassVar, NoReturn
@@ -630,3 +631,12 @@ async def test_an_expert_may_answer_for_one_role_only() -> None:
 
     models: Any = {"": "sim:perfect", "decomposer": subquestions}
     assert (await run(Sorting(n=4), models=models, strategy="aot", runs_dir=None)).outcome == "completed"
+
+
+def test_the_mass_of_an_answer_is_its_share_of_the_draws() -> None:
+    asked = model("sim:perfect@error=0.3,alternatives=2,flag=0.2")
+    drawn = replies(asked, [structs.replace(call(seq), needs_mass=True) for seq in range(600)])
+    told = {each.mass.text: exp(each.mass.log) for each in drawn if each.mass is not None}
+    seen = Counter(each.mass.text for each in drawn if each.mass is not None)
+    assert sorted(told.values()) == pytest.approx([0.12, 0.12, 0.56])
+    assert all(is_rate(seen[text], len(drawn), p) for text, p in told.items())

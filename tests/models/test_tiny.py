@@ -11,6 +11,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 import pytest
+from msgspec import structs
 
 from microagents import run_sync
 from microagents.actors.role import Context
@@ -261,3 +262,22 @@ def test_the_card_says_how_often_it_errs(name: str) -> None:
             if at in card.mostly_wrong[label] or wrong[at] > 0.5:
                 assert (at in card.mostly_wrong[label]) == (next(iter(model.law(prompt))) != right)
     assert bool(any(card.mostly_wrong.values())) == (name == "hanoi-weak")
+
+
+@pytest.mark.parametrize(("temperature", "law"), [(0.0, "model"), (0.5, "draw"), (1.0, "draw")])
+async def test_the_mass_of_a_reply_is_its_share_of_the_law_and_its_branch_that_of_the_likeliest_other(
+    temperature: float, law: str
+) -> None:
+    model = TinyModel("hanoi-weak")
+    for seq, prompt in enumerate(HARDEST[:8]):
+        asked = structs.replace(warm(prompt, seq), temperature=temperature, needs_mass=True)
+        sample = await model.complete(asked)
+        shares = model.law(prompt, temperature or 1.0, least=1e-4)
+        assert sample.mass is not None
+        assert sample.mass.law == law
+        assert exp(sample.mass.log) == pytest.approx(shares[sample.text], abs=1e-6)
+        others = [p for text, p in shares.items() if text != sample.text]
+        assert exp(sample.mass.branch or 0) >= max(others, default=0) - 1e-9
+        assert (await model.complete(structs.replace(asked, max_output_tokens=3))).mass is None  # cut off
+        assert (await model.complete(structs.replace(asked, needs_mass=False))).mass is None
+    await model.close()

@@ -42,9 +42,7 @@ def print_decision(shown: InspectedDecision) -> None:
         "no valid reply" if shown.replies else json_text(shown.value)
     ]
     if shown.probability is not None:
-        lines = [
-            f"probability {shown.probability:.4f}, the mean of {len(shown.replies)} orders of the options, and no votes"
-        ]
+        lines = _likelihood(shown, lines)
     if shown.replies and shown.value is not None and shown.value not in [value for value, _ in shown.tally]:
         lines.append(f"decided for {json_text(shown.value)}")
     lines.append(
@@ -64,6 +62,18 @@ def print_decision(shown: InspectedDecision) -> None:
     paid = "predictions, paid as rollouts" if is_predicted else f"samples, {price(shown.cost_usd)}"
     parts.add(f"{shown.outcome}{settled}{checked}; {len(shown.replies)} {paid}", "", "\n".join(lines))
     print_calls(parts, [] if shown.action is None else shown.action.calls)
+
+
+def _likelihood(shown: InspectedDecision, votes: list[str]) -> list[str]:
+    """Say where the probability of a decision comes from: orders in which options were weighed, or masses beside votes."""
+    if any(reply.shares for reply in shown.replies):
+        return [
+            f"probability {shown.probability:.4f}, the mean of {len(shown.replies)} orders of the options, and no votes"
+        ]
+    return [
+        *votes,
+        f"certain: the model replies so with probability {shown.probability:.4f} at least, more often than otherwise",
+    ]
 
 
 def _read(reply: RecordedReply, shown: InspectedDecision) -> str:

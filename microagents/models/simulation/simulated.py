@@ -13,7 +13,7 @@ from collections import OrderedDict
 from collections.abc import AsyncGenerator, Coroutine, Sequence
 from functools import lru_cache
 from hashlib import blake2b
-from math import exp
+from math import exp, log
 from random import Random
 from statistics import NormalDist
 from typing import Any, Self
@@ -31,6 +31,7 @@ from microagents.models.model import MAX_SAMPLES, SEVERAL, Call, Model, ModelSpe
 from microagents.models.simulation.answers import Answers, SimulatedReply, broken
 from microagents.models.simulation.profiles import profile_of
 from microagents.replies.chat import Prompt, Reading, Reply, Sample, Usage, system_with_instructions, write
+from microagents.replies.masses import Mass, digest_of_text
 from microagents.replies.rollouts import MAX_OUTPUT_TOKENS, Rollout
 from microagents.task import ChainTask, Task, chain_types
 
@@ -186,13 +187,14 @@ class SimulatedModel(Model):
             raise ModelUnavailable("timeout", f"no complete reply within {HANG_S:g} s")
         if self.profile.latency > 0:
             await asyncio.sleep(self.profile.latency * exp(self.profile.sigma * _NORMAL.inv_cdf(chance.latency)))
-        text, tokens = self._reply(call, prompt, chance)
+        text, tokens, mass = self._reply(call, prompt, chance)
         finish = "stop"
         if tokens > call.max_output_tokens:
             text, tokens, finish = text[: call.max_output_tokens * CHARS_PER_TOKEN], call.max_output_tokens, "length"
+            mass = None
         input_tokens = self._input_tokens(call)
         usage = Usage(input_tokens=input_tokens, output_tokens=tokens, cost_usd=self._cost_usd(input_tokens, tokens))
-        return Sample(text=text, finish=finish, usage=usage, model=self.name)
+        return Sample(text=text, finish=finish, usage=usage, model=self.name, mass=mass)
 
     def _input_tokens(self, call: Call) -> int:
         prompt = call.first_prompt or call.prompt
@@ -231,8 +233,9 @@ class SimulatedModel(Model):
                 self._answers.popitem(last=False)
         return found
 
-    def _reply(self, call: Call, prompt: Prompt, chance: _Chance) -> tuple[str, int]:
-        """Write the text of a reply, and count its tokens."""
+    def _reply(self, call: Call, prompt: Prompt, chance: _Chance) -> tuple[str, int, Mass | None]:
+        """Write the text of a reply, count its tokens, and give the mass of its answer, whatever stands before that."""
+        mass: Mass | None = None
         profile, of_input = self.profile, call.id.election.input
         rambles = chance.flag < profile.flag / 2
         tokens, steps = profile.tokens * exp(0.2 * _NORMAL.inv_cdf(chance.length)), 1
@@ -243,15 +246,27 @@ class SimulatedModel(Model):
             answers = self._answers_to(prompt, call.reply, of_input)
             rate = RAMBLING_ERROR if rambles else self._error_rate(answers, call.temperature)
             answer = self._choose(answers, rate, chance.error, chance.alternative).text
+            if call.needs_mass and not (profile.cool_error is not None and call.temperature == 0):
+                mass = self._mass_of(answers, rate, answer)
         if rambles:
             low, high = RAMBLING_TOKENS
-            return _pad(answer, min(steps * int(low + (high - low) * chance.length), MAX_RAMBLING_TOKENS), _RAMBLING)
+            tokens = min(steps * int(low + (high - low) * chance.length), MAX_RAMBLING_TOKENS)
+            return *_pad(answer, int(tokens), _RAMBLING), None
         if chance.flag < profile.flag:
             task = self._tasks[of_input]
-            answer = broken(answer, chance.alternative, call.reply, task.format, self._reading or task.reading)
+            answer, mass = (
+                broken(answer, chance.alternative, call.reply, task.format, self._reading or task.reading),
+                None,
+            )
         if not answer:
-            return "", 0
-        return _pad(answer, int(min(tokens, steps * MAX_PLAIN_TOKENS)), _REASONING)
+            return "", 0, None
+        return *_pad(answer, int(min(tokens, steps * MAX_PLAIN_TOKENS)), _REASONING), mass
+
+    def _mass_of(self, answers: Answers, rate: float, answer: str) -> Mass | None:
+        """Return the probability of an answer in a reply that neither rambles nor is broken; of a wrong one at least."""
+        share = 1 - rate if answer == answers.right.text else rate / (1 if answers.hard else self.profile.alternatives)
+        p = (1 - self.profile.flag) * share
+        return Mass(log=log(p), text=digest_of_text(answer)) if p > 0 else None
 
     def _rollout(self, rollout: type[Rollout], prompt: Prompt, call: Call, chance: _Chance, *, rambles: bool) -> str:
         """Do the steps from the state that a prompt shows. A wrong one leads all later ones on from a wrong state.

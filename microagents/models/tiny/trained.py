@@ -11,7 +11,8 @@ from collections.abc import Sequence
 from difflib import get_close_matches
 from functools import lru_cache
 from hashlib import blake2b, sha256
-from math import exp, log, nan
+from itertools import accumulate
+from math import exp, inf, log, nan
 from operator import itemgetter
 from pathlib import Path
 from random import Random
@@ -28,6 +29,7 @@ from microagents.models.model import Call, Model, ModelSpec, Most
 from microagents.models.tiny.transformer import Floats, Memory, Transformer, log_softmax
 from microagents.models.tiny.vocabulary import PROVIDER, STOP, VOCABULARIES, Unreadable, Vocabulary
 from microagents.replies.chat import Prompt, Sample, Usage
+from microagents.replies.masses import Mass, digest_of_text
 
 WEIGHTS = Path(__file__).parent / "weights"
 NAMES = tuple(VOCABULARIES)
@@ -65,6 +67,8 @@ class Drawn(Struct, frozen=True, kw_only=True):
     """Log-probability of each token, at the temperature of the draw."""
     logprobs_at_1: list[float]
     """The same at temperature 1."""
+    others: list[float]
+    """Log-probability of the likeliest other token at each place, of a call that wants its mass: as `logprobs`, at temperature 0 at 1."""
 
 
 class _Wanted(Struct, eq=False):
@@ -156,17 +160,34 @@ class TinyModel(Model):
         drawn = await self.draw(call, prompt)
         usage = Usage(input_tokens=len(prompt), output_tokens=len(drawn.tokens), cost_usd=0.0)
         finish = "stop" if drawn.tokens[-1] == STOP else "length"
-        return Sample(text=self.vocabulary.write(drawn.tokens), finish=finish, usage=usage, model=self.name)
+        text = self.vocabulary.write(drawn.tokens)
+        mass = self._mass_of(text, drawn, call) if call.needs_mass and finish == "stop" else None
+        return Sample(text=text, finish=finish, usage=usage, model=self.name, mass=mass)
+
+    def _mass_of(self, text: str, drawn: Drawn, call: Call) -> Mass:
+        """Return the mass of a complete reply, exactly: by the law of its draw, or by that at temperature 1 if it was drawn at 0."""
+        is_greedy = self._temperature_of(call) == 0
+        logprobs = drawn.logprobs_at_1 if is_greedy else drawn.logprobs
+        before = accumulate(logprobs, initial=0.0)
+        return Mass(
+            log=min(0.0, sum(logprobs)),
+            text=digest_of_text(text),
+            law="model" if is_greedy else "draw",
+            branch=max(prefix + other for prefix, other in zip(before, drawn.others, strict=False)),
+        )
+
+    def _temperature_of(self, call: Call) -> float | None:
+        return call.temperature if self._temperature is None else self._temperature
 
     async def draw(self, call: Call, prompt: list[int]) -> Drawn:
         """Draw one reply to a prompt that is read, together with all others that are wanted at this moment."""
         wanted = _Wanted(
             call=call,
-            temperature=call.temperature if self._temperature is None else self._temperature,
+            temperature=self._temperature_of(call),
             prompt=prompt,
             chance=self._chance(call),
             drawn=asyncio.get_running_loop().create_future(),
-            reply=Drawn(tokens=[], logprobs=[], logprobs_at_1=[]),
+            reply=Drawn(tokens=[], logprobs=[], logprobs_at_1=[], others=[]),
         )
         self._waiting.append(wanted)
         if not self._is_writing:
@@ -202,6 +223,8 @@ class TinyModel(Model):
                     each.reply.tokens.append(token)
                     each.reply.logprobs.append(logprob)
                     each.reply.logprobs_at_1.append(float(at_1[row, token]))
+                    if each.call.needs_mass:
+                        each.reply.others.append(_likeliest_other(at_1[row], each.temperature, token))
                     if each.is_complete or slot == self._network.slots:
                         each.end()
                     else:
@@ -281,10 +304,20 @@ def _chosen(at_1: Floats, temperature: float | None, chance: float) -> tuple[int
     """Choose a token by a uniform number; returns it and its log-probability. At temperature 0 the likeliest."""
     if temperature == 0:
         return int(at_1.argmax()), 0.0
-    logprobs = at_1 if temperature in (None, 1) else log_softmax(at_1 / temperature)
+    logprobs = _at(at_1, temperature)
     below = np.exp(logprobs).cumsum()
     token = min(int(below.searchsorted(chance * below[-1], side="right")), len(below) - 1)
     return token, float(logprobs[token])
+
+
+def _at(at_1: Floats, temperature: float | None) -> Floats:
+    return log_softmax(at_1 / temperature) if temperature not in (None, 0, 1) else at_1
+
+
+def _likeliest_other(at_1: Floats, temperature: float | None, token: int) -> float:
+    """Return the log-probability of the likeliest token but the chosen one."""
+    logprobs = _at(at_1, temperature)
+    return float(max(logprobs[:token].max(initial=-inf), logprobs[token + 1 :].max(initial=-inf)))
 
 
 @lru_cache

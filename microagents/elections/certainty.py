@@ -1,0 +1,214 @@
+"""Certainty: what the probabilities of replies say about the vote that a model casts most often, and whether they hold.
+
+The law of one draw is a mixture: each pair of a model and a prompt, a *part*, has its share. A text that was seen has a known mass in its
+part; the rest of the part may be any vote's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from math import ceil, exp, log
+from zlib import crc32
+
+from msgspec import Struct
+
+from microagents.replies.masses import Mass
+
+MILLION = 1_000_000
+"""Masses are counted in millionths: down for the leader, up for its rivals."""
+AUDITED_FIRST = 20
+"""Number of the first elections that are voted in any case, so that their masses are tested."""
+AUDITED_EVERY = 100
+"""Of all later ones, one in this number is."""
+FALSE_ALARM = 1e-4
+"""Greatest probability that masses which hold are ever found false."""
+POWERS = (0.5, 0.25)
+"""What they are tested against: the chance of another reply than one of mass p is a power of 1 - p."""
+
+FLAGGED, UNSEEN = object(), object()
+"""Stand for the vote of a flagged text, and for one that was not cast yet."""
+
+
+def is_audited(path: str) -> bool:
+    """Whether the votes of an election decide, and its masses are only tested. The first are, by the numbers in their paths, then a few.
+
+    It depends on nothing else, so that no decision depends on the order in which elections end.
+    """
+    first = sum(int(part) for part in path.split("/") if part.isdecimal()) < AUDITED_FIRST
+    return first or crc32(path.encode()) % AUDITED_EVERY == 0
+
+
+class TextMass:
+    """What is known of one text in one part."""
+
+    __slots__ = ("branch", "least", "most", "vote")
+
+    def __init__(self, vote: Hashable) -> None:
+        self.vote = vote
+        self.least, self.most = MILLION, 0
+        """The smallest and the greatest mass that was given, in millionths."""
+        self.branch: int | None = 0
+        """The greatest mass of any other text; None if it is unknown."""
+
+    def see(self, mass: Mass, least: int, most: int) -> None:
+        """Take in a mass that was given."""
+        self.least, self.most = min(self.least, least), max(self.most, most)
+        if mass.branch is None or self.branch is None or not mass.branch <= 0:
+            self.branch = None
+        else:
+            self.branch = max(self.branch, ceil(exp(mass.branch) * MILLION))
+
+
+class MixturePart:
+    """The texts that were seen of one model and prompt, by the law of their masses.
+
+    Several masses add up only by the law of the draw. By the model's law at temperature 1 a text above one half is the likeliest one at
+    any lower temperature, too, and its mass is then at least as great; nothing else follows.
+    """
+
+    def __init__(self, share: float) -> None:
+        self.share = share
+        self._of_draw: dict[bytes, TextMass] = {}
+        self._of_model: dict[bytes, TextMass] = {}
+
+    def add(self, vote: Hashable, mass: Mass) -> None:
+        """Add a text. A mass that cannot be right is left out: above 1, no number, or above 1 together with the other texts."""
+        if not mass.log <= 0:  # also nan
+            return
+        texts = self._of_draw if mass.law == "draw" else self._of_model
+        p = exp(mass.log) * MILLION
+        known = texts.get(mass.text)
+        if known is None:
+            if texts and sum(each.least for each in texts.values()) + int(p) > MILLION:
+                return
+            known = texts[mass.text] = TextMass(vote)
+        known.see(mass, int(p), ceil(p))
+
+    def least_of(self, vote: Hashable) -> int:
+        """Return a lower bound of the mass of a vote."""
+        least = sum(each.least for each in self._of_draw.values() if each.vote == vote)
+        alone = [each.least for each in self._of_model.values() if each.vote == vote and 2 * each.least > MILLION]
+        return max(least, *alone) if alone else least
+
+    def most_of(self, vote: Hashable) -> int:
+        """Return an upper bound of the mass of a vote, by the law of the draw. What was not seen may be all its own."""
+        return MILLION + sum((each.most if each.vote == vote else 0) - each.least for each in self._of_draw.values())
+
+    @property
+    def texts(self) -> Sequence[TextMass]:
+        """The texts with a vote whose masses are by the law of the draw."""
+        return [each for each in self._of_draw.values() if each.vote is not FLAGGED]
+
+    @property
+    def leading(self) -> tuple[Hashable, int]:
+        """The vote with the greatest lower bound, and that bound."""
+        votes = {each.vote: None for texts in (self._of_draw, self._of_model) for each in texts.values()}
+        bounds = [(self.least_of(vote), vote) for vote in votes if vote is not FLAGGED]
+        least, vote = max(bounds, key=lambda bound: bound[0], default=(0, None))
+        return vote, least
+
+
+class SeenMasses:
+    """The masses of the texts of one election, added in launch order.
+
+    Args:
+        margin: how much likelier than any other, also one that was not seen, the certain vote must be.
+        by_branches: whether each vote is one text, so that the alternatives at its tokens bound all others.
+    """
+
+    def __init__(self, margin: float, *, by_branches: bool) -> None:
+        self._margin, self._by_branches = margin * MILLION, by_branches
+        self._first: tuple[int, float, Hashable, Mass] | None = None
+        self._parts: dict[int, MixturePart] = {}
+        self._votes: dict[Hashable, None] = {}
+        self.certain: tuple[Hashable, float] | None = None
+        """The vote that is cast most often, and the least that its probability can be; None while it is unknown."""
+
+    def add(self, part: int, share: float, vote: Hashable, mass: Mass) -> tuple[Hashable, float]:
+        """Add a reply with its vote, `FLAGGED` if it casts none.
+
+        Args:
+            part: number of the model and the prompt.
+            share: the share of the draws that are put to them.
+            vote: its vote.
+            mass: its mass.
+
+        Returns:
+            The vote that led in the part before, and the probability with which this draw had to cast it, at least; 0 if none is known.
+        """
+        if self._first is None:  # it mostly ends the election, so that no books are needed
+            self._first = part, share, vote, mass
+            least = share * exp(mass.log) * MILLION // 1 if mass.log <= 0 else 0.0
+            if vote is not FLAGGED and 2 * least > MILLION + self._margin:  # the rest is less, whatever it casts
+                self.certain = vote, least / MILLION
+            elif self._by_branches:
+                self._enter(*self._first)
+                self.certain = self._by_branch()
+            return None, 0.0
+        if not self._parts:
+            self._enter(*self._first)
+        led = self._enter(part, share, vote, mass)
+        self.certain = self._by_masses() or (self._by_branch() if self._by_branches else None)
+        return led
+
+    def _enter(self, part: int, share: float, vote: Hashable, mass: Mass) -> tuple[Hashable, float]:
+        books = self._parts.get(part)
+        if books is None:
+            books = self._parts[part] = MixturePart(share)
+        led, least = books.leading
+        books.add(vote, mass)
+        if vote is not FLAGGED:
+            self._votes[vote] = None
+        return led, least / MILLION
+
+    def _by_masses(self) -> tuple[Hashable, float] | None:
+        parts = self._parts.values()
+        leader, least = None, 0.0
+        for vote in self._votes:
+            bound = sum([part.share * part.least_of(vote) for part in parts])
+            if bound > least:
+                leader, least = vote, bound
+        if least <= self._margin:
+            return None
+        unasked = MILLION * (1 - sum([part.share for part in parts]))
+        for rival in (UNSEEN, *self._votes):
+            if rival != leader:
+                most = sum([part.share * min(MILLION - part.least_of(leader), part.most_of(rival)) for part in parts])
+                if least <= most + unasked + self._margin:
+                    return None
+        return leader, least / MILLION
+
+    def _by_branch(self) -> tuple[Hashable, float] | None:
+        (part, *others) = self._parts.values()
+        texts = [] if others or part.share < 1 else part.texts
+        if len({each.vote for each in texts}) < len(texts):
+            return None
+        found = [each for each in texts if each.branch is not None and each.least > each.branch + self._margin]
+        return (found[0].vote, found[0].least / MILLION) if found else None
+
+
+class MassAudit(Struct, kw_only=True):
+    """Test of the masses that one model gives, by the draws that follow them. It may be read after each of them (Ville's inequality)."""
+
+    draws: int = 0
+    """Draws from a part with a leading vote."""
+    repeated: int = 0
+    """Those among them that cast it."""
+    claimed: float = 0.0
+    """The number that should have cast it by the masses, at least."""
+    evidence: tuple[float, ...] = (0.0,) * len(POWERS)
+    """Logarithm of the likelihood ratio of each alternative."""
+
+    def add(self, claimed: float, *, repeated: bool) -> None:
+        """Add a draw that should have cast a vote with this probability, at least."""
+        self.draws, self.repeated, self.claimed = self.draws + 1, self.repeated + repeated, self.claimed + claimed
+        rest = max(1 - claimed, 1 / MILLION)
+        self.evidence = tuple(
+            before + (log((1 - rest**power) / (1 - rest)) if repeated else (power - 1) * log(rest))
+            for before, power in zip(self.evidence, POWERS, strict=True)
+        )
+
+    @property
+    def is_false(self) -> bool:
+        """Whether the masses do not hold."""
+        return sum(exp(min(each, 700)) for each in self.evidence) / len(POWERS) >= 1 / FALSE_ALARM
