@@ -157,6 +157,8 @@ class Result(RunFacts[V], Generic[V], frozen=True, kw_only=True):
             "samples": account.samples,
             "outvoted": account.outvoted,
             "misled": account.misled,
+            "certified": account.certified,
+            "masses": msgspec.to_builtins(account.masses),
             "unvoted_success": None if unvoted is None else unvoted.as_json(),
             "undecided_at": account.undecided_at,
             "contested_at": account.contested_at,

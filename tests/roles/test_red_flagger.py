@@ -11,6 +11,7 @@ from microagents.base.errors import TaskFailed
 from microagents.base.messages import address_of
 from microagents.elections.election import Ballot, ElectionId, Flagged, SampleId, Screen
 from microagents.replies.chat import write
+from microagents.replies.masses import Mass
 from microagents.roles import RedFlagger
 from microagents.runtimes.local import LocalRuntime
 from microagents.systems import Maker
@@ -31,10 +32,17 @@ class Judged(Task):
 
 
 async def screened(
-    text: str, *, task: Task | None = None, finish: str = "stop", tokens: int = 10, choices: str = ""
+    text: str,
+    *,
+    task: Task | None = None,
+    finish: str = "stop",
+    tokens: int = 10,
+    choices: str = "",
+    fallback: str = "",
+    mass: Mass | None = None,
 ) -> Ballot | Flagged:
     """What a red-flagger makes of a sample; ``choices`` are the votes that count, a letter each."""
-    sample = Sample(text=text, finish=finish, usage=Usage(output_tokens=tokens))
+    sample = Sample(text=text, finish=finish, usage=Usage(output_tokens=tokens), fallback=fallback, mass=mass)
     of = SampleId(election=ElectionId(path="0/q", question_digest=b""), seq=7)
     asked = Screen(
         id=of, sample=sample, reply=address_of(Say), flag_above_tokens=FLAG_ABOVE_TOKENS, choices=tuple(choices)
@@ -46,6 +54,15 @@ async def screened(
 
 async def test_a_reply_without_a_flag_is_a_ballot_for_what_it_says() -> None:
     assert await screened(f"Let me think.\n{RIGHT}") == Ballot(seq=7, value=b'{"word":"a","remark":""}')
+
+
+@pytest.mark.parametrize(("fallback", "is_kept"), [("", True), ("other:model", False)])
+@pytest.mark.parametrize("text", [RIGHT, RUDE, "malformed"])
+async def test_a_mass_is_of_the_model_that_was_asked_whether_its_reply_is_flagged_or_not(
+    text: str, fallback: str, *, is_kept: bool
+) -> None:
+    mass = Mass(log=-0.1, text=b"digest")
+    assert (await screened(text, fallback=fallback, mass=mass)).mass == (mass if is_kept else None)
 
 
 async def test_each_flag_discards_a_reply_before_the_next_is_looked_for() -> None:

@@ -12,6 +12,7 @@ from collections.abc import Hashable, Sequence
 from contextlib import aclosing
 from decimal import Decimal
 from itertools import permutations
+from math import log
 from pathlib import Path
 from typing import Any
 
@@ -35,9 +36,10 @@ from microagents import (
 )
 from microagents.base.errors import ModelUnavailable, TaskFailed, Undecided
 from microagents.elections.election import Ballot, Decision, Draw, ElectionId, Flagged, Follow, Question, Verdict
-from microagents.elections.rules import FirstTo, PortableRule, Tally
+from microagents.elections.rules import Certain, FirstTo, PortableRule, Tally
 from microagents.journal.messages import Report
 from microagents.replies.chat import write
+from microagents.replies.masses import Mass, digest_of_text
 from microagents.roles import Solver
 from microagents.tasks.drift import Onward
 from microagents.work.conductor import Conduct
@@ -74,7 +76,9 @@ class Unhashed(Reply, frozen=True):
 class Resolution:
     """Replies that arrive when the test says so, and what was asked for."""
 
-    def __init__(self, costs_usd: Sequence[float | None] = ()) -> None:
+    def __init__(self, costs_usd: Sequence[float | None] = (), p: float | None = None) -> None:
+        self.p = p
+        """The probability that each reply claims to have."""
         self.drawn: list[Draw] = []
         self._costs_usd = costs_usd
         self.cancelled: list[int] = []
@@ -96,7 +100,8 @@ class Resolution:
         self._replies[seq] = asyncio.get_running_loop().create_future()
         try:
             text = await self._replies[seq]
-            return Sample(text=text, usage=Usage(cost_usd=self._costs_usd[seq] if self._costs_usd else None))
+            mass = None if self.p is None else Mass(log=log(self.p), text=digest_of_text(text))
+            return Sample(text=text, usage=Usage(cost_usd=self._costs_usd[seq] if self._costs_usd else None), mass=mass)
         except asyncio.CancelledError:
             self.cancelled.append(seq)
             raise
@@ -168,6 +173,49 @@ async def verdict_of(
         verdict = await asking
         assert held.seqs == list(range(len(verdict.ballots)))
         return verdict
+
+
+# -- masses -------------------------------------------------------------------------------------------------------------
+
+CERTAIN = Certain(FirstToAheadBy(k=3))
+
+
+async def test_a_certain_first_ballot_ends_the_election_and_its_hedge() -> None:
+    held, place = Resolution(p=0.9), "0/q/78"
+    async with voting(holding(held)) as messenger:
+        stream = messenger.stream(Follow(id=a_question(CERTAIN).id_at(place), question=a_question(CERTAIN), hedge=1))
+        async with aclosing(stream) as items:
+            asking = asyncio.create_task(anext(items))
+            await turns()
+            assert held.seqs == [0, 1]
+            await held.arrive(0, Say(word="a"))
+            verdict = [await asking, await anext(items)][1]
+        await turns()
+    assert isinstance(verdict, Verdict)
+    assert (verdict.outcome, len(verdict.ballots), held.cancelled, held.seqs) == ("decided", 1, [1], [0, 1])
+
+
+@pytest.mark.parametrize(
+    ("rule", "sampling", "asked"),
+    [
+        (FirstToAheadBy(k=3), Sampling(temperature=1.0), [False, False, False]),
+        (CERTAIN, Sampling(), [True, True, True]),
+        (CERTAIN, Sampling(first_temperature=0.3), [False, True, True]),  # draws of two laws
+        (CERTAIN, Sampling(first_temperature=1.5, temperature=1.5), [False] * 3),
+        (CERTAIN, Sampling(first_temperature=None, temperature=None), [False] * 3),
+    ],
+)
+async def test_masses_are_asked_for_if_all_draws_have_one_law_and_none_is_hotter_than_it(
+    rule: PortableRule, sampling: Sampling, asked: list[bool]
+) -> None:
+    held, question = Resolution(p=0.2), a_question(rule, sampling=sampling)
+    async with voting(holding(held)) as messenger:
+        asking = asyncio.create_task(messenger.ask(elect(question, "0/q/78")))
+        await turns()
+        await held.arrive_in(range(3), [Say(word="a")] * 3)
+        verdict = await asking
+    assert [each.needs_mass for each in held.drawn] == asked
+    assert [each.mass is not None for each in verdict.ballots] == asked  # one that was not asked for is dropped
 
 
 # -- what is counted, and in which order -------------------------------------------------------------------------------

@@ -31,7 +31,7 @@ from microagents.models.model import MAX_SAMPLES, SEVERAL, Call, Model, ModelSpe
 from microagents.models.simulation.answers import Answers, SimulatedReply, broken
 from microagents.models.simulation.profiles import profile_of
 from microagents.replies.chat import Prompt, Reading, Reply, Sample, Usage, system_with_instructions, write
-from microagents.replies.masses import Mass, digest_of_text
+from microagents.replies.masses import LawOfMass, Mass, digest_of_text
 from microagents.replies.rollouts import MAX_OUTPUT_TOKENS, Rollout
 from microagents.task import ChainTask, Task, chain_types
 
@@ -246,8 +246,8 @@ class SimulatedModel(Model):
             answers = self._answers_to(prompt, call.reply, of_input)
             rate = RAMBLING_ERROR if rambles else self._error_rate(answers, call.temperature)
             answer = self._choose(answers, rate, chance.error, chance.alternative).text
-            if call.needs_mass and not (profile.cool_error is not None and call.temperature == 0):
-                mass = self._mass_of(answers, rate, answer)
+            if call.needs_mass:
+                mass = self._mass_of(answers, call.temperature, answer)
         if rambles:
             low, high = RAMBLING_TOKENS
             tokens = min(steps * int(low + (high - low) * chance.length), MAX_RAMBLING_TOKENS)
@@ -262,11 +262,16 @@ class SimulatedModel(Model):
             return "", 0, None
         return *_pad(answer, int(min(tokens, steps * MAX_PLAIN_TOKENS)), _REASONING), mass
 
-    def _mass_of(self, answers: Answers, rate: float, answer: str) -> Mass | None:
-        """Return the probability of an answer in a reply that neither rambles nor is broken; of a wrong one at least."""
+    def _mass_of(self, answers: Answers, temperature: float | None, answer: str) -> Mass | None:
+        """Return the probability of an answer in a reply that neither rambles nor is broken; of a wrong one at least.
+
+        A draw at temperature 0 is no mode here, so its law is that at 1, as of other models.
+        """
+        rate = self._error_rate(answers, temperature or 1.0)
         share = 1 - rate if answer == answers.right.text else rate / (1 if answers.hard else self.profile.alternatives)
         p = (1 - self.profile.flag) * share
-        return Mass(log=log(p), text=digest_of_text(answer)) if p > 0 else None
+        law: LawOfMass = "model" if temperature == 0 else "draw"
+        return Mass(log=log(p), text=digest_of_text(answer), law=law) if p > 0 else None
 
     def _rollout(self, rollout: type[Rollout], prompt: Prompt, call: Call, chance: _Chance, *, rambles: bool) -> str:
         """Do the steps from the state that a prompt shows. A wrong one leads all later ones on from a wrong state.

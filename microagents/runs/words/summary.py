@@ -19,7 +19,7 @@ from msgspec import Struct
 
 from microagents.journal.messages import Account, InputOutcome, Promise, RunOutcome
 from microagents.runs.words.money import Price, are_simulated, money, prices_of
-from microagents.runs.words.voting import unvoted_success
+from microagents.runs.words.voting import certified_text, unvoted_success
 from microagents.systems.documents.document import text_in
 from microagents.task import V
 
@@ -332,6 +332,7 @@ def summary_rows(result: RunFacts[Any], *, with_text: bool = True) -> list[tuple
         (name, text)
         for name, text in (
             ("voting", _voting_text(result)),
+            ("certified", certified_text(account)),
             ("contested", _contested_text(account)),
             ("climbed", _climbed_text(result)),
             ("judge", _picks_text(result)),
@@ -544,7 +545,7 @@ def _voting_text(result: RunFacts[Any]) -> str | None:
         "wrong " if account.errors is not None and account.decided == account.steps else ""
     )  # else it judges answers, not votes
     samples = counted(account.outvoted, f"{wrong}sample") if account.outvoted else "no sample was"
-    parts = [f"k = {result.k}", f"{samples} outvoted"]
+    parts = [f"k = {result.k}{' or certified' * bool(account.masses or account.certified)}", f"{samples} outvoted"]
     misled = account.outvoted + account.misled
     if account.errors and 2 * misled >= account.votes:
         share = f"at least {misled:,} of {account.votes:,} votes were for wrong replies"

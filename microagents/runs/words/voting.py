@@ -45,3 +45,20 @@ def unvoted_success(account: Account) -> UnvotedSuccess | None:
         account.steps * (log(share) if share > 0 else -inf) for share in (1 - wrong / account.votes, low, high)
     ]
     return UnvotedSuccess(ln_rate=ln_rate, ln_low=ln_low, ln_high=ln_high)
+
+
+def certified_text(account: Account) -> str | None:
+    """Write how many decisions the masses of replies took, and whether the draws after them agree; None if no reply had a mass."""
+    if not (account.certified or account.masses):
+        return None
+    parts = [f"{account.certified / max(1, account.decided):.0%} of decisions by the model's own probabilities"]
+    for spec, audit in account.masses.items():
+        seen = f"{audit.repeated:,} of {audit.draws:,} further draws repeated the likeliest reply"
+        if audit.is_false:
+            parts.append(
+                f"the probabilities of {spec} DO NOT HOLD: {seen}, by its numbers at least {audit.claimed:,.1f}; since then its votes "
+                "decide, and what it certified before may not be what it says most often"
+            )
+        else:
+            parts.append(f"{seen}, by the numbers of {spec} at least {audit.claimed:,.1f}")
+    return "; ".join(parts)

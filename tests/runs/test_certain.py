@@ -1,0 +1,83 @@
+"""Runs whose models give the probability of their replies: what they decide, what they cost, and what becomes of false claims."""
+
+from __future__ import annotations
+
+from hashlib import blake2b
+from math import log
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from microagents import Call, Model, Result, Sample, Usage, run
+from microagents.journal.reading import Reader
+from microagents.replies.chat import write
+from microagents.replies.masses import Mass, digest_of_text
+from microagents.systems import Maker
+from microagents.tasks.drift import Drift, Onward
+
+LENGTH = 120
+
+
+class Claiming(Model):
+    """Right with one probability, and claims another."""
+
+    def __init__(self, p: float = 0.9, claimed: float = 0.9) -> None:
+        self.p, self.claimed = p, claimed
+
+    async def complete(self, call: Call) -> Sample:
+        right = Drift().expert(call.prompt, Onward)
+        place = f"{call.id.election.path} {call.id.seq}".encode()
+        is_right = int.from_bytes(blake2b(place, digest_size=4).digest()) / 2**32 < self.p
+        assert isinstance(right, Onward)
+        text = write(right if is_right else Onward(number=right.number + 1))
+        p = self.claimed if is_right else 1 - self.claimed
+        mass = Mass(log=log(p), text=digest_of_text(text)) if call.needs_mass else None
+        return Sample(text=text, usage=Usage(cost_usd=0.0), mass=mass)
+
+
+async def ran(model: Model, **options: object) -> Result[Any]:
+    strategy = Maker(certain=options.pop("certain", "on"))  # type: ignore[arg-type]
+    found = await run(Drift(length=LENGTH), models=model, strategy=strategy, **options)  # type: ignore[call-overload]
+    assert isinstance(found, Result)
+    return found
+
+
+async def test_masses_that_hold_save_calls_and_their_audit_agrees() -> None:
+    off = await ran(Claiming(), certain="off", runs_dir=None)
+    on = await ran(Claiming(), runs_dir=None)
+    assert (off.account.certified, off.account.masses) == (0, {})
+    assert on.account.decisions_sha256 == off.account.decisions_sha256
+    assert on.account.certified > 0.8 * LENGTH - 25  # the first 20 are audited
+    assert on.calls < 0.65 * off.calls
+    (audit,) = on.account.masses.values()
+    assert audit.draws > 40
+    assert audit.repeated == pytest.approx(audit.claimed, abs=4 * (audit.draws * 0.09) ** 0.5)
+    assert not audit.is_false
+    assert "of decisions by the model's own probabilities; " in str(on)
+
+
+async def test_a_model_that_claims_too_much_certifies_no_more_and_the_summary_says_so(tmp_path: Path) -> None:
+    stopped = await ran(Claiming(0.75, 0.9999), max_calls=120, run_id="a", runs_dir=tmp_path)
+    assert stopped.account.doubted
+    assert stopped.account.certified < 10
+    resumed = await ran(Claiming(0.75, 0.9999), run_id="a", runs_dir=tmp_path, max_calls=10_000)
+    assert resumed.outcome == "completed"
+    assert resumed.account.certified == stopped.account.certified
+    assert "DO NOT HOLD" in str(resumed)
+
+
+async def test_a_resumed_run_decides_the_same(tmp_path: Path) -> None:
+    whole = await ran(Claiming(), run_id="whole", runs_dir=tmp_path)
+    for number, most in enumerate((25, 63, 90, 120)):
+        run_id = f"r{number}"
+        await ran(Claiming(), run_id=run_id, runs_dir=tmp_path, max_calls=most)
+        resumed = await ran(Claiming(), run_id=run_id, runs_dir=tmp_path, max_calls=10_000)
+        assert resumed.account.decisions_sha256 == whole.account.decisions_sha256
+        assert resumed.account.ballots_sha256 == whole.account.ballots_sha256
+        assert resumed.account.certified == whole.account.certified
+        assert resumed.account.masses == whole.account.masses
+    with Reader(tmp_path / "whole.sqlite") as reader:
+        rows = dict(reader.decisions())
+        assert len(rows["0/step/100"].ballots) in (1, 2, 3)
+        assert all(each.mass is not None for row in rows.values() for each in row.ballots)
