@@ -14,24 +14,29 @@ from microagents.journal.reading import Reader
 from microagents.replies.chat import write
 from microagents.replies.masses import Mass, digest_of_text
 from microagents.systems import Maker
-from microagents.tasks.drift import Drift, Onward
+from microagents.tasks.drift import Drift, Onward, Place
 
 LENGTH = 120
 
 
 class Claiming(Model):
-    """Right with one probability, and claims another."""
+    """Right with one probability, and claims another. Half of the other replies are wrong, and half have no form."""
 
     def __init__(self, p: float = 0.9, claimed: float = 0.9) -> None:
         self.p, self.claimed = p, claimed
+        self.asked: list[tuple[bool, bool]] = []
+        """For each call whether it repairs a reply, and whether it wants a mass."""
 
     async def complete(self, call: Call) -> Sample:
-        right = Drift().expert(call.prompt, Onward)
-        place = f"{call.id.election.path} {call.id.seq}".encode()
-        is_right = int.from_bytes(blake2b(place, digest_size=4).digest()) / 2**32 < self.p
+        right = Drift().expert(call.first_prompt or call.prompt, Onward)
+        place = f"{call.id.election.path} {call.id.seq} {call.rejected}".encode()
+        chance = int.from_bytes(blake2b(place, digest_size=4).digest()) / 2**32
         assert isinstance(right, Onward)
-        text = write(right if is_right else Onward(number=right.number + 1))
-        p = self.claimed if is_right else 1 - self.claimed
+        text = (
+            write(right if chance < self.p else Onward(number=right.number + 1)) if chance < (1 + self.p) / 2 else "?"
+        )
+        p = self.claimed if chance < self.p else (1 - self.claimed) / 2
+        self.asked.append((call.rejected > 0, call.needs_mass))
         mass = Mass(log=log(p), text=digest_of_text(text)) if call.needs_mass else None
         return Sample(text=text, usage=Usage(cost_usd=0.0), mass=mass)
 
@@ -65,6 +70,20 @@ async def test_a_model_that_claims_too_much_certifies_no_more_and_the_summary_sa
     assert resumed.outcome == "completed"
     assert resumed.account.certified == stopped.account.certified
     assert "DO NOT HOLD" in str(resumed)
+
+
+class Checked(Drift):
+    """Sends wrong replies back."""
+
+    def verify(self, state: Place, reply: Onward) -> str | None:
+        return None if self.correct(state, reply) else "no"
+
+
+async def test_a_repair_has_another_prompt_and_so_no_mass() -> None:
+    model = Claiming(0.8, 0.8)
+    await run(Checked(length=LENGTH), models=model, strategy=Maker(certain="on"), runs_dir=None)
+    assert {needs_mass for is_repair, needs_mass in model.asked if is_repair} == {False}
+    assert {needs_mass for is_repair, needs_mass in model.asked if not is_repair} == {True}
 
 
 async def test_a_resumed_run_decides_the_same(tmp_path: Path) -> None:

@@ -51,7 +51,7 @@ def certified_text(account: Account) -> str | None:
     """Write how many decisions the masses of replies took, and whether the draws after them agree; None if no reply had a mass."""
     if not (account.certified or account.masses):
         return None
-    parts = [f"{account.certified / max(1, account.decided):.0%} of decisions by the model's own probabilities"]
+    parts = [f"{100 * account.certified / max(1, account.decided):.0f} % of decisions by the model's own probabilities"]
     for spec, audit in account.masses.items():
         seen = f"{audit.repeated:,} of {audit.draws:,} further draws repeated the likeliest reply"
         if audit.is_false:
