@@ -112,8 +112,8 @@ def test_the_masses_of_a_pool_are_those_of_the_mixture(one: Law, other: Law, see
         ([("a1", 0.4), ("b1", 0.3), ("c1", 0.15)], {}, None),  # an unseen text of b
         ([(".1", 0.7), ("a1", 0.2)], {}, "a"),  # flagged texts cast no vote
         ([(".1", 0.9)], {}, None),
-        ([("a1", 0.6), ("a1", 0.4)], {}, None),  # the smallest of two numbers for one text
-        ([("a1", 0.45), ("b1", 0.4), ("b1", 0.44)], {}, None),  # the greatest for a rival
+        ([("a1", 0.4), ("a1", 0.6)], {}, None),  # the smallest of two numbers for one text
+        ([("b1", 0.3), ("b1", 0.2), (".1", 0.2), ("a1", 0.45)], {}, None),  # the greatest for a rival
         # By the model's own law at T = 1 only a text above one half is the likeliest at lower temperatures, too.
         ([("a1", 0.6)], {"law": "model"}, "a"),
         ([("a1", 0.2), ("a2", 0.2), ("a3", 0.2)], {"law": "model"}, None),
@@ -140,6 +140,15 @@ def test_a_mass_that_cannot_be_right_is_none(logarithm: float) -> None:
     assert (found.certain, first.certain) == (None, None)
     found.add(0, 1.0, "b", mass("b2", 0.9))  # above 1 together
     assert found.certain is None
+
+
+def test_a_text_below_one_half_by_the_law_of_one_model_says_nothing_of_its_colder_draws() -> None:
+    found = SeenMasses(0.0, by_branches=False)
+    found.add(0, 0.5, "a", mass("a1", 0.4, "model"))
+    found.add(1, 0.5, "a", mass("a1", 0.9, "model"))
+    assert found.certain is None
+    found.add(0, 0.5, "a", mass("a2", 0.55, "model"))
+    assert found.certain is not None
 
 
 def test_two_models_never_have_more_than_one_together() -> None:
