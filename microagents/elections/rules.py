@@ -21,6 +21,8 @@ ORDERS = 2
 """Number of orders in which a model weighs options: one, and its opposite, because models prefer the first or the last option."""
 AT_LEAST = 0.9
 """Probability from which an option is decided, unless the spec of the model says otherwise."""
+MARGIN = 0.05
+"""How much likelier than any other a vote that masses decide is at least: room for the noise of servers."""
 
 
 class Rule(Struct, frozen=True, tag=True):
@@ -233,8 +235,8 @@ class Certain(Rule, frozen=True):
 
     otherwise: PortableRule
     """One that decides by a majority."""
-    margin: float = 0.05
-    """How much likelier than any other vote the leader must be at least: room for the noise of a server."""
+    margin: float = MARGIN
+    """How much likelier than any other vote the leader must be at least."""
     branches: bool = False
     """Whether each vote has one text only, so that the alternatives at the tokens of a text bound all other votes."""
 
@@ -264,9 +266,18 @@ def _is_certain(tally: Tally) -> bool:
 
 
 def certain(rule: PortableRule, *, branches: bool) -> PortableRule:
-    """Return a rule that lets masses decide before the votes; the rule itself if it decides by no majority."""
-    if isinstance(rule, FirstToAheadBy | AheadByHarm | FirstTo | Unanimity | UntilImprobable):
-        return Certain(rule, branches=branches)
+    """Return a rule that lets masses decide before the votes; the rule itself if it decides by no majority.
+
+    A rule that leaves hard steps open takes only a reply that is no sign of one: as likely as right votes are at ordinary steps, or
+    unanimous in every other election.
+    """
+    match rule:
+        case UntilImprobable(p=float(share)):
+            return Certain(rule, max(MARGIN, 2 * share - 1))
+        case Unanimity(n=votes):
+            return Certain(rule, max(MARGIN, 2 * 0.5 ** (1 / votes) - 1))
+        case FirstToAheadBy() | AheadByHarm() | FirstTo() | UntilImprobable():
+            return Certain(rule, branches=branches)
     return rule
 
 

@@ -18,6 +18,8 @@ from microagents.elections.rules import (
     FirstTo,
     FirstToAheadBy,
     FirstValid,
+    PortableRule,
+    Unanimity,
     UntilImprobable,
     certain,
     without_doubt,
@@ -214,11 +216,24 @@ def test_the_first_elections_are_audited_and_one_in_a_hundred_later_ones() -> No
 
 def test_only_a_majority_may_be_made_certain() -> None:
     ladder = UntilImprobable(FirstToAheadBy(3), p=0.9)
-    wrapped = certain(ladder, branches=False)
-    assert wrapped == Certain(ladder)
-    assert without_doubt(wrapped) == Certain(FirstToAheadBy(3))
+    wrapped = certain(ladder, branches=True)
+    assert wrapped == Certain(ladder, margin=0.8)
+    assert without_doubt(wrapped) == Certain(FirstToAheadBy(3), margin=0.8)
+    assert certain(FirstToAheadBy(3), branches=True) == Certain(FirstToAheadBy(3), branches=True)
     assert certain(FirstValid(2), branches=True) == FirstValid(2)
     assert count(a_question(Certain(FirstTo(2, at_most=2))), ("a", None), ("b", None)).tally.outcome == "argmax"
+
+
+@pytest.mark.parametrize(
+    ("rule", "likely", "unlikely"),
+    [(UntilImprobable(FirstToAheadBy(3), p=0.9), 0.91, 0.89), (Unanimity(8), 0.92, 0.91)],
+)
+def test_a_reply_that_shows_a_hard_step_is_left_to_the_test_of_hard_steps(
+    rule: PortableRule, likely: float, unlikely: float
+) -> None:
+    question = a_question(certain(rule, branches=False))
+    outcomes = [count(question, ("a", mass("a1", p))).tally.outcome for p in (likely, unlikely)]
+    assert outcomes == ["decided", None]
 
 
 # -- the test of masses --------------------------------------------------------------------------------------------------------------

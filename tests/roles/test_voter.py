@@ -180,9 +180,10 @@ async def verdict_of(
 CERTAIN = Certain(FirstToAheadBy(k=3))
 
 
-async def test_a_certain_first_ballot_ends_the_election_and_its_hedge() -> None:
+@both_runtimes
+async def test_a_certain_first_ballot_ends_the_election_and_its_hedge(runtime: str) -> None:
     held, place = Resolution(p=0.9), "0/q/78"
-    async with voting(holding(held)) as messenger:
+    async with voting(holding(held), runtime=runtime, strategy=AskOnce(certain="on")) as messenger:
         stream = messenger.stream(Follow(id=a_question(CERTAIN).id_at(place), question=a_question(CERTAIN), hedge=1))
         async with aclosing(stream) as items:
             asking = asyncio.create_task(anext(items))
