@@ -10,7 +10,9 @@ from typing import Any
 import pytest
 
 from microagents import Call, Model, Result, Sample, Usage, run
+from microagents.elections.election import Ballot, Flagged
 from microagents.journal.reading import Reader
+from microagents.journal.statements import FLAGGED, OUTVOTED
 from microagents.replies.chat import write
 from microagents.replies.masses import Mass, digest_of_text
 from microagents.systems import Maker
@@ -97,6 +99,11 @@ async def test_a_resumed_run_decides_the_same(tmp_path: Path) -> None:
         assert resumed.account.certified == whole.account.certified
         assert resumed.account.masses == whole.account.masses
     with Reader(tmp_path / "whole.sqlite") as reader:
-        rows = dict(reader.decisions())
-        assert len(rows["0/step/100"].ballots) in (1, 2, 3)
-        assert all(each.mass is not None for row in rows.values() for each in row.ballots)
+        rows, shown = dict(reader.decisions()), reader.overview(0)
+    assert all(each.mass is not None for row in rows.values() for each in row.ballots)
+    for step, byte in enumerate(shown):
+        row = rows[f"0/step/{step}"]
+        flagged = any(isinstance(each, Flagged) for each in row.ballots)
+        outvoted = any(isinstance(each, Ballot) and each.value != row.value for each in row.ballots)
+        assert byte == len(row.ballots) + FLAGGED * flagged + OUTVOTED * outvoted
+    assert {byte & (FLAGGED | OUTVOTED) for byte in shown} >= {0, FLAGGED, OUTVOTED}
