@@ -146,8 +146,8 @@ def _measured(plan: RunPlan, measurement: MeasuredModel) -> Forecast:
     if measurement.of_inputs and steps > 1:
         raise InvalidUsage(f"{named} measured inputs of one step each, and these have more")
     rule = strategy.rule_of(task, 0, ceil(steps))
-    votes_once = isinstance(rule, FirstToAheadBy) and not (isinstance(strategy, Maker) and strategy.steps > 1)
-    if not votes_once or strategy.certain != "off":
+    is_other = strategy.certain != "off" or (isinstance(strategy, Maker) and strategy.steps > 1)
+    if is_other or not isinstance(rule, FirstToAheadBy):
         name = STRATEGIES.name_of(address_of(type(strategy)))
         raise InvalidUsage(
             f"{named} measured what a lead of k votes on each step does, without a ladder; {name} as given here decides otherwise"
