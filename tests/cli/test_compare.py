@@ -17,7 +17,7 @@ from tests.cli.commands import (
     WRONG_USAGE,
     Ran,
     Sitting,
-    installed,
+    anew,
     microagents,
     shopping,
     texts_of,
@@ -144,7 +144,7 @@ def test_the_table_is_aligned_and_fits_120_columns() -> None:
 
 
 def test_as_json_a_comparison_is_one_object() -> None:
-    ran = installed(*SMALL, "--repeat", "4", "--seed", "7", "--json")
+    ran = microagents(*SMALL, "--repeat", "4", "--seed", "7", "--json")
     assert (ran.code, ran.err) == (COMPLETED, "")
     shown = ran.json
     assert shown.keys() == {"outcome", "reason", "task", "options", "models", "seed", "repeat", "rows", "recorded_at"}
@@ -223,7 +223,7 @@ def test_another_prompt_is_refused_with_the_remedies_that_the_command_has(words:
     write("worded.py", worded % "One.")
     assert microagents(*words).code == COMPLETED
     write("worded.py", worded % "Another.")
-    ran = installed(*words)
+    ran = anew(*words)
     assert (ran.code, ran.out) == (WRONG_USAGE, "")
     assert "give another --run-id" in ran.err
     assert "prompt" in ran.err

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import signal
 import sqlite3
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
@@ -24,6 +25,7 @@ from microagents.runs.inspection.runs import inspect_run
 from microagents.runtimes.virtual import run_virtual
 from microagents.tasks.drift import Drift
 from microagents.tasks.hanoi import Hanoi
+from tests.cli.commands import WRONG_USAGE, Sitting, microagents
 from tests.journal.walks import (
     JOURNAL,
     LENGTH,
@@ -31,13 +33,10 @@ from tests.journal.walks import (
     PATIENTLY,
     RUNS,
     WALK,
-    WRONG_USAGE,
     K,
-    Sitting,
     decisions,
     digests,
     go_on,
-    microagents,
     on_disk,
     problems,
     put,
@@ -176,9 +175,9 @@ def killed(tmp_path_factory: pytest.TempPathFactory) -> tuple[bytes, bytes]:
     """The file and the log that a killed process left behind."""
     folder = tmp_path_factory.mktemp("killed")
     journal = folder / "r.sqlite"
-    with Sitting(*PATIENTLY, "-o", f"length={SHORTER}", "--runs-dir", str(folder)) as sitting:
+    with Sitting(*PATIENTLY, "-o", f"length={SHORTER}", "--runs-dir", str(folder), hastily=True) as sitting:
         sitting.until_sent(300)
-        sitting.kill()
+        sitting.end(signal.SIGKILL)
     left = journal.read_bytes(), Path(f"{journal}-wal").read_bytes()
     assert 10 <= len(decisions(journal)) < SHORTER
     return left
