@@ -5,6 +5,7 @@ from __future__ import annotations
 import atexit
 import ctypes
 import fcntl
+import gc
 import json
 import os
 import socket
@@ -19,14 +20,7 @@ COMMAND = str(Path(sys.executable).with_name("microagents"))
 REQUEST_BYTES, MOST_FILES, HIGH = 2**20, 8, 500
 SET_CHILD_SUBREAPER = 36
 """Of prctl: an orphan below this process becomes its child."""
-USUAL = (
-    "cli.commands.run",
-    "cli.commands.resume",
-    "cli.commands.serve",
-    "runtimes.local",
-    "tasks.drift",
-    "tasks.hanoi",
-)
+USUAL = ("cli.commands.run", "cli.views.display", "runtimes.local", "tasks.drift", "tasks.hanoi")
 
 
 @cache
@@ -117,5 +111,6 @@ if __name__ == "__main__":
     main = import_module("microagents.cli").main
     for usual in USUAL:
         import_module(f"microagents.{usual}")
+    gc.freeze()
     serve(socket.socket(fileno=int(sys.argv[1])))
     sys.exit(main())

@@ -20,7 +20,6 @@ import pytest
 from microagents import run
 from microagents.tasks.drift import Drift
 from tests.cli.commands import (
-    COMMAND,
     COMPLETED,
     FAILED,
     INTERRUPTED,
@@ -33,6 +32,7 @@ from tests.cli.commands import (
     microagents,
     write,
 )
+from tests.forking import Forked
 
 ROOT = Path(__file__).parents[2]
 CONTRACT = {
@@ -301,18 +301,8 @@ def test_a_second_ctrl_c_leaves_at_once() -> None:
                 return [*super().deployments(), Deployment(role=Stuck)]
         """,
     )
-    words = [
-        COMMAND,
-        "run",
-        "stuck.py:Long",
-        "-o",
-        "disks=18",
-        "--strategy",
-        "stuck.py:Clinging",
-        "--no-speculate",
-        "--json",
-    ]
-    with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+    words = ("run", "stuck.py:Long", "-o", "disks=18", "--strategy", "stuck.py:Clinging", "--no-speculate", "--json")
+    with Forked(*words) as process:
         try:
             assert process.stderr is not None
             for line in ("begun\n", "stopping\n"):
@@ -1004,8 +994,7 @@ def test_a_file_without_a_task_is_refused() -> None:
 
 
 def test_an_outage_is_said_at_once_and_in_the_reason_of_an_interrupt() -> None:
-    words = [COMMAND, "run", "drift", "--model", "openai:x@base_url=http://127.0.0.1:1/v1", "--json"]
-    with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+    with Forked("run", "drift", "--model", "openai:x@base_url=http://127.0.0.1:1/v1", "--json") as process:
         try:
             assert process.stderr is not None
             assert "calls are tried again" in process.stderr.readline()

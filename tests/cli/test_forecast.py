@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import os
 import pty
-import subprocess
 from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
 import pytest
 
-from tests.cli.commands import COMMAND, INTERRUPTED, STOPPED, WAIT_S, microagents
+from tests.cli.commands import INTERRUPTED, STOPPED, WAIT_S, microagents
+from tests.forking import Forked
 
 QUESTION = "Begin?"
 
@@ -32,9 +32,7 @@ class Asked(NamedTuple):
 def at_terminal(answer: str, *given: str) -> Asked:
     """The command with a terminal for all streams; the answer is typed once it asks."""
     ours, theirs = pty.openpty()
-    with subprocess.Popen(
-        [COMMAND, *given], stdin=theirs, stdout=theirs, stderr=theirs, start_new_session=True
-    ) as process:
+    with Forked(*given, stdin=theirs, stdout=theirs, stderr=theirs) as process:
         os.close(theirs)
         said, answered = "", 0
         with suppress(OSError):  # the other end is closed

@@ -18,7 +18,8 @@ import pytest
 from microagents import InvalidUsage, resume
 from microagents.base.trust import JOURNALS, TrustList
 from microagents.journal.reading import Reader
-from tests.cli.commands import COMMAND, COMPLETED, WAIT_S, WRONG_USAGE, Ran, anew, installed, microagents, write
+from tests.cli.commands import COMPLETED, WAIT_S, WRONG_USAGE, Ran, anew, installed, microagents, write
+from tests.forking import Forked
 
 KEY = "sk-of-this-user"
 MINE = """
@@ -71,7 +72,7 @@ def at_terminal(answer: str, *words: str) -> tuple[int, str]:
     """The command at a terminal of its own, where a person types an answer; gives its code and all that it shows."""
     terminal, shell = pty.openpty()
     with os.fdopen(terminal, "r+b", buffering=0) as person:
-        process = subprocess.Popen([COMMAND, *words], stdin=shell, stdout=shell, stderr=shell)
+        process = Forked(*words, stdin=shell, stdout=shell, stderr=shell)
         os.close(shell)
         person.write(f"{answer}\n".encode())
         shown = b""
