@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 import structlog
+from hypothesis import settings
 
 from microagents.journal import commits
 from tests.models.wires import WIRES, Provider
@@ -21,6 +22,8 @@ from tests.models.wires import WIRES, Provider
 HOUSE = Path(__file__).parent.parent
 MEMORY = Path("/dev/shm")
 ROOM_BYTES = 2**30
+settings.register_profile("quick", max_examples=40)
+settings.load_profile("quick")
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -411,9 +411,9 @@ for n in range(60):
         trust.JOURNALS.add(path, bytes([n]))
     path.unlink(missing_ok=True)
 """
-    with ThreadPoolExecutor(3) as pool:
-        list(pool.map(lambda number: subprocess.run([sys.executable, "-c", add, str(number)], check=True), range(3)))
-    listed = {Path(f"{number}-{n}"): bytes([n]) for number in range(3) for n in range(60)}
+    with ThreadPoolExecutor(2) as pool:
+        list(pool.map(lambda number: subprocess.run([sys.executable, "-c", add, str(number)], check=True), range(2)))
+    listed = {Path(f"{number}-{n}"): bytes([n]) for number in range(2) for n in range(60)}
     assert all(JOURNALS.has(path, content) for path, content in listed.items())
     monkeypatch.setattr("microagents.base.trust.MAX_BYTES", 2000)
     for path in [*listed][1:]:
