@@ -37,33 +37,12 @@ from tests.forking import Forked
 ROOT = Path(__file__).parents[2]
 CONTRACT = {
     *(
-        "run_id",
-        "outcome",
-        "task",
-        "strategy",
-        "models",
-        "seed",
-        "runtime",
-        "steps",
-        "decided",
-        "errors",
-        "wrong_at",
-        "verdict",
-        "price",
-        "calls",
-        "valid",
-        "flagged",
+        *("run_id", "outcome", "task", "strategy", "models", "seed", "runtime", "steps", "decided", "errors"),
+        *("wrong_at", "verdict", "price", "calls", "valid", "flagged"),
     ),
     *(
-        "wasted_calls",
-        "votes_per_step",
-        "undecided_at",
-        "input_tokens",
-        "output_tokens",
-        "cost_usd",
-        "wall_s",
-        "result",
-        "journal",
+        *("wasted_calls", "votes_per_step", "undecided_at", "input_tokens", "output_tokens", "cost_usd", "wall_s"),
+        *("result", "journal"),
     ),
     *("decisions_sha256", "ballots_sha256"),
 }
@@ -71,17 +50,8 @@ CONTRACT = {
 
 BEYOND = {
     *(
-        "created_at",
-        "reason",
-        "settled_at",
-        "contested_at",
-        "climbed",
-        "lost_in_flight",
-        "go_on",
-        "k",
-        "unit",
-        "checked",
-        "right",
+        *("created_at", "reason", "settled_at", "contested_at", "climbed", "lost_in_flight", "go_on", "k", "unit"),
+        *("checked", "right"),
     ),
     *("votes", "samples", "votes_per_decision", "outvoted", "misled", "unvoted_success"),
     *("repeated", "refused", "unanswered", "unmeasured", "estimated_usd", "cached_tokens", "cache_write_tokens"),
@@ -174,14 +144,7 @@ def test_a_linked_runtime_takes_the_same_ballots_to_the_same_decisions() -> None
     local, linked = microagents(*words).json, microagents(*words, "--runtime", "linked").json
     assert linked["runtime"] == "linked"
     timing = (
-        "run_id",
-        "journal",
-        "runtime",
-        "wall_s",
-        "calls",
-        "wasted_calls",
-        "input_tokens",
-        "output_tokens",
+        *("run_id", "journal", "runtime", "wall_s", "calls", "wasted_calls", "input_tokens", "output_tokens"),
         "cost_usd",
     )
     assert {key: local[key] for key in CONTRACT - {*timing}} == {key: linked[key] for key in CONTRACT - {*timing}}
@@ -321,14 +284,8 @@ def test_a_second_ctrl_c_leaves_at_once() -> None:
 
 def test_known_inputs_show_both_curves_of_how_elections_came_to_an_end() -> None:
     words = (
-        "run",
-        "drift",
-        "-o",
-        "length=150",
-        "--model",
-        "sim:gpt-4.1-nano@flag=0.3,alternatives=1",
-        "--known-inputs",
-        "--json",
+        *("run", "drift", "-o", "length=150", "--model", "sim:gpt-4.1-nano@flag=0.3,alternatives=1"),
+        *("--known-inputs", "--json"),
     )
     shown = microagents(*words).json
     result = shown["result"]
@@ -417,15 +374,8 @@ def test_repeated_models_are_a_pool_that_samples_rotate_through() -> None:
 
 def test_a_role_may_have_a_model_of_its_own() -> None:
     shown = microagents(
-        "run",
-        "drift",
-        "-o",
-        "length=20",
-        "--model",
-        "solver=sim:perfect@tokens=9",
-        "--model",
-        "sim:gpt-4.1-nano",
-        "--json",
+        *("run", "drift", "-o", "length=20", "--model", "solver=sim:perfect@tokens=9"),
+        *("--model", "sim:gpt-4.1-nano", "--json"),
     ).json
     assert shown["models"] == {"": ["sim:gpt-4.1-nano"], "solver": ["sim:perfect@tokens=9"]}
     assert (shown["calls"], shown["errors"], shown["cost_usd"]) == (60, 0, 0.0)
@@ -506,13 +456,8 @@ def test_step_shows_prompt_replies_flags_votes_and_price_of_one_step() -> None:
     )
     assert ran.code == COMPLETED
     for words in (
-        "Previous move: [1, ",
-        "State: [[3]",
-        "RED FLAG",
-        "=> vote",
-        "temperature 0.1",
-        "decided, right by the task's own oracle",
-        "$",
+        *("Previous move: [1, ", "State: [[3]", "RED FLAG", "=> vote", "temperature 0.1"),
+        *("decided, right by the task's own oracle", "$"),
     ):
         assert words in ran.out
 
@@ -821,11 +766,7 @@ def test_a_config_that_cannot_be_read_is_refused(command: str, config: str) -> N
 @pytest.mark.parametrize(
     "words",
     [
-        "run",
-        "run drift --bogus",
-        "run drift -k few",
-        "walk drift",
-        "plan --p 0.9 --steps 1.5",
+        *("run", "run drift --bogus", "run drift -k few", "walk drift", "plan --p 0.9 --steps 1.5"),
         "plan --p 0.9 --steps 1e99",
     ],
 )
@@ -879,16 +820,7 @@ def test_the_help_names_every_command_and_option_of_the_contract_that_there_is()
     assert all(command in microagents("--help").out for command in ("run", "step", "plan"))
     shown = microagents("run", "--help").out
     for option in (
-        "-o",
-        "--strategy",
-        "-s",
-        "--model",
-        "-k",
-        "--seed",
-        "--runtime",
-        "--run-id",
-        "--config",
-        "--json",
+        *("-o", "--strategy", "-s", "--model", "-k", "--seed", "--runtime", "--run-id", "--config", "--json"),
         "--known-inputs",
     ):
         assert option in shown

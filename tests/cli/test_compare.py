@@ -25,48 +25,17 @@ from tests.cli.commands import (
 )
 
 SMALL = (
-    "compare",
-    "multiplication",
-    "-o",
-    "digits=3",
-    "--strategy",
-    "single-shot",
-    "--strategy",
-    "recursive",
-    "-k",
-    "1",
-    "-k",
-    "2",
+    *("compare", "multiplication", "-o", "digits=3", "--strategy", "single-shot", "--strategy", "recursive"),
+    *("-k", "1", "-k", "2"),
 )
 ROW = {
     *(
-        "strategy",
-        "k",
-        "options",
-        "given",
-        "run_id",
-        "solved",
-        "pass_k",
-        "f1",
-        "completed",
-        "repeat",
-        "rate",
-        "low",
-        "high",
-        "undecided",
-        "failed",
-        "argmax",
+        *("strategy", "k", "options", "given", "run_id", "solved", "pass_k", "f1", "completed", "repeat", "rate"),
+        *("low", "high", "undecided", "failed", "argmax"),
     ),
     *(
-        "calls",
-        "calls_per_input",
-        "tokens",
-        "tokens_per_input",
-        "cost_usd",
-        "cost_per_input",
-        "wall_s",
-        "outcome",
-        "reason",
+        *("calls", "calls_per_input", "tokens", "tokens_per_input", "cost_usd", "cost_per_input", "wall_s"),
+        *("outcome", "reason"),
     ),
 }
 """The keys of a row that scripts rely on."""
@@ -91,18 +60,8 @@ def test_a_comparison_is_a_table_with_a_row_for_each_strategy_and_k() -> None:
     assert (ran.code, ran.err) == (COMPLETED, "")
     head, *rows = table(ran)
     assert head == [
-        "strategy",
-        "k",
-        "solved",
-        "rate",
-        "95 % interval",
-        "undecided",
-        "failed",
-        "argmax",
-        "calls",
-        "tokens",
-        "cost",
-        "time",
+        *("strategy", "k", "solved", "rate", "95 % interval", "undecided", "failed", "argmax", "calls", "tokens"),
+        *("cost", "time"),
     ]
     assert [row[:2] for row in rows] == [["single-shot", "-"], ["recursive", "1"], ["recursive", "2"]]
     shown = microagents(*SMALL, "--repeat", "10", "--json").json
@@ -126,16 +85,8 @@ def test_a_comparison_is_a_table_with_a_row_for_each_strategy_and_k() -> None:
 def test_the_table_is_aligned_and_fits_120_columns() -> None:
     ran = microagents(
         *(
-            "compare",
-            "multiplication",
-            "-o",
-            "digits=1",
-            "--strategy",
-            "self-consistency",
-            "--strategy",
-            "recursive",
-            "--repeat",
-            "100",
+            *("compare", "multiplication", "-o", "digits=1", "--strategy", "self-consistency"),
+            *("--strategy", "recursive", "--repeat", "100"),
         )
     )
     lines = ran.out.split("\n\n")[1].splitlines()

@@ -72,18 +72,9 @@ def test_without_a_terminal_the_expected_cost_is_one_line_and_the_run_begins() -
 def test_no_cost_is_expected_while_the_limit_that_stopped_the_run_is_the_same() -> None:
     spec = "openai:m@base_url=http://127.0.0.1:9/v1,price_in=1,price_out=1"
     begun = (
-        "run",
-        "drift",
-        "-o",
-        "length=30",
-        "--model",
+        *("run", "drift", "-o", "length=30", "--model"),
         spec,
-        "--max-outage",
-        "0",
-        "--run-id",
-        "r",
-        "--max-cost",
-        "0.000001",
+        *("--max-outage", "0", "--run-id", "r", "--max-cost", "0.000001"),
     )
     ran = microagents(*begun)
     assert "expected cost" in ran.err

@@ -147,12 +147,7 @@ def test_an_option_from_a_file_holds_for_every_line_and_is_kept_once() -> None:
     write("quoted.py", "from microagents.tasks.drift import Drift\n\nclass Quoted(Drift):\n    text: str\n")
     write("text.txt", "a word " * 500)
     ran = microagents(
-        "run",
-        "quoted.py:Quoted",
-        *PERFECT,
-        "-o",
-        "text=@text.txt",
-        "--inputs",
+        *("run", "quoted.py:Quoted", *PERFECT, "-o", "text=@text.txt", "--inputs"),
         walks([2, 3, 4]),
         "--run-id",
         "quoted",
@@ -255,11 +250,7 @@ def test_where_one_is_undecided_that_decides_the_exit_code() -> None:
     )
     given = items([{"length": 5}, {"length": 6, "brittle": True}, {"length": 9}])
     words = (
-        "--model",
-        "sim:perfect@alternatives=1,flag=0",
-        "-s",
-        "max_draws=3",
-        "--inputs",
+        *("--model", "sim:perfect@alternatives=1,flag=0", "-s", "max_draws=3", "--inputs"),
         given,
         "--run-id",
         "both",

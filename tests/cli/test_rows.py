@@ -171,17 +171,8 @@ def test_of_100000_rows_and_a_kill_in_the_middle_none_is_lost_or_twice_and_the_o
     rows = 100_000
     table("in.csv", ["id", "city"], *[[str(number), f'"c{number}",\n\u00e4'] for number in range(rows)])
     words = (
-        "clean.py",
-        "--inputs",
-        "in.csv",
-        "-o",
-        "out.csv",
-        "-k",
-        "1",
-        "--model",
-        "sim:perfect",
-        "--durability",
-        "normal",
+        *("clean.py", "--inputs", "in.csv", "-o", "out.csv", "-k", "1", "--model", "sim:perfect"),
+        *("--durability", "normal"),
     )
     with Sitting("run", *words, "--run-id", "r") as sitting:
         sitting.until_sent(30_000)

@@ -31,16 +31,8 @@ MINE = """
         pass
 """
 NOISY = (
-    "-o",
-    "length=12",
-    "--model",
-    "sim:perfect@error=0.1",
-    "-k",
-    "2",
-    "-s",
-    "ladder=judge,lookahead",
-    "--run-id",
-    "r",
+    *("-o", "length=12", "--model", "sim:perfect@error=0.1", "-k", "2", "-s", "ladder=judge,lookahead"),
+    *("--run-id", "r"),
 )
 
 
@@ -191,12 +183,7 @@ def test_models_limits_and_plain_options_of_a_folder_are_taken_unasked(line: str
 
 def test_the_env_of_a_folder_redirects_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     names = (
-        "OPENAI_BASE_URL",
-        "BROWSER",
-        "LD_PRELOAD",
-        "SSL_CERT_FILE",
-        "HTTPS_PROXY",
-        "PYTHONPATH",
+        *("OPENAI_BASE_URL", "BROWSER", "LD_PRELOAD", "SSL_CERT_FILE", "HTTPS_PROXY", "PYTHONPATH"),
         "XDG_CONFIG_HOME",
     )
     for name in names:
