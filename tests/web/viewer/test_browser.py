@@ -144,8 +144,7 @@ def test_a_run_is_drawn_and_walked_by_the_keyboard(visit: Callable[..., Any]) ->
         assert page.url == before
 
 
-@pytest.mark.parametrize("width", [360, 2560])
-@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize(("width", "scheme"), [(360, "light"), (2560, "dark")])
 def test_pages_fit_narrow_and_wide_windows(visit: Callable[..., Any], width: int, scheme: str) -> None:
     started("run", *NOISY)
     with served() as url:
