@@ -29,14 +29,10 @@ SMALL = (
     *("-k", "1", "-k", "2"),
 )
 ROW = {
-    *(
-        *("strategy", "k", "options", "given", "run_id", "solved", "pass_k", "f1", "completed", "repeat", "rate"),
-        *("low", "high", "undecided", "failed", "argmax"),
-    ),
-    *(
-        *("calls", "calls_per_input", "tokens", "tokens_per_input", "cost_usd", "cost_per_input", "wall_s"),
-        *("outcome", "reason"),
-    ),
+    *("strategy", "k", "options", "given", "run_id", "solved", "pass_k", "f1", "completed", "repeat", "rate"),
+    *("low", "high", "undecided", "failed", "argmax"),
+    *("calls", "calls_per_input", "tokens", "tokens_per_input", "cost_usd", "cost_per_input", "wall_s"),
+    *("outcome", "reason"),
 }
 """The keys of a row that scripts rely on."""
 
@@ -84,10 +80,8 @@ def test_a_comparison_is_a_table_with_a_row_for_each_strategy_and_k() -> None:
 
 def test_the_table_is_aligned_and_fits_120_columns() -> None:
     ran = microagents(
-        *(
-            *("compare", "multiplication", "-o", "digits=1", "--strategy", "self-consistency"),
-            *("--strategy", "recursive", "--repeat", "100"),
-        )
+        *("compare", "multiplication", "-o", "digits=1", "--strategy", "self-consistency"),
+        *("--strategy", "recursive", "--repeat", "100"),
     )
     lines = ran.out.split("\n\n")[1].splitlines()
     assert len({len(line) for line in lines}) == 1
