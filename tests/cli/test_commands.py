@@ -30,6 +30,7 @@ from tests.cli.commands import (
     Ran,
     installed,
     microagents,
+    started,
     write,
 )
 from tests.forking import Forked
@@ -797,7 +798,7 @@ def test_a_users_file_finds_the_module_beside_it_from_any_folder(tmp_path: Path)
         """,
     )
     (tmp_path / "elsewhere").mkdir()
-    ran = installed("run", "../work/mine.py:Mine", "--runtime", "linked", "--json", cwd=tmp_path / "elsewhere")
+    ran = started("run", "../work/mine.py:Mine", "--runtime", "linked", "--json", cwd=tmp_path / "elsewhere")
     assert (ran.code, ran.err) == (COMPLETED, "")
     assert (ran.json["task"], ran.json["steps"]) == ("Mine", 4)
 

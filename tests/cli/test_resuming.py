@@ -41,9 +41,9 @@ from tests.cli.commands import (
     WRONG_USAGE,
     Ran,
     Sitting,
-    installed,
     microagents,
     shopping,
+    started,
     write,
 )
 from tests.journal.seal import sealed
@@ -953,7 +953,7 @@ def test_a_run_of_a_users_file_goes_on_from_any_folder(tmp_path: Path, monkeypat
     assert_one_sentence(microagents("resume", "mine"), "there is no run 'mine'")
     ran = microagents("show", "mine", "--runs-dir", runs)
     assert ran.rows["go on"] == f"microagents resume mine --runs-dir {runs}"
-    ran = installed("resume", "mine", "--runs-dir", "../runs", "--on-undecided", "leader", "--json", cwd=elsewhere)
+    ran = started("resume", "mine", "--runs-dir", "../runs", "--on-undecided", "leader", "--json", cwd=elsewhere)
     assert (ran.code, ran.err) == (COMPLETED, "")
     assert digests(ran.json) == digests(led())
     assert [path.name for path in elsewhere.iterdir()] == ["runs"], "that of the run it is compared with"
