@@ -28,7 +28,7 @@ def server() -> socket.socket:
     """The process to fork, for as long as this one lives."""
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     with theirs:
-        words = [sys.executable, "-m", __name__, str(theirs.fileno())]
+        words = [sys.executable, "-c", f"import {__name__} as forking; forking.main()", str(theirs.fileno())]
         process = subprocess.Popen(words, pass_fds=[theirs.fileno()], cwd=Path(__file__).parents[1])
 
     def end() -> None:
@@ -47,6 +47,11 @@ class Forked(subprocess.Popen[str]):
         super().__init__(words, **{"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True, **given})
 
     def _execute_child(self, words: tuple[str, ...], *given: Any) -> None:
+        if sys.platform != "linux":  # elsewhere no process can take in an orphan
+            hastily = "from microagents.journal import commits; commits.COMMIT_EVERY_S = 0; " * self._hastily
+            plain = [sys.executable, "-c", f"{hastily}from microagents.cli import main; main()", *words]
+            super()._execute_child(plain, *given)  # type: ignore[misc]
+            return
         passed, cwd, env, pipes = given[3], given[4], given[5], given[9:15]
         umask = os.umask(0)
         os.umask(umask)
@@ -102,15 +107,15 @@ def become(asked: dict[str, Any], files: list[int]) -> None:
     os.environ.update(asked["env"])
     sys.argv = [COMMAND, *asked["words"]]
     sys.path[0] = str(Path(COMMAND).parent)
-    sys.modules["__main__"].__package__ = None  # of which a message makes the command's name
     if asked["hastily"]:
         import_module("microagents.journal.commits").COMMIT_EVERY_S = 0
 
 
-if __name__ == "__main__":
-    main = import_module("microagents.cli").main
+def main() -> None:
+    """Be the process to fork, and in each child the command."""
+    command = import_module("microagents.cli").main
     for usual in USUAL:
         import_module(f"microagents.{usual}")
     gc.freeze()
     serve(socket.socket(fileno=int(sys.argv[1])))
-    sys.exit(main())
+    command()
