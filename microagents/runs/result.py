@@ -26,7 +26,6 @@ from microagents.runs.words.summary import (
     summary_rows,
     verdict_on,
 )
-from microagents.runs.words.voting import unvoted_success
 from microagents.task import V
 
 MAX_SHOWN = 10
@@ -127,7 +126,6 @@ class Result(RunFacts[V], Generic[V], frozen=True, kw_only=True):
                 ],
             }
         )
-        unvoted = unvoted_success(account)
         return {
             "run_id": self.run_id,
             "outcome": self.outcome,
@@ -157,7 +155,7 @@ class Result(RunFacts[V], Generic[V], frozen=True, kw_only=True):
             "samples": account.samples,
             "outvoted": account.outvoted,
             "misled": account.misled,
-            "unvoted_success": None if unvoted is None else unvoted.as_json(),
+            "first_wrong": account.first_wrong,
             "undecided_at": account.undecided_at,
             "contested_at": account.contested_at,
             "settled_at": account.settled_at,
