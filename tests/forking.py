@@ -55,8 +55,9 @@ class Forked(subprocess.Popen[str]):
         passed, cwd, env, pipes = given[3], given[4], given[5], given[9:15]
         umask = os.umask(0)
         os.umask(umask)
-        asked = {"words": words, "cwd": str(cwd or Path.cwd()), "env": {**(os.environ if env is None else env)}}
-        asked |= {"umask": umask, "hastily": self._hastily, "numbers": [0, 1, 2, *passed]}
+        asked: dict[str, Any] = {"words": words, "cwd": str(cwd or Path.cwd()), "umask": umask}
+        asked |= {"hastily": self._hastily, "numbers": [0, 1, 2, *passed]}
+        asked |= {"env": {**(os.environ if env is None else env)}}
         standard = [n if pipe == -1 else pipe for n, pipe in enumerate((pipes[0], pipes[3], pipes[5]))]
         prctl = ctypes.CDLL(None).prctl
         control = server()
@@ -108,7 +109,8 @@ def become(asked: dict[str, Any], files: list[int]) -> None:
     sys.argv = [COMMAND, *asked["words"]]
     sys.path[0] = str(Path(COMMAND).parent)
     if asked["hastily"]:
-        import_module("microagents.journal.commits").COMMIT_EVERY_S = 0
+        commits: Any = import_module("microagents.journal.commits")
+        commits.COMMIT_EVERY_S = 0
 
 
 def main() -> None:

@@ -30,7 +30,6 @@ import pytest
 from microagents.journal.messages import Account
 from microagents.journal.reading import Reader
 from tests.cli.commands import (
-    COMMAND,
     COMPLETED,
     FAILED,
     INTERRUPTED,
@@ -46,6 +45,7 @@ from tests.cli.commands import (
     started,
     write,
 )
+from tests.forking import COMMAND
 from tests.journal.seal import sealed
 
 NOISY = ("--model", "sim:perfect@error=0.4,flag=0.1,latency=0.002,sigma=1,price_out=1", "-k", "2")

@@ -14,8 +14,8 @@ from microagents.base.errors import ModelUnavailable
 from microagents.cli.options import SERVE_PORT
 from microagents.runs.settings import strategy_of
 from microagents.tasks.word_problems import WordProblem
-from tests.cli.commands import COMMAND, COMPLETED, WAIT_S, WRONG_USAGE, microagents
-from tests.forking import Forked
+from tests.cli.commands import COMPLETED, WAIT_S, WRONG_USAGE, microagents
+from tests.forking import COMMAND, Forked
 from tests.web.serving.test_decisions import OF_PROBLEMS, OPTIONS
 
 
