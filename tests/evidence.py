@@ -146,7 +146,7 @@ def laws_of(name: str, disks: int) -> list[Shares]:
 def solved(models: Sequence[str], disks: int, runs: int, strategy: Maker) -> tuple[int, Account]:
     """Number of runs in which all steps are right."""
     tasks = [WarmHanoi(disks=disks) for _ in range(runs)]
-    result = run_sync(tasks, models=list(models), strategy=strategy, runs_dir=None)
+    result = run_sync(tasks, models=tuple(models), strategy=strategy, runs_dir=None)
     return sum(each is not None and each["solved"] for each in result.value), result.account
 
 

@@ -24,14 +24,7 @@ FOLDERS = {"microagents": "microagents", "runtimes": "microagents.runtimes", "ta
 SOURCES = sorted(path for folder in FOLDERS for path in (ROOT / folder).rglob("*.py") if "build" not in path.parts)
 
 EVERYWHERE = {
-    "microagents",
-    "msgspec",
-    "pydantic",
-    "pydantic_core",
-    "rich",
-    "structlog",
-    "typing_extensions",
-    "typer",
+    *("microagents", "msgspec", "pydantic", "pydantic_core", "rich", "structlog", "typing_extensions", "typer"),
     *sys.stdlib_module_names,
 }
 """What every file may import. Any other module is a provider's SDK, or belongs to one place."""

@@ -44,14 +44,7 @@ COMMIT_S = 0.2
 RIGHT = 10
 """How many different undisturbed runs the seeds are compared with."""
 ALIKE = (
-    "decisions_sha256",
-    "ballots_sha256",
-    "decided",
-    "valid",
-    "flagged",
-    "votes",
-    "errors",
-    "steps",
+    *("decisions_sha256", "ballots_sha256", "decided", "valid", "flagged", "votes", "errors", "steps"),
     "undecided_at",
 )
 """What is counted as without faults."""

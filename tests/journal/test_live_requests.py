@@ -94,14 +94,7 @@ def test_an_input_that_ended_undecided_is_taken_up_again_while_the_others_are_do
         "inputs.jsonl",
         "--model",
         slow,
-        "--concurrency",
-        "1",
-        "-k",
-        "2",
-        "-s",
-        "max_draws=2",
-        "--run-id",
-        "r",
+        *("--concurrency", "1", "-k", "2", "-s", "max_draws=2", "--run-id", "r"),
     )
 
     def is_undecided() -> bool:
