@@ -223,7 +223,7 @@ def main() -> None:
         name = model.removeprefix("tiny:")
         for line in laws(name, given.disks, given.seed):
             print(line)
-        for line in chain(name, min(given.disks, 7), given.runs):
+        for line in chain(name, min(given.disks, 7), given.runs) if given.runs else ():
             print(line)
     print(cost())
 
