@@ -170,13 +170,24 @@ class SeenMasses:
                 leader, least = vote, bound
         if least <= self._margin:
             return None
-        unasked = MILLION * (1 - sum([part.share for part in parts]))
+        unasked = self._unasked
         for rival in (UNSEEN, *self._votes):
             if rival != leader:
                 most = sum([part.share * min(MILLION - part.least_of(leader), part.most_of(rival)) for part in parts])
                 if least <= most + unasked + self._margin:
                     return None
         return leader, least / MILLION
+
+    @property
+    def has_no_majority(self) -> bool:
+        """Whether no vote, also an unseen one, can have half of the probability: none is right as often as at ordinary steps."""
+        parts, votes = self._parts.values(), (UNSEEN, *self._votes)
+        bounds = [self._unasked + sum([part.share * part.most_of(vote) for part in parts]) for vote in votes]
+        return 2 * max(bounds) < MILLION
+
+    @property
+    def _unasked(self) -> float:
+        return MILLION * (1 - sum([part.share for part in self._parts.values()]))
 
     def _by_branch(self) -> tuple[Hashable, float] | None:
         (part, *others) = self._parts.values()

@@ -162,7 +162,7 @@ class AheadByInRounds(Rule, frozen=True):
 
 
 class UntilImprobable(Rule, frozen=True):
-    """Another rule, and the election is left open once its votes are improbable for an ordinary step."""
+    """Another rule, and the election is left open once its votes, or the masses of its replies, are improbable for an ordinary step."""
 
     rule: PortableRule
     """One that decides by a majority: agreement of all is a test of its own."""
@@ -191,6 +191,8 @@ class UntilImprobable(Rule, frozen=True):
     def _is_over(self, tally: Tally, more: int) -> bool:
         """Whether it is left open after this number of further votes against the leader."""
         votes = tally.counted + more
+        if tally.counted and tally.masses is not None and tally.masses.has_no_majority:
+            return True
         if self.at_most is not None and votes >= self.at_most:
             return True
         # The statistic is a mean of likelihood ratios, a martingale: looking often raises no rate of false alarms (Ville's inequality).

@@ -238,6 +238,13 @@ def test_a_reply_that_shows_a_hard_step_is_left_to_the_test_of_hard_steps(
     assert outcomes == ["decided", None]
 
 
+def test_a_step_at_which_no_reply_can_have_one_half_climbs_at_once() -> None:
+    question = a_question(certain(UntilImprobable(FirstToAheadBy(3), p=0.9), branches=False))
+    told = [("a", mass("a1", 0.3)), ("b", mass("b1", 0.3)), ("c", mass("c1", 0.25))]
+    assert [count(question, *told[:n]).tally.outcome for n in (1, 2, 3)] == [None, None, "argmax"]
+    assert count(question, *[(text, None) for text, _ in told]).tally.outcome is None
+
+
 # -- the test of masses --------------------------------------------------------------------------------------------------------------
 
 
