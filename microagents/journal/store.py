@@ -7,21 +7,19 @@ the account and progress that result from them. After a crash the journal has al
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 
 import msgspec
 
 from microagents.elections.election import OPEN_OUTCOMES
 from microagents.journal.creating import create_file, on_network
 from microagents.journal.encoding import Places, key_at, recalled
-from microagents.journal.experiment import Experiment
 from microagents.journal.messages import Account, Recall, Recalled, Recollection, Record
 from microagents.journal.opening import connect, holds_nothing
 from microagents.journal.queries import read_checkpoint, read_ending, read_open_elections, with_digests
 from microagents.journal.record_rows import RecordRows
 from microagents.journal.requests import Inbox, LiveRequest, TakenRequest, now, pause_among, take_effect, taken_requests
 from microagents.journal.rows import Rows
-from microagents.journal.sitting import Sitting
+from microagents.journal.sitting import JournalConfig, Sitting
 from microagents.journal.statements import OF_KEY, OF_PATH, merge_log, set_durability
 from microagents.journal.transactions import Transactions
 
@@ -29,40 +27,23 @@ from microagents.journal.transactions import Transactions
 class Store:
     """A journal opened for writing.
 
-    Args:
-        path: path of the file. A missing file is created.
-        experiment: the experiment of this run.
-        own: per input, as JSON, the options that differ from the first input's.
-        accepted: names of fields of the experiment that may differ from the recorded ones.
-        full: whether a commit waits for the disk. Otherwise a power cut may lose the last commits.
-        is_kept: whether the journal is the user's, and not one that is removed with the run.
-
     Raises:
         JournalMismatch: the journal belongs to another experiment.
         InvalidUsage: the journal cannot be read, or another process writes it.
         Stopped: the journal cannot be written.
     """
 
-    def __init__(
-        self,
-        path: Path,
-        experiment: Experiment,
-        *,
-        own: Sequence[str] = (),
-        accepted: Sequence[str] = (),
-        full: bool = True,
-        is_kept: bool = True,
-    ) -> None:
-        self.path = path
+    def __init__(self, config: JournalConfig) -> None:
+        path = self.path = config.path
         self.is_new = holds_nothing(path)
-        self._sitting = Sitting(experiment, own, accepted, path if is_kept else None)
-        self._transactions = Transactions(path, experiment.run_id, is_new=self.is_new)
+        self._sitting = Sitting(config)
+        self._transactions = Transactions(path, config.experiment.run_id, is_new=self.is_new)
         with self._transactions.translating_errors():
-            found = None if self.is_new else self._sitting.read_before_writing(path)
+            found = None if self.is_new else self._sitting.read_before_writing()
         self._db = create_file(path) if self.is_new else connect(path)
         try:
             with self._transactions.translating_errors():
-                set_durability(self._db, full=full, is_shared=on_network(path))
+                set_durability(self._db, full=config.full, is_shared=on_network(path))
                 if self.is_new:
                     self.is_new = self._sitting.create_tables(self._db)
                 self._rows = Rows(self._db)

@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from functools import partial
-from pathlib import Path
 from queue import Empty, SimpleQueue
 from threading import Thread
 from typing import Any, TypeVar
 
-from msgspec import Struct
-
 from microagents.base.aio import CLOSE_S, retrieve_exception, wait_to_end
 from microagents.base.errors import MicroagentsError
 from microagents.journal.books import Books
-from microagents.journal.experiment import Experiment
 from microagents.journal.lease import RENEW_EVERY_S
 from microagents.journal.messages import (
     Account,
@@ -25,6 +21,7 @@ from microagents.journal.messages import (
     Record,
     RecordDecision,
 )
+from microagents.journal.sitting import JournalConfig
 from microagents.journal.store import Store
 
 T = TypeVar("T")
@@ -72,34 +69,10 @@ class NullStore:
 AnyStore = Store | NullStore
 
 
-class JournalConfig(Struct, frozen=True, kw_only=True):
-    """Location of the journal, and how it is written."""
-
-    path: Path
-    experiment: Experiment
-    own: Sequence[str] = ()
-    """For each input its options that differ from the first one's, as JSON; empty for a single input."""
-    accepted: tuple[str, ...] = ()
-    """Fields that may differ from the recorded experiment."""
-    full: bool = True
-    """Whether a commit must survive a power cut, or only a kill of the process."""
-    is_kept: bool = True
-    """Whether it is not removed with the run."""
-    inline_s: float | None = None
-    """Duration of a commit on the event loop, in virtual time; None to commit in a thread."""
-
-    def open(self) -> Writer | Inline:
-        """Begin to open the journal for writing."""
-        opening = partial(
-            Store,
-            self.path,
-            self.experiment,
-            own=self.own,
-            accepted=self.accepted,
-            full=self.full,
-            is_kept=self.is_kept,
-        )
-        return Writer(opening) if self.inline_s is None else Inline(opening, self.inline_s)
+def writer_of(config: JournalConfig) -> Writer | Inline:
+    """Begin to open a journal for writing."""
+    opening = partial(Store, config)
+    return Writer(opening) if config.inline_s is None else Inline(opening, config.inline_s)
 
 
 class Inline:
