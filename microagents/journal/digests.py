@@ -49,43 +49,29 @@ class ChainDigests:
         return b"" if found == _NONE else found
 
 
-class TreeDigest:
-    """Digest of decisions that arrive in any order: a tree over the components of their paths.
+class TreeDigests:
+    """A digest for each input, of decisions that arrive in any order: a tree over the components of their paths.
 
     Each node hashes its own decision and the digests of its children, sorted by component.
     """
 
     def __init__(self) -> None:
-        self._decided: dict[str, tuple[object, ...]] = {}
+        self._decided: defaultdict[int, dict[str, tuple[object, ...]]] = defaultdict(dict)
+        """What is decided, by input and path."""
 
-    def add(self, path: str, *decided: object) -> None:
-        """Add a decision, or replace the one at the same path."""
-        self._decided[path] = decided
+    def add(self, of_input: int, path: str, *decided: object) -> None:
+        """Add a decision of an input, or replace the one at the same path."""
+        self._decided[of_input][path] = decided
 
-    def digest(self) -> bytes:
-        """Return the digest of all decisions added so far."""
+    def digest(self, of_input: int) -> bytes:
+        """Return the digest of all decisions of an input so far."""
         root = _Node()
-        for path, decided in self._decided.items():
+        for path, decided in self._decided[of_input].items():
             node = root
             for component in path.split("/"):
                 node = node.children.setdefault(component, _Node())
             node.content = (path, decided)
         return root.digest()
-
-
-class TreeDigests:
-    """A `TreeDigest` for each input."""
-
-    def __init__(self) -> None:
-        self._trees: defaultdict[int, TreeDigest] = defaultdict(TreeDigest)
-
-    def add(self, of_input: int, path: str, *decided: object) -> None:
-        """Add a decision of an input, or replace the one at the same path."""
-        self._trees[of_input].add(path, *decided)
-
-    def digest(self, of_input: int) -> bytes:
-        """Return the digest of all decisions of an input so far."""
-        return self._trees[of_input].digest()
 
 
 class _Node:
