@@ -36,7 +36,8 @@ Digests = ChainDigests | TreeDigests
 NO_VOTE = (*OPEN_OUTCOMES, "sampled", "inferred", "once")
 """Outcomes whose valid replies are not counted as votes."""
 
-
+_ADDED = ("unanswered", "estimated_usd", "unsettled_usd", "unsettled_tokens", "unmeasured", "joined")
+"""Numbers of calls that an account adds up under the same names."""
 ENDED_AS: tuple[InputOutcome | None, ...] = (None, "completed", "undecided", "failed")
 """The outcomes of inputs by their code; None for one that has not ended, and in a run of a single input."""
 COMPLETED = ENDED_AS.index("completed")
@@ -184,12 +185,8 @@ class Books:
         if record.source in self.totals.leased:
             self.totals.leased[record.source] -= record.sent
         account.calls += record.billed
-        account.unanswered += record.unanswered
-        account.estimated_usd += record.estimated_usd
-        account.unsettled_usd += record.unsettled_usd
-        account.unsettled_tokens += record.unsettled_tokens
-        account.unmeasured += record.unmeasured
-        account.joined += record.joined
+        for name in _ADDED:
+            setattr(account, name, getattr(account, name) + getattr(record, name))
         for reason, count in record.repeated.items():
             account.repeated[reason] = account.repeated.get(reason, 0) + count
         for spec, refused in record.refused.items():
@@ -310,14 +307,10 @@ class Books:
     def account(self) -> Account:
         """A copy of the account so far."""
         account, undecided = copy(self.totals.account), self.totals.undecided
+        for name, each in structs.asdict(account).items():
+            if isinstance(each, dict):
+                setattr(account, name, dict(each))
         account.in_flight = sum(self.totals.in_flight.values())
-        account.settled_at = dict(account.settled_at)
-        account.repeated = dict(account.repeated)
-        account.refused = dict(account.refused)
-        account.limits = dict(account.limits)
-        account.durations = dict(account.durations)
-        account.fallbacks = dict(account.fallbacks)
-        account.climbed = dict(account.climbed)
         account.samples = account.valid - account.votes
         flagged = Counter(account.flagged)
         for each in undecided.values():

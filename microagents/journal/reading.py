@@ -241,21 +241,15 @@ class Reader:
         with self._reading():
             return list(self._rows.select("change"))
 
-    def decisions(self) -> Iterator[Row]:
-        """Every decision and answer, in the order of paths. Each read takes `ROWS_PER_READ` rows, so a writer never waits long."""
-        with self._reading():
-            self._rows.check("place", "decision")
-        try:
-            yield from read_decisions(self._rows)
-        except UNREADABLE as error:
-            raise unreadable(self.path, error) from None
+    def decisions(self, of_input: int | None = None) -> Iterator[Row]:
+        """Every decision and answer, or those of one input, in the order of paths.
 
-    def decisions_of(self, number: int) -> Iterator[Row]:
-        """Every decision and answer of one input, in the order of paths."""
+        Each read takes `ROWS_PER_READ` rows, so a writer never waits long.
+        """
         with self._reading():
             self._rows.check("place", "decision")
         try:
-            yield from read_decisions(self._rows, str(number))
+            yield from read_decisions(self._rows, None if of_input is None else str(of_input))
         except UNREADABLE as error:
             raise unreadable(self.path, error) from None
 
@@ -274,15 +268,10 @@ class Reader:
             row = None if key is None else self._rows.first("decision", OF_KEY, (key,))
             return None if row is None else recalled(row)
 
-    def open_elections_at(self, path: str) -> list[OpenElection]:
-        """Return the elections without a verdict at a path. After a guess there may be several, each with another question."""
+    def open_elections(self, path: str | None = None) -> list[OpenElection]:
+        """Return the elections without a verdict, or those at a path. After a guess there may be several, each with another question."""
         with self._reading():
-            return [each for each in read_open_elections(self._rows) if each.id.path == path]
-
-    def open_elections(self, question_digest: bytes) -> list[OpenElection]:
-        """Return the elections without a verdict of one question."""
-        with self._reading():
-            return [each for each in read_open_elections(self._rows) if each.id.question_digest == question_digest]
+            return [each for each in read_open_elections(self._rows) if path in (None, each.id.path)]
 
     def texts_at(self, path: str) -> list[KeptText]:
         """Return the texts of replies at a path, as far as they are kept, in launch order."""

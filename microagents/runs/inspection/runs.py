@@ -254,14 +254,14 @@ def _place_of(reader: Reader, path: str) -> str:
         raise InvalidUsage(
             f"{path!r} names {len(found)} places in run {reader.experiment.run_id}; give one of {', '.join(found[:5])}"
         )
-    return found[0] if found else next((each for each in (path, f"0/{path}") if reader.open_elections_at(each)), path)
+    return found[0] if found else next((each for each in (path, f"0/{path}") if reader.open_elections(each)), path)
 
 
 def _decidable(reader: Reader, path: str, *, is_live: bool) -> UndecidedElection:
     run_id, undecided = reader.experiment.run_id, reader.undecided()
     if path in undecided:
         return undecided[path]
-    open_elections = reader.open_elections_at(path) if is_live else []
+    open_elections = reader.open_elections(path) if is_live else []
     if not open_elections:
         there = f"undecided is {', '.join(list(undecided)[:5])}" if undecided else "no election is undecided"
         what = "neither undecided nor open" if is_live else "not undecided"
