@@ -456,19 +456,17 @@ WHERE_SET = "it is set on the command line, in a MICROAGENTS_ variable or in a f
 
 def check_for_ray(given: Mapping[str, Any], runtime: str) -> None:
     """Refuse settings for Ray on another runtime, which would ignore them."""
-    address, lanes, spread = given.get("address"), given.get("lanes"), given.get("spread")
-    if runtime != "ray" and address is not None:
-        raise InvalidUsage(
-            f"the address {address!r} is a Ray cluster's, but the runtime is {runtime!r}; add --runtime ray, or leave it out: {WHERE_SET}"
-        )
-    if runtime != "ray" and lanes is not None:
-        raise InvalidUsage(
-            f"lanes={lanes!r} are engines on Ray, but the runtime is {runtime!r}; add --runtime ray, or leave them out: {WHERE_SET}"
-        )
-    if runtime != "ray" and spread:
-        raise InvalidUsage(
-            f"--spread gives roles Ray actors of their own, but the runtime is {runtime!r}; add --runtime ray, or leave it out: {WHERE_SET}"
-        )
+    address, lanes = given.get("address"), given.get("lanes")
+    reasons = (
+        (address is not None, f"the address {address!r} is a Ray cluster's"),
+        (lanes is not None, f"lanes={lanes!r} are engines on Ray"),
+        (given.get("spread"), "--spread gives roles Ray actors of their own"),
+    )
+    for is_given, reason in reasons:
+        if is_given and runtime != "ray":
+            raise InvalidUsage(
+                f"{reason}, but the runtime is {runtime!r}; add --runtime ray, or leave it out: {WHERE_SET}"
+            )
 
 
 def read_value(text: str) -> str:
