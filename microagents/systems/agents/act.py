@@ -42,6 +42,8 @@ from microagents.work.durable import Work
 from microagents.work.elections import no_verdict
 
 P = TypeVar("P", bound=PersonReply)
+_Reads = dict[str, asyncio.Task[Called]]
+"""Reads of one step that have begun, by their calls: equal ones are made once."""
 
 
 class Acted(Struct, frozen=True, kw_only=True):
@@ -291,10 +293,6 @@ class Acting:
         """Return what a person, or the call itself after its time-out, has said at a place."""
         recalled = await self._work.recorded(at)
         return None if recalled is None else recalled.value
-
-
-class _Reads(dict[str, asyncio.Task[Called]]):
-    """Reads of one step that have begun, by their calls: equal ones are made once."""
 
 
 class ActConductor(ChainConductor["Act"]):

@@ -69,14 +69,12 @@ class Rung(Protocol):
     @property
     def name(self) -> str:
         """Its name in accounts, and the last part of the path of its election."""
-        ...
 
     async def hold(self, chain: Chain, step: ChainStep, tried: Sequence[Verdict]) -> tuple[ElectionId, Verdict] | None:
         """Hold its election; None if it has nothing to ask. Only a verdict that is `decided` or `inferred` decides the step.
 
         ``tried`` are the verdicts of the step's vote and of the rungs before.
         """
-        ...
 
 
 class Chain:
