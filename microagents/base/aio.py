@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine, Iterable
+from contextlib import suppress
 from heapq import heappop, heappush
 from typing import Any, Self, TypeVar
 
@@ -19,6 +20,22 @@ def retrieve_exception(future: asyncio.Future[Any]) -> None:
     """Mark the exception of a future as retrieved, so that asyncio does not report it as lost."""
     if not future.cancelled():
         future.exception()
+
+
+def resolve_from_thread(
+    loop: asyncio.AbstractEventLoop, future: asyncio.Future[Any], result: object, error: BaseException | None = None
+) -> None:
+    """Give a future of a loop its result or its error from another thread, unless it is done or the loop is closed."""
+
+    def resolve() -> None:
+        if not future.done():
+            if error is None:
+                future.set_result(result)
+            else:
+                future.set_exception(error)
+
+    with suppress(RuntimeError):  # the loop is closed, so nobody waits
+        loop.call_soon_threadsafe(resolve)
 
 
 def is_cancelled() -> bool:
@@ -83,9 +100,8 @@ async def finish(work: Callable[[], Coroutine[Any, Any, None]]) -> None:
             await wait_to_end([task])
         except asyncio.CancelledError as error:
             interrupted = error
-        if (
-            has_begun
-        ):  # asyncio.run may cancel all tasks, and a task that is cancelled before its first step does nothing
+        # `asyncio.run` may cancel all tasks, and a task that is cancelled before its first step does nothing.
+        if has_begun:
             break
     if interrupted is not None:
         raise interrupted

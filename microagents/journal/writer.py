@@ -9,7 +9,7 @@ from queue import Empty, SimpleQueue
 from threading import Thread
 from typing import Any, TypeVar
 
-from microagents.base.aio import CLOSE_S, retrieve_exception, wait_to_end
+from microagents.base.aio import CLOSE_S, resolve_from_thread, retrieve_exception, wait_to_end
 from microagents.base.errors import MicroagentsError
 from microagents.journal.books import Books
 from microagents.journal.lease import RENEW_EVERY_S
@@ -151,13 +151,14 @@ class Writer:
             done.result()
 
     def _work(self, open_store: Callable[[], Store]) -> None:
+        resolve = partial(resolve_from_thread, self._loop)
         try:
             store = open_store()
         except BaseException as error:  # noqa: BLE001 - raised again in `opened`
-            self._resolve(self._opened, None, error)
-            self._resolve(self._closed, None, None)
+            resolve(self._opened, None, error)
+            resolve(self._closed, None)
             return
-        self._resolve(self._opened, None, None)
+        resolve(self._opened, None)
         while True:
             _renew(store)  # also between jobs that write nothing, which may follow each other for hours
             try:
@@ -165,19 +166,13 @@ class Writer:
             except Empty:
                 continue
             if job is None:
-                self._resolve(self._closed, None, None)
+                resolve(self._closed, None)
                 return
             do, done = job
             try:
-                self._resolve(done, do(store), None)
+                resolve(done, do(store))
             except BaseException as error:  # noqa: BLE001 - raised again in `do`
-                self._resolve(done, None, error)
-
-    def _resolve(self, future: asyncio.Future[Any], value: object, error: BaseException | None) -> None:
-        try:
-            self._loop.call_soon_threadsafe(_resolve_future, future, value, error)
-        except RuntimeError:  # the loop is closed, so the future has no waiter
-            return
+                resolve(done, None, error)
 
 
 def _renew(store: Store) -> None:
@@ -185,12 +180,3 @@ def _renew(store: Store) -> None:
         store.renew()
     except MicroagentsError:  # the next commit fails likewise, and it has a waiter
         return
-
-
-def _resolve_future(future: asyncio.Future[Any], value: object, error: BaseException | None) -> None:
-    if future.done():
-        return
-    if error is None:
-        future.set_result(value)
-    else:
-        future.set_exception(error)

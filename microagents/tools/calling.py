@@ -127,9 +127,8 @@ async def _within(timeout_s: float | None, function: Callable[..., Any], *given:
     """
     call: asyncio.Future[Any]
     if inspect.iscoroutinefunction(function):
-        call = asyncio.ensure_future(
-            function(*given, **named)
-        )  # a task of its own, since it may ignore that it is cancelled
+        # A task of its own, since it may ignore that it is cancelled.
+        call = asyncio.ensure_future(function(*given, **named))
         call.add_done_callback(retrieve_exception)
     elif loop_has_threads():
         call = in_thread(partial(function, *given, **named))

@@ -168,25 +168,18 @@ class FunctionTool:
             repeatable=options.repeatable,
         )
 
-    def check(self, arguments: Mapping[str, Any]) -> None:
-        """Refuse arguments that do not fit.
-
-        Raises:
-            BadArguments: they do not fit.
-        """
-        self._validated(arguments)
-
     def bind(self, arguments: Mapping[str, Any], key: EffectKey, run: RunInput) -> dict[str, Any]:
-        """Give the arguments of the function for a call, with the key of its effect and the run if it takes them.
-
-        Raises:
-            BadArguments: they do not fit.
-        """
-        read = self._validated(arguments)
+        """Give the arguments of the function for a call, with the key of its effect and the run if it takes them."""
+        read = self.validated(arguments)
         bound = {name: getattr(read, name) for name in type(read).model_fields}
         return {**bound, **{name: key if kind is EffectKey else run for name, kind in self._given.items()}}
 
-    def _validated(self, arguments: Mapping[str, Any]) -> BaseModel:
+    def validated(self, arguments: Mapping[str, Any]) -> BaseModel:
+        """Read the arguments of a call.
+
+        Raises:
+            BadArguments: they do not fit.
+        """
         try:
             # Read as JSON, in which a date is a text; and strictly, so that "5" is not a number.
             return self._arguments.model_validate_json(json.dumps(arguments), strict=True)

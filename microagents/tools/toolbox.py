@@ -113,7 +113,7 @@ class Toolbox:
             known = self._known.get((name, json.dumps(arguments)))
             return self._fits_schema(name, arguments) if known is None else known
         try:
-            function.check(arguments)
+            function.validated(arguments)
         except BadArguments:
             return False
         return True
