@@ -226,9 +226,8 @@ class Dispatcher:
 
     async def flush(self) -> None:
         """Wait until all envelopes sent so far have arrived."""
-        await asyncio.sleep(
-            0
-        )  # some roles collect one-way messages and send them in the next iteration of the event loop
+        # Some roles collect one-way messages and send them in the next iteration of the event loop.
+        await asyncio.sleep(0)
         for peer in self._peers.values():
             await peer.flush()
 

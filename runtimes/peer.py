@@ -133,9 +133,8 @@ class Peer:
         self._cancelled[call] = end
         self.enqueue(wire.Cancelled(call))
         try:
-            with suppress(
-                TimeoutError, MicroagentsError
-            ):  # the caller is gone, so the handler's error interests no caller
+            # The caller is gone, so the handler's error interests no caller.
+            with suppress(TimeoutError, MicroagentsError):
                 async with asyncio.timeout(CANCEL_S):
                     return await end
         finally:

@@ -65,13 +65,12 @@ class RoleGroup:
         """By name of the replica."""
         self._started: list[str] = []
 
-    def messenger(self, owner: str, asks: Iterable[type[Message]] | None = None) -> RoleMessenger:
-        """Create a messenger for ``asks``, or for every message that a deployed role handles."""
-        return self._messenger(owner, self._handled if asks is None else asks, None)
-
-    def _messenger(self, owner: str, asks: Iterable[type[Message]], replica: str | None) -> RoleMessenger:
+    def messenger(
+        self, owner: str, asks: Iterable[type[Message]] | None = None, replica: str | None = None
+    ) -> RoleMessenger:
+        """Create a messenger of a replica for ``asks``; by default one for every message that a deployed role handles."""
         messenger = RoleMessenger(owner)
-        self._messengers.append((messenger, asks, replica))
+        self._messengers.append((messenger, self._handled if asks is None else asks, replica))
         return messenger
 
     def build(self, name: str, deployment: Deployment, context: Context) -> None:
@@ -81,7 +80,7 @@ class RoleGroup:
             RoleFailed: its constructor raised.
         """
         role = deployment.role
-        messenger = self._messenger(role.__name__, asked_by(role, self._handled), name)
+        messenger = self.messenger(role.__name__, asked_by(role, self._handled), name)
         try:
             built = role(structs.replace(context, name=name, options=deployment.options), messenger)
         except MicroagentsError:

@@ -28,34 +28,20 @@ T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
 
 VIRTUAL = frozenset(
-    {
-        "call_at",
-        "call_exception_handler",
-        "call_later",
-        "call_soon",
-        "call_soon_threadsafe",
-        "close",
-        "create_future",
-        "create_task",
-    }
-    | {
-        "default_exception_handler",
-        "get_debug",
-        "get_exception_handler",
-        "get_task_factory",
-        "is_closed",
-        "is_running",
-        "run_forever",
-    }
-    | {
-        "run_until_complete",
-        "set_debug",
-        "set_exception_handler",
-        "set_task_factory",
-        "shutdown_asyncgens",
-        "shutdown_default_executor",
-    }
-    | {"stop", "time"}
+    [
+        *(
+            "call_at",
+            "call_exception_handler",
+            "call_later",
+            "call_soon",
+            "call_soon_threadsafe",
+            "close",
+            "create_future",
+        ),
+        *("create_task", "default_exception_handler", "get_debug", "get_exception_handler", "get_task_factory"),
+        *("is_closed", "is_running", "run_forever", "run_until_complete", "set_debug", "set_exception_handler"),
+        *("set_task_factory", "shutdown_asyncgens", "shutdown_default_executor", "stop", "time"),
+    ]
 )
 """The methods of an event loop that need nothing outside the process; all other methods of asyncio's loops are refused."""
 
