@@ -122,9 +122,8 @@ class Reader:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._db.close()
-        if isinstance(
-            error, UNREADABLE
-        ):  # checksums stop no forger, and most values are decoded by those who know their types
+        # Checksums stop no forger, and most values are decoded by those who know their types.
+        if isinstance(error, UNREADABLE):
             raise unreadable(self.path, f"{type(error).__name__}: {error}") from error
 
     @property

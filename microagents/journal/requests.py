@@ -293,9 +293,8 @@ class Inbox:
         try:
             file = self._open(os.O_RDWR)
             try:
-                fcntl.flock(
-                    file, fcntl.LOCK_EX | fcntl.LOCK_NB
-                )  # else a request is being written: the file is emptied after it
+                # If it fails, a request is being written: the file is emptied after it.
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 if os.fstat(file).st_size and not self._unknown(file):
                     os.ftruncate(file, 0)
                     self._seen = self._state()

@@ -326,9 +326,8 @@ _JSON_TYPES = ("list_type", "tuple_type", "set_type", "frozen_set_type", "dict_t
 def _value_in_json(error: ErrorDetails) -> Iterator[tuple[str, object]]:
     if error["type"] in _JSON_TYPES and len(error["loc"]) == 1 and isinstance(error["input"], str):
         with suppress(ValueError, RecursionError):
-            value = json.loads(
-                error["input"], parse_float=Decimal
-            )  # a decimal keeps every digit, and a float can be made of it
+            # A decimal keeps every digit, and a float can be made of it.
+            value = json.loads(error["input"], parse_float=Decimal)
             if isinstance(value, list | dict):
                 yield str(error["loc"][0]), value
 

@@ -368,9 +368,8 @@ def verdict_of(election: ElectionId, question: Question, recalled: Recalled) -> 
     for ballot in recalled.ballots:
         count.add(ballot)
     verdict = structs.replace(count.verdict(), cost_usd=recalled.cost_usd)
-    if (
-        recalled.outcome == "climbed"
-    ):  # its value is only its leading reply; and its row stays, whatever another rule makes of it
+    # Its value is only its leading reply; and its row stays, whatever another rule makes of it.
+    if recalled.outcome == "climbed":
         return structs.replace(verdict, outcome="undecided")
     if recalled.value is None:
         return verdict

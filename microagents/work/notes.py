@@ -30,7 +30,6 @@ class Note(Protocol):
             notes: all notes, this one included, in their order.
             records: the records of the input.
         """
-        ...
 
 
 class Records:

@@ -290,10 +290,11 @@ def _result(
 ) -> Result:
     (outcome, reason, given), created_at, wall_s = end, None, sitting_s
     if journal is not None:
+        # If it cannot be read, this sitting's result counts.
         with (
             suppress(InvalidUsage),
             Reader(journal) as reader,
-        ):  # if it cannot be read, this sitting's result counts
+        ):
             created_at, wall_s = reader.created_at, reader.wall_s()
     value, failed = None if given is None else msgspec.json.decode(given), None
     if plan.listed:

@@ -529,9 +529,8 @@ def _voting_text(result: RunFacts[Any]) -> str | None:
     account = result.account
     if result.k is None or result.k == 1 or not account.decided:
         return None
-    wrong = (
-        "wrong " if account.errors is not None and account.decided == account.steps else ""
-    )  # else it judges answers, not votes
+    # Of other work the oracle judges answers, not votes.
+    wrong = "wrong " if account.errors is not None and account.decided == account.steps else ""
     samples = counted(account.outvoted, f"{wrong}sample") if account.outvoted else "no sample was"
     parts = [f"k = {result.k}", f"{samples} outvoted"]
     misled = account.outvoted + account.misled

@@ -138,10 +138,11 @@ class RequestedCalls:
         assert self._task is not None
         own = type(self._task).reply_type()
         found: dict[str, type[Reply]] = {}
+        # A trajectory's class is made on demand.
         for reply in [
             *([own, trajectory_of(own)] if own else []),
             *_subclasses(Reply),
-        ]:  # a trajectory's class is made on demand
+        ]:
             try:
                 found.setdefault(instructions(reply, self._task.format), reply)
             except InvalidDefinition:  # a base class, which nothing asks for

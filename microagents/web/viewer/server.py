@@ -44,20 +44,8 @@ QUEUE_S = 20.0
 MAX_WAITING = 10_000
 """Entries of the queue of what waits for a person."""
 LISTED = (
-    "run_id",
-    "outcome",
-    "verdict",
-    "right",
-    "task",
-    "strategy",
-    "models",
-    "inputs",
-    "steps",
-    "unit",
-    "calls",
-    "cost_usd",
-    "price",
-    "created_at",
+    *("run_id", "outcome", "verdict", "right", "task", "strategy", "models"),
+    *("inputs", "steps", "unit", "calls", "cost_usd", "price", "created_at"),
 )
 """What the list of runs has of each."""
 SAFETY = {
