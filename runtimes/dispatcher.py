@@ -13,7 +13,7 @@ from hashlib import blake2b
 from typing import Any
 
 from microagents.actors.role import Role
-from microagents.base.aio import TaskScope
+from microagents.base.aio import TaskScope, is_cancelled
 from microagents.base.errors import DeadlinePassed, MicroagentsError, NoHandler
 from microagents.base.logs import log
 from microagents.base.messages import Message, R, Request, Stream, resolve
@@ -103,10 +103,7 @@ class RoleMessenger:
             RoleFailed: the handler raised.
         """
         ref = self._single.get(type(request)) or self._ref(request)
-        if timeout_s is None:
-            return ref.ask(request)
-        # A remote reference keeps its deadlines in one timer for all calls; a timer each costs a quarter of an ask (measured).
-        return ref.ask(request, timeout_s) if isinstance(ref, RemoteRef) else self._within(timeout_s, ref.ask, request)
+        return ref.ask(request) if timeout_s is None else self._within(timeout_s, ref.ask, request)
 
     def stream(self, request: Stream[R], timeout_s: float | None = None) -> AsyncGenerator[R]:
         """Send a request and iterate its items; ``timeout_s`` bounds the wait for each, in seconds.
@@ -147,11 +144,20 @@ class RoleMessenger:
         limit = asyncio.timeout(timeout_s)
         try:
             async with limit:
-                return await call(message)
+                reply = await call(message)
         except TimeoutError:
             if limit.expired():
                 raise DeadlinePassed(type(message).__name__, timeout_s) from None
             raise  # a TimeoutError of the handler itself
+        if (
+            limit.expired()
+        ):  # the reply crossed the deadline: Python 3.11 and 3.12 raise its cancellation at the next await
+            try:
+                await asyncio.sleep(0)
+            except asyncio.CancelledError:
+                if is_cancelled():
+                    raise
+        return reply
 
 
 class Dispatcher:
@@ -240,7 +246,6 @@ class Dispatcher:
         self._is_disconnected = True
         for peer in self._peers.values():
             peer.close()
-        self._outgoing.close()
 
     # -- envelopes --------------------------------------------------------------------------------------------------------------------
 
