@@ -30,12 +30,7 @@ Ref = LocalRef | RemoteRef
 
 
 class Route:
-    """Replicas that handle a message, and the rule that picks one of them.
-
-    Args:
-        refs: references to all replicas of the role.
-        key: field of the message whose equal values reach the same replica; None: replicas take turns.
-    """
+    """Replicas that handle a message, and the rule that picks one: a field whose equal values reach the same replica, or None for turns."""
 
     def __init__(self, refs: Sequence[Ref], key: str | None) -> None:
         self.only = refs[0] if len(refs) == 1 else None
@@ -61,11 +56,7 @@ class Route:
 
 
 class RoleMessenger:
-    """Messenger of one role: sends its messages to the replicas that handle them.
-
-    Args:
-        owner: name of the role, for errors.
-    """
+    """Messenger of one role: sends its messages to the replicas that handle them."""
 
     def __init__(self, owner: str) -> None:
         self._owner = owner
@@ -163,9 +154,7 @@ class RoleMessenger:
 class Dispatcher:
     """Hosts replicas of roles, and exchanges envelopes with the dispatchers that host the others.
 
-    Args:
-        name: name of the dispatcher, unique within a runtime.
-        incarnation: number of processes that hosted the dispatcher before this one.
+    The ``incarnation`` is the number of processes that hosted a dispatcher before.
     """
 
     def __init__(self, name: str, *, incarnation: int = 0) -> None:
@@ -181,13 +170,7 @@ class Dispatcher:
     # -- set-up -----------------------------------------------------------------------------------------------------------------------
 
     def connect(self, peer: str, link: Link, incarnation: int = 0) -> None:
-        """Connect to another dispatcher, or to the process that follows one that died.
-
-        Args:
-            peer: name of the other dispatcher.
-            link: carries batches to it.
-            incarnation: number of processes that it had before.
-        """
+        """Connect to another dispatcher, or to the process that follows one that died."""
         known = self._peers.get(peer)
         if known is None:
             self._peers[peer] = Peer(peer, link, incarnation, self._take)

@@ -111,12 +111,7 @@ class LinkedRuntime(LocalRuntime):
 
 
 class LoopLink:
-    """A link between dispatchers on the same event loop.
-
-    Args:
-        sender: name of the dispatcher that sends.
-        dispatchers: all dispatchers by name.
-    """
+    """A link between dispatchers on the same event loop."""
 
     resend_s = 0.25
     acknowledge_s = 0.02

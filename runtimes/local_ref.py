@@ -18,13 +18,7 @@ from microagents.base.user_code import role_failed
 
 
 class LocalRef:
-    """A replica of a role in this process.
-
-    Args:
-        name: name of the replica, such as ``Solver/0``.
-        role: the replica itself.
-        scope: owns the task that reads the mailbox.
-    """
+    """A replica of a role in this process. Its scope owns the task that reads the mailbox."""
 
     def __init__(self, name: str, role: Role, scope: TaskScope) -> None:
         self.name = name
@@ -154,12 +148,7 @@ _reading: ContextVar[tuple[Mailbox, ...]] = ContextVar("_reading", default=())
 
 
 class Mailbox:
-    """One-way messages of one replica that are not handled yet; one task handles them one after the other.
-
-    Args:
-        handle: handles one message.
-        scope: owns the task.
-    """
+    """One-way messages of one replica that are not handled yet; one task handles them one after the other."""
 
     def __init__(self, handle: Callable[[Request[None]], Coroutine[Any, Any, None]], scope: TaskScope) -> None:
         self.is_blocking = False

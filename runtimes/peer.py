@@ -43,14 +43,7 @@ def _packed(waiting: Sequence[wire.Envelope | Waiting]) -> Iterator[wire.Envelop
 
 
 class Peer:
-    """Another dispatcher: the connection to its current process, and the calls that its next process will be asked again.
-
-    Args:
-        name: name of the dispatcher.
-        link: carries batches to its current process.
-        incarnation: number of processes that it had before.
-        on_envelope: called with each envelope from it.
-    """
+    """Another dispatcher: the connection to its current process, and the calls that its next process will be asked again."""
 
     def __init__(
         self, name: str, link: Link, incarnation: int, on_envelope: Callable[[Peer, wire.Envelope], None]
@@ -116,16 +109,9 @@ class Peer:
         self._unanswered.pop(call, None)
 
     async def cancel(self, call: int, end: Reply) -> Raw | None:
-        """Cancel a call at the peer and wait until its handler has ended, at most `CANCEL_S` seconds.
+        """Cancel a call and wait until its handler has ended, at most `CANCEL_S` seconds; returns the reply, if it replied all the same.
 
         A call within one dispatcher behaves alike: handler and caller are one task there.
-
-        Args:
-            call: number of the call.
-            end: done once the answer that ends the call has arrived.
-
-        Returns:
-            The reply, if the handler replied all the same.
         """
         del self._unanswered[call]
         if self._lost is not None:

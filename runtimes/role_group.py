@@ -29,10 +29,7 @@ def replica_names(deployment: Deployment) -> list[str]:
 def in_lane(names: Sequence[str], lane: int, lanes: int) -> list[str]:
     """Choose the replicas of a role that serve one lane: a message that stays in its lane need not leave its actor.
 
-    Args:
-        names: all replicas of the role, in their order.
-        lane: number of the lane: the sending replica's.
-        lanes: number of replicas of the sending role.
+    The sending role has a replica for each lane.
     """
     if len(names) < lanes:
         return [names[lane % len(names)]]

@@ -123,12 +123,7 @@ def begin(coroutine: Coroutine[Any, Any, T]) -> asyncio.Task[T] | None:
 
 
 class _Begun(Coroutine[Any, Any, T]):
-    """A coroutine that already waits, for a task: the task's first step gives it what is awaited, the next ones go on.
-
-    Args:
-        coroutine: the coroutine.
-        awaited: the future that it waits for; None to resume in the next iteration.
-    """
+    """A coroutine that already waits, for a task: its first step gives what is awaited, or None to resume in the next iteration."""
 
     def __init__(self, coroutine: Coroutine[Any, Any, T], awaited: asyncio.Future[Any] | None) -> None:
         self._coroutine: Any = coroutine
@@ -250,11 +245,7 @@ class Notifier:
 
 
 class Slots:
-    """A number of slots. A free slot goes to the waiter with the lowest key, whenever it came.
-
-    Args:
-        number: the slots.
-    """
+    """A number of slots. A free slot goes to the waiter with the lowest key, whenever it came."""
 
     def __init__(self, number: int) -> None:
         self._free = number

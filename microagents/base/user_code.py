@@ -20,17 +20,7 @@ MAX_TRACEBACK_CHARS = 8_000
 
 
 def called(method: Callable[..., Any], *given: object, gives: Any = object, at: int | str = "") -> Any:
-    """Call a method of a task, and check the type of its result.
-
-    Args:
-        method: the bound method.
-        given: its arguments.
-        gives: the type of its result, or several, as ``isinstance`` takes them.
-        at: number of the step, or another place in the work, for the message of an error.
-
-    Raises:
-        TaskFailed: it raised, or its result has another type.
-    """
+    """Call a method of a task; `TaskFailed` if it raises, or its result has another type. ``at`` says where in the work."""
     try:
         result = method(*given)
     except MicroagentsError:

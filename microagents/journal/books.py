@@ -91,14 +91,9 @@ class Totals(Struct, kw_only=True):
 
 
 class Books:
-    """Running totals over records.
+    """Running totals over records, from stored totals on. The caller drops every decision but the first at a path.
 
-    The caller drops every decision but the first at a path.
-
-    Args:
-        inputs: number of inputs of the run.
-        in_order: whether decisions of an input have one order: they form a chain, else a tree.
-        totals: stored totals to continue from.
+    Decisions of an input that are ``in_order`` form a chain, others a tree.
     """
 
     def __init__(self, inputs: int, *, in_order: bool, totals: Totals | None = None) -> None:

@@ -26,10 +26,7 @@ COMMIT_EVERY_S = 0.02
 class Commits:
     """Queues records and commits them in the order of their arrival. Without a journal it adds them up at once.
 
-    Args:
-        writer: runs the commits.
-        on_durable: called with the time of each commit.
-        on_requests: called after a commit if other processes may have made requests.
+    ``on_requests`` is called after a commit if other processes may have made requests.
     """
 
     def __init__(

@@ -18,9 +18,6 @@ class ChainDigests:
     """A digest for each input, of decisions that have one order: d_i = SHA-256(d_(i-1), path, decision).
 
     They stand in one array, since a run may have a million inputs.
-
-    Args:
-        inputs: number of inputs.
     """
 
     def __init__(self, inputs: int) -> None:

@@ -128,11 +128,7 @@ def _differences(recorded: dict[str, str], given: dict[str, str]) -> Iterator[Ch
 
 
 class InputsDigest:
-    """Number and digest of the options of all inputs: there may be too many to compare each time a journal is opened.
-
-    Args:
-        first: options of the first input.
-    """
+    """Number and digest of the options of all inputs: there may be too many to compare each time a journal is opened."""
 
     def __init__(self, first: dict[str, Any]) -> None:
         self._count = 0

@@ -26,11 +26,7 @@ MAX_TAKING_S, LOOK_EVERY_S = 5.0, 0.1
 
 @contextmanager
 def _alone(journal: Path) -> Iterator[Rows]:
-    """Keep every process from taking the lease while the body changes the journal.
-
-    Raises:
-        InvalidUsage: the run is running.
-    """
+    """Keep every process from taking the lease while the body changes the journal; `InvalidUsage` if the run is running."""
     db = connect(journal)
     try:
         with writing(db):

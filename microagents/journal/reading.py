@@ -343,11 +343,7 @@ class Reader:
 
     @contextmanager
     def _reading(self) -> Iterator[None]:
-        """Show one state of the journal to all reads inside, and translate errors of SQLite.
-
-        Raises:
-            InvalidUsage: the journal cannot be read, or is damaged.
-        """
+        """Show one state of the journal to all reads inside, and translate errors of SQLite."""
         try:
             with reading(self._db):
                 yield

@@ -249,12 +249,7 @@ def _check(file: int) -> None:
 
 
 class Inbox:
-    """Requests to a run that the journal has not recorded yet.
-
-    Args:
-        journal: the journal.
-        known: ids of the recorded requests.
-    """
+    """Requests to a run that the journal has not recorded yet. It knows the ids of the recorded ones."""
 
     def __init__(self, journal: Path, known: set[str]) -> None:
         self.known = known

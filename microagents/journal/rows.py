@@ -45,12 +45,7 @@ def _text(content: bytes) -> str:
 
 
 class Rows:
-    """Reads and writes rows of a journal, with their checksums.
-
-    Args:
-        db: the journal.
-        sums: the sums of checksums by table, to be kept up to date by all writes.
-    """
+    """Reads and writes rows of a journal, with their checksums, whose sums by table it keeps up to date."""
 
     def __init__(self, db: sqlite3.Connection, sums: dict[str, int] | None = None) -> None:
         self.db = db

@@ -63,11 +63,7 @@ class Store:
             raise
 
     def close(self, *, forget: bool = False) -> None:
-        """Release the lease and close the file.
-
-        Args:
-            forget: whether to delete a journal that this process created, because the run never started.
-        """
+        """Release the lease and close the file; ``forget`` deletes a journal that this process created for a run that never started."""
         was_ours = self._transactions.release_lease()
         merge_log(self._db)
         self._db.close()
@@ -97,14 +93,7 @@ class Store:
             return self.books.account()
 
     def end(self, outcome: str, reason: str | None, traceback: str, result: bytes | None) -> None:
-        """Record the ending of this sitting of the run.
-
-        Args:
-            outcome: a `RunOutcome`.
-            reason: why it did not complete, in one sentence.
-            traceback: traceback of a user's code; empty if it did not raise.
-            result: the result, as JSON.
-        """
+        """Record the ending of this sitting of the run: the reason in one sentence, the traceback of a user's code, the result as JSON."""
         account = self.account_with_digests()
         text = None if result is None else result.decode()
         with self._transactions.write():
@@ -135,12 +124,7 @@ class Store:
         self._inbox.clear()
 
     def take_request(self, request: LiveRequest, *, is_left: bool) -> str | None:
-        """Record a request with its effect; returns why it has none, or None.
-
-        Args:
-            request: the request.
-            is_left: whether it was left before this sitting.
-        """
+        """Record a request, maybe left before this sitting, with its effect; returns why it has none, or None."""
         with self._transactions.write():
             self._sitting.record(self._rows, self._found)
             refused = take_effect(self._rows, request, is_left=is_left)

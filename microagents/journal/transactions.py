@@ -20,13 +20,7 @@ from microagents.journal.statements import pragma, writing
 
 
 class Transactions:
-    """Write transactions of one process on a journal whose lease it takes.
-
-    Args:
-        path: path of the journal.
-        run_id: its run.
-        is_new: whether this process makes the file.
-    """
+    """Write transactions of one process on a journal whose lease it takes."""
 
     def __init__(self, path: Path, run_id: str, *, is_new: bool) -> None:
         self._path = path

@@ -76,12 +76,7 @@ def writer_of(config: JournalConfig) -> Writer | Inline:
 
 
 class Inline:
-    """Runs jobs on the event loop: for runs without a journal, and for virtual time, which has no threads.
-
-    Args:
-        open_store: opens the store.
-        takes_s: duration of a job in seconds of the loop's time.
-    """
+    """Runs jobs on the event loop: for runs without a journal, and for virtual time, which has no threads, where a job takes seconds."""
 
     def __init__(self, open_store: Callable[[], AnyStore], takes_s: float = 0.0) -> None:
         self.store = open_store()

@@ -24,10 +24,7 @@ MAX_BUILT = 4096
 class TaskList(Sequence[Task]):
     """A sequence of tasks that are built on access: a hundred thousand built tasks take fifty megabytes.
 
-    Args:
-        kind: class of the tasks.
-        first: options of the first task.
-        own: for each task its options that differ from the first one's, as JSON.
+    Each has ``own`` options, as JSON, that differ from the first one's.
     """
 
     def __init__(self, kind: type[Task], first: dict[str, Any], own: Sequence[str]) -> None:

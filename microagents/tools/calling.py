@@ -120,11 +120,7 @@ class Tools:
 
 
 async def _within(timeout_s: float | None, function: Callable[..., Any], *given: object, **named: object) -> Any:
-    """Call a function, plain or async, and wait for it at most so long.
-
-    Raises:
-        TimeoutError: it takes longer. An async one is cancelled; a plain one continues in its thread, and is not waited for.
-    """
+    """Call a function and wait for it at most so long. An async one is then cancelled; a plain one continues in its thread."""
     call: asyncio.Future[Any]
     if inspect.iscoroutinefunction(function):
         # A task of its own, since it may ignore that it is cancelled.

@@ -215,11 +215,7 @@ class McpConnections:
 
 
 def _transport_to(server: McpServer) -> Transport:
-    """Make the transport to a server.
-
-    Raises:
-        InvalidUsage: the package, or the command of the server, is not installed.
-    """
+    """Make the transport to a server; `InvalidUsage` if the package, or the command of the server, is not installed."""
     try:
         from microagents.tools.mcp_transports import Transport  # noqa: PLC0415 - it needs an optional package
     except ImportError:

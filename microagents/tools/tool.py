@@ -191,10 +191,7 @@ class FunctionTool:
 
 @lru_cache(maxsize=1024)
 def _arguments_of(function: Callable[..., Any]) -> tuple[dict[str, Any], tuple[str, ...], type[BaseModel]]:
-    """Build the model of a function's arguments.
-
-    It comes behind the parameters that no model sees, each with its type, and the names of the parameters declared as prose.
-    """
+    """Return the parameters that no model sees, with their types, the names of those declared as prose, and the model of the others."""
     name = getattr(function, "__qualname__", repr(function))
     try:
         hints = get_type_hints(function, include_extras=True)

@@ -71,12 +71,7 @@ async def execute_plan(
 ) -> Result:
     """Begin a run or continue it, until it ends. A completed run is answered from its journal.
 
-    Args:
-        plan: the run.
-        journal: the file of its journal; None for a run without one.
-        only: numbers of the inputs to do, among many; None for all that are not completed.
-        accepted: names of fields that may differ from the recorded experiment.
-        control: progress and interruption.
+    Among many inputs it does those that are not completed, or ``only`` some; ``accepted`` fields may differ from the recorded experiment.
     """
     experiment, own = experiment_of(plan)
     if journal is not None and (completed := _completed(journal, experiment, own, accepted)) is not None:

@@ -190,10 +190,7 @@ def decided_steps(reader: Reader) -> Iterator[tuple[int, Any, Any]]:
 
 
 def _walked(reader: Reader, chain: Chain, of_input: int, *, knows_inputs: bool) -> Iterator[tuple[int, Any, Any]]:
-    """Yield the steps of a chain up to the first that is not decided: number, state, and the decided reply.
-
-    With known inputs a reply may be None.
-    """
+    """Yield number, state and decided reply of each step of a chain up to the first open one. With known inputs a reply may be None."""
     decoder, next_number = msgspec.json.Decoder(chain.reply_type), 0
     try:
         state = chain.start()

@@ -293,12 +293,7 @@ def summary(result: RunFacts[Any], *, with_text: bool = True) -> str:
 
 
 def summary_rows(result: RunFacts[Any], *, with_text: bool = True) -> list[tuple[str, str]]:
-    """List the rows of the summary of a run: a name, and a text that is printable.
-
-    Args:
-        result: the result of the run.
-        with_text: whether to print the text of a document that was not written into a file.
-    """
+    """List the rows of the summary of a run: a name, and a text that is printable; maybe with the text of a document without a file."""
     account = result.account
     rows: list[tuple[str, str]] = [
         (

@@ -78,13 +78,7 @@ class Rung(Protocol):
 
 
 class Chain:
-    """Chain of one input.
-
-    Args:
-        work: the work on the input.
-        max_draws: cap of each step's election; by default the strategy's.
-        sampling: temperatures and limits of its draws; by default the task's.
-    """
+    """Chain of one input. The cap of draws is by default the strategy's, and temperatures and limits are the task's."""
 
     def __init__(self, work: ChainWork, *, max_draws: int | None = None, sampling: Sampling | None = None) -> None:
         self.work = work

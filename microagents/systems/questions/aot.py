@@ -189,12 +189,7 @@ class AotConductor(ProblemMaker["Aot"]):
 
 
 async def _reduced(strategy: Aot, turns: Turns) -> Reduction:
-    """Follow all chains from a problem to their ends.
-
-    Raises:
-        Undecided: no reply to the question is valid, or no ballot of a vote is.
-        InvalidUsage: the question is too long.
-    """
+    """Follow all chains from a problem to their ends."""
     root = turns.notes.root
     root.problem = text_of(turns.task)
     length = len(root.problem) + len(turns.task.shown_background())

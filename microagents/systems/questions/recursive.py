@@ -80,10 +80,7 @@ async def _solved(
     turns: Turns,
     solve: Callable[[Solve], Coroutine[Any, Any, RecursiveSolution]],
 ) -> RecursiveSolution:
-    """Solve one problem: cut it in two, solve both halves and compose their answers; or answer it directly.
-
-    ``solve`` solves a half on any replica of the conductor.
-    """
+    """Solve a problem by halves, each on any replica of the conductor, and compose their answers; or answer it directly."""
     node = turns.notes.root
     draws: dict[str, Any] = {
         "samples": most_ballots(strategy.k),

@@ -49,14 +49,7 @@ class AnswerDirectly(Direct[Votable, Raw], frozen=True, kw_only=True):
 
 
 class Turns:
-    """Takes the turns at a problem.
-
-    Args:
-        work: the work on the input; its strategy has the votes that decide (``k``), and the cap of a vote (``max_draws``).
-        at: place of the problem.
-        temperature: temperature of ballots.
-        show_copies: whether ballots see how many samples gave each candidate.
-    """
+    """Takes the turns at a problem by the votes of the work's strategy; ballots maybe see how many samples gave each candidate."""
 
     def __init__(self, work: Work[Any, Any], at: str, *, temperature: float, show_copies: bool = False) -> None:
         self.task: Problem[Any] = work.task

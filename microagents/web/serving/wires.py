@@ -426,12 +426,7 @@ _OF_PART = frozenset(("cache_control", "prompt_cache_breakpoint", "text", "type"
 
 
 def _decoded(body: bytes, kind: type[S], takes: Parameters) -> tuple[S, dict[str, Any]]:
-    """Read a request, and which of its parameters only a simulated model takes.
-
-    Raises:
-        InvalidUsage: it cannot be read.
-        NotServed: it has a parameter that is neither read nor taken.
-    """
+    """Read a request, and which of its parameters only a simulated model takes."""
     try:
         given = msgspec.json.decode(body, type=dict[str, Any])
         rehearsed = dict[str, Any]()

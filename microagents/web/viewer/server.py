@@ -259,12 +259,7 @@ class _Site:
                 reader.interrupt()
 
     async def _in_thread(self, read: Callable[[], T], within_s: float | None = None) -> T:
-        """Read in a thread, once one is free.
-
-        Raises:
-            web.HTTPServiceUnavailable: none was free for `QUEUE_S`.
-            TimeoutError: the read took longer.
-        """
+        """Read in a thread, once one is free."""
         try:
             async with asyncio.timeout(QUEUE_S):
                 await self._reads.acquire()
