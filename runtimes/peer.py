@@ -79,11 +79,7 @@ class Peer:
     # -- calls to the peer ------------------------------------------------------------------------------------------------------------
 
     def raise_if_lost(self) -> None:
-        """Refuse a message to a peer that was given up.
-
-        Raises:
-            MicroagentsError: the reason, as passed to `lose`.
-        """
+        """Refuse a message to a peer that was given up, with the reason that was passed to `lose`."""
         if self._lost is not None:
             raise self._lost
 
@@ -192,11 +188,7 @@ class Peer:
         self._has_ended = True
 
     def lose(self, error: MicroagentsError) -> list[int]:
-        """Give the peer up; messages to it raise ``error`` from now on.
-
-        Returns:
-            Numbers of the calls that are left without an answer.
-        """
+        """Give the peer up; messages to it raise ``error`` from now on. Returns the numbers of calls that are left without an answer."""
         self.incoming.orphan_all()
         self._end_connection()
         self._lost = error

@@ -71,11 +71,7 @@ class RoleGroup:
         return messenger
 
     def build(self, name: str, deployment: Deployment, context: Context) -> None:
-        """Build a replica of a role.
-
-        Raises:
-            RoleFailed: its constructor raised.
-        """
+        """Build a replica of a role. `RoleFailed`: its constructor raised."""
         role = deployment.role
         messenger = self.messenger(role.__name__, asked_by(role, self._handled), name)
         try:
@@ -111,11 +107,7 @@ class RoleGroup:
         self.connect()
 
     async def start(self, name: str) -> None:
-        """Start a replica.
-
-        Raises:
-            RoleFailed: its ``start`` raised.
-        """
+        """Start a replica. `RoleFailed`: its ``start`` raised."""
         try:
             await self._roles[name].start()
         except MicroagentsError:
@@ -125,11 +117,7 @@ class RoleGroup:
         self._started.append(name)
 
     async def stop(self, name: str) -> None:
-        """Stop a replica that was started; if it fails or takes longer than `STOP_S` seconds, a warning is logged.
-
-        Raises:
-            CancelledError: the caller was cancelled while the replica stopped.
-        """
+        """Stop a replica that was started; if it fails or takes longer than `STOP_S` seconds, a warning is logged."""
         if name not in self._started:
             return
         self._started.remove(name)

@@ -59,11 +59,7 @@ def loop_has_threads() -> bool:
 
 
 async def wait_to_end(futures: Iterable[asyncio.Future[Any]], *, within_s: float | None = None) -> None:
-    """Wait until all futures are done, or for ``within_s`` seconds, however often the caller is cancelled meanwhile.
-
-    Raises:
-        CancelledError: at the end, if the caller was cancelled.
-    """
+    """Wait until all futures are done, or for ``within_s`` seconds; a caller that is cancelled meanwhile is so at the end."""
     loop, waited = asyncio.get_running_loop(), list(futures)
     deadline_s = None if within_s is None else loop.time() + within_s
     interrupted: asyncio.CancelledError | None = None
@@ -80,11 +76,7 @@ async def wait_to_end(futures: Iterable[asyncio.Future[Any]], *, within_s: float
 
 
 async def finish(work: Callable[[], Coroutine[Any, Any, None]]) -> None:
-    """Do work to its end in a task of its own, however often the caller is cancelled meanwhile.
-
-    Raises:
-        CancelledError: at the end, if the caller was cancelled.
-    """
+    """Do work to its end in a task of its own; a caller that is cancelled meanwhile is so at the end."""
     interrupted: asyncio.CancelledError | None = None
     has_begun = False
 

@@ -22,7 +22,6 @@ from microagents.journal.messages import (
     Checkpoint,
     InputEnding,
     InputOutcome,
-    Promise,
     Record,
     RecordAnswer,
     RecordCalls,
@@ -122,12 +121,10 @@ class Books:
         if self.on_decision is not None and isinstance(record, RecordDecision | RecordAnswer):
             self.on_decision(record)
 
-    def _add_progress(self, record: RecordProgress) -> None:
-        self.move(record.input, max(self._done[record.input], record.done), record.total)
-
     def move(self, of_input: int, done: int, total: int | None) -> None:
-        """Set the progress of an input."""
+        """Set the progress of an input, whose steps once done stay done."""
         _, before = self.progress(of_input)
+        done = max(self._done[of_input], done)
         self._steps += done - self._done[of_input]
         self._total_steps += (total or 0) - (before or 0)
         self._with_total += (total is not None) - (before is not None)
@@ -171,9 +168,6 @@ class Books:
         self.totals.leased.clear()
         self.totals.call_tokens, self.totals.call_usd = 0, 0.0
 
-    def _end_replica(self, record: ReplicaEnded) -> None:
-        self.totals.leased.pop(record.source, None)
-
     def _add_calls(self, record: RecordCalls) -> None:
         account, in_flight, usage = self.totals.account, self.totals.in_flight, record.usage
         in_flight[record.source] = in_flight.get(record.source, 0) + record.sent - record.ended
@@ -202,10 +196,6 @@ class Books:
         """Note the expected cost from now on."""
         account = self.totals.account
         account.expected_usd = None if account.cost_usd is None else account.cost_usd + cost_usd
-
-    def keep_promise(self, promise: Promise) -> None:
-        """Note what a measurement promises of the whole run."""
-        self.totals.account.promise = promise
 
     def lose(self, source: str) -> None:
         """Count the calls as lost that a dead replica had in flight, at most: they may be billed, and are made again."""
@@ -253,8 +243,7 @@ class Books:
                 account.wrong_at = min(filter(None, (account.wrong_at, path)), key=in_order)
         self.take_in(path, verdict.outcome, verdict.winner, verdict.ballots)
         if record.done is not None and verdict.winner is not None:
-            done, total = self.progress(record.id.input)
-            self.move(record.id.input, max(done, record.done), total)
+            self.move(record.id.input, record.done, self.progress(record.id.input)[1])
             self.reached[record.id.input] = Checkpoint(done=record.done, state=record.state, value=verdict.winner)
 
     def _add_answer(self, record: RecordAnswer) -> None:
@@ -347,9 +336,9 @@ class Books:
         RecordCalls: _add_calls,
         CallsOver: lambda books, _: books.end_calls(),
         RecordLost: lambda books, record: books.lose(record.source),
-        ReplicaEnded: _end_replica,
+        ReplicaEnded: lambda books, record: books.totals.leased.pop(record.source, None),
         RecordDecision: _add_decision,
-        RecordProgress: _add_progress,
+        RecordProgress: lambda books, record: books.move(record.input, record.done, record.total),
         RecordAnswer: _add_answer,
         InputEnding: lambda books, record: books.end_input(record.input, record.outcome),
     }

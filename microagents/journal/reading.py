@@ -327,11 +327,7 @@ class Reader:
         return {path: each for path, each in books.totals.undecided.items() if path in paths}
 
     def verify(self) -> list[str]:
-        """Compare every row with the recorded totals and digests.
-
-        Returns:
-            One sentence per difference; an empty list if everything agrees.
-        """
+        """Compare every row with the recorded totals and digests; returns a sentence for each difference."""
         with self._reading():
             found = list(damage(self._rows))
             return found or list(differences_from_rows(self._rows, self.experiment, self.account()))
@@ -376,11 +372,7 @@ def _differing_options(before: dict[str, Any] | None, after: dict[str, Any] | No
 
 
 def journal_of(runs_dir: Path, run_id: str) -> Path:
-    """Path of the journal of a run.
-
-    Raises:
-        InvalidUsage: the run id is empty, begins with a dot, or contains a slash or a backslash.
-    """
+    """Path of the journal of a run. `InvalidUsage`: the run id is empty, begins with a dot, or contains a slash or a backslash."""
     if not run_id or run_id.startswith(".") or "/" in run_id or "\\" in run_id:
         raise InvalidUsage(
             f"{run_id!r} is not a valid run id: it may not begin with a dot or contain a slash; name the folder with --runs-dir"

@@ -52,8 +52,8 @@ class Store:
                 self.books = found.books
                 self._rows.sums = self.books.totals.checksums
                 self._places = Places(self._db)
-                self._records = RecordRows(self._rows, self._places, self.books, found.sampled, found.wall_s)
-                self._inbox = Inbox(path, {row[0] for row in self._rows.select("request")})
+                self.records = RecordRows(self._rows, self._places, self.books, found.sampled, found.wall_s)
+                self.inbox = Inbox(path, {row[0] for row in self._rows.select("request")})
                 self.books.lose_all()
                 for each in found.changed_inputs:
                     self.books.end_input(each, None)
@@ -72,24 +72,11 @@ class Store:
 
     # -- writing ----------------------------------------------------------------------------------------------------------------------
 
-    @property
-    def committed_at(self) -> str | None:
-        """Time of the last commit, in UTC, as the rows of its decisions have it; None before the first."""
-        return self._records.committed_at
-
     def commit(self, records: Sequence[Record]) -> Account:
-        """Write records durably.
-
-        Returns:
-            The account, with these records.
-
-        Raises:
-            Stopped: the journal cannot be written. None of these records is in it.
-            TakenOver: another process has taken the lease.
-        """
+        """Write records durably; returns the account with them. If it raises `Stopped` or `TakenOver`, none of them is in the journal."""
         with self._transactions.write():
             self._sitting.record(self._rows, self._found)
-            self._records.write(records)
+            self.records.write(records)
             return self.books.account()
 
     def end(self, outcome: str, reason: str | None, traceback: str, result: bytes | None) -> None:
@@ -102,7 +89,7 @@ class Store:
             self._rows.insert(
                 "ending", [(outcome, reason, traceback, text, account.decisions_sha256, account.ballots_sha256, now())]
             )
-            self._records.write_totals()
+            self.records.write_totals()
 
     def renew(self) -> None:
         """Renew the lease, unless a commit did so recently."""
@@ -110,26 +97,13 @@ class Store:
 
     # -- requests of other processes --------------------------------------------------------------------------------------------------
 
-    @property
-    def has_requests(self) -> bool:
-        """Whether other processes may have made requests since they were last read."""
-        return self._inbox.has_changed
-
-    def new_requests(self) -> list[LiveRequest]:
-        """Return the requests of other processes that are not recorded yet."""
-        return self._inbox.new()
-
-    def clear_requests(self) -> None:
-        """Make room for new requests, once all are recorded."""
-        self._inbox.clear()
-
     def take_request(self, request: LiveRequest, *, is_left: bool) -> str | None:
         """Record a request, maybe left before this sitting, with its effect; returns why it has none, or None."""
         with self._transactions.write():
             self._sitting.record(self._rows, self._found)
             refused = take_effect(self._rows, request, is_left=is_left)
             self._sitting.put_on_list(self._rows)  # the request may change settings
-        self._inbox.known.add(request.id)
+        self.inbox.known.add(request.id)
         return refused
 
     def pause(self) -> TakenRequest | None:
@@ -142,7 +116,7 @@ class Store:
         with self._transactions.translating_errors():
             decided = {path: value.encode() for path, value, _, _ in self._rows.select("person")}
             keys = {path: key for path in decided if (key := key_at(self._db, path)) is not None}
-            known = self._records.outcomes(keys)
+            known = self.records.outcomes(keys)
             return {path: value for path, value in decided.items() if keys.get(path) not in known}
 
     # -- reading ----------------------------------------------------------------------------------------------------------------------
@@ -162,7 +136,7 @@ class Store:
                 found = read_open_elections(self._rows) if request.with_open_elections else ()
                 there = self._places.any_of(None)
                 return Recollection(has_records=there, ended=bytes(self.books.ended), open_elections=tuple(found))
-            self._records.begin_work()  # a conductor asks for the checkpoint before it does anything else
+            self.records.begin_work()  # a conductor asks for the checkpoint before it does anything else
             of_input = int(path)
             return Recollection(
                 has_records=self._places.any_of(of_input),

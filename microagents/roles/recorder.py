@@ -141,7 +141,7 @@ class Recorder(Role):
         if (expected_usd := options.get("expected_usd")) is not None:
             books.expect(expected_usd)
         if (promise := options.get("promise")) is not None:
-            books.keep_promise(promise)
+            books.totals.account.promise = promise
         if self._callback is not None:
             books.on_decision = self._callback.take
         return books.account()

@@ -82,11 +82,7 @@ def tasks_of(given: Task | Sequence[Task]) -> Sequence[Task]:
 
 
 def compact_options(tasks: Iterable[Task]) -> tuple[dict[str, Any], Spool]:
-    """Compact the options of many tasks.
-
-    Returns:
-        The options of the first task, and for each task its options that differ from the first one's, as JSON.
-    """
+    """Compact the options of many tasks: those of the first one, and for each task, as JSON, those that differ from them."""
     first: dict[str, Any] = {}
     own = Spool()
     for task in tasks:

@@ -70,11 +70,7 @@ class BadSchema(InvalidDefinition):
 
 @lru_cache(maxsize=256)
 def schema_check(text: str) -> SchemaCheck:
-    """Return the check of a schema, which is given as JSON.
-
-    Raises:
-        BadSchema: see `SchemaCheck`.
-    """
+    """Return the check of a schema, which is given as JSON. `BadSchema`: see `SchemaCheck`."""
     return SchemaCheck(json.loads(text))
 
 

@@ -72,11 +72,7 @@ class ToolOptions(Struct, frozen=True, kw_only=True):
 
 
 def check_bounds(tool: str, timeout_s: object, margin: object) -> None:
-    """Refuse a time-out or a margin of a tool that is out of range; None is none.
-
-    Raises:
-        InvalidDefinition: the time-out is not a number of seconds above 0, or the margin not a number of votes from 1 on.
-    """
+    """Refuse a time-out of a tool that is not a number of seconds above 0, and a margin that is not a number of votes from 1 on."""
     if timeout_s is not None and (
         isinstance(timeout_s, bool) or not isinstance(timeout_s, int | float) or not 0 < timeout_s < inf
     ):
@@ -175,11 +171,7 @@ class FunctionTool:
         return {**bound, **{name: key if kind is EffectKey else run for name, kind in self._given.items()}}
 
     def validated(self, arguments: Mapping[str, Any]) -> BaseModel:
-        """Read the arguments of a call.
-
-        Raises:
-            BadArguments: they do not fit.
-        """
+        """Read the arguments of a call. `BadArguments`: they do not fit."""
         try:
             # Read as JSON, in which a date is a text; and strictly, so that "5" is not a number.
             return self._arguments.model_validate_json(json.dumps(arguments), strict=True)

@@ -112,11 +112,7 @@ class ActionRow(Struct, frozen=True, kw_only=True):
 
 
 def action_rows(reader: Reader) -> Iterator[ActionRow]:
-    """A row for each call of an agent, in the order of inputs and actions. It imports the task's module.
-
-    Raises:
-        InvalidUsage: it is not the run of an agent, or its task cannot be imported.
-    """
+    """A row for each call of an agent, in the order of inputs and actions. It imports the task's module."""
     run_id = reader.experiment.run_id
     for number in range(reader.experiment.inputs):
         solution = solution_of(reader, number)
