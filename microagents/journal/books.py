@@ -267,9 +267,12 @@ class Books:
                 self._count_losers(record, valid)
 
     def _count_losers(self, record: RecordDecision, valid: int) -> None:
-        """Count the votes that a decision overruled, or that led to a wrong one."""
+        """Count the votes that a decision overruled, or that led to a wrong one, and whether the first sample was such a one."""
         account, verdict = self.totals.account, record.verdict
         winners = 0 if verdict.leader is None else verdict.tally[verdict.leader][1]
+        first = verdict.ballots[0] if verdict.ballots else None
+        has_won = isinstance(first, Ballot) and first.value == verdict.winner
+        account.first_wrong += has_won if record.correct is False else not has_won
         if record.correct is False:
             account.misled += winners
         else:

@@ -337,6 +337,8 @@ class Account(Struct, kw_only=True):
     """Votes for another reply than the decided one, unless the oracle calls the decision wrong."""
     misled: int = 0
     """Votes for decisions that the oracle calls wrong."""
+    first_wrong: int = 0
+    """Elections that their first sample would have decided wrongly: it was flagged, cast a vote that lost, or led to a wrong decision."""
     input_tokens: int = 0
     output_tokens: int = 0
     cached_tokens: int = 0

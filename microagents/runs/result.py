@@ -26,7 +26,6 @@ from microagents.runs.words.summary import (
     summary_rows,
     verdict_on,
 )
-from microagents.runs.words.voting import unvoted_success
 from microagents.task import V
 
 MAX_SHOWN = 10
@@ -120,7 +119,7 @@ class Result(RunFacts[V], Generic[V], frozen=True, kw_only=True):
 
     def as_json(self) -> dict[str, Any]:
         """Return the object that ``--json`` prints."""
-        account, settings, unvoted = self.account, self.settings, unvoted_success(self.account)
+        account, settings = self.account, self.settings
         failed = [
             {"input": each.input, "outcome": each.outcome, "reason": each.reason} for each in self.failed_inputs or ()
         ]
@@ -144,7 +143,6 @@ class Result(RunFacts[V], Generic[V], frozen=True, kw_only=True):
             "wasted_calls": account.wasted_calls,
             "votes_per_step": account.votes_per_step,
             "votes_per_decision": account.votes_per_decision,
-            "unvoted_success": None if unvoted is None else unvoted.as_json(),
             "price": mark_of(self.models),
             "created_at": self.created_at,
             "wall_s": round(self.wall_s, 3),

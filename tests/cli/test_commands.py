@@ -83,7 +83,7 @@ BEYOND = {
         "checked",
         "right",
     ),
-    *("votes", "samples", "votes_per_decision", "outvoted", "misled", "unvoted_success"),
+    *("votes", "samples", "votes_per_decision", "outvoted", "misled", "first_wrong"),
     *("repeated", "refused", "unanswered", "unmeasured", "estimated_usd", "cached_tokens", "cache_write_tokens"),
     *("expected_usd", "promise", "unsettled_usd", "unsettled_tokens", "joined", "fallbacks"),
 }

@@ -19,7 +19,6 @@ from msgspec import Struct
 
 from microagents.journal.messages import Account, InputEnding, Promise, RunOutcome
 from microagents.runs.words.money import Price, are_simulated, money, prices_of
-from microagents.runs.words.voting import unvoted_success
 from microagents.systems.documents.document import text_in
 from microagents.task import V
 
@@ -30,8 +29,6 @@ SILENT_S = 10.0
 """Time without a reply after which the progress of a run reports it."""
 SELECTED_SHARE = 0.01
 """Timeouts per sample above which they matter to the vote: the slow answers to a question may be those to its hard cases."""
-MAX_DIGITS = 9
-"""A number of tries with more digits is written as a power of ten."""
 UNLIKELY = 0.05
 """Chance below which a number of errors is more than was promised."""
 MAX_SETTLED_SHOWN = 5
@@ -511,7 +508,7 @@ def _picks_text(result: RunFacts[Any]) -> str | None:
 
 
 def _voting_text(result: RunFacts[Any]) -> str | None:
-    """Say what the vote outvoted, and how often a run without errors would have succeeded without it; None if none."""
+    """Say what the vote outvoted, and how often one sample in its place would have been wrong; None without a vote."""
     account = result.account
     if result.k is None or result.k == 1 or not account.decided:
         return None
@@ -530,10 +527,9 @@ def _voting_text(result: RunFacts[Any]) -> str | None:
             f"the votes for {counted(account.errors, 'wrong decision')} were unanimous: more votes do not mend that; smaller steps, a "
             "check by code (`verify`), or another model do"
         )
-    unvoted = unvoted_success(account) if result.outcome == "completed" and not account.errors else None
-    if unvoted is not None:
-        middle, low, high = [_once_in(each) for each in (unvoted.ln_rate, unvoted.ln_high, unvoted.ln_low)]
-        parts.append(f"without voting this would have succeeded once in {middle} (95 %: {low} to {high})")
+    if account.first_wrong:
+        firsts = f"{account.first_wrong:,} of {counted(account.decided, 'election')}"
+        parts.append(f"one sample would have been {'wrong' if wrong else 'another reply'} or flagged in {firsts}")
     return "; ".join(parts)
 
 
@@ -558,14 +554,6 @@ def _climbed_text(result: RunFacts[Any]) -> str | None:
         return text
     of_input = "" if result.failed_inputs is None else " --input N"
     return f"{text}; {_command('show', result.run_id, result.journal.parent)}{of_input} lists them"
-
-
-def _once_in(ln_chance: float) -> str:
-    digits = -ln_chance / log(10)
-    if digits == inf:
-        return "infinity"
-    tries = exp(-ln_chance) if digits < MAX_DIGITS else inf
-    return f"10^{digits:,.0f}" if tries == inf else f"{tries:,.0f}" if tries >= 10 else f"{tries:.1f}"  # noqa: PLR2004 - two digits
 
 
 def _value_rows(result: RunFacts[Any], *, with_text: bool) -> list[tuple[str, str | None]]:
