@@ -147,7 +147,7 @@ def solved(models: Sequence[str], disks: int, runs: int, strategy: Maker) -> tup
     """Number of runs in which all steps are right."""
     tasks = [WarmHanoi(disks=disks) for _ in range(runs)]
     result = run_sync(tasks, models=tuple(models), strategy=strategy, runs_dir=None)
-    return sum(each is not None and each["solved"] for each in result.value), result.account
+    return sum(bool(each and each["solved"]) for each in result.value), result.account
 
 
 def votes_help() -> Iterator[Figure]:

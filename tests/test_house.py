@@ -48,7 +48,6 @@ PROVIDERS = "microagents/models/"
 NAMED_AFTER = ("microagents/cli/commands", "microagents/cli/views", "tasks")
 """Folders whose files have the names of what they start, draw or solve."""
 SAME_FILES = {
-    "compressor.py": {"microagents/systems/agents", "microagents/systems/swarm"},
     "judge.py": {"microagents/systems/chains", "microagents/systems/swarm"},
     "messages.py": {"microagents/base", "microagents/journal"},
     "notes.py": {
@@ -56,12 +55,13 @@ SAME_FILES = {
         *(f"microagents/systems/{each}" for each in ("agents", "documents", "questions", "swarm")),
     },
     "questions.py": {"microagents/systems/documents", "microagents/systems/questions"},
+    "roles.py": {"microagents/systems/documents", "microagents/systems/swarm"},
     "runtime.py": {"runtimes", "runtimes/ray"},
     "server.py": {"microagents/web/serving", "microagents/web/viewer"},
 }
 """Files of one name whose folders make plain which is which."""
 MAX_CLASS_LINES = 300
-LONG_CLASSES = {"DocumentDraft", "Reader", "Recorder"}
+LONG_CLASSES = {"Recorder"}
 UNSAFE_CALLS = {"eval", "exec", "compile", "literal_eval", "__import__"}
 UNSAFE_MODULES = {"pickle", "cloudpickle", "dill", "shelve", "marshal"}
 UNREPEATABLE_MODULES = {"time", "secrets"}

@@ -198,7 +198,7 @@ class SeenMasses:
         return (found[0].vote, found[0].least / MILLION) if found else None
 
 
-class MassAudit(Struct, kw_only=True):
+class MassAudit(Struct, frozen=True, kw_only=True):
     """Test of the masses that one model gives, by the draws that follow them. It may be read after each of them (Ville's inequality)."""
 
     draws: int = 0
@@ -210,13 +210,15 @@ class MassAudit(Struct, kw_only=True):
     evidence: tuple[float, ...] = (0.0,) * len(POWERS)
     """Logarithm of the likelihood ratio of each alternative."""
 
-    def add(self, claimed: float, *, repeated: bool) -> None:
-        """Add a draw that should have cast a vote with this probability, at least."""
-        self.draws, self.repeated, self.claimed = self.draws + 1, self.repeated + repeated, self.claimed + claimed
+    def after(self, claimed: float, *, repeated: bool) -> MassAudit:
+        """Return the test after one more draw, which should have cast a vote with this probability, at least."""
         rest = max(1 - claimed, 1 / MILLION)
-        self.evidence = tuple(
-            before + (log((1 - rest**power) / (1 - rest)) if repeated else (power - 1) * log(rest))
-            for before, power in zip(self.evidence, POWERS, strict=True)
+        ratios = [log((1 - rest**power) / (1 - rest)) if repeated else (power - 1) * log(rest) for power in POWERS]
+        return MassAudit(
+            draws=self.draws + 1,
+            repeated=self.repeated + repeated,
+            claimed=self.claimed + claimed,
+            evidence=tuple([before + ratio for before, ratio in zip(self.evidence, ratios, strict=True)]),
         )
 
     @property

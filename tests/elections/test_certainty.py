@@ -251,7 +251,7 @@ def test_a_step_at_which_no_reply_can_have_one_half_climbs_at_once() -> None:
 def ends_false(p: float, claimed: float, seed: int, draws: int) -> bool:
     audit, random = MassAudit(), Random(seed)
     for _ in range(draws):
-        audit.add(claimed, repeated=random.random() < p)
+        audit = audit.after(claimed, repeated=random.random() < p)
         if audit.is_false:
             return True
     return False

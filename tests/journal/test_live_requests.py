@@ -48,7 +48,7 @@ def is_open() -> bool:
     if not JOURNAL.exists():
         return False
     with Reader(JOURNAL) as reader:
-        return bool(reader.open_elections_at("0/step/0"))
+        return bool(reader.open_elections("0/step/0"))
 
 
 def test_a_person_decides_an_open_election_of_a_live_run_which_goes_on_from_it() -> None:

@@ -14,6 +14,7 @@ from microagents import MicroagentsError, Result, resume, run_sync
 from microagents.journal.experiment import Experiment, Recipe
 from microagents.journal.messages import Account, Recalled
 from microagents.journal.reading import Reader
+from microagents.journal.sitting import JournalConfig
 from microagents.journal.store import Store
 from microagents.tasks.drift import Drift
 from tests.journal.seal import sealed
@@ -96,19 +97,16 @@ def decisions(journal: Path = JOURNAL) -> dict[str, Recalled]:
 
 def opened(path: Path = JOURNAL, *, in_order: bool = True, inputs: int = 1) -> Store:
     """A store that is fed by hand."""
-    return Store(
-        path,
-        Experiment(
-            run_id="r",
-            identity={},
-            recipe=Recipe(task="", options={}, strategy="", strategy_options={}, settings={}),
-            inputs=inputs,
-            in_order=in_order,
-            listed=inputs > 1,
-        ),
-        own=["{}"] * inputs * (inputs > 1),
-        full=False,
+    experiment = Experiment(
+        run_id="r",
+        identity={},
+        recipe=Recipe(task="", options={}, strategy="", strategy_options={}, settings={}),
+        inputs=inputs,
+        in_order=in_order,
+        listed=inputs > 1,
     )
+    own = ["{}"] * inputs * (inputs > 1)
+    return Store(JournalConfig(path=path, experiment=experiment, own=own, full=False))
 
 
 def sql(statement: str, *given: object, journal: Path = JOURNAL) -> list[tuple[Any, ...]]:

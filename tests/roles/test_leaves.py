@@ -13,9 +13,9 @@ import pytest
 from microagents.base.errors import NotSent, Stopped
 from microagents.roles.limits.bounds import Bound, Queue, QueuedCall
 from microagents.roles.recorder import AwaitFailure
-from microagents.runtimes.lossy import Faults
 from microagents.runtimes.virtual import run_virtual
 from tests.roles.replicas import Replica, World, a_world
+from tests.runtimes.lossy import Faults
 
 
 def virtually(seed: int, working: Coroutine[Any, Any, None]) -> None:

@@ -18,7 +18,7 @@ from microagents import Context, Deployment, Reply, Result, resume, run
 from microagents.base.errors import InvalidUsage, ModelUnavailable, TaskFailed
 from microagents.journal.messages import Report
 from microagents.journal.reading import Reader
-from microagents.journal.writer import JournalConfig
+from microagents.journal.sitting import JournalConfig
 from microagents.models.simulation.simulated import Purchases, SimulatedModel
 from microagents.roles import Limiter, Recorder, RedFlagger, Solver, Voter
 from microagents.roles import voter as voter_module
