@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from hashlib import blake2b
 from typing import Literal
 
 from msgspec import Struct
@@ -21,3 +22,8 @@ class Mass(Struct, frozen=True, kw_only=True, omit_defaults=True):
     law: LawOfMass = "draw"
     branch: float | None = None
     """Logarithm of the greatest probability of any text that leaves this one at some token; None if the provider gives no alternatives."""
+
+
+def digest_of_text(text: str) -> bytes:
+    """Digest a text for its mass."""
+    return blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).digest()
