@@ -13,7 +13,8 @@ from msgspec import structs
 
 from microagents import Sample
 from microagents.base.errors import InvalidUsage
-from microagents.models.model import Call
+from microagents.models.model import Call, ModelSpec
+from microagents.models.openai import OpenAIModel
 from microagents.models.token_masses import Token, mass_of, tokens_in
 from microagents.replies.masses import Mass, digest_of_text
 from tests.models import server as scripted
@@ -95,6 +96,17 @@ WITHOUT = {
 def test_a_list_that_leaves_a_doubt_gives_no_mass(name: str) -> None:
     given: Any = WITHOUT[name]
     assert read(given) is None
+
+
+def test_of_parts_of_characters_with_one_text_the_written_one_is_no_alternative() -> None:
+    told = [Token(token="x", logprob=-0.2), Token(token="x", logprob=-2.0)]
+    mass = mass_of(
+        [structs.replace(told[1], top_logprobs=told), Token(logprob=-0.1, top_logprobs=[Token(token="y", logprob=-9)])],
+        "x",
+        law="draw",
+    )
+    assert mass is not None
+    assert mass.branch == -0.2
 
 
 @pytest.mark.parametrize("log", [math.nan, math.inf, -math.inf, 1e-3])
@@ -253,6 +265,17 @@ async def test_a_refused_parameter_costs_the_mass_or_its_exactness_and_no_call()
         {*ASKED, *OFF}, {*ASKED}, {*ASKED}, set(),
     ]  # fmt: skip
     assert model.refused == {"top_k": None, "logprobs": None}
+
+
+async def test_at_an_unknown_temperature_there_is_no_mass() -> None:
+    refusal = scripted.reply({"error": {"message": "Unsupported parameter: temperature", "param": "temperature"}}, 400)
+    assert (await sample_of(refusal, choice())).mass is None
+
+
+def test_openai_is_sent_no_sampler_that_it_does_not_know(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "k3y-Zebra-Quartz-77")
+    model = OpenAIModel(ModelSpec.parse("openai:a-new-one"))
+    assert {**ASKED, **OFF}.keys() & model._parameters(wanting()).keys() == ASKED.keys()
 
 
 def test_another_kind_of_log_probabilities_is_refused() -> None:
