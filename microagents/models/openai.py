@@ -69,22 +69,23 @@ class OpenAIWire(HttpModel):
         takes = self.capabilities.takes(self.capabilities.logprobs, self._effort) and self._kind_of_logprobs != OFF
         self.gives_masses = bool(self.mass_parameters) and "ballots" not in spec.options and takes and has_end
         """Whether it can give the probability of a whole reply, as far as is known before it is asked."""
+        self.most_with_masses = 1
+        """Number of choices of a request up to which they have masses. Those of several may come from another state of the server than
+        their numbers (llama.cpp beside a second client)."""
         if self.gives_masses:
             self._substitutes.leave_out((*self.mass_parameters, *SAMPLERS_OFF))
 
     def _for_mass(self, call: Call) -> dict[str, Any]:
-        """Return the parameters of a call that needs a mass, and can have one; else none.
-
-        Several choices of a request may come from another state of the server than their numbers (llama.cpp beside a second client).
-        """
-        law = self._law_of_masses(call) if call.needs_mass and call.samples == 1 else None
+        """Return the parameters of a call that needs a mass, and can have one; else none."""
+        law = self._law_of_masses(call)
         is_exact = law == "draw" and self._kind_of_logprobs == RAW and not self._is_own_address
         return {} if law is None else {**self.mass_parameters, **(SAMPLERS_OFF if is_exact else {})}
 
     def _law_of_masses(self, call: Call) -> LawOfMass | None:
-        """Return the law that log-probabilities follow; None if they say nothing of the draw."""
+        """Return the law of the mass of a call; None if it needs none, or if the log-probabilities say nothing of the draw."""
         refused, cold = self._substitutes.refused, call.temperature
-        if not self.gives_masses or not refused.keys().isdisjoint(self.mass_parameters):
+        can_have = self.gives_masses and call.needs_mass and call.samples <= self.most_with_masses
+        if not can_have or not refused.keys().isdisjoint(self.mass_parameters):
             return None
         if self._kind_of_logprobs == PROCESSED:
             return "draw" if cold else None  # at 0 they are no law's
@@ -96,8 +97,8 @@ class OpenAIWire(HttpModel):
     def _with_mass(self, sample: Sample, call: Call, tokens: Sequence[Token]) -> Sample:
         """Add the probability of the whole reply; none with reasoning before it, which may be any, or with tokens that are not listed."""
         law, usage = self._law_of_masses(call), sample.usage
-        is_whole = usage.reasoning_tokens == 0 and (usage.output_tokens or 0) <= len(tokens) + 1
-        if not (call.needs_mass and call.samples == 1 and law and is_whole and sample.finish == "stop"):
+        written = usage.output_tokens or 0 if call.samples == 1 else 0  # of one among several it is a guess
+        if law is None or usage.reasoning_tokens != 0 or written > len(tokens) + 1 or sample.finish != "stop":
             return sample
         is_closed = self._has_schema and not self.capabilities.lists_end
         return structs.replace(sample, mass=mass_of(tokens, sample.text, law=law, is_closed=is_closed))
