@@ -9,7 +9,7 @@ from itertools import accumulate
 from typing import Annotated
 
 import msgspec
-from msgspec import Meta, Raw, Struct
+from msgspec import Meta, Raw, Struct, field
 
 from microagents.replies.masses import LawOfMass, Mass, digest_of_text
 
@@ -26,7 +26,7 @@ class Token(Struct, frozen=True, kw_only=True):
 
     token: str = ""
     logprob: float | None = None
-    bytes: list[Annotated[int, Meta(ge=0, le=255)]] | None = None
+    raw: list[Annotated[int, Meta(ge=0, le=255)]] | None = field(name="bytes", default=None)
     """Its text; a token may be a part of a character. None if the server lists only ``token``."""
     top_logprobs: list[Token] | None = None
     """The most likely tokens at its place, perhaps with itself."""
@@ -34,7 +34,7 @@ class Token(Struct, frozen=True, kw_only=True):
     @property
     def text(self) -> bytes:
         """Bytes that it adds to the reply."""
-        return self.token.encode("utf-8", "surrogatepass") if self.bytes is None else bytes(self.bytes)
+        return self.token.encode("utf-8", "surrogatepass") if self.raw is None else bytes(self.raw)
 
 
 class _TokenList(Struct, frozen=True):
@@ -101,7 +101,7 @@ def _best_other(token: Token) -> float | None:
     """Log-probability of the likeliest token that was not written at a place; None if the server does not list it."""
     top, log = list(token.top_logprobs or ()), token.logprob or 0.0
     # Parts of characters may have one text: the one with the nearest number is the written one.
-    same = [each for each in top if (each.token, each.bytes) == (token.token, token.bytes)]
+    same = [each for each in top if (each.token, each.raw) == (token.token, token.raw)]
     if same:
         top.remove(min(same, key=lambda each: abs((each.logprob or 0.0) - log)))
     return max((each.logprob for each in top if each.logprob is not None), default=None)
