@@ -1,4 +1,4 @@
-"""Draws of a server, compared with the probabilities that it gives them: do they match, and are several of a request independent?"""
+"""Draws of a server, compared with the probabilities that it gives them, and several of one request with single ones."""
 
 from __future__ import annotations
 
