@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import math
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, Literal
@@ -25,11 +25,14 @@ from microagents.models.openai_decisions import OpenAIDecisions
 from microagents.models.weighing import LETTERS, at_least, options_of
 from microagents.replies.chat import Sampling, write
 from microagents.runs.inspection.decision import InspectedDecision, inspect_decision
+from microagents.studies.measure import measure
+from microagents.studies.thresholds import Threshold
 from microagents.systems.chains.maker import Maker
 from microagents.systems.questions.candidates import labels_of
 from microagents.systems.questions.questions import Choice
 from microagents.systems.questions.recursive import Recursive
 from microagents.tasks.ask import Ask
+from tests.cli.commands import COMPLETED, microagents
 from tests.models.server import Answer, Connection, Server, reply, serving
 from tests.systems.scripted import four, label, rows, scripted
 
@@ -277,6 +280,16 @@ class Parity(ChainTask[Number, Even]):
         return self.oracle(Number(int(prompt.user)))
 
 
+class Long(Parity):
+    """Say of 100, 99, ... 1 whether they are even."""
+
+    def start(self) -> Number:
+        return Number(100)
+
+    def steps(self) -> int:
+        return 100
+
+
 class Odd(Parity):
     """Say of 3, 3 and 1 whether they are even."""
 
@@ -325,6 +338,39 @@ async def test_an_undecided_step_goes_to_an_ordinary_vote_of_another_model() -> 
     assert (result.account.votes, result.account.errors) == (3, 0)
     decision = await shown("even", "0/step/1/undecided")
     assert (decision.outcome, decision.probability, len(decision.replies), decision.note) == ("decided", None, 3, None)
+
+
+def test_a_measurement_fits_the_threshold_on_one_half_and_holds_it_against_the_other() -> None:
+    """The model is more sure of larger numbers, and wrong of those of which it is sure by less than .8."""
+
+    async def answer(connection: Connection) -> None:
+        number = int(servers[0].received[-1].json["input"][1]["content"])
+        p, is_even = 0.55 + 0.004 * number, number % 2 == 0
+        said = is_even == (p >= 0.8)
+        await decisions({"true": p if said else 1 - p, "false": 1 - p if said else p})(connection)
+
+    async def measured() -> tuple[str, Sequence[Threshold]]:
+        async with serving(answer) as running:
+            servers.append(running)
+            spec = f"openai-decisions:m@base_url={running.url}"
+            return spec, (await measure(Long(), spec, draws=2)).thresholds[0]
+
+    servers: list[Server] = []
+    spec, found = asyncio.run(measured())
+    ended = microagents(
+        "measure", "tests.models.test_weighing:Long", "--model", spec, "--draws", "2"
+    )  # it has all samples
+    assert ended.code == COMPLETED
+    _, _, strict = found
+    assert [each.target for each in found] == [0.05, 0.01, 0.001]
+    assert strict.at_least is not None
+    assert strict.decided is not None
+    assert strict.wrong is not None
+    assert 0.8 <= strict.at_least < 0.85
+    assert 0.25 < strict.decided.share < 0.75
+    assert strict.wrong.share == 0 < strict.wrong.high
+    assert (found[0].at_least or 1) <= strict.at_least
+    assert f"0.1%    {strict.at_least:.4f}" in ended.out
 
 
 async def torn(call: Call) -> str:
