@@ -202,14 +202,15 @@ async def drawn(model: Model, number: int, temperature: float) -> Sequence[Sampl
     return await asyncio.gather(*[draw() for _ in range(number)])
 
 
+@pytest.mark.timeout(300)  # on a machine that does much else; else half a minute
 async def test_masses_are_frequencies_at_temperature_1_and_bounds_with_samplers_or_below(address: str) -> None:
     """False alarm 1e-3 for all three; 300 draws have five texts or more that are expected five times (all have .47 together)."""
     async with altered(address) as model:
         at_1 = await drawn(model, 300, 1.0)
-        below = await drawn(model, 40, 0.7)
+        below = await drawn(model, 30, 0.7)
     async with altered(address) as model:
         model.refuse({"top_k": None})  # so the server's own samplers stay on
-        sampled = await drawn(model, 100, 1.0)
+        sampled = await drawn(model, 80, 1.0)
     of_text: dict[str, list[float]] = {}
     for sample in (*at_1, *below, *sampled):
         if sample.mass is not None:
