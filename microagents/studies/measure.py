@@ -77,7 +77,7 @@ class Measurement(Struct, frozen=True, kw_only=True):
     distances: Distances | None = None
     flags: tuple[FlagFindings, ...] = ()
     thresholds: tuple[tuple[Threshold, ...], ...] = ()
-    """For each model its values of ``at_least``; empty if it weighs no options. Only of one chain."""
+    """For each model the values of ``at_least``; empty if none weighs options. Only of one chain."""
     recorded_at: str | None = None
     """When the first of the recorded runs began that gave all answers; None if a sample was drawn by this call."""
 
@@ -169,6 +169,7 @@ async def measure(
         return structs.replace(report, agents=tuple([_agent(*each, Path(runs_dir)) for each in ended.items()]))
     found = [_findings(*each) for each in ended.items()]
     judged = [each for each in found if each.judged]
+    fitted = [_thresholds(each, Path(runs_dir)) for each in found] if chain else []
     return structs.replace(
         report,
         models=tuple(found),
@@ -176,7 +177,7 @@ async def measure(
         lookahead=tuple([lookahead_in(each.steps) for each in found]) if rollouts else (),
         distances=distances_between(found) if distance and outcome == "completed" else None,
         flags=tuple([_flags(chain, strategy, each, Path(runs_dir)) for each in found]) if flags and chain else (),
-        thresholds=tuple([_thresholds(each, Path(runs_dir)) for each in found]) if chain else (),
+        thresholds=tuple(fitted) if any(fitted) else (),
     )
 
 
