@@ -54,16 +54,10 @@ def tokens_in(written: Raw) -> list[Token]:
 
 
 def mass_of(tokens: Sequence[Token], text: str, *, law: LawOfMass, is_closed: bool = False) -> Mass | None:
-    """Multiply the probabilities of the tokens of a reply that ended by itself.
+    """Multiply the probabilities of the tokens of a reply that ended by itself; with ``is_closed`` nothing but the end can follow it.
 
     None if the tokens are not those of the text, if the probability of the end is missing, or if the numbers cannot be true: positive,
     missing, all the same, or more than 1 together. Space around the text may be left out by the server: it belongs to what was drawn.
-
-    Args:
-        tokens: the tokens in their order, with the end token if the server lists it.
-        text: the reply.
-        law: the law that the numbers follow.
-        is_closed: whether nothing but the end can follow the text, so that its probability may be missing.
     """
     logs = [token.logprob for token in tokens]
     found = [log for log in logs if log is not None and -math.inf < log <= _SLACK]

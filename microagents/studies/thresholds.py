@@ -33,12 +33,7 @@ class Threshold(Struct, frozen=True, kw_only=True):
 
 
 def thresholds_in(reader: Reader, measured: Sequence[MeasuredStep]) -> tuple[Threshold, ...]:
-    """Fit a threshold to each target; none if the model weighs no options, or if nothing judges its replies.
-
-    Args:
-        reader: reads the journal of the measurement.
-        measured: the sampled steps.
-    """
+    """Fit a threshold to each target; none if the model weighs no options, or if nothing judges its replies."""
     weighed = list(_weighed(reader, measured))
     Random(0).shuffle(weighed)  # noqa: S311 - no secret; kinds of steps may take turns
     half = len(weighed) // 2
