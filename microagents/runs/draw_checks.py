@@ -87,7 +87,7 @@ def _of_masses(samples: Sequence[Sample]) -> tuple[bool, str]:
             named = " or ".join(map(repr, texts))
             farthest, said = z, f"{named:.60} came {came} times in {number} draws, by probability {number * share:.0f}"
     if farthest > FAR:
-        return False, f"{said}; give logprobs=off, or logprobs=processed if they follow temperature and samplers"
+        return False, f"{said}; this server needs another `logprobs` in its spec: raw, processed or off"
     return True, f"probabilities of replies are given, and match {number} draws ({len(common)} replies compared)"
 
 
