@@ -96,7 +96,7 @@ def _of_several(singles: Sequence[Sample], requests: Sequence[Sequence[Sample]])
         return False, f"gives fewer than {CHOICES} votes a request"
     choices = [each for request in requests for each in request]
     equal, random = _equal_pairs(choices), Random(0)  # noqa: S311 - no secret
-    dealt = [_equal_pairs(random.sample(choices, len(choices))) for _ in range(SHUFFLES)]
+    dealt = [_equal_pairs(random.sample([*choices, *singles], len(choices))) for _ in range(SHUFFLES)]
     if equal > max(dealt):
         usual = sum(dealt) / SHUFFLES
         return False, f"votes of one request repeat each other: {equal} equal pairs, if dealt at random {usual:.0f}"

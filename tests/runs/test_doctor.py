@@ -160,11 +160,11 @@ class Drawing(OpenAIModel):
         return self.one()
 
     async def complete_several(self, calls: Sequence[Call]) -> AsyncGenerator[tuple[Call, Sample]]:
-        one = self.one()
+        one = Sample(text="yes") if self.fault == "constant" else self.one()
         for place, call in enumerate(calls):
             if self.fault != "fewer" or not place:
                 is_strange = self.fault == "strange" and self.random.random() < 0.1
-                yield call, one if self.fault == "repeats" else self.one(0.5 if is_strange else 1.0)
+                yield call, one if self.fault in ("repeats", "constant") else self.one(0.5 if is_strange else 1.0)
 
 
 @pytest.mark.parametrize(("changed", "holds", "said"), [
@@ -173,6 +173,7 @@ class Drawing(OpenAIModel):
     ({"law": "model"}, [True, True], "before samplers: they bound how often a reply comes"),
     ({"law": None}, [False, True], "no probabilities of replies: there are no log"),
     ({"fault": "repeats"}, [True, False], "repeat each other: 96 equal pairs, if dealt at random"),
+    ({"fault": "constant"}, [True, False], "repeat each other: 96 equal pairs, if dealt at random"),
     ({"fault": "strange"}, [True, False], "have another probability than alone"),
     ({"fault": "fewer"}, [True, False], "gives fewer than 4 votes a request"),
 ])  # fmt: skip
