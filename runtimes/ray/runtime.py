@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import signal
 import threading
+import time
 from collections.abc import Sequence
 from contextlib import aclosing, suppress
 from itertools import count
@@ -50,6 +51,8 @@ class RayRuntime:
 
     def __init__(self, context: Context, deployments: Sequence[Deployment]) -> None:
         check_graph(deployments)
+        self.start_s: dict[str, float] = {}
+        """Seconds that each part of the start took."""
         self._cluster = Cluster(
             address=context.settings.get("address"), insecure=context.settings.get("insecure", False)
         )
@@ -78,7 +81,9 @@ class RayRuntime:
         self._blueprint = Blueprint(self._context, self._given)
         self._starter = ActorStarter(self._context, self._blueprint)
         self._place(self._given)
+        began_s = time.monotonic()
         await self._connect()
+        connected_s = time.monotonic()
         _keep_signal_handlers()
         try:
             await self._blueprint.store()
@@ -90,6 +95,7 @@ class RayRuntime:
         except BaseException:
             await finish(self._stop)
             raise
+        self.start_s = {"Ray": connected_s - began_s, "actors": time.monotonic() - connected_s}
         self._actors.scope.start(self._actors.watch_ray())
         if len(self._context.tasks) > 1:
             self._scope.start(self._keep_lanes())
