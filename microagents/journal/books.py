@@ -223,6 +223,11 @@ class Books:
         account.unsettled_usd += lost * self.totals.call_usd
         account.unsettled_tokens += lost * self.totals.call_tokens
 
+    def _add_death(self, record: RecordLost) -> None:
+        self.lose(record.source)
+        deaths, role = self.totals.account.deaths, record.source.partition("/")[0]
+        deaths[role] = deaths.get(role, 0) + 1
+
     def lose_all(self) -> None:
         """Count the calls of all replicas as lost, after their process was killed."""
         for source in dict.fromkeys([*self.totals.in_flight, *self.totals.leased]):
@@ -313,7 +318,9 @@ class Books:
     def account(self) -> Account:
         """A copy of the account so far."""
         account, undecided = copy(self.totals.account), self.totals.undecided
+        account.in_flight_by = {source: calls for source, calls in self.totals.in_flight.items() if calls > 0}
         account.in_flight = sum(self.totals.in_flight.values())
+        account.deaths = dict(account.deaths)
         account.settled_at = dict(account.settled_at)
         account.repeated = dict(account.repeated)
         account.refused = dict(account.refused)
@@ -361,7 +368,7 @@ class Books:
         AllotCalls: _add_allotment,
         RecordCalls: _add_calls,
         CallsOver: lambda books, _: books.end_calls(),
-        RecordLost: lambda books, record: books.lose(record.source),
+        RecordLost: _add_death,
         ReplicaEnded: _end_replica,
         RecordDecision: _add_decision,
         RecordProgress: _add_progress,

@@ -38,6 +38,8 @@ class ActorSlot:
         """Reason for which the driver killed the current process; None if it did not."""
         self.is_unreachable = False
         """Whether the current process was killed because no connection to it was left: its node may have gone."""
+        self.waits_since_s: float | None = None
+        """Time of the event loop's clock since which it waits for a node; None if it does not."""
         self._deaths: deque[float] = deque()
         """Times of deaths, in seconds of the event loop's clock."""
 
@@ -67,6 +69,11 @@ class ActorSlot:
         """Note that the current process answers, on this node."""
         self.is_ready = True
         self.node = node
+        self.waits_since_s = None
+
+    def wait_for_node(self, now_s: float) -> None:
+        """Note that no node has room for the current process, from this time on."""
+        self.waits_since_s = now_s
 
     def mark_lost(self) -> None:
         """Note that the slot is given up."""

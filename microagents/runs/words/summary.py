@@ -271,6 +271,8 @@ def counts_of(account: Account, unit: str, price: Price) -> Iterator[str]:
     yield f"{_percentage(flagged, account.valid + flagged)} flagged"
     yield counted(account.calls, "call") + (f", {account.in_flight:,} in flight" if account.in_flight > 0 else "")
     yield price(account.cost_usd)
+    if account.deaths:
+        yield f"{deaths_text(account)} died"
     if account.inputs_failed:
         yield f"{account.inputs_failed:,} failed"
     if account.errors:
@@ -281,6 +283,11 @@ def counts_of(account: Account, unit: str, price: Price) -> Iterator[str]:
         yield f"paused {account.paused}"
     if account.outage is not None:
         yield f"waiting: {account.outage}"
+
+
+def deaths_text(account: Account) -> str:
+    """List the roles whose processes died, with the number of deaths of each."""
+    return ", ".join(f"{role} x {count}" if count > 1 else role for role, count in account.deaths.items())
 
 
 def _votes_text(account: Account, unit: str) -> str:
@@ -363,6 +370,8 @@ def summary_rows(result: RunFacts[Any], *, with_text: bool = True) -> list[tuple
             rows.append(("", f"and {more:,} more inputs; --json lists all of them"))
     if account.settled_at:
         rows.append(("marked", _settled_text(account)))
+    if account.deaths:
+        rows.append(("died", f"{deaths_text(account)}; others took their places"))
     if account.lost_in_flight:
         lost = counted(account.lost_in_flight, "call was", "calls were")
         rows.append(

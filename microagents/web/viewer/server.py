@@ -97,7 +97,7 @@ async def viewing(
     application.router.add_get("/api/runs", site.runs)
     application.router.add_get("/api/waiting", site.waiting)
     application.router.add_get("/metrics", site.metrics)
-    for name in ("", "/strip", "/series", "/inputs", "/work", "/wrong", "/decision", "/differences"):
+    for name in ("", "/strip", "/series", "/inputs", "/work", "/graph", "/wrong", "/decision", "/differences"):
         application.router.add_get(f"/api/run/{{run}}{name}", getattr(site, name[1:] or "run"))
     application.router.add_post("/api/run/{run}/decide", site.decide)
     application.router.add_get("/static/{name}", site.static)
@@ -195,6 +195,11 @@ class _Site:
 
     async def work(self, request: web.Request) -> web.Response:
         return await self._answer_with(request, pages.work_on)
+
+    async def graph(self, request: web.Request) -> web.Response:
+        """Answer with the picture of the roles of a run, and what its account knows of each."""
+        picture = await self._read(request, pages.graph)
+        return web.Response(text=picture, content_type="image/svg+xml", charset="utf-8")
 
     async def wrong(self, request: web.Request) -> web.Response:
         return await self._answer_with(request, lambda reader, number: pages.judged(reader, number, JUDGE_S), JUDGE_S)

@@ -86,6 +86,21 @@ def test_the_pages_tell_of_a_run_and_a_decision_what_the_terminal_does() -> None
     assert get("/api/run/r/decision?path=0/step/3")[2] == microagents("show", "r", "0/step/3", "--json").json
 
 
+def test_the_roles_of_a_run_are_drawn_with_what_its_account_has_of_each() -> None:
+    microagents("run", *NOISY)
+    shown = microagents("show", "r", "--json").json
+    status, headers, picture = get("/api/run/r/graph")
+    assert (status, headers["content-type"]) == (200, "image/svg+xml; charset=utf-8")
+    for words in (
+        "MakerConductor",
+        "Draw",
+        f"{shown['steps']} steps",
+        f"{sum(shown['flagged'].values())} flagged",
+        "0 in flight",
+    ):
+        assert words in picture.decode()
+
+
 def test_every_page_has_a_path_of_its_own_and_allows_no_script_but_its_files() -> None:
     for path in ("/", "/run/r", "/run/r/at/0/step/3"):
         status, headers, body = get(path)
