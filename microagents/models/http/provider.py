@@ -313,11 +313,15 @@ class HttpModel(Model, ABC):
             parameters = self._accepted(call)
             key = sample_keys.key_of(self._run_id, call, parameters)
             body = {**self._content(call, parameters), **_nested(parameters)}
-            answer = await client.post(self.path, body, {sample_keys.HEADER: key})
+            answer = await client.post(self.path, body, {sample_keys.HEADER: key, **self._headers(call)})
             if isinstance(answer, ModelUnavailable) or answer.status_code != BAD_REQUEST:
                 return answer
             if not self._substitutes.learn(decode_error(answer.content), parameters):
                 return answer
+
+    def _headers(self, call: Call) -> dict[str, str]:  # noqa: ARG002 - for providers that have some
+        """Return further headers of a request."""
+        return {}
 
     def _accepted(self, call: Call) -> dict[str, Any]:
         """Return the optional parameters of a request, without any that the model refuses."""
