@@ -130,7 +130,7 @@ class ActorStarter:
     async def _wait_for_room(self, slot: ActorSlot, ready: asyncio.Future[Any]) -> None:
         """Wait until the cluster has room for an actor, and say so; Ray asks its autoscaler for nodes by itself."""
         loop = asyncio.get_running_loop()
-        while (lacking := await aside(missing_resource, slot.num_cpus, slot.resources)) is not None:
+        while (lacking := await aside(missing_resource, slot.actor, slot.num_cpus, slot.resources)) is not None:
             if (began_s := slot.waits_since_s) is not None and loop.time() > began_s + self._max_wait_s:
                 raise PeerLost(
                     slot.name, f"there was no room for it within {self._max_wait_s:g} s (--max-wait-nodes): {lacking}"

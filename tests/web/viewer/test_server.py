@@ -8,6 +8,7 @@ import json
 import os
 import re
 import signal
+import socket
 import sqlite3
 import subprocess
 import threading
@@ -384,6 +385,21 @@ async def status_of(session: aiohttp.ClientSession, url: str) -> int:
     async with session.get(url) as got:
         await got.read()
         return got.status
+
+
+def test_every_host_may_read_the_totals_on_a_port_of_their_own_and_nothing_else() -> None:
+    microagents("run", *NOISY)
+    asyncio.run(_read_from_elsewhere())
+
+
+async def _read_from_elsewhere() -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    async with viewing(Path("runs"), metrics_port=port), aiohttp.ClientSession() as session:
+        for path, status in (("/metrics", 200), ("/api/runs", 404), ("/", 404)):
+            async with session.get(f"http://127.0.0.1:{port}{path}", headers={"Host": f"run-head-svc:{port}"}) as got:
+                assert (got.status, "microagents_decisions_total" in await got.text()) == (status, status == 200)
 
 
 def test_runs_that_ended_long_ago_have_no_metrics() -> None:
