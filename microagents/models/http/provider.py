@@ -135,8 +135,7 @@ class HttpModel(Model, ABC):
         Raises:
             InvalidUsage: an option is wrong, or ``json_schema`` does not fit the task.
         """
-        model = cls(spec, context.settings.get("prices", {}))
-        model.join(context)
+        (model := cls(spec, context.settings.get("prices", {}))).join(context)
         return model
 
     def join(self, context: Context) -> None:
@@ -311,9 +310,8 @@ class HttpModel(Model, ABC):
     async def _ask(self, client: Client, call: Call) -> Response | ModelUnavailable:
         while True:
             parameters = self._accepted(call)
-            key = sample_keys.key_of(self._run_id, call, parameters)
-            body = {**self._content(call, parameters), **_nested(parameters)}
-            answer = await client.post(self.path, body, {sample_keys.HEADER: key, **self._headers(call)})
+            headers = {sample_keys.HEADER: sample_keys.key_of(self._run_id, call, parameters), **self._headers(call)}
+            answer = await client.post(self.path, {**self._content(call, parameters), **_nested(parameters)}, headers)
             if isinstance(answer, ModelUnavailable) or answer.status_code != BAD_REQUEST:
                 return answer
             if not self._substitutes.learn(decode_error(answer.content), parameters):
