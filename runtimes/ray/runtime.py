@@ -31,6 +31,7 @@ from microagents.runtimes.ray.calls import NOT_CREATED, ActorDied
 from microagents.runtimes.ray.cluster import Cluster, aside, connect, disconnect, may_grow, request_cpus
 from microagents.runtimes.ray.lanes import AUTO, number_of_lanes, with_lanes
 from microagents.runtimes.ray.starting import ActorStarter
+from microagents.runtimes.ray.totals import export_totals
 
 GROW_EVERY_S = 10.0
 """Seconds between two looks for nodes that joined the cluster."""
@@ -97,6 +98,8 @@ class RayRuntime:
             raise
         self.start_s = {"Ray": connected_s - began_s, "actors": time.monotonic() - connected_s}
         self._actors.scope.start(self._actors.watch_ray())
+        if may_grow():
+            self._scope.start(export_totals(self._context.run_id, self.messenger))
         if len(self._context.tasks) > 1:
             self._scope.start(self._keep_lanes())
             if not self._context.strategy.spreads_inputs:

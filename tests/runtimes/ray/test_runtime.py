@@ -14,6 +14,7 @@ from functools import cache
 from pathlib import Path
 from random import Random
 from typing import Any
+from urllib.request import urlopen
 
 import pytest
 import ray
@@ -24,7 +25,7 @@ from microagents.base.errors import InvalidDefinition, PeerLost
 from microagents.runs.driver.execute import runtime_of
 from microagents.runs.inspection.runs import inspect_run
 from microagents.runtimes.dispatcher import RoleMessenger
-from microagents.runtimes.ray import actor_group, liveness, starting
+from microagents.runtimes.ray import actor_group, liveness, runtime, starting
 from microagents.runtimes.ray.cluster import Cluster, connect, disconnect
 from microagents.runtimes.ray.host import Host
 from microagents.runtimes.virtual import run_virtual
@@ -404,6 +405,31 @@ async def test_what_a_role_logs_or_prints_comes_back_once_with_its_name(capfd: p
     said = [{"event": "hello", "level": "high", "number": 7, **by}, {"event": "printed hello", "printed": True, **by}]
     assert [log for log in logs if "hello" in log["event"]] == said
     assert "hello" not in "".join(capfd.readouterr())
+
+
+def test_totals_of_a_run_on_a_cluster_are_metrics_of_ray(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(runtime, "may_grow", lambda: True)
+    (node,) = ray.nodes()
+    address = f"http://{node['NodeManagerAddress']}:{node['MetricsExportPort']}/metrics"
+    ended = asyncio.Event()
+
+    async def watched() -> Result:
+        running = asyncio.create_task(
+            done(Drift(length=400), models=SLOW, runtime="ray", run_id="seen", interrupt=ended)
+        )
+        await asyncio.to_thread(until, lambda: "ray_microagents_decisions_total{" in read_from(address))
+        ended.set()
+        return await running
+
+    assert asyncio.run(watched()).account.decided > 0
+    (line,) = [each for each in read_from(address).splitlines() if each.startswith("ray_microagents_calls_total{")]
+    assert 'microagents_run_id="seen"' in line
+
+
+def read_from(address: str) -> str:
+    with suppress(OSError), urlopen(address, timeout=10) as answer:
+        return str(answer.read().decode())
+    return ""
 
 
 # -- bad input ---------------------------------------------------------------------------------------------------------------------
