@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 import inspect
 from collections.abc import Iterator, Mapping
-from functools import cache
 from pathlib import Path
 from textwrap import dedent
 from typing import Any
@@ -16,7 +15,6 @@ SENDING = ("ask", "stream", "tell")
 """Names of the methods that send a message."""
 
 
-@cache
 def sent_by(role: type) -> Mapping[type[Message], str]:
     """Find the messages that a role makes where it sends them, as in ``self.ask(Review())``, in its methods and those of its bases.
 

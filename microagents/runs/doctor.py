@@ -113,8 +113,8 @@ async def _model(text: str) -> list[Finding]:
             said = "works without a key" if spec.provider == PROVIDER else "can be opened; nothing more is known of it"
             return [_ok(text, said)]
         answer = await model.listed()
-        asks = isinstance(model, OpenAIModel) and isinstance(answer, Response)
-        served = await model.served_metrics() if asks else None
+        is_asked = isinstance(answer, Response)
+        served = await model.served_metrics() if isinstance(model, OpenAIModel) and is_asked else None
         return [*_of_provider(text, spec, model, answer), *_prefix_cache(text, served or b"")]
     finally:
         await model.close()

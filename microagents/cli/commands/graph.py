@@ -24,9 +24,9 @@ from microagents.cli.options import (
     with_tools,
 )
 from microagents.cli.reporting import json_text
+from microagents.runs.driver.role_pictures import lines_of, svg_of
 from microagents.runs.plan import RunPlan
 from microagents.runs.settings import Settings, model_pools, validated
-from microagents.runs.words.role_pictures import lines_of, svg_of
 
 
 @partial(with_settings, only=("deploy",), short=("k",))

@@ -14,11 +14,11 @@ from msgspec import Struct
 from microagents.base.errors import InvalidUsage
 from microagents.journal.reading import Reader, reader_of
 from microagents.runs.driver.graph import graph_of
+from microagents.runs.driver.role_pictures import svg_of, totals_by_role
 from microagents.runs.inspection.climbs import climbs_of
 from microagents.runs.inspection.rebuilding import wrong_steps
 from microagents.runs.inspection.runs import recorded_result, solution_of
 from microagents.runs.plan import plan_of
-from microagents.runs.words.role_pictures import svg_of, totals_by_role
 from microagents.systems.questions.tree import ProblemNode, fold
 
 STATIC = Path(__file__).parent / "static"
