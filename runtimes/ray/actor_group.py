@@ -284,7 +284,7 @@ class ActorGroup:
         """Give a slot up: all open and later calls to it raise the error."""
         failed = self._lost[slot.name] = encode_error(error)
         ray.kill(slot.actor)  # it may still wait for resources
-        slot.mark_lost()
+        slot.is_ready = False
         self._dispatcher.lose(slot.name, error)
         others = [each for each in self.slots.values() if each is not slot]
         await try_calls([each.actor.lose.remote(slot.name, failed) for each in others], liveness.SILENT_S)
@@ -294,7 +294,7 @@ class ActorGroup:
         await liveness.wait_for_rays_end()
         self.has_ray_ended = True
         for slot in self.slots.values():
-            slot.mark_lost()
+            slot.is_ready = False
             self._dispatcher.lose(slot.name, PeerLost(slot.name, "Ray has ended on the machine of the driver"))
 
     # -- stopping ---------------------------------------------------------------------------------------------------------------------

@@ -61,31 +61,11 @@ class ActorSlot:
         for resource, amount in deployment.resources.items():
             self.resources[resource] = self.resources.get(resource, 0) + amount
 
-    def occupy(self, actor: Any) -> None:
-        """Set the handle of a new process."""
-        self.actor = actor
-
     def mark_ready(self, node: str) -> None:
         """Note that the current process answers, on this node."""
         self.is_ready = True
         self.node = node
         self.waits_since_s = None
-
-    def wait_for_node(self, now_s: float) -> None:
-        """Note that no node has room for the current process, from this time on."""
-        self.waits_since_s = now_s
-
-    def mark_lost(self) -> None:
-        """Note that the slot is given up."""
-        self.is_ready = False
-
-    def mark_killed(self, cause: str) -> None:
-        """Note that the driver kills the current process, and why."""
-        self.kill_cause = cause
-
-    def mark_unreachable(self) -> None:
-        """Note that the current process cannot be reached."""
-        self.is_unreachable = True
 
     def begin_incarnation(self) -> None:
         """Prepare the slot for another process."""

@@ -97,7 +97,7 @@ class ActorStarter:
             raise InvalidDefinition(
                 f"{slot.name} cannot be deployed like this: {' '.join(str(error).split())}"
             ) from None
-        slot.occupy(actor)
+        slot.actor = actor
 
     def _strategy_of(self, slot: ActorSlot) -> Any:
         """Place for an actor: the actors of one lane on one node, as long as it is there and has room."""
@@ -136,7 +136,7 @@ class ActorStarter:
                     slot.name, f"there was no room for it within {self._max_wait_s:g} s (--max-wait-nodes): {lacking}"
                 )
             if began_s is None:
-                slot.wait_for_node(loop.time())
+                slot.waits_since_s = loop.time()
                 fields = {"replica": slot.name, "lacking": lacking, "max_wait_nodes_s": self._max_wait_s}
                 log("warning", "waiting for a node", fields)
             if await ends_within(ready, LOOK_S):
