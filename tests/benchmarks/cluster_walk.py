@@ -68,8 +68,7 @@ class Walk:
     async def head(self) -> int:
         """Start a head."""
         return await self.start(
-            "ray start --head --port=GCS --dashboard-host=127.0.0.1",
-            "--dashboard-port=DASHBOARD",
+            "ray start --head --port=GCS --dashboard-host=127.0.0.1 --dashboard-port=DASHBOARD",
             f"--temp-dir={self._ray}/{uuid4().hex[:4]}",
         )
 
@@ -83,7 +82,7 @@ class Walk:
         words = f"microagents run hanoi -o disks={DISKS} --model {MODEL} --runtime ray --no-speculate --deploy solver.resources.solver=1"
         line = f"ray job submit --address http://127.0.0.1:DASHBOARD --no-wait --submission-id tower-{self._jobs}"
         await self.shell.run(f"{line} -- {words} --runs-dir RUNS --run-id tower")
-        self.say(f"ray job submit --submission-id tower-{self._jobs} -- {words} --run-id tower")
+        self.say(f"ray job submit --submission-id tower-{self._jobs} -- microagents run ... --run-id tower")
 
     def account(self) -> Account:
         """What the run has counted so far."""

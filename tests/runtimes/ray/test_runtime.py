@@ -409,7 +409,7 @@ async def test_what_a_role_logs_or_prints_comes_back_once_with_its_name(capfd: p
 
 def test_totals_of_a_run_on_a_cluster_are_metrics_of_ray(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(runtime, "may_grow", lambda: True)
-    (node,) = ray.nodes()
+    (node,) = ray.nodes()  # type: ignore[no-untyped-call]
     address = f"http://{node['NodeManagerAddress']}:{node['MetricsExportPort']}/metrics"
     ended = asyncio.Event()
 
