@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack
 from types import TracebackType
 from typing import Self
@@ -22,6 +22,7 @@ class LocalRuntime:
     """
 
     def __init__(self, context: Context, deployments: Sequence[Deployment]) -> None:
+        self.start_s: Mapping[str, float] = {}
         self._context = context
         self._deployments = deployments
         self._dispatchers = self._create_dispatchers()

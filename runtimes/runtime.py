@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from contextlib import AbstractAsyncContextManager
 from typing import Protocol, Self
 
@@ -13,6 +14,9 @@ class Runtime(AbstractAsyncContextManager["Runtime"], Protocol):
 
     messenger: RoleMessenger
     """The driver's messenger, which may send every message that a deployed role handles."""
+
+    start_s: Mapping[str, float]
+    """Seconds that each part of its start took; empty for one that starts nothing."""
 
     async def __aenter__(self) -> Self: ...
 

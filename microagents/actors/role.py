@@ -15,6 +15,7 @@ from typing import Annotated, Any, ClassVar, Literal, Protocol, TypeVar, get_arg
 from msgspec import Struct
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
+from microagents.actors.sent_messages import sent_by
 from microagents.base.errors import InvalidDefinition, NoHandler
 from microagents.base.messages import Message, R, Request, Stream, address_of, reply_type
 from microagents.elections.election import Votes
@@ -22,6 +23,8 @@ from microagents.elections.rules import FirstToAheadBy, Rule
 from microagents.replies.chat import Prompt, Reading, Reply
 from microagents.task import ChainTask, Task
 
+OWN_PACKAGE = f"{__name__.partition('.')[0]}."
+"""Roles in it list what they send; a test compares them."""
 T = TypeVar("T", bound=Task)
 G = TypeVar("G", bound="Strategy")
 H = TypeVar("H", bound=Callable[..., Any])
@@ -274,7 +277,7 @@ def check_graph(deployments: Sequence[Deployment]) -> dict[type[Message], Deploy
     """Check the graph of messages before the first call; returns the deployment that handles each message.
 
     Raises:
-        NoHandler: a role sends a message that no deployed role handles.
+        NoHandler: a role sends a message that no deployed role handles, or that it does not list.
         InvalidDefinition: two roles handle one message or have one name, or a role with bounded ``concurrency`` can reach itself.
     """
     handled: dict[type[Message], Deployment] = {}
@@ -295,12 +298,25 @@ def check_graph(deployments: Sequence[Deployment]) -> dict[type[Message], Deploy
                     f"{deployment.role.__name__} asks for {address_of(message)}, which no deployed role handles; deployed are "
                     f"{', '.join(sorted(each.role.__name__ for each in deployments))}; add a Deployment to the strategy's deployments()"
                 )
+        _check_sent(deployment.role)
         if deployment.role.concurrency is not None and deployment.role in _reachable(deployment.role, handled):
             raise InvalidDefinition(
                 f"{deployment.role.__name__} bounds its concurrency to {deployment.role.concurrency}, but its own asks lead back to it: "
                 "it could wait for itself for ever; set concurrency = None"
             )
     return handled
+
+
+def _check_sent(role: type[Role]) -> None:
+    """Refuse a role of a user whose code sends a message that it does not list: that would show only after paid calls."""
+    if role.__module__.startswith(OWN_PACKAGE):
+        return
+    listed = {message for base in role.__mro__ for message in base.__dict__.get("may_ask", ())}.union(asked_by(role))
+    for message, place in sent_by(role).items():
+        if message not in listed:
+            raise NoHandler(
+                f"{place} sends {message.__name__}, which {role.__name__} does not list; add it to {role.__name__}.asks"
+            )
 
 
 def _reachable(role: type[Role], handled: Mapping[type[Message], Deployment]) -> list[type[Role]]:

@@ -202,6 +202,7 @@ async def _run_with_display(watched: Watched, start: Start[T], *, stream: bool, 
         signals = _Signals(loop, on_ctrl_c, handlers)
         signals.follow()
         control = RunControl(
+            on_start=partial(_tell, display),
             on_progress=display.show,
             on_solution=display.draw,
             on_ending=print_ending if stream else None,
@@ -235,10 +236,15 @@ class _Signals(NamedTuple):
             self.loop.remove_signal_handler(each)
 
 
+def _tell(display: Display, text: str) -> None:
+    with display.paused():
+        typer.echo(f"microagents: {printable(text)}", err=True)
+
+
 def _tell_forecast(forecast: Forecast, *, display: Display, signals: _Signals, asks: bool) -> None:
     """Print the expected cost, and ask whether to begin if it is high and a person is there."""
+    _tell(display, str(forecast))
     with display.paused():
-        typer.echo(f"microagents: {printable(str(forecast))}", err=True)
         if asks and has_terminal() and not forecast.is_simulated and (forecast.cost_usd or 0.0) > ASKED_FROM_USD:
             signals.leave()
             _ask_to_begin()

@@ -206,6 +206,11 @@ class Books:
         account.unsettled_usd += lost * self.totals.call_usd
         account.unsettled_tokens += lost * self.totals.call_tokens
 
+    def _add_death(self, record: RecordLost) -> None:
+        self.lose(record.source)
+        deaths, role = self.totals.account.deaths, record.source.partition("/")[0]
+        deaths[role] = deaths.get(role, 0) + 1
+
     def lose_all(self) -> None:
         """Count the calls of all replicas as lost, after their process was killed."""
         for source in dict.fromkeys([*self.totals.in_flight, *self.totals.leased]):
@@ -302,6 +307,7 @@ class Books:
         for name, each in structs.asdict(account).items():
             if isinstance(each, dict):
                 setattr(account, name, dict(each))
+        account.in_flight_by = {source: calls for source, calls in self.totals.in_flight.items() if calls > 0}
         account.in_flight = sum(self.totals.in_flight.values())
         account.samples = account.valid - account.votes
         flagged = Counter(account.flagged)
@@ -343,7 +349,7 @@ class Books:
         AllotCalls: _add_allotment,
         RecordCalls: _add_calls,
         CallsOver: lambda books, _: books.end_calls(),
-        RecordLost: lambda books, record: books.lose(record.source),
+        RecordLost: _add_death,
         ReplicaEnded: lambda books, record: books.totals.leased.pop(record.source, None),
         RecordDecision: _add_decision,
         RecordProgress: lambda books, record: books.move(record.input, record.done, record.total),

@@ -157,7 +157,7 @@ class CallsOver(Struct, frozen=True, kw_only=True):
 
 
 class RecordLost(Request[None], frozen=True, kw_only=True):
-    """A replica of the solver died, and its calls in flight are lost. Its replacement has the same name and starts with none."""
+    """A replica died, and a solver's calls in flight are lost. Its replacement has the same name and starts with none."""
 
     source: str
     """Name of the replica."""
@@ -324,6 +324,10 @@ class Account(Struct, kw_only=True):
     """Requests sent to a model that the provider may bill."""
     in_flight: int = 0
     """Calls that are sent and have not ended yet."""
+    in_flight_by: dict[str, int] = field(default_factory=dict)
+    """The same by the name of the solver replica that sent them."""
+    deaths: dict[str, int] = field(default_factory=dict)
+    """Replicas of roles whose process died, by the name of the role. Others took their places."""
     lost_in_flight: int = 0
     """Calls that may have been in flight when their process was killed, at most. They may be billed, and are made again."""
     valid: int = 0

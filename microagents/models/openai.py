@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import aclosing
+from hashlib import blake2b
 from math import exp
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
@@ -16,7 +17,7 @@ from microagents.base.aio import TaskScope
 from microagents.base.errors import InvalidUsage
 from microagents.elections.red_flags import known_finish
 from microagents.models.http.provider import HttpModel
-from microagents.models.http.sending import Client, Sender, headers_of
+from microagents.models.http.sending import Client, Response, Sender, headers_of
 from microagents.models.http.spec_options import flag
 from microagents.models.http.usage import Counts, name_or_none, read_or_empty, what_is_left
 from microagents.models.json_schema import schema_name, strict_schema
@@ -34,6 +35,8 @@ if TYPE_CHECKING:
     from microagents.replies.masses import LawOfMass
 
 
+SESSION, BY_PROMPT = "x-session-id", "prompt"
+"""The header by which the routers of Ray Serve LLM choose a replica, and what it names."""
 MAX_STEPS = 2**20
 """Steps of an input that have a priority of their own."""
 CACHING: dict[str, str | None] = {"prompt_cache_key": None, "prompt_cache_options": None}
@@ -146,11 +149,20 @@ class OpenAIModel(OpenAIWire):
 
     With ``priority=true`` each request carries its place in the queue, which vLLM uses if its scheduler is ``priority``.
 
+    With ``session=prompt`` each request names its prompt in a header, by which routers send all votes on it to one replica.
+
     With ``ballots=logprobs`` the model writes the letter of an option, and the log-probabilities of the letters weigh the options.
     """
 
     path = "/chat/completions"
-    more_options: ClassVar[tuple[str, ...]] = (*OpenAIWire.more_options, "ballots", "at_least", "priority", SEVERAL)
+    more_options: ClassVar[tuple[str, ...]] = (
+        *OpenAIWire.more_options,
+        "ballots",
+        "at_least",
+        "priority",
+        "session",
+        SEVERAL,
+    )
     mass_parameters: ClassVar = {"logprobs": True, "top_logprobs": ALTERNATIVES}
     effort_name = "reasoning_effort"
     substitutes: ClassVar = {
@@ -164,6 +176,10 @@ class OpenAIModel(OpenAIWire):
 
     def __init__(self, spec: ModelSpec, prices: Mapping[str, Any] = MappingProxyType({})) -> None:
         super().__init__(spec, prices)
+        if spec.options.get("session", BY_PROMPT) != BY_PROMPT:
+            raise InvalidUsage(
+                f"session={spec.options['session']!r} is not known; the only session is session={BY_PROMPT}"
+            )
         most = self.capabilities.max_choices
         self._samples_asked = samples_per_request(spec.options, most or MAX_SAMPLES, "auto" if most else "1")
 
@@ -257,6 +273,23 @@ class OpenAIModel(OpenAIWire):
         if call.samples > 1:
             parameters["n"] = call.samples
         return parameters
+
+    def _headers(self, call: Call) -> dict[str, str]:
+        if "session" not in self._options:
+            return {}
+        text = f"{call.prompt.system}\0{call.prompt.user}".encode(errors="replace")
+        return {SESSION: blake2b(text, digest_size=16).hexdigest()}
+
+    async def served_metrics(self) -> bytes | None:
+        """Return what the server of a model tells Prometheus, as vLLM does; None if it tells nothing. The key is not sent."""
+        if self._is_own_address:
+            return None
+        sender = Sender(self.base_url.removesuffix("/v1"), {})
+        try:
+            answer = await sender.get("/metrics")
+        finally:
+            await sender.close()
+        return answer.content if isinstance(answer, Response) and answer.is_success else None
 
     def _content(self, call: Call, parameters: Mapping[str, Any]) -> dict[str, Any]:
         prompt = by_letter(call) if self._weighs else call.prompt

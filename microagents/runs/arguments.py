@@ -32,6 +32,7 @@ _KINDS: Mapping[str, tuple[str, Callable[[Any], bool]]] = {
         ),
     ),
     "options": ("a dict of options by name", lambda value: isinstance(value, Mapping)),
+    "on_start": _CALLBACK,
     "on_progress": _CALLBACK,
     "on_decision": _CALLBACK,
     "on_solution": _CALLBACK,

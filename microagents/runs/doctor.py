@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import shutil
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from datetime import UTC, date, datetime
@@ -33,6 +34,8 @@ LEAST_FREE_BYTES = 2**30
 """Journals of long runs take some gigabytes."""
 MAX_CLOCK_S = 60.0
 """Difference to a provider's clock from which it matters: dates of `Retry-After`, and certificates."""
+PREFIX_COUNTER = rb"(?m)^vllm:prefix_cache_%b(?:_total)?(?:{[^\n]*})? ([0-9.e+]+)$"
+"""A counter in what vLLM tells Prometheus, by its last word."""
 KEYS = {"openai": "OPENAI_API_KEY", "anthropic": "ANTHROPIC_API_KEY"}
 """Environment variable with the key of each provider."""
 
@@ -118,7 +121,10 @@ async def _model(text: str) -> list[Finding]:
         if not isinstance(model, HttpModel):
             said = "works without a key" if spec.provider == PROVIDER else "can be opened; nothing more is known of it"
             return [_ok(text, said)]
-        return list(_of_provider(text, spec, model, await model.listed()))
+        answer = await model.listed()
+        is_asked = isinstance(answer, Response)
+        served = await model.served_metrics() if isinstance(model, OpenAIModel) and is_asked else None
+        return [*_of_provider(text, spec, model, answer), *_prefix_cache(text, served or b"")]
     finally:
         await model.close()
 
@@ -169,6 +175,15 @@ def _of_provider(
         )
     if isinstance(answer, Response) and (sent := answer.headers.get("date")):
         yield from _clock(sent)
+
+
+def _prefix_cache(text: str, metrics: bytes) -> Iterator[Finding]:
+    """What vLLM counts of its cache of prefixes: votes on one prompt that reach one replica pay for its reading once."""
+    found = {name: sum(map(float, re.findall(PREFIX_COUNTER % name, metrics))) for name in (b"queries", b"hits")}
+    if asked := found[b"queries"]:
+        hint = "" if found[b"hits"] else "; behind a router of several replicas give session=prompt"
+        share = f"{100 * found[b'hits'] / asked:.0f} % of {asked:,.0f} prompt tokens were read from it"
+        yield _ok(f"{text} prefix cache", f"{share}{hint}")
 
 
 def _model_known(text: str, spec: ModelSpec, answer: Response | ModelUnavailable, *, is_vendor: bool) -> Finding:

@@ -17,7 +17,16 @@ from microagents.base.errors import MicroagentsError, NoHandler, PeerLost
 from microagents.journal.messages import RecordLost, ReplicaEnded
 from microagents.runtimes.dispatcher import Dispatcher
 from microagents.runtimes.ray import liveness, starting
-from microagents.runtimes.ray.calls import DEATHS, ActorDied, call_role, future_of, gather, try_calls, unless_dead
+from microagents.runtimes.ray.calls import (
+    DEATHS,
+    NEVER_RAN,
+    ActorDied,
+    call_role,
+    future_of,
+    gather,
+    try_calls,
+    unless_dead,
+)
 from microagents.runtimes.ray.host import RayLink, encode_error
 from microagents.runtimes.ray.liveness import collect_until_death, kill_if_silent, log
 from microagents.runtimes.ray.placement import ActorSlot, place_replicas, slots_of
@@ -246,16 +255,13 @@ class ActorGroup:
         await self._is_started.wait()
         if slot.name in self._lost:
             return
-        log("warning", "an actor died; another takes its place", {"replica": slot.name, "cause": cause})
-        with suppress(NoHandler):  # a run without a recorder
-            for replica in slot.replicas:
-                self.messenger.tell(RecordLost(source=replica))
-        deaths = slot.count_death(asyncio.get_running_loop().time(), WITHIN_S)
         try:
-            if deaths > MAX_DEATHS:
-                raise PeerLost(
-                    slot.name, f"it died {deaths} times within {WITHIN_S / 60:g} minutes, last because {cause}"
-                )
+            if (
+                NEVER_RAN in cause
+            ):  # Ray had not noticed yet that the node of the one before it has gone: still the same death
+                await asyncio.sleep(starting.LOOK_S)
+            else:
+                self._count_death(slot, cause)
             slot.begin_incarnation()
             await self._starter.find_nodes_again()
             await self._start_process(slot)
@@ -265,11 +271,20 @@ class ActorGroup:
         except MicroagentsError as error:
             await self._lose(slot, error)
 
+    def _count_death(self, slot: ActorSlot, cause: str) -> None:
+        log("warning", "an actor died; another takes its place", {"replica": slot.name, "cause": cause})
+        with suppress(NoHandler):  # a run without a recorder
+            for replica in slot.replicas:
+                self.messenger.tell(RecordLost(source=replica))
+        deaths = slot.count_death(asyncio.get_running_loop().time(), WITHIN_S)
+        if deaths > MAX_DEATHS:
+            raise PeerLost(slot.name, f"it died {deaths} times within {WITHIN_S / 60:g} minutes, last because {cause}")
+
     async def _lose(self, slot: ActorSlot, error: MicroagentsError) -> None:
         """Give a slot up: all open and later calls to it raise the error."""
         failed = self._lost[slot.name] = encode_error(error)
         ray.kill(slot.actor)  # it may still wait for resources
-        slot.mark_lost()
+        slot.is_ready = False
         self._dispatcher.lose(slot.name, error)
         others = [each for each in self.slots.values() if each is not slot]
         await try_calls([each.actor.lose.remote(slot.name, failed) for each in others], liveness.SILENT_S)
@@ -279,7 +294,7 @@ class ActorGroup:
         await liveness.wait_for_rays_end()
         self.has_ray_ended = True
         for slot in self.slots.values():
-            slot.mark_lost()
+            slot.is_ready = False
             self._dispatcher.lose(slot.name, PeerLost(slot.name, "Ray has ended on the machine of the driver"))
 
     # -- stopping ---------------------------------------------------------------------------------------------------------------------

@@ -15,6 +15,8 @@ from microagents.runtimes.ray.host import decode_error
 
 NOT_CREATED = "it cannot be created"
 """The beginning of the cause of a death that every successor would have, too."""
+NEVER_RAN = "The actor never ran"
+"""Words of the cause if a process was to start on a node that had gone."""
 _ESCAPES = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
 DEATHS = (RayActorError, ActorUnschedulableError)
 """What a call of an actor raises that has died, or whose node has gone before it began."""

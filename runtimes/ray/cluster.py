@@ -20,6 +20,7 @@ from msgspec import Struct
 from ray._private import services
 from ray._private.authentication.authentication_utils import is_token_auth_enabled
 from ray._private.runtime_env.constants import RAY_JOB_CONFIG_JSON_ENV_VAR
+from ray._private.state import actors
 from ray.autoscaler.sdk import request_resources
 from ray.job_config import JobConfig
 
@@ -185,13 +186,16 @@ def request_cpus(number: int) -> None:
     request_resources(num_cpus=number)
 
 
-def missing_resource(num_cpus: float, resources: dict[str, float]) -> str | None:
-    """Describe the resource that an actor waits for; None if the cluster has enough of all.
+def missing_resource(actor: Any, num_cpus: float, resources: dict[str, float]) -> str | None:
+    """Describe the resource that an actor waits for; None if a node has taken it, or the cluster has enough of all.
 
     Args:
+        actor: Ray's handle of the actor.
         num_cpus: CPUs that the actor needs.
         resources: amounts of other resources that it needs.
     """
+    if actors(actor._actor_id.hex()).get("Address", {}).get("Port"):  # noqa: SLF001 - it has a process, which takes long to start
+        return None
     needed = {**({"CPU": num_cpus} if num_cpus else {}), **resources}
     for name, amount in needed.items():
         most = max((node["Resources"].get(name, 0) for node in ray.nodes() if node["Alive"]), default=0)

@@ -11,13 +11,15 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from types import FrameType
+from typing import Any, TextIO
 
 import msgspec
 import ray
 import structlog
 from msgspec import Struct
 
+from microagents.actors.role import Role
 from microagents.base.errors import MicroagentsError
 from microagents.base.user_code import role_failed
 from microagents.runtimes import wire
@@ -35,6 +37,8 @@ ACKNOWLEDGE_S = 1.0
 """Batches in the other direction acknowledge most batches earlier."""
 LINGER_S = 0.2
 """One-way messages to the driver are for the record, and a collection costs as much as a call, so they wait for company."""
+RAYS_LINES = (":actor_name:", ":task_name:", ":job_id:")
+"""Beginnings of the lines by which Ray itself finds its way in what a process prints."""
 YOUNG_OBJECTS = 50_000
 """New objects after which Python's garbage collector runs in an actor."""
 
@@ -73,7 +77,7 @@ class Host:
         self._incarnation = incarnation
         self._up = UpLink()
         self._group: RoleGroup
-        _log_through(self._up.log, log_level, run_id=run_id, replica=name)
+        _log_through(self._up.log, log_level, run_id, name)
 
     def __repr__(self) -> str:
         """What Ray puts before each line that this process prints, also of one that could not be made."""
@@ -286,13 +290,44 @@ def decode_error(failed: bytes) -> MicroagentsError:
     return wire.unpack_error(envelope)
 
 
-def _log_through(keep: Callable[[dict[str, Any]], None], level: int, **bound: str) -> None:
-    """Send the log of this process to the driver, as structured lines; ``bound`` is added to each."""
+class Printed:
+    """Standard output of an actor: what is printed goes into Ray's file, and as a line of the log to the driver."""
+
+    def __init__(self, file: TextIO) -> None:
+        self._file = file
+        self._line = ""
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._file, name)
+
+    def write(self, text: str) -> int:
+        """Write text, and log the lines that it ends."""
+        *lines, self._line = f"{self._line}{text}".split("\n")
+        for line in lines:
+            if not line.startswith(RAYS_LINES):
+                structlog.get_logger().warning(line, printed=True)
+        return self._file.write(text)
+
+
+def _speaking_replica() -> str | None:
+    """Name the innermost role on the stack; None if there is none, as in a thread."""
+    frame: FrameType | None = sys._getframe()  # noqa: SLF001 - as the module `inspect` does
+    while frame is not None:
+        role = frame.f_locals.get("self")
+        if isinstance(role, Role) and hasattr(role, "context"):
+            return role.context.name
+        frame = frame.f_back
+    return None
+
+
+def _log_through(keep: Callable[[dict[str, Any]], None], level: int, run_id: str, slot: str) -> None:
+    """Send the log of this process and what it prints to the driver, as structured lines with the run and the replica."""
 
     def forward(_: Any, name: str, event: Any) -> Any:
         fields = {
             key: value if isinstance(value, str | int | float | None) else repr(value) for key, value in event.items()
         }
+        bound = {"run_id": run_id, "replica": _speaking_replica() or slot}
         keep({"level": name, "event": fields.pop("event", None), "fields": {**bound, **fields}})
         raise structlog.DropEvent
 
@@ -310,3 +345,4 @@ def _log_through(keep: Callable[[dict[str, Any]], None], level: int, **bound: st
             )
 
     logging.getLogger().addHandler(Forward(max(level, logging.WARNING)))
+    sys.stdout = Printed(sys.stdout)

@@ -43,7 +43,7 @@ async def collect_until_death(slot: ActorSlot, dispatcher: Dispatcher) -> str:
         except ActorUnavailableError:
             reached_s = loop.time() if reached_s is None else reached_s
             if loop.time() > reached_s + UNREACHABLE_S:
-                slot.mark_unreachable()
+                slot.is_unreachable = True
                 kill(slot, actor, cause := f"it could not be reached for {UNREACHABLE_S:g} s")
                 return cause
             await asyncio.sleep(RETRY_COLLECT_S)  # frames that were lost are sent again
@@ -74,7 +74,7 @@ async def kill_if_silent(slot: ActorSlot, actor: Any) -> None:
 
 def kill(slot: ActorSlot, actor: Any, cause: str) -> None:
     """Kill a process of a slot for this cause."""
-    slot.mark_killed(cause)
+    slot.kill_cause = cause
     ray.kill(actor)
 
 

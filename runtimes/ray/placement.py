@@ -38,6 +38,8 @@ class ActorSlot:
         """Reason for which the driver killed the current process; None if it did not."""
         self.is_unreachable = False
         """Whether the current process was killed because no connection to it was left: its node may have gone."""
+        self.waits_since_s: float | None = None
+        """Time of the event loop's clock since which it waits for a node; None if it does not."""
         self._deaths: deque[float] = deque()
         """Times of deaths, in seconds of the event loop's clock."""
 
@@ -59,26 +61,11 @@ class ActorSlot:
         for resource, amount in deployment.resources.items():
             self.resources[resource] = self.resources.get(resource, 0) + amount
 
-    def occupy(self, actor: Any) -> None:
-        """Set the handle of a new process."""
-        self.actor = actor
-
     def mark_ready(self, node: str) -> None:
         """Note that the current process answers, on this node."""
         self.is_ready = True
         self.node = node
-
-    def mark_lost(self) -> None:
-        """Note that the slot is given up."""
-        self.is_ready = False
-
-    def mark_killed(self, cause: str) -> None:
-        """Note that the driver kills the current process, and why."""
-        self.kill_cause = cause
-
-    def mark_unreachable(self) -> None:
-        """Note that the current process cannot be reached."""
-        self.is_unreachable = True
+        self.waits_since_s = None
 
     def begin_incarnation(self) -> None:
         """Prepare the slot for another process."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import signal
 import threading
+import time
 from collections.abc import Sequence
 from contextlib import aclosing, suppress
 from itertools import count
@@ -30,6 +31,7 @@ from microagents.runtimes.ray.calls import NOT_CREATED, ActorDied
 from microagents.runtimes.ray.cluster import Cluster, aside, connect, disconnect, may_grow, request_cpus
 from microagents.runtimes.ray.lanes import AUTO, number_of_lanes, with_lanes
 from microagents.runtimes.ray.starting import ActorStarter
+from microagents.runtimes.ray.totals import export_totals
 
 GROW_EVERY_S = 10.0
 """Seconds between two looks for nodes that joined the cluster."""
@@ -50,6 +52,8 @@ class RayRuntime:
 
     def __init__(self, context: Context, deployments: Sequence[Deployment]) -> None:
         check_graph(deployments)
+        self.start_s: dict[str, float] = {}
+        """Seconds that each part of the start took."""
         self._cluster = Cluster(
             address=context.settings.get("address"), insecure=context.settings.get("insecure", False)
         )
@@ -78,7 +82,9 @@ class RayRuntime:
         self._blueprint = Blueprint(self._context, self._given)
         self._starter = ActorStarter(self._context, self._blueprint)
         self._place(self._given)
+        began_s = time.monotonic()
         await self._connect()
+        connected_s = time.monotonic()
         _keep_signal_handlers()
         try:
             await self._blueprint.store()
@@ -90,7 +96,10 @@ class RayRuntime:
         except BaseException:
             await finish(self._stop)
             raise
+        self.start_s = {"Ray": connected_s - began_s, "actors": time.monotonic() - connected_s}
         self._actors.scope.start(self._actors.watch_ray())
+        if may_grow():
+            self._scope.start(export_totals(self._context.run_id, self.messenger))
         if len(self._context.tasks) > 1:
             self._scope.start(self._keep_lanes())
             if not self._context.strategy.spreads_inputs:

@@ -97,7 +97,7 @@ class ActorStarter:
             raise InvalidDefinition(
                 f"{slot.name} cannot be deployed like this: {' '.join(str(error).split())}"
             ) from None
-        slot.occupy(actor)
+        slot.actor = actor
 
     def _strategy_of(self, slot: ActorSlot) -> Any:
         """Place for an actor: the actors of one lane on one node, as long as it is there and has room."""
@@ -130,14 +130,13 @@ class ActorStarter:
     async def _wait_for_room(self, slot: ActorSlot, ready: asyncio.Future[Any]) -> None:
         """Wait until the cluster has room for an actor, and say so; Ray asks its autoscaler for nodes by itself."""
         loop = asyncio.get_running_loop()
-        until_s, is_said = loop.time() + self._max_wait_s, False
-        while (lacking := await aside(missing_resource, slot.num_cpus, slot.resources)) is not None:
-            if loop.time() > until_s:
+        while (lacking := await aside(missing_resource, slot.actor, slot.num_cpus, slot.resources)) is not None:
+            if (began_s := slot.waits_since_s) is not None and loop.time() > began_s + self._max_wait_s:
                 raise PeerLost(
                     slot.name, f"there was no room for it within {self._max_wait_s:g} s (--max-wait-nodes): {lacking}"
                 )
-            if not is_said:
-                is_said = True
+            if began_s is None:
+                slot.waits_since_s = loop.time()
                 fields = {"replica": slot.name, "lacking": lacking, "max_wait_nodes_s": self._max_wait_s}
                 log("warning", "waiting for a node", fields)
             if await ends_within(ready, LOOK_S):

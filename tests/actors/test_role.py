@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Any, ClassVar, Generic, TypeVar
 
@@ -23,12 +24,16 @@ from microagents import (
     Task,
     Work,
 )
-from microagents.actors.registry import RUNTIMES
+from microagents.actors.registry import RUNTIMES, STRATEGIES
 from microagents.actors.role import asked_by, check_graph
+from microagents.actors.sent_messages import sent_by
 from microagents.base.errors import InvalidDefinition, NoHandler
 from microagents.base.messages import Message, Stream, reply_type
 from microagents.elections.rules import FirstToAheadBy
 from microagents.replies.chat import A
+from microagents.roles.executor import Executor
+from microagents.roles.limits.limiter import Limiter
+from microagents.roles.recorder import Recorder
 from microagents.runs.driver.begin import run
 from microagents.runs.driver.execute import runtime_of
 from microagents.systems import Maker
@@ -392,6 +397,34 @@ def test_a_message_without_a_handler_is_named_before_anything_is_started(runtime
     sentence = rf"{asker.__name__} asks for \S+:Pong, which no deployed role handles; deployed are {asker.__name__}, Pinged; add a"
     with pytest.raises(NoHandler, match=sentence):
         runtime_of(runtime, a_context(), deployed(asker, Pinged))
+
+
+here = sys.modules[__name__]
+
+
+class Forgetful(Asks):
+    """Sends a message that it does not list."""
+
+    async def pong(self, _: Pong) -> str:
+        await self.ask(Ping())
+        self.tell(here.Note())
+        return ""
+
+
+def test_a_message_that_the_code_of_a_role_sends_unlisted_is_named_before_anything_is_started() -> None:
+    sentence = (
+        r"Forgetful\.pong \(test_role\.py:\d+\) sends Note, which Forgetful does not list; add it to Forgetful\.asks"
+    )
+    with pytest.raises(NoHandler, match=sentence):
+        check_graph(deployed(Forgetful, Pinged))
+
+
+@pytest.mark.parametrize("name", STRATEGIES.shipped)
+def test_shipped_roles_list_what_they_send(name: str) -> None:
+    strategy = STRATEGIES.find(name, Strategy)()
+    for role in (strategy.conductor, *(each.role for each in strategy.deployments()), Recorder, Limiter, Executor):
+        may_ask = {message for base in role.__mro__ for message in getattr(base, "may_ask", ())}
+        assert {*sent_by(role)} <= {*asked_by(role), *may_ask}
 
 
 def test_two_roles_with_one_message_are_refused() -> None:

@@ -32,8 +32,8 @@ class Turn(Struct, frozen=True, kw_only=True):
     digest: str
 
 
-async def turn(lanes: int | None, towers: int, disks: int, latency: float, concurrency: int | None) -> Turn:
-    """Run the towers in one process (None) or in so many lanes."""
+async def turn(where: dict[str, Any], towers: int, disks: int, latency: float, concurrency: int | None) -> Turn:
+    """Run the towers on the runtime of these settings."""
     seen: list[tuple[float, int]] = []
 
     def note(account: Account) -> None:
@@ -41,7 +41,6 @@ async def turn(lanes: int | None, towers: int, disks: int, latency: float, concu
             seen.append((time.perf_counter(), account.decided))
 
     model = "sim:gpt-4.1-mini" + (f"@latency={latency}" if latency else "")
-    where: dict[str, Any] = {} if lanes is None else {"runtime": "ray", "lanes": lanes}
     with TemporaryDirectory() as folder:
         before_s = _processor_s()
         result = await run(
@@ -101,7 +100,8 @@ def main() -> None:
         for side in sides:
             most = None if options.concurrency is None else options.concurrency * (side or 1)
             towers = options.towers * (1 if most is None else side or 1)
-            turns[side].append(asyncio.run(turn(side, towers, options.disks, options.latency, most)))
+            where = {} if side is None else {"runtime": "ray", "lanes": side}
+            turns[side].append(asyncio.run(turn(where, towers, options.disks, options.latency, most)))
     digests = {each.digest for found in turns.values() for each in found}
     for side in sides:
         name = "one process" if side is None else f"{side} lanes" if side > 1 else "1 lane"

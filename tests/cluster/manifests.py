@@ -21,6 +21,7 @@ class Metadata(Part, frozen=True, kw_only=True):
     """What an object is called."""
 
     name: str
+    labels: dict[str, str] = {}
 
 
 # -- pods ------------------------------------------------------------------------------------------------------------------------------
@@ -83,7 +84,7 @@ class Variables(Part, frozen=True, kw_only=True):
 class Port(Part, frozen=True, kw_only=True):
     """A port that a container listens at."""
 
-    name: Literal["gcs-server", "dashboard"]
+    name: Literal["gcs-server", "dashboard", "totals"]
     container_port: int
 
 
@@ -254,7 +255,8 @@ class RayJobSpec(Part, frozen=True, kw_only=True):
     ttl_seconds_after_finished: int = 0
     backoff_limit: int = 0
     submitter_pod_template: Template
-    ray_cluster_spec: RayClusterSpec
+    cluster_selector: dict[str, str] = {}
+    ray_cluster_spec: RayClusterSpec | None = None
 
 
 # -- what stands in a file -------------------------------------------------------------------------------------------------------------
@@ -319,25 +321,49 @@ class Selector(Part, frozen=True, kw_only=True):
     match_labels: dict[str, str] = {}
 
 
+class Addresses(Part, frozen=True, kw_only=True):
+    """A range of addresses, without some."""
+
+    cidr: str
+    except_: list[str] = field(name="except")
+
+
 class Peer(Part, frozen=True, kw_only=True):
-    """Who may come in."""
+    """Who may come in, or be sent to."""
 
     namespace_selector: Selector | None = None
-    pod_selector: Selector
+    pod_selector: Selector | None = None
+    ip_block: Addresses | None = None
+
+
+class PolicyPort(Part, frozen=True, kw_only=True):
+    """A port that a rule is about."""
+
+    protocol: Literal["TCP", "UDP"]
+    port: int
 
 
 class Ingress(Part, frozen=True, kw_only=True):
     """Whom one rule lets in."""
 
     peers: list[Peer] = field(name="from")
+    ports: list[PolicyPort] = []
+
+
+class Egress(Part, frozen=True, kw_only=True):
+    """Whom one rule lets be sent to."""
+
+    to: list[Peer]
+    ports: list[PolicyPort] = []
 
 
 class NetworkPolicySpec(Part, frozen=True, kw_only=True):
     """Who may reach which pods."""
 
     pod_selector: Selector
-    policy_types: list[Literal["Ingress"]]
-    ingress: list[Ingress]
+    policy_types: list[Literal["Ingress", "Egress"]]
+    ingress: list[Ingress] = []
+    egress: list[Egress] = []
 
 
 class NetworkPolicy(Part, frozen=True, kw_only=True, tag_field="kind"):
@@ -348,8 +374,135 @@ class NetworkPolicy(Part, frozen=True, kw_only=True, tag_field="kind"):
     spec: NetworkPolicySpec
 
 
-Manifest = RayCluster | RayJob | Pod | PersistentVolumeClaim | Secret | NetworkPolicy
-M = TypeVar("M", RayCluster, RayJob, Pod, PersistentVolumeClaim, Secret, NetworkPolicy)
+class ServicePort(Part, frozen=True, kw_only=True):
+    """A port of a Service, and the one of its pods."""
+
+    name: str
+    port: int
+    target_port: str
+
+
+class ServiceSpec(Part, frozen=True, kw_only=True):
+    """Which pods a name within the cluster leads to."""
+
+    type: Literal["ClusterIP"]
+    selector: dict[str, str]
+    ports: list[ServicePort]
+
+
+class Service(Part, frozen=True, kw_only=True, tag_field="kind"):
+    """Kubernetes' object of the name."""
+
+    api_version: Literal["v1"]
+    metadata: Metadata
+    spec: ServiceSpec
+
+
+class BudgetSpec(Part, frozen=True, kw_only=True):
+    """How many pods of a kind a drain may end at a time."""
+
+    max_unavailable: int
+    selector: Selector
+
+
+class PodDisruptionBudget(Part, frozen=True, kw_only=True, tag_field="kind"):
+    """Kubernetes' object of the name."""
+
+    api_version: Literal["policy/v1"]
+    metadata: Metadata
+    spec: BudgetSpec
+
+
+# -- the Prometheus operator -----------------------------------------------------------------------------------------------------------
+
+
+class Endpoint(Part, frozen=True, kw_only=True):
+    """What Prometheus asks."""
+
+    port: str
+    interval: str
+
+
+class MonitorSpec(Part, frozen=True, kw_only=True):
+    """Which Services it asks."""
+
+    selector: Selector
+    endpoints: list[Endpoint]
+
+
+class ServiceMonitor(Part, frozen=True, kw_only=True, tag_field="kind"):
+    """The Prometheus operator's object of the name."""
+
+    api_version: Literal["monitoring.coreos.com/v1"]
+    metadata: Metadata
+    spec: MonitorSpec
+
+
+class AlertRule(Part, frozen=True, kw_only=True):
+    """What somebody is called for."""
+
+    alert: str
+    expr: str
+    for_: str = field(name="for", default="0s")
+    labels: dict[str, str]
+    annotations: dict[str, str]
+
+
+class AlertGroup(Part, frozen=True, kw_only=True):
+    """Rules that are computed together."""
+
+    name: str
+    rules: list[AlertRule]
+
+
+class AlertsSpec(Part, frozen=True, kw_only=True):
+    """Groups of rules."""
+
+    groups: list[AlertGroup]
+
+
+class PrometheusRule(Part, frozen=True, kw_only=True, tag_field="kind"):
+    """The Prometheus operator's object of the name."""
+
+    api_version: Literal["monitoring.coreos.com/v1"]
+    metadata: Metadata
+    spec: AlertsSpec
+
+
+# -- kustomize -------------------------------------------------------------------------------------------------------------------------
+
+
+class ImageName(Part, frozen=True, kw_only=True):
+    """What an image is called in the manifests, and where it is."""
+
+    name: str
+    new_name: str
+    new_tag: str
+
+
+class Kustomization(Part, frozen=True, kw_only=True, tag_field="kind"):
+    """Files that are applied together; it has no name."""
+
+    api_version: Literal["kustomize.config.k8s.io/v1beta1"]
+    namespace: str
+    resources: list[str]
+    images: list[ImageName] = []
+
+
+Manifest = (
+    RayCluster
+    | RayJob
+    | Pod
+    | PersistentVolumeClaim
+    | Secret
+    | NetworkPolicy
+    | Service
+    | PodDisruptionBudget
+    | ServiceMonitor
+    | PrometheusRule
+    | Kustomization
+)
+M = TypeVar("M", bound=Manifest)
 
 
 def read(text: str) -> Manifest:

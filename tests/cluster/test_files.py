@@ -11,6 +11,7 @@ from typing import Any
 
 import msgspec
 import pytest
+import ray
 from packaging.requirements import Requirement
 from packaging.version import Version
 from ray.autoscaler._private.kuberay.node_provider import IN_CLUSTER_CA_CERT_PATH, IN_CLUSTER_TOKEN_PATH
@@ -19,14 +20,22 @@ from typer.core import TyperGroup
 from typer.main import get_command
 
 from microagents.cli import app
+from microagents.telemetry.metrics import METRICS
+from microagents.telemetry.prometheus import name_of
 from tests.cluster.manifests import (
     Container,
+    Kustomization,
+    NetworkPolicy,
     PersistentVolumeClaim,
     Pod,
+    PodDisruptionBudget,
     PodSpec,
+    PrometheusRule,
     RayCluster,
     RayJob,
     Secret,
+    Service,
+    ServiceMonitor,
     read,
     read_as,
 )
@@ -35,7 +44,11 @@ ROOT = Path(__file__).parent.parent.parent
 CLUSTER = ROOT / "cluster"
 KUBERAY = CLUSTER / "kuberay"
 RAY_UP = CLUSTER / "ray-up"
-MANIFESTS = ["look.yaml", "networkpolicy.yaml", "pvc.yaml", "raycluster.yaml", "rayjob.yaml", "secret.example.yaml"]
+JOBS = ["rayjob.yaml", "shared-job.yaml", "serve-llm.yaml"]
+APPLIED = ["pvc.yaml", "networkpolicy.yaml", "egress.yaml", "disruption.yaml", "service.yaml", "raycluster.yaml"]
+WATCHED = ["monitoring/servicemonitor.yaml", "monitoring/alerts.yaml"]
+MANIFESTS = [*APPLIED, *WATCHED, *JOBS, "look.yaml", "secret.example.yaml"]
+KUSTOMIZATIONS = ["kustomization.yaml", "monitoring/kustomization.yaml"]
 LAUNCHED = ["aws.yaml", "local.yaml"]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 
@@ -52,15 +65,17 @@ def cluster() -> RayCluster:
     return read_as(RayCluster, KUBERAY / "raycluster.yaml")
 
 
-def job() -> RayJob:
-    return read_as(RayJob, KUBERAY / "rayjob.yaml")
+def job(name: str = "rayjob.yaml") -> RayJob:
+    return read_as(RayJob, KUBERAY / name)
 
 
 def pods() -> Iterator[PodSpec]:
-    """All pods that the manifests make; the RayJob's cluster is the RayCluster."""
-    yield cluster().spec.head_group_spec.template.spec
-    yield from (group.template.spec for group in cluster().spec.worker_group_specs)
-    yield job().spec.submitter_pod_template.spec
+    """All pods that the manifests make; the cluster of the first RayJob is the RayCluster."""
+    for spec in (cluster().spec, job("serve-llm.yaml").spec.ray_cluster_spec):
+        assert spec is not None
+        yield spec.head_group_spec.template.spec
+        yield from (group.template.spec for group in spec.worker_group_specs)
+    yield from (job(name).spec.submitter_pod_template.spec for name in JOBS)
     yield read_as(Pod, KUBERAY / "look.yaml").spec
 
 
@@ -96,8 +111,9 @@ def test_every_file_of_the_folder_is_checked_here() -> None:
     on_disk = {path.relative_to(CLUSTER).as_posix() for path in CLUSTER.rglob("*") if path.is_file()}
     assert on_disk == {
         "Dockerfile",
+        "constraints.txt",
         "README.md",
-        *[f"kuberay/{name}" for name in MANIFESTS],
+        *[f"kuberay/{name}" for name in (*MANIFESTS, *KUSTOMIZATIONS)],
         *[f"ray-up/{name}" for name in LAUNCHED],
         *["watch/grafana.json", "watch/prometheus.yml"],  # tests/cluster/test_board.py
     }
@@ -137,9 +153,9 @@ def test_no_service_is_open_to_the_outside() -> None:
     assert cluster().spec.head_group_spec.service_type == "ClusterIP"
     assert not cluster().spec.head_group_spec.enable_ingress
     for path in CLUSTER.rglob("*.yaml"):
-        assert (
-            re.search(r"LoadBalancer|NodePort|hostPort|hostNetwork|kind: (Service|Ingress)\b", text_of(path)) is None
-        ), path.name
+        assert re.search(r"LoadBalancer|NodePort|hostPort|hostNetwork|kind: Ingress\b", text_of(path)) is None, (
+            path.name
+        )
 
 
 def test_every_file_names_one_version_of_ray_which_the_project_supports() -> None:
@@ -181,16 +197,35 @@ def test_the_image_has_a_pinned_base_and_a_user_that_is_not_root() -> None:
 
 def test_the_image_installs_what_the_project_is_built_from() -> None:
     copied = {source for name, rest in instructions() if name == "COPY" for source in rest.split()[:-1]}
-    built_from = {"pyproject.toml", PROJECT["readme"], *PROJECT["license-files"], "microagents", "runtimes", "tasks"}
+    built_from = {
+        "cluster/constraints.txt",
+        "pyproject.toml",
+        PROJECT["readme"],
+        *PROJECT["license-files"],
+        "microagents",
+        "runtimes",
+        "tasks",
+    }
     assert copied == built_from
     assert all((ROOT / source).exists() for source in copied)
-    assert any(re.search(r"pip install .*\.$", rest) for name, rest in instructions() if name == "RUN")
+    (installs,) = [rest for name, rest in instructions() if name == "RUN" and "pip install" in rest]
+    assert installs.endswith('"ray[${RAY_EXTRAS}]==${RAY_VERSION}" ".[mcp]"')
+    assert "--constraint ${CONSTRAINTS}" in installs
+    pinned = {
+        each.name: each for each in map(Requirement, re.findall("(?m)^[a-z].*$", text_of(CLUSTER / "constraints.txt")))
+    }
+    for needed in map(Requirement, [*PROJECT["dependencies"], *PROJECT["optional-dependencies"]["mcp"]]):
+        (pin,) = pinned[needed.name].specifier
+        assert pin.operator == "=="
+        assert Version(pin.version) in needed.specifier
+    assert len(pinned) > 60, "what they need is pinned, too"
 
 
 def test_every_pod_runs_the_image_of_this_version() -> None:
-    assert {container.image for pod in pods() for container in pod.containers} == {
-        f"registry.example.com/microagents:{PROJECT['version']}"
-    }
+    image = f"registry.example.com/microagents:{PROJECT['version']}"
+    assert {container.image for pod in pods() for container in pod.containers} == {image, f"{image}-llm"}
+    (given,) = read_as(Kustomization, KUBERAY / "kustomization.yaml").images
+    assert f"{given.name}:{given.new_tag}" == image
     assert f"registry.example.com/microagents:{PROJECT['version']} ." in text_of(CLUSTER / "Dockerfile")
 
 
@@ -224,6 +259,72 @@ def test_a_wrong_field_is_found(field: str, wrong: str) -> None:
 
 def test_the_job_s_cluster_is_the_cluster_of_the_other_file() -> None:
     assert job().spec.ray_cluster_spec == cluster().spec
+
+
+def test_what_is_applied_together_is_there_and_the_image_is_named_once() -> None:
+    assert read_as(Kustomization, KUBERAY / "kustomization.yaml").resources == APPLIED
+    watched = read_as(Kustomization, KUBERAY / "monitoring/kustomization.yaml").resources
+    assert [f"monitoring/{name}" for name in watched] == WATCHED
+
+
+def test_pods_with_keys_may_send_to_providers_and_dns_and_not_to_a_cloud_s_metadata() -> None:
+    policy = read_as(NetworkPolicy, KUBERAY / "egress.yaml").spec
+    assert policy.pod_selector == read_as(NetworkPolicy, KUBERAY / "networkpolicy.yaml").spec.pod_selector
+    among, names, world = policy.egress
+    assert (policy.policy_types, among.ports, {each.port for each in names.ports}) == (["Egress"], [], {53})
+    assert {each.port for each in world.ports} == {443, 6443}
+    (block,) = [peer.ip_block for peer in world.to]
+    assert block is not None
+    assert block.except_ == ["169.254.0.0/16"]
+
+
+def test_prometheus_finds_the_totals_and_each_alert_is_about_metrics_that_runs_have() -> None:
+    service, monitor = read_as(Service, KUBERAY / "service.yaml"), read_as(ServiceMonitor, KUBERAY / WATCHED[0])
+    assert monitor.spec.selector.match_labels.items() <= service.metadata.labels.items()
+    (port,), (endpoint,) = service.spec.ports, monitor.spec.endpoints
+    assert endpoint.port == port.name
+    (viewer,) = [each for each in cluster().spec.head_group_spec.template.spec.containers if each.name == "viewer"]
+    assert [each.container_port for each in viewer.ports if each.name == port.target_port] == [port.port]
+    assert option(shlex.join(viewer.command), "--metrics-port") == str(port.port)
+    understand(shlex.join(viewer.command))
+    (group,) = read_as(PrometheusRule, KUBERAY / WATCHED[1]).spec.groups
+    named = {name for rule in group.rules for name in re.findall(r"microagents_\w+", rule.expr)}
+    assert named - {"microagents_run_id"} <= {name_of(metric) for metric in METRICS}
+
+
+def test_a_drain_of_nodes_does_not_end_the_driver() -> None:
+    budget = read_as(PodDisruptionBudget, KUBERAY / "disruption.yaml").spec
+    assert (budget.max_unavailable, budget.selector.match_labels) == (0, {"ray.io/node-type": "head"})
+
+
+def test_jobs_that_share_a_cluster_and_its_volume_have_runs_of_their_own() -> None:
+    shared = job("shared-job.yaml")
+    assert shared.spec.cluster_selector == {"ray.io/cluster": cluster().metadata.name}
+    assert shared.spec.ray_cluster_spec is None
+    assert len({option(command, "--run-id") for command in commands()[: len(JOBS)]}) == len(JOBS)
+    assert not shared.spec.shutdown_after_job_finishes, "others are at work there"
+
+
+def test_the_model_that_the_job_serves_is_described_by_fields_and_classes_that_ray_has() -> None:
+    spec, installed = job("serve-llm.yaml").spec, Path(ray.__file__).parent
+    assert spec.ray_cluster_spec is not None
+    (head, *_) = spec.ray_cluster_spec.head_group_spec.template.spec.containers
+    (given,) = [variable.value for variable in head.env if variable.name == "LLM_APP"]
+    (application,) = msgspec.yaml.decode(given)["applications"]
+    (llm,) = application["args"]["llm_configs"]
+    # Their imports need Ray Serve, which nothing else here does.
+    config = text_of(installed / "llm/_internal/serve/core/configs/llm_config.py")
+    router = llm["deployment_config"]["request_router_config"]["request_router_class"]
+    module, _, name = router.partition(":")
+    assert f"class {name}(" in text_of(installed.parent / f"{module.replace('.', '/')}.py")
+    assert "def build_openai_app(" in text_of(installed / "serve/llm/__init__.py")
+    for field in (*llm, *llm["model_loading_config"]):
+        assert re.search(rf"(?m)^    {field}: ", config), field
+    assert f"openai:{llm['model_loading_config']['model_id']}@" in spec.entrypoint
+    assert ",session=prompt" in spec.entrypoint
+    (bundle,) = llm["placement_group_config"]["bundles"]
+    assert 2 * bundle["GPU"] < 1
+    assert 2 * llm["engine_kwargs"]["gpu_memory_utilization"] < 1
 
 
 def test_a_token_is_asked_for() -> None:
@@ -270,7 +371,7 @@ def test_keys_come_from_the_secret_to_the_nodes_of_ray_and_to_nobody_else() -> N
         for pod in pods()
         for container in pod.containers
     }
-    assert given == {"ray-head": [secret], "ray-worker": [secret], "ray-job-submitter": [], "look": []}
+    assert given == {"ray-head": [secret], "ray-worker": [secret], "ray-job-submitter": [], "viewer": [], "look": []}
     assert job().spec.runtime_env_yaml == ""
 
 
@@ -377,7 +478,9 @@ def commands() -> list[str]:
     """Every command of ours that a file of the folder gives to somebody."""
     lines = [line for line in text_of(CLUSTER / "README.md").splitlines() if line.startswith("    ")]
     given = [re.search(r"microagents (run|show) [^'&|]*", line) for line in lines]
-    return [job().spec.entrypoint, *[command[0] for command in given if command is not None]]
+    entrypoints = [re.search(r"microagents run [^']*", job(name).spec.entrypoint) for name in JOBS]
+    given = [*entrypoints, *given]
+    return [*[command[0] for command in given if command is not None]]
 
 
 def test_the_commands_that_are_given_are_commands() -> None:

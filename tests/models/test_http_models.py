@@ -27,7 +27,7 @@ from microagents.replies.chat import Sample, Usage
 from microagents.systems.chains.maker import Maker
 from microagents.tasks.drift import Drift
 from tests.models import server as scripted
-from tests.models.server import Answer, serving
+from tests.models.server import Answer, Connection, serving
 from tests.models.wires import ANTHROPIC, KEY, OPENAI, RESPONSES, Provider, a_call, asking
 
 if TYPE_CHECKING:
@@ -959,6 +959,33 @@ async def test_what_a_provider_allows_each_minute_is_read_from_its_first_reply()
         assert model.rates == {}
         await model.complete(a_call())
         assert model.rates == {"requests": Rate(each_minute=500, left=499)}
+
+
+async def test_all_calls_with_one_prompt_reach_one_replica_by_the_header_of_their_session() -> None:
+    prompts = [f"What is {number} + 1?" for number in range(8)]
+    async with serving(scripted.reply(OPENAI.good())) as one, serving(scripted.reply(OPENAI.good())) as other:
+        replicas, routed = (one, other), list[str]()
+
+        async def route(connection: Connection) -> None:
+            asked = router.received[-1]
+            replica = replicas[int(asked.headers["x-session-id"], 16) % 2]
+            reader, writer = await asyncio.open_connection("127.0.0.1", int(replica.url.rpartition(":")[2]))
+            head = f"POST /chat/completions HTTP/1.1\r\ncontent-length: {len(asked.body)}\r\n\r\n"
+            await Connection(reader, writer).send(head.encode() + asked.body)
+            await connection.send(await reader.readuntil(b"\r\n\r\n") + await reader.readuntil(b"}}"))
+            writer.close()
+            routed.append(asked.headers["x-session-id"])
+
+        async with asking(OPENAI, route, session="prompt") as (model, router):
+            for _ in range(3):
+                for each in prompts:
+                    await model.complete(a_call(each))
+        seen = [{each.json["messages"][-1]["content"] for each in replica.received} for replica in replicas]
+    assert all(seen), "both have work"
+    assert not seen[0] & seen[1], "no prompt is read by both"
+    assert (len(routed), len(set(routed))) == (3 * len(prompts), len(prompts))
+    with pytest.raises(InvalidUsage, match="the only session is session=prompt"):
+        OPENAI.open("http://127.0.0.1:1", session="run")
 
 
 async def test_a_request_carries_its_place_in_the_queue_where_the_server_takes_one() -> None:

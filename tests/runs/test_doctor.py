@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 import resource
 from collections.abc import AsyncGenerator, Sequence
 from pathlib import Path
@@ -44,7 +45,10 @@ def found(findings: list[Finding], subject: str) -> tuple[str, str]:
 async def findings_of(answer: Answer, name: str = "gpt-6-luna") -> list[Finding]:
     async with answering(answer) as server:
         findings = await examine([f"openai:{name}@base_url={server.url}"], RUNS)
-    assert [request.path for request in server.received] == ["/models"], "nothing that is paid is asked for"
+    first, *others = [(request.path, "authorization" in request.headers) for request in server.received]
+    assert (first, others) in [(("/models", True), []), (("/models", True), [("/metrics", False)])], (
+        "nothing paid is asked for"
+    )
     return findings
 
 
@@ -78,6 +82,25 @@ async def test_a_provider_that_answers_tells_key_model_price_and_clock() -> None
     assert found(findings, "model") == ("ok", "is served")
     assert found(findings, "clock")[0] == "optional"
     assert "ahead of the provider's; set it" in found(findings, "clock")[1]
+
+
+@pytest.mark.parametrize(
+    ("hits", "said"), [(750, "75 % of 1,000 "), (0, "0 % of 1,000 prompt tokens .* session=prompt$")]
+)
+async def test_the_share_of_the_prefix_cache_is_read_from_the_metrics_of_vllm(hits: int, said: str) -> None:
+    metrics = "\n".join(
+        [
+            "# TYPE vllm:prefix_cache_queries counter",
+            'vllm:prefix_cache_queries_total{engine="0",model_name="m"} 600.0',
+            'vllm:prefix_cache_queries_total{engine="1",model_name="m"} 4e+02',
+            f'vllm:prefix_cache_hits_total{{engine="0",model_name="m"}} {hits:.1f}',
+            'vllm:prefix_cache_hits_created{engine="0",model_name="m"} 1.7e+09\n',
+        ]
+    )
+    async with answering(scripted.reply(MODELS), scripted.raw(b"HTTP/1.1 200 OK\r\n\r\n" + metrics.encode())) as server:
+        findings = await examine([f"openai:gpt-6-luna@base_url={server.url}/v1"], RUNS)
+    assert [request.path for request in server.received] == ["/v1/models", "/metrics"]
+    assert re.match(said, found(findings, "prefix cache")[1])
 
 
 async def test_a_key_that_is_refused_and_a_model_that_is_unknown_are_said() -> None:

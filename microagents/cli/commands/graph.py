@@ -24,7 +24,7 @@ from microagents.cli.options import (
     with_tools,
 )
 from microagents.cli.reporting import json_text
-from microagents.cli.views.graph import lines_of, svg_of
+from microagents.runs.driver.role_pictures import lines_of, svg_of
 from microagents.runs.plan import RunPlan
 from microagents.runs.settings import Settings, model_pools, validated
 

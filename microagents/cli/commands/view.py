@@ -41,6 +41,15 @@ def command(
     port: Annotated[
         int, typer.Option(metavar="N", min=0, max=MAX_PORT, help="Port to listen on; 0 takes a free one.")
     ] = 0,
+    metrics_port: Annotated[
+        int | None,
+        typer.Option(
+            metavar="N",
+            min=1,
+            max=MAX_PORT,
+            help="Serve the totals of runs, too, at /metrics of this port, to every host: no prompts, no replies.",
+        ),
+    ] = None,
     no_open: Annotated[bool, typer.Option("--no-open", help="Only print the address.")] = False,
     code: WithCode = False,
 ) -> None:
@@ -63,7 +72,7 @@ def command(
     path = "/" if run is None else f"/run/{quote(run, safe='')}"
     with ThreadPoolExecutor(1) as pool:  # a million steps take half a second, as long as to import the server
         strips = {} if run is None else {run: pool.submit(strip, runs_dir, run)}
-        asyncio.run(_view(runs_dir, path, port, strips, opens=not no_open, code=code))
+        asyncio.run(_view(runs_dir, path, port, strips, metrics_port, opens=not no_open, code=code))
 
 
 def _write(run: str, runs_dir: Path, file: Path, *, code: bool) -> None:
@@ -79,7 +88,14 @@ def _write(run: str, runs_dir: Path, file: Path, *, code: bool) -> None:
 
 
 async def _view(
-    runs_dir: Path, path: str, port: int, strips: dict[str, Future[bytes]], *, opens: bool, code: bool
+    runs_dir: Path,
+    path: str,
+    port: int,
+    strips: dict[str, Future[bytes]],
+    metrics_port: int | None,
+    *,
+    opens: bool,
+    code: bool,
 ) -> None:
     from microagents.web.viewer.server import viewing  # noqa: PLC0415 - aiohttp, which other commands do not need
 
@@ -87,7 +103,7 @@ async def _view(
     for number in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(number, ended.set)
     token = secrets.token_urlsafe(16)
-    async with viewing(runs_dir, port, token, strips, trust=code) as url:
+    async with viewing(runs_dir, port, token, strips, trust=code, metrics_port=metrics_port) as url:
         address = f"{url}{path}#token={token}"
         print(address, flush=True)  # noqa: T201 - typer.echo does not flush
         with NamedTemporaryFile("w", prefix="microagents-", suffix=".html", encoding="utf-8") as redirecting:

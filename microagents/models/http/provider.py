@@ -135,8 +135,7 @@ class HttpModel(Model, ABC):
         Raises:
             InvalidUsage: an option is wrong, or ``json_schema`` does not fit the task.
         """
-        model = cls(spec, context.settings.get("prices", {}))
-        model.join(context)
+        (model := cls(spec, context.settings.get("prices", {}))).join(context)
         return model
 
     def join(self, context: Context) -> None:
@@ -311,13 +310,16 @@ class HttpModel(Model, ABC):
     async def _ask(self, client: Client, call: Call) -> Response | ModelUnavailable:
         while True:
             parameters = self._accepted(call)
-            key = sample_keys.key_of(self._run_id, call, parameters)
-            body = {**self._content(call, parameters), **_nested(parameters)}
-            answer = await client.post(self.path, body, {sample_keys.HEADER: key})
+            headers = {sample_keys.HEADER: sample_keys.key_of(self._run_id, call, parameters), **self._headers(call)}
+            answer = await client.post(self.path, {**self._content(call, parameters), **_nested(parameters)}, headers)
             if isinstance(answer, ModelUnavailable) or answer.status_code != BAD_REQUEST:
                 return answer
             if not self._substitutes.learn(decode_error(answer.content), parameters):
                 return answer
+
+    def _headers(self, call: Call) -> dict[str, str]:  # noqa: ARG002 - for providers that have some
+        """Return further headers of a request."""
+        return {}
 
     def _accepted(self, call: Call) -> dict[str, Any]:
         """Return the optional parameters of a request, without any that the model refuses."""

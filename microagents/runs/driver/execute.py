@@ -114,10 +114,14 @@ async def execute_plan(
         }
         recorder = Deployment(role=Recorder, options=options, in_driver=True)
         runtime = runtime_of(plan.settings.runtime, context, deployments_of(plan, recorder))
+        on_start = (plan.settings.runtime == "ray" and control.get("on_start")) or (lambda _: None)
+        on_start("starting on Ray")  # which takes seconds
         roles = await unless_ended(stack.enter_async_context(runtime), control)
         end, account = INTERRUPTED, Account()
         if roles is not None:
-            began_s = time.monotonic()  # a Ray takes seconds to start
+            parts = ", ".join(f"{part} {part_s:.1f} s" for part, part_s in roles.start_s.items())
+            on_start(f"started on Ray in {sum(roles.start_s.values()):.1f} s: {parts}")
+            began_s = time.monotonic()
             with _naming_what_is_kept(journal, plan.settings.run_id):
                 end, account = await _conduct_and_record(roles, plan, journal, batch, control)
     sitting_s, needs_program = time.monotonic() - began_s, experiment.recipe.needs_program

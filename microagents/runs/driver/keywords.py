@@ -14,11 +14,14 @@ from microagents.runs.driver.forecast import MeasuredModel, OnForecast
 from microagents.runs.settings import SettingKeywords
 
 OnProgress = Callable[[Account], None]
+OnStart = Callable[[str], None]
 
 
 class RunControl(TypedDict, total=False):
     """Callbacks and events by which a caller watches a run and ends it early: keywords of `run`, `resume`, `compare` and `measure`."""
 
+    on_start: OnStart | None
+    """Called with a sentence before the run's actors start on Ray, and one once they have started: in which time."""
     on_progress: OnProgress | None
     """Called a few times a second with the account as of the last commit."""
     on_decision: OnDecision | None

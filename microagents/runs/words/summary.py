@@ -260,6 +260,8 @@ def counts_of(account: Account, unit: str, price: Price) -> Iterator[str]:
     yield f"{_percentage(flagged, account.valid + flagged)} flagged"
     yield counted(account.calls, "call") + (f", {account.in_flight:,} in flight" if account.in_flight > 0 else "")
     yield price(account.cost_usd)
+    if account.deaths:
+        yield f"{deaths_text(account)} died"
     if account.inputs_failed:
         yield f"{account.inputs_failed:,} failed"
     if account.errors:
@@ -270,6 +272,11 @@ def counts_of(account: Account, unit: str, price: Price) -> Iterator[str]:
         yield f"paused {account.paused}"
     if account.outage is not None:
         yield f"waiting: {account.outage}"
+
+
+def deaths_text(account: Account) -> str:
+    """List the roles whose processes died, with the number of deaths of each."""
+    return ", ".join(f"{role} x {count}" if count > 1 else role for role, count in account.deaths.items())
 
 
 def _votes_text(account: Account, unit: str) -> str:
@@ -314,6 +321,7 @@ def summary_rows(result: RunFacts[Any], *, with_text: bool = True) -> list[tuple
         ("took", f"{result.wall_s:,.1f} s{_speed_text(result)}; run {result.run_id}"),
         *_failed_rows(result),
         ("marked", _settled_text(account)),
+        ("died", f"{deaths_text(account)}; others took their places" if account.deaths else None),
         ("lost", _lost_text(account)),
         *_value_rows(result, with_text=with_text),
         ("journal", None if result.journal is None else str(result.journal)),

@@ -13,9 +13,12 @@ from msgspec import Struct
 
 from microagents.base.errors import InvalidUsage
 from microagents.journal.reading import Reader, reader_of
+from microagents.runs.driver.graph import graph_of
+from microagents.runs.driver.role_pictures import svg_of, totals_by_role
 from microagents.runs.inspection.climbs import climbs_of
 from microagents.runs.inspection.rebuilding import wrong_steps
 from microagents.runs.inspection.runs import recorded_result, solution_of
+from microagents.runs.plan import plan_of
 from microagents.systems.questions.tree import ProblemNode, fold
 
 STATIC = Path(__file__).parent / "static"
@@ -68,6 +71,13 @@ def work_on(reader: Reader, of_input: int) -> dict[str, Any]:
     climbs = climbs_of(reader, of_input)
     shown = {"solution": solution, "note": note, "climbs": climbs[:MAX_LISTED], "climbed": len(climbs)}
     return msgspec.json.decode(msgspec.json.encode(shown))  # type: ignore[no-any-return]
+
+
+def graph(reader: Reader) -> str:
+    """Draw the roles of a run and their messages, with what its account knows of each role."""
+    plan = plan_of(reader)
+    found, unit = graph_of(plan), type(plan.tasks[0]).progress_unit
+    return svg_of(found, totals_by_role(found, reader.account(digests=False), unit))
 
 
 def _folded(solution: Struct) -> Struct:

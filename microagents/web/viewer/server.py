@@ -6,7 +6,7 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from concurrent.futures import Future
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, nullcontext
 from hmac import compare_digest
 from pathlib import Path
 from typing import Any, TypeVar
@@ -25,7 +25,7 @@ from microagents.web.serving.listening import admit, busy, host_of, is_loopback,
 from microagents.web.viewer import pages
 
 T = TypeVar("T")
-HOST = "127.0.0.1"
+HOST, EVERY_HOST = "127.0.0.1", "0.0.0.0"  # noqa: S104 - of totals only, and on request
 TYPES = {".js": "text/javascript", ".css": "text/css", ".html": "text/html"}
 READ_S = 20.0
 """Seconds that one read may take."""
@@ -67,6 +67,7 @@ async def viewing(
     strips: Mapping[str, Future[bytes]] | None = None,
     *,
     trust: bool = False,
+    metrics_port: int | None = None,
 ) -> AsyncIterator[str]:
     """Serve the pages of a folder of runs to this machine as long as the block; gives their address.
 
@@ -76,16 +77,17 @@ async def viewing(
         token: a request with it may decide what waits for a person; without one nothing can be written.
         strips: strips that are being read already, by run; each is sent once.
         trust: whether to trust each journal that is looked at.
+        metrics_port: a port on which every host may read the totals of runs, and nothing else; None for none.
 
     Raises:
-        InvalidUsage: the port is taken.
+        InvalidUsage: a port is taken.
     """
     site = _Site(runs_dir, token, dict(strips or {}), trust=trust)
     application = web.Application(middlewares=[site.admit], client_max_size=MAX_BODY)
     application.router.add_get("/api/runs", site.runs)
     application.router.add_get("/api/waiting", site.waiting)
     application.router.add_get("/metrics", site.metrics)
-    for name in ("", "/strip", "/series", "/inputs", "/work", "/wrong", "/decision", "/differences"):
+    for name in ("", "/strip", "/series", "/inputs", "/work", "/graph", "/wrong", "/decision", "/differences"):
         application.router.add_get(f"/api/run/{{run}}{name}", getattr(site, name[1:] or "run"))
     application.router.add_post("/api/run/{run}/decide", site.decide)
     application.router.add_get("/static/{name}", site.static)
@@ -93,7 +95,10 @@ async def viewing(
     application.router.add_get("/run/{rest:.+}", site.index)
     application.router.add_get("/compare", site.index)
     application.router.add_get("/waiting", site.index)
-    async with listening(application, HOST, port) as url:
+    totals = web.Application()
+    totals.router.add_get("/metrics", site.metrics_for_all)
+    public = nullcontext() if metrics_port is None else listening(totals, EVERY_HOST, metrics_port)
+    async with public, listening(application, HOST, port) as url:
         yield url
 
 
@@ -178,11 +183,21 @@ class _Site:
 
         return web.Response(body=(await self._in_thread(read)).encode(), headers={"content-type": CONTENT_TYPE})
 
+    async def metrics_for_all(self, request: web.Request) -> web.Response:
+        """Answer a Prometheus of another machine."""
+        admit(request)
+        return await self.metrics(request)
+
     async def run(self, request: web.Request) -> web.Response:
         return await self._answer_with(request, pages.run_facts)
 
     async def work(self, request: web.Request) -> web.Response:
         return await self._answer_with(request, pages.work_on)
+
+    async def graph(self, request: web.Request) -> web.Response:
+        """Answer with the picture of the roles of a run, and what its account knows of each."""
+        picture = await self._read(request, pages.graph)
+        return web.Response(text=picture, content_type="image/svg+xml", charset="utf-8")
 
     async def wrong(self, request: web.Request) -> web.Response:
         return await self._answer_with(request, lambda reader, number: pages.judged(reader, number, JUDGE_S), JUDGE_S)

@@ -9,8 +9,17 @@ from typing import Self
 
 import msgspec
 import pytest
+from structlog.testing import capture_logs
 
+from microagents import Context, Deployment
+from microagents.runtimes.ray import actor_group, starting
+from microagents.runtimes.ray.actor_group import ActorGroup
+from microagents.runtimes.ray.calls import NEVER_RAN
 from microagents.runtimes.ray.host import ENOUGH_BYTES, Delivery, RayLink
+from microagents.runtimes.ray.placement import ActorSlot
+from microagents.runtimes.ray.starting import ActorStarter
+from microagents.systems import Maker
+from tests.runtimes.crowd import Summer
 
 
 class Actor:
@@ -72,3 +81,33 @@ async def test_a_delivery_takes_no_more_frames_once_it_is_large() -> None:
     actor.end(2)
     await asyncio.sleep(0)
     assert actor.frames[3:] == [[b"3", b"4"]]
+
+
+class Starting(ActorStarter):
+    """Starts nothing."""
+
+    def __init__(self) -> None:
+        pass
+
+    async def find_nodes_again(self) -> None:
+        pass
+
+
+async def test_a_successor_that_was_to_start_on_the_node_that_was_lost_is_no_second_death(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def start(slot: ActorSlot) -> None:
+        assert slot.incarnation
+
+    monkeypatch.setattr(starting, "LOOK_S", 0.0)
+    monkeypatch.setattr(actor_group, "MAX_DEATHS", 1)
+    context = Context(run_id="r", seed=0, tasks=[], strategy=Maker())
+    group = ActorGroup(context, [Deployment(role=Summer)], Starting())
+    monkeypatch.setattr(group, "_start_process", start)
+    group._is_started.set()  # without a Ray there is no other way
+    (slot,) = group.slots.values()
+    with capture_logs() as logs:
+        for cause in ("it could not be reached", *[f"its node has died. {NEVER_RAN} - it was cancelled"] * 3):
+            await group._replace(slot, cause)
+    assert [each["cause"] for each in logs] == ["it could not be reached"]
+    assert slot.incarnation == 4

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import re
 import shutil
 import signal
 from collections.abc import AsyncIterator, Sequence
@@ -13,6 +14,7 @@ from functools import cache
 from pathlib import Path
 from random import Random
 from typing import Any
+from urllib.request import urlopen
 
 import pytest
 import ray
@@ -23,7 +25,7 @@ from microagents.base.errors import InvalidDefinition, PeerLost
 from microagents.runs.driver.execute import runtime_of
 from microagents.runs.inspection.runs import inspect_run
 from microagents.runtimes.dispatcher import RoleMessenger
-from microagents.runtimes.ray import actor_group, liveness, starting
+from microagents.runtimes.ray import actor_group, liveness, runtime, starting
 from microagents.runtimes.ray.cluster import Cluster, connect, disconnect
 from microagents.runtimes.ray.host import Host
 from microagents.runtimes.virtual import run_virtual
@@ -272,7 +274,10 @@ WALK = command(*walk(40, SLOW))
 def test_nothing_is_left_of_a_run_that_completed_and_its_json_stands_alone() -> None:
     with Program(*command(*walk(10, MODEL))) as program:
         code, out, err = program.end()
-        assert (code, err) == (WRONG, "")
+        assert code == WRONG
+        assert re.fullmatch(
+            r".*: starting on Ray\n.*: started on Ray in [\d.]+ s: Ray [\d.]+ s, actors [\d.]+ s\n", err
+        )
         shown = json.loads(out)
         assert (shown["outcome"], shown["decisions_sha256"], shown["ballots_sha256"]) == undisturbed("short")
         until(lambda: not program.left())
@@ -319,7 +324,7 @@ def test_a_driver_that_is_killed_leaves_nothing_and_the_run_is_resumed_to_the_sa
     shutil.copytree("runs", "kept")
     assert_resumed_here()
     ran = microagents("resume", "r", "--json", "--runs-dir", "kept", "--trust-journal")
-    assert (ran.code, ran.err) == (WRONG, "")
+    assert ran.code == WRONG
     assert ran.json["runtime"] == "ray", "as last time"
     assert (ran.json["outcome"], ran.json["decisions_sha256"], ran.json["ballots_sha256"]) == undisturbed("drift", SLOW)
 
@@ -391,14 +396,40 @@ def test_actors_nodes_and_drivers_that_are_killed_at_random_change_no_decision(o
 # -- logs -------------------------------------------------------------------------------------------------------------------------
 
 
-async def test_what_a_role_logs_comes_back_once_with_its_run_and_replica(capfd: pytest.CaptureFixture[str]) -> None:
+async def test_what_a_role_logs_or_prints_comes_back_once_with_its_name(capfd: pytest.CaptureFixture[str]) -> None:
     with capture_logs() as logs:
-        async with opened(Speaker) as messenger:
+        async with opened(Deployment(role=Speaker, colocate="lane")) as messenger:
             await messenger.ask(Say(text="hello"))
             await messenger.ask(Say(text="again"))
-    line = {"event": "hello", "level": "high", "number": 7, "run_id": "crowd", "replica": "Speaker/0"}
-    assert [log for log in logs if log["event"] == "hello"] == [{**line, "log_level": "warning"}]
+    by = {"run_id": "crowd", "replica": "Speaker/0", "log_level": "warning"}
+    said = [{"event": "hello", "level": "high", "number": 7, **by}, {"event": "printed hello", "printed": True, **by}]
+    assert [log for log in logs if "hello" in log["event"]] == said
     assert "hello" not in "".join(capfd.readouterr())
+
+
+def test_totals_of_a_run_on_a_cluster_are_metrics_of_ray(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(runtime, "may_grow", lambda: True)
+    (node,) = ray.nodes()  # type: ignore[no-untyped-call]
+    address = f"http://{node['NodeManagerAddress']}:{node['MetricsExportPort']}/metrics"
+    ended = asyncio.Event()
+
+    async def watched() -> Result:
+        running = asyncio.create_task(
+            done(Drift(length=400), models=SLOW, runtime="ray", run_id="seen", interrupt=ended)
+        )
+        await asyncio.to_thread(until, lambda: "ray_microagents_decisions_total{" in read_from(address))
+        ended.set()
+        return await running
+
+    assert asyncio.run(watched()).account.decided > 0
+    (line,) = [each for each in read_from(address).splitlines() if each.startswith("ray_microagents_calls_total{")]
+    assert 'microagents_run_id="seen"' in line
+
+
+def read_from(address: str) -> str:
+    with suppress(OSError), urlopen(address, timeout=10) as answer:
+        return str(answer.read().decode())
+    return ""
 
 
 # -- bad input ---------------------------------------------------------------------------------------------------------------------

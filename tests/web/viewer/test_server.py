@@ -8,6 +8,7 @@ import json
 import os
 import re
 import signal
+import socket
 import sqlite3
 import threading
 from collections.abc import Iterator
@@ -84,6 +85,21 @@ def test_the_pages_tell_of_a_run_and_a_decision_what_the_terminal_does() -> None
     assert {name: shown[name] for name in listed} == listed
     assert get("/api/run/r")[2].items() >= shown.items()
     assert get("/api/run/r/decision?path=0/step/3")[2] == microagents("show", "r", "0/step/3", "--json").json
+
+
+def test_the_roles_of_a_run_are_drawn_with_what_its_account_has_of_each() -> None:
+    microagents("run", *NOISY)
+    shown = microagents("show", "r", "--json").json
+    status, headers, picture = get("/api/run/r/graph")
+    assert (status, headers["content-type"]) == (200, "image/svg+xml; charset=utf-8")
+    for words in (
+        "MakerConductor",
+        "Draw",
+        f"{shown['steps']} steps",
+        f"{sum(shown['flagged'].values())} flagged",
+        "0 in flight",
+    ):
+        assert words in picture.decode()
 
 
 def test_every_page_has_a_path_of_its_own_and_allows_no_script_but_its_files() -> None:
@@ -369,6 +385,21 @@ async def status_of(session: aiohttp.ClientSession, url: str) -> int:
     async with session.get(url) as got:
         await got.read()
         return got.status
+
+
+def test_every_host_may_read_the_totals_on_a_port_of_their_own_and_nothing_else() -> None:
+    microagents("run", *NOISY)
+    asyncio.run(_read_from_elsewhere())
+
+
+async def _read_from_elsewhere() -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    async with viewing(Path("runs"), metrics_port=port), aiohttp.ClientSession() as session:
+        for path, status in (("/metrics", 200), ("/api/runs", 404), ("/", 404)):
+            async with session.get(f"http://127.0.0.1:{port}{path}", headers={"Host": f"run-head-svc:{port}"}) as got:
+                assert (got.status, "microagents_decisions_total" in await got.text()) == (status, status == 200)
 
 
 def test_runs_that_ended_long_ago_have_no_metrics() -> None:

@@ -54,8 +54,11 @@ async function runPage(run, signal) {
   const query = new URLSearchParams(location.search), input = query.get("input") ?? "0", of = `?input=${encodeURIComponent(input)}`;
   const [verdict, account, host, flags, curve, rates, work, waits, inputs, problems, result] = Array.from({ length: 11 }, () => h("div"));
   const zoom = /^#(\d+)-(\d+)$/.exec(location.hash), at = (path, whole = false) => decisionUrl(run, whole ? path : `${input}/${path}`);
+  const picture = h("img", { alt: "The roles of this run, the messages between them, and totals", onerror: () => picture.replaceWith(h("p", { class: "note" }, "The code of this run is not here, so its roles are unknown.")) });
+  const draw = () => { if (roles.open) picture.src = `${apiUrl(run, "graph")}?${performance.now()}`; }; // nobody looks at a closed one
+  const roles = h("details", { ontoggle: draw }, h("summary", null, "Roles and messages"), h("div", { class: "graph" }, picture));
   let strip = null, steps = new Uint8Array(0), drawnWork = "", state = "", found = null, wholeAt = 0;
-  show(run, verdict, waits, problems, result, inputs, host, work, h("div", { class: "columns" }, flags, curve), rates, section("Account", account));
+  show(run, verdict, waits, problems, result, inputs, host, work, h("div", { class: "columns" }, flags, curve), rates, section("Account", account), section(null, roles));
   const isAlone = () => found === null || !found.listed || query.has("input");
   const readSteps = async (ended) => {
     // Of a run under way only what is new: from the first step without a row.
@@ -85,6 +88,7 @@ async function runPage(run, signal) {
     verdict.replaceChildren(verdictMark(found, "p"));
     account.replaceChildren(...accountOf(found).filter(Boolean));
     flags.replaceChildren(...flagsOf(found));
+    draw();
     const waiting = found.undecided_at ?? [];
     waits.replaceChildren(...(waiting.length ? [section("Undecided", firstOf(waiting, (shown) => h("ul", null, shown.map((path) => h("li", null, h("a", { href: decisionUrl(run, path) }, "◇ ", said(path)), found.contested_at?.includes(path) ? " contested: each model gives a reply of its own" : "")))), h("p", { class: "note" }, "Each has its reply or its approval on its page; a person may decide it there."))] : []));
     if (found.failed) problems.replaceChildren(section(`Input ${input} ${found.failed.outcome}`, h("p", null, said(found.failed.reason ?? ""))));

@@ -1,11 +1,12 @@
-"""An actor graph as lines and as SVG."""
+"""An actor graph as lines and as SVG, before a run or with the totals of one."""
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from xml.sax.saxutils import escape
 
+from microagents.journal.messages import Account
 from microagents.runs.driver.graph import GraphRole, RoleGraph
 
 WIDTH, HEIGHT = 168, 46
@@ -37,8 +38,31 @@ def lines_of(graph: RoleGraph) -> Iterator[str]:
             yield f"  -> {receiver}: {', '.join(names)}"
 
 
-def svg_of(graph: RoleGraph) -> str:
-    """Draw roles in columns by their distance from the conductor; those of the driver stand in the last row."""
+def totals_by_role(graph: RoleGraph, account: Account, unit: str) -> dict[str, str]:
+    """Say in a few words what the account of a run knows of each role."""
+    found = {
+        graph.roles[0].name: f"{account.steps:,} {unit}s",
+        "Voter": f"{account.decided:,} decided",
+        "RedFlagger": f"{sum(account.flagged.values()):,} flagged",
+        "Limiter": f"{account.in_flight:,} calls in flight",
+        "Recorder": f"{account.calls:,} calls",
+        **{each.name: f"{_in_flight(account, each.name):,} in flight" for each in graph.roles if each.asks_models},
+    }
+    died = {role: f"{count:,} died" for role, count in account.deaths.items()}
+    return {role: ", ".join(filter(None, (found.get(role), died.get(role)))) for role in {**found, **died}}
+
+
+def _in_flight(account: Account, role: str) -> int:
+    return sum(calls for replica, calls in account.in_flight_by.items() if replica.partition("/")[0] == role)
+
+
+def svg_of(graph: RoleGraph, totals: Mapping[str, str] | None = None) -> str:
+    """Draw roles in columns by their distance from the conductor; those of the driver stand in the last row.
+
+    Args:
+        graph: the graph.
+        totals: words about a run by the name of the role, which stand in its box.
+    """
     places = _places(graph)
     width = max(x for x, _ in places.values()) + WIDTH + MARGIN
     height = max(y for _, y in places.values()) + HEIGHT + 2 * MARGIN
@@ -67,6 +91,7 @@ def svg_of(graph: RoleGraph) -> str:
         centre = x + WIDTH / 2
         to_it = sorted({each.name for each in graph.messages if each.receiver == role.name})
         note = "asks a model" if role.asks_models else f"in the driver: {len(to_it)} messages" if role.in_driver else ""
+        note = (totals or {}).get(role.name, note)
         tip = escape(" ".join([role.subject, *to_it]))
         parts += [
             f'<g class="{kind}"><title>{tip}</title><rect x="{x}" y="{y}" width="{WIDTH}" height="{HEIGHT}" rx="6"/>',
