@@ -214,5 +214,5 @@ async def test_draws_are_asked_for_only_if_the_spec_speaks_of_log_probabilities(
     draw = {"choices": [{"message": {"content": "no"}, "finish_reason": "stop"}]}
     async with answering(scripted.reply(draw)) as server:
         findings = await examine([f"openai:m@base_url={server.url},logprobs=raw"], RUNS)
-    assert {request.path for request in server.received} == {"/models", "/chat/completions"}
+    assert {request.path for request in server.received} == {"/models", "/chat/completions", "/metrics"}
     assert [each.state for each in findings if each.subject.endswith("draws")] == ["optional", "optional"]
