@@ -19,12 +19,12 @@ from microagents.cli.reporting import EXIT_CODES, exit_on_error
 
 _NAMES = (
     *("init", "run", "resume", "list", "show", "export", "rm", "decide", "ctl", "step", "graph"),
-    *("measure", "plan", "compare", "view", "serve", "doctor"),
+    *("measure", "plan", "compare", "view", "serve", "doctor", "try"),
 )
 COMMANDS = Registry(
     kind="command",
     group="microagents.commands",
-    shipped={name: f"microagents.cli.commands.{name}:command" for name in _NAMES},
+    shipped={name: f"microagents.cli.commands.{'try_model' if name == 'try' else name}:command" for name in _NAMES},
 )
 RENAMED = {
     "top": "list --live",

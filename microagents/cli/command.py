@@ -30,7 +30,7 @@ GROUPS: Mapping[str, Sequence[str]] = {
     "Steps": ("tool", "max_draws", "speculate", "known_inputs", "on_undecided", "stream"),
     "Limits": ("max_calls", "max_tokens", "max_time_s", "max_outage_s", "max_wait_effects_s", "concurrency"),
     "Models": ("from_", "seed", "fallback", "resend_stragglers", "prices"),
-    "Replies": ("max_output_tokens", "flag_above_tokens", "reading"),
+    "Replies": ("max_output_tokens", "flag_above_tokens", "format", "reasoning", "reading"),
     "Journal": ("runs_dir", "no_journal", "accept_change", "durability", "keep_texts"),
     "Places": ("runtime", "address", "insecure", "deploy", "spread", "lanes", "max_wait_nodes_s", "detach"),
     "Files, logs": ("output", "config", "no_config", "trust_folder", "yes", "debug", "otel_sample"),

@@ -72,6 +72,11 @@ async def examine(models: Sequence[str], runs_dir: Path, *, on_ray: bool = False
     return findings
 
 
+async def examined_model(spec: str) -> list[Finding]:
+    """Check what one model needs."""
+    return await _bounded(spec, _model(spec))
+
+
 async def _bounded(subject: str, check: Awaitable[list[Finding]]) -> list[Finding]:
     try:
         async with asyncio.timeout(CHECK_S):

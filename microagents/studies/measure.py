@@ -114,7 +114,7 @@ async def measure(
         distance: measure how differently the errors of the models are spread over the steps.
         flags: measure what red flags gain and cost.
         runs_dir: the folder of journals; each model has one.
-        run_id: prefix of the names of the models' runs; by default made from the arguments.
+        run_id: name of the run of one model, or prefix of several names; by default made from the arguments.
         on_model: called with the spec of each model as its run begins.
         given: callbacks (`RunControl`), which get the run that is done, and the expected cost of all that is left; and fields of `Settings`
             for all runs, such as ``seed``. The limits hold over all models and sittings.
@@ -306,7 +306,8 @@ def _plans(
         spec = given.pools[""][0]
         asked = short_digest((address, identity, shared.seed, isinstance(strategy, ActingTrial)))
         prefix = run_id or f"measure-{TASKS.name_of(address).lower()}-{asked}"
-        named = shared.model_copy(update={"run_id": f"{prefix}-{short_digest(spec)}"})
+        own = run_id if run_id is not None and len(models) == 1 else f"{prefix}-{short_digest(spec)}"
+        named = shared.model_copy(update={"run_id": own})
         plans[spec] = RunPlan(
             tasks=tasks, listed=listed, strategy=strategy, settings=named, model_objects=given.objects
         )
@@ -323,6 +324,7 @@ def _findings(spec: str, result: Result) -> ModelMeasurement:
         of_inputs=of_inputs,
         steps=tuple([step for each in found for step in each.steps]),
         calls=result.calls,
+        flags=account.flagged,
         input_tokens=account.input_tokens,
         output_tokens=account.output_tokens,
         cost_usd=result.cost_usd,

@@ -251,6 +251,8 @@ class SimulatedModel(Model):
             answer = broken(answer, chance.alternative, call.reply, task.format, self._reading or task.reading)
         if not answer:
             return "", 0
+        if not self._tasks[of_input].reasoning:
+            return answer, max(1, len(answer) // CHARS_PER_TOKEN)
         return _pad(answer, int(min(tokens, steps * MAX_PLAIN_TOKENS)), _REASONING)
 
     def _rollout(self, rollout: type[Rollout], prompt: Prompt, call: Call, chance: _Chance, *, rambles: bool) -> str:
@@ -266,7 +268,9 @@ class SimulatedModel(Model):
         while len(steps) < rollout.horizon:
             try:
                 asked = called(task.prompt, state, gives=Prompt)
-                alone = Prompt(system=system_with_instructions(asked.system, reply, task.format), user=asked.user)
+                alone = Prompt(
+                    system=system_with_instructions(asked.system, reply, task.format, task.reasoning), user=asked.user
+                )
                 answers = self._answers_to(alone, reply, of_input)
                 rate = RAMBLING_ERROR if rambles else self._error_rate(answers, call.temperature, len(steps))
                 steps.append(self._choose(answers, rate, random.random(), random.random()).reply)
