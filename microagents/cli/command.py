@@ -36,6 +36,8 @@ GROUPS: Mapping[str, Sequence[str]] = {
     "Files, logs": ("output", "config", "no_config", "trust_folder", "yes", "debug", "otel_sample"),
 }
 """Parameters that `--help` of a command with many options only names."""
+_WANTED = {"valid integer": "must be a whole number", "valid number": "must be a number"}
+"""Our words for refusals of values."""
 MAX_EXPLAINED = 18
 """Number of parameters up to which `--help` explains all."""
 
@@ -123,12 +125,17 @@ class Command(TyperCommand):
         try:
             return super().parse_args(ctx, args)
         except typer.BadParameter as error:
-            file = _file_behind(ctx, given, error.param)
-            if file is None:
+            file, name = _file_behind(ctx, given, error.param), str(error.param and error.param.name)
+            wanted = next((words for said, words in _WANTED.items() if said in error.message), None)
+            if file is None and (wanted is None or error.param is None):
                 raise
-            name = str(error.param and error.param.name)
             with exit_on_error():
-                raise InvalidUsage(f"{file} gives {name}={ctx.default_map[name]!r:.100}: {error.message}") from None
+                if file is not None:
+                    raise InvalidUsage(
+                        f"{file} gives {name}={ctx.default_map[name]!r:.100}: {wanted or error.message}"
+                    ) from None
+                value = given.get(name) or error.param.resolve_envvar_value(ctx)
+                raise InvalidUsage(f"{error.param.opts[0]} {wanted}, not {value!r:.100}") from None
 
     def _hint(self, words: Sequence[str | None], strategy: Any) -> str | None:
         """What was meant by the first word that is an option not of the command, but of the task, the strategy or a model."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, Unpack
@@ -33,8 +34,8 @@ from microagents.task import ChainTask, Task
 
 KNOWN_STEPS = 3
 """Number of steps on which each form is tried."""
-FORM_S = 20.0
-"""Seconds after which no further call is sent in a form."""
+FORM_S = 30.0
+"""Seconds for the samples in one form."""
 UNKNOWN_TOKENS = 512
 """Limit of a reply by a model whose capabilities are not in the table: a small one on this machine may ramble."""
 TOKENS_ROUNDED, ROOM = 64, 4
@@ -174,9 +175,7 @@ async def try_model(
     forms = list[TriedForm]()
     for form in _forms_of(first, model):
         on_form(form.name)
-        forms.append(
-            await _tried(form, task, KNOWN_STEPS, runs_dir, {"max_time_s": FORM_S, **given, "on_forecast": None})
-        )
+        forms.append(await _tried(form, task, KNOWN_STEPS, runs_dir, {**given, "on_forecast": None}))
         if _is_left(given):
             break
     best = max((each for each in forms if each.valid), key=lambda each: (each.right or 0, each.valid), default=None)
@@ -239,8 +238,13 @@ async def _tried(
         chosen = {"draws": FIRST * steps, "states": States(source="the start", given=(state,))}
     run_id = f"try-{TASKS.name_of(address_of(type(first))).lower()}-{short_digest(identity)}"
     try:
-        report = await measure(
-            task, form.model, **chosen, runs_dir=runs_dir, run_id=run_id, **{**given, **form.settings}
+        async with asyncio.timeout(FORM_S if steps == KNOWN_STEPS else None):
+            report = await measure(
+                task, form.model, **chosen, runs_dir=runs_dir, run_id=run_id, **{**given, **form.settings}
+            )
+    except TimeoutError:
+        return msgspec.structs.replace(
+            form, reason=f"too slow for a try: its replies take more than {FORM_S:g} s; take `measure`"
         )
     except InvalidUsage:
         raise
