@@ -85,9 +85,10 @@ def test_the_guide_lists_every_advice() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(400)
 async def test_a_small_model_on_this_machine_is_asked_by_a_schema(address: str, tmp_path: Path) -> None:  # noqa: F811
     found = await try_model(Products(), spec_on("openai", address, price_in="0", price_out="0"), runs_dir=tmp_path)
-    assert found.advice == "voting-hurts"
+    assert found.advice == "voting-hurts", [each.as_json() for each in found.forms]
     assert found.best is not None
     schema = found.forms[-1]
     assert (schema.name, schema.valid) == ("JSON schema", 6)
