@@ -127,15 +127,14 @@ class Command(TyperCommand):
         except typer.BadParameter as error:
             file, name = _file_behind(ctx, given, error.param), str(error.param and error.param.name)
             wanted = next((words for said, words in _WANTED.items() if said in error.message), None)
-            if file is None and (wanted is None or error.param is None):
-                raise
             with exit_on_error():
                 if file is not None:
-                    raise InvalidUsage(
-                        f"{file} gives {name}={ctx.default_map[name]!r:.100}: {wanted or error.message}"
-                    ) from None
-                value = given.get(name) or error.param.resolve_envvar_value(ctx)
-                raise InvalidUsage(f"{error.param.opts[0]} {wanted}, not {value!r:.100}") from None
+                    why = wanted or error.message
+                    raise InvalidUsage(f"{file} gives {name}={ctx.default_map[name]!r:.100}: {why}") from None
+                if wanted is not None and error.param is not None:
+                    value = given.get(name) or error.param.resolve_envvar_value(ctx)
+                    raise InvalidUsage(f"{error.param.opts[0]} {wanted}, not {value!r:.100}") from None
+            raise
 
     def _hint(self, words: Sequence[str | None], strategy: Any) -> str | None:
         """What was meant by the first word that is an option not of the command, but of the task, the strategy or a model."""

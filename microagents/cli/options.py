@@ -22,7 +22,7 @@ from microagents.cli.reporting import warn
 from microagents.models.simulation.profiles import PROFILES
 from microagents.models.tiny.vocabulary import VOCABULARIES
 from microagents.runs.settings import LIMITS, TABLES, Flag, Settings, plain_type, read_value, strategy_of, validated
-from microagents.runs.words.summary import RUNS_DIR
+from microagents.runs.words.verdict import RUNS_DIR
 from microagents.studies.comparison import Comparison
 from microagents.task import Task
 

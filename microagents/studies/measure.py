@@ -25,7 +25,7 @@ from microagents.runs.references import references_in
 from microagents.runs.result import Result, Results
 from microagents.runs.settings import OneModel, Settings, check_for_ray, model_pools, strategy_of, validated
 from microagents.runs.task_list import dump_options, tasks_of
-from microagents.runs.words.summary import counted
+from microagents.runs.words.verdict import counted
 from microagents.studies.analysis import Distances, PositionAccuracy, distances_between, lookahead_in
 from microagents.studies.compare import variants_of
 from microagents.studies.flags import FlagFindings, flags_in

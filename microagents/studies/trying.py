@@ -23,7 +23,7 @@ from microagents.runs.doctor import examined_model
 from microagents.runs.driver.keywords import SharedKeywords
 from microagents.runs.task_list import dump_options, tasks_of
 from microagents.runs.words.money import prices_of
-from microagents.runs.words.summary import counted
+from microagents.runs.words.verdict import counted
 from microagents.studies.measure import measure
 from microagents.studies.measured import FEWEST_DRAWS, ModelMeasurement
 from microagents.studies.measuring import FIRST, GivenState
