@@ -119,7 +119,7 @@ def command(
     work = given_by(task, option, inputs).work
     given = None if states is None else _states(states, runs_dir, work)
     report = run_in_terminal(
-        Watched(task, "steps", models, kept_in_runs("measurement")),
+        Watched(task, "step", models, kept_in_runs("measurement")),
         lambda control, set_title: measure(
             work,
             models,

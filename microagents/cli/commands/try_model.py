@@ -67,7 +67,7 @@ def command(
     """
     work = given_by(task, with_tools(option, tool), inputs).work
     found = run_in_terminal(
-        Watched(task, "steps", [model], kept_in_runs("try")),
+        Watched(task, "step", [model], kept_in_runs("try")),
         lambda control, set_title: try_model(
             work, model, steps=steps, seed=seed, runs_dir=runs_dir, on_form=set_title, **changed, **control
         ),
