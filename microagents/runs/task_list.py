@@ -25,11 +25,7 @@ MAX_BUILT = 4096
 class TaskList(Sequence[Task]):
     """A sequence of tasks that are built on access: a hundred thousand built tasks take fifty megabytes.
 
-    Args:
-        kind: class of the tasks.
-        first: options of the first task.
-        own: for each task its options that differ from the first one's, as JSON.
-        form: settings of the class that the run changes, see `asked_in`.
+    Each has ``own`` options, as JSON, that differ from the first one's, and the ``form`` of replies that the run asks for.
     """
 
     def __init__(
@@ -109,11 +105,7 @@ def tasks_of(given: Task | Sequence[Task]) -> Sequence[Task]:
 
 
 def compact_options(tasks: Iterable[Task]) -> tuple[dict[str, Any], Spool]:
-    """Compact the options of many tasks.
-
-    Returns:
-        The options of the first task, and for each task its options that differ from the first one's, as JSON.
-    """
+    """Compact the options of many tasks: those of the first one, and for each task, as JSON, those that differ from them."""
     first: dict[str, Any] = {}
     own = Spool()
     for task in tasks:

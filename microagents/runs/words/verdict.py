@@ -11,7 +11,7 @@ from typing import Any, Generic, Literal
 
 from msgspec import Struct
 
-from microagents.journal.messages import Account, InputOutcome, RunOutcome
+from microagents.journal.messages import Account, InputEnding, RunOutcome
 from microagents.task import V
 
 RUNS_DIR = Path("runs")
@@ -38,17 +38,6 @@ _LIMIT = re.compile(r"(?P<option>--max-(?:calls|tokens|cost)) (?P<value>\d+(?:\.
 _KEYWORDS = {"--max-calls": "max_calls", "--max-tokens": "max_tokens", "--max-cost": "max_cost_usd"}
 
 
-class FailedInput(Struct, frozen=True, kw_only=True):
-    """One of many inputs that ended and did not complete."""
-
-    input: int
-    """Its number, counted from 0."""
-    outcome: InputOutcome
-    reason: str | None
-    traceback: str = ""
-    """Where a user's code raised; empty if it did not. ``--json`` leaves it out."""
-
-
 class RunFacts(Struct, Generic[V], frozen=True, kw_only=True):
     """Part of a result that its summary shows."""
 
@@ -69,8 +58,8 @@ class RunFacts(Struct, Generic[V], frozen=True, kw_only=True):
     """Seconds of all sittings."""
     journal: Path | None
     """Path of the journal; None for a run without one."""
-    failed_inputs: tuple[FailedInput, ...] | None = None
-    """Inputs of a list that failed or are undecided; None for a run with one task and no list."""
+    failed_inputs: tuple[InputEnding, ...] | None = None
+    """Endings of inputs of a list that failed or are undecided; None for a run with one task and no list."""
     options: dict[str, Any] = {}
     """Options of the task; empty for a list of inputs."""
     needs_program: bool = False
