@@ -58,6 +58,8 @@ class Task(BaseModel, Generic[V]):
     """Default sampling of its questions."""
     format: ClassVar[Format] = "lines"
     """Form of its replies: ``lines`` (``name = <JSON>`` after free reasoning) or ``json`` (one object)."""
+    reasoning: ClassVar[bool] = True
+    """Whether a reply may reason before its answer. A small model is often faster and as good without."""
     reading: ClassVar[Reading] = "strict"
     """Reading of replies in lines: ``strict`` refuses all that is not in the form asked for. ``last`` takes the last ``name = <JSON>``
     of each field, whatever stands around it, as the flagging parser of MAKER does."""
@@ -250,6 +252,7 @@ _CLASS_SETTINGS = (
     *(
         "sampling",
         "format",
+        "reasoning",
         "reading",
         "default_strategy",
         "required_methods",

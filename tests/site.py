@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import inspect
+import json
 import os
 import re
 import shutil
@@ -37,6 +38,18 @@ LANGUAGES = {".py": "python", ".toml": "toml", ".yaml": "yaml"}
 COLUMNS = 100
 """Width of the help of a command."""
 FENCE = "`" * 4
+INTERNALS = (
+    "reference/python",
+    "reference/errors",
+    "reference/tasks",
+    "benchmarks",
+    "contributing",
+    "design",
+    "changelog",
+)
+"""Pages of which the search knows only the headings: who types a word looks for a guide."""
+UNSOUGHT = ("files/", "examples/")
+"""Pages that the search leaves out: files, but the guide for clusters."""
 SHIM = "iframe-worker.js"
 """Lets the search work in pages that are opened as files. Zensical takes it from another host."""
 
@@ -62,10 +75,23 @@ def build() -> None:
     if subprocess.run(command, check=False, env={**os.environ, "NO_COLOR": "1"}).returncode:
         raise SystemExit("the site was not built; mend what is named above")
     shutil.copy(DOCS / "vendored" / SHIM, SITE / "assets")
+    index = json.loads((SITE / "search.json").read_text(encoding="utf-8"))
+    index["items"] = [*sought(index["items"])]
+    (SITE / "search.json").write_text(json.dumps(index, ensure_ascii=False), encoding="utf-8")
     for page in SITE.rglob("*.html"):
         up = "../" * (len(page.relative_to(SITE).parts) - 1)
         text = page.read_text(encoding="utf-8")
         page.write_text(text.replace("https://unpkg.com/iframe-worker/shim", f"{up}assets/{SHIM}"), encoding="utf-8")
+
+
+def sought(items: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+    """What the search knows of the sections: guides in full, so that they are found before internals."""
+    for each in items:
+        page = each["location"].partition(".html")[0]
+        if page in INTERNALS:
+            yield {**each, "title": (each["path"] or ["Changes"])[-1], "text": each["title"], "path": each["path"][:1]}
+        elif not page.startswith(UNSOUGHT) or page == "files/cluster/README.md":
+            yield each
 
 
 def place(page: Path, to: Path) -> None:
@@ -116,7 +142,17 @@ def commands() -> Iterator[str]:
         for name in group.list_commands(top):
             command = group.get_command(top, name)
             with command.make_context(name, [], parent=top, resilient_parsing=True, terminal_width=COLUMNS) as context:
-                yield f"## {name}\n\n{FENCE}text\n{command.get_help(context)}\n{FENCE}"
+                rows = [each.get_help_record(context) for each in command.get_params(context)]
+                about = context.command.help or ""
+                yield f"## {name}\n\n{FENCE}text\n{command.get_usage(context)}\n{FENCE}\n\n{prose_of(about)}"
+                yield "\n".join(["| option | meaning |", "|---|---|", *(option_row(name, row) for row in rows if row)])
+
+
+def option_row(command: str, record: tuple[str, str]) -> str:
+    """An option of a command as a row with an anchor, such as ``run--max-cost``."""
+    flags, meaning = record
+    name = next(iter(re.findall(r"--[a-z][-a-z]*", flags)), f"-{flags.split()[0].lower()}")
+    return f"| <code>{cell(flags)}</code><a id='{command}{name}'></a> | {cell(meaning)} |"
 
 
 def options() -> Iterator[str]:
@@ -129,7 +165,7 @@ def options() -> Iterator[str]:
             yield f"## {title} {name}\n\n{inspect.getdoc(kind)}"
             if fields := fields_in_words(kind):
                 rows = (
-                    f"| `{each.name}` | {cell(each.meaning)} | {cell(each.values)} | "
+                    f"| `{each.name}`<a id='{title.lower()}-{name}-{each.name}'></a> | {cell(each.meaning)} | {cell(each.values)} | "
                     f"{'required' if each.required else code(each.default)} |"
                     for each in fields
                 )
@@ -200,7 +236,12 @@ def signature(name: str, thing: Any) -> str:
 
 def prose(thing: Any) -> str:
     """A docstring as Markdown: its sections become lists."""
-    text = re.sub(r"``([^`]+)``", r"`\1`", inspect.getdoc(thing) or "")
+    return prose_of(inspect.getdoc(thing) or "")
+
+
+def prose_of(text: str) -> str:
+    """The same of its text."""
+    text = re.sub(r"``([^`]+)``", r"`\1`", text)
     text = re.sub(r"^(Args|Raises|Returns|Yields):$", r"\n\1:\n", text, flags=re.MULTILINE)
     return re.sub(r"^ {4}(\*{0,2}\w+): ", r"- `\1`: ", text, flags=re.MULTILINE).replace("<", "&lt;")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from typing import Any
 
@@ -11,10 +12,57 @@ pytest.importorskip("zensical", reason="pip install -e '.[docs]'")
 
 from tests import site
 
-pytestmark = [pytest.mark.slow, pytest.mark.browser]
+pytestmark = [pytest.mark.slow, pytest.mark.browser, pytest.mark.timeout(400)]
 START = (site.SITE / "index.html").as_uri()
 WIDTHS = (360, 2560)
-SEARCHES, FOUND = 8, 3
+ASK = """async ([code, index, questions]) => {
+    const worker = new Worker(URL.createObjectURL(new Blob([code]))), found = [];
+    const answer = (type, data) => new Promise(resolve => {
+        worker.onmessage = event => resolve(event.data.data);
+        worker.postMessage({type, data});
+    });
+    await answer(0, index);
+    const any = {input: {type: "operator", data: {operator: "and", operands: []}}, aggregation: {input: []}};
+    for (const input of questions) found.push((await answer(2, {input, filter: any})).items.map(each => each.id));
+    return found;
+}"""
+"""Puts questions to the search of the site, in its own worker: typed into pages on a busy machine, one in five is lost."""
+QUESTIONS = {
+    "api key": "starting.html#a-real-model",
+    "approve": "agents.html",
+    "azure": "models.html#real-models",
+    "budget": "planning.html",
+    "cancel": "operating.html#control",
+    "cluster": "files/cluster/README.md.html",
+    "crash": "agents.html",
+    "csv": "tasks.html#rows-of-a-table",
+    "docker": "files/cluster/README.md.html",
+    "hard steps": "strategies.html#hard-steps",
+    "how many votes": "planning.html",
+    "human in the loop": "agents.html",
+    "install": "starting.html#install",
+    "llama.cpp": "models.html",
+    "local model": "models.html",
+    "max cost": "models.html#limits",
+    "mcp": "agents.html",
+    "ollama": "models.html#real-models",
+    "opentelemetry": "operating.html",
+    "pandas": "tasks.html#rows-of-a-table",
+    "price": "models.html#prices",
+    "rate limit": "models.html#real-models",
+    "red flag": "planning.html#red-flags",
+    "retry": "models.html#real-models",
+    "small model": "models.html#try-a-model",
+    "spreadsheet": "tasks.html#rows-of-a-table",
+    "structured output": "models.html#real-models",
+    "temperature": "models.html#real-models",
+    "tool": "agents.html",
+    "try a model": "models.html#try-a-model",
+    "which model": "models.html",
+}
+"""What users type, and the start of the address that must be among the first three."""
+FIRST = 3
+SEARCHES = 8
 """On a busy machine one search in five is lost, since a page has not started when its keys are pressed."""
 LOOKS, EVERY_MS = 50, 200
 
@@ -39,8 +87,12 @@ def finds(page: Any, words: str) -> bool:
     return soon(page, lambda: results.count() > 0 and results.first.is_visible())
 
 
-def test_the_site_is_whole_without_a_network_at_any_width_and_in_the_dark(browser: Any) -> None:
+@pytest.fixture(scope="module", autouse=True)
+def _built() -> None:
     site.build()  # once: two processes of tests would build it into one folder
+
+
+def test_the_site_is_whole_without_a_network_at_any_width_and_in_the_dark(browser: Any) -> None:
     page, asked, too_wide = browser.new_page(color_scheme="dark"), list[str](), list[tuple[str, int]]()
     page.on("request", lambda request: asked.append(request.url))
     for each in sorted({*site.SITE.glob("*.html"), *site.SITE.glob("reference/*.html")}):
@@ -52,6 +104,32 @@ def test_the_site_is_whole_without_a_network_at_any_width_and_in_the_dark(browse
     assert too_wide == []
     page.goto(START)
     assert page.evaluate("getComputedStyle(document.body).backgroundColor") != "rgb(255, 255, 255)"
-    assert sum(finds(page, "red flags") for _ in range(SEARCHES)) >= FOUND
+    assert any(finds(page, "red flags") for _ in range(SEARCHES))
     assert len(asked) > len(WIDTHS)
     assert [url for url in asked if not url.startswith(("file:", "data:", "blob:"))] == []
+
+
+def test_what_users_type_finds_guides_before_internals(browser: Any) -> None:
+    (worker,) = (site.SITE / "assets" / "javascripts" / "workers").glob("search*.js")
+    index = json.loads((site.SITE / "search.json").read_text(encoding="utf-8"))
+    found = browser.new_page().evaluate(ASK, [worker.read_text(encoding="utf-8"), index, [*QUESTIONS]])
+    places = {
+        question: [index["items"][number]["location"] for number in numbers[:FIRST]]
+        for question, numbers in zip(QUESTIONS, found, strict=True)
+    }
+    missed = {
+        name: each for name, each in places.items() if not any(place.startswith(QUESTIONS[name]) for place in each)
+    }
+    assert missed == {}
+    internals = {name: each[0] for name, each in places.items() if each[0].startswith(site.INTERNALS)}
+    assert internals == {}
+
+
+def test_each_option_has_an_anchor() -> None:
+    pages = {
+        name: (site.SITE / "reference" / f"{name}.html").read_text(encoding="utf-8") for name in ("commands", "tasks")
+    }
+    for anchor in ("run--max-cost", "measure--steps", "try--write", "doctor--model"):
+        assert f"id='{anchor}'" in pages["commands"].replace('"', "'"), anchor
+    for anchor in ("strategy-maker-k", "task-hanoi-disks"):
+        assert f"id='{anchor}'" in pages["tasks"].replace('"', "'"), anchor

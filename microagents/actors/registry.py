@@ -38,7 +38,7 @@ class Registry(Struct, frozen=True, kw_only=True):
     group: str
     """Entry-point group in which installed packages register classes of this kind."""
     shipped: Mapping[str, str]
-    """Addresses (``module:Class``) of the shipped classes, by name."""
+    """Addresses (``module:Class``) of the shipped classes, by name; those that matter most come first."""
     combiner: str = ""
     """Address of the function that makes a class of two names with a plus between them; empty if names cannot be combined."""
 
@@ -80,9 +80,9 @@ class Registry(Struct, frozen=True, kw_only=True):
         """Find the function of a name, plain or async."""
         found, module, attribute = self._locate(name)
         if not isfunction(found):
-            raise InvalidUsage(
-                f"{self.kind} {name!r} must be a function, and {module.__name__} has none called {attribute!r}"
-            )
+            own = [each for each, value in vars(module).items() if getattr(value, "__module__", "") == module.__name__]
+            there = unknown(f"function in {module.__name__} called", attribute, own)
+            raise InvalidUsage(f"{self.kind} {name!r} must be a function; {there}")
         return found
 
     def name_of(self, address: str) -> str:
@@ -105,7 +105,7 @@ class Registry(Struct, frozen=True, kw_only=True):
         """Import the module of a name; returns what the name stands for, if it is there, the module, and its name in it."""
         where, colon, attribute = self.addresses.get(name, name).rpartition(":")
         if not colon:
-            known = unknown(self.kind, name, sorted(self.addresses))
+            known = unknown(self.kind, name, list(self.addresses))
             file = f"; did you mean the file {name}.py?" if Path(f"{name}.py").is_file() else ""
             raise InvalidUsage(f"{known}; or name your own as path/file.py:Class or package.module:Class{file}")
         module = self._import(name, where)
@@ -162,24 +162,24 @@ STRATEGIES = Registry(
     group="microagents.strategies",
     combiner="microagents.systems.questions.pairs:pair_of",
     shipped={
+        "maker": "microagents.systems.chains.maker:Maker",
+        "lead": "microagents.systems.chains.lead:Lead",
+        "recursive": "microagents.systems.questions.recursive:Recursive",
+        "aot": "microagents.systems.questions.aot:Aot",
+        "seqcv": "microagents.systems.documents.seqcv:SeqCV",
+        "swarm": "microagents.systems.swarm.swarm:Swarm",
         "act": "microagents.systems.agents.act:Act",
         "analogical": "microagents.systems.questions.chain_of_thought:Analogical",
-        "aot": "microagents.systems.questions.aot:Aot",
         "aot+tree": "microagents.systems.questions.aot:AotTree",
         "chain-of-draft": "microagents.systems.questions.chain_of_thought:ChainOfDraft",
         "cot": "microagents.systems.questions.chain_of_thought:Cot",
         "cot-sc": "microagents.systems.questions.chain_of_thought:CotSC",
         "iterative-restart": "microagents.systems.chains.iterative_restart:IterativeRestart",
-        "lead": "microagents.systems.chains.lead:Lead",
-        "maker": "microagents.systems.chains.maker:Maker",
-        "recursive": "microagents.systems.questions.recursive:Recursive",
         "single-shot": "microagents.systems.chains.single_shot:SingleShot",
         "self-consistency": "microagents.systems.chains.self_consistency:SelfConsistency",
-        "swarm": "microagents.systems.swarm.swarm:Swarm",
         "tot": "microagents.systems.questions.tree_of_thoughts:TreeOfThoughts",
         "fot": "microagents.systems.questions.tree_of_thoughts:ForestOfThoughts",
         "self-refine": "microagents.systems.questions.chain_of_thought:SelfRefine",
-        "seqcv": "microagents.systems.documents.seqcv:SeqCV",
         "sequential": "microagents.systems.documents.subtask_baselines:Sequential",
         "parallel": "microagents.systems.documents.subtask_baselines:Parallel",
     },

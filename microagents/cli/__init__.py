@@ -10,21 +10,28 @@ import typer
 from typer.core import TyperGroup
 from typer.main import get_command
 
-from microagents.actors.registry import Registry
+from microagents.actors.registry import Registry, unknown
 from microagents.base import interrupts
 from microagents.base.errors import InvalidUsage
 from microagents.base.packages import installed_version
 from microagents.cli.command import Command, with_shared_options
 from microagents.cli.reporting import EXIT_CODES, exit_on_error
 
-_NAMES = (
-    *("init", "run", "resume", "list", "show", "export", "rm", "decide", "ctl", "step", "graph"),
-    *("measure", "plan", "compare", "view", "serve", "doctor"),
-)
+GROUPS = {
+    "To begin with": ("init", "try", "run", "resume", "list", "show", "view", "decide", "export", "doctor"),
+    "To measure and plan": ("measure", "plan", "compare"),
+    "To look closer": ("step", "graph"),
+    "To control and serve": ("ctl", "rm", "serve"),
+}
+"""Shipped commands as `--help` lists them."""
 COMMANDS = Registry(
     kind="command",
     group="microagents.commands",
-    shipped={name: f"microagents.cli.commands.{name}:command" for name in _NAMES},
+    shipped={
+        name: f"microagents.cli.commands.{name.replace('try', 'try_model')}:command"
+        for names in GROUPS.values()
+        for name in names
+    },
 )
 RENAMED = {
     "top": "list --live",
@@ -51,6 +58,16 @@ class Commands(TyperGroup):
             self.commands[cmd_name] = _command(cmd_name)
         return super().get_command(ctx, cmd_name)
 
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        """Write the commands by their groups, those of installed packages at the end."""
+        shipped = [name for names in GROUPS.values() for name in names]
+        others = tuple([name for name in self.list_commands(ctx) if name not in shipped])
+        for title, names in {**GROUPS, "Of installed packages": others}.items():
+            rows = [(name, self.get_command(ctx, name).get_short_help_str(formatter.width - 14)) for name in names]
+            if rows:
+                with formatter.section(title):
+                    formatter.write_dl(rows)
+
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         """Return the command that the first argument names."""
         if args[0] not in self.list_commands(ctx):
@@ -59,6 +76,8 @@ class Commands(TyperGroup):
                     raise InvalidUsage(f"`{args[0]}` is now `{RENAMED[args[0]]}`")
                 if args[0].endswith(".py"):
                     raise InvalidUsage(f"{args[0]!r} is a file and no command; write microagents run {args[0]}")
+                if not args[0].startswith("-"):
+                    raise InvalidUsage(unknown("command", args[0], self.list_commands(ctx)))
         return super().resolve_command(ctx, args)
 
 

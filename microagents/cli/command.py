@@ -30,12 +30,14 @@ GROUPS: Mapping[str, Sequence[str]] = {
     "Steps": ("tool", "max_draws", "speculate", "known_inputs", "on_undecided", "stream"),
     "Limits": ("max_calls", "max_tokens", "max_time_s", "max_outage_s", "max_wait_effects_s", "concurrency"),
     "Models": ("from_", "seed", "fallback", "resend_stragglers", "prices"),
-    "Replies": ("max_output_tokens", "flag_above_tokens", "reading"),
+    "Replies": ("max_output_tokens", "flag_above_tokens", "format", "reasoning", "reading"),
     "Journal": ("runs_dir", "no_journal", "accept_change", "durability", "keep_texts"),
     "Places": ("runtime", "address", "insecure", "deploy", "spread", "lanes", "max_wait_nodes_s", "detach"),
     "Files, logs": ("output", "config", "no_config", "trust_folder", "yes", "debug", "otel_sample"),
 }
 """Parameters that `--help` of a command with many options only names."""
+_WANTED = {"valid integer": "must be a whole number", "valid number": "must be a number"}
+"""Our words for refusals of values."""
 MAX_EXPLAINED = 18
 """Number of parameters up to which `--help` explains all."""
 
@@ -123,12 +125,16 @@ class Command(TyperCommand):
         try:
             return super().parse_args(ctx, args)
         except typer.BadParameter as error:
-            file = _file_behind(ctx, given, error.param)
-            if file is None:
-                raise
-            name = str(error.param and error.param.name)
+            file, name = _file_behind(ctx, given, error.param), str(error.param and error.param.name)
+            wanted = next((words for said, words in _WANTED.items() if said in error.message), None)
             with exit_on_error():
-                raise InvalidUsage(f"{file} gives {name}={ctx.default_map[name]!r:.100}: {error.message}") from None
+                if file is not None:
+                    why = wanted or error.message
+                    raise InvalidUsage(f"{file} gives {name}={ctx.default_map[name]!r:.100}: {why}") from None
+                if wanted is not None and error.param is not None:
+                    value = given.get(name) or error.param.resolve_envvar_value(ctx)
+                    raise InvalidUsage(f"{error.param.opts[0]} {wanted}, not {value!r:.100}") from None
+            raise
 
     def _hint(self, words: Sequence[str | None], strategy: Any) -> str | None:
         """What was meant by the first word that is an option not of the command, but of the task, the strategy or a model."""

@@ -5,9 +5,11 @@ The command line goes before the environment, that before `.env`, that before --
 
 from __future__ import annotations
 
+import json
 import os
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from difflib import get_close_matches
 from io import StringIO
 from pathlib import Path
@@ -86,6 +88,38 @@ def load_config(context: typer.Context, path: Path) -> None:
     """Take the file of --config as defaults of a command."""
     values = _parsed(path, _text_of(path))
     _add_defaults(context, path, dict(dict(_defaults(path, values, _options_of(context.command))).values()))
+
+
+def with_defaults(text: str, settings: Mapping[str, Any]) -> str:
+    """Return the text of a TOML file with these options in front, in place of lines that give them.
+
+    Raises:
+        InvalidUsage: one of them is given in another way, such as a table.
+    """
+    lines = [
+        line
+        for line in text.splitlines(keepends=True)
+        if line.partition("=")[0].strip().replace("_", "-") not in settings
+    ]
+    new = "".join(
+        [*(f"{name} = {json.dumps(value, ensure_ascii=False)}\n" for name, value in settings.items()), *lines]
+    )
+    before = {key: value for key, value in tomllib.loads(text).items() if key.replace("_", "-") not in settings}
+    with suppress(ValueError):
+        if tomllib.loads(new) == {**settings, **before}:
+            return new
+    raise InvalidUsage(
+        f"{PROJECT} gives some of {', '.join(settings)} in another way than by a line; change it yourself"
+    )
+
+
+def write_defaults(settings: Mapping[str, Any]) -> None:
+    """Write options into microagents.toml of the working folder, and trust it if the file before was trusted."""
+    text = _text_of(PROJECT) if PROJECT.is_file() else ""
+    new = with_defaults(text, settings)
+    if not text or FOLDERS.has(PROJECT, text.encode()) or not references_in(tomllib.loads(text).items()):
+        FOLDERS.add(PROJECT, new.encode())
+    PROJECT.write_text(new, encoding="utf-8")
 
 
 def file_of_default(context: typer.Context, parameter: str) -> Path | None:

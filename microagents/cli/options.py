@@ -22,7 +22,7 @@ from microagents.cli.reporting import warn
 from microagents.models.simulation.profiles import PROFILES
 from microagents.models.tiny.vocabulary import VOCABULARIES
 from microagents.runs.settings import LIMITS, TABLES, Flag, Settings, plain_type, read_value, strategy_of, validated
-from microagents.runs.words.summary import RUNS_DIR
+from microagents.runs.words.verdict import RUNS_DIR
 from microagents.studies.comparison import Comparison
 from microagents.task import Task
 
@@ -248,7 +248,7 @@ RunPrefix = Annotated[
         "--run-id",
         metavar="NAME",
         envvar="MICROAGENTS_RUN_ID",
-        help="Prefix of the names of the runs. [default: made of what is asked for]",
+        help="Prefix of the names of the runs; the name of the only one of a measurement. [default: made of what is asked for]",
     ),
 ]
 Svg = Annotated[
@@ -259,7 +259,7 @@ Svg = Annotated[
 
 SERVE_PORT = 8399
 """Port of `microagents serve`, if no other is named."""
-OF_ONE_STEP = ("max_output_tokens", "flag_above_tokens", "reading", "max_outage_s", "prices")
+OF_ONE_STEP = ("max_output_tokens", "flag_above_tokens", "format", "reasoning", "reading", "max_outage_s", "prices")
 """The settings that also matter for a single step."""
 
 
@@ -269,7 +269,7 @@ def _setting_options() -> Iterator[Parameter]:
         for flag in info.metadata:
             if isinstance(flag, Flag):
                 option = flag.name or f"--{name.replace('_', '-')}"
-                if info.default is True:
+                if info.default is True or plain_type(info.annotation) == bool | None:
                     option = f"{option}/--no-{option.removeprefix('--')}"
                 default = f"{info.default:g}" if isinstance(info.default, float) else info.default
                 shown = "" if info.default in (None, False, {}, (), True) else f" [default: {default}]"

@@ -27,7 +27,8 @@ from microagents.runs.driver.keywords import RunControl
 from microagents.runs.inspection.runs import WaitingCall, calls_waiting, decide
 from microagents.runs.result import Result, Results
 from microagents.runs.words.money import prices_of
-from microagents.runs.words.summary import is_wrong, printable, resume_command, summary
+from microagents.runs.words.summary import printable, summary
+from microagents.runs.words.verdict import is_wrong, resume_command
 
 ALL_ENDED = ("completed", "undecided", "failed")
 """Outcomes with which all of many inputs have ended. The list of results is printed only then: otherwise most of it is missing."""

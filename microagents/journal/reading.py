@@ -323,8 +323,7 @@ class Reader:
         """Elections that are undecided and not settled, by path."""
         with self._reading():
             books = self._books(of_decisions=False)
-        paths = books.account().undecided_at
-        return {path: each for path, each in books.totals.undecided.items() if path in paths}
+        return {path: books.totals.undecided[path] for path in books.account().undecided_at}
 
     def verify(self) -> list[str]:
         """Compare every row with the recorded totals and digests; returns a sentence for each difference."""

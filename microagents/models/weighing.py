@@ -140,7 +140,8 @@ def question_in(call: Call) -> Prompt:
     """Strip the format instructions from a prompt: nothing is written."""
     system = call.prompt.system
     for form in ("lines", "json"):
-        system = system.removesuffix(instructions(call.reply, form)).rstrip("\n")
+        for reasoning in (True, False):
+            system = system.removesuffix(instructions(call.reply, form, reasoning)).rstrip("\n")
     return structs.replace(call.prompt, system=system)
 
 

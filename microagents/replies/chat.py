@@ -389,11 +389,16 @@ HEADS: Mapping[Format, str] = {
     "json": "Answer with one JSON object of the form below and write nothing after it.",
 }
 """First lines of the format instructions."""
+BARE_HEADS: Mapping[Format, str] = {
+    "lines": "Write no reasoning. Answer with the lines below and nothing else.",
+    "json": "Write no reasoning. Answer with one JSON object of the form below and nothing else.",
+}
+"""The same for replies without reasoning."""
 _EARLIER = "\n\nYour earlier answer was:\n"
 
 
 @lru_cache(maxsize=256)
-def instructions(reply: type[Reply], form: Format = "lines") -> str:
+def instructions(reply: type[Reply], form: Format = "lines", reasoning: bool = True) -> str:  # noqa: FBT001, FBT002 - cached by place
     """Write the format instructions at the end of a prompt: exactly the form that `replies.parsing.parse` accepts."""
     notes = [f"- {field.encode_name}: {note}" for field in fields_of(reply) if (note := _note(field))]
     if form == "lines":
@@ -402,7 +407,7 @@ def instructions(reply: type[Reply], form: Format = "lines") -> str:
         )
     else:
         rule = "Every value is plain JSON in the form shown."
-    return "\n".join([HEADS[form], "", template_of(reply, form), "", rule, *notes])
+    return "\n".join([(HEADS if reasoning else BARE_HEADS)[form], "", template_of(reply, form), "", rule, *notes])
 
 
 def template_of(reply: type[Reply], form: Format) -> str:
@@ -431,9 +436,9 @@ def _forms(reply: type[Reply]) -> dict[str, str]:
 
 
 @lru_cache(maxsize=256)
-def system_with_instructions(system: str, reply: type[Reply], form: Format) -> str:
+def system_with_instructions(system: str, reply: type[Reply], form: Format, reasoning: bool = True) -> str:  # noqa: FBT001, FBT002
     """Put the format instructions behind a system prompt."""
-    return f"{system}\n\n{instructions(reply, form)}".lstrip("\n")
+    return f"{system}\n\n{instructions(reply, form, reasoning)}".lstrip("\n")
 
 
 def with_feedback(asked: Prompt, rejected: Sequence[tuple[Reply, str]], form: Format) -> Prompt:

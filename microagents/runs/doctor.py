@@ -85,6 +85,11 @@ async def examine(models: Sequence[str], runs_dir: Path, *, on_ray: bool = False
     return findings
 
 
+async def examined_model(spec: str) -> list[Finding]:
+    """Check what one model needs."""
+    return await _bounded(spec, _model(spec), CHECK_S)
+
+
 async def _bounded(subject: str, check: Awaitable[list[Finding]], most_s: float) -> list[Finding]:
     try:
         async with asyncio.timeout(most_s):

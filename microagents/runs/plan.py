@@ -11,7 +11,7 @@ from types import NoneType
 from typing import Any
 
 import msgspec
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from microagents.actors.registry import STRATEGIES, TASKS, can_be_found, reference_to
 from microagents.actors.role import Context, Strategy
@@ -25,9 +25,11 @@ from microagents.models.model import ModelObject
 from microagents.replies.chat import Prompt, fingerprint, system_with_instructions
 from microagents.runs.references import references_in
 from microagents.runs.settings import LIMITS, Settings, strategy_of, validated
-from microagents.runs.task_list import TaskList, compact_options, dump_options
+from microagents.runs.task_list import TaskList, asked_in, compact_options, dump_options
 from microagents.task import Task
 
+FORM = ("format", "reasoning")
+"""Settings that go before those of the task's class."""
 MAX_VALUE_CHARS = 200
 """A longer value enters the identity as a digest, because error messages show both values of a change."""
 
@@ -43,6 +45,11 @@ class RunPlan(Struct, frozen=True, kw_only=True):
     settings: Settings
     model_objects: Mapping[str, ModelObject] = {}
     """Models that were given as objects, by their spec in the settings."""
+
+    def __post_init__(self) -> None:
+        form = {name: given for name in FORM if (given := getattr(self.settings, name)) is not None}
+        if form:
+            structs.force_setattr(self, "tasks", asked_in(self.tasks, form))
 
     def context(self) -> Context:
         """Everything that the roles of the run are built from."""
@@ -155,7 +162,7 @@ def _identity(plan: RunPlan, first: dict[str, Any], own: Sequence[str]) -> Itera
     for role, pool in sorted(settings.models.items()):
         yield f"model {role}".rstrip(), ", ".join(pool)
     yield "seed", str(settings.seed)
-    for name in ("max_output_tokens", "flag_above_tokens"):
+    for name in ("max_output_tokens", "flag_above_tokens", *FORM):
         if (limit := getattr(settings, name)) is not None:
             yield name, str(limit)
     yield "reading", settings.reading or task.reading
@@ -169,7 +176,7 @@ def _identity(plan: RunPlan, first: dict[str, Any], own: Sequence[str]) -> Itera
             raise
         return  # the first input will fail when it is conducted, and must not stop the others
     if asked is not None:
-        system = system_with_instructions(asked.system, reply, task.format)
+        system = system_with_instructions(asked.system, reply, task.format, task.reasoning)
         yield (
             FIRST_PROMPT,
             blake2b(f"{system}\0{asked.user}".encode("utf-8", "surrogatepass"), digest_size=16).hexdigest(),

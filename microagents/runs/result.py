@@ -18,14 +18,8 @@ from microagents.journal.reading import Reader, RunEnding
 from microagents.runs.settings import Settings
 from microagents.runs.spool import Spool
 from microagents.runs.words.money import mark_of, specs_in
-from microagents.runs.words.summary import (
-    RunFacts,
-    counted,
-    progress_text,
-    summary,
-    summary_rows,
-    verdict_on,
-)
+from microagents.runs.words.summary import summary, summary_rows
+from microagents.runs.words.verdict import RunFacts, counted, progress_text, verdict_on
 from microagents.task import V
 
 MAX_SHOWN = 10

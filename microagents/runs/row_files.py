@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Iterable, Iterator, Sequence
+import re
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import IO, Any
 
@@ -13,6 +14,8 @@ import msgspec
 from microagents.base.errors import InvalidUsage, read_failure
 from microagents.runs.settings import TABLES
 
+_FORMULA = re.compile(r"(?![-+]?[0-9]+([.,][0-9]+)*\Z)[-=+@\t\r]")
+"""The start of a text that is no number, and that a spreadsheet takes for a formula."""
 MAX_CELL = 16 << 20
 """Longest cell in characters: a quote that is never closed must not fill the memory."""
 
@@ -59,13 +62,16 @@ def check_new(path: Path) -> None:
         raise InvalidUsage(f"the output {str(path)!r} {what} nothing was started; name another output")
 
 
-def write_table(path: Path, rows: Iterable[dict[str, Any]], columns: Sequence[str], *, marked: bool) -> None:
+def write_table(
+    path: Path, rows: Iterable[dict[str, Any]], columns: Sequence[str], *, given: Collection[str], marked: bool
+) -> None:
     """Write rows into a file at once: a reader sees the old file or the new one.
 
     Args:
         path: the file; its ending says the form.
         rows: the rows; one may lack columns.
         columns: the columns, in their order.
+        given: those of the input, which stay as they are.
         marked: whether a CSV file begins with a byte order mark, without which some spreadsheets misread other letters than ASCII.
 
     Raises:
@@ -77,7 +83,7 @@ def write_table(path: Path, rows: Iterable[dict[str, Any]], columns: Sequence[st
             if separator:
                 lines = csv.writer(file, delimiter=separator)
                 lines.writerow(columns)
-                lines.writerows([cell(row.get(name)) for name in columns] for row in rows)
+                lines.writerows([cell(row.get(name), may_act=name in given) for name in columns] for row in rows)
             else:
                 file.writelines(f"{msgspec.json.encode({n: r.get(n) for n in columns}).decode()}\n" for r in rows)
         new.replace(path)
@@ -87,9 +93,14 @@ def write_table(path: Path, rows: Iterable[dict[str, Any]], columns: Sequence[st
         raise InvalidUsage(f"the rows cannot be written into {str(path)!r}: {said}; the journal has them") from None
 
 
-def cell(value: object) -> object:
-    """Return a value as a cell: texts and numbers as they are, all else as JSON, and nothing for None."""
+def cell(value: object, *, may_act: bool = False) -> object:
+    """Return a value as a cell: texts and numbers as they are, all else as JSON, and nothing for None.
+
+    A text of a model that a spreadsheet would run as a formula gets an apostrophe in front, unless it ``may_act``.
+    """
     if value is None:
         return ""
+    if isinstance(value, str) and not may_act and _FORMULA.match(value):
+        return f"'{value}"
     is_plain = isinstance(value, str | int | float) and not isinstance(value, bool)
     return value if is_plain else msgspec.json.encode(value).decode()

@@ -26,7 +26,7 @@ from microagents.base.messages import address_of
 from microagents.journal.requests import MAX_COUNT, MAX_S, MAX_USD
 from microagents.models.model import ModelObject, ModelSpec, spec_of
 from microagents.models.prices import OwnPrice, read_prices
-from microagents.replies.chat import Reading
+from microagents.replies.chat import Format, Reading
 from microagents.runs.fields import allowed_values
 from microagents.systems.documents.document import Document
 from microagents.systems.questions.problem import Problem
@@ -113,6 +113,11 @@ it. [default: auto for many inputs, else 1]"""
     flag_above_tokens: Annotated[Annotated[int, Field(ge=0, le=MAX_COUNT)] | None, Flag("N")] = None
     """Flag replies whose text has more tokens as `too_long`; reasoning does not count, and 0 turns the flag off. \
 [default: the task's, 750 for chains]"""
+    format: Annotated[Format | None, Flag("lines|json")] = None
+    """Form of replies: `lines` (name = JSON, after free reasoning) or `json` (one object). [default: the task's, lines unless it says \
+otherwise]"""
+    reasoning: Annotated[bool | None, Flag()] = None
+    """Let replies reason before their answer, or tell the model not to. [default: the task's, which lets them unless it says otherwise]"""
     reading: Annotated[Reading | None, Flag("strict|last")] = None
     """Reading of replies in lines: `strict` flags all that is not in the form asked for; `last` takes the last value of each field, \
 whatever stands around it. [default: the task's, strict unless it says otherwise]"""
@@ -241,6 +246,8 @@ class SettingKeywords(TypedDict, total=False):
     on_undecided: str
     max_output_tokens: int | None
     flag_above_tokens: int | None
+    format: Format | None
+    reasoning: bool | None
     reading: Reading | None
     resend_stragglers: bool
     concurrency: int | None

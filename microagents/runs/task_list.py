@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, overload
 
 import msgspec
@@ -24,13 +25,20 @@ MAX_BUILT = 4096
 class TaskList(Sequence[Task]):
     """A sequence of tasks that are built on access: a hundred thousand built tasks take fifty megabytes.
 
-    Each has ``own`` options, as JSON, that differ from the first one's.
+    Each has ``own`` options, as JSON, that differ from the first one's, and the ``form`` of replies that the run asks for.
     """
 
-    def __init__(self, kind: type[Task], first: dict[str, Any], own: Sequence[str]) -> None:
+    def __init__(
+        self,
+        kind: type[Task],
+        first: dict[str, Any],
+        own: Sequence[str],
+        form: Mapping[str, object] = MappingProxyType({}),
+    ) -> None:
         self._kind = kind
         self.first = first
         self.own = own
+        self._form = form
         self._built: OrderedDict[int, Task] = OrderedDict()
 
     def __len__(self) -> int:
@@ -49,9 +57,24 @@ class TaskList(Sequence[Task]):
         if found is None:
             (options,) = options_of(self.first, [self.own[index]])
             found = self._built[index] = validated(self._kind, f"input {index}", options)
+            vars(found).update(self._form)
             if len(self._built) > MAX_BUILT:
                 self._built.popitem(last=False)
         return found
+
+    def asked_in(self, form: Mapping[str, object]) -> TaskList:
+        """Return the same tasks, their replies in another form."""
+        return TaskList(self._kind, self.first, self.own, form)
+
+
+def asked_in(tasks: Sequence[Task], form: Mapping[str, object]) -> Sequence[Task]:
+    """Return copies of tasks whose replies have another ``format`` or ``reasoning`` than their class says."""
+    if isinstance(tasks, TaskList):
+        return tasks.asked_in(form)
+    copies = [task.model_copy() for task in tasks]
+    for each in copies:
+        vars(each).update(form)
+    return copies
 
 
 def tasks_of(given: Task | Sequence[Task]) -> Sequence[Task]:

@@ -142,4 +142,7 @@ def _constant_tokens(task: Task | None) -> int:
     asked, reply = called(task.first_prompt), type(task).reply_type()
     if asked is None or reply is None:
         return 0
-    return len(system_with_instructions(asked.system, reply, task.format) + asked.user_parts[0]) // CHARS_PER_TOKEN
+    return (
+        len(system_with_instructions(asked.system, reply, task.format, task.reasoning) + asked.user_parts[0])
+        // CHARS_PER_TOKEN
+    )

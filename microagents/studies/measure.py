@@ -26,7 +26,7 @@ from microagents.runs.references import references_in
 from microagents.runs.result import Result, Results
 from microagents.runs.settings import OneModel, Settings, check_for_ray, model_pools, strategy_of, validated
 from microagents.runs.task_list import dump_options, tasks_of
-from microagents.runs.words.summary import counted
+from microagents.runs.words.verdict import counted
 from microagents.studies.analysis import Distances, PositionAccuracy, distances_between, lookahead_in
 from microagents.studies.compare import variants_of
 from microagents.studies.flags import FlagFindings, flags_in
@@ -118,7 +118,7 @@ async def measure(
         distance: measure how differently the errors of the models are spread over the steps.
         flags: measure what red flags gain and cost.
         runs_dir: the folder of journals; each model has one.
-        run_id: prefix of the names of the models' runs; by default made from the arguments.
+        run_id: name of the run of one model, or prefix of several names; by default made from the arguments.
         on_model: called with the spec of each model as its run begins.
         given: callbacks (`RunControl`), which get the run that is done, and the expected cost of all that is left; and fields of `Settings`
             for all runs, such as ``seed``. The limits hold over all models and sittings.
@@ -312,7 +312,8 @@ def _plans(
         spec = given.pools[""][0]
         asked = short_digest((address, identity, shared.seed, isinstance(strategy, ActingTrial)))
         prefix = run_id or f"measure-{TASKS.name_of(address).lower()}-{asked}"
-        named = shared.model_copy(update={"run_id": f"{prefix}-{short_digest(spec)}"})
+        own = run_id if run_id is not None and len(models) == 1 else f"{prefix}-{short_digest(spec)}"
+        named = shared.model_copy(update={"run_id": own})
         plans[spec] = RunPlan(
             tasks=tasks, listed=listed, strategy=strategy, settings=named, model_objects=given.objects
         )
@@ -329,6 +330,7 @@ def _findings(spec: str, result: Result) -> ModelMeasurement:
         of_inputs=of_inputs,
         steps=tuple([step for each in found for step in each.steps]),
         calls=result.calls,
+        flags=account.flagged,
         input_tokens=account.input_tokens,
         output_tokens=account.output_tokens,
         cost_usd=result.cost_usd,

@@ -94,6 +94,8 @@ class ModelMeasurement(Struct, frozen=True, kw_only=True, dict=True):
     of_inputs: bool = False
     """Whether a step is the only question of an input."""
     calls: int
+    flags: Mapping[str, int] = {}
+    """Number of red flags by name."""
     input_tokens: int
     output_tokens: int
     cost_usd: float | None

@@ -188,13 +188,13 @@ class Elections(Generic[T, G]):
         """How the system text of a prompt is completed: by the form of the reply, and by the tools for looking things up."""
         task = self.task
         if not task.looks_up or self.weighs:
-            return lambda system: system_with_instructions(system, reply, task.format)
+            return lambda system: system_with_instructions(system, reply, task.format, task.reasoning)
         specs = task.toolbox.specs.values()
         lines = tool_lines(
             {"tool": each.name, "description": each.description, "parameters": each.parameters} for each in specs
         )
         return lambda system: with_tools(
-            system_with_instructions(system, reply, task.format), lines, task.tool_rounds, task.format
+            system_with_instructions(system, reply, task.format, task.reasoning), lines, task.tool_rounds, task.format
         )
 
     def _form_of(self, reply: type[A], options: ElectionOptions, max_draws: int) -> Question:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from microagents.cli import COMMANDS
+from microagents.cli import COMMANDS, GROUPS
 from tests.cli.commands import COMPLETED, WRONG_USAGE, microagents, write
 
 
@@ -174,3 +174,27 @@ def test_a_command_that_was_renamed_answers_with_its_new_name(old: str, new: str
 def test_options_that_exclude_each_other_are_refused(words: tuple[str, ...], said: str) -> None:
     ran = microagents(*words)
     assert (ran.code, said in ran.err, ran.err.count("\n")) == (2, True, 1)
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("run", "hanoi", "-k", "three"), "-k must be a whole number, not 'three'\n"),
+        (("plan", "--p", "high"), "--p must be a number, not 'high'\n"),
+        (("measur", "hanoi"), "there is no command 'measur'; did you mean 'measure'?"),
+        (("run", "hanoi", "--strategy", "x"), "known: maker, lead, recursive, aot, seqcv, swarm, "),
+        (("run", "agent", "-o", "goal=x", "--tool", "mine.py:loook"), "called 'loook'; did you mean 'look'?"),
+    ],
+)
+def test_a_slip_of_the_pen_is_answered_in_one_sentence(words: tuple[str, ...], said: str) -> None:
+    write("mine.py", "def look():\n    pass\n")
+    ran = microagents(*words)
+    assert (ran.code, ran.out, said in ran.err, ran.err.count("\n")) == (WRONG_USAGE, "", True, 1), ran.err
+
+
+def test_help_begins_with_ten_commands_and_has_all_others_by_group() -> None:
+    text = microagents("--help").out
+    first = text.partition("To begin with:\n")[2].partition("\n\n")[0]
+    assert [line.split()[0] for line in first.splitlines()] == [*next(iter(GROUPS.values()))]
+    assert len(first.splitlines()) == 10
+    assert all(f"\n  {name} " in text for names in GROUPS.values() for name in names)

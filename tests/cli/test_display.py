@@ -16,7 +16,8 @@ from microagents.journal.messages import Account
 from microagents.runs.result import Result
 from microagents.runs.settings import Settings
 from microagents.runs.words.money import money, prices_of
-from microagents.runs.words.summary import summary, verdict_on
+from microagents.runs.words.summary import summary
+from microagents.runs.words.verdict import verdict_on
 from tests.cli.commands import microagents
 
 SMALL = Account()

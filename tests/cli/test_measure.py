@@ -23,9 +23,8 @@ MEASURE = ("measure", "drift", "-o", "length=300", "--model", MODEL, "--steps", 
 
 
 def measured() -> str:
-    run_id = microagents(*MEASURE, "--json").json["models"][0]["run_id"]
-    assert isinstance(run_id, str)
-    return run_id
+    assert microagents(*MEASURE, "--run-id", "cal", "--json").json["models"][0]["run_id"] == "cal"
+    return "cal"
 
 
 def test_what_was_measured_is_said_with_one_count_of_hard_steps_and_a_verdict() -> None:

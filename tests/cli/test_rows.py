@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from microagents import run_sync
+from microagents.runs.row_files import cell
 from tests.cli.commands import COMPLETED, UNDECIDED, WRONG_USAGE, Sitting, microagents, write
 
 CLEAN = """
@@ -185,3 +186,18 @@ def test_of_20000_rows_and_a_kill_in_the_middle_none_is_lost_or_twice_and_the_or
         (str(number), f'"c{number}",\n\u00e4', "decided") for number in range(rows)
     ]
     assert all(row["name"] == row["city"].title() for row in found)
+
+
+def test_a_text_of_a_model_that_a_spreadsheet_would_run_is_written_as_text_and_the_input_stays() -> None:
+    assert [cell(text) for text in ("=1+1", "+cmd", "-x", "@f", "\t=1")] == ["'=1+1", "'+cmd", "'-x", "'@f", "'\t=1"]
+    assert [cell(value) for value in ("-5", "+49", "-1,000.5", -5, "a=b", "")] == [
+        "-5",
+        "+49",
+        "-1,000.5",
+        -5,
+        "a=b",
+        "",
+    ]
+    table("in.csv", ["id", "city"], ["1", "=ulm"])
+    assert clean("--inputs", "in.csv", "-o", "out.csv").code == COMPLETED
+    assert [(row["city"], row["name"]) for row in read("out.csv")] == [("=ulm", "'=Ulm")]

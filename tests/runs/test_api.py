@@ -55,6 +55,27 @@ async def test_an_async_callback_is_awaited_one_decision_after_the_other_and_to_
     assert told == [f"0/step/{step}" for step in range(10)]
 
 
+@pytest.mark.parametrize("runtime", ["local", "linked", "ray"])
+@pytest.mark.parametrize("listed", [False, True])
+async def test_a_run_asks_in_the_form_that_its_settings_name(runtime: str, *, listed: bool, tmp_path: Path) -> None:
+    asked = set[str]()
+
+    async def model(call: Call) -> str:
+        asked.add(call.prompt.system)
+        return '{"number": 22}' if "one JSON object" in call.prompt.system else "number = 22"
+
+    task: Any = [DRIFT, Drift(length=2)] if listed else DRIFT
+    given: dict[str, Any] = {"models": "sim:perfect" if runtime == "ray" else model, "runtime": runtime}
+    result = await run(task, **given, k=2, format="json", reasoning=False, max_calls=2, runs_dir=tmp_path)
+    assert runtime == "ray" or all("Write no reasoning. Answer with one JSON object" in each for each in asked)
+    assert result.account.valid == 2
+    with pytest.raises(InvalidUsage, match="format"):
+        await run(task, **given, k=2, runs_dir=tmp_path, run_id=result.run_id)
+    if runtime == "ray":
+        assert (await resume(result.run_id, runs_dir=tmp_path, max_calls=100)).outcome == "completed"
+    assert Drift.format == DRIFT.format == "lines"
+
+
 async def test_a_decision_tells_how_it_was_settled_and_a_resumed_run_tells_only_new_ones(tmp_path: Path) -> None:
     told: list[RecordedDecision] = []
     options: dict[str, Any] = {

@@ -13,6 +13,7 @@ import pytest
 from msgspec import Struct
 
 from microagents import Call, ChainTask, Prompt, Reply, Result, Unvoted, run
+from microagents.runs.row_files import cell
 from microagents.systems import Maker
 from tests.cli.commands import microagents
 
@@ -112,7 +113,7 @@ async def test_a_hostile_text_is_the_same_behind_parser_and_journal_and_does_not
     found: Any = microagents("show", *run_words, "0/step/0", "--json").json
     assert found["value"]["remark"] == text
     rows = list(csv.DictReader(io.StringIO(microagents("export", *run_words, "--format", "csv").out)))
-    assert [row["value.remark"] for row in rows] == [text, text]
+    assert [row["value.remark"] for row in rows] == [cell(text), cell(text)]
 
 
 @pytest.mark.parametrize("task", [Listening(), ListeningToJson()], ids=lambda task: task.format)

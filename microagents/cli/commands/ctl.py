@@ -23,7 +23,8 @@ from microagents.runs.inspection.control import (
     status_of,
 )
 from microagents.runs.words.money import prices_of
-from microagents.runs.words.summary import outcome_text, printable, progress_line
+from microagents.runs.words.summary import printable, progress_line
+from microagents.runs.words.verdict import outcome_text
 
 DONE = {
     "pause": "is paused",

@@ -15,7 +15,8 @@ from microagents.journal.reading import reader_of
 from microagents.runs.inspection.decision import InspectedDecision, inspect_decision
 from microagents.runs.inspection.runs import WaitingPlace, decide, inspect_run, solution_of, waiting_in
 from microagents.runs.words.money import prices_of
-from microagents.runs.words.summary import counted, printable
+from microagents.runs.words.summary import printable
+from microagents.runs.words.verdict import counted
 from microagents.systems.agents.notes import AgentRecord
 
 

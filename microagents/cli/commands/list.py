@@ -18,13 +18,8 @@ from microagents.cli.views.tables import local_time
 from microagents.runs.inspection.runs import runs_in
 from microagents.runs.result import Result
 from microagents.runs.words.money import prices_of
-from microagents.runs.words.summary import (
-    columns_of_stdout,
-    counted,
-    outcome_text,
-    printable,
-    verdict_on,
-)
+from microagents.runs.words.summary import columns_of_stdout, printable
+from microagents.runs.words.verdict import counted, outcome_text, verdict_on
 
 GAP, INDENT = "  ", "    "
 LOOK_EVERY_S = 1.0

@@ -31,7 +31,8 @@ from microagents.cli.views.tables import closing_notes, table, wrapped
 from microagents.cli.watching import Watched, kept_in_runs, run_in_terminal
 from microagents.runs.settings import Settings
 from microagents.runs.words.money import are_simulated, money, prices_of
-from microagents.runs.words.summary import counted, options_text
+from microagents.runs.words.summary import options_text
+from microagents.runs.words.verdict import counted
 from microagents.studies.analysis import Distances, PositionAccuracy
 from microagents.studies.flags import FlagFindings
 from microagents.studies.measure import Measurement, measure
@@ -119,7 +120,7 @@ def command(
     work = given_by(task, option, inputs).work
     given = None if states is None else _states(states, runs_dir, work)
     report = run_in_terminal(
-        Watched(task, "steps", models, kept_in_runs("measurement")),
+        Watched(task, "step", models, kept_in_runs("measurement")),
         lambda control, set_title: measure(
             work,
             models,

@@ -15,7 +15,8 @@ from microagents.cli.options import RUNS, AsJson, Options, RunsDir, Set, pairs, 
 from microagents.cli.reporting import json_text
 from microagents.cli.views.tables import clock, table, wrapped
 from microagents.runs.words.money import are_simulated, money
-from microagents.runs.words.summary import counted, options_text
+from microagents.runs.words.summary import options_text
+from microagents.runs.words.verdict import counted
 from microagents.studies.measure import measured_from
 from microagents.studies.planning import PlannedRun, PlannedRuns, Rates, plan
 from microagents.studies.simulation import Simulation

@@ -10,7 +10,8 @@ import typer
 from microagents.base.errors import InvalidUsage
 from microagents.cli.options import RUNS, RunName, RunsDir
 from microagents.runs.inspection.runs import inspect_run, remove_run
-from microagents.runs.words.summary import counted, printable, progress_text
+from microagents.runs.words.summary import printable
+from microagents.runs.words.verdict import counted, progress_text
 
 
 def command(

@@ -13,7 +13,8 @@ import typer
 from microagents.actors.registry import TASKS
 from microagents.base.errors import InvalidUsage
 from microagents.cli.options import DEFAULT_MODEL, SERVE_PORT, AsJson, Config, Options, Seed, complete_task, task_of
-from microagents.runs.words.summary import counted, printable
+from microagents.runs.words.summary import printable
+from microagents.runs.words.verdict import counted
 
 MAX_PORT = 65_535
 

@@ -32,7 +32,7 @@ from microagents.elections.election import OPEN_OUTCOMES
 from microagents.runs.plan import RunPlan
 from microagents.runs.settings import Settings, model_pools, validated
 from microagents.runs.words.money import prices_of
-from microagents.runs.words.summary import counted
+from microagents.runs.words.verdict import counted
 from microagents.studies.preview import ShownReply, ShownStep, question_of_step, show_step
 
 OPEN = (*OPEN_OUTCOMES, "argmax")

@@ -11,7 +11,7 @@ from microagents.cli.views.tables import table
 from microagents.elections.election import total_usd
 from microagents.runs.inspection.climbs import Climb, Votes
 from microagents.runs.words.money import money
-from microagents.runs.words.summary import counted
+from microagents.runs.words.verdict import counted
 
 MAX_SHOWN = 20
 MAX_REPLY_COLUMNS = 40

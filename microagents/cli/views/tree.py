@@ -10,7 +10,8 @@ from rich.cells import cell_len
 
 from microagents.cli.views.lines import joined, one_line, shorten
 from microagents.runs.words.money import money
-from microagents.runs.words.summary import columns_of_stdout, counted
+from microagents.runs.words.summary import columns_of_stdout
+from microagents.runs.words.verdict import counted
 from microagents.systems.questions.tree import Branch, ProblemNode, TurnResult
 
 MIN_COLUMNS = 60

@@ -144,8 +144,8 @@ class HttpModel(Model, ABC):
         for task in context.tasks[:1]:  # all have one class
             if self._has_schema and task.format != "json":
                 raise InvalidUsage(
-                    f"json_schema=true constrains replies to JSON, but {type(task).__name__} asks for lines; set format = 'json' in the "
-                    "task, or leave json_schema out"
+                    f"json_schema=true constrains replies to JSON, but {type(task).__name__} asks for lines; give --format json, or leave "
+                    "json_schema out"
                 )
 
     async def prepare(self) -> None:

@@ -254,12 +254,12 @@ class SimulatedModel(Model):
             return *_pad(answer, int(tokens), _RAMBLING), None
         if chance.flag < profile.flag:
             task = self._tasks[of_input]
-            answer, mass = (
-                broken(answer, chance.alternative, call.reply, task.format, self._reading or task.reading),
-                None,
-            )
+            answer = broken(answer, chance.alternative, call.reply, task.format, self._reading or task.reading)
+            mass = None
         if not answer:
             return "", 0, None
+        if not self._tasks[of_input].reasoning:
+            return answer, max(1, len(answer) // CHARS_PER_TOKEN), mass
         return *_pad(answer, int(min(tokens, steps * MAX_PLAIN_TOKENS)), _REASONING), mass
 
     def _mass_of(self, answers: Answers, temperature: float | None, answer: str) -> Mass | None:
@@ -286,7 +286,9 @@ class SimulatedModel(Model):
         while len(steps) < rollout.horizon:
             try:
                 asked = called(task.prompt, state, gives=Prompt)
-                alone = Prompt(system=system_with_instructions(asked.system, reply, task.format), user=asked.user)
+                alone = Prompt(
+                    system=system_with_instructions(asked.system, reply, task.format, task.reasoning), user=asked.user
+                )
                 answers = self._answers_to(alone, reply, of_input)
                 rate = RAMBLING_ERROR if rambles else self._error_rate(answers, call.temperature, len(steps))
                 steps.append(self._choose(answers, rate, random.random(), random.random()).reply)

@@ -10,6 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from contextvars import copy_context
 from datetime import UTC, datetime
+from itertools import takewhile
 from pathlib import Path
 from typing import Any, TypeVar, Unpack, overload
 
@@ -227,12 +228,14 @@ async def _execute(
 
 def _with_table(result: Result, path: Path) -> Result:
     """Write the rows of a run into its output."""
-    columns: dict[str, None] = {}
+    columns, given = dict[str, None](), dict[str, None]()
     marked = False
     for row in result.rows():
         columns.update(dict.fromkeys(row))
+        ours = "state_reply" if "state_reply" in row else "state"
+        given.update(dict.fromkeys(takewhile(ours.__ne__, row)))
         marked = marked or not all(str(cell(each)).isascii() for each in (*row, *row.values()))
-    write_table(path, result.rows(), [*columns], marked=marked)
+    write_table(path, result.rows(), [*columns], given=given, marked=marked)
     return structs.replace(result, outputs=(*result.outputs, path))
 
 

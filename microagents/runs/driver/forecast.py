@@ -253,7 +253,11 @@ def _prompt_tokens(task: Task) -> int:
     if asked is None or reply is None:
         return 0
     return (
-        len(f"{system_with_instructions(asked.system, reply, task.format)}{asked.user}".encode("utf-8", "replace"))
+        len(
+            f"{system_with_instructions(asked.system, reply, task.format, task.reasoning)}{asked.user}".encode(
+                "utf-8", "replace"
+            )
+        )
         // CHARS_PER_TOKEN
     )
 

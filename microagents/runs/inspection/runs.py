@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -111,11 +111,7 @@ def runs_in(
     runs_dir: Path, *, since_s: float = 0.0, digests: bool = True
 ) -> Iterator[tuple[str, Result | InvalidUsage]]:
     """Yield the names and results of the runs in a folder, in the order of their last writes; those under way maybe with digests, too."""
-    try:
-        found = sorted(runs_dir.glob("*.sqlite"), key=_last_write_s)
-    except OSError as error:
-        raise InvalidUsage(f"the folder {str(runs_dir)!r} cannot be read: {error.strerror}") from None
-    for path in found:
+    for path in _journals_in(runs_dir):
         if _last_write_s(path) < since_s:
             continue
         try:
@@ -123,6 +119,13 @@ def runs_in(
                 yield path.stem, recorded_result(reader, digests=digests)
         except InvalidUsage as error:
             yield path.stem, error
+
+
+def _journals_in(runs_dir: Path) -> list[Path]:
+    try:
+        return sorted(runs_dir.glob("*.sqlite"), key=_last_write_s)
+    except OSError as error:
+        raise InvalidUsage(f"the folder {str(runs_dir)!r} cannot be read: {error.strerror}") from None
 
 
 def _last_write_s(path: Path) -> float:
@@ -185,13 +188,13 @@ class WaitingPlace(NamedTuple):
 
 def waiting_in(runs_dir: Path, run_id: str | None = None) -> list[WaitingPlace]:
     """List all that waits for a person in a folder, or in one run of it: the oldest run first."""
-    found = runs_in(runs_dir, digests=False) if run_id is None else [(run_id, inspect_run(runs_dir, run_id))]
-    return [
-        WaitingPlace(name, path, result.task)
-        for name, result in found
-        if isinstance(result, Result)
-        for path in left_to_decide(result)
-    ]
+    found = list[WaitingPlace]()
+    for name in [path.stem for path in _journals_in(runs_dir)] if run_id is None else [run_id]:
+        with suppress(InvalidUsage) if run_id is None else nullcontext(), reader_of(runs_dir, name) as reader:
+            task = TASKS.name_of(reader.experiment.recipe.task)
+            decided = reader.persons()
+            found += [WaitingPlace(name, path, task) for path in reader.undecided() if path not in decided]
+    return found
 
 
 def left_to_decide(result: Result) -> list[str]:

@@ -18,7 +18,7 @@ from microagents.elections.election import ElectionId, SampleId
 from microagents.models.json_schema import strict_schema
 from microagents.models.model import Call
 from microagents.models.sample_keys import Named, read_key
-from microagents.replies.chat import HEADS, Prompt, Reply, instructions, without_feedback
+from microagents.replies.chat import BARE_HEADS, HEADS, Prompt, Reply, instructions, without_feedback
 from microagents.replies.trajectories import trajectory_of
 from microagents.task import Task
 from microagents.web.serving.wires import CompletionRequest, NotServed
@@ -113,7 +113,7 @@ class RequestedCalls:
         """Find the reply that a prompt asks for by its format instructions; `Reply` itself without a task."""
         if self._task is None:
             return Reply
-        start = prompt.system.rfind(HEADS[self._task.format])
+        start = max(prompt.system.rfind(heads[self._task.format]) for heads in (HEADS, BARE_HEADS))
         found = None if start < 0 else self._replies.get(prompt.system[start:])
         if found is None:
             name = type(self._task).__name__
@@ -137,7 +137,8 @@ class RequestedCalls:
             *_subclasses(Reply),
         ]:
             try:
-                found.setdefault(instructions(reply, self._task.format), reply)
+                for reasoning in (True, False):
+                    found.setdefault(instructions(reply, self._task.format, reasoning), reply)
             except InvalidDefinition:  # a base class, which nothing asks for
                 continue
         return found

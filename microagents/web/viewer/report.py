@@ -14,7 +14,8 @@ from microagents.elections.election import Flagged
 from microagents.journal.reading import Reader
 from microagents.journal.statements import MARKED
 from microagents.runs.inspection.runs import recorded_result
-from microagents.runs.words.summary import Standing, printable, summary_rows, verdict_on
+from microagents.runs.words.summary import printable, summary_rows
+from microagents.runs.words.verdict import Standing, verdict_on
 from microagents.web.viewer import pages
 
 MODULES = ("dom", "charts", "facts", "grid", "strip", "work", "report")

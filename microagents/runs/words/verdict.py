@@ -1,0 +1,266 @@
+"""The facts of a run, and its verdict: how it stands, in one sentence, and how to continue it."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Mapping, Sequence
+from decimal import Decimal
+from pathlib import Path
+from typing import Any, Generic, Literal
+
+from msgspec import Struct
+
+from microagents.journal.messages import Account, InputEnding, RunOutcome
+from microagents.task import V
+
+RUNS_DIR = Path("runs")
+"""Folder of journals by default."""
+
+
+MINUTES_FROM_S = 120.0
+"""Time left from which it is written in minutes."""
+
+
+_CHECKS = {
+    "step": ("the task's own oracle", "WRONG"),
+    "problem": ("the task's own check", "WRONG"),
+    "action": ("the task's own check", "WRONG"),
+    "subtask": ("the checks of the brief", "FAILED"),
+}
+"""What code checks of a work, by its unit, and the word for a check that finds a fault. A chain has an oracle."""
+
+
+_LIMIT = re.compile(r"(?P<option>--max-(?:calls|tokens|cost)) (?P<value>\d+(?:\.\d+)?(?:e[+-]?\d{1,3})?) is reached")
+"""The beginning of the reason of a run that was stopped by a limit. The limit of time is anew in each sitting."""
+
+
+_KEYWORDS = {"--max-calls": "max_calls", "--max-tokens": "max_tokens", "--max-cost": "max_cost_usd"}
+
+
+class RunFacts(Struct, Generic[V], frozen=True, kw_only=True):
+    """Part of a result that its summary shows."""
+
+    outcome: RunOutcome
+    reason: str | None
+    """Why the run did not complete, in one sentence; None if it did."""
+    value: V
+    """The task's ``result`` as read from JSON; for a list of inputs the `Results`, in their order. None if the run has no result."""
+    run_id: str
+    task: str
+    strategy: str
+    account: Account
+    k: int | None = None
+    """The strategy's k; None for a strategy without one."""
+    unit: str = "step"
+    """Name of a unit of progress: step, problem or subtask."""
+    wall_s: float
+    """Seconds of all sittings."""
+    journal: Path | None
+    """Path of the journal; None for a run without one."""
+    failed_inputs: tuple[InputEnding, ...] | None = None
+    """Endings of inputs of a list that failed or are undecided; None for a run with one task and no list."""
+    options: dict[str, Any] = {}
+    """Options of the task; empty for a list of inputs."""
+    needs_program: bool = False
+    """Whether only the program that began the run can continue it, since its task, strategy or a model has no name for others."""
+    outputs: tuple[Path, ...] = ()
+    """Files that hold the texts of documents, as written by this process or found complete; empty without output files."""
+
+    @property
+    def models(self) -> Sequence[str]:
+        """Specs of all models of the run."""
+        raise NotImplementedError
+
+    @property
+    def right(self) -> bool | None:
+        """Whether the task's own code finds all right that it checked, decisions and results; None if it checked nothing."""
+        account = self.account
+        values: Any = (self.value,) if self.failed_inputs is None else self.value
+        verdicts = {verdict_of(each) for each in values}
+        if account.errors or False in verdicts:
+            return False
+        return True if account.errors == 0 or True in verdicts else None
+
+    @property
+    def go_on(self) -> str | None:
+        """How to continue it; None for a run without a journal, and if there is nothing to continue."""
+        return None if self.journal is None else _go_on_text(self, self.journal.parent)
+
+
+def verdict_of(value: object) -> bool | None:
+    """Return what a result says of itself in its field ``correct``, or without one in ``solved``; None if it says nothing."""
+    found = value.get("correct", value.get("solved")) if isinstance(value, Mapping) else None
+    return found if isinstance(found, bool) else None
+
+
+def is_wrong(result: RunFacts[Any]) -> bool:
+    """Whether a run is completed, and the task's own code finds it wrong."""
+    return result.outcome == "completed" and result.right is False
+
+
+def outcome_text(result: RunFacts[Any]) -> str:
+    """Write how a run ended: also of one that is completed, whether it is wrong."""
+    return f"{result.outcome}, WRONG" if is_wrong(result) else result.outcome
+
+
+Kind = Literal["right", "done", "wrong", "running", "waits", "stopped", "failed"]
+
+
+_KINDS: dict[str, Kind] = {"running": "running", "undecided": "waits", "failed": "failed"}
+
+
+class Standing(Struct, frozen=True):
+    """The state of a run in one sentence, which lists, pages, reports and the terminal say alike."""
+
+    kind: Kind
+    """What its colour shows. ``done`` is completed, and nothing was checked."""
+    text: str
+
+
+def verdict_on(result: RunFacts[Any]) -> Standing:
+    """Say in one sentence how a run stands: what is wrong first, then what it waits for, then how far it is."""
+    account, reason, done = result.account, result.reason, progress_text(result)
+    wrong = _wrong_text(result)
+    if result.outcome == "completed":
+        if result.right is None:
+            return Standing("done", f"completed, not checked: {done}")
+        return Standing("wrong", wrong) if wrong else Standing("right", f"right: {done}, {_check_of(result)}")
+    calls = sum("/call/" in path for path in account.undecided_at)
+    others = len(account.undecided_at) - calls
+    waits = f"waits for you: {counted(calls, 'call')} of tools" if calls else ""
+    if others:
+        first = next(path for path in account.undecided_at if "/call/" not in path)
+        waits += f"{'; ' * bool(calls)}{counted(others, 'decision')} undecided, the first at {first}"
+    limit = _LIMIT.match(reason or "")
+    if result.outcome == "running":
+        said = f"{'paused' if account.paused else 'running'}: {done}{_left_text(result)}{waits and f'; {waits}'}"
+    elif result.outcome == "undecided":
+        said = waits or f"undecided: {reason}"
+    elif limit is not None:
+        said = f"stopped at its limit, {limit['option']} {limit['value']}, after {done}"
+    else:
+        said = f"{result.outcome} after {done}: {reason}"
+    return Standing("wrong", f"{wrong}; {said}") if wrong else Standing(_KINDS.get(result.outcome, "stopped"), said)
+
+
+def _wrong_text(result: RunFacts[Any]) -> str:
+    """Write what the task's own code found wrong; empty if nothing is."""
+    account = result.account
+    if not account.errors:
+        return "the result is WRONG by the task's own check" if result.right is False else ""
+    by, wrong = _CHECKS.get(result.unit, _CHECKS["step"])
+    what = _judged_unit(result)
+    return f"{account.errors:,} of {counted(account.checked, what)} {wrong}{_first_wrong(result)} (by {by})"
+
+
+def _check_of(result: RunFacts[Any]) -> str:
+    account = result.account
+    if not account.checked:
+        return "the result says so"
+    by = _CHECKS.get(result.unit, _CHECKS["step"])[0]
+    return f"{_share_checked(result)} checked by {by}"
+
+
+def _judged_unit(result: RunFacts[Any]) -> str:
+    return {"step": "step", "subtask": "text", "action": "result"}.get(result.unit, "answer")
+
+
+def _first_wrong(result: RunFacts[Any]) -> str:
+    """Write the place of the first wrong decision, of one of many inputs with its number."""
+    path = result.account.wrong_at
+    if path is None or (result.unit != "step" and result.failed_inputs is None):
+        return ""
+    of_input, _, place = path.partition("/")
+    where = f"input {of_input}" if result.failed_inputs is not None else ""
+    if result.unit == "step":
+        where += f", {place.replace('/', ' ', 1)}" if where else place.removeprefix("step/")
+    return f", the first at {where}"
+
+
+def _left_text(result: RunFacts[Any]) -> str:
+    """Write the share that is done, and the time that the rest takes at the same pace."""
+    account = result.account
+    many = result.failed_inputs is not None
+    total = account.inputs if many else account.total_steps
+    done = account.inputs_done + account.inputs_failed if many else account.steps
+    if not (total and done and result.wall_s) or done >= total:
+        return ""
+    left_s = result.wall_s / done * (total - done)
+    text = f"{left_s:,.0f} s" if left_s < MINUTES_FROM_S else f"{left_s / 60:,.0f} min"
+    return f", {text} left"
+
+
+def _go_on_text(result: RunFacts[Any], runs_dir: Path) -> str | None:
+    """Write how to continue a run, with a reached limit doubled. None if it is completed or running."""
+    if result.outcome in ("completed", "running"):
+        return None
+    limit = _LIMIT.match(result.reason or "") if result.outcome == "stopped" else None
+    most = "" if limit is None else f"{2 * Decimal(limit['value']):f}"
+    if result.needs_program:
+        raised = f", {_KEYWORDS[limit['option']]}={most}" if limit is not None else ""
+        return f"start the program again with run_id={result.run_id!r}, runs_dir={str(runs_dir)!r}{raised}"
+    raised = f" {limit['option']} {most}" if limit is not None else ""
+    return f"{resume_command(result.run_id, runs_dir)}{raised}"
+
+
+def resume_command(run_id: str, runs_dir: Path) -> str:
+    """Write the command that continues a run."""
+    return command_about("resume", run_id, runs_dir)
+
+
+def command_about(name: str, run_id: str, runs_dir: Path) -> str:
+    """Write a command about a run."""
+    where = "" if runs_dir == RUNS_DIR else f" --runs-dir {shlex.quote(str(runs_dir))}"
+    return f"microagents {name} {run_id}{where}"
+
+
+def checked_text(result: RunFacts[Any]) -> str:
+    """Write the number of decisions or elections, and what the task's oracle says of them, or of the answers."""
+    account = result.account
+    decisions = (
+        f", {counted(account.decided, 'decision')}"
+        if result.unit == "step"
+        else f", {counted(account.decided, 'election')}" * bool(account.decided)
+    )
+    if not (account.decided or account.steps or account.errors):
+        return decisions
+    if not account.errors and result.right is False:
+        return f"{decisions}; the task's own result says that it is WRONG"
+    if account.errors is None:
+        return (
+            f"{decisions}, not checked by an oracle"
+            if result.right is None
+            else f"{decisions}; the result says that it is right"
+        )
+    by, wrong = _CHECKS.get(result.unit, _CHECKS["step"])
+    found = f"{account.errors:,} {wrong}{_first_wrong(result)}" if account.errors else f"none {wrong.lower()}"
+    return f"{decisions}, {_share_checked(result)} checked by {by}: {found}"
+
+
+def _share_checked(result: RunFacts) -> str:
+    """Write how much of a run was checked: of a problem or a text only the end can be."""
+    account, checked = result.account, result.account.checked
+    if result.unit == "step" and checked == account.decided:
+        return "all"
+    if result.unit == "step" and checked > account.inputs:
+        return f"{checked:,} of them" if account.decided else counted(checked, "reply", "replies")
+    what = _judged_unit(result)
+    return f"only the final {what}" if checked == 1 else f"only {checked:,} final {what}s"
+
+
+def counted(count: int, what: str, plural: str | None = None) -> str:
+    """Write a number of things in words, such as ``1 call`` and ``2,000 calls``."""
+    return f"{count:,} {what if count == 1 else plural or f'{what}s'}"
+
+
+def progress_text(result: RunFacts[Any]) -> str:
+    """Write the numbers of done inputs and of done steps, problems or subtasks."""
+    account = result.account
+    total = "" if account.total_steps is None else f" of {account.total_steps:,}"
+    inputs = "" if result.failed_inputs is None else f"{account.inputs_done:,} of {account.inputs:,} inputs, "
+    return (
+        f"{inputs}{account.steps:,}{total} {result.unit}s"
+        if total
+        else f"{inputs}{counted(account.steps, result.unit)}"
+    )

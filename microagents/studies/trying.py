@@ -1,0 +1,318 @@
+"""A first try of one model on a task: the form in which it replies, how often it is right, and the settings that follow."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal, Unpack
+
+import msgspec
+from msgspec import Struct
+
+from microagents.actors.registry import MODELS, STRATEGIES, TASKS
+from microagents.actors.role import Strategy
+from microagents.base.errors import InvalidUsage, MicroagentsError
+from microagents.base.messages import address_of
+from microagents.base.user_code import called
+from microagents.elections.laws import k_min
+from microagents.models.capabilities import UNKNOWN, capabilities_of
+from microagents.models.http.provider import HttpModel
+from microagents.models.model import Model, ModelSpec
+from microagents.runs.doctor import examined_model
+from microagents.runs.driver.keywords import SharedKeywords
+from microagents.runs.task_list import dump_options, tasks_of
+from microagents.runs.words.money import prices_of
+from microagents.runs.words.verdict import counted
+from microagents.studies.measure import measure
+from microagents.studies.measured import FEWEST_DRAWS, ModelMeasurement
+from microagents.studies.measuring import FIRST, GivenState
+from microagents.studies.series import short_digest
+from microagents.studies.states import States
+from microagents.systems.agents.agent import AgentTask
+from microagents.task import ChainTask, Task
+
+KNOWN_STEPS = 3
+"""Number of steps on which each form is tried."""
+FORM_S = 30.0
+"""Seconds for the samples in one form."""
+UNKNOWN_TOKENS = 512
+"""Limit of a reply by a model whose capabilities are not in the table: a small one on this machine may ramble."""
+TOKENS_ROUNDED, ROOM = 64, 4
+"""The advised limit of a reply is so many times the mean length, rounded up to a multiple."""
+TARGET = 0.95
+"""Chance that all steps come out right at the advised k."""
+NONE_SEEN = 3
+"""No error among n samples excludes at 95 % an error rate of more than 3 / n."""
+
+Advice = Literal[
+    "unreachable", "all-flagged", "voting-hurts", "hard-steps", "too-many-answers", "unjudged", "no-k", "too-few", "k"
+]
+SENTENCES: dict[Advice, str] = {
+    "unreachable": "not with this model: {why}",
+    "all-flagged": "not with this model: no reply is valid in any form; `microagents step` shows replies in full",
+    "voting-hurts": "not with this model: it is wrong more often than right, and voting hurts; take a stronger one or smaller steps",
+    "hard-steps": "{hard} of {steps} are wrong in most samples, and votes decide such a step wrong; take a ladder",
+    "too-many-answers": "right replies differ from each other, so that exact votes do not agree; use votes by meaning",
+    "unjudged": "it replies in the form asked for; whether rightly is not known without an oracle",
+    "no-k": "{right} of {samples} are right; the strategy {strategy} has no k",
+    "too-few": "{samples} advise no k, so the default stands; {more} more{price} say more: --steps {wanted}",
+    "k": "take k = {k}: {seen} in {samples}, so that all {total} come out right with a chance of at least 95 %",
+}
+"""All that a try may advise. Docs: models.md."""
+USELESS: tuple[Advice, ...] = ("unreachable", "all-flagged", "voting-hurts")
+"""Advice against the model."""
+
+
+class TriedForm(Struct, frozen=True, kw_only=True):
+    """A form of reply, and what was measured of the model in it."""
+
+    name: str
+    model: str
+    """The spec, with the schema if there is one."""
+    settings: Mapping[str, Any]
+    """Settings that ask for the form, if the task's class does not."""
+    found: ModelMeasurement | None = None
+    """None if the samples are not complete, for the reason."""
+    reason: str | None = None
+
+    @property
+    def right(self) -> int | None:
+        """Number of right samples; None if nothing judges them."""
+        return None if self.found is None or not self.found.judged else self.valid - self.wrong
+
+    @property
+    def wrong(self) -> int:
+        """Number of valid samples that are wrong."""
+        return 0 if self.found is None else sum(each.wrong for each in self.found.steps)
+
+    @property
+    def valid(self) -> int:
+        """Number of samples without a red flag."""
+        return 0 if self.found is None else sum(each.valid for each in self.found.steps)
+
+    @property
+    def tokens(self) -> float | None:
+        """Mean number of tokens of a reply."""
+        return None if self.found is None else self.found.output_tokens / max(1, self.found.calls)
+
+    def as_json(self) -> dict[str, Any]:
+        """Build the object that ``--json`` prints."""
+        facts = {
+            name: getattr(self, name) for name in ("name", "model", "settings", "reason", "right", "valid", "tokens")
+        }
+        if (found := self.found) is not None:
+            facts |= {"samples": found.draws, "flags": found.flags, "latency": found.latency}
+            facts |= {"cost_usd": found.cost_usd, "run_id": found.run_id}
+        return facts
+
+
+class Tried(Struct, frozen=True, kw_only=True):
+    """What a try found."""
+
+    model: str
+    task: str
+    advice: Advice
+    said: str
+    """The advice in one sentence."""
+    forms: tuple[TriedForm, ...] = ()
+    best: TriedForm | None = None
+    """The form with the most right replies, or valid ones if nothing judges them; of equal ones the task's own."""
+    settings: dict[str, Any] = {}
+    """What follows, as options of the command line."""
+    k: int | None = None
+    """The k at which calls and cost are counted."""
+    calls: float | None = None
+    """Expected calls of the whole task; None if unknown."""
+    cost_usd: float | None = None
+    """Their cost."""
+    hard: list[int] = []
+    """Numbers of the hard steps that were seen."""
+    is_interrupted: bool = False
+
+    def as_json(self) -> dict[str, Any]:
+        """Build the object that ``--json`` prints."""
+        facts: dict[str, Any] = {name: getattr(self, name) for name in self.__struct_fields__}
+        best = None if self.best is None else self.best.name
+        return {**facts, "forms": [each.as_json() for each in self.forms], "best": best}
+
+
+async def try_model(
+    task: Task | Sequence[Task],
+    model: str,
+    *,
+    steps: int = KNOWN_STEPS,
+    runs_dir: str | Path = "runs",
+    on_form: Callable[[str], None] = lambda _: None,
+    **given: Unpack[SharedKeywords],
+) -> Tried:
+    """Try a model on three steps of a task in each form of reply, and on more steps in the best one.
+
+    Args:
+        task: a chain, or inputs that are one question each. A chain without an oracle is tried on its first step, unjudged.
+        model: its spec.
+        steps: number of steps, each sampled twice, in the best form.
+        runs_dir: folder of journals: each form is a measurement with its own.
+        on_form: called with the name of each form as it begins.
+        given: as for `measure`.
+
+    Raises:
+        InvalidUsage: the task cannot be measured.
+    """
+    tasks = tasks_of(task)
+    first, name = tasks[0], TASKS.name_of(address_of(type(tasks[0])))
+    if isinstance(first, AgentTask):
+        raise InvalidUsage(f"an agent is measured by trials: microagents measure {name}")
+    missing = [each for each in await examined_model(model) if each.state == "missing"]
+    if missing:
+        why = f"{missing[0].subject.removeprefix(model)} {missing[0].said}".lstrip()
+        said = SENTENCES["unreachable"].format(why=why)
+        return Tried(model=model, task=name, advice="unreachable", said=said)
+    spec = ModelSpec.parse(model)
+    if _provider(spec) is not None and capabilities_of(spec.provider, spec.name) is UNKNOWN:
+        given = {"max_output_tokens": min(first.sampling.max_output_tokens, UNKNOWN_TOKENS), **given}
+    given = {"max_outage_s": FORM_S, **given}
+    forms = list[TriedForm]()
+    for form in _forms_of(first, model):
+        on_form(form.name)
+        forms.append(await _tried(form, task, KNOWN_STEPS, runs_dir, {**given, "on_forecast": None}))
+        if _is_left(given):
+            break
+    best = max((each for each in forms if each.valid), key=lambda each: (each.right or 0, each.valid), default=None)
+    if best is not None and steps > KNOWN_STEPS and not _is_left(given):
+        on_form(f"{best.name}, {steps:,} steps")
+        more = await _tried(best, task, steps, runs_dir, given)
+        best = more if more.found is not None else best
+    found = _advised(name, model, tasks, best, forms)
+    return msgspec.structs.replace(found, is_interrupted=_is_left(given))
+
+
+def _is_left(given: SharedKeywords) -> bool:
+    return any(event is not None and event.is_set() for event in (given.get("interrupt"), given.get("terminate")))
+
+
+def _provider(spec: ModelSpec) -> type[HttpModel] | None:
+    """Return the class of models behind HTTP that the spec names; None for any other."""
+    kind = MODELS.find(spec.provider, Model) if spec.provider in MODELS.addresses else None
+    return kind if kind is not None and issubclass(kind, HttpModel) else None
+
+
+def _forms_of(task: Task, model: str) -> list[TriedForm]:
+    """List the forms to try, the task's own first."""
+    spec, bare = ModelSpec.parse(model), {"lines": "lines, no reasoning", "json": "JSON, no reasoning"}
+    wanted = [(task.format, task.reasoning), ("lines", True), ("lines", False), ("json", False)]
+    forms = [
+        TriedForm(
+            name=bare[form] if not reasoning else {"lines": "lines", "json": "JSON"}[form],
+            model=model,
+            settings={
+                name: value
+                for name, value, own in (("format", form, task.format), ("reasoning", reasoning, task.reasoning))
+                if value != own
+            },
+        )
+        for form, reasoning in dict.fromkeys(wanted)
+    ]
+    has_schema = capabilities_of(spec.provider, spec.name).json_schema is not False and not task.looks_up
+    if _provider(spec) is None or not has_schema:
+        return forms
+    *_, last = forms if task.format == "lines" or task.reasoning else forms[:1]
+    constrained = model if "json_schema" in spec.options else f"{model}{',' if '@' in model else '@'}json_schema=true"
+    schema = TriedForm(name="JSON schema", model=constrained, settings=last.settings)
+    return [schema] if constrained == model else [*forms, schema]
+
+
+async def _tried(
+    form: TriedForm, task: Task | Sequence[Task], steps: int, runs_dir: str | Path, given: SharedKeywords
+) -> TriedForm:
+    first = tasks_of(task)[0]
+    identity = (
+        dump_options(first),
+        form.model,
+        form.name,
+        {name: given.get(name) for name in ("seed", "max_output_tokens")},
+    )
+    chosen: dict[str, Any] = {"steps": steps, "draws": FIRST if steps == KNOWN_STEPS else None}
+    if isinstance(task, ChainTask) and called(task.oracle, called(task.start)) is None:
+        state = GivenState(number=0, state=msgspec.to_builtins(called(task.start)))
+        chosen = {"draws": FIRST * steps, "states": States(source="the start", given=(state,))}
+    run_id = f"try-{TASKS.name_of(address_of(type(first))).lower()}-{short_digest(identity)}"
+    try:
+        async with asyncio.timeout(FORM_S if steps == KNOWN_STEPS else None):
+            report = await measure(
+                task, form.model, **chosen, runs_dir=runs_dir, run_id=run_id, **{**given, **form.settings}
+            )
+    except TimeoutError:
+        return msgspec.structs.replace(
+            form, reason=f"too slow for a try: its replies take more than {FORM_S:g} s; take `measure`"
+        )
+    except InvalidUsage:
+        raise
+    except MicroagentsError as error:
+        return msgspec.structs.replace(form, reason=str(error))
+    return msgspec.structs.replace(form, found=next(iter(report.models), None), reason=report.reason)
+
+
+def _advised(name: str, model: str, tasks: Sequence[Task], best: TriedForm | None, forms: Sequence[TriedForm]) -> Tried:
+    if best is None or best.found is None:
+        failed = next((each.reason for each in forms if each.reason is not None), None)
+        advice: Advice = "all-flagged" if failed is None else "unreachable"
+        said = SENTENCES[advice].format(why=failed)
+        return Tried(model=model, task=name, advice=advice, said=said, forms=tuple(forms))
+    found, task = best.found, tasks[0]
+    strategy = STRATEGIES.find(task.default_strategy, Strategy)
+    default_k = strategy.model_fields["k"].default if strategy.takes("k") else None
+    advice, k = _judged(found, best, default_k)
+    at = k or default_k
+    calls = None if not found.judged or at is None else found.chances(at).calls
+    more = max(FEWEST_DRAWS, 2 * found.draws if found.draws >= FEWEST_DRAWS else 0) - found.draws
+    price, call_usd = prices_of([model]), found.call_usd
+    facts = {
+        "hard": len(found.hard) if found.judged and best.valid else 0,
+        "steps": counted(len(found.steps), "step"),
+        "samples": counted(found.draws, "sample"),
+        "right": best.right,
+        "strategy": task.default_strategy,
+        "more": more,
+        "price": "" if call_usd is None else f" for {price(more * call_usd)}",
+        "wanted": -(-(found.draws + more) // FIRST),
+        "k": k,
+        "seen": "no error" if not best.wrong else counted(best.wrong, "error"),
+        "total": counted(found.total, "input" if found.of_inputs else "step"),
+    }
+    return Tried(
+        model=model,
+        task=name,
+        advice=advice,
+        said=SENTENCES[advice].format(**facts),
+        forms=tuple(forms),
+        best=best,
+        settings=_settings(best, task, k),
+        k=at,
+        calls=calls,
+        cost_usd=None if calls is None or call_usd is None else calls * call_usd,
+        hard=found.hard if found.judged else [],
+    )
+
+
+def _judged(found: ModelMeasurement, best: TriedForm, default_k: int | None) -> tuple[Advice, int | None]:
+    """Choose the advice, and the k if there are samples enough for one."""
+    if not found.judged:
+        return "unjudged", None
+    kind, _ = found.verdict()
+    if kind in ("voting-hurts", "hard-steps", "too-many-answers"):
+        return kind, None
+    if default_k is None:
+        return "no-k", None
+    p = found.p.low if best.wrong else 1 - NONE_SEEN / best.valid
+    if found.draws < FEWEST_DRAWS or p <= 0.5:  # noqa: PLR2004 - votes help above one half
+        return "too-few", None
+    return "k", k_min(p, found.total, TARGET)
+
+
+def _settings(best: TriedForm, task: Task, k: int | None) -> dict[str, Any]:
+    settings: dict[str, Any] = {"model": best.model, **best.settings}
+    cap = TOKENS_ROUNDED * -(-int(ROOM * (best.tokens or 0)) // TOKENS_ROUNDED)
+    if 0 < cap < task.sampling.max_output_tokens:
+        settings["max-output-tokens"] = cap
+    return settings if k is None else {**settings, "k": k}

@@ -1,0 +1,95 @@
+"""`microagents try`: what it advises of a model, and the settings that it writes."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from microagents.base.errors import InvalidUsage
+from microagents.cli.config import with_defaults
+from microagents.studies.trying import SENTENCES, USELESS, try_model
+from tests.cli.commands import COMPLETED, FAILED, WRONG_USAGE, microagents
+from tests.models.test_foreign_server import Products, address, spec_on  # noqa: F401 - a fixture
+
+TRY = ("try", "drift", "-o", "length=100", "--model")
+
+
+def test_few_samples_advise_no_k_and_say_what_more_of_them_cost() -> None:
+    ran = microagents(*TRY, "sim:gpt-4.1-mini@error=0,flag=0")
+    assert ran.code == COMPLETED
+    assert "6 samples advise no k, so the default stands; 24 more for $0.0" in ran.out
+    assert "k =" not in ran.out.partition("say more")[2]
+    shown = [line.split("  ")[0] for line in ran.out.splitlines()]
+    assert shown[:4] == ["form", "lines", "lines, no reasoning", "JSON, no reasoning"]
+
+
+def test_thirty_samples_without_an_error_decide_k_which_is_written_for_the_next_run() -> None:
+    Path("microagents.toml").write_text('k = 2\nseed = 3\n\n[option]\nlength = "100"\n', encoding="utf-8")
+    found = microagents(*TRY, "sim:gpt-4.1-mini@error=0,flag=0", "--steps", "15", "--write")
+    assert "take k = 4: no error in 30 samples, so that all 100 steps come out right" in found.out
+    assert "wrote model, max-output-tokens, k into microagents.toml" in found.err
+    text = Path("microagents.toml").read_text(encoding="utf-8")
+    assert text.endswith('k = 4\nseed = 3\n\n[option]\nlength = "100"\n')
+    assert microagents("run", "drift", "--json").json["votes_per_step"] >= 4
+    with pytest.raises(InvalidUsage, match="in another way"):
+        with_defaults("[option]\nk = 3\n[k]\nx = 1", {"k": 4})
+
+
+@pytest.mark.parametrize(
+    ("options", "advice", "code"),
+    [
+        ("error=0.9,flag=0", "voting-hurts", FAILED),
+        ("error=0,flag=1", "all-flagged", FAILED),
+        ("error=0.01,flag=0,hard=0.999,hard_error=0.6", "hard-steps", COMPLETED),
+    ],
+)
+def test_each_weakness_of_a_model_has_its_sentence(options: str, advice: str, code: int) -> None:
+    ran = microagents(*TRY, f"sim:gpt-4.1-mini@{options}", "--steps", "20", "--json")
+    assert (ran.json["advice"], ran.code) == (advice, code)
+    assert ran.json["said"].startswith("not with this model") is (advice in USELESS)
+
+
+def test_a_form_that_the_model_keeps_is_found_and_asked_for_by_the_settings() -> None:
+    source = 'async def model(call):\n    known = "JSON object" in call.prompt.system\n    return \'{"number": 22}\' if known else "So."\n'
+    Path("mine.py").write_text(source, encoding="utf-8")
+    ran = microagents("try", "drift", "-o", "length=1", "--model", "mine.py:model", "--json")
+    assert ran.json["best"] == "JSON, no reasoning"
+    assert (
+        ran.json["settings"] | {"model": "mine.py:model", "format": "json", "reasoning": False} == ran.json["settings"]
+    )
+    assert [each["flags"] for each in ran.json["forms"][:2]] == [{"malformed": 2}] * 2
+
+
+def test_a_chain_without_an_oracle_is_tried_unjudged_and_an_agent_is_not() -> None:
+    shutil.copy(Path(__file__).parents[2] / "docs" / "examples" / "adding.py", "adding.py")
+    text = Path("adding.py").read_text(encoding="utf-8").replace("def oracle", "def own_oracle")
+    Path("adding.py").write_text(text, encoding="utf-8")
+    ran = microagents("try", "adding.py", "--json")
+    assert (ran.json["advice"], ran.json["forms"][0]["samples"], ran.json["calls"]) == ("unjudged", 6, None)
+    refused = microagents("try", "desk")
+    assert (refused.code, refused.out) == (WRONG_USAGE, "")
+    assert "microagents measure desk" in refused.err
+
+
+def test_a_model_that_cannot_be_asked_is_named_before_anything_is_sent() -> None:
+    ran = microagents(*TRY, "openai:m@base_url=http://127.0.0.1:9/v1")
+    assert ran.code == FAILED
+    assert ran.out.startswith("not with this model: endpoint http://127.0.0.1:9/v1 cannot be reached")
+
+
+def test_the_guide_lists_every_advice() -> None:
+    guide = (Path(__file__).parents[2] / "docs" / "models.md").read_text(encoding="utf-8")
+    assert [name for name in SENTENCES if f"`{name}`" not in guide] == []
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(400)
+async def test_a_small_model_on_this_machine_is_asked_by_a_schema(address: str, tmp_path: Path) -> None:  # noqa: F811
+    found = await try_model(Products(), spec_on("openai", address, price_in="0", price_out="0"), runs_dir=tmp_path)
+    assert found.advice == "voting-hurts", [each.as_json() for each in found.forms]
+    assert found.best is not None
+    schema = found.forms[-1]
+    assert (schema.name, schema.valid) == ("JSON schema", 6)
+    assert found.best.valid == max(each.valid for each in found.forms)
