@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property, lru_cache
 from typing import NamedTuple
 
@@ -46,13 +46,15 @@ _KERNELS, _DEGREES, _NARROWER, _BROAD = 50, 5, 0.3, 0.1
 """Of these rounds: points around which is drawn, degrees of freedom, part of the whole variance, and share from the prior."""
 _FEW = 8
 """Number of equal steps up to which each is drawn by itself."""
-_BEYOND = 0.01
-"""Share of the draws beyond either end of an interval: fewer than 2.5 %, since no form is quite that of the steps."""
+_BEYOND, _LEAST_DRAWS = 0.005, 30
+"""Share of a form's draws beyond either end of an interval, fewer than 2.5 % since no form is quite that of the steps; and the least
+number of draws by which a form counts as not refuted."""
 _RIVAL_PRIOR = np.array([1.0, 0.2, 0.2, 0.2, 0.2, 0.2])
 _WIDTH = float(LOGITS[1] - LOGITS[0])
 _LN_RIGHT: Array = -np.log1p(np.exp(LOGITS))
 _LN_WRONG: Array = _LN_RIGHT + LOGITS
 _LEAST = 1e-300
+_IS_HARD = ERRORS >= HARD
 _ROWS = np.arange(DRAWS)
 
 
@@ -125,7 +127,7 @@ def _mean(at: Array) -> Array:
 
 
 def _normal(weights: Array) -> Array:
-    return np.asarray(weights / weights.sum(1, keepdims=True))
+    return np.asarray(weights / weights.sum(-1, keepdims=True))
 
 
 def _one(at: Array) -> Array:
@@ -178,12 +180,10 @@ _FORMS = (
 """Forms by how likely they are before any sample; samples of hard steps speak so clearly that these may be unlikely."""
 
 
-def _populations(
-    wrong: Counts, valid: Counts, number: Counts, rng: np.random.Generator
-) -> tuple[Array, NDArray[np.bool_]]:
+def _populations(wrong: Counts, valid: Counts, number: Counts, rng: np.random.Generator) -> tuple[Array, Counts]:
     """Draw populations from the posterior, given the steps by their wrong and valid samples; of the shape (`DRAWS`, error rates).
 
-    Returns also in which draws all steps have one rate.
+    Returns also the index of the form of each draw.
 
     If none of the sampled steps is one of the hard steps of a draw, there are none: that is the condition of every chance.
     """
@@ -205,7 +205,7 @@ def _populations(
             found = found._replace(share=np.where(is_none, 0.0, found.share))
         drawn.append(found.whole)
     order = rng.permutation(DRAWS)
-    return np.concatenate(drawn)[order], order < len(drawn[0])
+    return np.concatenate(drawn)[order], np.repeat(range(len(_FORMS)), [len(each) for each in drawn])[order]
 
 
 def _likelihood(wrong: Counts, valid: Counts) -> Array:
@@ -309,8 +309,8 @@ def _rival_likelihood(wrong: tuple[int, ...]) -> Array:
     return np.asarray(at / at.max())
 
 
-def _rival_shares(kinds: Counter[Kind], rng: np.random.Generator) -> Array:
-    """Draw the population of the first rivals' shares, of the shape (`DRAWS`, shares)."""
+def _rival_shares(kinds: Mapping[Kind, float], rng: np.random.Generator) -> Array:
+    """Draw the population of the first rivals' shares, given kinds of steps by their number; of the shape (`DRAWS`, shares)."""
     several = [(_rival_likelihood(kind.wrong), count) for kind, count in kinds.items() if sum(kind.wrong) > 1]
     taken = _RIVAL_PRIOR
     if several:
@@ -319,6 +319,14 @@ def _rival_shares(kinds: Counter[Kind], rng: np.random.Generator) -> Array:
             parts = likely * taken
             taken = _RIVAL_PRIOR + (number[:, None] * parts / parts.sum(1, keepdims=True)).sum(0)
     return rng.dirichlet(taken, size=DRAWS)
+
+
+def _with_rivals(steps: Counts, shares: Array, rng: np.random.Generator) -> Counts:
+    """Draw the first rivals' shares of steps, given their number by error rate."""
+    found = np.zeros((*steps.shape, len(RIVALS)), np.int64)
+    row, rate = steps.nonzero()
+    found[row, rate] = rng.multinomial(steps[row, rate], shares[_IS_HARD[rate].astype(int), row])
+    return found
 
 
 def _tallied(seen: Iterable[tuple[int, int]]) -> tuple[Counts, Counts, Counts]:
@@ -354,39 +362,39 @@ class RunRates:
     """Number of sampled steps."""
     unseen: int
     """Number of steps of the run that were not sampled."""
-    _counts: Counts
+    _counts: Array
     """Number of steps of each kind, by draw."""
     _errors: Array
     """Error rate of each kind."""
     replies: tuple[Array, Array]
     """Share of the samples without a flag, and mean number of samples for a valid one, by draw."""
-    alike: NDArray[np.bool_]
-    """In which draws all steps have one rate."""
+    forms: tuple[Counts, ...]
+    """Index of the form of each draw, in the order of `_FORMS`; of each model of a pool."""
     _hard_chances: list[float]
     _hard_own: Array
 
     @cached_property
     def p(self) -> Interval:
         """Mean chance over the steps of the run that a valid sample is right."""
-        return _estimate(1 - self._sum(self._errors) / self.total)
+        return self._estimate(1 - self._sum(self._errors) / self.total)
 
     @cached_property
     def valid(self) -> Interval:
         """Share of the samples without a red flag."""
-        return _estimate(self.replies[0])
+        return _ends(self.replies[0])
 
     def chance(self, k: int, *, max_draws: int = MAX_DRAWS) -> Interval:
         """Compute the chance that every step of the run is decided right by a lead of k votes."""
-        return _estimate(self._chances(k, max_draws))
+        return self._estimate(self._chances(k, max_draws))
 
     def decided(self, k: int, *, max_draws: int = MAX_DRAWS) -> Interval:
         """Compute the share of the steps that are decided right."""
-        return _estimate(1 - self._sum(self._table(k, max_draws).loss) / self.total)
+        return self._estimate(1 - self._sum(self._table(k, max_draws).loss) / self.total)
 
     def calls(self, k: int, *, max_draws: int = MAX_DRAWS) -> Interval:
         """Compute the expected number of samples of the run, flagged ones included."""
         votes = self._sum(self._table(k, max_draws).votes)
-        return _estimate(np.minimum(votes * self.replies[1], self.total * float(max_draws)))
+        return self._estimate(np.minimum(votes * self.replies[1], self.total * float(max_draws)))
 
     def chance_by(self, loss: Array | Sequence[Sequence[float]], *, failed: int = 0, of_hard: int = 0) -> Interval:
         """Compute the chance that no step is lost by a strategy of its own losses.
@@ -399,7 +407,9 @@ class RunRates:
         is_hard = (self._errors >= HARD) & (of_hard > 0)
         kept = self._sum(np.where(is_hard, 0.0, np.log1p(-np.minimum(loss, 1 - 1e-15))))
         at_hard = np.random.default_rng(0).beta(failed + 0.5, of_hard - failed + 0.5, size=DRAWS)
-        return _estimate(np.exp(kept + self._sum(is_hard.astype(float)) * np.log1p(-np.minimum(at_hard, 1 - 1e-15))))
+        return self._estimate(
+            np.exp(kept + self._sum(is_hard.astype(float)) * np.log1p(-np.minimum(at_hard, 1 - 1e-15)))
+        )
 
     def sure(self, k: int, target: float, *, max_draws: int = MAX_DRAWS) -> float:
         """Compute the probability that the chance of the run is at least the target."""
@@ -421,7 +431,8 @@ class RunRates:
             sure = float((chances >= target).mean())
             if sure >= SURE or (enough is not None and k == enough + 1 and sure >= LIKELY):
                 return k
-            if enough is None and self.alike.mean() >= UNREFUTED and np.median(chances[self.alike]) >= target:
+            alike = np.logical_and.reduce([each == 0 for each in self.forms])
+            if enough is None and alike.mean() >= UNREFUTED and np.median(chances[alike]) >= target:
                 enough = k
         return None
 
@@ -482,6 +493,20 @@ class RunRates:
     def _sum(self, values: Array) -> Array:
         return np.asarray(np.tensordot(self._counts, values, 2))
 
+    def _estimate(self, values: Array) -> Interval:
+        """Return the mean of all draws, and an interval that holds those of all forms that are not refuted.
+
+        A mean over forms says what to expect. Its quantiles would be too sure: the samples cannot tell the forms of rare steps apart.
+        """
+        ends = [
+            _ends(values[form == index])
+            for form in self.forms
+            for index, count in enumerate(np.bincount(form))
+            if count >= _LEAST_DRAWS
+        ]
+        low, high = min(each.low for each in ends), max(each.high for each in ends)
+        return Interval(float(np.clip(values.mean(), low, high)), low, high)
+
 
 class StepRates(RunRates):
     """Error rates of the steps of a planned run with one model, as its samples leave them open.
@@ -511,41 +536,45 @@ class StepRates(RunRates):
         self.total, self.sampled, self.unseen = total, len(self.seen), total - own
         self._errors = np.broadcast_to(ERRORS[:, None], (len(ERRORS), len(RIVALS)))
         rng = np.random.default_rng(seed)
-        self.populations, self.alike = _populations(*_tallied((sum(each.wrong), each.valid) for each in self.seen), rng)
+        self.populations, forms = _populations(*_tallied((sum(each.wrong), each.valid) for each in self.seen), rng)
+        self.forms = (forms,)
         self._kinds = Counter(_kind(each) for each in self.seen)
-        self._shares = _rival_shares(self._kinds, rng)
+        hard = {kind: float(self._given(kind)[:, _IS_HARD].sum(1).mean()) for kind in self._kinds}
+        ordinary = {kind: count * (1 - hard[kind]) for kind, count in self._kinds.items()}
+        mostly = {kind: count * hard[kind] for kind, count in self._kinds.items()}
+        # A step that is wrong in most samples is wrong in its own way, so the rivals of hard steps are a population of their own.
+        self._shares = np.stack([_rival_shares(each, rng) for each in (ordinary, mostly)])
+        self._hard_chances = [hard[_kind(each)] for each in self.seen]
         self.replies = _valid_draws(seen, rng)
         self._draw(rng)
 
     def _draw(self, rng: np.random.Generator) -> None:
         plain = rng.multinomial(self.unseen, self.populations)
         counts = np.zeros((DRAWS, *self._errors.shape), np.int64)
-        hard, hard_own, chances, is_hard = np.zeros(DRAWS), np.zeros(DRAWS), {}, ERRORS >= HARD
+        hard, hard_own = np.zeros(DRAWS), np.zeros(DRAWS)
         for kind, count in self._kinds.items():
-            at, rivals = self.given(kind)
-            chances[kind] = float(at[:, is_hard].sum(1).mean())
+            at, rivals = self._given(kind), _normal(self._shares * _rival_likelihood(kind.wrong))
             if kind.is_own and count <= _FEW:
                 drawn = np.zeros((DRAWS, len(ERRORS)), np.int64)
                 for _ in range(count):
                     rate = _picked(at, rng)
                     drawn[_ROWS, rate] += 1
-                    counts[_ROWS, rate, _picked(rivals, rng)] += 1
+                    counts[_ROWS, rate, _picked(rivals[_IS_HARD[rate].astype(int), _ROWS], rng)] += 1
             else:
                 drawn = rng.multinomial(count, at)
                 if kind.is_own and sum(kind.wrong) > 1:
-                    counts += rng.multinomial(drawn, rivals[:, None, :])
+                    counts += _with_rivals(drawn, rivals, rng)
                 elif kind.is_own:
                     plain += drawn
-            hard += drawn[:, is_hard].sum(1)
-            hard_own += kind.is_own * drawn[:, is_hard].sum(1)
-        self._counts = counts + rng.multinomial(plain, self._shares[:, None, :])
-        self._hard_chances = [chances[_kind(each)] for each in self.seen]
+            hard += drawn[:, _IS_HARD].sum(1)
+            hard_own += kind.is_own * drawn[:, _IS_HARD].sum(1)
+        self._counts = (counts + _with_rivals(plain, self._shares, rng)).astype(np.float64)
         self._hard_own = self._bound_hard(hard, hard_own, rng)
 
-    def given(self, kind: Kind) -> tuple[Array, Array]:
-        """Return the posterior of the rate and of the first rival's share at a step with these samples, in each draw."""
-        at = self.populations * _likelihood(np.array([sum(kind.wrong)]), np.array([kind.right + sum(kind.wrong)]))
-        return _normal(at), _normal(self._shares * _rival_likelihood(kind.wrong))
+    def _given(self, kind: Kind) -> Array:
+        """Return the posterior of the rate at a step with these samples, in each draw."""
+        wrong = sum(kind.wrong)
+        return _normal(self.populations * _likelihood(np.array([wrong]), np.array([kind.right + wrong])))
 
     def rates(self, seed: int, steps: int | None = None, *, hard: float = 0.0) -> tuple[Array, Array]:
         """Draw the error rate of every step of the run, and the share of the first rival in its wrong votes, by position.
@@ -559,25 +588,23 @@ class StepRates(RunRates):
         """
         rng = np.random.default_rng(seed)
         row = int(rng.integers(DRAWS))
-        population, shares = self.populations[row], self._shares[row]
+        population, shares = self.populations[row], self._shares[:, row]
         count = self.total if steps is None else min(steps, self.total)
         chosen = range(count) if count == self.total else sorted(rng.choice(self.total, count, replace=False).tolist())
-        errors, rivals = (rng.choice(of, size=count, p=p) for of, p in ((ERRORS, population), (RIVALS, shares)))
+        errors, likely = rng.choice(ERRORS, size=count, p=population), np.ones((count, len(RIVALS)))
         index = {number: place for place, number in enumerate(chosen)}
         places: dict[Kind, list[int]] = {}
         for each in self.seen:
             if each.is_own and each.number in index:
                 places.setdefault(_kind(each), []).append(index[each.number])
         for kind, at in places.items():
-            wrong, likely = sum(kind.wrong), _rival_likelihood(kind.wrong)
-            given = population * _likelihood(np.array([wrong]), np.array([kind.right + wrong]))
-            errors[at] = rng.choice(ERRORS, size=len(at), p=_normal(given)[0])
-            rivals[at] = rng.choice(RIVALS, size=len(at), p=_normal((shares * likely)[None])[0])
+            errors[at] = rng.choice(ERRORS, size=len(at), p=self._given(kind)[row])
+            likely[at] = _rival_likelihood(kind.wrong)
         if hard:
             weights = self._counts.sum((0, 2)) * (ERRORS >= HARD)
             replaced = rng.choice(count, size=max(1, round(hard * count)), replace=False)
             errors[replaced] = rng.choice(ERRORS, size=len(replaced), p=weights / weights.sum())
-        return errors, rivals
+        return errors, np.array(RIVALS)[_picked(shares[(errors >= HARD).astype(int)] * likely, rng)]
 
     @cached_property
     def trend(self) -> Trend:
@@ -622,7 +649,7 @@ class PoolRates(RunRates):
         self.seen = tuple(each for each, _ in both)
         self.replies = ((one.replies[0] + other.replies[0]) / 2, (one.replies[1] + other.replies[1]) / 2)
         self._errors = (_PAIRED[:, None] + _PAIRED) / 2
-        self.alike = one.alike & other.alike
+        self.forms = (*one.forms, *other.forms)
         self._draw(_paired(one.populations), _paired(other.populations), both, np.random.default_rng(seed))
 
     def rates(self, seed: int, steps: int | None = None) -> tuple[Array, Array]:
@@ -631,7 +658,7 @@ class PoolRates(RunRates):
         One joint draw, in a random order: the error rates are of the shape (2, steps).
         """
         rng = np.random.default_rng(seed)
-        counts = self._counts[int(rng.integers(DRAWS))].ravel()
+        counts = self._counts[int(rng.integers(DRAWS))].ravel().astype(np.int64)
         count = self.total if steps is None else min(steps, self.total)
         taken = rng.multivariate_hypergeometric(counts, count, method="marginals")
         pairs = rng.permutation(np.repeat(np.arange(len(counts)), taken))
@@ -649,8 +676,8 @@ class PoolRates(RunRates):
         tried = np.linspace(0, 1, 41)[:, None, None]
         reached = np.log(np.maximum(tried * together + (1 - tried) * apart, _LEAST)) @ np.array(list(kinds.values()))
         shared = tried[_picked(np.exp(reached - reached.max(0)).T, rng), 0, 0]
-        self.shared = _estimate(shared)
-        self._counts = np.zeros((DRAWS, *self._errors.shape), np.int64)
+        self.shared = _ends(shared)
+        self._counts = np.zeros((DRAWS, *self._errors.shape))
         hard, hard_own, chances = np.zeros(DRAWS), np.zeros(DRAWS), {}
         for index, (kind, count) in enumerate(kinds.items()):
             a, b = likely[index]
@@ -748,7 +775,7 @@ class _Ranks(NamedTuple):
         return tuple(np.concatenate(parts, axis=1).astype(np.int64))
 
 
-def _estimate(values: Array) -> Interval:
+def _ends(values: Array) -> Interval:
     """Return the mean, which is the chance or the cost to expect of one run, and the interval."""
     low, high = np.quantile(values, [_BEYOND, 1 - _BEYOND])
     return Interval(float(np.clip(values.mean(), low, high)), float(low), float(high))

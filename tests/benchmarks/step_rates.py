@@ -34,6 +34,8 @@ TARGET, CAP = 0.95, 100
 LEAST = 1e-4
 """Probability below which the replies of a trained model are not enumerated."""
 FLAGGED = -1
+RARE = ".1 %"
+"""Name of the structures whose chance has a condition that can be false: steps of the hard kind are among the sampled ones."""
 FIRST, MORE = 2, 8
 CLOSE = 1e-9
 KS = (1, 2, 3, 4, 5)
@@ -56,21 +58,26 @@ def against_one(error: Array, k: int) -> tuple[Array, Array]:
 
 
 def ended(law: Law, k: int, rng: np.random.Generator, elections: int = 2_000) -> End:
-    """Hold elections."""
+    """Hold elections. If the right reply is the likeliest, losses are weighed by the elections that it wins, so that rare ones are known.
+
+    Exchange the right reply and a rival in an election that it wins: the rival wins, with a chance that is less by a factor.
+    """
     shares = np.array(law) / sum(law)
     counts = np.zeros((elections, len(law)))
     won, votes = np.zeros(elections, bool), np.full(elections, CAP)
     at = np.arange(elections)
     for vote in range(1, CAP + 1):
-        drawn = rng.choice(len(law), p=shares, size=len(at))
-        counts[at, drawn] += 1
-        two = np.sort(np.c_[counts[at], np.zeros(len(at))], axis=1)[:, -2:]
+        counts[at, np.searchsorted(np.cumsum(shares)[:-1], rng.random(len(at)))] += 1
+        two = np.partition(np.c_[counts[at], np.zeros(len(at))], -2, axis=1)[:, -2:]
         over = two[:, 1] - two[:, 0] >= k
         won[at[over]], votes[at[over]] = counts[at[over]].argmax(1) == 0, vote
         at = at[~over]
         if not len(at):
             break
-    return End(float(won.mean()), float(votes.mean()))
+    if shares[0] < shares.max():
+        return End(float(won.mean()), float(votes.mean()))
+    odds = ((shares[1:] / shares[0]) ** (counts[won, :1] - counts[won, 1:])).sum(1)
+    return End(1 - float(odds.sum() + len(at)) / elections, float(votes.mean()))
 
 
 def ends(laws: Sequence[Law], k: int, rng: np.random.Generator, elections: int = 2_000) -> list[End]:
@@ -193,7 +200,11 @@ def laws_of(model: TinyModel, task: ChainTask[Any, Any], temperature: float) -> 
 
 def check_tiny(worlds: int, temperature: float) -> None:
     """Measure the trained models by their enumerated replies, all steps and a third of them."""
-    tasks: tuple[tuple[str, ChainTask[Any, Any]], ...] = (("hanoi-weak", Hanoi(disks=6)), ("checkers", Checkers(n=7)))
+    tasks: tuple[tuple[str, ChainTask[Any, Any]], ...] = (
+        ("hanoi-weak", Hanoi(disks=6)),
+        ("hanoi-weak", Hanoi(disks=8)),
+        ("checkers", Checkers(n=7)),
+    )
     for name, task in tasks:
         laws, flagged = laws_of(TinyModel(name), task, temperature)
         true = ", ".join(
@@ -268,16 +279,15 @@ OTHERS: dict[str, Callable[[np.random.Generator, int], Array]] = {
 
 
 def check_structure(
-    make: Callable[[np.random.Generator, int], Array], total: int, size: int, worlds: int, first: int = 0
+    name: str, make: Callable[[np.random.Generator, int], Array], total: int, size: int, worlds: range
 ) -> str:
-    """Measure random steps of chains, and say what holds."""
+    """Measure random steps of chains, and say what holds. Worlds in which the printed condition is false are counted apart."""
     held, excluded, marked = Held(), 0, Counter[int | None]()
-    for world in range(first, first + worlds):
+    for world in worlds:
         rng = np.random.default_rng([3, world, total])
         errors = make(rng, total)
         chosen = rng.choice(total, size=size, replace=False)
-        # The condition of a chance: a kind of hard steps that no sampled step is of does not exist.
-        if (errors >= 0.5).any() and not (errors[chosen] >= 0.5).any() and (errors >= 0.5).mean() < 0.005:
+        if name.startswith(RARE) and (errors >= 0.5).any() and not (errors[chosen] >= 0.5).any():
             excluded += 1
             continue
         seen = [sampled(drawing(rng, (1 - errors[at], errors[at])), int(at), is_own=True) for at in chosen]
@@ -292,7 +302,9 @@ def check_structure(
         least = next((each for each in true if true[each] >= TARGET), None)
         held.is_true("mark", is_held=taken is None or true[taken] >= TARGET)
         marked[None if taken is None or least is None else taken - least] += 1
-    return f"{held}  excluded {excluded}  marked above the least: {dict(sorted(marked.items(), key=str))}"
+    return (
+        f"{held}  excluded {excluded} of {len(worlds)}  marked above the least: {dict(sorted(marked.items(), key=str))}"
+    )
 
 
 def main() -> None:
@@ -320,10 +332,13 @@ def main() -> None:
         for name, make in (OTHERS if of.others else STRUCTURES).items():
             for total in of.totals:
                 if not of.only or of.only in name:
-                    began = time.monotonic()
-                    worlds = of.worlds or 400
-                    says = check_structure(make, total, min(total, of.sampled), worlds, of.first)
-                    print(f"{name}, {total:,}: {says} ({(time.monotonic() - began) / worlds:.2f} s each)", flush=True)
+                    began = time.process_time()
+                    worlds = range(of.first, of.first + (of.worlds or 400))
+                    says = check_structure(name, make, total, min(total, of.sampled), worlds)
+                    print(
+                        f"{name}, {total:,}: {says} ({(time.process_time() - began) / len(worlds):.2f} s each)",
+                        flush=True,
+                    )
 
 
 if __name__ == "__main__":
