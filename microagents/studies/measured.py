@@ -13,7 +13,8 @@ from msgspec import Struct
 
 from microagents.base.errors import InvalidUsage
 from microagents.elections.laws import chance_of, race_by_turns, race_won, wilson_interval
-from microagents.elections.step_rates import Interval, PoolRates, SeenStep, StepRates, trend_chance
+from microagents.elections.pool_rates import PoolRates
+from microagents.elections.step_rates import Interval, SeenStep, StepRates, trend_chance
 from microagents.journal.messages import Promise
 from microagents.studies.measuring import FIRST, MeasuredStep
 
