@@ -220,7 +220,7 @@ def check_tiny(worlds: int, temperature: float) -> None:
 # -- recorded votes -----------------------------------------------------------------------------------------------------
 
 
-def check_votes(path: Path, sets: int, size: int = 200) -> Held:
+def check_votes(path: Path, sets: range, size: int = 200) -> Held:
     """Measure random questions of recorded votes, drawn without replacement, and plan for them and for others."""
     lines = [line.strip() for line in path.read_text().splitlines() if line.strip()]
     votes = [[int(each, 36) for each in line] for line in lines]
@@ -228,7 +228,7 @@ def check_votes(path: Path, sets: int, size: int = 200) -> Held:
     p = np.array([law[0] / sum(law) for law in laws])
     true = {k: np.array(ends(laws, k, np.random.default_rng(k))) for k in (2, 3, 5)}
     held = Held()
-    for world in range(sets):
+    for world in sets:
         rng = np.random.default_rng([7, world])
         chosen = rng.permutation(len(laws))[: 2 * size]
         own, others = chosen[:size], chosen[size:]
@@ -243,8 +243,8 @@ def check_votes(path: Path, sets: int, size: int = 200) -> Held:
                 held.count(f"{name}: decided {k}", found.decided(k), float(both[of, 0].mean()))
                 held.count(f"{name}: calls {k}", found.calls(k), float(both[of, 1].sum()))
             held.is_true(f"{name}: hard", is_held=int((p[of] < 0.5).sum()) <= found.hard.high)
-        if (world + 1) % 20 == 0:
-            print(f"votes, {world + 1} sets: {held}", flush=True)
+        if world % 50 == 49 or world == sets[-1]:
+            print(f"votes, sets {sets[0]} to {world}: {held}", flush=True)
     return held
 
 
@@ -325,7 +325,7 @@ def main() -> None:
     )
     of = parser.parse_args()
     if of.what in ("votes", "all"):
-        check_votes(of.votes, of.worlds or 1_000)
+        check_votes(of.votes, range(of.first, of.first + (of.worlds or 1_000)))
     if of.what in ("tiny", "all"):
         check_tiny(of.worlds or 400, of.temperature)
     if of.what in ("structures", "all"):

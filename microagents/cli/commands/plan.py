@@ -43,56 +43,66 @@ def count(text: str) -> int:
     return int(number)
 
 
+PlannedTask = Annotated[
+    str | None, typer.Argument(metavar="[TASK]", help="Task; not needed with --p and --steps or --actions.")
+]
+From = Annotated[
+    list[str], typer.Option("--from", metavar="RUN", help="Run of a measurement. Repeatable: one for each model.")
+]
+GivenP = Annotated[
+    float | None,
+    typer.Option("--p", metavar="P", help="In place of --from: probability that a valid reply is right."),
+]
+GivenValid = Annotated[
+    float, typer.Option(metavar="V", help="With --p: probability that no red flag discards a reply.")
+]
+CallUsd = Annotated[float | None, typer.Option("--call-usd", metavar="USD", min=0, help="With --p: price of one call.")]
+Actions = Annotated[
+    str | None,
+    typer.Option(
+        metavar="KIND=N,...",
+        help="With --p: number of an agent's actions by kind, as in read=6,write=2,end=1.",
+    ),
+]
+StepCount = Annotated[
+    int | None, typer.Option(metavar="N", parser=count, help="Number of steps, such as 1e6. [default: the task's]")
+]
+Target = Annotated[float, typer.Option(metavar="T", help="Wanted probability that all steps are decided right.")]
+OnlyK = Annotated[int | None, typer.Option("-k", metavar="K", min=1, help="Plan only this k.")]
+Simulated = Annotated[
+    str | None, typer.Option(metavar="NAME", help="Strategy that is simulated. [default: the marked row's]")
+]
+Simulate = Annotated[
+    int,
+    typer.Option(metavar="N", min=0, help="Simulate N runs: the engine in virtual time with the measured errors."),
+]
+Budget = Annotated[float | None, typer.Option(metavar="USD", min=0, help="Expected cost that a run may have.")]
+Deadline = Annotated[
+    float | None, typer.Option(metavar="S", min=0, help="Expected duration that a run may have, in seconds.")
+]
+Concurrency = Annotated[
+    int | None, typer.Option(metavar="N", min=1, help="Maximum number of calls in flight, for the duration.")
+]
+
+
 def command(
-    task: Annotated[
-        str | None, typer.Argument(metavar="[TASK]", help="Task; not needed with --p and --steps or --actions.")
-    ] = None,
+    task: PlannedTask = None,
     *,
-    from_: Annotated[
-        list[str], typer.Option("--from", metavar="RUN", help="Run of a measurement. Repeatable: one for each model.")
-    ] = [],  # noqa: B006 - typer copies it
-    p: Annotated[
-        float | None,
-        typer.Option("--p", metavar="P", help="In place of --from: probability that a valid reply is right."),
-    ] = None,
-    valid: Annotated[
-        float, typer.Option(metavar="V", help="With --p: probability that no red flag discards a reply.")
-    ] = 1.0,
-    call_usd: Annotated[
-        float | None, typer.Option("--call-usd", metavar="USD", min=0, help="With --p: price of one call.")
-    ] = None,
-    actions: Annotated[
-        str | None,
-        typer.Option(
-            metavar="KIND=N,...",
-            help="With --p: number of an agent's actions by kind, as in read=6,write=2,end=1.",
-        ),
-    ] = None,
+    from_: From = [],  # noqa: B006 - typer copies it
+    p: GivenP = None,
+    valid: GivenValid = 1.0,
+    call_usd: CallUsd = None,
+    actions: Actions = None,
     option: Options = [],  # noqa: B006
-    steps: Annotated[
-        int | None, typer.Option(metavar="N", parser=count, help="Number of steps, such as 1e6. [default: the task's]")
-    ] = None,
-    target: Annotated[
-        float, typer.Option(metavar="T", help="Wanted probability that all steps are decided right.")
-    ] = 0.95,
-    k: Annotated[int | None, typer.Option("-k", metavar="K", min=1, help="Plan only this k.")] = None,
-    strategy: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Strategy that is simulated. [default: the marked row's]")
-    ] = None,
+    steps: StepCount = None,
+    target: Target = 0.95,
+    k: OnlyK = None,
+    strategy: Simulated = None,
     set_: Set = [],  # noqa: B006
-    simulate: Annotated[
-        int,
-        typer.Option(metavar="N", min=0, help="Simulate N runs: the engine in virtual time with the measured errors."),
-    ] = 0,
-    budget: Annotated[
-        float | None, typer.Option(metavar="USD", min=0, help="Expected cost that a run may have.")
-    ] = None,
-    deadline: Annotated[
-        float | None, typer.Option(metavar="S", min=0, help="Expected duration that a run may have, in seconds.")
-    ] = None,
-    concurrency: Annotated[
-        int | None, typer.Option(metavar="N", min=1, help="Maximum number of calls in flight, for the duration.")
-    ] = None,
+    simulate: Simulate = 0,
+    budget: Budget = None,
+    deadline: Deadline = None,
+    concurrency: Concurrency = None,
     runs_dir: RunsDir = RUNS,
     as_json: AsJson = False,
 ) -> None:
