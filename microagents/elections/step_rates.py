@@ -35,7 +35,7 @@ MAX_STEPS = 10**15
 """The longest run."""
 FEW = 8
 """Number of equal steps up to which each is drawn by itself."""
-_BEYOND, _LEAST_DRAWS = 0.005, 30
+_BEYOND, _LEAST_DRAWS = 0.01, 30
 """Share of a form's draws beyond either end of an interval, fewer than 2.5 % since no form is quite that of the steps; and the least
 number of draws by which a form counts as not refuted."""
 _RIVAL_PRIOR = np.array([1.0, 0.2, 0.2, 0.2, 0.2, 0.2])

@@ -10,7 +10,7 @@ import argparse
 import math
 import os
 import time
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -182,7 +182,7 @@ def laws_of(model: TinyModel, task: ChainTask[Any, Any], temperature: float) -> 
     """Enumerate the replies of a trained model in every state of the right way: their shares, and those of flagged ones."""
     laws, flagged, state, kind = list[Law](), list[float](), task.start(), chain_types(type(task))[1]
     while not task.done(state):
-        right, shares, lost = task.oracle(state), Counter[object](), 0.0
+        right, shares, lost = task.oracle(state), defaultdict[object, float](float), 0.0
         for text, mass in model.law(task.prompt(state), temperature, LEAST).items():
             try:
                 reply = parse(text, kind)
@@ -315,7 +315,6 @@ def main() -> None:
     parser.add_argument("--first", type=int, default=0, help="the first world")
     parser.add_argument("--only", help="part of the name of a structure")
     parser.add_argument("--others", action="store_true", help="other structures")
-    parser.add_argument("--sampled", type=int, default=1_000)
     parser.add_argument("--totals", type=int, nargs="*", default=[1_000, 10_000])
     parser.add_argument(
         "--votes",
@@ -334,7 +333,7 @@ def main() -> None:
                 if not of.only or of.only in name:
                     began = time.process_time()
                     worlds = range(of.first, of.first + (of.worlds or 400))
-                    says = check_structure(name, make, total, min(total, of.sampled), worlds)
+                    says = check_structure(name, make, total, min(total, 1_000), worlds)
                     print(
                         f"{name}, {total:,}: {says} ({(time.process_time() - began) / len(worlds):.2f} s each)",
                         flush=True,
