@@ -25,7 +25,7 @@ HARD = 0.5
 """Error rate from which on a step is wrong in most samples."""
 MAX_FALSE = 0.05
 """Greatest expected share of ordinary steps among the steps called hard."""
-SURE, LIKELY = 0.98, 0.9
+SURE, LIKELY = 0.99, 0.95
 """Probabilities that a k which is marked is enough: in general, and if no difference between steps was seen."""
 UNREFUTED = 0.35
 """Probability from which on it may be that all steps have one rate."""
