@@ -126,16 +126,13 @@ def command(
     if actions is not None and (steps, k, strategy, simulate) != (None, None, None, 0):
         raise InvalidUsage("--actions takes margins by -s, as in -s k_read=1; leave out the options of steps")
     work = None if task is None else task_of(task, option)
+    measured = [measured_from(runs_dir, each, work) for each in dict.fromkeys(from_)]
     found = plan(
         work,
-        [measured_from(runs_dir, each, work) for each in dict.fromkeys(from_)]
-        if p is None
-        else Rates(p=p, valid=valid, call_usd=call_usd),
+        measured if p is None else Rates(p=p, valid=valid, call_usd=call_usd),
         target=target,
         steps=steps,
-        actions=None
-        if actions is None
-        else {kind: count(n) for kind, n in pairs("--actions", actions.split(",")).items()},
+        actions=None if actions is None else _numbers(actions),
         k=k,
         strategy=strategy,
         options=pairs("-s", set_),
@@ -144,20 +141,23 @@ def command(
         concurrency=concurrency,
         simulations=simulate,
     )
-    command_line = (
-        None
-        if found.best is None or task is None or work is None or not found.best.models
-        else command_of(task, work.default_strategy, option, found.best, concurrency)
-    )
-    if as_json:
-        notes = {" + ".join(models): said for models, said in found.notes.items()}
-        typer.echo(json_text({**structs.asdict(found), "notes": notes, "command": command_line}))
-    else:
-        typer.echo("\n".join([*_report(task, work, found), *_end(found, command_line)]))
+    command_line = None
+    if task is not None and work is not None and found.best is not None and found.best.models:
+        command_line = command_of(task, work.default_strategy, option, found.best, concurrency)
+    typer.echo(_as_json(found, command_line) if as_json else "\n".join(_report(task, work, found, command_line)))
     raise typer.Exit(NO_RUN if found.best is None else 0)
 
 
-def _report(task: str | None, work: Task | None, found: PlannedRuns) -> Iterator[str]:
+def _numbers(actions: str) -> dict[str, int]:
+    return {kind: count(number) for kind, number in pairs("--actions", actions.split(",")).items()}
+
+
+def _as_json(found: PlannedRuns, command_line: str | None) -> str:
+    notes = {" + ".join(models): said for models, said in found.notes.items()}
+    return json_text({**structs.asdict(found), "notes": notes, "command": command_line})
+
+
+def _report(task: str | None, work: Task | None, found: PlannedRuns, command_line: str | None) -> Iterator[str]:
     named = "" if work is None else f"{task}{options_text(work.model_dump(exclude_defaults=True))}: "
     size = counted(found.steps, "step") if found.unit == "steps" else f"one {found.unit}"
     yield from wrapped(f"{named}{size}")
@@ -177,6 +177,7 @@ def _report(task: str | None, work: Task | None, found: PlannedRuns) -> Iterator
         yield from _simulation(found.simulation)
     if models and are_simulated(models):
         yield from wrapped("simulated: costs are what the real model would have cost at list prices")
+    yield from _end(found, command_line)
 
 
 def _rows(found: PlannedRuns, letters: dict[str, str]) -> Iterator[list[str]]:
