@@ -337,6 +337,8 @@ class Account(Struct, kw_only=True):
     """Votes for another reply than the decided one, unless the oracle calls the decision wrong."""
     misled: int = 0
     """Votes for decisions that the oracle calls wrong."""
+    first_wrong: int = 0
+    """Elections that their first sample would have decided wrongly: it was flagged, cast a vote that lost, or led to a wrong decision."""
     input_tokens: int = 0
     output_tokens: int = 0
     cached_tokens: int = 0
@@ -478,11 +480,7 @@ def recorded_decision(
     settled_at: str | None,
     decided_at: str | None,
 ) -> RecordedDecision:
-    """A decision from its record.
-
-    Raises:
-        msgspec.MsgspecError: a value is not JSON.
-    """
+    """A decision from its record. `MsgspecError`: a value is not JSON."""
     valid = Counter(each.value for each in ballots if isinstance(each, Ballot))
     flags = Counter(each.flag for each in ballots if isinstance(each, Flagged))
     votes = tuple([(msgspec.json.decode(reply), number) for reply, number in valid.items()])

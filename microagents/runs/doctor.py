@@ -150,9 +150,7 @@ def _of_provider(
 def _model_known(text: str, spec: ModelSpec, answer: Response | ModelUnavailable, *, is_vendor: bool) -> Finding:
     subject, today = f"{text} model", datetime.now(UTC).date()
     capabilities = capabilities_of(spec.provider, spec.name)
-    near = nearest_model(spec.provider, spec.name, today)
-    instead = f"; today's nearest is {near}" if near else ""
-    listed = _names_in(answer)
+    instead, listed = _instead(spec, today), _names_in(answer)
     if has_ended(capabilities, today):
         return _missing(subject, f"was shut down on {capabilities.shutdown}{instead}")
     if listed and spec.name not in listed:
@@ -168,11 +166,12 @@ def _model_known(text: str, spec: ModelSpec, answer: Response | ModelUnavailable
 def announced_end(spec: ModelSpec, today: date) -> str | None:
     """Say when the provider of a model ends it, and what takes its place; None if no end is announced."""
     end = capabilities_of(spec.provider, spec.name).shutdown
-    if end is None:
-        return None
+    return None if end is None else f"will be shut down on {end}, in {(end - today).days} days{_instead(spec, today)}"
+
+
+def _instead(spec: ModelSpec, today: date) -> str:
     near = nearest_model(spec.provider, spec.name, today)
-    instead = f"; today's nearest is {near}" if near else ""
-    return f"will be shut down on {end}, in {(end - today).days} days{instead}"
+    return f"; today's nearest is {near}" if near else ""
 
 
 class _Listed(Struct):
