@@ -10,8 +10,7 @@ from statistics import fmean
 
 from msgspec import Struct
 
-from microagents.elections.laws import wilson_interval
-from microagents.studies.measured import ModelMeasurement, Proportion
+from microagents.studies.measured import ModelMeasurement, Proportion, mean_if_known, proportion
 from microagents.studies.measuring import MeasuredStep
 
 
@@ -78,7 +77,7 @@ def distances_between(models: Sequence[ModelMeasurement]) -> Distances:
             own if row == column else [_distance(a, b) for a in mine for b in theirs]
             for column, theirs in enumerate(halves)
         ]
-        matrix.append(tuple([_all_or_none(each) for each in between]))
+        matrix.append(tuple([mean_if_known(each) for each in between]))
     errors = tuple([sum(step.wrong for step in each.steps) for each in models])
     return Distances(models=tuple([each.model for each in models]), errors=errors, matrix=tuple(matrix))
 
@@ -93,14 +92,6 @@ def _distance(one: Sequence[float] | None, other: Sequence[float] | None) -> flo
     return None if one is None or other is None else sum(abs(a - b) for a, b in zip(one, other, strict=True)) / 2
 
 
-def _all_or_none(values: Sequence[float | None]) -> float | None:
-    known = [each for each in values if each is not None]
-    return fmean(known) if len(known) == len(values) else None
-
-
 def _mean(shares: Sequence[float]) -> Proportion | None:
-    """Return the mean of shares, one of each step, with its interval over the steps (Wilson's)."""
-    if not shares:
-        return None
-    low, high = wilson_interval(min(sum(shares), len(shares)), len(shares))
-    return Proportion(share=fmean(shares), low=low, high=high)
+    """Return the mean of shares, one of each step, with its interval over the steps; None without any."""
+    return proportion(min(sum(shares), len(shares)), len(shares)) if shares else None

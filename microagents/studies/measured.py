@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from math import log, sqrt
-from statistics import NormalDist
+from statistics import NormalDist, fmean
 from typing import Any, Literal
 
 from msgspec import Struct
 
 from microagents.base.errors import InvalidUsage
 from microagents.elections.laws import chance_of, race_by_turns, race_won, wilson_interval
-from microagents.elections.step_rates import Interval, PoolRates, SeenStep, StepRates, trend_chance
+from microagents.elections.pool_rates import PoolRates
+from microagents.elections.step_rates import Interval, SeenStep, StepRates, trend_chance
 from microagents.journal.messages import Promise
 from microagents.studies.measuring import FIRST, MeasuredStep
 
@@ -54,6 +55,12 @@ def proportion(found: float, steps: int) -> Proportion:
 def proportion_of(found: Interval) -> Proportion:
     """Return a share by its interval."""
     return Proportion(share=found.mid, low=found.low, high=found.high)
+
+
+def mean_if_known(values: Sequence[float | None]) -> float | None:
+    """Return the mean of values; None if one is unknown."""
+    known = [each for each in values if each is not None]
+    return fmean(known) if len(known) == len(values) else None
 
 
 class Chances(Struct, frozen=True, kw_only=True):

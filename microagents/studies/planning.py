@@ -7,7 +7,6 @@ from datetime import UTC, date, datetime
 from functools import cached_property
 from itertools import combinations
 from math import ceil
-from statistics import fmean
 from typing import Any
 
 from msgspec import Struct, structs
@@ -39,6 +38,7 @@ from microagents.studies.measured import (
     ModelMeasurement,
     PooledMeasurement,
     Proportion,
+    mean_if_known,
     pooled,
     proportion_of,
 )
@@ -66,7 +66,6 @@ LEAST_P, MOST_P = 0.51, 0.9999
 """Bounds of the share of right votes that a ladder is given."""
 Losses = Array | Sequence[Sequence[float]]
 """Chance that a step is lost, by its error rate."""
-NO_BILL = Bill(low=None, mid=None, high=None)
 
 
 class Rates(Struct, frozen=True, kw_only=True):
@@ -256,9 +255,8 @@ def _by_rates(by: Rates, wanted: _Goals, strategy: Maker) -> PlannedRuns:
         share = chance_of(ending.wrong + ending.undecided, elections)
         if runs and share < runs[-1].chance.share:
             break  # the cap loses more than the margin gains
-        run = _given(
-            "maker", ending.draws * elections, share, by, at_k.model_dump(exclude_defaults=True, exclude={"k"})
-        )
+        options = at_k.model_dump(exclude_defaults=True, exclude={"k"})
+        run = _row("maker", share, ending.draws * elections, by.call_usd, options)
         runs.append(structs.replace(run, k=k, is_best=share >= wanted.target))
         if share >= wanted.target:
             break
@@ -288,22 +286,30 @@ def _agent_by_rates(by: Rates, actions: Mapping[str, int], target: float, option
     check_majority(by.p)
     share, votes = trial_law([(kind, number, by.p) for kind, number in actions.items()], margins)
     options = {f"k_{kind}": margin for kind, margin in margins.items() if kind in actions}
-    run = _given("act", votes / votes_per_sample(by.p, valid=by.valid), share, by, options)
+    run = _row("act", share, votes / votes_per_sample(by.p, valid=by.valid), by.call_usd, options)
     note = "all wrong replies are one action that does harm: the worst case of the law; a model errs alike in trials: microagents measure"
     best = structs.replace(run, is_best=run.chance.share >= target)
     return PlannedRuns(steps=1, unit="trial", target=target, runs=(best,), notes={(): (note,)})
 
 
-def _given(strategy: str, calls: float, share: float, by: Rates, options: Mapping[str, Any]) -> PlannedRun:
-    """Build a row of given rates."""
-    usd = None if by.call_usd is None else by.call_usd * calls
+def _row(
+    strategy: str,
+    chance: float | Proportion,
+    calls: float,
+    call_usd: float | None,
+    options: Mapping[str, Any],
+    *,
+    models: tuple[str, ...] = (),
+) -> PlannedRun:
+    """Build a row of given rates, or of the trials of a model."""
+    usd = None if call_usd is None else call_usd * calls
     return PlannedRun(
-        models=(),
+        models=models,
         strategy=strategy,
         k=None,
         options={name: str(value) for name, value in options.items()},
-        chance=Proportion(share=share, low=share, high=share),
-        independent=share,
+        chance=chance if isinstance(chance, Proportion) else Proportion(share=chance, low=chance, high=chance),
+        independent=None if isinstance(chance, Proportion) else chance,
         calls=calls,
         cost_usd=Bill(low=usd, mid=usd, high=usd),
     )
@@ -320,10 +326,9 @@ def _agents(agents: Sequence[AgentMeasurement], target: float, options: Mapping[
         before: PlannedRun | None = None
         for more in range(ROWS):
             margins = {f"k_{kind}": k + more for kind, k in margins_of(first).items()}
-            strategy = first.model_copy(update=margins)
-            chance, calls = found.at(margins_of(strategy))
-            usd = None if found.cost_usd is None or not found.calls else found.cost_usd / found.calls * calls
-            run = _acting(strategy, (found.model,), chance, calls, usd)
+            chance, calls = found.at({kind: k + more for kind, k in margins_of(first).items()})
+            call_usd = None if found.cost_usd is None or not found.calls else found.cost_usd / found.calls
+            run = _row("act", chance, calls, call_usd, margins, models=(found.model,))
             if before is not None and run.chance.share - before.chance.share < LEAST_GAIN:
                 break
             runs.append(run)
@@ -344,20 +349,6 @@ def _agents(agents: Sequence[AgentMeasurement], target: float, options: Mapping[
         target=target,
         runs=tuple([structs.replace(run, is_best=run is best) for run in runs]),
         notes=notes,
-    )
-
-
-def _acting(
-    strategy: Act, models: tuple[str, ...], chance: Proportion, calls: float, cost_usd: float | None
-) -> PlannedRun:
-    return PlannedRun(
-        models=models,
-        strategy="act",
-        k=None,
-        options={f"k_{kind}": str(margin) for kind, margin in margins_of(strategy).items()},
-        chance=chance,
-        calls=calls,
-        cost_usd=Bill(low=cost_usd, mid=cost_usd, high=cost_usd),
     )
 
 
@@ -454,7 +445,7 @@ class _Pool:
             paid: what a call costs, in votes: more than 1 if some are rollouts.
         """
         bills = [each.bill(at_once) for each in self.terms]
-        low, mid, high = [_mean([getattr(bill, end) for bill in bills]) for end in ("low", "mid", "high")]
+        low, mid, high = [mean_if_known([getattr(bill, end) for bill in bills]) for end in ("low", "mid", "high")]
         waits_s = self._pace_s(strategy, at_once)
         least_s, limit = max(each.least_s(paid * calls / len(self.terms)) for each in self.terms)
         duration_s = None if waits_s is None else max(self.total * waits_s, least_s)
@@ -568,11 +559,6 @@ def _by_simulation(pool: _Pool, rates: StepRates, strategy: Stepwise, at_once: i
         calls_high=calls * by_law.calls_high / by_law.calls,
         paid=1 + (strategy.horizon - 1) * as_measured.rollouts / as_measured.calls,
     )
-
-
-def _mean(costs: Sequence[float | None]) -> float | None:
-    known = [each for each in costs if each is not None]
-    return fmean(known) if len(known) == len(costs) else None
 
 
 def _notes(pool: _Pool, runs: Sequence[PlannedRun], today: date) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""Whether intervals of step rates hold the truth: python -m tests.benchmarks.step_rates [votes|structures|all] [--short] [--worlds N].
+"""Whether intervals of step rates hold the truth: python -m tests.benchmarks.step_rates [votes|tiny|structures|all] [--worlds N].
 
 Steps are made, sampled and decided by code of its own. The truth of every figure is known and counted; intervals are never compared
 with intervals.
@@ -10,15 +10,20 @@ import argparse
 import math
 import os
 import time
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from microagents.elections.step_rates import Interval, SeenStep, StepRates
+from microagents.models.tiny.trained import TinyModel
+from microagents.replies.parsing import Malformed, parse
+from microagents.task import ChainTask, chain_types
+from microagents.tasks.checkers import Checkers
+from microagents.tasks.hanoi import Hanoi
 
 Array = NDArray[np.float64]
 Law = tuple[float, ...]
@@ -26,6 +31,11 @@ Law = tuple[float, ...]
 
 VOTES = Path(__file__).parent / "votes" / "gsm8k-gpt-4o-mini.txt"
 TARGET, CAP = 0.95, 100
+LEAST = 1e-4
+"""Probability below which the replies of a trained model are not enumerated."""
+FLAGGED = -1
+RARE = ".1 %"
+"""Name of the structures whose chance has a condition that can be false: steps of the hard kind are among the sampled ones."""
 FIRST, MORE = 2, 8
 CLOSE = 1e-9
 KS = (1, 2, 3, 4, 5)
@@ -48,29 +58,34 @@ def against_one(error: Array, k: int) -> tuple[Array, Array]:
 
 
 def ended(law: Law, k: int, rng: np.random.Generator, elections: int = 2_000) -> End:
-    """Hold elections."""
+    """Hold elections. If the right reply is the likeliest, losses are weighed by the elections that it wins, so that rare ones are known.
+
+    Exchange the right reply and a rival in an election that it wins: the rival wins, with a chance that is less by a factor.
+    """
     shares = np.array(law) / sum(law)
     counts = np.zeros((elections, len(law)))
     won, votes = np.zeros(elections, bool), np.full(elections, CAP)
     at = np.arange(elections)
     for vote in range(1, CAP + 1):
-        drawn = rng.choice(len(law), p=shares, size=len(at))
-        counts[at, drawn] += 1
-        two = np.sort(np.c_[counts[at], np.zeros(len(at))], axis=1)[:, -2:]
+        counts[at, np.searchsorted(np.cumsum(shares)[:-1], rng.random(len(at)))] += 1
+        two = np.partition(np.c_[counts[at], np.zeros(len(at))], -2, axis=1)[:, -2:]
         over = two[:, 1] - two[:, 0] >= k
         won[at[over]], votes[at[over]] = counts[at[over]].argmax(1) == 0, vote
         at = at[~over]
         if not len(at):
             break
-    return End(float(won.mean()), float(votes.mean()))
+    if shares[0] < shares.max():
+        return End(float(won.mean()), float(votes.mean()))
+    odds = ((shares[1:] / shares[0]) ** (counts[won, :1] - counts[won, 1:])).sum(1)
+    return End(1 - float(odds.sum() + len(at)) / elections, float(votes.mean()))
 
 
-def ends(laws: Sequence[Law], k: int, rng: np.random.Generator) -> list[End]:
+def ends(laws: Sequence[Law], k: int, rng: np.random.Generator, elections: int = 2_000) -> list[End]:
     """Hold elections at steps with several wrong replies; others have a law."""
     found = {}
-    for law in set(laws):
+    for law in dict.fromkeys(laws):
         if len(law) > 2 and k > 1:
-            found[law] = ended(law, k, rng)
+            found[law] = ended(law, k, rng, elections)
         else:
             lost, votes = against_one(np.array([1 - law[0] / sum(law)]), k)
             found[law] = End(1 - float(lost[0]), float(votes[0]))
@@ -78,18 +93,19 @@ def ends(laws: Sequence[Law], k: int, rng: np.random.Generator) -> list[End]:
 
 
 def sampled(draw: Callable[[int], Sequence[int]], number: int, *, is_own: bool) -> SeenStep:
-    """Draw two samples, and eight more after an error; a sample is 0 if it is right."""
+    """Draw two samples, and eight more after an error; a sample is 0 if it is right, and `FLAGGED` with a red flag."""
     drawn = [*draw(FIRST)]
     if any(drawn):
         drawn += draw(MORE)
     wrong = Counter(each for each in drawn if each)
-    return SeenStep(right=drawn.count(0), wrong=tuple(wrong.values()), number=number, is_own=is_own)
+    flagged = wrong.pop(FLAGGED, 0)
+    return SeenStep(right=drawn.count(0), wrong=tuple(wrong.values()), flagged=flagged, number=number, is_own=is_own)
 
 
-def drawing(rng: np.random.Generator, law: Law) -> Callable[[int], list[int]]:
-    """Draw samples by the shares of the replies."""
-    shares = np.array(law) / sum(law)
-    return lambda count: [int(each) for each in (rng.random(count)[:, None] > np.cumsum(shares)[:-1]).sum(1)]
+def drawing(rng: np.random.Generator, law: Law, flagged: float = 0.0) -> Callable[[int], list[int]]:
+    """Draw samples by the shares of the replies, and of the flagged ones."""
+    bounds = np.cumsum([flagged, *np.array(law) / sum(law) * (1 - flagged)])[:-1]
+    return lambda count: (np.searchsorted(bounds, rng.random(count)) - 1).tolist()
 
 
 def dealing(deck: list[int]) -> Callable[[int], list[int]]:
@@ -124,27 +140,87 @@ class Held:
 # -- laws of given steps ----------------------------------------------------------------------------------------------
 
 
-def check_laws(laws: Sequence[Law], share: float, worlds: int, ks: Sequence[int] = (1, 3, 5)) -> Held:
-    """Measure a task of which all steps are known, again and again: the chance, the calls and the hard steps."""
-    true = {k: ends(laws, k, np.random.default_rng(1)) for k in ks}
+def check_laws(
+    laws: Sequence[Law],
+    share: float,
+    worlds: int,
+    *,
+    ks: Sequence[int] = (1, 3, 5),
+    flagged: Sequence[float] = (),
+    elections: int = 2_000,
+) -> Held:
+    """Measure a task of which all steps are known, again and again: the chance, the calls and the hard steps.
+
+    Args:
+        laws: of the valid replies to each step.
+        share: of the steps that are sampled.
+        worlds: number of measurements.
+        ks: of the chances.
+        flagged: share of flagged replies to each step; none by default.
+        elections: number of elections that are held at each step to know the truth.
+    """
+    flagged = flagged or [0.0] * len(laws)
+    true = {k: ends(laws, k, np.random.default_rng(1), elections) for k in ks}
     held = Held()
     for world in range(worlds):
         rng = np.random.default_rng([5, world])
         chosen = rng.choice(len(laws), size=max(1, round(share * len(laws))), replace=False)
-        seen = [sampled(drawing(rng, laws[at]), int(at), is_own=True) for at in chosen]
+        seen = [sampled(drawing(rng, laws[at], flagged[at]), int(at), is_own=True) for at in chosen]
+        if not any(each.valid for each in seen):
+            continue
         found = StepRates(seen, len(laws), seed=world)
         held.count("p", found.p, float(np.mean([law[0] / sum(law) for law in laws])))
         for k in ks:
             held.count(f"chance {k}", found.chance(k), math.prod(end.right for end in true[k]))
-            held.count(f"calls {k}", found.calls(k), sum(end.votes for end in true[k]))
+            calls = sum(end.votes / (1 - lost) for end, lost in zip(true[k], flagged, strict=True))
+            held.count(f"calls {k}", found.calls(k), calls)
         held.is_true("hard", is_held=sum(law[0] / sum(law) <= 0.5 for law in laws) <= found.hard.high)
     return held
+
+
+def laws_of(model: TinyModel, task: ChainTask[Any, Any], temperature: float) -> tuple[list[Law], list[float]]:
+    """Enumerate the replies of a trained model in every state of the right way: their shares, and those of flagged ones."""
+    laws, flagged, state, kind = list[Law](), list[float](), task.start(), chain_types(type(task))[1]
+    while not task.done(state):
+        right, shares, lost = task.oracle(state), defaultdict[object, float](float), 0.0
+        for text, mass in model.law(task.prompt(state), temperature, LEAST).items():
+            try:
+                reply = parse(text, kind)
+            except Malformed:
+                reply = None
+            if reply is None or task.flag(state, reply) is not None:
+                lost += mass
+            else:
+                shares[0 if task.correct(state, reply) else task.vote_of(reply)] += mass
+        laws.append((shares.pop(0, 0.0), *shares.values()))
+        flagged.append(lost / (lost + sum(laws[-1])))
+        state = task.advance(state, right)
+    return laws, flagged
+
+
+def check_tiny(worlds: int, temperature: float) -> None:
+    """Measure the trained models by their enumerated replies, all steps and a third of them."""
+    tasks: tuple[tuple[str, ChainTask[Any, Any]], ...] = (
+        ("hanoi-weak", Hanoi(disks=6)),
+        ("hanoi-weak", Hanoi(disks=8)),
+        ("checkers", Checkers(n=7)),
+    )
+    for name, task in tasks:
+        laws, flagged = laws_of(TinyModel(name), task, temperature)
+        true = ", ".join(
+            f"{math.prod(end.right for end in ends(laws, k, np.random.default_rng(1), 50_000)):.4f} at k = {k}"
+            for k in (1, 3, 5)
+        )
+        print(f"tiny:{name}, {len(laws)} steps, chance {true}")
+        for share in (1.0, 1 / 3):
+            held = check_laws(laws, share, worlds, flagged=flagged, elections=50_000)
+            print(f"tiny:{name}, {share:.0%} of {len(laws)} steps, {worlds} measurements: {held}", flush=True)
 
 
 # -- recorded votes -----------------------------------------------------------------------------------------------------
 
 
-def check_votes(path: Path, sets: int, size: int = 200) -> Held:
+def check_votes(path: Path, sets: range, size: int = 200) -> Held:
     """Measure random questions of recorded votes, drawn without replacement, and plan for them and for others."""
     lines = [line.strip() for line in path.read_text().splitlines() if line.strip()]
     votes = [[int(each, 36) for each in line] for line in lines]
@@ -152,7 +228,7 @@ def check_votes(path: Path, sets: int, size: int = 200) -> Held:
     p = np.array([law[0] / sum(law) for law in laws])
     true = {k: np.array(ends(laws, k, np.random.default_rng(k))) for k in (2, 3, 5)}
     held = Held()
-    for world in range(sets):
+    for world in sets:
         rng = np.random.default_rng([7, world])
         chosen = rng.permutation(len(laws))[: 2 * size]
         own, others = chosen[:size], chosen[size:]
@@ -167,8 +243,8 @@ def check_votes(path: Path, sets: int, size: int = 200) -> Held:
                 held.count(f"{name}: decided {k}", found.decided(k), float(both[of, 0].mean()))
                 held.count(f"{name}: calls {k}", found.calls(k), float(both[of, 1].sum()))
             held.is_true(f"{name}: hard", is_held=int((p[of] < 0.5).sum()) <= found.hard.high)
-        if (world + 1) % 20 == 0:
-            print(f"votes, {world + 1} sets: {held}", flush=True)
+        if world % 50 == 49 or world == sets[-1]:
+            print(f"votes, sets {sets[0]} to {world}: {held}", flush=True)
     return held
 
 
@@ -203,16 +279,15 @@ OTHERS: dict[str, Callable[[np.random.Generator, int], Array]] = {
 
 
 def check_structure(
-    make: Callable[[np.random.Generator, int], Array], total: int, size: int, worlds: int, first: int = 0
+    name: str, make: Callable[[np.random.Generator, int], Array], total: int, size: int, worlds: range
 ) -> str:
-    """Measure random steps of chains, and say what holds."""
+    """Measure random steps of chains, and say what holds. Worlds in which the printed condition is false are counted apart."""
     held, excluded, marked = Held(), 0, Counter[int | None]()
-    for world in range(first, first + worlds):
+    for world in worlds:
         rng = np.random.default_rng([3, world, total])
         errors = make(rng, total)
         chosen = rng.choice(total, size=size, replace=False)
-        # The condition of a chance: a kind of hard steps that no sampled step is of does not exist.
-        if (errors >= 0.5).any() and not (errors[chosen] >= 0.5).any() and (errors >= 0.5).mean() < 0.005:
+        if name.startswith(RARE) and (errors >= 0.5).any() and not (errors[chosen] >= 0.5).any():
             excluded += 1
             continue
         seen = [sampled(drawing(rng, (1 - errors[at], errors[at])), int(at), is_own=True) for at in chosen]
@@ -227,18 +302,19 @@ def check_structure(
         least = next((each for each in true if true[each] >= TARGET), None)
         held.is_true("mark", is_held=taken is None or true[taken] >= TARGET)
         marked[None if taken is None or least is None else taken - least] += 1
-    return f"{held}  excluded {excluded}  marked above the least: {dict(sorted(marked.items(), key=str))}"
+    return (
+        f"{held}  excluded {excluded} of {len(worlds)}  marked above the least: {dict(sorted(marked.items(), key=str))}"
+    )
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("what", choices=("votes", "structures", "all"), nargs="?", default="all")
-    parser.add_argument("--short", action="store_true", help="few worlds")
-    parser.add_argument("--worlds", type=int)
+    parser.add_argument("what", choices=("votes", "tiny", "structures", "all"), nargs="?", default="all")
+    parser.add_argument("--worlds", type=int, help="by default 1,000 sets of votes, and 400 of each structure")
+    parser.add_argument("--temperature", type=float, default=1.0, help="of the trained models")
     parser.add_argument("--first", type=int, default=0, help="the first world")
     parser.add_argument("--only", help="part of the name of a structure")
     parser.add_argument("--others", action="store_true", help="other structures")
-    parser.add_argument("--sampled", type=int, default=1_000)
     parser.add_argument("--totals", type=int, nargs="*", default=[1_000, 10_000])
     parser.add_argument(
         "--votes",
@@ -248,15 +324,20 @@ def main() -> None:
     )
     of = parser.parse_args()
     if of.what in ("votes", "all"):
-        check_votes(of.votes, of.worlds or (20 if of.short else 1_000))
+        check_votes(of.votes, range(of.first, of.first + (of.worlds or 1_000)))
+    if of.what in ("tiny", "all"):
+        check_tiny(of.worlds or 400, of.temperature)
     if of.what in ("structures", "all"):
         for name, make in (OTHERS if of.others else STRUCTURES).items():
             for total in of.totals:
                 if not of.only or of.only in name:
-                    began = time.monotonic()
-                    worlds = of.worlds or (10 if of.short else 400)
-                    says = check_structure(make, total, min(total, of.sampled), worlds, of.first)
-                    print(f"{name}, {total:,}: {says} ({(time.monotonic() - began) / worlds:.2f} s each)", flush=True)
+                    began = time.process_time()
+                    worlds = range(of.first, of.first + (of.worlds or 400))
+                    says = check_structure(name, make, total, min(total, 1_000), worlds)
+                    print(
+                        f"{name}, {total:,}: {says} ({(time.process_time() - began) / len(worlds):.2f} s each)",
+                        flush=True,
+                    )
 
 
 if __name__ == "__main__":

@@ -11,8 +11,9 @@ from msgspec import structs
 
 from microagents.base.errors import InvalidUsage
 from microagents.elections.laws import expected_votes, race_won
+from microagents.elections.pool_rates import PoolRates
 from microagents.elections.race_tables import ERRORS, RIVALS, race_table
-from microagents.elections.step_rates import PoolRates, SeenStep, StepRates, trend_chance
+from microagents.elections.step_rates import SeenStep, StepRates, trend_chance
 from tests.benchmarks.step_rates import Array, against_one, check_laws, drawing, ended, sampled
 
 HARD = SeenStep(right=1, wrong=(9,))
@@ -50,7 +51,7 @@ def test_a_table_against_several_rivals_is_as_elections_are(k: int) -> None:
 def test_a_sampled_step_of_the_run_counts_by_its_own_samples_and_one_of_a_like_task_by_the_population() -> None:
     steps = [CLEAN] * 61 + [HARD] * 2
     own, like = StepRates(steps, 63), StepRates([structs.replace(each, is_own=False) for each in steps], 63)
-    assert own.chance(3).high < 0.05
+    assert own.chance(3).high < 0.2
     assert like.chance(3).high > 0.3
     assert own.hard.low == own.hard.mid == 2
     assert own.hard_found == (61, 62)

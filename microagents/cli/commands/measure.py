@@ -49,6 +49,43 @@ UNKNOWN = (
     "no oracle: whether the replies are right is not known: a step that a model gets wrong the same way each time looks like an easy one. "
     "So there is no chance and no k; they need the task's `oracle`"
 )
+Models = Annotated[
+    list[str], model_option("Model, as provider:model[@key=value,...]. Repeatable: each is measured on its own.")
+]
+StepCount = Annotated[
+    int | None,
+    typer.Option(
+        metavar="N",
+        envvar="MICROAGENTS_STEPS",
+        help="Number of random steps or inputs, at most all; of an agent of trials. [default: 1000; 20 trials]",
+    ),
+]
+Draws = Annotated[
+    int | None,
+    typer.Option(
+        metavar="N",
+        envvar="MICROAGENTS_DRAWS",
+        help="Number of draws of every step. [default: 2, and 10 if they are not both right; 5 of an agent's action]",
+    ),
+]
+StatesFrom = Annotated[
+    str | None,
+    typer.Option(
+        metavar="RUN|FILE.jsonl",
+        help=(
+            "Ask in the states of the decided steps of this run of the task, or in those of a file, a JSON object a line. Without an "
+            "oracle, only agreement is measured. [default: the states that the oracle leads to]"
+        ),
+    ),
+]
+Rollouts = Annotated[
+    int, typer.Option(metavar="N", min=0, help="Draw rollouts from each step, too: how right is a step ahead?")
+]
+Horizon = Annotated[int, typer.Option(metavar="N", min=1, help="Number of steps in a rollout.")]
+WithDistance = Annotated[
+    bool, typer.Option("--distance", help="Measure how differently the errors of models are spread over the steps.")
+]
+WithFlags = Annotated[bool, typer.Option("--flags", help="Measure what red flags gain and cost.")]
 
 
 @partial(with_settings, only=SETTINGS, short=None)
@@ -56,44 +93,15 @@ def command(
     task: TaskName,
     *,
     option: Options = [],  # noqa: B006 - typer copies it
-    model: Annotated[
-        list[str], model_option("Model, as provider:model[@key=value,...]. Repeatable: each is measured on its own.")
-    ] = [],  # noqa: B006
-    steps: Annotated[
-        int | None,
-        typer.Option(
-            metavar="N",
-            envvar="MICROAGENTS_STEPS",
-            help="Number of random steps or inputs, at most all; of an agent of trials. [default: 1000; 20 trials]",
-        ),
-    ] = None,
-    draws: Annotated[
-        int | None,
-        typer.Option(
-            metavar="N",
-            envvar="MICROAGENTS_DRAWS",
-            help="Number of draws of every step. [default: 2, and 10 if they are not both right; 5 of an agent's action]",
-        ),
-    ] = None,
-    states: Annotated[
-        str | None,
-        typer.Option(
-            metavar="RUN|FILE.jsonl",
-            help=(
-                "Ask in the states of the decided steps of this run of the task, or in those of a file, a JSON object a line. Without an "
-                "oracle, only agreement is measured. [default: the states that the oracle leads to]"
-            ),
-        ),
-    ] = None,
+    model: Models = [],  # noqa: B006
+    steps: StepCount = None,
+    draws: Draws = None,
+    states: StatesFrom = None,
     inputs: InputsFile = None,
-    rollouts: Annotated[
-        int, typer.Option(metavar="N", min=0, help="Draw rollouts from each step, too: how right is a step ahead?")
-    ] = 0,
-    horizon: Annotated[int, typer.Option(metavar="N", min=1, help="Number of steps in a rollout.")] = 8,
-    distance: Annotated[
-        bool, typer.Option("--distance", help="Measure how differently the errors of models are spread over the steps.")
-    ] = False,
-    flags: Annotated[bool, typer.Option("--flags", help="Measure what red flags gain and cost.")] = False,
+    rollouts: Rollouts = 0,
+    horizon: Horizon = 8,
+    distance: WithDistance = False,
+    flags: WithFlags = False,
     seed: Seed = 0,
     runs_dir: RunsDir = RUNS,
     run_id: RunPrefix = None,

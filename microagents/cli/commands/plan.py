@@ -44,56 +44,66 @@ def count(text: str) -> int:
     return int(number)
 
 
+PlannedTask = Annotated[
+    str | None, typer.Argument(metavar="[TASK]", help="Task; not needed with --p and --steps or --actions.")
+]
+From = Annotated[
+    list[str], typer.Option("--from", metavar="RUN", help="Run of a measurement. Repeatable: one for each model.")
+]
+GivenP = Annotated[
+    float | None,
+    typer.Option("--p", metavar="P", help="In place of --from: probability that a valid reply is right."),
+]
+GivenValid = Annotated[
+    float, typer.Option(metavar="V", help="With --p: probability that no red flag discards a reply.")
+]
+CallUsd = Annotated[float | None, typer.Option("--call-usd", metavar="USD", min=0, help="With --p: price of one call.")]
+Actions = Annotated[
+    str | None,
+    typer.Option(
+        metavar="KIND=N,...",
+        help="With --p: number of an agent's actions by kind, as in read=6,write=2,end=1.",
+    ),
+]
+StepCount = Annotated[
+    int | None, typer.Option(metavar="N", parser=count, help="Number of steps, such as 1e6. [default: the task's]")
+]
+Target = Annotated[float, typer.Option(metavar="T", help="Wanted probability that all steps are decided right.")]
+OnlyK = Annotated[int | None, typer.Option("-k", metavar="K", min=1, help="Plan only this k.")]
+Simulated = Annotated[
+    str | None, typer.Option(metavar="NAME", help="Strategy that is simulated. [default: the marked row's]")
+]
+Simulate = Annotated[
+    int,
+    typer.Option(metavar="N", min=0, help="Simulate N runs: the engine in virtual time with the measured errors."),
+]
+Budget = Annotated[float | None, typer.Option(metavar="USD", min=0, help="Expected cost that a run may have.")]
+Deadline = Annotated[
+    float | None, typer.Option(metavar="S", min=0, help="Expected duration that a run may have, in seconds.")
+]
+Concurrency = Annotated[
+    int | None, typer.Option(metavar="N", min=1, help="Maximum number of calls in flight, for the duration.")
+]
+
+
 def command(
-    task: Annotated[
-        str | None, typer.Argument(metavar="[TASK]", help="Task; not needed with --p and --steps or --actions.")
-    ] = None,
+    task: PlannedTask = None,
     *,
-    from_: Annotated[
-        list[str], typer.Option("--from", metavar="RUN", help="Run of a measurement. Repeatable: one for each model.")
-    ] = [],  # noqa: B006 - typer copies it
-    p: Annotated[
-        float | None,
-        typer.Option("--p", metavar="P", help="In place of --from: probability that a valid reply is right."),
-    ] = None,
-    valid: Annotated[
-        float, typer.Option(metavar="V", help="With --p: probability that no red flag discards a reply.")
-    ] = 1.0,
-    call_usd: Annotated[
-        float | None, typer.Option("--call-usd", metavar="USD", min=0, help="With --p: price of one call.")
-    ] = None,
-    actions: Annotated[
-        str | None,
-        typer.Option(
-            metavar="KIND=N,...",
-            help="With --p: number of an agent's actions by kind, as in read=6,write=2,end=1.",
-        ),
-    ] = None,
+    from_: From = [],  # noqa: B006 - typer copies it
+    p: GivenP = None,
+    valid: GivenValid = 1.0,
+    call_usd: CallUsd = None,
+    actions: Actions = None,
     option: Options = [],  # noqa: B006
-    steps: Annotated[
-        int | None, typer.Option(metavar="N", parser=count, help="Number of steps, such as 1e6. [default: the task's]")
-    ] = None,
-    target: Annotated[
-        float, typer.Option(metavar="T", help="Wanted probability that all steps are decided right.")
-    ] = 0.95,
-    k: Annotated[int | None, typer.Option("-k", metavar="K", min=1, help="Plan only this k.")] = None,
-    strategy: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Strategy that is simulated. [default: the marked row's]")
-    ] = None,
+    steps: StepCount = None,
+    target: Target = 0.95,
+    k: OnlyK = None,
+    strategy: Simulated = None,
     set_: Set = [],  # noqa: B006
-    simulate: Annotated[
-        int,
-        typer.Option(metavar="N", min=0, help="Simulate N runs: the engine in virtual time with the measured errors."),
-    ] = 0,
-    budget: Annotated[
-        float | None, typer.Option(metavar="USD", min=0, help="Expected cost that a run may have.")
-    ] = None,
-    deadline: Annotated[
-        float | None, typer.Option(metavar="S", min=0, help="Expected duration that a run may have, in seconds.")
-    ] = None,
-    concurrency: Annotated[
-        int | None, typer.Option(metavar="N", min=1, help="Maximum number of calls in flight, for the duration.")
-    ] = None,
+    simulate: Simulate = 0,
+    budget: Budget = None,
+    deadline: Deadline = None,
+    concurrency: Concurrency = None,
     runs_dir: RunsDir = RUNS,
     as_json: AsJson = False,
 ) -> None:
@@ -117,16 +127,13 @@ def command(
     if actions is not None and (steps, k, strategy, simulate) != (None, None, None, 0):
         raise InvalidUsage("--actions takes margins by -s, as in -s k_read=1; leave out the options of steps")
     work = None if task is None else task_of(task, option)
+    measured = [measured_from(runs_dir, each, work) for each in dict.fromkeys(from_)]
     found = plan(
         work,
-        [measured_from(runs_dir, each, work) for each in dict.fromkeys(from_)]
-        if p is None
-        else Rates(p=p, valid=valid, call_usd=call_usd),
+        measured if p is None else Rates(p=p, valid=valid, call_usd=call_usd),
         target=target,
         steps=steps,
-        actions=None
-        if actions is None
-        else {kind: count(n) for kind, n in pairs("--actions", actions.split(",")).items()},
+        actions=None if actions is None else _numbers(actions),
         k=k,
         strategy=strategy,
         options=pairs("-s", set_),
@@ -135,20 +142,23 @@ def command(
         concurrency=concurrency,
         simulations=simulate,
     )
-    command_line = (
-        None
-        if found.best is None or task is None or work is None or not found.best.models
-        else command_of(task, work.default_strategy, option, found.best, concurrency)
-    )
-    if as_json:
-        notes = {" + ".join(models): said for models, said in found.notes.items()}
-        typer.echo(json_text({**structs.asdict(found), "notes": notes, "command": command_line}))
-    else:
-        typer.echo("\n".join([*_report(task, work, found), *_end(found, command_line)]))
+    command_line = None
+    if task is not None and work is not None and found.best is not None and found.best.models:
+        command_line = command_of(task, work.default_strategy, option, found.best, concurrency)
+    typer.echo(_as_json(found, command_line) if as_json else "\n".join(_report(task, work, found, command_line)))
     raise typer.Exit(NO_RUN if found.best is None else 0)
 
 
-def _report(task: str | None, work: Task | None, found: PlannedRuns) -> Iterator[str]:
+def _numbers(actions: str) -> dict[str, int]:
+    return {kind: count(number) for kind, number in pairs("--actions", actions.split(",")).items()}
+
+
+def _as_json(found: PlannedRuns, command_line: str | None) -> str:
+    notes = {" + ".join(models): said for models, said in found.notes.items()}
+    return json_text({**structs.asdict(found), "notes": notes, "command": command_line})
+
+
+def _report(task: str | None, work: Task | None, found: PlannedRuns, command_line: str | None) -> Iterator[str]:
     named = "" if work is None else f"{task}{options_text(work.model_dump(exclude_defaults=True))}: "
     size = counted(found.steps, "step") if found.unit == "steps" else f"one {found.unit}"
     yield from wrapped(f"{named}{size}")
@@ -168,6 +178,7 @@ def _report(task: str | None, work: Task | None, found: PlannedRuns) -> Iterator
         yield from _simulation(found.simulation)
     if models and are_simulated(models):
         yield from wrapped("simulated: costs are what the real model would have cost at list prices")
+    yield from _end(found, command_line)
 
 
 def _rows(found: PlannedRuns, letters: dict[str, str]) -> Iterator[list[str]]:
