@@ -12,12 +12,13 @@ from typing import Any, Literal, TypeVar
 import typer
 from msgspec import Struct
 
-from microagents import Strategy, Task, compare, measure
+from microagents import Result, Strategy, Task, compare, measure, run
 from microagents.base.errors import InvalidUsage
 from microagents.elections.laws import wilson_interval
 from microagents.runs.driver.forecast import Forecast
 from microagents.studies.comparison import Row
 from microagents.studies.measure import Measurement
+from microagents.studies.series import short_digest
 
 LAW = "law"
 """Stands for a model if a number is computed by a formula."""
@@ -122,6 +123,14 @@ class Lab:
         if found.outcome != "completed":
             raise InvalidUsage(f"the comparison with {model} ended early: {found.reason}")
         return list(found.rows)
+
+    async def results(self, tasks: Sequence[Task], spec: str, strategy: Strategy) -> Result:
+        """Do a list of inputs by the models that are given."""
+        models = list(self.models) or spec
+        run_id = f"papers-{type(strategy).__name__}-{short_digest((models, [*map(repr, tasks)]))}".lower()
+        return await run(
+            tasks, models=models, strategy=strategy, runs_dir=self.runs_dir, run_id=run_id, seed=0, **self.given
+        )
 
     def _show_bill(self, forecast: Forecast) -> None:
         typer.echo(str(forecast), err=True)

@@ -10,6 +10,7 @@ from msgspec import structs
 
 from microagents import ChainTask, Prompt, Reply, Strategy
 from microagents.replies.chat import Sampling
+from microagents.studies.analysis import PositionAccuracy
 from microagents.studies.comparison import Row
 from microagents.studies.measured import ModelMeasurement, Proportion
 from microagents.studies.measuring import MeasuredStep
@@ -173,7 +174,7 @@ async def _over_sizes(lab: Lab, games: Sequence[ChainTask[Any, Any, Any]], sizes
             what=f"{name}, {', '.join(map(str, sizes))}",
             published="longer than one reply and restarts" if name == "AD" else "-",
             ours=", ".join(f"{rate:.2f}" for rate in each),
-            interval="each within .22",
+            interval=f"each within {0.98 / lab.size(20) ** 0.5:.2f}",
             n=lab.size(20),
             model=word_of(spec),
             holds=sum(each) > max(sum(rates[other]) for other in LONG) if name == "AD" else None,
@@ -230,8 +231,13 @@ def _histogram(found: ModelMeasurement, said: str, *, is_hard: bool) -> list[Lin
 
 
 async def checkers_histogram(lab: Lab) -> list[Line]:
-    """Figures 3 and 9."""
-    return _histogram(await on_checkers(lab), "above .5 from n = 12 on", is_hard=True)
+    """Figure 3."""
+    return _histogram(await on_checkers(lab), "above .5 at n = 15", is_hard=True)
+
+
+async def large_histogram(lab: Lab) -> list[Line]:
+    """Figure 9."""
+    return _histogram((await on_rollouts(lab))[0], "above .5 from n = 12 on", is_hard=True)
 
 
 async def hanoi_histogram(lab: Lab) -> list[Line]:
@@ -271,7 +277,7 @@ async def distances(lab: Lab) -> list[Line]:
     ]
 
 
-async def on_rollouts(lab: Lab) -> tuple[ModelMeasurement, Sequence[Any]]:
+async def on_rollouts(lab: Lab) -> tuple[ModelMeasurement, Sequence[PositionAccuracy]]:
     """Measure steps by themselves and in rollouts."""
     task = Checkers(n=13)
     found = await lab.measured(task, SIMULATED, steps=lab.size(task.steps()), draws=20, rollouts=10)
@@ -301,6 +307,8 @@ async def by_position(lab: Lab) -> list[Line]:
         for at in (1, len(positions) - 1)
     ]
     first, last = positions[1].accuracy, positions[-1].accuracy
+    assert first is not None
+    assert last is not None
     falls = Line(
         what="accuracy falls with the position",
         published="yes (o4-mini)",
@@ -312,33 +320,37 @@ async def by_position(lab: Lab) -> list[Line]:
     return [*lines, falls]
 
 
-async def at_hardest(lab: Lab) -> list[Line]:
-    """Table 2 and figures 6 and 11: the hardest step by itself and from steps before."""
+async def by_rank(lab: Lab) -> list[Line]:
+    """Figure 6."""
     found, positions = await on_rollouts(lab)
-    spec, hardest = found.model, max(found.steps, key=wrong_share)
-    published = {1: ".5", 2: ".74", 3: "1.0"}
-    lines = [_mean("mean over all steps, by themselves", positions[0].accuracy, len(found.steps), spec)]
-    lines += [_mean("mean over all steps, at +8", positions[-1].accuracy, len(found.steps), spec, "slightly below")]
-    said = [(at, positions[at].at_hardest) for at in range(min(5, len(positions)))]
-    lines += [
-        share(
-            f"hardest step ({hardest.number}) {f'at +{at}' if at else 'by itself'}",
-            rate * 10,
-            10,
-            spec,
-            published.get(at, "-"),
-        )
-        for at, rate in said
-        if at and rate is not None
+    steps, spec = len(found.steps), found.model
+    return [
+        _mean("mean over all steps, by themselves", positions[0].accuracy, steps, spec),
+        _mean("mean over all steps, at +8", positions[-1].accuracy, steps, spec, "slightly below"),
+        *_gain(positions, spec),
     ]
-    rises = [rate for at, rate in said if at and rate is not None]
-    if rises:
-        is_so = rises[-1] > rises[0]
-        said_so = "yes" if is_so else "no"
-        lines.append(
-            Line(what="rollouts from before gain", published="yes", ours=said_so, model=word_of(spec), holds=is_so)
-        )
-    return lines
+
+
+async def at_hardest(lab: Lab) -> list[Line]:
+    """Table 2 and figure 11: the hardest step in rollouts that begin before it."""
+    found, positions = await on_rollouts(lab)
+    published, hardest = {1: ".5", 2: ".74", 3: "1.0"}, max(found.steps, key=wrong_share)
+    return [
+        *[
+            share(f"step {hardest.number} at +{at}", each.at_hardest * 10, 10, found.model, published.get(at, "-"))
+            for at, each in enumerate(positions[:5])
+            if at and each.at_hardest is not None
+        ],
+        *_gain(positions, found.model),
+    ]
+
+
+def _gain(positions: Sequence[PositionAccuracy], spec: str) -> list[Line]:
+    rates = [rate for each in positions[1:5] if (rate := each.at_hardest) is not None]
+    holds = bool(rates) and rates[-1] > rates[0]
+    ours = ", ".join(f"{rate:.1f}" for rate in rates)
+    what = "the hardest step gains in rollouts from before"
+    return [Line(what=what, published="yes", ours=ours, n=10, model=word_of(spec), holds=holds)]
 
 
 async def kinds_of_errors(lab: Lab) -> list[Line]:
@@ -358,15 +370,15 @@ async def kinds_of_errors(lab: Lab) -> list[Line]:
 async def table_1(lab: Lab) -> list[Line]:
     """Table 1, by o4-mini's row, and GPT-5.2's history of 4."""
     published = {"AD": (14, 0, 0), "AD, ahead by 3": (76, 16, 0), "LEAD, h = 3": (100, 52, 80)}
-    strategies = {**BY_STEP, "LEAD, h = 4": AS_PUBLISHED[4], "lead of the package": Lead()}
+    strategies = {**BY_STEP, "LEAD, h = 4": AS_PUBLISHED[4]}
     lines, spec = [], lab.spec(SIMULATED)
     for at, n in enumerate((11, 12, 13)):
         task = Checkers(n=n)
         for name, strategy in strategies.items():
-            right, result = await lead.solved(task, strategy, spec, repeat=lab.size(25), seed=0, **lab.given)
+            right, result = await lead.solved(task, strategy, spec, repeat=lab.size(20), seed=0, **lab.given)
             said = f"{published[name][at] / 100:.2f}, o4-mini" if name in published else "-"
-            what = f"n = {n}, {name}; {result.calls / lab.size(25):,.0f} calls"
-            lines.append(share(what, right, lab.size(25), spec, said))
+            what = f"n = {n}, {name}; {result.calls / lab.size(20):,.0f} calls"
+            lines.append(share(what, right, lab.size(20), spec, said))
     rates = {line.what.partition(";")[0]: float(line.ours) for line in lines}
     above = all(rates[f"n = {n}, LEAD, h = 3"] > rates[f"n = {n}, AD, ahead by 3"] for n in (11, 12, 13))
     said_so = "yes" if above else "no"
@@ -412,7 +424,7 @@ FIGURES = [
         compute=distances,
         why="Two trained models of Hanoi instead of large ones of checkers.",
     ),
-    Figure(paper="lead", name="6", subject="accuracy by rank", compute=at_hardest, why=_SIM),
+    Figure(paper="lead", name="6", subject="accuracy by rank", compute=by_rank, why=_SIM),
     Figure(paper="lead", name="7", subject="accuracy by position", compute=by_position, why=_SIM),
     Figure(
         paper="lead",
@@ -421,7 +433,9 @@ FIGURES = [
         compute=hanoi_histogram,
         why="A model of 7 disks, at temperature 1, which errs more often than the paper's.",
     ),
-    Figure(paper="lead", name="9", subject="figure 3 of o4-mini", compute=checkers_histogram, why=_TINY),
+    Figure(
+        paper="lead", name="9", subject="errors of the steps, checkers of n = 13", compute=large_histogram, why=_SIM
+    ),
     Figure(
         paper="lead",
         name="10",
