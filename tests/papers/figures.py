@@ -113,10 +113,18 @@ class Lab:
             raise InvalidUsage(f"the measurement of {', '.join(models)} ended early: {found.reason}")
         return found
 
-    async def rows(self, work: Task | Sequence[Task], spec: str, strategies: Sequence[str | Strategy]) -> list[Row]:
-        """Compare strategies on one task, as often as the figure has inputs, or on a list of inputs."""
-        repeat = {"repeat": self.size(20)} if isinstance(work, Task) else {}
-        model = self.spec(spec)
+    async def rows(
+        self,
+        work: Task | Sequence[Task],
+        spec: str,
+        strategies: Sequence[Strategy],
+        *,
+        own: int = 10,
+        pooled: bool = False,
+    ) -> list[Row]:
+        """Compare strategies on one task, as often as the figure has inputs, or on a list of inputs; pooled by all given models."""
+        repeat = {"repeat": self.size(own)} if isinstance(work, Task) else {}
+        model = list(self.models) if pooled else self.spec(spec)
         found = await compare(
             work, models=model, strategies=strategies, runs_dir=self.runs_dir, seed=0, **repeat, **self.given
         )

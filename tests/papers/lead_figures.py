@@ -174,8 +174,8 @@ async def _over_sizes(lab: Lab, games: Sequence[ChainTask[Any, Any, Any]], sizes
             what=f"{name}, {', '.join(map(str, sizes))}",
             published="longer than one reply and restarts" if name == "AD" else "-",
             ours=", ".join(f"{rate:.2f}" for rate in each),
-            interval=f"each within {0.98 / lab.size(20) ** 0.5:.2f}",
-            n=lab.size(20),
+            interval=f"each within {0.98 / lab.size(10) ** 0.5:.2f}",
+            n=lab.size(10),
             model=word_of(spec),
             holds=sum(each) > max(sum(rates[other]) for other in LONG) if name == "AD" else None,
         )
@@ -208,7 +208,7 @@ async def on_checkers(lab: Lab) -> ModelMeasurement:
 
 async def on_hanoi(lab: Lab) -> ModelMeasurement:
     """Measure all steps of a tower."""
-    task = Hanoi(disks=7)
+    task = Hanoi(disks=6)
     return (await lab.measured(task, HANOI, steps=lab.size(task.steps()), draws=20)).models[0]
 
 
@@ -250,7 +250,7 @@ async def competence(lab: Lab) -> list[Line]:
     lines, spec = [], lab.spec(SIMULATED)
     parts = {"whole steps": Checkers(n=LARGEST), "finding": FindMove(n=LARGEST), "executing": ExecuteMove(n=LARGEST)}
     for name, task in parts.items():
-        (found,) = (await lab.measured(task, SIMULATED, steps=lab.size(20), draws=32)).models
+        (found,) = (await lab.measured(task, SIMULATED, steps=lab.size(10), draws=32)).models
         right = sum(wrong_share(each) < 0.5 for each in found.steps)
         lines.append(share(f"{name}: steps right by votes", right, len(found.steps), spec, "whole steps as executing"))
     return lines
@@ -259,7 +259,7 @@ async def competence(lab: Lab) -> list[Line]:
 async def distances(lab: Lab) -> list[Line]:
     """Figure 5: two trained models, apart and within themselves."""
     specs = [lab.spec(name, at) for at, name in enumerate((HANOI, "tiny:hanoi-weak@temperature=1"))]
-    found = await lab.measured(Hanoi(disks=7), *specs, steps=lab.size(127), draws=20, distance=True)
+    found = await lab.measured(Hanoi(disks=6), *specs, steps=lab.size(63), draws=20, distance=True)
     assert found.distances is not None
     matrix, n = found.distances.matrix, sum(each.draws for each in found.models)
     own, between = [matrix[0][0], matrix[1][1]], matrix[0][1]
@@ -280,7 +280,7 @@ async def distances(lab: Lab) -> list[Line]:
 async def on_rollouts(lab: Lab) -> tuple[ModelMeasurement, Sequence[PositionAccuracy]]:
     """Measure steps by themselves and in rollouts."""
     task = Checkers(n=13)
-    found = await lab.measured(task, SIMULATED, steps=lab.size(task.steps()), draws=20, rollouts=10)
+    found = await lab.measured(task, SIMULATED, steps=lab.size(task.steps()), draws=10, rollouts=10)
     return found.models[0], found.lookahead[0]
 
 
@@ -375,10 +375,10 @@ async def table_1(lab: Lab) -> list[Line]:
     for at, n in enumerate((11, 12, 13)):
         task = Checkers(n=n)
         for name, strategy in strategies.items():
-            right, result = await lead.solved(task, strategy, spec, repeat=lab.size(20), seed=0, **lab.given)
+            right, result = await lead.solved(task, strategy, spec, repeat=lab.size(10), seed=0, **lab.given)
             said = f"{published[name][at] / 100:.2f}, o4-mini" if name in published else "-"
-            what = f"n = {n}, {name}; {result.calls / lab.size(20):,.0f} calls"
-            lines.append(share(what, right, lab.size(20), spec, said))
+            what = f"n = {n}, {name}; {result.calls / lab.size(10):,.0f} calls"
+            lines.append(share(what, right, lab.size(10), spec, said))
     rates = {line.what.partition(";")[0]: float(line.ours) for line in lines}
     above = all(rates[f"n = {n}, LEAD, h = 3"] > rates[f"n = {n}, AD, ahead by 3"] for n in (11, 12, 13))
     said_so = "yes" if above else "no"
@@ -431,7 +431,7 @@ FIGURES = [
         name="8",
         subject="errors of the steps, Hanoi",
         compute=hanoi_histogram,
-        why="A model of 7 disks, at temperature 1, which errs more often than the paper's.",
+        why="A model of 6 disks, at temperature 1, which errs more often than the paper's.",
     ),
     Figure(
         paper="lead", name="9", subject="errors of the steps, checkers of n = 13", compute=large_histogram, why=_SIM

@@ -69,7 +69,7 @@ async def price_over_error(lab: Lab) -> list[Line]:
 
 async def chance_over_error(lab: Lab) -> list[Line]:
     """Figure 3a, with the engine at one point of the law."""
-    p, k, n = 0.95, 3, lab.size(100)
+    p, k, n = 0.95, 3, lab.size(60)
     strategy, spec = Maker(k=k), f"sim:perfect@error={1 - p:.2f},alternatives=1"
     result = await run([Hanoi(disks=8)] * n, models=spec, strategy=strategy, runs_dir=None, seed=0)
     right = sum(bool(each and each["solved"]) for each in result.value)
@@ -158,7 +158,7 @@ class Errors(NamedTuple):
 
 async def measured_errors(lab: Lab, spec: str, disks: int) -> Errors:
     """Measure a model: replies are read as by a repairing parser, and nothing is flagged."""
-    found = await lab.measured(Hanoi(disks=disks), spec, steps=lab.size(1_000), flags=True)
+    found = await lab.measured(Hanoi(disks=disks), spec, steps=lab.size(300), flags=True)
     lenient = found.flags[0].readings[0]
     return Errors(lenient.wrong, lenient.valid, lenient.collisions)
 
@@ -166,7 +166,7 @@ async def measured_errors(lab: Lab, spec: str, disks: int) -> Errors:
 async def error_over_disks(lab: Lab) -> list[Line]:
     """Figure 6a."""
     spec, lines, shares = lab.spec(MINI), [], []
-    for disks in (10, 12, 14):
+    for disks in (8, 10, 12):
         found = await measured_errors(lab, spec, disks)
         lines.append(share(f"error, {disks} disks", found.wrong, found.valid, spec, ".0022, T = .1", expected=0.0022))
         shares.append(wilson_interval(found.wrong, found.valid))
@@ -188,8 +188,8 @@ async def projected_cost(lab: Lab) -> list[Line]:
     best = min(costs, key=costs.__getitem__)
     cheapest = by_law("the cheapest", best, "gpt-4.1-mini, T = .1", holds=best == "gpt-4.1-mini, T = .1")
     spec = lab.spec(MINI)
-    found = await measured_errors(lab, spec, 14)
-    steps = lab.size(1_000)
+    found = await measured_errors(lab, spec, 12)
+    steps = lab.size(300)
     both = share("steps that two samples miss", found.both, steps, spec, "0 of 10,000", expected=0.0022**2)
     return [*lines, cheapest, both]
 
@@ -197,7 +197,7 @@ async def projected_cost(lab: Lab) -> list[Line]:
 async def undecided(lab: Lab) -> list[tuple[int, int]]:
     """Walk a tower as the paper does, with known inputs: samples and votes of each step."""
     spec = lab.spec(MINI)
-    task = Hanoi(disks=lab.size(8_191).bit_length())
+    task = Hanoi(disks=lab.size(4_095).bit_length())
     settings = {
         "strategy": Maker(k=3, known_inputs=True),
         "runs_dir": lab.runs_dir,
@@ -257,7 +257,7 @@ async def longest_race(lab: Lab) -> list[Line]:
 async def error_over_length(lab: Lab) -> list[Line]:
     """Figure 9a."""
     spec = lab.spec(MINI)
-    found = await lab.measured(Hanoi(disks=14), spec, steps=lab.size(1_000), flags=True)
+    found = await lab.measured(Hanoi(disks=12), spec, steps=lab.size(300), flags=True)
     bins = found.flags[0].lengths
     published = {0: ".001 below 700 tokens", len(bins) - 1: ".1 above 700 tokens"}
     return [
@@ -268,8 +268,8 @@ async def error_over_length(lab: Lab) -> list[Line]:
 
 async def collisions(lab: Lab) -> list[Line]:
     """Figure 9b: the repairing parser and the flagging one, with and without a cap."""
-    spec, steps = lab.spec(MINI), lab.size(1_000)
-    findings = (await lab.measured(Hanoi(disks=14), spec, steps=steps, flags=True)).flags[0]
+    spec, steps = lab.spec(MINI), lab.size(300)
+    findings = (await lab.measured(Hanoi(disks=12), spec, steps=steps, flags=True)).flags[0]
     plain, lines = findings.readings[:2], []
     for each, published in zip(plain, ("dozens of 1,048,575", "fewer"), strict=True):
         lines.append(share(f"first two votes wrong, {each.name}", each.collisions, steps, spec, published))
@@ -284,7 +284,7 @@ async def products(lab: Lab) -> list[Line]:
     """Figure 12."""
     lines, spec = [], lab.spec(recursive.MODEL)
     for digits, published in ((5, {5: 1.0}), (6, {5: 0.95})):
-        tasks = [Multiplication(digits=digits, instance=instance) for instance in range(lab.size(100))]
+        tasks = [Multiplication(digits=digits, instance=instance) for instance in range(lab.size(40))]
         for k in (0, *recursive.KS):
             right, _ = await recursive.solved(tasks, Recursive(k=k) if k else "single-shot", 0, spec, **lab.given)
             said = f"{published[k]:.2f}, depth 5" if k in published else "-"
@@ -315,7 +315,7 @@ FIGURES = [
         name="6a",
         subject="error over disks",
         compute=error_over_disks,
-        why=f"{_PLANTED} 10 to 14 disks and 1,000 steps each instead of 10 to 20 and 10,000 (--n 10000).",
+        why=f"{_PLANTED} 8 to 12 disks and 300 steps each instead of 10 to 20 and 10,000 (--n 10000).",
     ),
     Figure(
         paper="maker",
@@ -329,7 +329,7 @@ FIGURES = [
         name="8a",
         subject="undecided steps by sampling round",
         compute=by_sampling_round,
-        why="13 disks instead of 20 (`python -m tests.benchmarks.tower` does 20); simulated errors are independent.",
+        why="12 disks instead of 20 (`python -m tests.benchmarks.tower` does 20); simulated errors are independent.",
     ),
     Figure(
         paper="maker",
@@ -346,7 +346,7 @@ FIGURES = [
         name="11",
         subject="the longest race",
         compute=longest_race,
-        why="The paper's step was hard for its model. Independent errors make no such race in 8,191 steps.",
+        why="The paper's step was hard for its model. Independent errors make no such race in 4,095 steps.",
     ),
     Figure(
         paper="maker",

@@ -32,6 +32,7 @@ BRIEFS = sorted((Path(__file__).parents[2] / "docs" / "examples" / "briefs").glo
 ENDINGS = {"compiles": ".tex", "opens in a browser without errors": ".html", "parses": ".py"}
 """File of a text by the check that executes it."""
 EXECUTED, FORBIDS = tuple(ENDINGS), ("lacks", "no placeholder", "at most")
+DIFFERENT = "SeqCV, several models"
 DATA: dict[str, type[Task]] = {
     "MATH": Math,
     "GSM8K": Gsm8k,
@@ -49,7 +50,7 @@ DATA: dict[str, type[Task]] = {
 
 async def _swarmed(lab: Lab, name: str) -> tuple[float, int]:
     """Return the mean share of right steps with a few workers, and the number of relays."""
-    tasks = [Relay(length=20, instance=number) for number in range(lab.size(40))]
+    tasks = [Relay(length=20, instance=number) for number in range(lab.size(20))]
     model = lab.models[0] if lab.models else None
     make = partial(swarm.measured, tasks, swarm.EXPERIMENTS[name], 1, swarm.HARD, model, **lab.given)
     return fmean((await lab.once(name, make)).carried), len(tasks)
@@ -101,13 +102,13 @@ WRITERS: dict[str, Strategy] = {"one reply": SingleShot(), "sequential": Sequent
 
 async def _texts(lab: Lab) -> dict[str, Any]:
     """Write a text to each brief by every strategy."""
-    tasks = []
-    for brief in BRIEFS[: lab.size(len(BRIEFS))]:
-        text = brief.read_text(encoding="utf-8")
-        ending = next((end for check, end in ENDINGS.items() if f"- check: {check}" in text), ".md")
-        tasks.append(Writing(brief=text, output=f"{lab.runs_dir / brief.stem}{ending}"))
-    found = {}
-    for name, strategy in WRITERS.items():
+    found, texts = {}, [brief.read_text(encoding="utf-8") for brief in BRIEFS[: lab.size(len(BRIEFS))]]
+    for name, of_several in WRITERS.items():
+        is_alone = isinstance(of_several, SeqCV) and len(lab.models) == 1
+        strategy, tasks = SeqCV(same_model=True) if is_alone else of_several, []
+        for brief, text in zip(BRIEFS, texts, strict=False):
+            ending = next((end for check, end in ENDINGS.items() if f"- check: {check}" in text), ".md")
+            tasks.append(Writing(brief=text, output=f"{lab.runs_dir}/{brief.stem}-{name.replace(' ', '-')}{ending}"))
         found[name] = await lab.results(tasks, "sim:perfect", strategy)
     return found
 
@@ -162,7 +163,7 @@ async def misalignment(lab: Lab) -> list[Line]:
     published, lines, found = {"parallel": "52.3 %", "sequential": "58.4 %"}, [], dict[str, float]()
     pool = list(lab.models) or documents.MODELS
     for name in documents.STRATEGIES:
-        n = lab.size(60)
+        n = lab.size(30)
         faults = await documents.written(name, n, 0.02, 0, pool, **lab.given)
         found[name] = faults.count(0) / n
         lines.append(share(f"{name}: consistent documents", faults.count(0), n, pool[0], published.get(name, "-")))
@@ -190,14 +191,18 @@ def questions(lab: Lab, name: str, count: int) -> list[Task]:
     return [validated(DATA[name], f"line {at} of {file}", json.decode(line)) for at, line in enumerate(lines, 1)]
 
 
-async def _on_data(lab: Lab, published: dict[str, dict[str, float]], strategies: dict[str, Strategy]) -> list[Line]:
+async def on_data(lab: Lab, published: dict[str, dict[str, float]], strategies: dict[str, Strategy]) -> list[Line]:
+    """Compare strategies on every data set that is there."""
     lines = []
     for name, rates in published.items():
         tasks = questions(lab, name, lab.size(300))
         if not tasks:
             lines.append(Line(what=name, ours=f"no {name.lower()}.jsonl in --data", model="-"))
             continue
-        for title, row in zip(strategies, await lab.rows(tasks, "", [*strategies.values()]), strict=True):
+        rows = dict(zip(strategies, await lab.rows(tasks, "", [*strategies.values()]), strict=True))
+        if DIFFERENT in rates and len(lab.models) > 1:
+            (rows[DIFFERENT],) = await lab.rows(tasks, "", [SeqCV()], pooled=True)
+        for title, row in rows.items():
             said = rates.get(title)
             right = row.f1 * row.repeat if name in ("HotpotQA", "LongBench") and row.f1 is not None else row.solved or 0
             what = f"{name}, {title}"
@@ -233,10 +238,11 @@ async def reasoned(lab: Lab) -> list[Line]:
             "Analogical": "65.4 87.2 72.5 65.8 64.7 52.9",
             "FoT": "82.5 94.0 82.4 70.6 66.7 59.1",
             "SeqCV": "80.5 92.0 84.5 70.8 76.5 66.8",
+            DIFFERENT: "86.5 94.3 87.3 71.5 77.8 62.0",
         },
     )
     baselines = {"CoT": Cot(), "CoT-SC": CotSC(), "Self-Refine": SelfRefine(), "Analogical": Analogical()}
-    return await _on_data(lab, published, {**baselines, "FoT": ForestOfThoughts(), "SeqCV": SeqCV()})
+    return await on_data(lab, published, {**baselines, "FoT": ForestOfThoughts(), "SeqCV": SeqCV(same_model=True)})
 
 
 # -- Atom of Thoughts ----------------------------------------------------------------------------------------------------
@@ -258,12 +264,12 @@ async def benchmarks(lab: Lab) -> list[Line]:
     )
     baselines = {"CoT": Cot(), "CoT-SC": CotSC(), "Self-Refine": SelfRefine(), "Analogical": Analogical()}
     others = {"ToT": TreeOfThoughts(), "FoT": ForestOfThoughts(), "AoT": Aot()}
-    return await _on_data(lab, published, {**baselines, **others})
+    return await on_data(lab, published, {**baselines, **others})
 
 
 async def _solved(lab: Lab, strategies: dict[str, Strategy]) -> tuple[list[Line], dict[str, aot.Row]]:
     spec = lab.spec(aot.MODEL)
-    tasks = [WordProblem(instance=instance) for instance in range(lab.size(100))]
+    tasks = [WordProblem(instance=instance) for instance in range(lab.size(60))]
     rows = {name: await aot.solved(tasks, strategy, 0, spec, **lab.given) for name, strategy in strategies.items()}
     lines = [share(f"{name}; {row.tokens:,.0f} tokens", row.right, row.problems, spec) for name, row in rows.items()]
     return lines, rows
@@ -290,7 +296,7 @@ async def over_tokens(lab: Lab) -> list[Line]:
 
 def _claim(lab: Lab, what: str, *, holds: bool) -> Line:
     ours = "yes" if holds else "no"
-    return Line(what=what, published="yes", ours=ours, n=lab.size(100), model=word_of(lab.spec(aot.MODEL)), holds=holds)
+    return Line(what=what, published="yes", ours=ours, n=lab.size(60), model=word_of(lab.spec(aot.MODEL)), holds=holds)
 
 
 async def trees(lab: Lab) -> list[Line]:
@@ -305,7 +311,7 @@ async def trees(lab: Lab) -> list[Line]:
 
 
 async def _walks(lab: Lab) -> list[aot.Walk]:
-    make = partial(aot.walks, lab.size(100), 0, 3, lab.spec(aot.MODEL), **lab.given)
+    make = partial(aot.walks, lab.size(60), 0, 3, lab.spec(aot.MODEL), **lab.given)
     return await lab.once("walks", make)
 
 
