@@ -33,7 +33,7 @@ The tables and figures of five papers, published and ours side by side, by
 
 The word beside each number says who answered: a simulated model with planted error rates, which tests the
 machinery; a small trained model (`tiny:...`); a key's model; or nobody, for a formula. `--model` puts a model in
-place of each figure's own; its bill is shown and asked for before. `python -m tests.papers --write` writes this
+place of each figure's own; its bill is shown and asked for before, if its price is known. `python -m tests.papers --write` writes this
 page. *As published* says whether ours shows what the paper says.
 """
 

@@ -132,13 +132,12 @@ class Lab:
             raise InvalidUsage(f"the comparison with {model} ended early: {found.reason}")
         return list(found.rows)
 
-    async def results(self, tasks: Sequence[Task], spec: str, strategy: Strategy) -> Result:
-        """Do a list of inputs by the models that are given."""
-        models = list(self.models) or spec
-        run_id = f"papers-{type(strategy).__name__}-{short_digest((models, [*map(repr, tasks)]))}".lower()
-        return await run(
-            tasks, models=models, strategy=strategy, runs_dir=self.runs_dir, run_id=run_id, seed=0, **self.given
-        )
+    async def results(self, tasks: Sequence[Task], spec: str, strategy: Strategy, **settings: Any) -> Result:
+        """Do a list of inputs by all models that are given."""
+        models = list(self.models) or [spec]
+        run_id = f"papers-{type(strategy).__name__.lower()}-{short_digest((models, [*map(repr, tasks)]))}"
+        where = {"runs_dir": self.runs_dir, "run_id": run_id}
+        return await run(tasks, models=models, strategy=strategy, seed=0, **settings, **where, **self.given)
 
     def _show_bill(self, forecast: Forecast) -> None:
         typer.echo(str(forecast), err=True)

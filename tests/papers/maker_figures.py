@@ -196,14 +196,8 @@ async def projected_cost(lab: Lab) -> list[Line]:
 
 async def undecided(lab: Lab) -> list[tuple[int, int]]:
     """Walk a tower as the paper does, with known inputs: samples and votes of each step."""
-    spec = lab.spec(MINI)
     task = Hanoi(disks=lab.size(4_095).bit_length())
-    settings = {
-        "strategy": Maker(k=3, known_inputs=True),
-        "runs_dir": lab.runs_dir,
-        "run_id": f"papers-rounds-{task.disks}",
-    }
-    result = await run(task, models=spec, seed=0, reading="last", **settings, **lab.given)
+    result = await lab.results([task], MINI, Maker(k=3, known_inputs=True), reading="last")
     with reader_of(lab.runs_dir, result.run_id) as reader:
         ballots = [row.ballots for path, row in reader.decisions() if path.startswith("0/step/")]
     return [(len(each), sum(isinstance(ballot, Ballot) for ballot in each)) for each in ballots]
