@@ -8,6 +8,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from textwrap import fill
 
 from microagents.base.errors import MicroagentsError
 from microagents.cli.views.tables import table
@@ -33,8 +34,11 @@ The tables and figures of five papers, published and ours side by side, by
 
 The word beside each number says who answered: a simulated model with planted error rates, which tests the
 machinery; a small trained model (`tiny:...`); a key's model; or nobody, for a formula. `--model` puts a model in
-place of each figure's own; its bill is shown and asked for before, if its price is known. `python -m tests.papers --write` writes this
-page. *As published* says whether ours shows what the paper says.
+place of each figure's own; its bill is shown and asked for before, if its price is known. `python -m tests.papers
+--write` writes this page: its short forms take three minutes of a core, and `--n` larger ones.
+
+*As published* says whether ours shows what the paper says. The rates of simulated models are planted after the
+papers: that they agree shows that the machinery works, and nothing of a model.
 """
 
 
@@ -68,9 +72,11 @@ def reason(figure: Figure, *, is_made: bool) -> str:
 def page(found: Sequence[tuple[Figure, list[Line]]]) -> Iterator[str]:
     """Write the page."""
     judged = [line.holds for _, lines in found for line in lines if line.holds is not None]
-    missed = [f"`{figure.command}` ({line.what})" for figure, lines in found for line in lines if line.holds is False]
     yield INTRO
-    yield f"{sum(judged)} of {len(judged)} claims are seen. Not seen: {'; '.join(missed) or 'none'}.\n"
+    yield f"{sum(judged)} of {len(judged)} claims are seen. Not seen:\n"
+    for figure, lines in found:
+        yield from (f"- `{figure.command}`: {line.what}" for line in lines if line.holds is False)
+    yield ""
     for paper, title in PAPERS.items():
         own = [(figure, lines) for figure, lines in found if figure.paper == paper]
         yield f"## {title}\n"
@@ -79,8 +85,11 @@ def page(found: Sequence[tuple[Figure, list[Line]]]) -> Iterator[str]:
             for at, line in enumerate(lines):
                 yield f"| {'' if at else f'`{figure.command}`'} | {' | '.join(cells(line))} |"
         yield ""
+        reasons: dict[str, list[str]] = {}
         for figure, lines in own:
-            yield f"- **{figure.name}**, {figure.subject}. {reason(figure, is_made=bool(lines))}"
+            reasons.setdefault(reason(figure, is_made=bool(lines)), []).append(f"**{figure.name}** {figure.subject}")
+        for text, names in reasons.items():
+            yield fill(f"- {', '.join(names)}: {text}", 110, subsequent_indent="  ", break_on_hyphens=False)
         yield ""
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from functools import partial
 from pathlib import Path
-from statistics import fmean
+from statistics import fmean, median
 from typing import Any
 
 from msgspec import json
@@ -364,12 +364,18 @@ async def by_complexity(lab: Lab) -> list[Line]:
     """Figure 7."""
     found, spec, lines = await _walks(lab), lab.spec(aot.MODEL), []
     for name, field in (("7a, subquestions", "subquestions"), ("7b, depth", "depth")):
-        values = sorted({getattr(walk, field) for walk in found})
-        for value in values:
+        values = [getattr(walk, field) for walk in found]
+        for value in sorted({*values}):
             right = [walk.correct for walk in found if getattr(walk, field) == value]
-            lines.append(
-                share(f"{name} {value}: solved", sum(right), len(right), spec, "falls" if value == values[-1] else "-")
-            )
+            lines.append(share(f"{name} {value}: solved", sum(right), len(right), spec))
+        middle = median(values)
+        halves = [
+            [walk.correct for walk in found if (getattr(walk, field) > middle) is above] for above in (False, True)
+        ]
+        less, more = (fmean(half) if half else 0.0 for half in halves)
+        what, ours = f"{name} to {middle:g}, above: solved", f"{less:.3f}, {more:.3f}"
+        said = Line(what=what, published="falls", ours=ours, n=len(found), model=word_of(spec), holds=more < less)
+        lines.append(said)
     return lines
 
 
@@ -422,7 +428,7 @@ FIGURES = [
         name="table-2",
         subject="quality of transitions",
         compute=transitions,
-        why=f"{_WORD} Code judges what a model judges in the paper.",
+        why=f"{_WORD} Code judges what a model judges in the paper, and simulated contractions always take steps away.",
     ),
     Figure(paper="aot", name="5", subject="depths", compute=depths, why=_WORD),
     Figure(paper="aot", name="6", subject="subquestions", compute=sizes, why=_WORD),
