@@ -123,21 +123,21 @@ class Lab:
         pooled: bool = False,
     ) -> list[Row]:
         """Compare strategies on one task, as often as the figure has inputs, or on a list of inputs; pooled by all given models."""
-        repeat = {"repeat": self.size(own)} if isinstance(work, Task) else {}
+        repeat = self.size(own) if isinstance(work, Task) else None
         model = list(self.models) if pooled else self.spec(spec)
         found = await compare(
-            work, models=model, strategies=strategies, runs_dir=self.runs_dir, seed=0, **repeat, **self.given
+            work, models=model, strategies=strategies, runs_dir=self.runs_dir, seed=0, repeat=repeat, **self.given
         )
         if found.outcome != "completed":
             raise InvalidUsage(f"the comparison with {model} ended early: {found.reason}")
         return list(found.rows)
 
-    async def results(self, tasks: Sequence[Task], spec: str, strategy: Strategy, **settings: Any) -> Result:
+    async def results(self, tasks: Sequence[Task], spec: str, strategy: Strategy, **settings: Any) -> Result[Any]:
         """Do a list of inputs by all models that are given."""
         models = list(self.models) or [spec]
         run_id = f"papers-{type(strategy).__name__.lower()}-{short_digest((models, [*map(repr, tasks)]))}"
-        where = {"runs_dir": self.runs_dir, "run_id": run_id}
-        return await run(tasks, models=models, strategy=strategy, seed=0, **settings, **where, **self.given)
+        where: dict[str, Any] = {"runs_dir": self.runs_dir, "run_id": run_id, **settings, **self.given}
+        return await run(tasks, models=models, strategy=strategy, seed=0, **where)
 
     def _show_bill(self, forecast: Forecast) -> None:
         typer.echo(str(forecast), err=True)

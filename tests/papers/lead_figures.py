@@ -250,7 +250,11 @@ async def hanoi_histogram(lab: Lab) -> list[Line]:
 async def competence(lab: Lab) -> list[Line]:
     """Figure 4: the most frequent of 32 votes."""
     lines, spec = [], lab.spec(SIMULATED)
-    parts = {"whole steps": Checkers(n=LARGEST), "finding": FindMove(n=LARGEST), "executing": ExecuteMove(n=LARGEST)}
+    parts: dict[str, ChainTask[Any, Any, Any]] = {
+        "whole steps": Checkers(n=LARGEST),
+        "finding": FindMove(n=LARGEST),
+        "executing": ExecuteMove(n=LARGEST),
+    }
     for name, task in parts.items():
         (found,) = (await lab.measured(task, SIMULATED, steps=lab.size(10), draws=32)).models
         right = sum(wrong_share(each) < 0.5 for each in found.steps)

@@ -72,7 +72,7 @@ async def chance_over_error(lab: Lab) -> list[Line]:
     p, k, n = 0.95, 3, lab.size(60)
     strategy, spec = Maker(k=k), f"sim:perfect@error={1 - p:.2f},alternatives=1"
     result = await run([Hanoi(disks=8)] * n, models=spec, strategy=strategy, runs_dir=None, seed=0)
-    right = sum(bool(each and each["solved"]) for each in result.value)
+    right = sum(each["solved"] for each in result.value if each is not None)
     law = p_full(p, k, 255)
     found = share(
         f"p = {p}, k = {k}, 255 steps: the engine", right, n, spec, f"{law:.3f}, by equation 13", expected=law
