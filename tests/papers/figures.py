@@ -114,16 +114,10 @@ class Lab:
         return found
 
     async def rows(
-        self,
-        work: Task | Sequence[Task],
-        spec: str,
-        strategies: Sequence[Strategy],
-        *,
-        own: int = 10,
-        pooled: bool = False,
+        self, work: Task | Sequence[Task], spec: str, strategies: Sequence[Strategy], *, pooled: bool = False
     ) -> list[Row]:
         """Compare strategies on one task, as often as the figure has inputs, or on a list of inputs; pooled by all given models."""
-        repeat = self.size(own) if isinstance(work, Task) else None
+        repeat = self.size(10) if isinstance(work, Task) else None
         model = list(self.models) if pooled else self.spec(spec)
         found = await compare(
             work, models=model, strategies=strategies, runs_dir=self.runs_dir, seed=0, repeat=repeat, **self.given

@@ -19,7 +19,7 @@ from microagents.journal.reading import reader_of
 from microagents.models.simulation.profiles import PROFILES
 from microagents.systems import Maker
 from microagents.systems.questions.recursive import Recursive
-from microagents.tasks.hanoi import Hanoi
+from microagents.tasks.hanoi import Hanoi, HanoiResult
 from microagents.tasks.multiplication import Multiplication
 from tests.benchmarks import recursive
 from tests.papers.figures import Figure, Lab, Line, by_law, share, word_of
@@ -72,7 +72,8 @@ async def chance_over_error(lab: Lab) -> list[Line]:
     p, k, n = 0.95, 3, lab.size(60)
     strategy, spec = Maker(k=k), f"sim:perfect@error={1 - p:.2f},alternatives=1"
     result = await run([Hanoi(disks=8)] * n, models=spec, strategy=strategy, runs_dir=None, seed=0)
-    right = sum(each["solved"] for each in result.value if each is not None)
+    values: list[HanoiResult | None] = [*result.value]
+    right = sum(each is not None and each["solved"] for each in values)
     law = p_full(p, k, 255)
     found = share(
         f"p = {p}, k = {k}, 255 steps: the engine", right, n, spec, f"{law:.3f}, by equation 13", expected=law
