@@ -29,11 +29,8 @@ _decode = msgspec.msgpack.Decoder(Frame).decode
 class Channel:
     """One end of a connection: resends batches until they are acknowledged, and delivers received batches once and in order.
 
-    Args:
-        send: hands a frame to the link.
-        deliver: takes the next batch from the other side.
-        resend_s: seconds without an acknowledgement after which a batch is sent again.
-        acknowledge_s: seconds after which a received batch is acknowledged, unless a batch in the other direction has acknowledged it.
+    A batch is sent again after ``resend_s`` without an acknowledgement. A received one is acknowledged after ``acknowledge_s``, unless a
+    batch in the other direction has done so.
     """
 
     def __init__(

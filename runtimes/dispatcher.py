@@ -13,7 +13,7 @@ from hashlib import blake2b
 from typing import Any
 
 from microagents.actors.role import Role
-from microagents.base.aio import TaskScope
+from microagents.base.aio import TaskScope, is_cancelled
 from microagents.base.errors import DeadlinePassed, MicroagentsError, NoHandler
 from microagents.base.logs import log
 from microagents.base.messages import Message, R, Request, Stream, resolve
@@ -30,12 +30,7 @@ Ref = LocalRef | RemoteRef
 
 
 class Route:
-    """Replicas that handle a message, and the rule that picks one of them.
-
-    Args:
-        refs: references to all replicas of the role.
-        key: field of the message whose equal values reach the same replica; None: replicas take turns.
-    """
+    """Replicas that handle a message, and the rule that picks one: a field whose equal values reach the same replica, or None for turns."""
 
     def __init__(self, refs: Sequence[Ref], key: str | None) -> None:
         self.only = refs[0] if len(refs) == 1 else None
@@ -61,11 +56,7 @@ class Route:
 
 
 class RoleMessenger:
-    """Messenger of one role: sends its messages to the replicas that handle them.
-
-    Args:
-        owner: name of the role, for errors.
-    """
+    """Messenger of one role: sends its messages to the replicas that handle them."""
 
     def __init__(self, owner: str) -> None:
         self._owner = owner
@@ -87,11 +78,7 @@ class RoleMessenger:
         return all(isinstance(ref, LocalRef) and ref.is_eager(message) for ref in self._routes[message].refs)
 
     def ask_replica(self, number: int, request: Request[R]) -> Coroutine[Any, Any, R]:
-        """Send a request to one replica that handles it, and await its reply.
-
-        Raises:
-            RoleFailed: the handler raised.
-        """
+        """Send a request to one replica that handles it, and await its reply. `RoleFailed`: the handler raised."""
         return self._routes[type(request)].refs[number].ask(request)
 
     def ask(self, request: Request[R], timeout_s: float | None = None) -> Coroutine[Any, Any, R]:
@@ -103,10 +90,7 @@ class RoleMessenger:
             RoleFailed: the handler raised.
         """
         ref = self._single.get(type(request)) or self._ref(request)
-        if timeout_s is None:
-            return ref.ask(request)
-        # A remote reference keeps its deadlines in one timer for all calls; a timer each costs a quarter of an ask (measured).
-        return ref.ask(request, timeout_s) if isinstance(ref, RemoteRef) else self._within(timeout_s, ref.ask, request)
+        return ref.ask(request) if timeout_s is None else self._within(timeout_s, ref.ask, request)
 
     def stream(self, request: Stream[R], timeout_s: float | None = None) -> AsyncGenerator[R]:
         """Send a request and iterate its items; ``timeout_s`` bounds the wait for each, in seconds.
@@ -120,11 +104,7 @@ class RoleMessenger:
         return items if timeout_s is None else self._each_within(timeout_s, items, request)
 
     def tell(self, request: Request[None]) -> None:
-        """Send a one-way message.
-
-        Raises:
-            NoHandler: the role does not list the message in its ``asks``.
-        """
+        """Send a one-way message. `NoHandler`: the role does not list the message in its ``asks``."""
         (self._single.get(type(request)) or self._ref(request)).tell(request)
 
     def _ref(self, message: Message) -> Ref:
@@ -147,19 +127,24 @@ class RoleMessenger:
         limit = asyncio.timeout(timeout_s)
         try:
             async with limit:
-                return await call(message)
+                reply = await call(message)
         except TimeoutError:
             if limit.expired():
                 raise DeadlinePassed(type(message).__name__, timeout_s) from None
             raise  # a TimeoutError of the handler itself
+        if limit.expired():  # the reply crossed it: Python 3.11 and 3.12 raise its cancellation at the next await
+            try:
+                await asyncio.sleep(0)
+            except asyncio.CancelledError:
+                if is_cancelled():
+                    raise
+        return reply
 
 
 class Dispatcher:
     """Hosts replicas of roles, and exchanges envelopes with the dispatchers that host the others.
 
-    Args:
-        name: name of the dispatcher, unique within a runtime.
-        incarnation: number of processes that hosted the dispatcher before this one.
+    The ``incarnation`` is the number of processes that hosted a dispatcher before.
     """
 
     def __init__(self, name: str, *, incarnation: int = 0) -> None:
@@ -175,13 +160,7 @@ class Dispatcher:
     # -- set-up -----------------------------------------------------------------------------------------------------------------------
 
     def connect(self, peer: str, link: Link, incarnation: int = 0) -> None:
-        """Connect to another dispatcher, or to the process that follows one that died.
-
-        Args:
-            peer: name of the other dispatcher.
-            link: carries batches to it.
-            incarnation: number of processes that it had before.
-        """
+        """Connect to another dispatcher, or to the process that follows one that died."""
         known = self._peers.get(peer)
         if known is None:
             self._peers[peer] = Peer(peer, link, incarnation, self._take)
@@ -226,9 +205,8 @@ class Dispatcher:
 
     async def flush(self) -> None:
         """Wait until all envelopes sent so far have arrived."""
-        await asyncio.sleep(
-            0
-        )  # some roles collect one-way messages and send them in the next iteration of the event loop
+        # Some roles collect one-way messages and send them in the next iteration of the event loop.
+        await asyncio.sleep(0)
         for peer in self._peers.values():
             await peer.flush()
 
@@ -241,7 +219,6 @@ class Dispatcher:
         self._is_disconnected = True
         for peer in self._peers.values():
             peer.close()
-        self._outgoing.close()
 
     # -- envelopes --------------------------------------------------------------------------------------------------------------------
 

@@ -21,14 +21,7 @@ RequestKey = tuple[str, str, bytes]
 
 
 class IncomingCall:
-    """One call from a peer, and the task that handles it.
-
-    Args:
-        call: the caller's number for the call.
-        sent: the request.
-        send: sends an envelope to the caller.
-        on_end: called with it when its task has ended.
-    """
+    """One call from a peer, by the caller's number, and the task that handles it."""
 
     def __init__(
         self, call: int, sent: wire.Sent, send: Callable[[wire.Envelope], None], on_end: Callable[[IncomingCall], None]
@@ -127,11 +120,7 @@ class IncomingCall:
 
 
 class IncomingCalls:
-    """Open calls from one peer.
-
-    Args:
-        send: sends an envelope to the peer.
-    """
+    """Open calls from one peer."""
 
     def __init__(self, send: Callable[[wire.Envelope], None]) -> None:
         self._send = send
@@ -141,13 +130,7 @@ class IncomingCalls:
         """Calls of the peer's previous process that the current one has not asked again."""
 
     def serve(self, call: int, sent: wire.Sent, start: Callable[[IncomingCall], asyncio.Task[None]]) -> None:
-        """Handle a request in a new task, or adopt the orphan that handles the same request.
-
-        Args:
-            call: the caller's number for the call.
-            sent: the request.
-            start: starts the task that handles a call.
-        """
+        """Handle a request in a new task, or adopt the orphan that handles the same request."""
         incoming = IncomingCall(call, sent, self._send, self._remove)
         # Keys are computed only while there are orphans: each costs a copy of the message.
         orphan = self._orphans.pop(incoming.key, None) if self._orphans else None

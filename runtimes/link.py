@@ -17,4 +17,3 @@ class Link(Protocol):
 
     def send(self, peer: str, batch: bytes) -> None:
         """Hand over a batch; returns at once."""
-        ...

@@ -67,13 +67,11 @@ class LocalRuntime:
 
     async def _stop(self) -> None:
         async with AsyncExitStack() as steps:  # in reverse order, each even if one before it fails or is cancelled
-            for (
-                dispatcher
-            ) in self._dispatchers.values():  # again: a message of a role that stopped may have found a new reader
+            for dispatcher in self._dispatchers.values():
+                # Again: a message of a role that stopped may have found a new reader.
                 steps.push_async_callback(dispatcher.close)
-            for (
-                dispatcher
-            ) in self._dispatchers.values():  # after the roles, since they may send messages while they stop
+            for dispatcher in self._dispatchers.values():
+                # After the roles, since they may send messages while they stop.
                 steps.callback(dispatcher.disconnect)
             for replica, dispatcher_name in self._dispatcher_by_replica.items():
                 steps.push_async_callback(self._groups[dispatcher_name].stop, replica)
@@ -113,12 +111,7 @@ class LinkedRuntime(LocalRuntime):
 
 
 class LoopLink:
-    """A link between dispatchers on the same event loop.
-
-    Args:
-        sender: name of the dispatcher that sends.
-        dispatchers: all dispatchers by name.
-    """
+    """A link between dispatchers on the same event loop."""
 
     resend_s = 0.25
     acknowledge_s = 0.02

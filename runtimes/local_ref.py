@@ -18,13 +18,7 @@ from microagents.base.user_code import role_failed
 
 
 class LocalRef:
-    """A replica of a role in this process.
-
-    Args:
-        name: name of the replica, such as ``Solver/0``.
-        role: the replica itself.
-        scope: owns the task that reads the mailbox.
-    """
+    """A replica of a role in this process. Its scope owns the task that reads the mailbox."""
 
     def __init__(self, name: str, role: Role, scope: TaskScope) -> None:
         self.name = name
@@ -46,11 +40,7 @@ class LocalRef:
         return self._gate is None and is_eager(self._handlers[message][0])
 
     def ask(self, request: Request[R]) -> Coroutine[Any, Any, R]:
-        """Handle a request in the caller's task, after all one-way messages that came before it.
-
-        Raises:
-            RoleFailed: the handler raised an error that is no `MicroagentsError`, or its reply has the wrong type.
-        """
+        """Handle a request in the caller's task, after all one-way messages before it. `RoleFailed`: its handler failed."""
         # Most asks need neither mailbox nor gate, and save a second coroutine around `_handle`.
         return (
             self._ask_after_mailbox(request)
@@ -59,11 +49,7 @@ class LocalRef:
         )
 
     async def stream(self, request: Stream[R]) -> AsyncGenerator[R]:
-        """Handle a streamed request in the caller's task, after all one-way messages that came before it.
-
-        Raises:
-            RoleFailed: the handler raised an error that is no `MicroagentsError`, or an item has the wrong type.
-        """
+        """Handle a streamed request in the caller's task, after all one-way messages before it. `RoleFailed` as in `ask`."""
         if self._mailbox.is_blocking:
             await self._mailbox.join()
         handler, expected = self._handlers[type(request)]
@@ -79,11 +65,7 @@ class LocalRef:
             raise self._failed(request, error) from error
 
     def tell(self, request: Request[None]) -> None:
-        """Handle a one-way message after those before it: now, if its handler is plain and none waits, else from the mailbox.
-
-        Raises:
-            MicroagentsError: the error of an earlier one-way message.
-        """
+        """Handle a one-way message after those before it: now, if its handler is plain and none waits, else from the mailbox."""
         mailbox = self._mailbox
         if type(request) not in self._at_once or mailbox.is_blocking or self._is_told:
             mailbox.put(request)
@@ -154,12 +136,7 @@ _reading: ContextVar[tuple[Mailbox, ...]] = ContextVar("_reading", default=())
 
 
 class Mailbox:
-    """One-way messages of one replica that are not handled yet; one task handles them one after the other.
-
-    Args:
-        handle: handles one message.
-        scope: owns the task.
-    """
+    """One-way messages of one replica that are not handled yet; one task handles them one after the other."""
 
     def __init__(self, handle: Callable[[Request[None]], Coroutine[Any, Any, None]], scope: TaskScope) -> None:
         self.is_blocking = False
@@ -174,11 +151,7 @@ class Mailbox:
         self._failure: MicroagentsError | None = None
 
     def put(self, request: Request[None]) -> None:
-        """Queue a message; the reader takes it in the next iteration of the event loop.
-
-        Raises:
-            MicroagentsError: the error of an earlier message, which had no caller to be raised to.
-        """
+        """Queue a message for the next iteration of the event loop. Raises the error of an earlier one, which had no caller."""
         self.check()
         self._waiting.append(request)
         self.is_blocking = True
@@ -195,20 +168,12 @@ class Mailbox:
         self._waiting.clear()
 
     def check(self) -> None:
-        """Raise the error of an earlier message, if one has failed.
-
-        Raises:
-            MicroagentsError: that error.
-        """
+        """Raise the error of an earlier message, if one has failed."""
         if self._failure is not None:
             raise self._failure
 
     async def join(self) -> None:
-        """Wait until all messages are handled.
-
-        Raises:
-            MicroagentsError: the error of one of them.
-        """
+        """Wait until all messages are handled; raises the error of one of them."""
         # A one-way message may lead to an ask of its own replica. Waiting for the reader would be a deadlock there, for the reader waits
         # for that ask.
         if self._failure is None and self._is_reading() and self not in _reading.get():

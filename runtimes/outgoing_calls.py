@@ -7,7 +7,6 @@ import asyncio
 from msgspec import Raw
 
 from microagents.runtimes import wire
-from microagents.runtimes.deadlines import Deadlines
 
 Answer = wire.Replied | wire.Item | wire.Finished | wire.Failed
 Reply = asyncio.Future[Raw | None]
@@ -25,15 +24,11 @@ class OutgoingCalls:
         """By number, the future or the queue that the caller waits for."""
         self._late: dict[int, Raw] = {}
         """Replies that arrived between the cancellation of a caller's task and its next step."""
-        self._deadlines = Deadlines(self._pass_deadline)
 
-    def open_request(self, timeout_s: float | None) -> tuple[int, Reply]:
-        """Number a new request; its reply raises `DeadlineReached` after ``timeout_s`` seconds."""
+    def open_request(self) -> tuple[int, Reply]:
+        """Number a new request."""
         reply: Reply = asyncio.get_running_loop().create_future()
-        call = self._open_call(reply)
-        if timeout_s is not None:
-            self._deadlines.add(call, timeout_s)
-        return call, reply
+        return self._open_call(reply), reply
 
     def open_stream(self) -> tuple[int, Items]:
         """Number a new stream."""
@@ -55,14 +50,8 @@ class OutgoingCalls:
         """Take the reply that arrived after the caller's task was cancelled, and before that task's next step."""
         return self._late.pop(call, None)
 
-    def close_request(self, call: int, timeout_s: float | None) -> None:
-        """Forget a request that has ended."""
-        del self._open[call]
-        if timeout_s is not None:
-            self._deadlines.remove(call, timeout_s)
-
-    def close_stream(self, call: int) -> None:
-        """Forget a stream that has ended."""
+    def close(self, call: int) -> None:
+        """Forget a call that has ended."""
         del self._open[call]
 
     def deliver(self, answer: Answer) -> None:
@@ -75,21 +64,6 @@ class OutgoingCalls:
             case asyncio.Future() as reply if reply.cancelled() and isinstance(answer, wire.Replied):
                 # Cancelling a task cancels the future that it awaits at once, but the task hears of it only in its next step.
                 self._late[answer.call] = answer.body
-
-    def close(self) -> None:
-        """Stop all deadlines."""
-        self._deadlines.close()
-
-    def _pass_deadline(self, call: int) -> None:
-        match self._open.get(call):
-            case asyncio.Future() as reply if not reply.done():
-                reply.set_exception(DeadlineReached())
-            case _:
-                pass
-
-
-class DeadlineReached(Exception):
-    """Timeout of a call has passed."""
 
 
 def _resolve(reply: Reply, answer: Answer) -> None:

@@ -43,14 +43,7 @@ def _packed(waiting: Sequence[wire.Envelope | Waiting]) -> Iterator[wire.Envelop
 
 
 class Peer:
-    """Another dispatcher: the connection to its current process, and the calls that its next process will be asked again.
-
-    Args:
-        name: name of the dispatcher.
-        link: carries batches to its current process.
-        incarnation: number of processes that it had before.
-        on_envelope: called with each envelope from it.
-    """
+    """Another dispatcher: the connection to its current process, and the calls that its next process will be asked again."""
 
     def __init__(
         self, name: str, link: Link, incarnation: int, on_envelope: Callable[[Peer, wire.Envelope], None]
@@ -86,11 +79,7 @@ class Peer:
     # -- calls to the peer ------------------------------------------------------------------------------------------------------------
 
     def raise_if_lost(self) -> None:
-        """Refuse a message to a peer that was given up.
-
-        Raises:
-            MicroagentsError: the reason, as passed to `lose`.
-        """
+        """Refuse a message to a peer that was given up, with the reason that was passed to `lose`."""
         if self._lost is not None:
             raise self._lost
 
@@ -116,16 +105,9 @@ class Peer:
         self._unanswered.pop(call, None)
 
     async def cancel(self, call: int, end: Reply) -> Raw | None:
-        """Cancel a call at the peer and wait until its handler has ended, at most `CANCEL_S` seconds.
+        """Cancel a call and wait until its handler has ended, at most `CANCEL_S` seconds; returns the reply, if it replied all the same.
 
         A call within one dispatcher behaves alike: handler and caller are one task there.
-
-        Args:
-            call: number of the call.
-            end: done once the answer that ends the call has arrived.
-
-        Returns:
-            The reply, if the handler replied all the same.
         """
         del self._unanswered[call]
         if self._lost is not None:
@@ -133,9 +115,8 @@ class Peer:
         self._cancelled[call] = end
         self.enqueue(wire.Cancelled(call))
         try:
-            with suppress(
-                TimeoutError, MicroagentsError
-            ):  # the caller is gone, so the handler's error interests no caller
+            # The caller is gone, so the handler's error interests no caller.
+            with suppress(TimeoutError, MicroagentsError):
                 async with asyncio.timeout(CANCEL_S):
                     return await end
         finally:
@@ -207,11 +188,7 @@ class Peer:
         self._has_ended = True
 
     def lose(self, error: MicroagentsError) -> list[int]:
-        """Give the peer up; messages to it raise ``error`` from now on.
-
-        Returns:
-            Numbers of the calls that are left without an answer.
-        """
+        """Give the peer up; messages to it raise ``error`` from now on. Returns the numbers of calls that are left without an answer."""
         self.incoming.orphan_all()
         self._end_connection()
         self._lost = error

@@ -8,10 +8,10 @@ from typing import Any
 
 from msgspec import Raw
 
-from microagents.base.errors import DeadlinePassed, InvalidDefinition, RoleFailed
+from microagents.base.errors import InvalidDefinition, RoleFailed
 from microagents.base.messages import Batched, Message, R, Request, Stream, address_of, reply_type
 from microagents.runtimes import wire
-from microagents.runtimes.outgoing_calls import DeadlineReached, OutgoingCalls, Reply
+from microagents.runtimes.outgoing_calls import OutgoingCalls, Reply
 from microagents.runtimes.peer import Peer, Waiting
 
 REFILL = wire.MAX_ITEMS // 2
@@ -27,17 +27,14 @@ class RemoteRef:
         self._peer = peer
         self._outgoing = outgoing
 
-    async def ask(self, request: Request[R], timeout_s: float | None = None) -> R:
+    async def ask(self, request: Request[R]) -> R:
         """Send a request and await its reply.
 
         A reply that crosses the cancellation of the caller still counts, since it may have been paid for: it is returned, and the
         cancellation is raised at the next await.
-
-        Raises:
-            DeadlinePassed: the reply took longer than ``timeout_s`` seconds.
         """
         body = self._pack(request)
-        call, reply = self._outgoing.open_request(timeout_s)
+        call, reply = self._outgoing.open_request()
         self._peer.ask(call, self._envelope(call, request, body), overtakes=request.overtakes)
         try:
             answer = await reply
@@ -46,12 +43,8 @@ class RemoteRef:
             if answer is None:
                 raise
             _cancel_at_next_await()
-        except DeadlineReached:
-            answer = await self._cancel(call)
-            if answer is None:
-                raise DeadlinePassed(type(request).__name__, timeout_s or 0.0) from None
         finally:
-            self._outgoing.close_request(call, timeout_s)
+            self._outgoing.close(call)
             self._peer.forget(call)
         value: R = self._unpack(answer, request)
         return value
@@ -92,7 +85,7 @@ class RemoteRef:
                 if not has_ended:
                     await self._cancel(call)
             finally:
-                self._outgoing.close_stream(call)
+                self._outgoing.close(call)
                 self._peer.forget(call)
 
     def tell(self, request: Request[None]) -> None:

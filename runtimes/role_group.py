@@ -29,10 +29,7 @@ def replica_names(deployment: Deployment) -> list[str]:
 def in_lane(names: Sequence[str], lane: int, lanes: int) -> list[str]:
     """Choose the replicas of a role that serve one lane: a message that stays in its lane need not leave its actor.
 
-    Args:
-        names: all replicas of the role, in their order.
-        lane: number of the lane: the sending replica's.
-        lanes: number of replicas of the sending role.
+    The sending role has a replica for each lane.
     """
     if len(names) < lanes:
         return [names[lane % len(names)]]
@@ -65,23 +62,18 @@ class RoleGroup:
         """By name of the replica."""
         self._started: list[str] = []
 
-    def messenger(self, owner: str, asks: Iterable[type[Message]] | None = None) -> RoleMessenger:
-        """Create a messenger for ``asks``, or for every message that a deployed role handles."""
-        return self._messenger(owner, self._handled if asks is None else asks, None)
-
-    def _messenger(self, owner: str, asks: Iterable[type[Message]], replica: str | None) -> RoleMessenger:
+    def messenger(
+        self, owner: str, asks: Iterable[type[Message]] | None = None, replica: str | None = None
+    ) -> RoleMessenger:
+        """Create a messenger of a replica for ``asks``; by default one for every message that a deployed role handles."""
         messenger = RoleMessenger(owner)
-        self._messengers.append((messenger, asks, replica))
+        self._messengers.append((messenger, self._handled if asks is None else asks, replica))
         return messenger
 
     def build(self, name: str, deployment: Deployment, context: Context) -> None:
-        """Build a replica of a role.
-
-        Raises:
-            RoleFailed: its constructor raised.
-        """
+        """Build a replica of a role. `RoleFailed`: its constructor raised."""
         role = deployment.role
-        messenger = self._messenger(role.__name__, asked_by(role, self._handled), name)
+        messenger = self.messenger(role.__name__, asked_by(role, self._handled), name)
         try:
             built = role(structs.replace(context, name=name, options=deployment.options), messenger)
         except MicroagentsError:
@@ -115,11 +107,7 @@ class RoleGroup:
         self.connect()
 
     async def start(self, name: str) -> None:
-        """Start a replica.
-
-        Raises:
-            RoleFailed: its ``start`` raised.
-        """
+        """Start a replica. `RoleFailed`: its ``start`` raised."""
         try:
             await self._roles[name].start()
         except MicroagentsError:
@@ -129,11 +117,7 @@ class RoleGroup:
         self._started.append(name)
 
     async def stop(self, name: str) -> None:
-        """Stop a replica that was started; if it fails or takes longer than `STOP_S` seconds, a warning is logged.
-
-        Raises:
-            CancelledError: the caller was cancelled while the replica stopped.
-        """
+        """Stop a replica that was started; if it fails or takes longer than `STOP_S` seconds, a warning is logged."""
         if name not in self._started:
             return
         self._started.remove(name)

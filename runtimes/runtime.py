@@ -18,4 +18,3 @@ class Runtime(AbstractAsyncContextManager["Runtime"], Protocol):
 
     async def flush(self) -> None:
         """Wait until all messages sent by `Role.tell` so far have arrived at their replicas."""
-        ...

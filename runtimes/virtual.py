@@ -28,34 +28,20 @@ T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
 
 VIRTUAL = frozenset(
-    {
-        "call_at",
-        "call_exception_handler",
-        "call_later",
-        "call_soon",
-        "call_soon_threadsafe",
-        "close",
-        "create_future",
-        "create_task",
-    }
-    | {
-        "default_exception_handler",
-        "get_debug",
-        "get_exception_handler",
-        "get_task_factory",
-        "is_closed",
-        "is_running",
-        "run_forever",
-    }
-    | {
-        "run_until_complete",
-        "set_debug",
-        "set_exception_handler",
-        "set_task_factory",
-        "shutdown_asyncgens",
-        "shutdown_default_executor",
-    }
-    | {"stop", "time"}
+    [
+        *(
+            "call_at",
+            "call_exception_handler",
+            "call_later",
+            "call_soon",
+            "call_soon_threadsafe",
+            "close",
+            "create_future",
+        ),
+        *("create_task", "default_exception_handler", "get_debug", "get_exception_handler", "get_task_factory"),
+        *("is_closed", "is_running", "run_forever", "run_until_complete", "set_debug", "set_exception_handler"),
+        *("set_task_factory", "shutdown_asyncgens", "shutdown_default_executor", "stop", "time"),
+    ]
 )
 """The methods of an event loop that need nothing outside the process; all other methods of asyncio's loops are refused."""
 
@@ -193,15 +179,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
         self._timers_cancelled += 1
 
     def _shuffled(self, tasks: list[asyncio.Task[Any] | None], random: Random) -> list[asyncio.Task[Any] | None]:
-        """Shuffle the steps of tasks among their positions in the iteration.
-
-        Args:
-            tasks: for each ready callback the task that it steps, or None.
-            random: draws the new order.
-
-        Returns:
-            ``tasks`` in the new order.
-        """
+        """Shuffle the steps of tasks among their positions in the iteration: for each ready callback the task that it steps, or None."""
         steps = [(self._numbered(task)[0], position) for position, task in enumerate(tasks) if task is not None]
         # Sorted by number before the draw: asyncio.TaskGroup cancels the tasks of a set, which become ready in the order of addresses.
         drawn = sorted(sorted(steps), key=lambda _: random.random())

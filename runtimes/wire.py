@@ -82,20 +82,12 @@ _decoders: dict[Any, msgspec.msgpack.Decoder[Any]] = {}
 
 
 def pack(value: object, *, as_json: bool = False) -> Raw:
-    """Encode one value, with ``as_json`` as JSON in a string of bytes.
-
-    Raises:
-        TypeError, OverflowError, ValueError: msgpack does not support the type or the size of the value.
-    """
+    """Encode one value, with ``as_json`` as JSON in a string of bytes. msgpack may not support its type or its size."""
     return Raw(_encoder.encode(msgspec.json.encode(value) if as_json else value))
 
 
 def unpack(body: Raw, of: Any, *, as_json: bool = False) -> Any:
-    """Decode one value that was packed in the same way, and check it against a type.
-
-    Raises:
-        msgspec.ValidationError: the value has another type.
-    """
+    """Decode one value that was packed in the same way, and check it against a type. `ValidationError`: the value has another type."""
     if as_json:
         return msgspec.json.decode(unpack(body, bytes), type=of)
     decoder = _decoders.get(of)

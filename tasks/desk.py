@@ -42,12 +42,7 @@ an end too early; another order of the customer; 10 dollars too much or too litt
 
 
 class Shop:
-    """Tools of one desk.
-
-    Args:
-        path: the file of its world.
-        ticket: number of the ticket.
-    """
+    """Tools of one desk, in the file of its world."""
 
     def __init__(self, path: str, ticket: int) -> None:
         self._path = path

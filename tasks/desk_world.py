@@ -82,13 +82,7 @@ def case_of(ticket: int) -> Case:
 
 
 class World:
-    """Shop of one run and input.
-
-    Args:
-        path: the file.
-        run: the run and the input.
-        ticket: number of the ticket.
-    """
+    """Shop of one run and input."""
 
     def __init__(self, path: str, run: str, ticket: int) -> None:
         self._path = path

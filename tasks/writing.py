@@ -8,7 +8,6 @@ from pathlib import Path
 from random import Random
 from typing import Annotated, Literal, Self
 
-import msgspec
 from msgspec import structs
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
@@ -83,16 +82,6 @@ class Writing(WorkedDocument):
         if value is not None and (not Path(value).name or value.endswith("/") or "\0" in value or Path(value).is_dir()):
             raise ValueError(f"output={value!r} names no file; give it a name and an ending, such as out/lecture.tex")
         return value
-
-    @field_validator("parts", mode="before")
-    @classmethod
-    def _as_json(cls, value: object) -> object:
-        if not isinstance(value, str):
-            return value
-        try:
-            return msgspec.json.decode(value)
-        except msgspec.DecodeError as error:
-            raise ValueError(f'parts is not a JSON list of {{"id", "objective", "depends_on"}}: {error}') from None
 
     @model_validator(mode="after")
     def _can_be_checked(self) -> Self:

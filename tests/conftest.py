@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import compileall
 import gc
 import os
 import shutil
@@ -13,16 +14,27 @@ from typing import Any
 
 import pytest
 import structlog
+from hypothesis import settings
 
 from microagents.journal import commits
 from tests.models.wires import WIRES, Provider
 
+HOUSE = Path(__file__).parent.parent
 MEMORY = Path("/dev/shm")
 ROOM_BYTES = 2**30
+settings.register_profile("quick", max_examples=40)
+settings.load_profile("quick")
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Folders of tests are kept in memory where there is room: a journal waits for its disk at every commit, half of a test's time."""
+    """Folders of tests are kept in memory where there is room: a journal waits for its disk at every commit, half of a test's time.
+
+    The package and the tests are compiled once: every program that a test starts would else do it again, for a second.
+    """
+    if not hasattr(config, "workerinput"):
+        for folder in ("microagents", "runtimes", "tasks"):
+            compileall.compile_dir(HOUSE / folder, quiet=2)
+    sys.dont_write_bytecode = False
     if config.option.basetemp is None and MEMORY.is_dir() and shutil.disk_usage(MEMORY).free >= ROOM_BYTES:
         os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(MEMORY))
     state = TemporaryDirectory(prefix="microagents-state-", dir=os.environ.get("PYTEST_DEBUG_TEMPROOT"))

@@ -24,14 +24,7 @@ FOLDERS = {"microagents": "microagents", "runtimes": "microagents.runtimes", "ta
 SOURCES = sorted(path for folder in FOLDERS for path in (ROOT / folder).rglob("*.py") if "build" not in path.parts)
 
 EVERYWHERE = {
-    "microagents",
-    "msgspec",
-    "pydantic",
-    "pydantic_core",
-    "rich",
-    "structlog",
-    "typing_extensions",
-    "typer",
+    *("microagents", "msgspec", "pydantic", "pydantic_core", "rich", "structlog", "typing_extensions", "typer"),
     *sys.stdlib_module_names,
 }
 """What every file may import. Any other module is a provider's SDK, or belongs to one place."""
@@ -55,7 +48,6 @@ PROVIDERS = "microagents/models/"
 NAMED_AFTER = ("microagents/cli/commands", "microagents/cli/views", "tasks")
 """Folders whose files have the names of what they start, draw or solve."""
 SAME_FILES = {
-    "compressor.py": {"microagents/systems/agents", "microagents/systems/swarm"},
     "judge.py": {"microagents/systems/chains", "microagents/systems/swarm"},
     "messages.py": {"microagents/base", "microagents/journal"},
     "notes.py": {
@@ -63,12 +55,13 @@ SAME_FILES = {
         *(f"microagents/systems/{each}" for each in ("agents", "documents", "questions", "swarm")),
     },
     "questions.py": {"microagents/systems/documents", "microagents/systems/questions"},
+    "roles.py": {"microagents/systems/documents", "microagents/systems/swarm"},
     "runtime.py": {"runtimes", "runtimes/ray"},
     "server.py": {"microagents/web/serving", "microagents/web/viewer"},
 }
 """Files of one name whose folders make plain which is which."""
 MAX_CLASS_LINES = 300
-LONG_CLASSES = {"DocumentDraft", "Reader", "Recorder"}
+LONG_CLASSES = {"Recorder"}
 UNSAFE_CALLS = {"eval", "exec", "compile", "literal_eval", "__import__"}
 UNSAFE_MODULES = {"pickle", "cloudpickle", "dill", "shelve", "marshal"}
 UNREPEATABLE_MODULES = {"time", "secrets"}

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.test_house import parsed
+
 ROOT = Path(__file__).parents[1]
 CODE = [path for top in ("microagents", "runtimes", "tasks") for path in sorted((ROOT / top).rglob("*.py"))]
 PAGES = [
@@ -35,7 +37,7 @@ Passage = tuple[str, str]
 def nodes(kind: type[ast.AST]) -> Iterator[tuple[Path, ast.AST]]:
     for path in CODE:
         if not any(each.is_symlink() for each in (path, *path.parents)):  # a link shows a file a second time
-            yield from ((path, each) for each in ast.walk(ast.parse(path.read_text("utf-8"))) if isinstance(each, kind))
+            yield from ((path, each) for each in ast.walk(parsed(path.read_text("utf-8"))) if isinstance(each, kind))
 
 
 def docstrings() -> Iterator[Passage]:

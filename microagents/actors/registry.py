@@ -262,10 +262,7 @@ def _classes_in(module: ModuleType, base: type[C]) -> list[type[C]]:
 
 
 def _put_on_path(kind: str, where: str) -> str:
-    """Make a file importable, with its folder behind all others: a file there must not stand in for a package.
-
-    Returns the name of its module.
-    """
+    """Make a file importable, behind all others, lest it stands in for a package; returns the name of its module."""
     path = Path(where).resolve()
     if not path.is_file():
         raise InvalidUsage(

@@ -98,19 +98,15 @@ class Messenger(Protocol):
 
     def ask(self, request: Request[R], timeout_s: float | None) -> Coroutine[Any, Any, R]:
         """Send a request and await its reply."""
-        ...
 
     def stream(self, request: Stream[R], timeout_s: float | None) -> AsyncGenerator[R]:
         """Send a request and iterate over its items."""
-        ...
 
     def tell(self, request: Request[None]) -> None:
         """Send a request without awaiting a reply."""
-        ...
 
     def reaches_eager(self, message: type[Message]) -> bool:
         """Whether all handlers that a message may go to are `eager`, and in this process."""
-        ...
 
 
 class Role:

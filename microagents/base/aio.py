@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine, Iterable
+from contextlib import suppress
 from heapq import heappop, heappush
 from typing import Any, Self, TypeVar
 
@@ -19,6 +20,22 @@ def retrieve_exception(future: asyncio.Future[Any]) -> None:
     """Mark the exception of a future as retrieved, so that asyncio does not report it as lost."""
     if not future.cancelled():
         future.exception()
+
+
+def resolve_from_thread(
+    loop: asyncio.AbstractEventLoop, future: asyncio.Future[Any], result: object, error: BaseException | None = None
+) -> None:
+    """Give a future of a loop its result or its error from another thread, unless it is done or the loop is closed."""
+
+    def resolve() -> None:
+        if not future.done():
+            if error is None:
+                future.set_result(result)
+            else:
+                future.set_exception(error)
+
+    with suppress(RuntimeError):  # the loop is closed, so nobody waits
+        loop.call_soon_threadsafe(resolve)
 
 
 def is_cancelled() -> bool:
@@ -42,11 +59,7 @@ def loop_has_threads() -> bool:
 
 
 async def wait_to_end(futures: Iterable[asyncio.Future[Any]], *, within_s: float | None = None) -> None:
-    """Wait until all futures are done, or for ``within_s`` seconds, however often the caller is cancelled meanwhile.
-
-    Raises:
-        CancelledError: at the end, if the caller was cancelled.
-    """
+    """Wait until all futures are done, or for ``within_s`` seconds; a caller that is cancelled meanwhile is so at the end."""
     loop, waited = asyncio.get_running_loop(), list(futures)
     deadline_s = None if within_s is None else loop.time() + within_s
     interrupted: asyncio.CancelledError | None = None
@@ -63,11 +76,7 @@ async def wait_to_end(futures: Iterable[asyncio.Future[Any]], *, within_s: float
 
 
 async def finish(work: Callable[[], Coroutine[Any, Any, None]]) -> None:
-    """Do work to its end in a task of its own, however often the caller is cancelled meanwhile.
-
-    Raises:
-        CancelledError: at the end, if the caller was cancelled.
-    """
+    """Do work to its end in a task of its own; a caller that is cancelled meanwhile is so at the end."""
     interrupted: asyncio.CancelledError | None = None
     has_begun = False
 
@@ -83,9 +92,8 @@ async def finish(work: Callable[[], Coroutine[Any, Any, None]]) -> None:
             await wait_to_end([task])
         except asyncio.CancelledError as error:
             interrupted = error
-        if (
-            has_begun
-        ):  # asyncio.run may cancel all tasks, and a task that is cancelled before its first step does nothing
+        # `asyncio.run` may cancel all tasks, and a task that is cancelled before its first step does nothing.
+        if has_begun:
             break
     if interrupted is not None:
         raise interrupted
@@ -107,12 +115,7 @@ def begin(coroutine: Coroutine[Any, Any, T]) -> asyncio.Task[T] | None:
 
 
 class _Begun(Coroutine[Any, Any, T]):
-    """A coroutine that already waits, for a task: the task's first step gives it what is awaited, the next ones go on.
-
-    Args:
-        coroutine: the coroutine.
-        awaited: the future that it waits for; None to resume in the next iteration.
-    """
+    """A coroutine that already waits, for a task: its first step gives what is awaited, or None to resume in the next iteration."""
 
     def __init__(self, coroutine: Coroutine[Any, Any, T], awaited: asyncio.Future[Any] | None) -> None:
         self._coroutine: Any = coroutine
@@ -234,11 +237,7 @@ class Notifier:
 
 
 class Slots:
-    """A number of slots. A free slot goes to the waiter with the lowest key, whenever it came.
-
-    Args:
-        number: the slots.
-    """
+    """A number of slots. A free slot goes to the waiter with the lowest key, whenever it came."""
 
     def __init__(self, number: int) -> None:
         self._free = number

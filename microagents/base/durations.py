@@ -17,12 +17,7 @@ def bucket_of(duration_s: float) -> int:
 
 
 def quantile_s(counts: Mapping[int, int], share: float) -> float | None:
-    """Return the duration that this share of calls does not exceed, in seconds; None without calls.
-
-    Args:
-        counts: number of calls by bucket.
-        share: the share, such as 0.95.
-    """
+    """Return the duration that this share of calls does not exceed, in seconds; None without calls. Calls are counted by bucket."""
     left = ceil(share * sum(counts.values()))
     for bucket in sorted(counts):
         left -= counts[bucket]

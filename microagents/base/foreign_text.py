@@ -43,10 +43,7 @@ def bounded(text: str, most: int) -> str:
 def fenced(name: str, text: str, note: str = "") -> str:
     """Put a text between ``<NAME TAG>`` and ``</NAME TAG>``, on lines of their own. The tag is a digest of the text, which lacks it.
 
-    Args:
-        name: what the text is, one word.
-        text: the text; all its characters are shown.
-        note: what is said of it in the first line, such as `` outcome="error"``.
+    The note stands in the first line, such as `` outcome="error"``.
     """
     shown = visible(text)
     tag = _tag_of(shown)

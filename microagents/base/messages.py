@@ -49,11 +49,7 @@ def make_on_demand(kind: str, maker: Callable[[Any, int], type]) -> None:
 
 
 def resolve(address: str, base: type[C]) -> type[C]:
-    """Find the class at an address.
-
-    Raises:
-        InvalidDefinition: this process cannot import the class, or it is not a subclass of ``base``.
-    """
+    """Find the class at an address. `InvalidDefinition`: this process cannot import the class, or it is not a subclass of ``base``."""
     found: type[C] | None = _resolved.get((address, base))
     if found is None:
         found = _resolved[address, base] = _checked(address, base)
@@ -108,11 +104,7 @@ class Stream(Message, Generic[R], frozen=True, kw_only=True):
 
 @lru_cache(maxsize=4096)
 def reply_type(message: type[Message]) -> Any:
-    """Read the type R that ``class M(Request[R])`` or ``class M(Stream[R])`` names.
-
-    Raises:
-        InvalidDefinition: the class names no type, or one that cannot be resolved.
-    """
+    """Read the type R that ``class M(Request[R])`` or ``class M(Stream[R])`` names; it must be one that can be resolved."""
     reply = _named_reply(message, {})
     if reply is None or isinstance(reply, TypeVar):
         raise InvalidDefinition(

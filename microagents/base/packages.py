@@ -20,11 +20,7 @@ def installed_version() -> str:
 
 
 def require_package(needed_by: str, module: str) -> None:
-    """Check that a module of an extra is installed, without importing it.
-
-    Raises:
-        InvalidUsage: it is not. The message names the package to install.
-    """
+    """Check that a module of an extra is installed, without importing it; the error names the package to install."""
     if find_spec(module) is None:
         raise missing_package(needed_by, module)
 

@@ -105,15 +105,7 @@ def without_code_of(run_id: str) -> Iterator[None]:
 
 
 def check_import(module: str, named: str) -> None:
-    """Check that a module may be imported because some text names it.
-
-    Args:
-        module: its name.
-        named: the text.
-
-    Raises:
-        InvalidUsage: a run is read without its code.
-    """
+    """Check that a module may be imported because some text names it: not while a run is read without its code."""
     run_id = _untrusted.get()
     if run_id and module.partition(".")[0] != "microagents" and module not in sys.modules:
         raise InvalidUsage(

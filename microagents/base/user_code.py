@@ -7,11 +7,11 @@ import inspect
 import sys
 import traceback
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 from types import CodeType, FrameType, NoneType
 from typing import Any
 
+from microagents.base.aio import is_cancelled
 from microagents.base.errors import Aborted, MicroagentsError, RoleFailed, TaskFailed
 
 TRACEBACK = "Traceback (most recent call last):\n"
@@ -20,17 +20,7 @@ MAX_TRACEBACK_CHARS = 8_000
 
 
 def called(method: Callable[..., Any], *given: object, gives: Any = object, at: int | str = "") -> Any:
-    """Call a method of a task, and check the type of its result.
-
-    Args:
-        method: the bound method.
-        given: its arguments.
-        gives: the type of its result, or several, as ``isinstance`` takes them.
-        at: number of the step, or another place in the work, for the message of an error.
-
-    Raises:
-        TaskFailed: it raised, or its result has another type.
-    """
+    """Call a method of a task; `TaskFailed` if it raises, or its result has another type. ``at`` says where in the work."""
     try:
         result = method(*given)
     except MicroagentsError:
@@ -42,28 +32,18 @@ def called(method: Callable[..., Any], *given: object, gives: Any = object, at: 
     raise mistyped(method, result, _type_text(gives), at)
 
 
-async def called_aside(method: Callable[..., Any], *given: object, gives: Any = object, at: int | str = "") -> Any:
-    """Call a method that may take long, as `called` does.
-
-    It is an ``async def``, or a plain one that is called in a thread.
-
-    Raises:
-        TaskFailed: it raised, or its result has another type.
-    """
+async def called_aside(method: Callable[..., Any], *given: object) -> Any:
+    """Call a method that may take long: an ``async def``, or a plain one that is called in a thread. `TaskFailed`: it raised."""
     if not inspect.iscoroutinefunction(method):
-        return await asyncio.to_thread(partial(called, method, *given, gives=gives, at=at))
+        return await asyncio.to_thread(called, method, *given)
     try:
-        result = await method(*given)
+        return await method(*given)
     except MicroagentsError:
         raise
     except (Exception, asyncio.CancelledError, SystemExit) as error:
-        task = asyncio.current_task()
-        if isinstance(error, asyncio.CancelledError) and task is not None and task.cancelling():
+        if isinstance(error, asyncio.CancelledError) and is_cancelled():
             raise
-        raise _raised(method, error, at) from error
-    if isinstance(result, gives):
-        return result
-    raise mistyped(method, result, _type_text(gives), at)
+        raise _raised(method, error, "") from error
 
 
 def _raised(method: Callable[..., Any], error: BaseException, at: int | str) -> TaskFailed:

@@ -332,6 +332,8 @@ class Draw(Request[Sample], frozen=True, kw_only=True):
     max_output_tokens: int
     needs_length: bool = False
     """Whether the length of the reply will be compared with a limit."""
+    needs_mass: bool = False
+    """Whether the probability of the whole reply is wanted."""
     model: str
     substitute: str = ""
     """Spec of the model that is asked beside it if it takes too long; empty for the same model."""

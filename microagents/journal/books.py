@@ -22,7 +22,6 @@ from microagents.journal.messages import (
     Checkpoint,
     InputEnding,
     InputOutcome,
-    Promise,
     Record,
     RecordAnswer,
     RecordCalls,
@@ -36,7 +35,8 @@ Digests = ChainDigests | TreeDigests
 NO_VOTE = (*OPEN_OUTCOMES, "sampled", "inferred", "once")
 """Outcomes whose valid replies are not counted as votes."""
 
-
+_ADDED = ("unanswered", "estimated_usd", "unsettled_usd", "unsettled_tokens", "unmeasured", "joined")
+"""Numbers of calls that an account adds up under the same names."""
 ENDED_AS: tuple[InputOutcome | None, ...] = (None, "completed", "undecided", "failed")
 """The outcomes of inputs by their code; None for one that has not ended, and in a run of a single input."""
 COMPLETED = ENDED_AS.index("completed")
@@ -90,14 +90,9 @@ class Totals(Struct, kw_only=True):
 
 
 class Books:
-    """Running totals over records.
+    """Running totals over records, from stored totals on. The caller drops every decision but the first at a path.
 
-    The caller drops every decision but the first at a path.
-
-    Args:
-        inputs: number of inputs of the run.
-        in_order: whether decisions of an input have one order: they form a chain, else a tree.
-        totals: stored totals to continue from.
+    Decisions of an input that are ``in_order`` form a chain, others a tree.
     """
 
     def __init__(self, inputs: int, *, in_order: bool, totals: Totals | None = None) -> None:
@@ -126,12 +121,10 @@ class Books:
         if self.on_decision is not None and isinstance(record, RecordDecision | RecordAnswer):
             self.on_decision(record)
 
-    def _add_progress(self, record: RecordProgress) -> None:
-        self.move(record.input, max(self._done[record.input], record.done), record.total)
-
     def move(self, of_input: int, done: int, total: int | None) -> None:
-        """Set the progress of an input."""
+        """Set the progress of an input, whose steps once done stay done."""
         _, before = self.progress(of_input)
+        done = max(self._done[of_input], done)
         self._steps += done - self._done[of_input]
         self._total_steps += (total or 0) - (before or 0)
         self._with_total += (total is not None) - (before is not None)
@@ -175,21 +168,14 @@ class Books:
         self.totals.leased.clear()
         self.totals.call_tokens, self.totals.call_usd = 0, 0.0
 
-    def _end_replica(self, record: ReplicaEnded) -> None:
-        self.totals.leased.pop(record.source, None)
-
     def _add_calls(self, record: RecordCalls) -> None:
         account, in_flight, usage = self.totals.account, self.totals.in_flight, record.usage
         in_flight[record.source] = in_flight.get(record.source, 0) + record.sent - record.ended
         if record.source in self.totals.leased:
             self.totals.leased[record.source] -= record.sent
         account.calls += record.billed
-        account.unanswered += record.unanswered
-        account.estimated_usd += record.estimated_usd
-        account.unsettled_usd += record.unsettled_usd
-        account.unsettled_tokens += record.unsettled_tokens
-        account.unmeasured += record.unmeasured
-        account.joined += record.joined
+        for name in _ADDED:
+            setattr(account, name, getattr(account, name) + getattr(record, name))
         for reason, count in record.repeated.items():
             account.repeated[reason] = account.repeated.get(reason, 0) + count
         for spec, refused in record.refused.items():
@@ -210,10 +196,6 @@ class Books:
         """Note the expected cost from now on."""
         account = self.totals.account
         account.expected_usd = None if account.cost_usd is None else account.cost_usd + cost_usd
-
-    def keep_promise(self, promise: Promise) -> None:
-        """Note what a measurement promises of the whole run."""
-        self.totals.account.promise = promise
 
     def lose(self, source: str) -> None:
         """Count the calls as lost that a dead replica had in flight, at most: they may be billed, and are made again."""
@@ -261,8 +243,7 @@ class Books:
                 account.wrong_at = min(filter(None, (account.wrong_at, path)), key=in_order)
         self.take_in(path, verdict.outcome, verdict.winner, verdict.ballots)
         if record.done is not None and verdict.winner is not None:
-            done, total = self.progress(record.id.input)
-            self.move(record.id.input, max(done, record.done), total)
+            self.move(record.id.input, record.done, self.progress(record.id.input)[1])
             self.reached[record.id.input] = Checkpoint(done=record.done, state=record.state, value=verdict.winner)
 
     def _add_answer(self, record: RecordAnswer) -> None:
@@ -313,14 +294,10 @@ class Books:
     def account(self) -> Account:
         """A copy of the account so far."""
         account, undecided = copy(self.totals.account), self.totals.undecided
+        for name, each in structs.asdict(account).items():
+            if isinstance(each, dict):
+                setattr(account, name, dict(each))
         account.in_flight = sum(self.totals.in_flight.values())
-        account.settled_at = dict(account.settled_at)
-        account.repeated = dict(account.repeated)
-        account.refused = dict(account.refused)
-        account.limits = dict(account.limits)
-        account.durations = dict(account.durations)
-        account.fallbacks = dict(account.fallbacks)
-        account.climbed = dict(account.climbed)
         account.samples = account.valid - account.votes
         flagged = Counter(account.flagged)
         for each in undecided.values():
@@ -362,9 +339,9 @@ class Books:
         RecordCalls: _add_calls,
         CallsOver: lambda books, _: books.end_calls(),
         RecordLost: lambda books, record: books.lose(record.source),
-        ReplicaEnded: _end_replica,
+        ReplicaEnded: lambda books, record: books.totals.leased.pop(record.source, None),
         RecordDecision: _add_decision,
-        RecordProgress: _add_progress,
+        RecordProgress: lambda books, record: books.move(record.input, record.done, record.total),
         RecordAnswer: _add_answer,
         InputEnding: lambda books, record: books.end_input(record.input, record.outcome),
     }

@@ -26,10 +26,7 @@ COMMIT_EVERY_S = 0.02
 class Commits:
     """Queues records and commits them in the order of their arrival. Without a journal it adds them up at once.
 
-    Args:
-        writer: runs the commits.
-        on_durable: called with the time of each commit.
-        on_requests: called after a commit if other processes may have made requests.
+    ``on_requests`` is called after a commit if other processes may have made requests.
     """
 
     def __init__(
@@ -142,11 +139,7 @@ class Commits:
             await self.changed.wait()
 
     async def ask(self, query: Callable[[AnyStore], T]) -> T:
-        """Ask the store, which has every record received so far.
-
-        Raises:
-            MicroagentsError: the journal cannot be written any more, so that some of them may be missing.
-        """
+        """Ask the store, which has every record received so far; raises `failure` if some of them may be missing."""
         await self.flush()
         if self.failure is not None:
             raise self.failure
@@ -156,4 +149,4 @@ class Commits:
 def _commit(batch: Sequence[Record], store: AnyStore) -> tuple[Account, str | None, bool]:
     """Commit records; returns the account, the time of the commit, and whether there may be requests."""
     assert isinstance(store, Store)
-    return store.commit(batch), store.committed_at, store.has_requests
+    return store.commit(batch), store.records.committed_at, store.inbox.has_changed

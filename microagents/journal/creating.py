@@ -9,18 +9,8 @@ from microagents.base.errors import Stopped
 from microagents.base.files import make_private
 
 NETWORK_FILE_SYSTEMS = (
-    "9p",
-    "afs",
-    "beegfs",
-    "ceph",
-    "cifs",
-    "fuse.",
-    "glusterfs",
-    "gpfs",
-    "lustre",
-    "nfs",
-    "smb",
-    "virtiofs",
+    *("9p", "afs", "beegfs", "ceph", "cifs", "fuse."),
+    *("glusterfs", "gpfs", "lustre", "nfs", "smb", "virtiofs"),
 )
 
 
@@ -37,11 +27,7 @@ def on_network(path: Path) -> bool:
 
 
 def create_file(path: Path) -> sqlite3.Connection:
-    """Make the file of a journal, and its folder. SQLite gives the files beside it the same rights.
-
-    Raises:
-        Stopped: the file cannot be made.
-    """
+    """Make the file of a journal, and its folder. SQLite gives the files beside it the same rights. `Stopped`: the file cannot be made."""
     try:
         make_folder(path.parent)
         make_private(path)
@@ -59,9 +45,8 @@ def make_folder(folder: Path) -> None:
             raise
     else:
         folder.chmod(0o700)  # a umask may have taken the owner's rights, too
-        (folder / ".gitignore").write_text(
-            "*\n", encoding="utf-8"
-        )  # a new folder of runs stays out of the user's repository
+        # A new folder of runs stays out of the user's repository.
+        (folder / ".gitignore").write_text("*\n", encoding="utf-8")
 
 
 def creation_error(path: Path, error: Exception) -> Stopped:

@@ -18,9 +18,6 @@ class ChainDigests:
     """A digest for each input, of decisions that have one order: d_i = SHA-256(d_(i-1), path, decision).
 
     They stand in one array, since a run may have a million inputs.
-
-    Args:
-        inputs: number of inputs.
     """
 
     def __init__(self, inputs: int) -> None:
@@ -34,11 +31,7 @@ class ChainDigests:
         last[at : at + _BYTES] = sha256(_pack((b"" if before == _NONE else before, path, decided))).digest()
 
     def set(self, of_input: int, digest: bytes) -> None:
-        """Continue the chain of an input from a recorded digest.
-
-        Raises:
-            ValueError: it is not a digest.
-        """
+        """Continue the chain of an input from a recorded digest. `ValueError`: it is not a digest."""
         if len(digest) not in (0, _BYTES):
             raise ValueError(f"a digest of input {of_input} has {len(digest)} bytes")
         self._last[of_input * _BYTES : (of_input + 1) * _BYTES] = digest or _NONE
@@ -49,43 +42,29 @@ class ChainDigests:
         return b"" if found == _NONE else found
 
 
-class TreeDigest:
-    """Digest of decisions that arrive in any order: a tree over the components of their paths.
+class TreeDigests:
+    """A digest for each input, of decisions that arrive in any order: a tree over the components of their paths.
 
     Each node hashes its own decision and the digests of its children, sorted by component.
     """
 
     def __init__(self) -> None:
-        self._decided: dict[str, tuple[object, ...]] = {}
+        self._decided: defaultdict[int, dict[str, tuple[object, ...]]] = defaultdict(dict)
+        """What is decided, by input and path."""
 
-    def add(self, path: str, *decided: object) -> None:
-        """Add a decision, or replace the one at the same path."""
-        self._decided[path] = decided
+    def add(self, of_input: int, path: str, *decided: object) -> None:
+        """Add a decision of an input, or replace the one at the same path."""
+        self._decided[of_input][path] = decided
 
-    def digest(self) -> bytes:
-        """Return the digest of all decisions added so far."""
+    def digest(self, of_input: int) -> bytes:
+        """Return the digest of all decisions of an input so far."""
         root = _Node()
-        for path, decided in self._decided.items():
+        for path, decided in self._decided[of_input].items():
             node = root
             for component in path.split("/"):
                 node = node.children.setdefault(component, _Node())
             node.content = (path, decided)
         return root.digest()
-
-
-class TreeDigests:
-    """A `TreeDigest` for each input."""
-
-    def __init__(self) -> None:
-        self._trees: defaultdict[int, TreeDigest] = defaultdict(TreeDigest)
-
-    def add(self, of_input: int, path: str, *decided: object) -> None:
-        """Add a decision of an input, or replace the one at the same path."""
-        self._trees[of_input].add(path, *decided)
-
-    def digest(self, of_input: int) -> bytes:
-        """Return the digest of all decisions of an input so far."""
-        return self._trees[of_input].digest()
 
 
 class _Node:

@@ -148,11 +148,7 @@ def _is_plain(ballot: Ballot) -> bool:
 
 
 def read_ballot(seq: int, written: bytes, cost_usd: float | None = None) -> Ballot:
-    """A ballot from its JSON.
-
-    Raises:
-        msgspec.MsgspecError: the row contains values that this program never writes.
-    """
+    """A ballot from its JSON. `MsgspecError`: the row contains values that this program never writes."""
     if not written.startswith(b"["):
         return Ballot(seq=seq, value=written, cost_usd=cost_usd)
     read = _written.decode(written)
@@ -172,11 +168,7 @@ _written = msgspec.json.Decoder(_Written)
 
 
 def recalled(row: tuple[Any, ...]) -> Recalled:
-    """Decode a row of ``decision``.
-
-    Raises:
-        ValueError, IndexError, msgspec.MsgspecError: the row contains values that this program never writes.
-    """
+    """Decode a row of ``decision``. `ValueError`, `IndexError`, `MsgspecError`: the row contains values that this program never writes."""
     _, question_digest, outcome, counted, value, ballots, cost_usd, after_ms = row
     winner = None if value is None else value.encode()
     entries = [b"true"] * counted if ballots is None else [bytes(each) for each in _entries.decode(ballots)]

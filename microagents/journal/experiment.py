@@ -99,11 +99,7 @@ class Experiment(Struct, frozen=True, kw_only=True):
         return [*changes, *[(QUESTION, "as recorded", "as asked now")] * (QUESTION in accepted)]
 
     def check_there(self, inputs: Iterable[int]) -> None:
-        """Check that inputs exist.
-
-        Raises:
-            InvalidUsage: no input has one of these numbers.
-        """
+        """Check that inputs exist. `InvalidUsage`: no input has one of these numbers."""
         for each in inputs:
             if not 0 <= each < self.inputs:
                 there = f"inputs 0 to {self.inputs - 1}" if self.inputs > 1 else "only input 0"
@@ -128,11 +124,7 @@ def _differences(recorded: dict[str, str], given: dict[str, str]) -> Iterator[Ch
 
 
 class InputsDigest:
-    """Number and digest of the options of all inputs: there may be too many to compare each time a journal is opened.
-
-    Args:
-        first: options of the first input.
-    """
+    """Number and digest of the options of all inputs: there may be too many to compare each time a journal is opened."""
 
     def __init__(self, first: dict[str, Any]) -> None:
         self._count = 0

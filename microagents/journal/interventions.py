@@ -26,11 +26,7 @@ MAX_TAKING_S, LOOK_EVERY_S = 5.0, 0.1
 
 @contextmanager
 def _alone(journal: Path) -> Iterator[Rows]:
-    """Keep every process from taking the lease while the body changes the journal.
-
-    Raises:
-        InvalidUsage: the run is running.
-    """
+    """Keep every process from taking the lease while the body changes the journal; `InvalidUsage` if the run is running."""
     db = connect(journal)
     try:
         with writing(db):
@@ -43,11 +39,7 @@ def _alone(journal: Path) -> Iterator[Rows]:
 
 
 def decide_in(journal: Path, path: str, value: str) -> None:
-    """Record a person's decision for the next `resume`.
-
-    Raises:
-        InvalidUsage: the run is running, or the journal cannot be written.
-    """
+    """Record a person's decision for the next `resume`. `InvalidUsage`: the run is running, or the journal cannot be written."""
     try:
         with _alone(journal) as rows:
             record_decision(rows, path, value, this_user(), now())
@@ -58,8 +50,7 @@ def decide_in(journal: Path, path: str, value: str) -> None:
 def forget_unsettled(journal: Path) -> str | None:
     """Count calls no more that may have been billed without a reply; returns what was counted, in words, or None if nothing was.
 
-    Raises:
-        InvalidUsage: the run is running, or the journal cannot be written.
+    `InvalidUsage`: the run is running, or the journal cannot be written.
     """
     try:
         with _alone(journal) as found:
@@ -83,8 +74,7 @@ def forget_unsettled(journal: Path) -> str | None:
 def remove(journal: Path) -> list[Path]:
     """Remove a journal, the files that SQLite keeps beside it, requests and output of its run; returns what was removed.
 
-    Raises:
-        InvalidUsage: the run is running, or the journal cannot be removed. Nothing was removed.
+    `InvalidUsage`: the run is running, or the journal cannot be removed. Nothing was removed.
     """
     removed = []
     try:
@@ -106,18 +96,13 @@ def output_of(journal: Path) -> Path:
 
 
 def ask_live(journal: Path, ask: Ask, why: str = "") -> bool:
-    """Leave a request to a live run, and wait until it has taken it, at most `MAX_TAKING_S`; returns whether it has.
-
-    Raises:
-        InvalidUsage: the run did not take it.
-    """
+    """Leave a request to a live run, and wait at most `MAX_TAKING_S` until it has taken it; returns whether it has."""
     request = request_of(ask, why)
     leave_request(journal, request)
     until_s = time.monotonic() + MAX_TAKING_S
     while time.monotonic() < until_s:
-        with Reader(
-            journal
-        ) as reader:  # opened anew each time: while a reader is connected, a run that ends cannot close its journal
+        # Opened anew each time: while a reader is connected, a run that ends cannot close its journal.
+        with Reader(journal) as reader:
             is_live = not reader.lease().may_be_taken
             taken, refused = reader.request_effect(request.id)
         if refused is not None:

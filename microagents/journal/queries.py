@@ -65,11 +65,7 @@ def began_s(rows: Rows) -> float:
 
 
 def moment(run_began_s: float, after_ms: int) -> str:
-    """Return the time of a decision, in UTC.
-
-    Raises:
-        ValueError: the row is damaged: no calendar has that time.
-    """
+    """Return the time of a decision, in UTC. `ValueError`: the row is damaged: no calendar has that time."""
     try:
         return (datetime.fromtimestamp(run_began_s, UTC) + timedelta(milliseconds=after_ms)).isoformat(
             timespec="milliseconds"
@@ -141,14 +137,7 @@ def read_open_elections(rows: Rows) -> list[OpenElection]:
 
 
 def read_books(rows: Rows, inputs: int, *, in_order: bool, of_decisions: bool = True) -> Books:
-    """Return the books as of the last commit.
-
-    Args:
-        rows: the journal.
-        inputs: number of inputs of the run.
-        in_order: whether decisions form a chain. Its digests are stored; a tree of decisions is read row by row.
-        of_decisions: False leaves the digests of a tree empty.
-    """
+    """Return the books as of the last commit. The digests of a chain are stored; a tree of decisions is read row by row, or not at all."""
     totals = msgspec.json.decode(rows.only("account")[0], type=Totals)
     _check_numbers(msgspec.to_builtins(totals.account))
     books = Books(inputs, in_order=in_order, totals=totals)

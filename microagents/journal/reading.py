@@ -122,9 +122,8 @@ class Reader:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._db.close()
-        if isinstance(
-            error, UNREADABLE
-        ):  # checksums stop no forger, and most values are decoded by those who know their types
+        # Checksums stop no forger, and most values are decoded by those who know their types.
+        if isinstance(error, UNREADABLE):
             raise unreadable(self.path, f"{type(error).__name__}: {error}") from error
 
     @property
@@ -241,21 +240,15 @@ class Reader:
         with self._reading():
             return list(self._rows.select("change"))
 
-    def decisions(self) -> Iterator[Row]:
-        """Every decision and answer, in the order of paths. Each read takes `ROWS_PER_READ` rows, so a writer never waits long."""
-        with self._reading():
-            self._rows.check("place", "decision")
-        try:
-            yield from read_decisions(self._rows)
-        except UNREADABLE as error:
-            raise unreadable(self.path, error) from None
+    def decisions(self, of_input: int | None = None) -> Iterator[Row]:
+        """Every decision and answer, or those of one input, in the order of paths.
 
-    def decisions_of(self, number: int) -> Iterator[Row]:
-        """Every decision and answer of one input, in the order of paths."""
+        Each read takes `ROWS_PER_READ` rows, so a writer never waits long.
+        """
         with self._reading():
             self._rows.check("place", "decision")
         try:
-            yield from read_decisions(self._rows, str(number))
+            yield from read_decisions(self._rows, None if of_input is None else str(of_input))
         except UNREADABLE as error:
             raise unreadable(self.path, error) from None
 
@@ -274,15 +267,10 @@ class Reader:
             row = None if key is None else self._rows.first("decision", OF_KEY, (key,))
             return None if row is None else recalled(row)
 
-    def open_elections_at(self, path: str) -> list[OpenElection]:
-        """Return the elections without a verdict at a path. After a guess there may be several, each with another question."""
+    def open_elections(self, path: str | None = None) -> list[OpenElection]:
+        """Return the elections without a verdict, or those at a path. After a guess there may be several, each with another question."""
         with self._reading():
-            return [each for each in read_open_elections(self._rows) if each.id.path == path]
-
-    def open_elections(self, question_digest: bytes) -> list[OpenElection]:
-        """Return the elections without a verdict of one question."""
-        with self._reading():
-            return [each for each in read_open_elections(self._rows) if each.id.question_digest == question_digest]
+            return [each for each in read_open_elections(self._rows) if path in (None, each.id.path)]
 
     def texts_at(self, path: str) -> list[KeptText]:
         """Return the texts of replies at a path, as far as they are kept, in launch order."""
@@ -339,11 +327,7 @@ class Reader:
         return {path: each for path, each in books.totals.undecided.items() if path in paths}
 
     def verify(self) -> list[str]:
-        """Compare every row with the recorded totals and digests.
-
-        Returns:
-            One sentence per difference; an empty list if everything agrees.
-        """
+        """Compare every row with the recorded totals and digests; returns a sentence for each difference."""
         with self._reading():
             found = list(damage(self._rows))
             return found or list(differences_from_rows(self._rows, self.experiment, self.account()))
@@ -355,11 +339,7 @@ class Reader:
 
     @contextmanager
     def _reading(self) -> Iterator[None]:
-        """Show one state of the journal to all reads inside, and translate errors of SQLite.
-
-        Raises:
-            InvalidUsage: the journal cannot be read, or is damaged.
-        """
+        """Show one state of the journal to all reads inside, and translate errors of SQLite."""
         try:
             with reading(self._db):
                 yield
@@ -392,11 +372,7 @@ def _differing_options(before: dict[str, Any] | None, after: dict[str, Any] | No
 
 
 def journal_of(runs_dir: Path, run_id: str) -> Path:
-    """Path of the journal of a run.
-
-    Raises:
-        InvalidUsage: the run id is empty, begins with a dot, or contains a slash or a backslash.
-    """
+    """Path of the journal of a run. `InvalidUsage`: the run id is empty, begins with a dot, or contains a slash or a backslash."""
     if not run_id or run_id.startswith(".") or "/" in run_id or "\\" in run_id:
         raise InvalidUsage(
             f"{run_id!r} is not a valid run id: it may not begin with a dot or contain a slash; name the folder with --runs-dir"

@@ -30,12 +30,7 @@ from microagents.journal.tables import OPEN_CODES, UNDECIDED_CODE
 class RecordRows:
     """Writes records as rows, in the transactions of its caller, and adds them to the books.
 
-    Args:
-        rows: the journal.
-        places: the keys of its paths.
-        books: the totals so far.
-        sampled: keys of open elections.
-        wall_s: seconds that the run took before this sitting.
+    It keeps the keys of sampled, open elections. The run took ``wall_s`` seconds before this sitting.
     """
 
     def __init__(self, rows: Rows, places: Places, books: Books, sampled: set[int], wall_s: float) -> None:

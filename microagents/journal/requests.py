@@ -202,11 +202,7 @@ def requests_of(journal: Path) -> Path:
 
 
 def leave_request(journal: Path, request: LiveRequest) -> None:
-    """Add a request to the file, durably.
-
-    Raises:
-        InvalidUsage: it cannot be written, or too many are there.
-    """
+    """Add a request to the file, durably. `InvalidUsage`: it cannot be written, or too many are there."""
     path, line = requests_of(journal), msgspec.json.encode(request) + b"\n"
     most = MAX_BYTES * (2 if isinstance(request.ask, EndRun) else 1)
     try:
@@ -249,12 +245,7 @@ def _check(file: int) -> None:
 
 
 class Inbox:
-    """Requests to a run that the journal has not recorded yet.
-
-    Args:
-        journal: the journal.
-        known: ids of the recorded requests.
-    """
+    """Requests to a run that the journal has not recorded yet. It knows the ids of the recorded ones."""
 
     def __init__(self, journal: Path, known: set[str]) -> None:
         self.known = known
@@ -293,9 +284,8 @@ class Inbox:
         try:
             file = self._open(os.O_RDWR)
             try:
-                fcntl.flock(
-                    file, fcntl.LOCK_EX | fcntl.LOCK_NB
-                )  # else a request is being written: the file is emptied after it
+                # If it fails, a request is being written: the file is emptied after it.
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 if os.fstat(file).st_size and not self._unknown(file):
                     os.ftruncate(file, 0)
                     self._seen = self._state()

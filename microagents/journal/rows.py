@@ -45,12 +45,7 @@ def _text(content: bytes) -> str:
 
 
 class Rows:
-    """Reads and writes rows of a journal, with their checksums.
-
-    Args:
-        db: the journal.
-        sums: the sums of checksums by table, to be kept up to date by all writes.
-    """
+    """Reads and writes rows of a journal, with their checksums, whose sums by table it keeps up to date."""
 
     def __init__(self, db: sqlite3.Connection, sums: dict[str, int] | None = None) -> None:
         self.db = db
@@ -60,11 +55,7 @@ class Rows:
     # -- reading ----------------------------------------------------------------------------------------------------------------------
 
     def select(self, table: str, condition: str = "", given: Sequence[object] = ()) -> Iterator[tuple[Any, ...]]:
-        """Read whole rows.
-
-        Raises:
-            ValueError: a row does not match its checksum, or has a value that this program never writes.
-        """
+        """Read whole rows. `ValueError`: a row does not match its checksum, or has a value that this program never writes."""
         kind = ROWS[table]
         for row in self.db.execute(statements.select(table, condition), given):
             values = row[:-1]
@@ -81,22 +72,14 @@ class Rows:
         return next(self.select(table, f"{condition} {statements.ONE}", given), None)
 
     def only(self, table: str) -> tuple[Any, ...]:
-        """Read the row of a table that has exactly one.
-
-        Raises:
-            ValueError: it has none, or it is damaged.
-        """
+        """Read the row of a table that has exactly one. `ValueError`: it has none, or it is damaged."""
         found = self.first(table)
         if found is None:
             raise ValueError(f"the table {table} is empty")
         return found
 
     def check(self, *tables: str) -> None:
-        """Compare the checksums of whole tables with their sums, before all rows of them are read. SQLite adds up 10 million a second.
-
-        Raises:
-            ValueError: rows are missing, or differ from the last commit.
-        """
+        """Compare the checksums of whole tables with their sums, before all rows of them are read. SQLite adds up 10 million a second."""
         sums = msgspec.json.decode(self.only("account")[0], type=_Sums).checksums
         for table in tables:
             if statements.one(self.db, statements.sum_of_checksums(table)) != sums.get(table, 0):

@@ -33,6 +33,23 @@ from microagents.journal.verifying import damage
 INPUTS_PER_INSERT = 5000
 
 
+class JournalConfig(Struct, frozen=True, kw_only=True):
+    """Location of the journal, and how it is written. A missing file is created."""
+
+    path: Path
+    experiment: Experiment
+    own: Sequence[str] = ()
+    """For each input its options that differ from the first one's, as JSON; empty for a single input."""
+    accepted: tuple[str, ...] = ()
+    """Fields that may differ from the recorded experiment; the last part of a name is enough."""
+    full: bool = True
+    """Whether a commit must survive a power cut, or only a kill of the process."""
+    is_kept: bool = True
+    """Whether it is not removed with the run."""
+    inline_s: float | None = None
+    """Duration of a commit on the event loop, in virtual time; None to commit in a thread."""
+
+
 class Found(Struct, frozen=True, kw_only=True):
     """What a journal holds when it is opened."""
 
@@ -49,26 +66,16 @@ class Found(Struct, frozen=True, kw_only=True):
 
 
 class Sitting:
-    """One sitting of a run: its experiment, compared with the recorded one.
+    """One sitting of a run: its experiment, compared with the recorded one."""
 
-    Args:
-        experiment: the experiment of this run.
-        own: per input, as JSON, the options that differ from the first input's.
-        accepted: names of fields of the experiment that may differ from the recorded ones.
-        listed_as: path of the journal in this user's list of journals; None to leave it out.
-    """
-
-    def __init__(
-        self, experiment: Experiment, own: Sequence[str], accepted: Sequence[str], listed_as: Path | None
-    ) -> None:
-        self._listed_as = listed_as
-        self._experiment = experiment
-        self._own = own
-        self._accepted = accepted
+    def __init__(self, config: JournalConfig) -> None:
+        self._config = config
+        self._experiment = config.experiment
         self._is_recorded = False
 
-    def read_before_writing(self, path: Path) -> Found:
+    def read_before_writing(self) -> Found:
         """Read and check all of a journal through a connection that changes no byte: every refusal comes here."""
+        path = self._config.path
         with closing(connect_to_read(path)) as db:
             rows = Rows(db)
             refuse_if_leased(self._experiment.run_id, read_lease(rows))
@@ -79,14 +86,11 @@ class Sitting:
             return found
 
     def read(self, rows: Rows) -> Found:
-        """Read a journal.
-
-        Raises:
-            JournalMismatch: it belongs to another experiment.
-        """
+        """Read a journal. `JournalMismatch`: it belongs to another experiment."""
         given, recorded = self._experiment, read_experiment(rows)
-        changes = recorded.changes(given, self._accepted)
-        others = other_inputs(rows, recorded, given, self._own) if INPUTS in [field for field, _, _ in changes] else ()
+        changes = recorded.changes(given, self._config.accepted)
+        is_listed_anew = INPUTS in [field for field, _, _ in changes]
+        others = other_inputs(rows, recorded, given, self._config.own) if is_listed_anew else ()
         return Found(
             epoch=read_lease(rows).epoch,
             books=read_books(rows, given.inputs, in_order=given.in_order),
@@ -114,11 +118,11 @@ class Sitting:
 
     def put_on_list(self, rows: Rows) -> None:
         """Let the journal count as this user's, with its record of the run as it is now."""
-        if self._listed_as is not None:
-            JOURNALS.add(self._listed_as, first_record(rows))
+        if self._config.is_kept:
+            JOURNALS.add(self._config.path, first_record(rows))
 
     def _insert_inputs(self, rows: Rows) -> None:
-        numbered = enumerate(self._own)
+        numbered = enumerate(self._config.own)
         while some := list(islice(numbered, INPUTS_PER_INSERT)):  # there may be a million
             rows.insert("input", some)
 

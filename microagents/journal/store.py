@@ -7,21 +7,19 @@ the account and progress that result from them. After a crash the journal has al
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 
 import msgspec
 
 from microagents.elections.election import OPEN_OUTCOMES
 from microagents.journal.creating import create_file, on_network
 from microagents.journal.encoding import Places, key_at, recalled
-from microagents.journal.experiment import Experiment
 from microagents.journal.messages import Account, Recall, Recalled, Recollection, Record
 from microagents.journal.opening import connect, holds_nothing
 from microagents.journal.queries import read_checkpoint, read_ending, read_open_elections, with_digests
 from microagents.journal.record_rows import RecordRows
 from microagents.journal.requests import Inbox, LiveRequest, TakenRequest, now, pause_among, take_effect, taken_requests
 from microagents.journal.rows import Rows
-from microagents.journal.sitting import Sitting
+from microagents.journal.sitting import JournalConfig, Sitting
 from microagents.journal.statements import OF_KEY, OF_PATH, merge_log, set_durability
 from microagents.journal.transactions import Transactions
 
@@ -29,40 +27,23 @@ from microagents.journal.transactions import Transactions
 class Store:
     """A journal opened for writing.
 
-    Args:
-        path: path of the file. A missing file is created.
-        experiment: the experiment of this run.
-        own: per input, as JSON, the options that differ from the first input's.
-        accepted: names of fields of the experiment that may differ from the recorded ones.
-        full: whether a commit waits for the disk. Otherwise a power cut may lose the last commits.
-        is_kept: whether the journal is the user's, and not one that is removed with the run.
-
     Raises:
         JournalMismatch: the journal belongs to another experiment.
         InvalidUsage: the journal cannot be read, or another process writes it.
         Stopped: the journal cannot be written.
     """
 
-    def __init__(
-        self,
-        path: Path,
-        experiment: Experiment,
-        *,
-        own: Sequence[str] = (),
-        accepted: Sequence[str] = (),
-        full: bool = True,
-        is_kept: bool = True,
-    ) -> None:
-        self.path = path
+    def __init__(self, config: JournalConfig) -> None:
+        path = self.path = config.path
         self.is_new = holds_nothing(path)
-        self._sitting = Sitting(experiment, own, accepted, path if is_kept else None)
-        self._transactions = Transactions(path, experiment.run_id, is_new=self.is_new)
+        self._sitting = Sitting(config)
+        self._transactions = Transactions(path, config.experiment.run_id, is_new=self.is_new)
         with self._transactions.translating_errors():
-            found = None if self.is_new else self._sitting.read_before_writing(path)
+            found = None if self.is_new else self._sitting.read_before_writing()
         self._db = create_file(path) if self.is_new else connect(path)
         try:
             with self._transactions.translating_errors():
-                set_durability(self._db, full=full, is_shared=on_network(path))
+                set_durability(self._db, full=config.full, is_shared=on_network(path))
                 if self.is_new:
                     self.is_new = self._sitting.create_tables(self._db)
                 self._rows = Rows(self._db)
@@ -71,8 +52,8 @@ class Store:
                 self.books = found.books
                 self._rows.sums = self.books.totals.checksums
                 self._places = Places(self._db)
-                self._records = RecordRows(self._rows, self._places, self.books, found.sampled, found.wall_s)
-                self._inbox = Inbox(path, {row[0] for row in self._rows.select("request")})
+                self.records = RecordRows(self._rows, self._places, self.books, found.sampled, found.wall_s)
+                self.inbox = Inbox(path, {row[0] for row in self._rows.select("request")})
                 self.books.lose_all()
                 for each in found.changed_inputs:
                     self.books.end_input(each, None)
@@ -82,11 +63,7 @@ class Store:
             raise
 
     def close(self, *, forget: bool = False) -> None:
-        """Release the lease and close the file.
-
-        Args:
-            forget: whether to delete a journal that this process created, because the run never started.
-        """
+        """Release the lease and close the file; ``forget`` deletes a journal that this process created for a run that never started."""
         was_ours = self._transactions.release_lease()
         merge_log(self._db)
         self._db.close()
@@ -95,35 +72,15 @@ class Store:
 
     # -- writing ----------------------------------------------------------------------------------------------------------------------
 
-    @property
-    def committed_at(self) -> str | None:
-        """Time of the last commit, in UTC, as the rows of its decisions have it; None before the first."""
-        return self._records.committed_at
-
     def commit(self, records: Sequence[Record]) -> Account:
-        """Write records durably.
-
-        Returns:
-            The account, with these records.
-
-        Raises:
-            Stopped: the journal cannot be written. None of these records is in it.
-            TakenOver: another process has taken the lease.
-        """
+        """Write records durably; returns the account with them. If it raises `Stopped` or `TakenOver`, none of them is in the journal."""
         with self._transactions.write():
             self._sitting.record(self._rows, self._found)
-            self._records.write(records)
+            self.records.write(records)
             return self.books.account()
 
     def end(self, outcome: str, reason: str | None, traceback: str, result: bytes | None) -> None:
-        """Record the ending of this sitting of the run.
-
-        Args:
-            outcome: a `RunOutcome`.
-            reason: why it did not complete, in one sentence.
-            traceback: traceback of a user's code; empty if it did not raise.
-            result: the result, as JSON.
-        """
+        """Record the ending of this sitting of the run: the reason in one sentence, the traceback of a user's code, the result as JSON."""
         account = self.account_with_digests()
         text = None if result is None else result.decode()
         with self._transactions.write():
@@ -132,7 +89,7 @@ class Store:
             self._rows.insert(
                 "ending", [(outcome, reason, traceback, text, account.decisions_sha256, account.ballots_sha256, now())]
             )
-            self._records.write_totals()
+            self.records.write_totals()
 
     def renew(self) -> None:
         """Renew the lease, unless a commit did so recently."""
@@ -140,31 +97,13 @@ class Store:
 
     # -- requests of other processes --------------------------------------------------------------------------------------------------
 
-    @property
-    def has_requests(self) -> bool:
-        """Whether other processes may have made requests since they were last read."""
-        return self._inbox.has_changed
-
-    def new_requests(self) -> list[LiveRequest]:
-        """Return the requests of other processes that are not recorded yet."""
-        return self._inbox.new()
-
-    def clear_requests(self) -> None:
-        """Make room for new requests, once all are recorded."""
-        self._inbox.clear()
-
     def take_request(self, request: LiveRequest, *, is_left: bool) -> str | None:
-        """Record a request with its effect; returns why it has none, or None.
-
-        Args:
-            request: the request.
-            is_left: whether it was left before this sitting.
-        """
+        """Record a request, maybe left before this sitting, with its effect; returns why it has none, or None."""
         with self._transactions.write():
             self._sitting.record(self._rows, self._found)
             refused = take_effect(self._rows, request, is_left=is_left)
             self._sitting.put_on_list(self._rows)  # the request may change settings
-        self._inbox.known.add(request.id)
+        self.inbox.known.add(request.id)
         return refused
 
     def pause(self) -> TakenRequest | None:
@@ -177,7 +116,7 @@ class Store:
         with self._transactions.translating_errors():
             decided = {path: value.encode() for path, value, _, _ in self._rows.select("person")}
             keys = {path: key for path in decided if (key := key_at(self._db, path)) is not None}
-            known = self._records.outcomes(keys)
+            known = self.records.outcomes(keys)
             return {path: value for path, value in decided.items() if keys.get(path) not in known}
 
     # -- reading ----------------------------------------------------------------------------------------------------------------------
@@ -197,7 +136,7 @@ class Store:
                 found = read_open_elections(self._rows) if request.with_open_elections else ()
                 there = self._places.any_of(None)
                 return Recollection(has_records=there, ended=bytes(self.books.ended), open_elections=tuple(found))
-            self._records.begin_work()  # a conductor asks for the checkpoint before it does anything else
+            self.records.begin_work()  # a conductor asks for the checkpoint before it does anything else
             of_input = int(path)
             return Recollection(
                 has_records=self._places.any_of(of_input),

@@ -20,13 +20,7 @@ from microagents.journal.statements import pragma, writing
 
 
 class Transactions:
-    """Write transactions of one process on a journal whose lease it takes.
-
-    Args:
-        path: path of the journal.
-        run_id: its run.
-        is_new: whether this process makes the file.
-    """
+    """Write transactions of one process on a journal whose lease it takes."""
 
     def __init__(self, path: Path, run_id: str, *, is_new: bool) -> None:
         self._path = path
@@ -75,12 +69,7 @@ class Transactions:
 
     @contextmanager
     def write(self) -> Iterator[None]:
-        """Run the body in one transaction.
-
-        Raises:
-            TakenOver: another process has taken the lease. Nothing is written.
-            Stopped: the journal cannot be written. Nothing is written.
-        """
+        """Run the body in one transaction. `TakenOver`, `Stopped`: another process has the lease, or nothing can be written."""
         with self.translating_errors(), self._transaction():
             yield
 
@@ -97,12 +86,7 @@ class Transactions:
 
     @contextmanager
     def translating_errors(self) -> Iterator[None]:
-        """Translate errors of SQLite, of the disk and of damaged rows.
-
-        Raises:
-            Stopped: the journal cannot be written.
-            InvalidUsage: the journal is damaged.
-        """
+        """Translate errors of SQLite, of the disk and of damaged rows, to `Stopped` or `InvalidUsage`."""
         try:
             yield
         except sqlite3.OperationalError as error:

@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from functools import partial
-from pathlib import Path
 from queue import Empty, SimpleQueue
 from threading import Thread
 from typing import Any, TypeVar
 
-from msgspec import Struct
-
-from microagents.base.aio import CLOSE_S, retrieve_exception, wait_to_end
+from microagents.base.aio import CLOSE_S, resolve_from_thread, retrieve_exception, wait_to_end
 from microagents.base.errors import MicroagentsError
 from microagents.journal.books import Books
-from microagents.journal.experiment import Experiment
 from microagents.journal.lease import RENEW_EVERY_S
 from microagents.journal.messages import (
     Account,
@@ -25,6 +21,7 @@ from microagents.journal.messages import (
     Record,
     RecordDecision,
 )
+from microagents.journal.sitting import JournalConfig
 from microagents.journal.store import Store
 
 T = TypeVar("T")
@@ -72,43 +69,14 @@ class NullStore:
 AnyStore = Store | NullStore
 
 
-class JournalConfig(Struct, frozen=True, kw_only=True):
-    """Location of the journal, and how it is written."""
-
-    path: Path
-    experiment: Experiment
-    own: Sequence[str] = ()
-    """For each input its options that differ from the first one's, as JSON; empty for a single input."""
-    accepted: tuple[str, ...] = ()
-    """Fields that may differ from the recorded experiment."""
-    full: bool = True
-    """Whether a commit must survive a power cut, or only a kill of the process."""
-    is_kept: bool = True
-    """Whether it is not removed with the run."""
-    inline_s: float | None = None
-    """Duration of a commit on the event loop, in virtual time; None to commit in a thread."""
-
-    def open(self) -> Writer | Inline:
-        """Begin to open the journal for writing."""
-        opening = partial(
-            Store,
-            self.path,
-            self.experiment,
-            own=self.own,
-            accepted=self.accepted,
-            full=self.full,
-            is_kept=self.is_kept,
-        )
-        return Writer(opening) if self.inline_s is None else Inline(opening, self.inline_s)
+def writer_of(config: JournalConfig) -> Writer | Inline:
+    """Begin to open a journal for writing."""
+    opening = partial(Store, config)
+    return Writer(opening) if config.inline_s is None else Inline(opening, config.inline_s)
 
 
 class Inline:
-    """Runs jobs on the event loop: for runs without a journal, and for virtual time, which has no threads.
-
-    Args:
-        open_store: opens the store.
-        takes_s: duration of a job in seconds of the loop's time.
-    """
+    """Runs jobs on the event loop: for runs without a journal, and for virtual time, which has no threads, where a job takes seconds."""
 
     def __init__(self, open_store: Callable[[], AnyStore], takes_s: float = 0.0) -> None:
         self.store = open_store()
@@ -145,11 +113,7 @@ class Writer:
         self._thread.start()
 
     async def opened(self) -> None:
-        """Wait until the store is open.
-
-        Raises:
-            MicroagentsError: the store cannot be opened.
-        """
+        """Wait until the store is open. `MicroagentsError`: the store cannot be opened."""
         await asyncio.shield(self._opened)  # shared by all waiters: a cancelled one must not cancel it
 
     async def do(self, job: Callable[[Store], T]) -> T:
@@ -178,13 +142,14 @@ class Writer:
             done.result()
 
     def _work(self, open_store: Callable[[], Store]) -> None:
+        resolve = partial(resolve_from_thread, self._loop)
         try:
             store = open_store()
         except BaseException as error:  # noqa: BLE001 - raised again in `opened`
-            self._resolve(self._opened, None, error)
-            self._resolve(self._closed, None, None)
+            resolve(self._opened, None, error)
+            resolve(self._closed, None)
             return
-        self._resolve(self._opened, None, None)
+        resolve(self._opened, None)
         while True:
             _renew(store)  # also between jobs that write nothing, which may follow each other for hours
             try:
@@ -192,19 +157,13 @@ class Writer:
             except Empty:
                 continue
             if job is None:
-                self._resolve(self._closed, None, None)
+                resolve(self._closed, None)
                 return
             do, done = job
             try:
-                self._resolve(done, do(store), None)
+                resolve(done, do(store))
             except BaseException as error:  # noqa: BLE001 - raised again in `do`
-                self._resolve(done, None, error)
-
-    def _resolve(self, future: asyncio.Future[Any], value: object, error: BaseException | None) -> None:
-        try:
-            self._loop.call_soon_threadsafe(_resolve_future, future, value, error)
-        except RuntimeError:  # the loop is closed, so the future has no waiter
-            return
+                resolve(done, None, error)
 
 
 def _renew(store: Store) -> None:
@@ -212,12 +171,3 @@ def _renew(store: Store) -> None:
         store.renew()
     except MicroagentsError:  # the next commit fails likewise, and it has a waiter
         return
-
-
-def _resolve_future(future: asyncio.Future[Any], value: object, error: BaseException | None) -> None:
-    if future.done():
-        return
-    if error is None:
-        future.set_result(value)
-    else:
-        future.set_exception(error)

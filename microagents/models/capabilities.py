@@ -22,6 +22,8 @@ class Capabilities(Struct, frozen=True, kw_only=True):
 
     temperature: Sampled = "always"
     logprobs: Sampled = "always"
+    lists_end: bool = True
+    """Whether the log-probabilities of a reply have the one of its end; without it only a schema ends a reply for certain."""
     efforts: tuple[str, ...] | None = None
     """Accepted values of ``effort``; empty if the model has no such parameter, None if they are unknown."""
     default_effort: str | None = None
@@ -83,7 +85,9 @@ _LUNA, _TERRA, _SOL, _SONNET = "gpt-6-luna", "gpt-6.1-terra", "gpt-6.1-sol", "cl
 _OCTOBER, _NOVEMBER, _DECEMBER = date(2026, 10, 23), date(2026, 11, 30), date(2026, 12, 11)
 _FEBRUARY, _JUNE, _JANUARY, _APRIL = date(2026, 2, 19), date(2026, 6, 15), date(2027, 1, 14), date(2027, 4, 1)
 
-_GPT = Capabilities(max_tokens_name="max_completion_tokens", max_choices=128, json_schema=True, cache_floor=1024)
+_GPT = Capabilities(
+    lists_end=False, max_tokens_name="max_completion_tokens", max_choices=128, json_schema=True, cache_floor=1024
+)
 _CHAT = _with(_GPT, efforts=(), max_tokens_name=None)
 """Does not think."""
 _THINKING = _with(_GPT, temperature="never", logprobs="never", efforts=_LOW_TO_HIGH, default_effort="low")

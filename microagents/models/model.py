@@ -40,6 +40,8 @@ class Call(Struct, frozen=True, kw_only=True):
     max_output_tokens: int
     needs_length: bool = False
     """Whether the length of the reply will be compared with a limit."""
+    needs_mass: bool = False
+    """Whether the sample should have its `microagents.replies.masses.Mass`, if the model can give it."""
     attempt: int = 0
     """Number of attempts at this sample before this one."""
     rejected: int = 0

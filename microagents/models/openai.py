@@ -22,6 +22,7 @@ from microagents.models.http.usage import Counts, name_or_none, read_or_empty, w
 from microagents.models.json_schema import schema_name, strict_schema
 from microagents.models.model import MAX_SAMPLES, SEVERAL, samples_per_request
 from microagents.models.streams import Streaming
+from microagents.models.token_masses import ALTERNATIVES, Token, mass_of, tokens_in
 from microagents.models.weighing import LETTERS, LOGPROBS, by_letter, weighed_by_letter
 from microagents.replies.chat import Sample, Usage
 
@@ -30,24 +31,77 @@ if TYPE_CHECKING:
 
     from microagents.models.model import Call, ModelSpec
     from microagents.replies.chat import Prompt
+    from microagents.replies.masses import LawOfMass
 
 
 MAX_STEPS = 2**20
 """Steps of an input that have a priority of their own."""
 CACHING: dict[str, str | None] = {"prompt_cache_key": None, "prompt_cache_options": None}
 """Parameters of caching. Servers that do not know them may refuse them."""
+SAMPLERS_OFF = {"top_k": 0, "top_p": 1, "min_p": 0}
+"""Parameters with which a sample at temperature 1 follows the model's own law."""
+RAW, PROCESSED, OFF = "raw", "processed", "off"
 
 
 class OpenAIWire(HttpModel):
     """A model behind one of OpenAI's APIs.
 
     With a ``base_url`` and no key, the key ``none`` is sent: local servers need none.
+
+    ``logprobs`` says what log-probabilities of tokens are: ``raw``, the model's own before temperature and samplers (the default);
+    ``processed``, of the law that tokens are drawn from; ``off``, of no use.
     """
 
     sdk = "openai"
     url = "https://api.openai.com/v1"
     url_env = "OPENAI_BASE_URL"
     key_env = "OPENAI_API_KEY"
+    more_options: ClassVar[tuple[str, ...]] = (LOGPROBS,)
+    mass_parameters: ClassVar[Mapping[str, Any]] = {}
+    """Parameters that ask for the log-probabilities of tokens; none if the API has none."""
+
+    def __init__(self, spec: ModelSpec, prices: Mapping[str, Any] = MappingProxyType({})) -> None:
+        super().__init__(spec, prices)
+        self._kind_of_logprobs = self._options.get(LOGPROBS, RAW)
+        if self._kind_of_logprobs not in (RAW, PROCESSED, OFF):
+            raise InvalidUsage(f"{LOGPROBS}={self._kind_of_logprobs!r} is not {RAW}, {PROCESSED} or {OFF}")
+        has_end = self.capabilities.lists_end or self._has_schema
+        takes = self.capabilities.takes(self.capabilities.logprobs, self._effort) and self._kind_of_logprobs != OFF
+        self.gives_masses = bool(self.mass_parameters) and "ballots" not in spec.options and takes and has_end
+        """Whether it can give the probability of a whole reply, as far as is known before it is asked."""
+        self.most_with_masses = 1
+        """Number of choices of a request up to which they have masses. Those of several may come from another state of the server than
+        their numbers (llama.cpp beside a second client)."""
+        if self.gives_masses:
+            self._substitutes.leave_out((*self.mass_parameters, *SAMPLERS_OFF))
+
+    def _for_mass(self, call: Call) -> dict[str, Any]:
+        """Return the parameters of a call that needs a mass, and can have one; else none."""
+        law = self._law_of_masses(call)
+        is_exact = law == "draw" and self._kind_of_logprobs == RAW and not self._is_own_address
+        return {} if law is None else {**self.mass_parameters, **(SAMPLERS_OFF if is_exact else {})}
+
+    def _law_of_masses(self, call: Call) -> LawOfMass | None:
+        """Return the law of the mass of a call; None if it needs none, or if the log-probabilities say nothing of the draw."""
+        refused, cold = self._substitutes.refused, call.temperature
+        can_have = self.gives_masses and call.needs_mass and call.samples <= self.most_with_masses
+        if not can_have or not refused.keys().isdisjoint(self.mass_parameters):
+            return None
+        if self._kind_of_logprobs == PROCESSED:
+            return "draw" if cold else None  # at 0 they are no law's
+        if cold is None or cold > 1 or "temperature" in refused:
+            return None
+        is_exact = cold == 1 and not self._has_schema and refused.keys().isdisjoint(SAMPLERS_OFF)
+        return "draw" if is_exact else "model"
+
+    def _with_mass(self, sample: Sample, call: Call, tokens: Sequence[Token]) -> Sample:
+        """Add the probability of the whole reply; none with reasoning before it, which may be any, or with tokens that are not listed."""
+        law, usage = self._law_of_masses(call), sample.usage
+        written = usage.output_tokens or 0 if call.samples == 1 else 0  # of one among several it is a guess
+        if law is None or usage.reasoning_tokens != 0 or written > len(tokens) + 1 or sample.finish != "stop":
+            return sample
+        is_closed = self._has_schema and not self.capabilities.lists_end
+        return structs.replace(sample, mass=mass_of(tokens, sample.text, law=law, is_closed=is_closed))
 
     def _connect(self) -> Client:
         from openai import AsyncOpenAI  # noqa: PLC0415 - costs 0.5 s
@@ -66,7 +120,7 @@ class OpenAIWire(HttpModel):
             self.capabilities.explicit_cache
         ):  # else the changing part is written into the cache, too, for a higher price
             parameters["prompt_cache_options"] = {"mode": "explicit"}
-        return {name: value for name, value in parameters.items() if value is not None}
+        return {name: value for name, value in parameters.items() if value is not None} | self._for_mass(call)
 
     def _messages(self, prompt: Prompt, kind: str) -> list[dict[str, Any]]:
         """Write the prompt as messages of parts with a type; the last constant one ends the cached prefix."""
@@ -96,7 +150,8 @@ class OpenAIModel(OpenAIWire):
     """
 
     path = "/chat/completions"
-    more_options: ClassVar[tuple[str, ...]] = ("ballots", "at_least", "priority", SEVERAL)
+    more_options: ClassVar[tuple[str, ...]] = (*OpenAIWire.more_options, "ballots", "at_least", "priority", SEVERAL)
+    mass_parameters: ClassVar = {"logprobs": True, "top_logprobs": ALTERNATIVES}
     effort_name = "reasoning_effort"
     substitutes: ClassVar = {
         "temperature": None,
@@ -245,11 +300,14 @@ class OpenAIModel(OpenAIWire):
     def _sample_of(self, choice: _Choice, usage: Usage, call: Call) -> Sample:
         finish = "refusal" if choice.message.refusal else choice.finish_reason
         sample = Sample(text=choice.message.text, finish=finish, usage=usage, model=self.name)
-        if self._weighs and finish in ("stop", "length"):
-            tokens = read_or_empty(choice.logprobs, _Logprobs).content
-            found = {each.token: exp(min(0.0, each.logprob)) for each in (tokens[0].top_logprobs if tokens else ())}
-            return weighed_by_letter(call, found, structs.replace(sample, finish="stop"))
-        return sample
+        if not (self._weighs or call.needs_mass) or finish not in ("stop", "length"):
+            return sample
+        tokens = tokens_in(choice.logprobs)
+        if not self._weighs:
+            return self._with_mass(sample, call, tokens)
+        top = (tokens[0].top_logprobs if tokens else None) or ()
+        found = {each.token: exp(min(0.0, each.logprob)) for each in top if each.logprob is not None}
+        return weighed_by_letter(call, found, structs.replace(sample, finish="stop"))
 
 
 class _ChatCounts(Struct):
@@ -287,19 +345,6 @@ class _ChatMessage(Struct):
     @property
     def reasons(self) -> bool:
         return bool(self.reasoning or self.reasoning_content)
-
-
-class _Logprob(Struct):
-    token: str
-    logprob: float
-
-
-class _Token(Struct):
-    top_logprobs: list[_Logprob] = []
-
-
-class _Logprobs(Struct):
-    content: list[_Token] = []
 
 
 class _Choice(Struct):

@@ -1,12 +1,15 @@
-"""The decision endpoint of OpenAI, and of every server that has it: the probability of each option of a reply, and no text."""
+"""Decision endpoints, of OpenAI and of System One: the probability of each option of a reply, and no text."""
 
 from __future__ import annotations
 
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import msgspec
 from msgspec import Raw, Struct
 
+from microagents.base.errors import InvalidUsage
+from microagents.models.http.spec_options import either
 from microagents.models.http.usage import Counts, read_or_empty
 from microagents.models.openai import OpenAIWire, ReadDetails
 from microagents.models.weighing import asked_for, in_order, question_in, weighed
@@ -15,24 +18,44 @@ from microagents.replies.chat import Sample
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from microagents.models.model import Call
+    from microagents.models.model import Call, ModelSpec
 
 REFUSAL = "refusal"
+WIRES = ("decisions", "systemone")
 
 
 class OpenAIDecisions(OpenAIWire):
-    """A model behind ``POST /v1/decisions``. One call weighs the options of one reply; the next one sees them in the opposite order."""
+    """A model behind ``POST /v1/decisions``. One call weighs the options of one reply; the next one sees them in the opposite order.
 
-    path = "/decisions"
-    more_options = ("at_least",)
+    With ``wire=systemone`` it is asked by ``POST /v1/systemone``, which Ollama, LocalAI, llama.cpp and vLLM have.
+    """
+
+    more_options = ("at_least", "wire")
     effort_name = "reasoning.effort"
     substitutes: ClassVar = {}
+
+    def __init__(self, spec: ModelSpec, prices: Mapping[str, Any] = MappingProxyType({})) -> None:
+        super().__init__(spec, prices)
+        self._wire = spec.options.get("wire", WIRES[0])
+        if self._wire not in WIRES:
+            raise InvalidUsage(f"wire={self._wire!r} is not {either(WIRES)}")
+
+    @property
+    def path(self) -> str:  # type: ignore[override]  # the spec names it
+        """Path of the wire."""
+        return f"/{self._wire}"
 
     def _parameters(self, call: Call) -> dict[str, Any]:  # noqa: ARG002 - it writes nothing
         return {}
 
     def _content(self, call: Call, parameters: Mapping[str, Any]) -> dict[str, Any]:  # noqa: ARG002 - it has none
         asked, options = question_in(call), asked_for(call)
+        instructions = f"Which value of `{options.field}` is right?"
+        if self._wire == "systemone":
+            state = "\n\n".join(text for text in (asked.system, asked.user) if text)
+            criteria = {name: name for name in in_order(call, options)}
+            of_field = {"type": "choice", "instructions": instructions, "criteria": criteria}
+            return {"model": self.model, "state": state, "questions": {options.field: of_field}}
         messages = [
             {"role": role, "content": text} for role, text in (("system", asked.system), ("user", asked.user)) if text
         ]
@@ -40,7 +63,7 @@ class OpenAIDecisions(OpenAIWire):
             {"value": value if isinstance(value := options.values[name], bool) else name}
             for name in in_order(call, options)
         ]
-        question = {"type": "choice", "instructions": f"Which value of `{options.field}` is right?", "choices": choices}
+        question = {"type": "choice", "instructions": instructions, "choices": choices}
         return {"model": self.model, "input": messages, "questions": [question]}
 
     def _read(self, body: bytes, call: Call) -> Sample:
@@ -61,10 +84,8 @@ class OpenAIDecisions(OpenAIWire):
         answer = _first(reply.answers)
         if answer.type == REFUSAL:
             return msgspec.structs.replace(written, finish=REFUSAL)
-        found = {
-            str(each.value).lower() if isinstance(each.value, bool) else each.value: each.probability
-            for each in answer.probabilities
-        }
+        given = answer.probabilities
+        found = given if isinstance(given, dict) else {each.option: each.probability for each in given}
         return weighed(asked_for(call), found, written)
 
 
@@ -79,10 +100,14 @@ class _Probability(Struct):
     value: str | bool
     probability: float
 
+    @property
+    def option(self) -> str:
+        return str(self.value).lower() if isinstance(self.value, bool) else self.value
+
 
 class _Answer(Struct):
     type: str = ""
-    probabilities: list[_Probability] = []
+    probabilities: list[_Probability] | dict[str, float] = []
 
 
 class _DecisionsReply(Struct):
@@ -91,11 +116,13 @@ class _DecisionsReply(Struct):
 
 
 _decode = msgspec.json.Decoder(_DecisionsReply).decode
+_decode_answers = msgspec.json.Decoder(tuple[_Answer] | dict[str, _Answer]).decode
 
 
 def _first(answers: Raw) -> _Answer:
     """Read the answer to the only question; an empty one if it cannot be read."""
     try:
-        return msgspec.json.decode(answers, type=tuple[_Answer])[0]
+        found = _decode_answers(answers)
     except (msgspec.MsgspecError, RecursionError):
         return _Answer()
+    return next(iter(found.values() if isinstance(found, dict) else found), _Answer())

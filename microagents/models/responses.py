@@ -11,6 +11,7 @@ from microagents.base.errors import ModelUnavailable
 from microagents.models.http.usage import Counts, read_or_empty
 from microagents.models.json_schema import schema_name, strict_schema
 from microagents.models.openai import CACHING, OpenAIWire, ReadDetails, WrittenDetails
+from microagents.models.token_masses import ALTERNATIVES, tokens_in
 from microagents.replies.chat import Sample
 
 if TYPE_CHECKING:
@@ -28,6 +29,7 @@ class ResponsesModel(OpenAIWire):
 
     path = "/responses"
     effort_name = "reasoning.effort"
+    mass_parameters: ClassVar = {"include": ["message.output_text.logprobs"], "top_logprobs": ALTERNATIVES}
     substitutes: ClassVar = {"temperature": None, "reasoning.effort": None, **CACHING}
 
     def _parameters(self, call: Call) -> dict[str, Any]:
@@ -79,12 +81,14 @@ class ResponsesModel(OpenAIWire):
         finish = _finish(reply)
         if finish == "stop" and usage.output_tokens == max(LEAST_OUTPUT_TOKENS, call.max_output_tokens):
             finish = "length"  # llama.cpp says "completed" of replies that it cut off, too
-        return Sample(
-            text="".join(part.text for part in parts if part.type == "output_text") or "".join(refusals),
+        written = [part for part in parts if part.type == "output_text"]
+        sample = Sample(
+            text="".join(part.text for part in written) or "".join(refusals),
             finish="refusal" if refusals else finish,
             usage=usage,
             model=self.name,
         )
+        return self._with_mass(sample, call, tokens_in(written[0].logprobs) if len(written) == 1 else [])
 
 
 def _finish(reply: _ResponsesReply) -> str:
@@ -106,6 +110,7 @@ class _ItemPart(Struct):
     type: str
     text: str = ""
     refusal: str | None = None
+    logprobs: Raw = Raw()
 
 
 class _Item(Struct):

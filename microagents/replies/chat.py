@@ -24,6 +24,7 @@ from microagents.base.errors import InvalidDefinition
 from microagents.base.foreign_text import fenced, visible
 from microagents.base.messages import register
 from microagents.base.user_code import called, mistyped
+from microagents.replies.masses import Mass
 
 A = TypeVar("A", bound="Reply")
 Format = Literal["lines", "json"]
@@ -123,6 +124,8 @@ class Sample(Struct, frozen=True, kw_only=True):
     """Spec of the fallback that gave it; empty for the model that was asked."""
     shares: dict[str, float] = {}
     """Probability of each option, of a model that weighs the options of a reply; the text is then the likeliest one as JSON."""
+    mass: Mass | None = None
+    """Probability of the whole text, if the call asked for it and the provider gives it."""
     took_s: float = 0.0
     """Seconds from the sending of its call to its reply, in a run that is traced; else 0."""
 

@@ -70,7 +70,7 @@ class LiveRequests:
         if self._writer is None:
             return
         async with self._one_at_a_time:
-            requests = await self._writer.do(lambda store: store.new_requests())
+            requests = await self._writer.do(lambda store: store.inbox.new())
             for request in requests:
                 refused = await self._writer.do(partial(_record, request, is_left))
                 if refused is not None:
@@ -80,7 +80,7 @@ class LiveRequests:
                 else:
                     self._on_control(request)
             if requests:
-                await self._writer.do(lambda store: store.clear_requests())
+                await self._writer.do(lambda store: store.inbox.clear())
 
     def _decide(self, ask: Decide) -> None:
         self._decisions[ask.path] = ask.value.encode()

@@ -37,7 +37,8 @@ from microagents.journal.messages import (
     RunOutcome,
 )
 from microagents.journal.requests import EndRun, LiveRequest, PauseRun, ResumeRun, SetRun, said_by
-from microagents.journal.writer import AnyStore, Inline, JournalConfig, NullStore, Writer
+from microagents.journal.sitting import JournalConfig
+from microagents.journal.writer import AnyStore, Inline, NullStore, Writer, writer_of
 from microagents.roles.decision_callback import DecisionCallback, OnDecision
 from microagents.roles.first_replies import FirstReplies
 from microagents.roles.live_requests import LiveRequests
@@ -112,7 +113,7 @@ class Recorder(Role):
             null = NullStore(Books(len(self.context.tasks), in_order=self.context.strategy.decides_in_order))
             self._writer = Inline(lambda: null)
         else:
-            self._writer = journaling.open()
+            self._writer = writer_of(journaling)
         self._requests = LiveRequests(self._writer, self._take_control)
         release = self._callback.release if self._callback is not None else lambda _: None
         self._commits = Commits(self._writer, release, self._requests.notice)
@@ -140,7 +141,7 @@ class Recorder(Role):
         if (expected_usd := options.get("expected_usd")) is not None:
             books.expect(expected_usd)
         if (promise := options.get("promise")) is not None:
-            books.keep_promise(promise)
+            books.totals.account.promise = promise
         if self._callback is not None:
             books.on_decision = self._callback.take
         return books.account()

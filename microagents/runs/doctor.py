@@ -21,11 +21,14 @@ from microagents.models.http.open_files import connections_allowed
 from microagents.models.http.provider import HttpModel
 from microagents.models.http.sending import Response
 from microagents.models.model import ModelSpec, open_model
+from microagents.models.openai import OFF, OpenAIModel
 from microagents.models.simulation.profiles import profile_of
 from microagents.models.tiny.vocabulary import PROVIDER
+from microagents.models.weighing import LOGPROBS
+from microagents.runs.draw_checks import check_draws
 
-CHECK_S = 10.0
-"""Seconds that one check may take."""
+CHECK_S, DRAWS_S = 10.0, 300.0
+"""Seconds that one check may take, and the one that draws."""
 LEAST_FREE_BYTES = 2**30
 """Journals of long runs take some gigabytes."""
 MAX_CLOCK_S = 60.0
@@ -47,7 +50,10 @@ class Finding(Struct, frozen=True, kw_only=True):
 
 
 async def examine(models: Sequence[str], runs_dir: Path, *, on_ray: bool = False) -> list[Finding]:
-    """Check what these models, this folder and, on request, Ray need; and for which providers there is a key."""
+    """Check what these models, this folder and, on request, Ray need; and for which providers there is a key.
+
+    A model with the option ``logprobs`` in its spec is asked for draws, to compare them with their probabilities.
+    """
     named = [ModelSpec.parse(spec) for spec in models]
     others = [provider for provider in KEYS if all(spec.provider.partition("-")[0] != provider for spec in named)]
     checks: list[tuple[str, Awaitable[list[Finding]]]] = [
@@ -57,7 +63,11 @@ async def examine(models: Sequence[str], runs_dir: Path, *, on_ray: bool = False
         ("Ray", _in_thread(_ray, on_ray)),
         ("disk", _in_thread(_disk, runs_dir)),
     ]
-    found = await asyncio.gather(*[_bounded(subject, check) for subject, check in checks])
+    drawing = [spec for spec, parts in zip(models, named, strict=True) if parts.options.get(LOGPROBS, OFF) != OFF]
+    found = await asyncio.gather(
+        *[_bounded(subject, check, CHECK_S) for subject, check in checks],
+        *[_bounded(f"{spec} draws", _draws(spec), DRAWS_S) for spec in drawing],
+    )
     findings = [each for some in found for each in some]
     if all(each.subject != "clock" for each in findings):
         findings.append(
@@ -72,12 +82,12 @@ async def examine(models: Sequence[str], runs_dir: Path, *, on_ray: bool = False
     return findings
 
 
-async def _bounded(subject: str, check: Awaitable[list[Finding]]) -> list[Finding]:
+async def _bounded(subject: str, check: Awaitable[list[Finding]], most_s: float) -> list[Finding]:
     try:
-        async with asyncio.timeout(CHECK_S):
+        async with asyncio.timeout(most_s):
             return await check
     except TimeoutError:
-        return [_missing(subject, f"no answer within {CHECK_S:g} s; try again, or check the network")]
+        return [_missing(subject, f"no answer within {most_s:g} s; try again, or check the network")]
     except MicroagentsError as error:
         return [_missing(subject, str(error))]
 
@@ -111,6 +121,20 @@ async def _model(text: str) -> list[Finding]:
         return list(_of_provider(text, spec, model, await model.listed()))
     finally:
         await model.close()
+
+
+async def _draws(text: str) -> list[Finding]:
+    """Say whether probabilities of whole replies are given and match, and whether several votes of a request are independent."""
+    context = Context(run_id="doctor", seed=0, tasks=[], strategy=Strategy())
+    model = await asyncio.to_thread(open_model, text, context)
+    try:
+        found = await check_draws(model) if isinstance(model, OpenAIModel) and model.gives_masses else []
+    finally:
+        await model.close()
+    return [
+        _ok(f"{text} draws", said) if holds else _missing(f"{text} draws", said, is_needed=False)
+        for holds, said in found
+    ]
 
 
 def _of_provider(
@@ -150,9 +174,7 @@ def _of_provider(
 def _model_known(text: str, spec: ModelSpec, answer: Response | ModelUnavailable, *, is_vendor: bool) -> Finding:
     subject, today = f"{text} model", datetime.now(UTC).date()
     capabilities = capabilities_of(spec.provider, spec.name)
-    near = nearest_model(spec.provider, spec.name, today)
-    instead = f"; today's nearest is {near}" if near else ""
-    listed = _names_in(answer)
+    instead, listed = _instead(spec, today), _names_in(answer)
     if has_ended(capabilities, today):
         return _missing(subject, f"was shut down on {capabilities.shutdown}{instead}")
     if listed and spec.name not in listed:
@@ -168,11 +190,12 @@ def _model_known(text: str, spec: ModelSpec, answer: Response | ModelUnavailable
 def announced_end(spec: ModelSpec, today: date) -> str | None:
     """Say when the provider of a model ends it, and what takes its place; None if no end is announced."""
     end = capabilities_of(spec.provider, spec.name).shutdown
-    if end is None:
-        return None
+    return None if end is None else f"will be shut down on {end}, in {(end - today).days} days{_instead(spec, today)}"
+
+
+def _instead(spec: ModelSpec, today: date) -> str:
     near = nearest_model(spec.provider, spec.name, today)
-    instead = f"; today's nearest is {near}" if near else ""
-    return f"will be shut down on {end}, in {(end - today).days} days{instead}"
+    return f"; today's nearest is {near}" if near else ""
 
 
 class _Listed(Struct):

@@ -59,11 +59,7 @@ class RunPlan(Struct, frozen=True, kw_only=True):
 
 
 def check_reading(plan: RunPlan) -> None:
-    """Refuse a reading that the form of the task's replies does not have.
-
-    Raises:
-        InvalidUsage: it is `last`, and replies are no lines.
-    """
+    """Refuse a reading that the form of the task's replies does not have. `InvalidUsage`: it is `last`, and replies are no lines."""
     task = plan.tasks[0]
     if plan.settings.reading == "last" and task.format != "lines":
         raise InvalidUsage(
@@ -72,11 +68,7 @@ def check_reading(plan: RunPlan) -> None:
 
 
 def experiment_of(plan: RunPlan) -> tuple[Experiment, Sequence[str]]:
-    """Return the experiment that a journal records for a plan.
-
-    Returns:
-        The experiment, and for each of listed inputs its options that differ from the first one's, as JSON.
-    """
+    """Return the experiment that a journal records for a plan, and per listed input, as JSON, its options that differ from the first's."""
     task, strategy, settings = plan.tasks[0], plan.strategy, plan.settings
     first, own = (plan.tasks.first, plan.tasks.own) if isinstance(plan.tasks, TaskList) else compact_options(plan.tasks)
     own = own if plan.listed else ()
@@ -100,11 +92,7 @@ def experiment_of(plan: RunPlan) -> tuple[Experiment, Sequence[str]]:
 
 
 def plan_of(reader: Reader) -> RunPlan:
-    """Return the plan of a recorded run: its tasks, strategy and settings.
-
-    Raises:
-        InvalidUsage: the code of the task or of the strategy cannot be imported any more.
-    """
+    """Return the plan of a recorded run: its tasks, strategy and settings. The code of the task and of the strategy is imported."""
     experiment = reader.experiment
     recipe = experiment.recipe
     for kind, reference in (("task", recipe.task), ("strategy", recipe.strategy)):

@@ -8,6 +8,7 @@ from html import escape
 from typing import Any, Generic, overload
 
 import msgspec
+from msgspec import structs
 
 from microagents.base.errors import InvalidUsage
 from microagents.elections.election import input_of
@@ -18,7 +19,6 @@ from microagents.runs.settings import Settings
 from microagents.runs.spool import Spool
 from microagents.runs.words.money import mark_of, specs_in
 from microagents.runs.words.summary import (
-    FailedInput,
     RunFacts,
     counted,
     progress_text,
@@ -30,6 +30,11 @@ from microagents.task import V
 
 MAX_SHOWN = 10
 """Results that `repr` shows."""
+_NOT_SHOWN = (
+    *("inputs", "inputs_done", "inputs_failed", "total_steps"),
+    *("in_flight", "silent_s", "paused", "outage", "limits", "durations"),
+)
+"""Parts of the account that ``--json`` leaves out, or shows only of many inputs."""
 
 
 class Result(RunFacts[V], Generic[V], frozen=True, kw_only=True):
@@ -115,76 +120,35 @@ class Result(RunFacts[V], Generic[V], frozen=True, kw_only=True):
     def as_json(self) -> dict[str, Any]:
         """Return the object that ``--json`` prints."""
         account, settings = self.account, self.settings
-        inputs = (
-            {}
-            if self.failed_inputs is None
-            else {
-                "inputs": account.inputs,
-                "inputs_done": account.inputs_done,
-                "failed_inputs": [
-                    {"input": each.input, "outcome": each.outcome, "reason": each.reason} for each in self.failed_inputs
-                ],
-            }
-        )
+        failed = [
+            {"input": each.input, "outcome": each.outcome, "reason": each.reason} for each in self.failed_inputs or ()
+        ]
+        inputs = {"inputs": account.inputs, "inputs_done": account.inputs_done, "failed_inputs": failed}
+        counts = {name: each for name, each in structs.asdict(account).items() if name not in _NOT_SHOWN}
         return {
             "run_id": self.run_id,
             "outcome": self.outcome,
             "reason": self.reason,
-            "verdict": msgspec.structs.asdict(verdict_on(self)),
+            "verdict": structs.asdict(verdict_on(self)),
             "task": self.task,
             "strategy": self.strategy,
             "k": self.k,
             "models": settings.models[""] if len(settings.models) == 1 else settings.models,
             "seed": settings.seed,
             "runtime": settings.runtime,
-            **inputs,
-            "steps": account.steps,
+            **(inputs if self.failed_inputs is not None else {}),
             "unit": self.unit,
-            "decided": account.decided,
-            "errors": account.errors,
-            "wrong_at": account.wrong_at,
-            "checked": account.checked,
             "right": self.right,
-            "calls": account.calls,
-            "valid": account.valid,
-            "flagged": account.flagged,
+            **counts,
             "wasted_calls": account.wasted_calls,
             "votes_per_step": account.votes_per_step,
             "votes_per_decision": account.votes_per_decision,
-            "votes": account.votes,
-            "samples": account.samples,
-            "outvoted": account.outvoted,
-            "misled": account.misled,
-            "first_wrong": account.first_wrong,
-            "undecided_at": account.undecided_at,
-            "contested_at": account.contested_at,
-            "settled_at": account.settled_at,
-            "climbed": account.climbed,
-            "lost_in_flight": account.lost_in_flight,
-            "repeated": account.repeated,
-            "refused": account.refused,
-            "joined": account.joined,
-            "fallbacks": account.fallbacks,
-            "unanswered": account.unanswered,
-            "unmeasured": account.unmeasured,
-            "input_tokens": account.input_tokens,
-            "output_tokens": account.output_tokens,
-            "cached_tokens": account.cached_tokens,
-            "cache_write_tokens": account.cache_write_tokens,
-            "cost_usd": account.cost_usd,
             "price": mark_of(self.models),
-            "expected_usd": account.expected_usd,
-            "promise": account.promise,
-            "estimated_usd": account.estimated_usd,
-            "unsettled_usd": account.unsettled_usd,
-            "unsettled_tokens": account.unsettled_tokens,
             "created_at": self.created_at,
             "wall_s": round(self.wall_s, 3),
             "result": list(self.value) if isinstance(self.value, Results) else self.value,
             **({"outputs": [str(each) for each in self.outputs]} if self.outputs else {}),
             "journal": None if self.journal is None else str(self.journal),
-            "decisions_sha256": account.decisions_sha256,
-            "ballots_sha256": account.ballots_sha256,
             "go_on": self.go_on,
         }
 
@@ -242,17 +206,13 @@ class Results(Sequence[V]):
         return f"{self[:MAX_SHOWN]!r}{more}"
 
 
-def results_of(endings: Iterable[InputEnding], inputs: int) -> tuple[Results, tuple[FailedInput, ...]]:
+def results_of(endings: Iterable[InputEnding], inputs: int) -> tuple[Results, tuple[InputEnding, ...]]:
     """Return the results of many inputs, and the inputs that did not complete, from endings in the order of inputs."""
     results, failed = Spool(), []
     for ending in endings:
         results.extend("null" for _ in range(ending.input - len(results)))
         results.append("null" if ending.result is None else ending.result.decode())
         if ending.outcome != "completed":
-            failed.append(
-                FailedInput(
-                    input=ending.input, outcome=ending.outcome, reason=ending.reason, traceback=ending.traceback
-                )
-            )
+            failed.append(ending)
     results.extend("null" for _ in range(inputs - len(results)))
     return Results(results), tuple(failed)

@@ -326,9 +326,8 @@ _JSON_TYPES = ("list_type", "tuple_type", "set_type", "frozen_set_type", "dict_t
 def _value_in_json(error: ErrorDetails) -> Iterator[tuple[str, object]]:
     if error["type"] in _JSON_TYPES and len(error["loc"]) == 1 and isinstance(error["input"], str):
         with suppress(ValueError, RecursionError):
-            value = json.loads(
-                error["input"], parse_float=Decimal
-            )  # a decimal keeps every digit, and a float can be made of it
+            # A decimal keeps every digit, and a float can be made of it.
+            value = json.loads(error["input"], parse_float=Decimal)
             if isinstance(value, list | dict):
                 yield str(error["loc"][0]), value
 
@@ -345,8 +344,7 @@ class ModelPools(NamedTuple):
 def model_pools(models: Models, strategies: Sequence[Strategy]) -> ModelPools:
     """Return the pools by role, from any of the forms that `run` accepts.
 
-    Raises:
-        InvalidUsage: a pool is empty, a pool's role asks no model, a role of a strategy has no pool, or two objects have one spec.
+    `InvalidUsage`: a pool is empty, a pool's role asks no model, a role of a strategy has no pool, or two objects have one spec.
     """
     objects: dict[str, ModelObject] = {}
     pools = {role: tuple([_spec(each, objects) for each in pool]) for role, pool in _pools(models).items()}
@@ -456,19 +454,17 @@ WHERE_SET = "it is set on the command line, in a MICROAGENTS_ variable or in a f
 
 def check_for_ray(given: Mapping[str, Any], runtime: str) -> None:
     """Refuse settings for Ray on another runtime, which would ignore them."""
-    address, lanes, spread = given.get("address"), given.get("lanes"), given.get("spread")
-    if runtime != "ray" and address is not None:
-        raise InvalidUsage(
-            f"the address {address!r} is a Ray cluster's, but the runtime is {runtime!r}; add --runtime ray, or leave it out: {WHERE_SET}"
-        )
-    if runtime != "ray" and lanes is not None:
-        raise InvalidUsage(
-            f"lanes={lanes!r} are engines on Ray, but the runtime is {runtime!r}; add --runtime ray, or leave them out: {WHERE_SET}"
-        )
-    if runtime != "ray" and spread:
-        raise InvalidUsage(
-            f"--spread gives roles Ray actors of their own, but the runtime is {runtime!r}; add --runtime ray, or leave it out: {WHERE_SET}"
-        )
+    address, lanes = given.get("address"), given.get("lanes")
+    reasons = (
+        (address is not None, f"the address {address!r} is a Ray cluster's"),
+        (lanes is not None, f"lanes={lanes!r} are engines on Ray"),
+        (given.get("spread"), "--spread gives roles Ray actors of their own"),
+    )
+    for is_given, reason in reasons:
+        if is_given and runtime != "ray":
+            raise InvalidUsage(
+                f"{reason}, but the runtime is {runtime!r}; add --runtime ray, or leave it out: {WHERE_SET}"
+            )
 
 
 def read_value(text: str) -> str:

@@ -13,11 +13,7 @@ MOST_WALKED = 100_000
 
 
 def steps_of(task: ChainTask[Any, Any]) -> int | None:
-    """Count the steps of a chain: as it says itself, else by a walk with its oracle, up to `MOST_WALKED`. None if neither knows.
-
-    Raises:
-        TaskFailed: a method of the task failed.
-    """
+    """Count the steps of a chain: as it says itself, else by a walk with its oracle, up to `MOST_WALKED`. None if neither knows."""
     total: int | None = called(task.steps, gives=(int, NoneType))
     if total is not None:
         return total

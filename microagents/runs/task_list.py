@@ -24,10 +24,7 @@ MAX_BUILT = 4096
 class TaskList(Sequence[Task]):
     """A sequence of tasks that are built on access: a hundred thousand built tasks take fifty megabytes.
 
-    Args:
-        kind: class of the tasks.
-        first: options of the first task.
-        own: for each task its options that differ from the first one's, as JSON.
+    Each has ``own`` options, as JSON, that differ from the first one's.
     """
 
     def __init__(self, kind: type[Task], first: dict[str, Any], own: Sequence[str]) -> None:
@@ -85,11 +82,7 @@ def tasks_of(given: Task | Sequence[Task]) -> Sequence[Task]:
 
 
 def compact_options(tasks: Iterable[Task]) -> tuple[dict[str, Any], Spool]:
-    """Compact the options of many tasks.
-
-    Returns:
-        The options of the first task, and for each task its options that differ from the first one's, as JSON.
-    """
+    """Compact the options of many tasks: those of the first one, and for each task, as JSON, those that differ from them."""
     first: dict[str, Any] = {}
     own = Spool()
     for task in tasks:

@@ -16,6 +16,7 @@ from microagents.base.errors import InvalidUsage
 from microagents.base.messages import address_of
 from microagents.base.user_code import called
 from microagents.journal.reading import reader_of
+from microagents.models.weighing import at_least
 from microagents.runs.arguments import check_arguments
 from microagents.runs.driver.keywords import SharedKeywords, without_control
 from microagents.runs.driver.tool_lists import with_tools_of_servers
@@ -33,6 +34,7 @@ from microagents.studies.measured import Latency, ModelMeasurement
 from microagents.studies.measuring import Measured, Measuring, chosen_among
 from microagents.studies.series import Series, SeriesOutcome, SeriesRun, short_digest
 from microagents.studies.states import States, has_oracle
+from microagents.studies.thresholds import Threshold, thresholds_in
 from microagents.studies.trials import ActingTrial, AgentMeasurement, trials_in
 from microagents.systems.agents.agent import AgentTask
 from microagents.systems.questions.problem import Problem
@@ -74,6 +76,8 @@ class Measurement(Struct, frozen=True, kw_only=True):
     """For each model the accuracy of its rollouts by position; empty without rollouts."""
     distances: Distances | None = None
     flags: tuple[FlagFindings, ...] = ()
+    thresholds: tuple[tuple[Threshold, ...], ...] = ()
+    """For each model the values of ``at_least``; empty if none weighs options. Only of one chain."""
     recorded_at: str | None = None
     """When the first of the recorded runs began that gave all answers; None if a sample was drawn by this call."""
 
@@ -165,6 +169,7 @@ async def measure(
         return structs.replace(report, agents=tuple([_agent(*each, Path(runs_dir)) for each in ended.items()]))
     found = [_findings(*each) for each in ended.items()]
     judged = [each for each in found if each.judged]
+    fitted = [_thresholds(each, Path(runs_dir)) for each in found] if chain else []
     return structs.replace(
         report,
         models=tuple(found),
@@ -172,6 +177,7 @@ async def measure(
         lookahead=tuple([lookahead_in(each.steps) for each in found]) if rollouts else (),
         distances=distances_between(found) if distance and outcome == "completed" else None,
         flags=tuple([_flags(chain, strategy, each, Path(runs_dir)) for each in found]) if flags and chain else (),
+        thresholds=tuple(fitted) if any(fitted) else (),
     )
 
 
@@ -344,6 +350,13 @@ def _flags(
     assert isinstance(strategy, Measuring)
     with reader_of(runs_dir, found.run_id) as reader:
         return flags_in(reader, task, found.steps, {each.number: each.state for each in strategy.states})
+
+
+def _thresholds(found: ModelMeasurement, runs_dir: Path) -> tuple[Threshold, ...]:
+    if at_least((found.model,)) is None:
+        return ()
+    with reader_of(runs_dir, found.run_id) as reader:
+        return thresholds_in(reader, found.steps)
 
 
 def _latency(durations: Mapping[int, int]) -> Latency | None:

@@ -32,15 +32,7 @@ _accounts: dict[str, tuple[Mapping[str, str], Callable[[], Account]]] = {}
 
 
 class Telemetry:
-    """Spans of a run and its elections, and its totals. A context manager, which ends the span.
-
-    Args:
-        run_id: name of the run.
-        task: name of its task.
-        models: specs of its models.
-        share: share of the easy elections that are traced.
-        has_metrics: whether a provider of metrics is configured.
-    """
+    """Spans of a run and its elections, a share of the easy ones, and its totals. A context manager, which ends the span."""
 
     def __init__(self, run_id: str, task: str, models: Sequence[str], share: float, *, has_metrics: bool) -> None:
         self._tracer = trace.get_tracer(names.SCOPE, installed_version())

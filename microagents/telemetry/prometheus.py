@@ -16,11 +16,7 @@ def name_of(metric: Metric) -> str:
 
 
 def exposition(runs: Iterable[tuple[Mapping[str, str], Account]]) -> str:
-    """Write the metrics of runs in Prometheus's text format.
-
-    Args:
-        runs: labels of the runs, see `labels_of`, and their accounts.
-    """
+    """Write the metrics of runs in Prometheus's text format, given their labels, see `labels_of`, and their accounts."""
     given = list(runs)
     return "".join(f"{line}\n" for metric in METRICS for line in _lines(metric, given))
 

@@ -66,12 +66,7 @@ class TraceElection(Request[None], frozen=True, kw_only=True):
 
 
 class Tracer:
-    """Chooses the elections of a role to trace.
-
-    Args:
-        tracing: how the run is traced.
-        rungs: names of the rungs of its strategy's ladder.
-    """
+    """Chooses the elections of a role to trace. The strategy's ladder gives the names of rungs."""
 
     def __init__(self, tracing: Tracing, rungs: Iterable[str]) -> None:
         self.tracing = tracing
@@ -90,12 +85,7 @@ class Tracer:
 
 
 class ElectionTrace:
-    """Notes of one election for its span. Most are thrown away, so they take the least time.
-
-    Args:
-        tracer: of the role that holds the election.
-        election: its id.
-    """
+    """Notes of one election for its span. Most are thrown away, so they take the least time."""
 
     __slots__ = ("_began_s", "_election", "_tracer", "calls", "clock", "is_sampled")
 

@@ -120,16 +120,11 @@ class Tools:
 
 
 async def _within(timeout_s: float | None, function: Callable[..., Any], *given: object, **named: object) -> Any:
-    """Call a function, plain or async, and wait for it at most so long.
-
-    Raises:
-        TimeoutError: it takes longer. An async one is cancelled; a plain one continues in its thread, and is not waited for.
-    """
+    """Call a function and wait for it at most so long. An async one is then cancelled; a plain one continues in its thread."""
     call: asyncio.Future[Any]
     if inspect.iscoroutinefunction(function):
-        call = asyncio.ensure_future(
-            function(*given, **named)
-        )  # a task of its own, since it may ignore that it is cancelled
+        # A task of its own, since it may ignore that it is cancelled.
+        call = asyncio.ensure_future(function(*given, **named))
         call.add_done_callback(retrieve_exception)
     elif loop_has_threads():
         call = in_thread(partial(function, *given, **named))

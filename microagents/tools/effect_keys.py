@@ -50,13 +50,7 @@ def current_effect_key(what: str = "") -> EffectKey:
 
 
 class KeyedBy:
-    """A block in which user code is called for one reply at one place.
-
-    Args:
-        run_id: the run; None for the run of the block around it.
-        path: the place.
-        value: the reply, also as JSON, or what else distinguishes the calls at this place.
-    """
+    """A block in which user code is called for one reply at one place, by default of the run of the block around it."""
 
     __slots__ = ("_around", "_given")
 

@@ -70,11 +70,7 @@ class BadSchema(InvalidDefinition):
 
 @lru_cache(maxsize=256)
 def schema_check(text: str) -> SchemaCheck:
-    """Return the check of a schema, which is given as JSON.
-
-    Raises:
-        BadSchema: see `SchemaCheck`.
-    """
+    """Return the check of a schema, which is given as JSON. `BadSchema`: see `SchemaCheck`."""
     return SchemaCheck(json.loads(text))
 
 
@@ -83,15 +79,7 @@ class _TooManySteps(Exception):
 
 
 class SchemaCheck:
-    """Checks values against one schema.
-
-    Args:
-        schema: the schema.
-
-    Raises:
-        BadSchema: it is malformed or too large, or refers to what is outside of it.
-        InvalidUsage: it has patterns, and RE2 is not installed.
-    """
+    """Checks values against one schema. `BadSchema`: it is malformed or too large, or refers to what is outside of it."""
 
     def __init__(self, schema: Mapping[str, Any]) -> None:
         self._schema = dict(schema)
@@ -151,13 +139,7 @@ class SchemaCheck:
 
 
 class _Check:
-    """One check of a value.
-
-    Args:
-        targets: what references refer to.
-        patterns: compiled patterns.
-        values: the values that schemas allow.
-    """
+    """One check of a value. References refer to ``targets``."""
 
     def __init__(
         self, targets: Mapping[str, Schema], patterns: Mapping[str, Any], values: Mapping[int, frozenset[Hashable]]

@@ -152,11 +152,7 @@ class McpConnections:
         return (failed if result.is_error else "done"), "\n".join(each.text for each in result.content)
 
     async def list_tools(self, server: McpServer) -> list[ToolSpec]:
-        """List the tools of a server that its user takes.
-
-        Raises:
-            InvalidUsage: it cannot be reached, or lacks a tool that is named.
-        """
+        """List the tools of a server that its user takes. `InvalidUsage`: it cannot be reached, or lacks a tool that is named."""
         try:
             connection = await self._connected(server)
         except InvalidUsage:
@@ -215,11 +211,7 @@ class McpConnections:
 
 
 def _transport_to(server: McpServer) -> Transport:
-    """Make the transport to a server.
-
-    Raises:
-        InvalidUsage: the package, or the command of the server, is not installed.
-    """
+    """Make the transport to a server; `InvalidUsage` if the package, or the command of the server, is not installed."""
     try:
         from microagents.tools.mcp_transports import Transport  # noqa: PLC0415 - it needs an optional package
     except ImportError:

@@ -90,11 +90,7 @@ class _Tool(Struct, rename="camel"):
 
 
 class Transport:
-    """The streams of one server, for the SDK's client.
-
-    Args:
-        server: the server.
-    """
+    """The streams of one server, for the SDK's client."""
 
     def __init__(self, server: McpServer) -> None:
         self._server = server

@@ -10,7 +10,7 @@ from contextvars import Context
 from queue import SimpleQueue
 from typing import TypeVar
 
-from microagents.base.aio import retrieve_exception
+from microagents.base.aio import resolve_from_thread, retrieve_exception
 
 T = TypeVar("T")
 Job = Callable[[], None]
@@ -27,25 +27,15 @@ def in_thread(function: Callable[[], T]) -> asyncio.Future[T]:
     future: asyncio.Future[T] = loop.create_future()
     future.add_done_callback(retrieve_exception)
 
-    def resolve(result: T | None, error: BaseException | None) -> None:
-        if future.done():
-            return
-        if error is None:
-            future.set_result(result)  # type: ignore[arg-type]
-        else:
-            future.set_exception(error)
-
     def run() -> None:
         try:
-            ended: tuple[T | None, BaseException | None] = function(), None
+            result = function()
         except BaseException as error:  # noqa: BLE001 - it reaches the waiter
             # A future takes no StopIteration, and one of a thread's own ends nothing here.
             is_usual = isinstance(error, Exception) and not isinstance(error, StopIteration)
-            ended = None, error if is_usual else RuntimeError(repr(error))
-        try:
-            loop.call_soon_threadsafe(resolve, *ended)
-        except RuntimeError:  # the loop is closed, so nobody waits
-            return
+            resolve_from_thread(loop, future, None, error if is_usual else RuntimeError(repr(error)))
+        else:
+            resolve_from_thread(loop, future, result)
 
     try:
         thread = _idle.pop()

@@ -72,11 +72,7 @@ class ToolOptions(Struct, frozen=True, kw_only=True):
 
 
 def check_bounds(tool: str, timeout_s: object, margin: object) -> None:
-    """Refuse a time-out or a margin of a tool that is out of range; None is none.
-
-    Raises:
-        InvalidDefinition: the time-out is not a number of seconds above 0, or the margin not a number of votes from 1 on.
-    """
+    """Refuse a time-out of a tool that is not a number of seconds above 0, and a margin that is not a number of votes from 1 on."""
     if timeout_s is not None and (
         isinstance(timeout_s, bool) or not isinstance(timeout_s, int | float) or not 0 < timeout_s < inf
     ):
@@ -168,25 +164,14 @@ class FunctionTool:
             repeatable=options.repeatable,
         )
 
-    def check(self, arguments: Mapping[str, Any]) -> None:
-        """Refuse arguments that do not fit.
-
-        Raises:
-            BadArguments: they do not fit.
-        """
-        self._validated(arguments)
-
     def bind(self, arguments: Mapping[str, Any], key: EffectKey, run: RunInput) -> dict[str, Any]:
-        """Give the arguments of the function for a call, with the key of its effect and the run if it takes them.
-
-        Raises:
-            BadArguments: they do not fit.
-        """
-        read = self._validated(arguments)
+        """Give the arguments of the function for a call, with the key of its effect and the run if it takes them."""
+        read = self.validated(arguments)
         bound = {name: getattr(read, name) for name in type(read).model_fields}
         return {**bound, **{name: key if kind is EffectKey else run for name, kind in self._given.items()}}
 
-    def _validated(self, arguments: Mapping[str, Any]) -> BaseModel:
+    def validated(self, arguments: Mapping[str, Any]) -> BaseModel:
+        """Read the arguments of a call. `BadArguments`: they do not fit."""
         try:
             # Read as JSON, in which a date is a text; and strictly, so that "5" is not a number.
             return self._arguments.model_validate_json(json.dumps(arguments), strict=True)
@@ -198,10 +183,7 @@ class FunctionTool:
 
 @lru_cache(maxsize=1024)
 def _arguments_of(function: Callable[..., Any]) -> tuple[dict[str, Any], tuple[str, ...], type[BaseModel]]:
-    """Build the model of a function's arguments.
-
-    It comes behind the parameters that no model sees, each with its type, and the names of the parameters declared as prose.
-    """
+    """Return the parameters that no model sees, with their types, the names of those declared as prose, and the model of the others."""
     name = getattr(function, "__qualname__", repr(function))
     try:
         hints = get_type_hints(function, include_extras=True)

@@ -25,16 +25,10 @@ MAX_KNOWN = 64
 
 
 class Toolbox:
-    """Tools of one task.
+    """Tools of one task: functions, and the tools of each server, by the text that names it.
 
-    Args:
-        given: the functions and servers.
-        mcp_tools: the tools of each server, by the text that names it.
-        allowed: by tool and argument the allowed values.
-        reserved: names that no tool may have.
-
-    Raises:
-        InvalidDefinition: two tools have one name, the tools of a server are not known, or a part of ``allowed`` forbids nothing.
+    `InvalidDefinition`: two tools have one name, or a reserved one, the tools of a server are not known, or a part of ``allowed``, values
+    by tool and argument, forbids nothing.
     """
 
     def __init__(
@@ -113,7 +107,7 @@ class Toolbox:
             known = self._known.get((name, json.dumps(arguments)))
             return self._fits_schema(name, arguments) if known is None else known
         try:
-            function.check(arguments)
+            function.validated(arguments)
         except BadArguments:
             return False
         return True

@@ -24,22 +24,13 @@ class Note(Protocol):
     """A part of the work on an input. A conductor notes it when it begins, and fills it in while it works."""
 
     def drawn(self, notes: Sequence[Note], records: Records) -> Struct:
-        """Return the whole work, beginning with this note.
-
-        Args:
-            notes: all notes, this one included, in their order.
-            records: the records of the input.
-        """
-        ...
+        """Return the whole work, beginning with this note: all notes, this one included, are in their order."""
 
 
 class Records:
     """Records of one input: samples, red flags and costs by place, which a conductor does not see.
 
-    Args:
-        of_input: number of the input.
-        rows: decisions, answers and undecided elections by path.
-        open_elections: elections without a verdict.
+    Decisions, answers and undecided elections stand by path; open elections have no verdict.
     """
 
     def __init__(self, of_input: int, rows: Mapping[str, Recalled], open_elections: Iterable[OpenElection]) -> None:

@@ -24,7 +24,7 @@ from typing import Any
 
 from msgspec import Struct, structs
 
-from microagents import Deployment, Prompt, Reply, Result, Strategy, run
+from microagents import Deployment, Prompt, Reply, Strategy, run
 from microagents.elections.laws import wilson_interval
 from microagents.journal.messages import Recalled
 from microagents.journal.reading import Reader
@@ -41,7 +41,7 @@ from microagents.tasks.multiplication import Multiplication
 from microagents.tasks.word_problems import WordProblem
 from tests.benchmarks.aot_monte_carlo import MonteCarlo, Rates
 from tests.benchmarks.kills import kill
-from tests.benchmarks.timed_solver import TimedSolver, with_times
+from tests.benchmarks.timed_solver import TimedSolver, digests_of, timed_run, with_times
 
 MODEL = "sim:perfect@alternatives=1,tokens=1,price_out=1"
 """It errs in the same way whenever it is asked the same, and its replies are as long as their reasoning. A million tokens cost a dollar."""
@@ -347,14 +347,8 @@ class CriticalPath:
 
 async def timed(task: WordProblem, seed: int) -> tuple[float, float]:
     """The virtual duration of a run, and its critical path, in seconds."""
-    TimedSolver.took_s.clear()
-    with TemporaryDirectory() as folder:
-        await run(
-            task, models=f"{MODEL},latency=1.0,sigma=0.5", strategy=Timed(), seed=seed, runs_dir=folder, run_id="timed"
-        )
-        took_s = asyncio.get_running_loop().time()
-        with Reader(Path(folder, "timed.sqlite")) as reader:
-            return took_s, CriticalPath(dict(reader.decisions()), TimedSolver.took_s).of("0/solve")
+    took_s, rows = await timed_run(task, models=f"{MODEL},latency=1.0,sigma=0.5", strategy=Timed(), seed=seed)
+    return took_s, CriticalPath(rows, TimedSolver.took_s).of("0/solve")
 
 
 def durations(problems: int, seed: int) -> None:
@@ -382,25 +376,21 @@ def digests(seeds: int, kills: int, seed: int) -> None:
     task, model = WordProblem(depth=4), f"{MODEL},flag=0.05"
     for name, strategy in FORMS.items():
         how: dict[str, Any] = {"models": model, "strategy": strategy, "seed": seed, "runs_dir": None}
-        right = _digests(asyncio.run(run(task, **how)))
+        right = digests_of(asyncio.run(run(task, **how)))
         slow = {**how, "models": f"{model},latency=1,sigma=1"}
         found = {
-            _digests(run_virtual(run(task, **slow, runtime=runtime), seed=each))
+            digests_of(run_virtual(run(task, **slow, runtime=runtime), seed=each))
             for each in range(seeds)
             for runtime in ("local", "linked")
         }
-        slow_right = _digests(run_virtual(run(task, **slow), seed=0))
+        slow_right = digests_of(run_virtual(run(task, **slow), seed=0))
         assert found == {slow_right}, name
-        assert _digests(asyncio.run(run(task, **how, runtime="ray"))) == right, name
+        assert digests_of(asyncio.run(run(task, **how, runtime="ray"))) == right, name
         print(
             f"{name}: one digest over {seeds} seeds of the virtual loop, on one dispatcher and on two; the same on Ray as here",
             flush=True,
         )
     kill(kills, seed, ("aot", "aot+recursive"))
-
-
-def _digests(result: Result) -> tuple[str, str]:
-    return result.account.decisions_sha256, result.account.ballots_sha256
 
 
 PARTS = ("table", "votes", "ablations", "states", "pairs", "time", "digests")

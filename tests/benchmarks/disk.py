@@ -32,6 +32,7 @@ from microagents.journal import lease, statements, store, transactions
 from microagents.journal.messages import Account, RecordedDecision
 from microagents.journal.opening import holds_nothing
 from microagents.journal.reading import Reader, RunEnding
+from microagents.journal.sitting import JournalConfig
 from microagents.runs.driver import deploying
 from microagents.runs.driver import execute as driving
 from microagents.runs.inspection.runs import calls_waiting, decide
@@ -84,13 +85,12 @@ def case_of(random: Random) -> Case:
 def machine(case: Case, number: int) -> Iterator[None]:
     """Another process, whose clock is virtual time; its commits wait for the disk, and it makes a checkpoint often."""
 
-    def journaling(*given: Any, survives_power_cut: bool, **options: Any) -> Any:
-        found = deploying.journaling_to(*given, survives_power_cut=survives_power_cut, **options)
-        return structs.replace(found, full=survives_power_cut)
+    def waiting(journal: JournalConfig) -> JournalConfig:
+        return structs.replace(deploying.in_virtual_time(journal), full=journal.full)
 
     clock = SimpleNamespace(monotonic=lambda: asyncio.get_running_loop().time(), time=time.time)
     with (
-        patch.object(driving, "journaling_to", journaling),
+        patch.object(driving, "in_virtual_time", waiting),
         patch.object(deploying, "VIRTUAL_COMMIT_S", COMMIT_S),
         patch.object(store, "on_network", lambda _: case.is_network),
         patch.object(statements, "CHECKPOINT_PAGES", 12),

@@ -22,10 +22,10 @@ from microagents.journal.messages import Account
 from microagents.journal.reading import Reader
 from microagents.runs.driver import deploying
 from microagents.runs.driver import execute as driving
-from microagents.runtimes.lossy import Faults, LossyRuntime
 from microagents.runtimes.virtual import run_virtual
 from microagents.tasks.drift import Drift
 from microagents.tasks.multiplication import Multiplication
+from tests.runtimes.lossy import Faults, LossyRuntime
 from tests.systems.documents.lines import Lines
 
 TASKS = (
@@ -44,14 +44,7 @@ COMMIT_S = 0.2
 RIGHT = 10
 """How many different undisturbed runs the seeds are compared with."""
 ALIKE = (
-    "decisions_sha256",
-    "ballots_sha256",
-    "decided",
-    "valid",
-    "flagged",
-    "votes",
-    "errors",
-    "steps",
+    *("decisions_sha256", "ballots_sha256", "decided", "valid", "flagged", "votes", "errors", "steps"),
     "undecided_at",
 )
 """What is counted as without faults."""

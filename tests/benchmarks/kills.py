@@ -26,13 +26,7 @@ _AGENTS = [f"sim:{name}@error=0.1,flag=0.05,latency=0.05,sigma=1" for name in ("
 _REASONING = "sim:perfect@alternatives=1,tokens=1,flag=0.05,latency=0.1,sigma=1"
 TASKS = {
     "drift": (
-        "drift",
-        "-o",
-        "length=400",
-        "--model",
-        "sim:perfect@error=0.4,flag=0.1,latency=0.003,sigma=1",
-        "-k",
-        "2",
+        *("drift", "-o", "length=400", "--model", "sim:perfect@error=0.4,flag=0.1,latency=0.003,sigma=1", "-k", "2"),
     ),
     "lead": ("drift", "-o", "length=200", "--model", _HARD, "--strategy", "lead", "-s", "history=4"),
     "ladder": (
@@ -41,22 +35,12 @@ TASKS = {
         "length=200",
         "--model",
         _HARD,
-        "-k",
-        "5",
-        "-s",
-        "ladder=paraphrase,lookahead,judge",
-        "-s",
-        "p=0.95",
+        *("-k", "5", "-s", "ladder=paraphrase,lookahead,judge", "-s", "p=0.95"),
     ),
     "hanoi": ("hanoi", "-o", "disks=8", "--model", "sim:gpt-4.1-mini@error=0.02,flag=0.05,latency=0.003,sigma=1"),
     "multiplication": (
-        "multiplication",
-        "-o",
-        "digits=5",
-        "--model",
-        "sim:gpt-4.1-mini@flag=0.05,latency=0.1,sigma=1",
-        "-k",
-        "2",
+        *("multiplication", "-o", "digits=5", "--model", "sim:gpt-4.1-mini@flag=0.05,latency=0.1,sigma=1"),
+        *("-k", "2"),
     ),
     "relay": ("relay", "-o", "length=10", "-o", "reach=9", "--model", "sim:perfect@flag=0.05,latency=0.05,sigma=1"),
     "aot": ("word-problems", "-o", "depth=5", "--model", _REASONING, "-s", "k=2", "-s", "refine=1"),
@@ -110,11 +94,7 @@ def kill_and_resume(task: str, *, seed: int, random: Random, most: int) -> Kille
             "microagents",
             "run",
             *TASKS[task],
-            "--run-id",
-            "killed",
-            "--seed",
-            str(seed),
-            "--json",
+            *("--run-id", "killed", "--seed", str(seed), "--json"),
         ]
         kills = not_durable = 0
         while (

@@ -11,7 +11,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import signal
 import subprocess
 import sys
 import tempfile
@@ -26,7 +25,7 @@ from ray.cluster_utils import Cluster
 
 from microagents.models.simulation.simulated import Purchases
 from tests.cli.commands import OVER
-from tests.runtimes.ray.ray_processes import is_actor
+from tests.runtimes.ray.ray_processes import is_actor, kill, read_bytes
 
 LENGTHS = (30, 1, 12, 45, 3, 18, 25, 9, 40, 22, 35, 16)
 MODEL = "sim:perfect@error=0.4,flag=0.1,latency=0.05"
@@ -104,7 +103,7 @@ class Hunt:
                     bought = self._purchases.read_text().count("sent ")
                     driver = _started(words, folder)
                 elif kind == "actor":
-                    _kill(self._random.choice(there))
+                    kill(self._random.choice(there))
                 else:
                     self._kill_node()
                 self.kills[kind] += 1
@@ -122,8 +121,12 @@ class Hunt:
         self._nodes[lost] = self._cluster.add_node(num_cpus=1)
 
     def _actors(self) -> list[int]:
-        named = [each for each in Path("/proc").iterdir() if each.name.isdigit() and is_actor(_read(each / "cmdline"))]
-        return sorted(int(each.name) for each in named if self._mark.encode() in _read(each / "environ").split(b"\0"))
+        named = [
+            each for each in Path("/proc").iterdir() if each.name.isdigit() and is_actor(read_bytes(each / "cmdline"))
+        ]
+        return sorted(
+            int(each.name) for each in named if self._mark.encode() in read_bytes(each / "environ").split(b"\0")
+        )
 
 
 def _words(folder: str, number: int) -> list[str]:
@@ -146,20 +149,6 @@ def _words(folder: str, number: int) -> list[str]:
 def _started(words: list[str], folder: str) -> subprocess.Popen[bytes]:
     with Path(folder, "out").open("wb") as out, Path(folder, "err").open("ab") as err:
         return subprocess.Popen(words, stdout=out, stderr=err)
-
-
-def _read(path: Path) -> bytes:
-    try:
-        return path.read_bytes()
-    except OSError:  # it has ended, or it is somebody else's
-        return b""
-
-
-def _kill(pid: int) -> None:
-    try:
-        os.kill(pid, signal.SIGKILL)
-    except ProcessLookupError:
-        return
 
 
 def _until(condition: Any) -> None:

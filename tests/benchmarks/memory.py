@@ -34,15 +34,7 @@ def peak_of(inputs: int, runtime: str) -> Peak:
         with file.open("w") as lines:
             lines.writelines(f'{{"length": {1 + number % 2}}}\n' for number in range(inputs))
         words = [
-            "run",
-            "drift",
-            "--inputs",
-            str(file),
-            "--model",
-            "sim:perfect",
-            "-k",
-            "1",
-            "--runs-dir",
+            *("run", "drift", "--inputs", str(file), "--model", "sim:perfect", "-k", "1", "--runs-dir"),
             folder,
             "--runtime",
             runtime,

@@ -13,9 +13,7 @@ import json
 from collections.abc import Sequence
 from functools import cache
 from math import comb
-from pathlib import Path
 from statistics import mean, median
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import msgspec
@@ -24,13 +22,12 @@ from microagents import Deployment, Result, run
 from microagents.elections.election import Ballot
 from microagents.elections.laws import wilson_interval
 from microagents.journal.messages import Recalled
-from microagents.journal.reading import Reader
 from microagents.runtimes.virtual import run_virtual
 from microagents.systems.questions.recursive import Recursive
 from microagents.tasks.multiplication import Multiplication
 from tests.benchmarks.algorithm4 import MonteCarlo
 from tests.benchmarks.kills import kill
-from tests.benchmarks.timed_solver import TimedSolver, with_times
+from tests.benchmarks.timed_solver import TimedSolver, digests_of, timed_run, with_times
 
 MODEL = "sim:perfect"
 """Without flags and with the task's error rates, so that the Monte Carlo is as short as the algorithm."""
@@ -152,19 +149,8 @@ class CriticalPath:
 
 async def timed(task: Multiplication, k: int, seed: int) -> tuple[float, float]:
     """The virtual duration of a run, and its critical path, in seconds."""
-    TimedSolver.took_s.clear()
-    with TemporaryDirectory() as folder:
-        await run(
-            task,
-            models=f"{MODEL}@latency=1.0,sigma=0.5",
-            strategy=Timed(k=k),
-            seed=seed,
-            runs_dir=folder,
-            run_id="timed",
-        )
-        took_s = asyncio.get_running_loop().time()
-        with Reader(Path(folder, "timed.sqlite")) as reader:
-            return took_s, CriticalPath(dict(reader.decisions()), TimedSolver.took_s, k).of("0/solve")
+    took_s, rows = await timed_run(task, models=f"{MODEL}@latency=1.0,sigma=0.5", strategy=Timed(k=k), seed=seed)
+    return took_s, CriticalPath(rows, TimedSolver.took_s, k).of("0/solve")
 
 
 def durations(problems: int, seed: int) -> None:
@@ -182,17 +168,13 @@ def durations(problems: int, seed: int) -> None:
 
 @cache
 def _undisturbed(seed: int) -> tuple[str, str]:
-    return _digests(asyncio.run(run(Multiplication(digits=5), models=MODEL, k=2, seed=seed, runs_dir=None)))
-
-
-def _digests(result: Result) -> tuple[str, str]:
-    return result.account.decisions_sha256, result.account.ballots_sha256
+    return digests_of(asyncio.run(run(Multiplication(digits=5), models=MODEL, k=2, seed=seed, runs_dir=None)))
 
 
 def orders(seeds: int, seed: int) -> None:
     """Digests over orders of events."""
     found = {
-        _digests(
+        digests_of(
             run_virtual(
                 run(Multiplication(digits=5), models=MODEL, k=2, seed=seed, runs_dir=None, runtime=runtime), seed=each
             )
@@ -205,7 +187,7 @@ def orders(seeds: int, seed: int) -> None:
         f"{seeds} seeds of the virtual loop, on one dispatcher and on two: digests as on the ordinary loop", flush=True
     )
     on_ray = asyncio.run(run(Multiplication(digits=5), models=MODEL, k=2, seed=seed, runs_dir=None, runtime="ray"))
-    assert _digests(on_ray) == _undisturbed(seed)
+    assert digests_of(on_ray) == _undisturbed(seed)
     print("the same on Ray, a process for each role", flush=True)
 
 

@@ -61,15 +61,8 @@ LOG_BYTES = 20 * MB
 PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 TASK = Drift(length=100_000_000)
 PAGES = (
-    "/",
-    "/api/runs",
-    "/metrics",
-    "/compare?a=soak&b=soak",
-    "/static/app.js",
-    "/api/run/soak",
-    "/api/run/soak/series",
-    "/api/run/soak/decision?path=0/step/7",
-    "/api/run/soak/strip?start={steps}",
+    *("/", "/api/runs", "/metrics", "/compare?a=soak&b=soak", "/static/app.js", "/api/run/soak"),
+    *("/api/run/soak/series", "/api/run/soak/decision?path=0/step/7", "/api/run/soak/strip?start={steps}"),
 )
 """What is asked of the viewer."""
 

@@ -54,22 +54,22 @@ def calls(prompts: Sequence[Prompt], temperature: float | None = 1.0) -> list[Ca
     ]
 
 
-def masses(model: TinyModel, task: Hanoi, state: Towers) -> tuple[float, float, float]:
-    """Probability of the right reply, of the wrong ones that cast a vote, and of what is not enumerated."""
-    right = wrong = 0.0
-    law = model.law(task.prompt(state), least=UNSEEN)
+RIGHT, FLAGGED, NOT_ENUMERATED = "right", "flagged", "not enumerated"
+
+
+def shares(model: TinyModel, task: Hanoi, state: Towers) -> dict[object, float]:
+    """Probability of each vote by one sample: `RIGHT`, `FLAGGED`, `NOT_ENUMERATED`, and the wrong ones."""
+    law, found = model.law(task.prompt(state), least=UNSEEN), dict[object, float]()
     for text, mass in law.items():
         try:
             reply = parse(text, HanoiStep)
         except Malformed:
-            continue
-        if task.flag(state, reply) is not None:
-            continue
-        if task.correct(state, reply):
-            right += mass
+            vote: object = FLAGGED
         else:
-            wrong += mass
-    return right, wrong, max(0.0, 1 - sum(law.values()))
+            is_flagged = task.flag(state, reply) is not None
+            vote = FLAGGED if is_flagged else RIGHT if task.correct(state, reply) else task.vote_of(reply)
+        found[vote] = found.get(vote, 0.0) + mass
+    return {**found, NOT_ENUMERATED: max(0.0, 1 - sum(law.values()))}
 
 
 def chance(model: TinyModel, task: Hanoi, k: int) -> tuple[float, float, float, float]:
@@ -79,11 +79,12 @@ def chance(model: TinyModel, task: Hanoi, k: int) -> tuple[float, float, float, 
     """
     missed = single = once = voted = 0.0
     for state in states(task):
-        right, wrong, unseen = masses(model, task, state)
+        found = shares(model, task, state)
+        right, valid = found[RIGHT], 1 - found.get(FLAGGED, 0.0)
         missed += 1 - right
         single += log(right)
-        once += log(right / (right + wrong))
-        voted -= log(1 + ((wrong + unseen) / right) ** k)
+        once += log(right / valid)
+        voted -= log(1 + ((valid - right) / right) ** k)
     return missed / task.steps(), exp(single), exp(once), exp(voted)
 
 

@@ -97,24 +97,24 @@ async def agent_us(name: str, folder: Path | None, turn: int) -> float:
 
 async def mcp_us() -> tuple[list[float], list[float]]:
     """Microseconds of a call of a server: those of the SDK, and those through `Tools`, in turns of `CALLS`."""
-    script = Path(__file__).parents[1] / "agents" / "unruly_server.py"
     effect: Effect = "read_only"
-    server = McpServer(server=f"{sys.executable} {script} 1", tools=("tool_0",), effects={"tool_0": effect})
+    words, name, given = ["-m", "mcp_server_time"], "get_current_time", {"timezone": "UTC"}
+    server = McpServer(server=f"{sys.executable} {' '.join(words)}", tools=(name,), effects={name: effect})
     toolbox = Toolbox(
         [server],
-        {server.text: [structs.asdict(ToolSpec(name="tool_0", description="", parameters={}, effect=effect))]},
+        {server.text: [structs.asdict(ToolSpec(name=name, description="", parameters={}, effect=effect))]},
         {},
     )
     tools = Tools()
     own, through = [], []
-    async with Client(stdio_client(StdioServerParameters(command=sys.executable, args=[str(script), "1"]))) as client:
+    async with Client(stdio_client(StdioServerParameters(command=sys.executable, args=words))) as client:
 
         async def direct() -> None:
-            await client.call_tool("tool_0", {})
+            await client.call_tool(name, given)
 
         async def called() -> None:
             made = await tools.call(
-                toolbox, "tool_0", {}, EffectKey("k"), RunInput("r/0"), timeout_s=10, most_chars=1000
+                toolbox, name, given, EffectKey("k"), RunInput("r/0"), timeout_s=10, most_chars=1000
             )
             assert made.outcome == "done", made
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import signal
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from textwrap import dedent
@@ -21,8 +22,8 @@ from typer.testing import CliRunner
 
 from microagents.cli import app
 from microagents.models.simulation.simulated import Purchases
+from tests.forking import COMMAND, Forked
 
-COMMAND = str(Path(sys.executable).with_name("microagents"))
 WAIT_S = 60
 """Bound of every wait for a process; none takes a tenth of it."""
 
@@ -51,6 +52,16 @@ class Ran(NamedTuple):
         """The rows of a summary by their heads."""
         rows = [line.partition("  ") for line in self.out.splitlines()]
         return {head: text.strip() for head, _, text in rows}
+
+    @property
+    def reason(self) -> str:
+        """Why it did not complete: one sentence, without a traceback."""
+        assert self.code != COMPLETED
+        said = str(self.json["reason"]) if self.out else self.err.removesuffix("\n").removeprefix("microagents: ")
+        assert not (self.out and self.err)
+        assert "Traceback" not in self.err
+        assert "\n" not in said
+        return said
 
 
 @cache
@@ -83,13 +94,28 @@ def anew(*words: str) -> Ran:
     return microagents(*words)
 
 
-def installed(*words: str, cwd: Path | None = None, env: Mapping[str, str] | None = None) -> Ran:
-    """The command as a process of its own."""
+def installed(
+    *words: str, before: Sequence[str] = (), cwd: Path | None = None, env: Mapping[str, str] | None = None
+) -> Ran:
+    """The command as a new process, with another command before it."""
     environment = {**os.environ, **(env or {})}
     ran = subprocess.run(
-        [COMMAND, *words], cwd=cwd, env=environment, capture_output=True, text=True, check=False, timeout=WAIT_S
+        [*before, COMMAND, *words],
+        cwd=cwd,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=WAIT_S,
     )
     return Ran(ran.returncode, ran.stdout, ran.stderr)
+
+
+def started(*words: str, cwd: Path | None = None) -> Ran:
+    """The command in a process that imports nothing again."""
+    with Forked(*words, cwd=cwd) as process:
+        out, err = process.communicate(timeout=WAIT_S)
+    return Ran(process.returncode, out, err)
 
 
 def write(name: str, text: str) -> str:
@@ -127,18 +153,19 @@ def shopping(*words: str) -> tuple[Ran, Bought]:
 class Sitting(Bought):
     """A run in a process of its own that is followed call by call: its seller's list is a pipe, so nothing is waited for by the clock.
 
-    A context manager; whatever is still running at its end is killed.
+    A context manager; whatever is still running at its end is killed. ``hastily``, it goes no further than its list is read, as the pipe
+    is narrow, and makes no pause between commits.
     """
 
-    def __init__(self, *words: str, stderr: int = subprocess.PIPE) -> None:
+    def __init__(self, *words: str, stderr: int = subprocess.PIPE, hastily: bool = False) -> None:
         super().__init__()
         reading, writing = os.pipe()
+        if hastily:
+            fcntl.fcntl(writing, fcntl.F_SETPIPE_SZ, 4096)
         self._list = os.fdopen(reading, encoding="utf-8")
         environment = {**os.environ, Purchases.VARIABLE: f"/dev/fd/{writing}"}
         try:
-            self.process = subprocess.Popen(
-                [COMMAND, *words], stdout=subprocess.PIPE, stderr=stderr, text=True, env=environment, pass_fds=[writing]
-            )
+            self.process = Forked(*words, hastily=hastily, stderr=stderr, env=environment, pass_fds=[writing])
         finally:
             os.close(writing)
 

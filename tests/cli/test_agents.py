@@ -150,12 +150,7 @@ def test_a_short_path_names_what_waits_there_and_the_words_reach_the_agent() -> 
 def test_a_person_at_a_terminal_is_asked_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(watching, "has_terminal", lambda: True)
     words = (
-        "run",
-        "tests.systems.agents.shop:Ticket",
-        "-s",
-        "approve=refund,mail",
-        "--model",
-        "sim:perfect",
+        *("run", "tests.systems.agents.shop:Ticket", "-s", "approve=refund,mail", "--model", "sim:perfect"),
         "--run-id",
     )
     assert microagents(*words, "left", stdin="\n").code == UNDECIDED
@@ -235,13 +230,9 @@ def test_decide_without_arguments_goes_through_all_that_waits() -> None:
     ran = microagents("decide", stdin="perhaps\nreject not now\n1\n")
     assert ran.code == COMPLETED
     for said in (
-        "1 of 2: 0/step/6/call/0/approval of run a, desk",
-        "goal: Ticket 1.",
-        "may this call be made? send_mail(customer=237",
-        "say `approve` or `reject TEXT` there, not 'perhaps'",
-        "Approval(approved=False, text='not now')",
-        "2 of 2: 0/step/0 of run b, drift",
-        "1: 6 votes for ",
+        *("1 of 2: 0/step/6/call/0/approval of run a, desk", "goal: Ticket 1."),
+        *("may this call be made? send_mail(customer=237", "say `approve` or `reject TEXT` there, not 'perhaps'"),
+        *("Approval(approved=False, text='not now')", "2 of 2: 0/step/0 of run b, drift", "1: 6 votes for "),
         "go on: microagents resume b",
     ):
         assert said in ran.out, said

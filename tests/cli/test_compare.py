@@ -17,7 +17,7 @@ from tests.cli.commands import (
     WRONG_USAGE,
     Ran,
     Sitting,
-    installed,
+    anew,
     microagents,
     shopping,
     texts_of,
@@ -25,49 +25,14 @@ from tests.cli.commands import (
 )
 
 SMALL = (
-    "compare",
-    "multiplication",
-    "-o",
-    "digits=3",
-    "--strategy",
-    "single-shot",
-    "--strategy",
-    "recursive",
-    "-k",
-    "1",
-    "-k",
-    "2",
+    *("compare", "multiplication", "-o", "digits=3", "--strategy", "single-shot", "--strategy", "recursive"),
+    *("-k", "1", "-k", "2"),
 )
 ROW = {
-    *(
-        "strategy",
-        "k",
-        "options",
-        "given",
-        "run_id",
-        "solved",
-        "pass_k",
-        "f1",
-        "completed",
-        "repeat",
-        "rate",
-        "low",
-        "high",
-        "undecided",
-        "failed",
-        "argmax",
-    ),
-    *(
-        "calls",
-        "calls_per_input",
-        "tokens",
-        "tokens_per_input",
-        "cost_usd",
-        "cost_per_input",
-        "wall_s",
-        "outcome",
-        "reason",
-    ),
+    *("strategy", "k", "options", "given", "run_id", "solved", "pass_k", "f1", "completed", "repeat", "rate"),
+    *("low", "high", "undecided", "failed", "argmax"),
+    *("calls", "calls_per_input", "tokens", "tokens_per_input", "cost_usd", "cost_per_input", "wall_s"),
+    *("outcome", "reason"),
 }
 """The keys of a row that scripts rely on."""
 
@@ -91,18 +56,8 @@ def test_a_comparison_is_a_table_with_a_row_for_each_strategy_and_k() -> None:
     assert (ran.code, ran.err) == (COMPLETED, "")
     head, *rows = table(ran)
     assert head == [
-        "strategy",
-        "k",
-        "solved",
-        "rate",
-        "95 % interval",
-        "undecided",
-        "failed",
-        "argmax",
-        "calls",
-        "tokens",
-        "cost",
-        "time",
+        *("strategy", "k", "solved", "rate", "95 % interval", "undecided", "failed", "argmax", "calls", "tokens"),
+        *("cost", "time"),
     ]
     assert [row[:2] for row in rows] == [["single-shot", "-"], ["recursive", "1"], ["recursive", "2"]]
     shown = microagents(*SMALL, "--repeat", "10", "--json").json
@@ -125,18 +80,8 @@ def test_a_comparison_is_a_table_with_a_row_for_each_strategy_and_k() -> None:
 
 def test_the_table_is_aligned_and_fits_120_columns() -> None:
     ran = microagents(
-        *(
-            "compare",
-            "multiplication",
-            "-o",
-            "digits=1",
-            "--strategy",
-            "self-consistency",
-            "--strategy",
-            "recursive",
-            "--repeat",
-            "100",
-        )
+        *("compare", "multiplication", "-o", "digits=1", "--strategy", "self-consistency"),
+        *("--strategy", "recursive", "--repeat", "100"),
     )
     lines = ran.out.split("\n\n")[1].splitlines()
     assert len({len(line) for line in lines}) == 1
@@ -144,7 +89,7 @@ def test_the_table_is_aligned_and_fits_120_columns() -> None:
 
 
 def test_as_json_a_comparison_is_one_object() -> None:
-    ran = installed(*SMALL, "--repeat", "4", "--seed", "7", "--json")
+    ran = microagents(*SMALL, "--repeat", "4", "--seed", "7", "--json")
     assert (ran.code, ran.err) == (COMPLETED, "")
     shown = ran.json
     assert shown.keys() == {"outcome", "reason", "task", "options", "models", "seed", "repeat", "rows", "recorded_at"}
@@ -223,7 +168,7 @@ def test_another_prompt_is_refused_with_the_remedies_that_the_command_has(words:
     write("worded.py", worded % "One.")
     assert microagents(*words).code == COMPLETED
     write("worded.py", worded % "Another.")
-    ran = installed(*words)
+    ran = anew(*words)
     assert (ran.code, ran.out) == (WRONG_USAGE, "")
     assert "give another --run-id" in ran.err
     assert "prompt" in ran.err

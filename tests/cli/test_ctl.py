@@ -13,7 +13,7 @@ import pytest
 
 from microagents.journal.requests import EndRun, PauseRun, leave_request, request_of
 from tests.benchmarks.control import VERBS, kill
-from tests.cli.commands import Ran, Sitting, installed, microagents
+from tests.cli.commands import Ran, Sitting, microagents, started
 
 RUN = ("run", "hanoi", "-o", "disks=16", "--model", "sim:perfect@latency=0.02", "--run-id", "a")
 
@@ -182,7 +182,7 @@ def test_wrong_words_get_one_sentence(words: tuple[str, ...], said: str) -> None
 
 @pytest.mark.usefixtures("journal")
 def test_a_detached_run_goes_on_by_itself_and_is_watched_to_its_end() -> None:
-    ran = installed(*RUN, "--detach")
+    ran = started(*RUN, "--detach")
     assert ran.code == 0, ran
     begun_run = json.loads(ran.out)
     assert begun_run.keys() == {"run_id", "pid", "journal", "log"}
@@ -191,7 +191,7 @@ def test_a_detached_run_goes_on_by_itself_and_is_watched_to_its_end() -> None:
     watched = microagents("show", "a", "--live", "--json")
     assert (watched.code, json.loads(watched.out)["outcome"]) == (3, "stopped")
     assert "see it: microagents show a --live, and all runs: microagents list --live" in ran.err
-    again = installed("resume", "a", "--detach")
+    again = started("resume", "a", "--max-time", "600", "--detach")
     assert (again.code, json.loads(again.out)["pid"] != begun_run["pid"]) == (0, True)
     done(microagents("ctl", "a", "stop"), "run a ends")
     assert microagents("show", "a", "--live").code == 3

@@ -135,14 +135,11 @@ def test_each_subtask_has_a_line_with_its_state_and_number() -> None:
         subtask("write/part/3", parents=("write/part/1", "write/part/2")),
     )
     assert lines == [
-        "split    whole  the objective of write",
-        "         depth 0",
+        *("split    whole  the objective of write", "         depth 0"),
         "done     1      the objective of write/part/1",
         "         depth 1; 1 round; by o3-mini, approved by 3 of 3",
-        "writing  2      the objective of write/part/2",
-        "         depth 1; after 1",
-        "waiting  3      the objective of write/part/3",
-        "         depth 1; after 1, 2",
+        *("writing  2      the objective of write/part/2", "         depth 1; after 1"),
+        *("waiting  3      the objective of write/part/3", "         depth 1; after 1, 2"),
     ]
 
 

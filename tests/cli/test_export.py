@@ -15,15 +15,8 @@ import pytest
 from tests.cli.commands import COMPLETED, WRONG_USAGE, Ran, microagents, write
 
 NOISY = (
-    "drift",
-    "-o",
-    "length=12",
-    "--model",
-    "sim:perfect@error=0.4,flag=0.3,price_out=1",
-    "-k",
-    "2",
-    "--run-id",
-    "r",
+    *("drift", "-o", "length=12", "--model", "sim:perfect@error=0.4,flag=0.3,price_out=1", "-k", "2"),
+    *("--run-id", "r"),
 )
 STALEMATE = ("drift", "--model", "sim:perfect@error=0.02,alternatives=1", "-s", "max_draws=3", "--run-id", "r")
 

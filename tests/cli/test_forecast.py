@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import os
 import pty
-import subprocess
 from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
 import pytest
 
-from tests.cli.commands import COMMAND, INTERRUPTED, STOPPED, WAIT_S, microagents
+from tests.cli.commands import INTERRUPTED, STOPPED, WAIT_S, microagents
+from tests.forking import Forked
 
 QUESTION = "Begin?"
 
@@ -32,9 +32,7 @@ class Asked(NamedTuple):
 def at_terminal(answer: str, *given: str) -> Asked:
     """The command with a terminal for all streams; the answer is typed once it asks."""
     ours, theirs = pty.openpty()
-    with subprocess.Popen(
-        [COMMAND, *given], stdin=theirs, stdout=theirs, stderr=theirs, start_new_session=True
-    ) as process:
+    with Forked(*given, stdin=theirs, stdout=theirs, stderr=theirs) as process:
         os.close(theirs)
         said, answered = "", 0
         with suppress(OSError):  # the other end is closed
@@ -74,18 +72,9 @@ def test_without_a_terminal_the_expected_cost_is_one_line_and_the_run_begins() -
 def test_no_cost_is_expected_while_the_limit_that_stopped_the_run_is_the_same() -> None:
     spec = "openai:m@base_url=http://127.0.0.1:9/v1,price_in=1,price_out=1"
     begun = (
-        "run",
-        "drift",
-        "-o",
-        "length=30",
-        "--model",
+        *("run", "drift", "-o", "length=30", "--model"),
         spec,
-        "--max-outage",
-        "0",
-        "--run-id",
-        "r",
-        "--max-cost",
-        "0.000001",
+        *("--max-outage", "0", "--run-id", "r", "--max-cost", "0.000001"),
     )
     ran = microagents(*begun)
     assert "expected cost" in ran.err

@@ -8,11 +8,11 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
-from tests.cli.commands import installed, microagents
+from tests.cli.commands import microagents
 
 
 def test_it_lists_roles_and_messages_draws_them_and_gives_them_as_json() -> None:
-    shown = installed("graph", "multiplication", "--deploy", "voter.num_replicas=3")
+    shown = microagents("graph", "multiplication", "--deploy", "voter.num_replicas=3")
     assert (shown.code, shown.err) == (0, "")
     assert "  -> Decomposer: Decompose\n" in shown.out
     assert "Voter x 3: Holds elections." in shown.out

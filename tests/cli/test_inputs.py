@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import signal
 import sqlite3
-import subprocess
 from collections.abc import Sequence
 from contextlib import closing
 from functools import cache
@@ -20,7 +19,6 @@ from microagents.cli.views.display import live_display
 from microagents.journal.messages import Account
 from microagents.tasks.drift import Drift
 from tests.cli.commands import (
-    COMMAND,
     COMPLETED,
     FAILED,
     INTERRUPTED,
@@ -35,6 +33,7 @@ from tests.cli.commands import (
     shopping,
     write,
 )
+from tests.forking import Forked
 
 NOISY = ("drift", "--model", "sim:perfect@error=0.4,flag=0.1,latency=0.002,sigma=1,price_out=1", "-k", "2")
 """Replies that come in another order than they were asked for, and one wrong count would lead a walk elsewhere."""
@@ -148,12 +147,7 @@ def test_an_option_from_a_file_holds_for_every_line_and_is_kept_once() -> None:
     write("quoted.py", "from microagents.tasks.drift import Drift\n\nclass Quoted(Drift):\n    text: str\n")
     write("text.txt", "a word " * 500)
     ran = microagents(
-        "run",
-        "quoted.py:Quoted",
-        *PERFECT,
-        "-o",
-        "text=@text.txt",
-        "--inputs",
+        *("run", "quoted.py:Quoted", *PERFECT, "-o", "text=@text.txt", "--inputs"),
         walks([2, 3, 4]),
         "--run-id",
         "quoted",
@@ -256,11 +250,7 @@ def test_where_one_is_undecided_that_decides_the_exit_code() -> None:
     )
     given = items([{"length": 5}, {"length": 6, "brittle": True}, {"length": 9}])
     words = (
-        "--model",
-        "sim:perfect@alternatives=1,flag=0",
-        "-s",
-        "max_draws=3",
-        "--inputs",
+        *("--model", "sim:perfect@alternatives=1,flag=0", "-s", "max_draws=3", "--inputs"),
         given,
         "--run-id",
         "both",
@@ -394,21 +384,8 @@ def test_streaming_is_refused_where_nothing_can_be_streamed(words: tuple[str, ..
 
 
 def test_a_reader_that_leaves_ends_the_run_in_order() -> None:
-    words = [
-        COMMAND,
-        "run",
-        "drift",
-        "--model",
-        "sim:perfect@latency=0.01",
-        "--concurrency",
-        "1",
-        "--inputs",
-        walks([1] * 9),
-        "--stream",
-    ]
-    with subprocess.Popen(
-        [*words, "--run-id", "r"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    ) as process:
+    slow = ("--model", "sim:perfect@latency=0.01", "--concurrency", "1", "--run-id", "r")
+    with Forked("run", "drift", *slow, "--inputs", walks([1] * 9), "--stream") as process:
         assert process.stdout is not None
         process.stdout.readline()
         process.stdout.close()

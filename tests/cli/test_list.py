@@ -9,24 +9,12 @@ from tests.cli.commands import microagents
 
 RUNS = [
     [
-        "r",
-        "completed",
-        "2026-11-22 08:47",
-        "drift",
-        "sim:perfect",
-        "9 calls",
-        "$0.00 simulated",
+        *("r", "completed", "2026-11-22 08:47", "drift", "sim:perfect", "9 calls", "$0.00 simulated"),
         "right: 3 of 3 steps, all checked by the task's own oracle",
     ],
     [
-        "multiplication-20261122-085924-c3764d2c",
-        "cut off",
-        "",
-        "mine",
-        "openai:x +2",
-        "1 calls",
-        "cost unknown",
-        "completed, not checked: 0 steps",
+        *("multiplication-20261122-085924-c3764d2c", "cut off", "", "mine", "openai:x +2", "1 calls"),
+        *("cost unknown", "completed, not checked: 0 steps"),
     ],
     ["broken", "'runs/broken.sqlite' is not a journal, or it is damaged (file is not a database)"],
 ]
@@ -39,10 +27,7 @@ def test_a_run_is_listed_with_its_date_model_price_and_wrong_decisions() -> None
     ).json
     line = microagents("list").out
     for said in (
-        "r  completed, WRONG  20",
-        "  hanoi  ",
-        "sim:gpt-4.1-nano  ",
-        " simulated  ",
+        *("r  completed, WRONG  20", "  hanoi  ", "sim:gpt-4.1-nano  ", " simulated  "),
         f"{run['errors']} of 31 steps WRONG, the first at ",
     ):
         assert said in line

@@ -30,7 +30,6 @@ import pytest
 from microagents.journal.messages import Account
 from microagents.journal.reading import Reader
 from tests.cli.commands import (
-    COMMAND,
     COMPLETED,
     FAILED,
     INTERRUPTED,
@@ -41,11 +40,12 @@ from tests.cli.commands import (
     WRONG_USAGE,
     Ran,
     Sitting,
-    installed,
     microagents,
     shopping,
+    started,
     write,
 )
+from tests.forking import COMMAND
 from tests.journal.seal import sealed
 
 NOISY = ("--model", "sim:perfect@error=0.4,flag=0.1,latency=0.002,sigma=1,price_out=1", "-k", "2")
@@ -54,13 +54,7 @@ STEPWISE = ("drift", "-o", "length=30", *NOISY, "--no-speculate")
 SLOW = ("drift", "-o", "length=1", "--model", "sim:perfect@latency=0.7,sigma=0", "-k", "2")
 """Two calls that are in flight for so long that much can happen meanwhile."""
 QUICK = (
-    "drift",
-    "-o",
-    "length=30",
-    "--model",
-    "sim:perfect@error=0.4,flag=0.1,price_out=1",
-    "-k",
-    "2",
+    *("drift", "-o", "length=30", "--model", "sim:perfect@error=0.4,flag=0.1,price_out=1", "-k", "2"),
     "--no-speculate",
 )
 STALEMATE = ("drift", "-o", "length=60", "--model", "sim:perfect@error=0.02,alternatives=1", "-s", "max_draws=3")
@@ -344,16 +338,8 @@ def test_ctrl_c_ends_a_run_that_guesses_wrong_with_every_call_accounted_for() ->
 
 def test_ctrl_c_buys_no_call_that_only_waited_for_its_turn() -> None:
     words = (
-        "drift",
-        "-o",
-        "length=60",
-        "--model",
-        "sim:perfect@latency=0.01,sigma=0",
-        "-k",
-        "2",
-        "--known-inputs",
-        "--concurrency",
-        "2",
+        *("drift", "-o", "length=60", "--model", "sim:perfect@latency=0.01,sigma=0", "-k", "2", "--known-inputs"),
+        *("--concurrency", "2"),
     )
     with Sitting("run", *words, "--run-id", "stopped", "--json") as sitting:
         sitting.until_sent(10)
@@ -967,7 +953,7 @@ def test_a_run_of_a_users_file_goes_on_from_any_folder(tmp_path: Path, monkeypat
     assert_one_sentence(microagents("resume", "mine"), "there is no run 'mine'")
     ran = microagents("show", "mine", "--runs-dir", runs)
     assert ran.rows["go on"] == f"microagents resume mine --runs-dir {runs}"
-    ran = installed("resume", "mine", "--runs-dir", "../runs", "--on-undecided", "leader", "--json", cwd=elsewhere)
+    ran = started("resume", "mine", "--runs-dir", "../runs", "--on-undecided", "leader", "--json", cwd=elsewhere)
     assert (ran.code, ran.err) == (COMPLETED, "")
     assert digests(ran.json) == digests(led())
     assert [path.name for path in elsewhere.iterdir()] == ["runs"], "that of the run it is compared with"
@@ -1129,12 +1115,7 @@ def test_what_is_done_where_nothing_is_decided_can_be_given_by_the_environment(m
 
 
 TORN = (
-    "drift",
-    "-o",
-    "length=30",
-    "-k",
-    "6",
-    "--model",
+    *("drift", "-o", "length=30", "-k", "6", "--model"),
     "sim:perfect@error=0.02,hard=0.2,hard_error=0.5,alternatives=1,price_out=1",
 )
 LADDER = ("-s", "p=.95", "-s", "false_alarms=1", "-s", "max_draws=14", "--run-id", "climbed")
@@ -1179,16 +1160,8 @@ def test_failed_rungs_of_steps_that_the_leader_settles_are_left_in_whichever_sit
 def test_a_kill_in_the_first_moments_leaves_a_small_limit_to_go_on_with() -> None:
     """What was allotted and may have been sent counts at its most, but never at more than the limit."""
     words = (
-        "run",
-        "hanoi",
-        "-o",
-        "disks=3",
-        "--model",
-        "sim:gpt-4.1-mini@latency=0.5,sigma=0",
-        "--run-id",
-        "a",
-        "--max-cost",
-        "0.05",
+        *("run", "hanoi", "-o", "disks=3", "--model", "sim:gpt-4.1-mini@latency=0.5,sigma=0", "--run-id", "a"),
+        *("--max-cost", "0.05"),
     )
     for _ in range(3):
         with Sitting(*words) as sitting:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import os
 import pty
-import subprocess
 from pathlib import Path
 
 import pytest
 
-from tests.cli.commands import COMMAND, COMPLETED, WAIT_S, WRONG_USAGE, Ran, Sitting, microagents
+from tests.cli.commands import COMPLETED, WAIT_S, WRONG_USAGE, Ran, Sitting, microagents
+from tests.forking import Forked
 
 SLOW = ("drift", "--model", "sim:perfect@latency=60")
 
@@ -52,15 +52,14 @@ def test_on_a_terminal_it_asks(answer: str, is_removed: bool) -> None:  # noqa: 
     person, terminal = pty.openpty()
     try:
         os.write(person, f"{answer}\n".encode())
-        ran = subprocess.run(
-            [COMMAND, "rm", "r"], stdin=terminal, capture_output=True, text=True, check=False, timeout=WAIT_S
-        )
+        with Forked("rm", "r", stdin=terminal) as process:
+            _, said = process.communicate(timeout=WAIT_S)
     finally:
         os.close(person)
         os.close(terminal)
-    assert "Remove run r (completed, drift: 2 of 2 steps, 6 calls)?" in ran.stderr
+    assert "Remove run r (completed, drift: 2 of 2 steps, 6 calls)?" in said
     assert ("r.sqlite" not in files()) == is_removed
-    assert ran.returncode == (COMPLETED if is_removed else WRONG_USAGE)
+    assert process.returncode == (COMPLETED if is_removed else WRONG_USAGE)
 
 
 def test_a_run_that_is_running_is_kept() -> None:

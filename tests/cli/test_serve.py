@@ -14,13 +14,14 @@ from microagents.base.errors import ModelUnavailable
 from microagents.cli.options import SERVE_PORT
 from microagents.runs.settings import strategy_of
 from microagents.tasks.word_problems import WordProblem
-from tests.cli.commands import COMMAND, COMPLETED, WAIT_S, WRONG_USAGE, microagents
+from tests.cli.commands import COMPLETED, WAIT_S, WRONG_USAGE, microagents
+from tests.forking import COMMAND, Forked
 from tests.web.serving.test_decisions import OF_PROBLEMS, OPTIONS
 
 
 def test_it_prints_its_addresses_serves_a_run_and_ends_cleanly_with_ctrl_c() -> None:
-    command = [COMMAND, "serve", "drift", "--model", "sim:perfect", "--port", "0", "--fault", "429:0.2", "--json"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+    words = ("serve", "drift", "--model", "sim:perfect", "--port", "0", "--fault", "429:0.2", "--json")
+    with Forked(*words) as process:
         assert process.stdout is not None
         line = json.loads(process.stdout.readline())
         spec = f"openai:m@base_url={line['openai']},price_in=1,price_out=1"
@@ -41,8 +42,8 @@ def test_a_printed_request_is_understood_by_a_server_in_each_of_its_three_forms(
     shown = microagents(
         "step", *task, "--step", "1", "--model", "openai:gpt-6-luna", "--request", "--json", env={"OPENAI_API_KEY": ""}
     )
-    command = [COMMAND, "serve", *task, "--model", "sim:perfect", "--port", "0", "--json"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
+    serve = ("serve", *task, "--model", "sim:perfect", "--port", "0", "--json")
+    with Forked(*serve, stderr=subprocess.DEVNULL) as process:
         assert process.stdout is not None
         url = json.loads(process.stdout.readline())["url"]
         asked = {name: text.replace(f"http://127.0.0.1:{SERVE_PORT}", url) for name, text in shown.json.items()}

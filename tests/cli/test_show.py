@@ -18,15 +18,8 @@ from tests.cli.commands import COMPLETED, WRONG_USAGE, microagents, write
 from tests.cli.test_resuming import ASIDE
 
 NOISY = (
-    "drift",
-    "-o",
-    "length=12",
-    "--model",
-    "sim:perfect@error=0.4,flag=0.3,price_out=1",
-    "-k",
-    "2",
-    "--run-id",
-    "r",
+    *("drift", "-o", "length=12", "--model", "sim:perfect@error=0.4,flag=0.3,price_out=1", "-k", "2"),
+    *("--run-id", "r"),
 )
 STALEMATE = ("drift", "--model", "sim:perfect@error=0.02,alternatives=1", "-s", "max_draws=3", "--run-id", "r")
 EVEN = ("drift", "--model", "sim:perfect@error=0.4,alternatives=1", "-k", "9", "--max-draws", "13", "--run-id", "r")
@@ -70,13 +63,8 @@ def test_a_person_sees_prompt_replies_flags_votes_and_a_simulated_price() -> Non
     ran = microagents("show", "r", path)
     assert (ran.code, ran.err) == (COMPLETED, "")
     for said in (
-        f"{path}: system prompt",
-        "user prompt",
-        "Number: ",
-        "RED FLAG malformed: ",
-        "=> vote {",
-        "(text not kept)",
-        " simulated",
+        *(f"{path}: system prompt", "user prompt", "Number: ", "RED FLAG malformed: ", "=> vote {"),
+        *("(text not kept)", " simulated"),
     ):
         assert said in ran.out
 
@@ -193,15 +181,8 @@ TWO_MODELS = ("--model", "sim:perfect@flag=0.1", "--model", "sim:o3-mini@error=0
     "words",
     [
         (
-            "multiplication",
-            "-o",
-            "digits=3",
-            "-k",
-            "2",
-            "--model",
-            "sim:perfect@error=0.3",
-            "--model",
-            "solver=sim:perfect@error=0.2",
+            *("multiplication", "-o", "digits=3", "-k", "2", "--model", "sim:perfect@error=0.3"),
+            *("--model", "solver=sim:perfect@error=0.2"),
         ),
         ("multiplication", "-o", "digits=3", "--strategy", "self-consistency"),
         ("consistency", "-o", "sections=3", *TWO_MODELS),
@@ -226,14 +207,8 @@ def test_every_question_of_any_strategy_is_rebuilt_by_a_replay_that_asks_nothing
 TORN = "sim:perfect@error=0.02,hard=0.2,hard_error=0.5,alternatives=1,price_out=1"
 CLIMB = ("drift", "-o", "length=30", "-k", "6", "--model", TORN, "-s", "p=.95", "-s", "false_alarms=1", "--run-id", "r")
 ALL_RUNGS = (
-    "-s",
-    f"ladder=model={TORN},lookahead,paraphrase,judge",
-    "-s",
-    "margin=6",
-    "-s",
-    "max_draws=14",
-    "--seed",
-    "1",
+    *("-s", f"ladder=model={TORN},lookahead,paraphrase,judge", "-s", "margin=6", "-s", "max_draws=14"),
+    *("--seed", "1"),
 )
 
 
@@ -243,17 +218,8 @@ ALL_RUNGS = (
         (*CLIMB, *ALL_RUNGS),
         (*CLIMB, *ALL_RUNGS, "--known-inputs"),
         (
-            *CLIMB,
-            "--seed",
-            "1",
-            "-s",
-            "ladder=judge",
-            "-s",
-            "max_draws=14",
-            "-s",
-            "margin=9",
-            "--on-undecided",
-            "leader",
+            *(*CLIMB, "--seed", "1", "-s", "ladder=judge", "-s", "max_draws=14", "-s", "margin=9"),
+            *("--on-undecided", "leader"),
         ),
         ("drift", "-o", "length=30", "--strategy", "lead", "--model", TORN, "--run-id", "r"),
         ("drift", "-o", "length=30", "--strategy", "lead", "-s", "reuse=false", "--model", TORN, "--run-id", "r"),

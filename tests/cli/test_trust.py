@@ -18,7 +18,8 @@ import pytest
 from microagents import InvalidUsage, resume
 from microagents.base.trust import JOURNALS, TrustList
 from microagents.journal.reading import Reader
-from tests.cli.commands import COMMAND, COMPLETED, WAIT_S, WRONG_USAGE, Ran, anew, installed, microagents, write
+from tests.cli.commands import COMPLETED, WAIT_S, WRONG_USAGE, Ran, anew, installed, microagents, write
+from tests.forking import Forked
 
 KEY = "sk-of-this-user"
 MINE = """
@@ -30,16 +31,8 @@ MINE = """
         pass
 """
 NOISY = (
-    "-o",
-    "length=12",
-    "--model",
-    "sim:perfect@error=0.1",
-    "-k",
-    "2",
-    "-s",
-    "ladder=judge,lookahead",
-    "--run-id",
-    "r",
+    *("-o", "length=12", "--model", "sim:perfect@error=0.1", "-k", "2", "-s", "ladder=judge,lookahead"),
+    *("--run-id", "r"),
 )
 
 
@@ -71,7 +64,7 @@ def at_terminal(answer: str, *words: str) -> tuple[int, str]:
     """The command at a terminal of its own, where a person types an answer; gives its code and all that it shows."""
     terminal, shell = pty.openpty()
     with os.fdopen(terminal, "r+b", buffering=0) as person:
-        process = subprocess.Popen([COMMAND, *words], stdin=shell, stdout=shell, stderr=shell)
+        process = Forked(*words, stdin=shell, stdout=shell, stderr=shell)
         os.close(shell)
         person.write(f"{answer}\n".encode())
         shown = b""
@@ -190,12 +183,7 @@ def test_models_limits_and_plain_options_of_a_folder_are_taken_unasked(line: str
 
 def test_the_env_of_a_folder_redirects_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     names = (
-        "OPENAI_BASE_URL",
-        "BROWSER",
-        "LD_PRELOAD",
-        "SSL_CERT_FILE",
-        "HTTPS_PROXY",
-        "PYTHONPATH",
+        *("OPENAI_BASE_URL", "BROWSER", "LD_PRELOAD", "SSL_CERT_FILE", "HTTPS_PROXY", "PYTHONPATH"),
         "XDG_CONFIG_HOME",
     )
     for name in names:
@@ -410,9 +398,9 @@ for n in range(60):
         trust.JOURNALS.add(path, bytes([n]))
     path.unlink(missing_ok=True)
 """
-    with ThreadPoolExecutor(3) as pool:
-        list(pool.map(lambda number: subprocess.run([sys.executable, "-c", add, str(number)], check=True), range(3)))
-    listed = {Path(f"{number}-{n}"): bytes([n]) for number in range(3) for n in range(60)}
+    with ThreadPoolExecutor(2) as pool:
+        list(pool.map(lambda number: subprocess.run([sys.executable, "-c", add, str(number)], check=True), range(2)))
+    listed = {Path(f"{number}-{n}"): bytes([n]) for number in range(2) for n in range(60)}
     assert all(JOURNALS.has(path, content) for path, content in listed.items())
     monkeypatch.setattr("microagents.base.trust.MAX_BYTES", 2000)
     for path in [*listed][1:]:

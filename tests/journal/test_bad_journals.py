@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import signal
 import sqlite3
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
@@ -24,6 +25,7 @@ from microagents.runs.inspection.runs import inspect_run
 from microagents.runtimes.virtual import run_virtual
 from microagents.tasks.drift import Drift
 from microagents.tasks.hanoi import Hanoi
+from tests.cli.commands import WRONG_USAGE, Sitting, microagents
 from tests.journal.walks import (
     JOURNAL,
     LENGTH,
@@ -31,13 +33,10 @@ from tests.journal.walks import (
     PATIENTLY,
     RUNS,
     WALK,
-    WRONG_USAGE,
     K,
-    Sitting,
     decisions,
     digests,
     go_on,
-    microagents,
     on_disk,
     problems,
     put,
@@ -176,9 +175,9 @@ def killed(tmp_path_factory: pytest.TempPathFactory) -> tuple[bytes, bytes]:
     """The file and the log that a killed process left behind."""
     folder = tmp_path_factory.mktemp("killed")
     journal = folder / "r.sqlite"
-    with Sitting(*PATIENTLY, "-o", f"length={SHORTER}", "--runs-dir", str(folder)) as sitting:
+    with Sitting(*PATIENTLY, "-o", f"length={SHORTER}", "--runs-dir", str(folder), hastily=True) as sitting:
         sitting.until_sent(300)
-        sitting.kill()
+        sitting.end(signal.SIGKILL)
     left = journal.read_bytes(), Path(f"{journal}-wal").read_bytes()
     assert 10 <= len(decisions(journal)) < SHORTER
     return left
@@ -298,42 +297,22 @@ def test_a_changed_byte_is_never_a_traceback_and_never_another_run(settled: tupl
 @pytest.mark.parametrize(
     "edit",
     [
-        "DELETE FROM run",
-        "DELETE FROM lease",
-        "DELETE FROM account",
-        "DELETE FROM progress",
-        "DELETE FROM place",
-        "UPDATE run SET experiment = '{'",
-        "UPDATE run SET experiment = x'00ff'",
+        *("DELETE FROM run", "DELETE FROM lease", "DELETE FROM account", "DELETE FROM progress"),
+        *("DELETE FROM place", "UPDATE run SET experiment = '{'", "UPDATE run SET experiment = x'00ff'"),
         'UPDATE run SET experiment = replace(experiment, \'"task":"m\', \'"tisk":"m\')',
         "UPDATE run SET experiment = replace(experiment, '\"settings\"', '\"sittings\"')",
         "UPDATE run SET experiment = replace(experiment, '\"strategy_options\"', '\"strategy_optionz\"')",
         "UPDATE run SET experiment = replace(experiment, '\"inputs\":1', '\"inputs\":0')",
-        "UPDATE lease SET holder = '{'",
-        "UPDATE lease SET holder = 7",
-        "UPDATE account SET totals = '[]'",
-        "UPDATE account SET wall_s = 'long'",
-        "UPDATE progress SET input = 7",
-        "UPDATE progress SET decisions = 'text'",
-        "UPDATE progress SET state = NULL",
-        "UPDATE ending SET outcome = 'compleded'",
-        "UPDATE ending SET result = '{'",
-        "UPDATE decision SET outcome = 99",
-        "UPDATE decision SET value = NULL",
-        "UPDATE decision SET value = x'ff'",
-        "UPDATE decision SET ballots = '{'",
-        "UPDATE decision SET ballots = 'true'",
-        "UPDATE decision SET counted = 1 << 60",
-        "UPDATE decision SET fork = 'text'",
-        "UPDATE decision SET key = -key",
-        "UPDATE place SET path = x'ff'",
-        "UPDATE place SET path = 'a/step'",
-        "DROP TABLE ending",
-        "DROP TABLE decision",
-        "DROP TABLE sample",
-        "DROP TABLE person",
-        "DROP TABLE change",
-        "DROP VIEW decisions",
+        *("UPDATE lease SET holder = '{'", "UPDATE lease SET holder = 7", "UPDATE account SET totals = '[]'"),
+        *("UPDATE account SET wall_s = 'long'", "UPDATE progress SET input = 7"),
+        *("UPDATE progress SET decisions = 'text'", "UPDATE progress SET state = NULL"),
+        *("UPDATE ending SET outcome = 'compleded'", "UPDATE ending SET result = '{'"),
+        *("UPDATE decision SET outcome = 99", "UPDATE decision SET value = NULL"),
+        *("UPDATE decision SET value = x'ff'", "UPDATE decision SET ballots = '{'"),
+        *("UPDATE decision SET ballots = 'true'", "UPDATE decision SET counted = 1 << 60"),
+        *("UPDATE decision SET fork = 'text'", "UPDATE decision SET key = -key", "UPDATE place SET path = x'ff'"),
+        *("UPDATE place SET path = 'a/step'", "DROP TABLE ending", "DROP TABLE decision", "DROP TABLE sample"),
+        *("DROP TABLE person", "DROP TABLE change", "DROP VIEW decisions"),
     ],
 )
 def test_a_row_that_nobody_would_write_is_never_a_traceback(edit: str) -> None:
@@ -375,14 +354,10 @@ def many_walked(most: int | None) -> bytes:
         "DELETE FROM input WHERE input = 1",
         "UPDATE input SET options = '['",
         "UPDATE input SET options = '{\"length\": 0}'",
-        "UPDATE input SET options = x'ff'",
-        "UPDATE input SET input = input + 1",
-        "UPDATE input_ending SET input = input - 1",
-        "UPDATE input_ending SET input = input + 1",
-        "UPDATE input_ending SET outcome = 'compleded'",
-        "UPDATE input_ending SET result = '{'",
-        "UPDATE input_ending SET result = x'ff'",
-        "UPDATE progress SET input = input - 1",
+        *("UPDATE input SET options = x'ff'", "UPDATE input SET input = input + 1"),
+        *("UPDATE input_ending SET input = input - 1", "UPDATE input_ending SET input = input + 1"),
+        *("UPDATE input_ending SET outcome = 'compleded'", "UPDATE input_ending SET result = '{'"),
+        *("UPDATE input_ending SET result = x'ff'", "UPDATE progress SET input = input - 1"),
         "UPDATE run SET experiment = replace(experiment, '\"inputs\":3', '\"inputs\":0')",
         "UPDATE run SET experiment = replace(experiment, '\"inputs\":3', '\"inputs\":2')",
         "UPDATE run SET experiment = replace(experiment, '\"listed\":true', '\"listed\":false')",

@@ -11,8 +11,9 @@ import pytest
 
 from microagents import InvalidUsage, MicroagentsError
 from microagents.journal.opening import connect_to_read, unreadable
+from tests.cli.commands import COMPLETED, microagents
 from tests.journal.test_bad_journals import EVERYONE, USES, assert_refused, everyone
-from tests.journal.walks import COMPLETED, JOURNAL, microagents, problems, put, sentence, sql, walk, walked
+from tests.journal.walks import JOURNAL, problems, put, sentence, sql, walk, walked
 
 ENDLESS = "WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n)"
 

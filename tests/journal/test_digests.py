@@ -18,7 +18,7 @@ from msgspec import structs
 
 from microagents import Deployment, Result, Sample, run
 from microagents.elections.election import Ballot, Draw
-from microagents.journal.digests import ChainDigests, TreeDigest, TreeDigests
+from microagents.journal.digests import ChainDigests, TreeDigests
 from microagents.roles import Solver
 from microagents.roles.voter import RunningElection
 from microagents.systems import Maker
@@ -188,10 +188,10 @@ Decided = list[tuple[str, str]]
 
 
 def tree(decided: Iterable[tuple[str, str]]) -> bytes:
-    digest = TreeDigest()
+    digests = TreeDigests()
     for path, value in decided:
-        digest.add(path, "decided", value)
-    return digest.digest()
+        digests.add(1, path, "decided", value)
+    return digests.digest(1)
 
 
 def chain(decided: Iterable[tuple[str, str]]) -> bytes:

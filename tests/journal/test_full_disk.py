@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -13,19 +14,13 @@ from pathlib import Path
 import pytest
 
 from microagents import Stopped
-from tests.cli.commands import OVER, WRONG
+from tests.cli.commands import COMPLETED, OVER, STOPPED, WRONG, Ran, Sitting, installed, microagents, started
 from tests.journal.walks import (
-    COMPLETED,
     LENGTH,
     PATIENTLY,
-    STOPPED,
     WALK,
-    Ran,
-    Sitting,
     digests,
     go_on,
-    installed,
-    microagents,
     on_disk,
     problems,
     sentence,
@@ -94,8 +89,8 @@ def assert_goes_on(runs: Path) -> None:
 
 def test_a_full_disk_stops_the_run_and_more_room_lets_it_go_on(disk: Path) -> None:
     remount(disk, f"size={TOO_LITTLE_KB}k")
-    assert_stopped(installed(*WALK, "--runs-dir", str(disk / "runs"), "--json"))
-    shown = installed(*WALK, "--runs-dir", str(disk / "runs"))
+    assert_stopped(started(*WALK, "--runs-dir", str(disk / "runs"), "--json"))
+    shown = started(*WALK, "--runs-dir", str(disk / "runs"))
     assert (shown.code, "Traceback" in shown.err) == (STOPPED, False)
     remount(disk, "size=20m")
     assert_goes_on(disk / "runs")
@@ -107,7 +102,7 @@ def test_a_disk_that_is_filled_between_two_sittings(disk: Path) -> None:
     walk(runs_dir=runs, max_calls=500)
     fill(disk, spare_kb=60)
     for _ in range(2):
-        assert_stopped(installed("resume", "r", "--runs-dir", str(runs), "--max-calls", "100000", "--json"))
+        assert_stopped(started("resume", "r", "--runs-dir", str(runs), "--max-calls", "100000", "--json"))
     remount(disk, "size=20m")
     assert problems(runs / "r.sqlite") == []
     assert digests(go_on(runs_dir=runs, max_calls=None).account) == undisturbed()
@@ -116,9 +111,9 @@ def test_a_disk_that_is_filled_between_two_sittings(disk: Path) -> None:
 
 def test_what_a_killed_process_left_on_a_full_disk_can_be_looked_at_and_is_not_called_damaged(disk: Path) -> None:
     runs = disk / "runs"
-    with Sitting(*PATIENTLY, "--runs-dir", str(runs)) as sitting:
+    with Sitting(*PATIENTLY, "--runs-dir", str(runs), hastily=True) as sitting:
         sitting.until_sent(300)
-        sitting.kill()
+        sitting.end(signal.SIGKILL)
     (runs / "r.sqlite-shm").unlink()
     fill(disk, spare_kb=0)
     shown = microagents("show", "r", "--runs-dir", str(runs), "--verify", "--json")

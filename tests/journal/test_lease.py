@@ -26,18 +26,14 @@ from microagents.journal.messages import RecordCalls
 from microagents.journal.reading import Reader
 from microagents.runs.inspection.runs import inspect_run
 from microagents.tasks.drift import Drift
-from tests.cli.commands import WRONG
+from tests.cli.commands import FAILED, WRONG, WRONG_USAGE, Sitting, microagents
 from tests.journal.walks import (
-    FAILED,
     JOURNAL,
     PATIENTLY,
     RUNS,
-    WRONG_USAGE,
-    Sitting,
     digests,
     dumped,
     go_on,
-    microagents,
     on_disk,
     opened,
     problems,
@@ -75,7 +71,7 @@ def holder(**changes: Any) -> Holder:
 @contextmanager
 def running() -> Iterator[Sitting]:
     """The run in a process of its own, with some of it done; it stands still while nobody reads what it buys."""
-    with Sitting(*PATIENTLY, "--json") as sitting:
+    with Sitting(*PATIENTLY, "--json", hastily=True) as sitting:
         sitting.until_sent(300)
         yield sitting
 
@@ -84,7 +80,7 @@ def stop(sitting: Sitting) -> None:
     """Stop a process, but not in the middle of a commit: then whoever takes over has to wait for the end of it."""
     while True:
         sitting.send(signal.SIGSTOP)
-        os.waitid(os.P_PID, sitting.pid, os.WSTOPPED)
+        os.waitid(os.P_PID, sitting.process.pid, os.WSTOPPED)
         with closing(sqlite3.connect(JOURNAL, timeout=0, isolation_level=None)) as db:
             try:
                 db.execute("BEGIN IMMEDIATE")
@@ -104,7 +100,7 @@ def test_a_second_process_is_refused_with_one_sentence_and_the_first_goes_on() -
             with pytest.raises(InvalidUsage) as raised:
                 attempt()
             for words in (
-                f"run r is being run by process {first.pid} on ",
+                f"run r is being run by process {first.process.pid} on ",
                 " s ago",
                 "nothing was changed",
                 "microagents show r",
@@ -112,7 +108,7 @@ def test_a_second_process_is_refused_with_one_sentence_and_the_first_goes_on() -
                 assert words in sentence(raised.value)
         for command in (PATIENTLY, ("resume", "r")):
             ran = microagents(*command)
-            assert (ran.code, f"process {first.pid}" in ran.reason) == (WRONG_USAGE, True)
+            assert (ran.code, f"process {first.process.pid}" in ran.reason) == (WRONG_USAGE, True)
         assert inspect_run(RUNS, "r").outcome == "running"
         ended = first.end()
     assert (ended.code, ended.json["outcome"]) == (WRONG, "completed")
@@ -136,10 +132,12 @@ async def test_a_second_run_in_the_same_process_is_refused_too() -> None:
 def test_a_process_that_was_killed_is_succeeded_at_once() -> None:
     with running() as first:
         first.send(signal.SIGKILL)
-        os.waitid(os.P_PID, first.pid, os.WEXITED | os.WNOWAIT)  # it has ended, and nobody has asked how: a zombie
+        os.waitid(
+            os.P_PID, first.process.pid, os.WEXITED | os.WNOWAIT
+        )  # it has ended, and nobody has asked how: a zombie
         left = lease()
         assert left.holder is not None
-        assert (left.holder.pid, left.holder.is_gone, left.age_s < STALE_AFTER_S) == (first.pid, True, True)
+        assert (left.holder.pid, left.holder.is_gone, left.age_s < STALE_AFTER_S) == (first.process.pid, True, True)
         assert inspect_run(RUNS, "r").outcome == "cut off"
         assert 0 < inspect_run(RUNS, "r").account.decided < 300
         assert problems() == []
@@ -151,7 +149,7 @@ def test_a_process_that_was_killed_is_succeeded_at_once() -> None:
 def test_a_process_that_was_stopped_for_long_is_succeeded_and_writes_nothing_when_it_comes_back() -> None:
     with running() as first:
         stop(first)
-        with pytest.raises(InvalidUsage, match=f"process {first.pid} on .*, last active [0-9]+ s ago"):
+        with pytest.raises(InvalidUsage, match=f"process {first.process.pid} on .*, last active [0-9]+ s ago"):
             go_on()
         let_age(LATE_S)
         second = go_on()
@@ -174,7 +172,7 @@ def test_a_process_that_was_stopped_while_another_goes_on_is_told_who() -> None:
         with running() as second:
             first.send(signal.SIGCONT)
             ended = first.end()
-            assert (ended.code, f"was taken over by process {second.pid} on " in ended.reason) == (FAILED, True)
+            assert (ended.code, f"was taken over by process {second.process.pid} on " in ended.reason) == (FAILED, True)
             assert second.end().json["decisions_sha256"] == undisturbed()[0]
     assert problems() == []
 

@@ -48,7 +48,7 @@ def is_open() -> bool:
     if not JOURNAL.exists():
         return False
     with Reader(JOURNAL) as reader:
-        return bool(reader.open_elections_at("0/step/0"))
+        return bool(reader.open_elections("0/step/0"))
 
 
 def test_a_person_decides_an_open_election_of_a_live_run_which_goes_on_from_it() -> None:
@@ -94,14 +94,7 @@ def test_an_input_that_ended_undecided_is_taken_up_again_while_the_others_are_do
         "inputs.jsonl",
         "--model",
         slow,
-        "--concurrency",
-        "1",
-        "-k",
-        "2",
-        "-s",
-        "max_draws=2",
-        "--run-id",
-        "r",
+        *("--concurrency", "1", "-k", "2", "-s", "max_draws=2", "--run-id", "r"),
     )
 
     def is_undecided() -> bool:

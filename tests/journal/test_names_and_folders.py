@@ -9,7 +9,8 @@ from threading import Barrier, Thread
 import pytest
 
 from microagents.journal.store import Store
-from tests.journal.walks import COMPLETED, JOURNAL, RUNS, WRONG_USAGE, microagents, opened, walk
+from tests.cli.commands import COMPLETED, WRONG_USAGE, microagents
+from tests.journal.walks import JOURNAL, RUNS, opened, walk
 
 
 def linked(name: str, to: str) -> None:

@@ -5,11 +5,15 @@ It needs two packages, which no test installs: ``pip install -e '.[foreign]'`` a
 
 from __future__ import annotations
 
+import asyncio
+import math
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager
 from importlib.metadata import PackageNotFoundError, files
 from importlib.util import find_spec
+from typing import Any
 
 import pytest
 from msgspec import Struct, structs
@@ -18,8 +22,10 @@ from microagents import ChainTask, Prompt, Reply, run
 from microagents.actors.role import Context
 from microagents.elections.election import ElectionId, SampleId
 from microagents.elections.red_flags import UNWEIGHED
-from microagents.models.model import Call, open_model
-from microagents.replies.chat import Sampling, system_with_instructions
+from microagents.models.model import Call, Model, ModelSpec, open_model
+from microagents.models.openai import OpenAIModel
+from microagents.replies.chat import Sample, Sampling, system_with_instructions
+from microagents.replies.masses import digest_of_text
 from microagents.replies.parsing import parse
 from microagents.runs.words.summary import summary
 from microagents.systems import Maker
@@ -159,3 +165,128 @@ async def test_a_chain_ends_in_words_that_voting_does_not_help(address: str) -> 
     said = summary(result)
     assert result.account.errors != 0 or result.outcome != "completed", said
     assert "voting does not help" in said, said
+
+
+class Altered(OpenAIModel):
+    """A model whose requests have more parameters than the framework would send."""
+
+    more: Mapping[str, Any] = {}
+
+    def _content(self, call: Call, parameters: Mapping[str, Any]) -> dict[str, Any]:
+        return {**super()._content(call, parameters), **self.more}
+
+
+@asynccontextmanager
+async def altered(address: str, more: Mapping[str, Any] | None = None, **options: str) -> AsyncIterator[Altered]:
+    model = Altered(ModelSpec.parse(spec_on("openai", address, **options)))
+    model.more = more or {}
+    try:
+        yield model
+    finally:
+        await model.close()
+
+
+def asked(user: str, *, system: str = "Answer with one word.", temperature: float = 0.0, cap: int = 24) -> Call:
+    prompt = Prompt(system=system, user=user)
+    return structs.replace(a_call("", temperature=temperature, cap=cap), prompt=prompt, needs_mass=True)
+
+
+async def drawn(model: Model, number: int, temperature: float) -> Sequence[Sample]:
+    """Draws of short replies, a few at a time; each is a request of its own."""
+    slots = asyncio.Semaphore(4)
+
+    async def draw() -> Sample:
+        async with slots:
+            return await model.complete(asked("yes or no?", temperature=temperature, cap=3))
+
+    return await asyncio.gather(*[draw() for _ in range(number)])
+
+
+@pytest.mark.timeout(300)  # on a machine that does much else; else half a minute
+async def test_masses_are_frequencies_at_temperature_1_and_bounds_with_samplers_or_below(address: str) -> None:
+    """False alarm 1e-3 for all three; 300 draws have five texts or more that are expected five times (all have .47 together)."""
+    async with altered(address) as model:
+        at_1 = await drawn(model, 300, 1.0)
+        below = await drawn(model, 30, 0.7)
+    async with altered(address) as model:
+        model.refuse({"top_k": None})  # so the server's own samplers stay on
+        sampled = await drawn(model, 80, 1.0)
+    of_text: dict[str, list[float]] = {}
+    for sample in (*at_1, *below, *sampled):
+        if sample.mass is not None:
+            assert sample.mass.text == digest_of_text(sample.text)
+            of_text.setdefault(sample.text, []).append(sample.mass.log)
+    assert all(
+        max(logs) - min(logs) < 0.3 for logs in of_text.values()
+    )  # by the shape of the batch, and what is cached
+    masses = {text: math.exp(math.fsum(logs) / len(logs)) for text, logs in of_text.items()}
+    assert math.fsum(masses.values()) < 1
+
+    def z_of(samples: Sequence[Sample], *texts: str) -> float:
+        p, found = math.fsum(masses[text] for text in texts), sum(each.text in texts for each in samples if each.mass)
+        return (found - len(samples) * p) / math.sqrt(len(samples) * p * (1 - p))
+
+    common = [text for text, p in masses.items() if len(at_1) * p >= 5]
+    assert len(common) >= 5
+    assert math.fsum(z_of(at_1, text) ** 2 for text in common) / len(common) < 4.5, "about 1 if masses are frequencies"
+    assert min(z_of(below, *common), z_of(sampled, *common)) > 3, "more frequent than by the masses"
+    assert {sample.mass.law for sample in at_1 if sample.mass} == {"draw"}
+    assert {sample.mass.law for sample in (*below, *sampled) if sample.mass} == {"model"}
+
+
+SKY, CAPITAL = "Is the sky blue? Answer yes or no.", "Capital of France?"
+
+
+@pytest.mark.parametrize(("user", "more", "cap", "text"), [
+    (CAPITAL, {"stop": ["."]}, 24, "The capital of France is Paris"),
+    (CAPITAL, {"stop": ["aris"]}, 24, "The capital of France is P"),  # the token that it splits is missing
+    (SKY, {}, 2, "No."),
+    (SKY, {"post_sampling_probs": True}, 24, "No."),
+])  # fmt: skip
+async def test_a_reply_that_is_not_the_whole_draw_has_no_mass(
+    user: str, more: dict[str, Any], cap: int, text: str, address: str
+) -> None:
+    async with altered(address) as model:
+        whole = await model.complete(asked(user))
+    async with altered(address, more) as model:
+        part = await model.complete(asked(user, cap=cap))
+    assert whole.mass is not None
+    assert (part.text, part.mass) == (text, None)
+
+
+async def test_another_list_of_tokens_is_the_same_text_with_another_mass(address: str) -> None:
+    async with altered(address) as model:
+        usual = await model.complete(asked(SKY))
+    no = 5230  # its token
+    async with altered(address, {"grammar": 'root ::= "No."', "logit_bias": [[no, False]]}) as model:
+        other = await model.complete(asked(SKY))
+    assert usual.text == other.text == "No."
+    assert usual.mass is not None
+    assert other.mass is not None
+    assert other.mass.text == usual.mass.text
+    assert other.mass.log < usual.mass.log - 3
+
+
+async def test_a_mask_leaves_a_bound_and_what_a_schema_hides_no_mass(address: str) -> None:
+    """The grammar of a schema lets a fence of Markdown pass, which is not in the reply."""
+    async with altered(address, json_schema="true") as model:
+        masked, hidden = [
+            await model.complete(
+                structs.replace(asked(f"What is 3 times 4? Reply with JSON: {form}", system=""), reply=reply)
+            )
+            for reply, form in ((Larger, '{"is_larger": boolean}'), (Product, '{"product": integer}'))
+        ]
+    assert parse(masked.text, Larger, "json").is_larger
+    assert masked.mass is not None
+    assert (masked.mass.law, masked.mass.log < -2) == ("model", True)
+    assert parse(hidden.text, Product, "json").product == 3
+    assert hidden.mass is None
+
+
+async def test_an_empty_list_of_the_responses_api_is_a_sample_without_a_mass(address: str) -> None:
+    model = open_model(spec_on("openai-responses", address), CONTEXT)
+    try:
+        sample = await model.complete(asked(SKY))
+    finally:
+        await model.close()
+    assert (sample.text, sample.mass, model.refused) == ("No.", None, {"top_logprobs": None})

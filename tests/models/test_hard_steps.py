@@ -90,9 +90,9 @@ def first_errors(spec: str, seeds: int, starts: int) -> dict[tuple[bool, int], l
 @pytest.mark.parametrize(
     ("spec", "seeds", "hard", "rates"),
     [
-        ("sim:perfect@hard=0.2", 60, True, [0.65, 0.375] + [0.1] * 6),
+        ("sim:perfect@hard=0.2", 30, True, [0.65, 0.375] + [0.1] * 6),
         ("sim:perfect@hard=0.2,hard_error=0.9,hard_ahead=0.3", 30, True, [0.9, 0.6, 0.3]),
-        ("sim:perfect@error=0.05,decay=0.02", 60, False, [0.05 + 0.02 * before for before in range(HORIZON)]),
+        ("sim:perfect@error=0.05,decay=0.02", 30, False, [0.05 + 0.02 * before for before in range(HORIZON)]),
     ],
 )
 def test_a_rollout_errs_less_at_hard_steps_and_more_at_others_the_earlier_it_starts(
@@ -107,7 +107,7 @@ def test_a_rollout_errs_less_at_hard_steps_and_more_at_others_the_earlier_it_sta
 
 def test_a_hard_step_asked_alone_errs_at_its_rate_however_far_rollouts_see() -> None:
     wrong, n = 0, 0
-    for seed in range(60):
+    for seed in range(20):
         asked = model("sim:perfect@hard=0.2,hard_error=0.8,hard_ahead=0", seed=seed)
         hard = [number for number in range(0, RING, 10) if asked.is_hard(alone(number))]
         for number, sample in zip(hard, replies(asked, [step_call(number) for number in hard]), strict=True):
@@ -135,16 +135,16 @@ def test_a_rollout_errs_at_the_steps_that_are_hard_alone_in_the_same_way_and_con
 
 def hard_set(spec: str, seed: int = 0) -> set[int]:
     asked = model(spec, seed=seed)
-    return {number for number in range(20_000) if asked.is_hard(Prompt(user=f"Number: {number}"))}
+    return {number for number in range(5_000) if asked.is_hard(Prompt(user=f"Number: {number}"))}
 
 
 def test_the_hard_sets_of_two_models_or_seeds_overlap_as_independent_sets_do() -> None:
     mine, other = hard_set("sim:gpt-4.1-mini@hard=0.2"), hard_set("sim:o3-mini@hard=0.3")
-    assert is_within(len(mine), 20_000, 0.2)
-    assert is_within(len(other), 20_000, 0.3)
-    assert is_within(len(mine & other), 20_000, 0.06)
+    assert is_within(len(mine), 5_000, 0.2)
+    assert is_within(len(other), 5_000, 0.3)
+    assert is_within(len(mine & other), 5_000, 0.06)
     one, two = hard_set("sim:perfect@hard=0.2"), hard_set("sim:perfect@hard=0.2", seed=1)
-    assert is_within(len(one & two), 20_000, 0.04)
+    assert is_within(len(one & two), 5_000, 0.04)
 
 
 def test_a_model_with_other_options_finds_the_same_questions_hard() -> None:
@@ -158,9 +158,9 @@ def test_a_paraphrase_is_a_question_of_its_own() -> None:
     asked = model("sim:perfect@hard=0.2")
     both = sum(
         asked.is_hard(Prompt(user=f"Number: {n}")) and asked.is_hard(Prompt(user=f"The number is {n}."))
-        for n in range(20_000)
+        for n in range(5_000)
     )
-    assert is_within(both, 20_000, 0.04)
+    assert is_within(both, 5_000, 0.04)
 
 
 # -- the text of a rollout -----------------------------------------------------------------------------------------------------------

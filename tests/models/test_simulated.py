@@ -219,7 +219,7 @@ def test_another_seed_draws_other_replies_and_other_mistakes() -> None:
 
 # -- rates -------------------------------------------------------------------------------------------------------------
 
-N = 20_000
+N = 12_000
 
 
 @pytest.mark.parametrize(("temperature", "rate"), [(None, 0.0045), (0.1, 0.0022), (0.55, 0.00335)])
@@ -253,10 +253,10 @@ def test_a_task_may_say_how_hard_a_question_is() -> None:
             return 0.4 if prompt == NUMBER else None
 
     graded = model("sim:perfect@error=0.1", Graded())
-    hard = [read(sample) for sample in replies(graded, one_prompt(20_000))]
+    hard = [read(sample) for sample in replies(graded, one_prompt(6_000))]
     plain = [
         read(sample)
-        for sample in replies(graded, [call(seq, prompt=DRIFT.prompt(Place(number=6))) for seq in range(20_000)])
+        for sample in replies(graded, [call(seq, prompt=DRIFT.prompt(Place(number=6))) for seq in range(6_000)])
     ]
     assert is_rate(sum(reply != RIGHT for reply in hard), len(hard), 0.4)
     assert is_rate(sum(reply != DRIFT.oracle(Place(number=6)) for reply in plain), len(plain), 0.1)
@@ -269,7 +269,7 @@ def test_a_task_may_say_how_hard_a_question_is() -> None:
 )
 def test_the_flag_share_is_what_the_real_screen_discards(task: Task, prompt: Prompt, reply: type[Reply]) -> None:
     samples = replies(
-        model("sim:perfect@flag=0.2", task), [call(seq, prompt=prompt, reply=reply) for seq in range(20_000)]
+        model("sim:perfect@flag=0.2", task), [call(seq, prompt=prompt, reply=reply) for seq in range(6_000)]
     )
     flags = [read(sample, reply, task) is None for sample in samples]
     long = [sample.usage.output_tokens for sample in samples if (sample.usage.output_tokens or 0) > FLAG_ABOVE_TOKENS]
@@ -280,16 +280,16 @@ def test_the_flag_share_is_what_the_real_screen_discards(task: Task, prompt: Pro
 def test_one_in_ten_replies_that_ramble_is_wrong_however_good_the_model() -> None:
     samples = [
         sample
-        for sample in replies(model("sim:perfect@flag=1"), one_prompt(40_000))
+        for sample in replies(model("sim:perfect@flag=1"), one_prompt(10_000))
         if (sample.usage.output_tokens or 0) > 750
     ]
     wrong = [parse(sample.text, Onward) != RIGHT for sample in samples]
-    assert is_rate(len(samples), 40_000, 0.5)
+    assert is_rate(len(samples), 10_000, 0.5)
     assert is_rate(sum(wrong), len(wrong), 0.1)
 
 
 def test_plain_replies_stay_below_the_length_that_flags_them() -> None:
-    samples = replies(model("sim:perfect@tokens=690"), one_prompt(5_000))
+    samples = replies(model("sim:perfect@tokens=690"), one_prompt(2_000))
     assert max(sample.usage.output_tokens or 0 for sample in samples) <= 700
 
 
@@ -414,7 +414,7 @@ entries = st.builds(
 
 @pytest.mark.parametrize("task", [Json(), Lines()], ids=["json", "lines"])
 @given(right=sums | entries)
-@settings(max_examples=30)
+@settings(max_examples=20)
 def test_no_broken_reply_is_read_as_a_wrong_one(task: Task, right: Reply) -> None:
     assert wrong_readings(task, right, as_prompt(right)) == []
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import math
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, Literal
@@ -21,19 +21,24 @@ from microagents.elections.rules import FirstToAheadBy, FirstValid, Rule, Weighe
 from microagents.journal.reading import Reader
 from microagents.models.model import Call, ModelSpec
 from microagents.models.openai import OpenAIModel
+from microagents.models.openai_decisions import OpenAIDecisions
 from microagents.models.weighing import LETTERS, at_least, options_of
 from microagents.replies.chat import Sampling, write
 from microagents.runs.inspection.decision import InspectedDecision, inspect_decision
+from microagents.studies.measure import measure
+from microagents.studies.thresholds import Threshold
 from microagents.systems.chains.maker import Maker
 from microagents.systems.questions.candidates import labels_of
 from microagents.systems.questions.questions import Choice
 from microagents.systems.questions.recursive import Recursive
 from microagents.tasks.ask import Ask
+from tests.cli.commands import COMPLETED, microagents
 from tests.models.server import Answer, Connection, Server, reply, serving
 from tests.systems.scripted import four, label, rows, scripted
 
 Weigh = Callable[[list[str], int], Mapping[str, float] | Answer]
 """The probability of each option, in the order in which they are listed, at a request of this number; or any bytes of HTTP."""
+Wire = Literal["decisions", "systemone", "logprobs"]
 
 
 def decisions(probabilities: Mapping[str, float], kind: str = "choice") -> Answer:
@@ -42,6 +47,11 @@ def decisions(probabilities: Mapping[str, float], kind: str = "choice") -> Answe
     best = max(probabilities, key=lambda option: probabilities[option], default="")
     answer = {"type": kind, "name": None, "choice": best, "confidence": 0.5, "probabilities": weighed}
     return reply({"model": "gpt-6-luna", "answers": [answer], "usage": {"input_tokens": 100, "output_tokens": 1}})
+
+
+def system_one(probabilities: Mapping[str, float]) -> Answer:
+    answer = {"type": "choice", "choice": "", "confidence": 0.5, "probabilities": probabilities}
+    return reply({"model": "nimble", "answers": {"choice": answer}, "usage": {"input_tokens": 100, "output_tokens": 1}})
 
 
 def logprobs(probabilities: Mapping[str, float], content: str = "A", finish: str = "length") -> Answer:
@@ -59,7 +69,7 @@ def logprobs(probabilities: Mapping[str, float], content: str = "A", finish: str
 
 
 @asynccontextmanager
-async def weighing(wire: Literal["decisions", "logprobs"], weigh: Weigh) -> AsyncIterator[tuple[str, Server]]:
+async def weighing(wire: Wire, weigh: Weigh) -> AsyncIterator[tuple[str, Server]]:
     async def answer(connection: Connection) -> None:
         number, body = len(server.received) - 1, server.received[-1].json
         if wire == "decisions":
@@ -67,18 +77,27 @@ async def weighing(wire: Literal["decisions", "logprobs"], weigh: Weigh) -> Asyn
                 each["value"] if isinstance(each["value"], str) else json.dumps(each["value"])
                 for each in body["questions"][0]["choices"]
             ]
+        elif wire == "systemone":
+            (asked,) = body["questions"].values()
+            listed = list(asked["criteria"])
         else:
             lines = body["messages"][-1]["content"].splitlines()
             listed = [line[4:] for line in lines if line[1:4] == " = "]
         found = weigh(listed, number)
         if isinstance(found, Mapping):
             by_letter = {LETTERS[place]: found.get(option, 0.0) for place, option in enumerate(listed)}
-            found = decisions(found) if wire == "decisions" else logprobs(by_letter)
+            answers = {"decisions": decisions(found), "systemone": system_one(found), "logprobs": logprobs(by_letter)}
+            found = answers[wire]
         await found(connection)
 
     async with serving(answer) as server:
         options = f"base_url={server.url},price_in=1,price_out=1"
-        yield f"openai-decisions:m@{options}" if wire == "decisions" else f"openai:m@{options},ballots=logprobs", server
+        yield (
+            f"openai:m@{options},ballots=logprobs"
+            if wire == "logprobs"
+            else f"openai-decisions:m@{options},wire={wire}",
+            server,
+        )
 
 
 async def chosen(spec: str, **options: Any) -> Result:
@@ -100,8 +119,8 @@ async def shown(run_id: str, path: str) -> InspectedDecision:
     return await asyncio.to_thread(read)  # it builds the question again in a loop of its own
 
 
-@pytest.mark.parametrize("wire", ["decisions", "logprobs"])
-async def test_two_opposite_orders_decide_by_their_mean_probability(wire: Literal["decisions", "logprobs"]) -> None:
+@pytest.mark.parametrize("wire", ["decisions", "systemone", "logprobs"])
+async def test_two_opposite_orders_decide_by_their_mean_probability(wire: Wire) -> None:
     """The model prefers the option that it reads first, and A beyond that."""
     a, b = label_of("A"), label_of("B")
 
@@ -117,7 +136,8 @@ async def test_two_opposite_orders_decide_by_their_mean_probability(wire: Litera
     assert sorted(each.shares[a] for each in decision.replies) == pytest.approx([0.93, 0.99])
     assert len(server.received) == 2
     # the candidates stand in opposite orders as well
-    texts = [json.dumps(each.json.get("input", each.json.get("messages"))) for each in server.received]
+    texts = [json.dumps([each.json.get(name) for name in ("input", "state", "messages")]) for each in server.received]
+    assert {each.path for each in server.received} == {f"/{wire}" if wire != "logprobs" else "/chat/completions"}
     assert (texts[0].index(a) < texts[0].index(b)) != (texts[1].index(a) < texts[1].index(b))
 
 
@@ -187,14 +207,14 @@ UNREADABLE = [
 @pytest.mark.parametrize(("wire", "answer", "flag"), [
     ("decisions", REFUSAL, "refusal"),
     *[("decisions", each, "unweighed") for each in UNREADABLE],
+    ("systemone", reply({"answers": {}}), "unweighed"),
+    ("systemone", reply({"answers": {"choice": {"noul": 0.9}}}), "unweighed"),
     ("logprobs", logprobs({}, finish="content_filter"), "content_filter"),
     ("logprobs", logprobs({"Well": 0.9, "A": 0.1}), "unweighed"),
     ("logprobs", reply({"choices": [{"message": {"content": "A"}, "finish_reason": "length", "logprobs": None}]}), "unweighed"),
     ("logprobs", reply({"choices": [{"message": {"content": "A"}, "finish_reason": "length", "logprobs": {"content": "A"}}]}), "unweighed"),
 ])  # fmt: skip
-async def test_an_order_whose_answer_is_flagged_is_weighed_again(
-    wire: Literal["decisions", "logprobs"], answer: Answer, flag: str
-) -> None:
+async def test_an_order_whose_answer_is_flagged_is_weighed_again(wire: Wire, answer: Answer, flag: str) -> None:
     shares = {label_of("A"): 0.0, label_of("B"): 1.0}
     async with weighing(wire, lambda _, number: answer if number == 0 else shares) as (spec, server):
         result = await chosen(spec)
@@ -260,6 +280,16 @@ class Parity(ChainTask[Number, Even]):
         return self.oracle(Number(int(prompt.user)))
 
 
+class Long(Parity):
+    """Say of 100, 99, ... 1 whether they are even."""
+
+    def start(self) -> Number:
+        return Number(100)
+
+    def steps(self) -> int:
+        return 100
+
+
 class Odd(Parity):
     """Say of 3, 3 and 1 whether they are even."""
 
@@ -308,6 +338,39 @@ async def test_an_undecided_step_goes_to_an_ordinary_vote_of_another_model() -> 
     assert (result.account.votes, result.account.errors) == (3, 0)
     decision = await shown("even", "0/step/1/undecided")
     assert (decision.outcome, decision.probability, len(decision.replies), decision.note) == ("decided", None, 3, None)
+
+
+def test_a_measurement_fits_the_threshold_on_one_half_and_holds_it_against_the_other() -> None:
+    """The model is more sure of larger numbers, and wrong of those of which it is sure by less than .8."""
+
+    async def answer(connection: Connection) -> None:
+        number = int(servers[0].received[-1].json["input"][1]["content"])
+        p, is_even = 0.55 + 0.004 * number, number % 2 == 0
+        said = is_even == (p >= 0.8)
+        await decisions({"true": p if said else 1 - p, "false": 1 - p if said else p})(connection)
+
+    async def measured() -> tuple[str, Sequence[Threshold]]:
+        async with serving(answer) as running:
+            servers.append(running)
+            spec = f"openai-decisions:m@base_url={running.url}"
+            return spec, (await measure(Long(), spec, draws=2)).thresholds[0]
+
+    servers: list[Server] = []
+    spec, found = asyncio.run(measured())
+    ended = microagents(
+        "measure", "tests.models.test_weighing:Long", "--model", spec, "--draws", "2"
+    )  # it has all samples
+    assert ended.code == COMPLETED
+    _, _, strict = found
+    assert [each.target for each in found] == [0.05, 0.01, 0.001]
+    assert strict.at_least is not None
+    assert strict.decided is not None
+    assert strict.wrong is not None
+    assert 0.8 <= strict.at_least < 0.85
+    assert 0.25 < strict.decided.share < 0.75
+    assert strict.wrong.share == 0 < strict.wrong.high
+    assert (found[0].at_least or 1) <= strict.at_least
+    assert f"0.1%    {strict.at_least:.4f}" in ended.out
 
 
 async def torn(call: Call) -> str:
@@ -376,6 +439,11 @@ def test_a_model_that_cannot_tell_them_is_refused(spec: str, message: str, monke
     monkeypatch.setenv("OPENAI_API_KEY", "k3y-Zebra-Quartz-77")
     with pytest.raises(InvalidUsage, match=message):
         OpenAIModel(ModelSpec.parse(f"openai:{spec}"))
+
+
+def test_an_unknown_wire_is_refused() -> None:
+    with pytest.raises(InvalidUsage, match="wire='x' is not decisions or systemone"):
+        OpenAIDecisions(ModelSpec.parse("openai-decisions:m@base_url=http://127.0.0.1:9,wire=x"))
 
 
 async def test_a_question_without_options_is_refused_before_a_call() -> None:

@@ -18,9 +18,9 @@ from microagents.roles.limits.leaves import Leaves, Outcome
 from microagents.roles.limits.reservations import Reservations
 from microagents.runtimes.dispatcher import RoleMessenger
 from microagents.runtimes.local import LinkedRuntime
-from microagents.runtimes.lossy import Faults, LossyRuntime
 from microagents.systems import Maker
 from microagents.tasks.drift import Drift
+from tests.runtimes.lossy import Faults, LossyRuntime
 
 
 class Replica:

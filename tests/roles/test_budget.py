@@ -77,8 +77,7 @@ def sell(shop: Model, *, inputs: int = 30, k: int = 3, seed: int = 0, **settings
     )
 
 
-@pytest.mark.parametrize("seed", range(4))
-@pytest.mark.parametrize("replicas", [1, 3])
+@pytest.mark.parametrize(("replicas", "seed"), [(1, 0), (3, 1)])
 @pytest.mark.parametrize(
     ("share", "settings"),
     [
@@ -239,6 +238,6 @@ async def test_a_kill_before_the_first_request_leaves_the_limit_whole(
 
 
 def test_the_sellers_bills_never_pass_a_ceiling_whatever_fails_or_is_killed() -> None:
-    found = budget.measure(4)
-    assert (found.runs, found.passed, found.unbounded) == (4, 0, 0)
+    found = budget.measure(2)
+    assert (found.runs, found.passed, found.unbounded) == (2, 0, 0)
     assert found.off_by_usd < 1e-9

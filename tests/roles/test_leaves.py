@@ -13,9 +13,9 @@ import pytest
 from microagents.base.errors import NotSent, Stopped
 from microagents.roles.limits.bounds import Bound, Queue, QueuedCall
 from microagents.roles.recorder import AwaitFailure
-from microagents.runtimes.lossy import Faults
 from microagents.runtimes.virtual import run_virtual
 from tests.roles.replicas import Replica, World, a_world
+from tests.runtimes.lossy import Faults
 
 
 def virtually(seed: int, working: Coroutine[Any, Any, None]) -> None:
@@ -52,8 +52,7 @@ async def stir(world: World, random: Random, *, calls: int, deaths: int) -> None
     await ended(sent)
 
 
-@pytest.mark.parametrize("first", range(0, 80, 20))
-def test_never_is_more_in_flight_than_allowed_and_every_call_is_sent_in_the_end(first: int) -> None:
+def test_never_is_more_in_flight_than_allowed_and_every_call_is_sent_in_the_end() -> None:
     async def working(seed: int) -> None:
         random = Random(seed)
         bound = random.choice([1, 2, 5, 12])
@@ -63,12 +62,11 @@ def test_never_is_more_in_flight_than_allowed_and_every_call_is_sent_in_the_end(
             assert world.most <= bound
             assert world.open == 0
 
-    for seed in range(first, first + 20):
+    for seed in range(20):
         virtually(seed, working(seed))
 
 
-@pytest.mark.parametrize("first", range(0, 80, 20))
-def test_never_is_more_billed_than_allowed_and_all_that_is_allowed_is_used(first: int) -> None:
+def test_never_is_more_billed_than_allowed_and_all_that_is_allowed_is_used() -> None:
     async def working(seed: int) -> None:
         random = Random(seed)
         faults = random.choice([None, Faults(seed=seed, delay_s=0.02)])
@@ -81,7 +79,7 @@ def test_never_is_more_billed_than_allowed_and_all_that_is_allowed_is_used(first
             assert (world.open, world.billed) == (0, 30)
             stirring.cancel()
 
-    for seed in range(first, first + 20):
+    for seed in range(20):
         virtually(seed, working(seed))
 
 

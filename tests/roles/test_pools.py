@@ -110,8 +110,7 @@ HARD = tuple(
 """Some steps are contested, some are decided, at some a reply is flagged."""
 
 
-@pytest.mark.parametrize("runtime", ["local", "linked"])
-@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize(("runtime", "seed"), [("local", 0), ("linked", 1)])
 def test_a_run_by_a_pool_that_is_cut_off_anywhere_resumes_to_the_same_decisions(runtime: str, seed: int) -> None:
     options: Any = {"on_undecided": "sim:perfect", "runtime": runtime, "seed": seed}
     whole = run_virtual(drifted(*HARD, **options), seed=seed).account

@@ -15,6 +15,7 @@ from microagents.elections.admission import Drain
 from microagents.journal import writer
 from microagents.journal.messages import Account, RecordCalls, RecordLost, Report
 from microagents.journal.reading import Reader
+from microagents.journal.sitting import JournalConfig
 from microagents.journal.store import Store
 from microagents.roles import Recorder
 from microagents.runs.driver import batch, deploying
@@ -139,10 +140,10 @@ def test_an_input_begins_while_another_keeps_the_journal_busy(monkeypatch: pytes
 async def test_a_recorder_whose_start_is_cut_off_gives_the_journal_back(monkeypatch: pytest.MonkeyPatch) -> None:
     may_open, opening = threading.Event(), threading.Event()
 
-    def slowly(*given: Any, **options: Any) -> Store:
+    def slowly(config: JournalConfig) -> Store:
         opening.set()
         may_open.wait(WAIT_S)
-        return Store(*given, **options)
+        return Store(config)
 
     monkeypatch.setattr(writer, "Store", slowly)
     running = asyncio.create_task(run(Drift(length=3), models="sim:perfect", run_id="cut"))

@@ -27,7 +27,7 @@ async def timed(model: Any, *, strategy: Maker | None = None, steps: int = 400, 
 
 @pytest.mark.parametrize(("runtime", "speculate"), [("local", True), ("linked", False)])
 def test_a_chain_with_hanging_calls_takes_hardly_longer_than_one_without(runtime: str, *, speculate: bool) -> None:
-    how: dict[str, Any] = {"strategy": Maker(speculate=speculate), "runtime": runtime, "steps": 250}
+    how: dict[str, Any] = {"strategy": Maker(speculate=speculate), "runtime": runtime, "steps": 120}
     without_s, _ = run_virtual(timed(SLOW, **how))
     with_s, result = run_virtual(timed(HANGS, **how))
     waiting_s, patient = run_virtual(timed(HANGS, **how, resend_stragglers=False))

@@ -17,18 +17,8 @@ from tests.cli.commands import COMPLETED, microagents, write
 TORN = "sim:perfect@error=0.02,hard=0.2,hard_error=0.5,alternatives=1,price_out=1"
 LADDER = ("-k", "6", "-s", "p=.95", "-s", "false_alarms=1", "--run-id", "r")
 JUDGED = (
-    "drift",
-    "-o",
-    "length=30",
-    "--model",
-    TORN,
-    *LADDER,
-    "-s",
-    "ladder=judge",
-    "-s",
-    "margin=9",
-    "-s",
-    "max_draws=14",
+    *("drift", "-o", "length=30", "--model", TORN, *LADDER, "-s", "ladder=judge", "-s", "margin=9"),
+    *("-s", "max_draws=14"),
 )
 NEVER_AGREED = (*JUDGED, "--model", "judge=sim:perfect@error=0.45,price_out=1")
 
@@ -148,19 +138,8 @@ OWN = """
 def test_rungs_of_a_strategy_of_ones_own_are_listed_too() -> None:
     write("with_rungs.py", OWN.replace("WEAK", repr(TORN)))
     account = ran(
-        "drift",
-        "-o",
-        "length=30",
-        "--model",
-        TORN,
-        "--strategy",
-        "with_rungs.py:Own",
-        "-k",
-        "6",
-        "-s",
-        "max_draws=12",
-        "--run-id",
-        "r",
+        *("drift", "-o", "length=30", "--model", TORN, "--strategy", "with_rungs.py:Own", "-k", "6"),
+        *("-s", "max_draws=12", "--run-id", "r"),
     )
     assert {rung.name for each in climbs() for rung in each.rungs} == {"weak", "expert"}
     assert (

@@ -565,11 +565,11 @@ def test_the_engine_decides_the_same_under_every_interleaving(runtime: str) -> N
     async def replayed() -> tuple[tuple[str | None, str | None], float, str]:
         return digests(await drift(runtime)), loop().time(), loop().trace_sha256
 
-    runs = [run_virtual(replayed(), seed=seed) for seed in range(12)]
+    runs = [run_virtual(replayed(), seed=seed) for seed in range(6)]
     assert {found for found, _, _ in runs} == {digests(asyncio.run(drift(runtime)))}
     assert all(virtual_s > 0.01 for _, virtual_s, _ in runs)
-    assert len({trace for *_, trace in runs}) > 6, "the seeds interleave it in many ways"
-    assert run_virtual(replayed(), seed=7) == runs[7]
+    assert len({trace for *_, trace in runs}) > 3, "the seeds interleave it in many ways"
+    assert run_virtual(replayed(), seed=5) == runs[5]
 
 
 @pytest.mark.parametrize("runtime", ["local", "linked"])

@@ -72,7 +72,7 @@ def test_lines_that_are_no_checks_are_left_alone() -> None:
         *[({"output": output}, "names no file") for output in ("", ".", "..", "out/", "a\0b")],
         ({"brief": "A text.\n- check: compiles", "output": "a.html"}, "is for files that end with"),
         ({"brief": "A text.\n- check: opens in a browser without errors", "output": "a.tex"}, "is for files that end with"),
-        ({"parts": "["}, "not a JSON list"),
+        ({"parts": "["}, "must be a list, as JSON"),
         ({"parts": '[{"id": 1, "objective": "a", "depends_on": [1]}]'}, "in a cycle: 1"),
         ({"parts": '[{"id": 1, "objective": "a", "depends_on": [2]}]'}, "an id that does not exist: 2"),
         ({"parts": '[{"id": 1, "objective": "a"}, {"id": 1, "objective": "b"}]'}, "an id twice"),
@@ -87,9 +87,8 @@ def test_bad_options_are_refused(options: dict[str, str], said: str) -> None:
 
 
 def test_given_parts_become_subtasks() -> None:
-    task = Writing.model_validate(
-        {"brief": "A text.", "parts": '[{"id": 1, "objective": "a"}, {"id": 2, "objective": "b", "depends_on": [1]}]'}
-    )
+    parts = '[{"id": 1, "objective": "a"}, {"id": 2, "objective": "b", "depends_on": [1]}]'
+    task = validated(Writing, "task 'writing'", {"brief": "A text.", "parts": parts})
     assert task.subtasks() == [Part(id=1, objective="a", depends_on=()), Part(id=2, objective="b", depends_on=(1,))]
     assert Writing.model_validate(task.model_dump(mode="json")) == task, "it comes back from a journal"
 

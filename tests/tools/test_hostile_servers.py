@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import signal
-import subprocess
 import sys
 import time
 import zlib
@@ -22,7 +21,8 @@ from microagents.tools import mcp_connections, mcp_transports
 from microagents.tools.mcp_connections import McpConnections
 from microagents.tools.mcp_servers import McpServer
 from microagents.tools.tool import ToolSpec
-from tests.cli.commands import COMMAND, INTERRUPTED, STOPPED, WAIT_S, microagents, write
+from tests.cli.commands import INTERRUPTED, STOPPED, WAIT_S, microagents, write
+from tests.forking import Forked
 from tests.tools.hostile_server import ACT, WAYS
 
 SCRIPT = Path(__file__).with_name("hostile_server.py")
@@ -243,11 +243,9 @@ SERVED = f"""
     """
 
 
-def _run(when: str, what: str) -> subprocess.Popen[str]:
+def _run(when: str, what: str) -> Forked:
     words = ["run", write("served.py", SERVED), "-o", f"when={when}", "-o", f"what={what}", "--run-id", "r"]
-    return subprocess.Popen(
-        [COMMAND, *words, "--model", "sim:perfect"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    )
+    return Forked(*words, "--model", "sim:perfect")
 
 
 def _until(condition: Callable[[], object]) -> None:
@@ -275,9 +273,7 @@ def test_ctrl_c_ends_the_wait_for_a_server_that_does_not_answer() -> None:
     started = "open('reached.txt', 'w').close(); import time; time.sleep(600)"
     write("silent.py", started)
     write("served.py", SERVED.replace(f"{SCRIPT} {{self.when}}", "silent.py {self.when}"))
-    with subprocess.Popen(
-        [COMMAND, "run", "served.py", "--model", "sim:perfect"], stderr=subprocess.PIPE, text=True
-    ) as process:
+    with Forked("run", "served.py", "--model", "sim:perfect") as process:
         try:
             _until(Path("reached.txt").exists)
             process.send_signal(signal.SIGINT)
@@ -301,7 +297,7 @@ def test_two_ctrl_c_leave_a_run_whose_loop_is_held_and_running_until_then(monkey
                     pass
         """
     words = ["run", write("held.py", held), "--run-id", "r"]
-    with subprocess.Popen([COMMAND, *words], stderr=subprocess.PIPE, text=True) as process:
+    with Forked(*words) as process:
         try:
             _until(Path("reached.txt").exists)
             shown = microagents("show", "r", "--json").json

@@ -21,7 +21,9 @@ def command(
     as_json: AsJson = False,
     config: Config = None,  # noqa: ARG001 - read by `Command`
 ) -> None:
-    """Check keys, endpoints, models, prices, open files, Ray, disk and clock: a line each, and what to do. No call is paid.
+    """Check keys, endpoints, models, prices, open files, Ray, disk and clock: a line each, and what to do.
+
+    No call is paid, unless a spec has the option `logprobs`: its draws are then compared with their probabilities.
 
     Exit codes: 0 if nothing is missing that the named models and runtime need, else 1.
     """

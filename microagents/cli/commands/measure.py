@@ -37,6 +37,7 @@ from microagents.studies.flags import FlagFindings
 from microagents.studies.measure import Measurement, measure
 from microagents.studies.measured import ModelMeasurement, Proportion
 from microagents.studies.states import States, states_in_file, states_of_run
+from microagents.studies.thresholds import Threshold
 from microagents.studies.trials import AgentMeasurement
 from microagents.task import Task
 
@@ -159,6 +160,7 @@ def _report(report: Measurement) -> Iterator[str]:
             yield from _lookahead(report.lookahead[number])
         if report.flags:
             yield from _flags(report.flags[number])
+        yield from _thresholds(report.thresholds[number : number + 1])
         if each.judged:
             yield from wrapped(f"verdict: {each.verdict()[1]}")
     for agent in report.agents:
@@ -262,6 +264,17 @@ def _flags(found: FlagFindings) -> Iterator[str]:
     ]
     yield from table(rows, to_the_left=())
     yield from wrapped(f"advice: {found.advice}")
+
+
+def _thresholds(of_model: Sequence[Sequence[Threshold]]) -> Iterator[str]:
+    if not any(of_model):
+        return
+    rows = [["target error", "at_least", "decided", "wrong", "95 % interval"]]
+    for each in of_model[0]:
+        at_least = "-" if each.at_least is None else f"{each.at_least:.4f}"
+        rows.append([f"{each.target:.1%}", at_least, _cells(each.decided)[0], *_cells(each.wrong)])
+    yield from table(rows)
+    yield from wrapped("at_least: fitted on one half of the steps; the rest of the row is of the other half")
 
 
 def _distances(found: Distances) -> Iterator[str]:

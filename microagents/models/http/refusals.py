@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Container, Mapping
+from collections.abc import Collection, Container, Mapping
 from email.utils import parsedate_to_datetime
 from typing import Any
 
@@ -90,8 +90,13 @@ class Substitutes:
         self._model = model
         self._known = known
         self._wanted = wanted
+        self._needless: Collection[str] = ()
         self.refused: dict[str, str | None] = {}
         """Parameters that are not sent since the model refuses them, each with the one sent instead."""
+
+    def leave_out(self, names: Collection[str]) -> None:
+        """Know further parameters, which no call needs: they are left out once a refusal names them, be it only for their value."""
+        self._known, self._needless = {**self._known, **dict.fromkeys(names)}, names
 
     def take_over(self, refused: Mapping[str, str | None]) -> None:
         """Take over the refusals that an earlier sitting met."""
@@ -108,7 +113,8 @@ class Substitutes:
         """Whether an error refuses a parameter that has a substitute. All later calls use the substitute."""
         for name, other in self._known.items():
             # A name that is itself a substitute stays: a server that refuses both would exchange them forever.
-            if name in sent and name not in self._wanted and name not in self.refused.values() and error.refuses(name):
+            may_go = name in sent and name not in self._wanted and name not in self.refused.values()
+            if may_go and (error.refuses(name) or (name in self._needless and error.names(name))):
                 if name not in self.refused:
                     self.refused[name] = other
                     log().warning("model refuses a parameter", model=self._model, parameter=name, sent_instead=other)

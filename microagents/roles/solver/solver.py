@@ -324,6 +324,7 @@ def _call_of(request: Draw) -> Call:
         temperature=request.temperature,
         max_output_tokens=request.max_output_tokens,
         needs_length=request.needs_length,
+        needs_mass=request.needs_mass,
         rejected=request.rejected,
         first_prompt=request.first_prompt,
         choices=request.choices,

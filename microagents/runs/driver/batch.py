@@ -40,13 +40,9 @@ REFUSES_ALL = (401, 402, 403, 404)
 
 
 class Batch:
-    """Inputs of a run.
+    """Inputs of a run: those that are not completed, or ``only`` some, completed ones included.
 
-    Args:
-        plan: the run.
-        journal: the file that records the endings of inputs; None for a run without one, whose endings stay in memory.
-        only: numbers of the inputs to conduct, completed ones included; None for all that are not completed.
-        on_ending: called with the ending of each input once it is durable, in the order of endings.
+    Without a journal their endings stay in memory. ``on_ending`` gets each ending once it is durable, in the order of endings.
     """
 
     def __init__(

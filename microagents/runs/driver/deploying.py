@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from pathlib import Path
+from msgspec import structs
 
 import microagents.roles  # noqa: F401 - names the roles of an election
 from microagents.actors.registry import unknown
 from microagents.actors.role import Deployment
-from microagents.base.aio import loop_has_threads
 from microagents.base.errors import InvalidUsage
-from microagents.journal.experiment import Experiment
-from microagents.journal.writer import JournalConfig
+from microagents.journal.sitting import JournalConfig
 from microagents.roles.executor import Executor
 from microagents.roles.limits.limiter import Limiter
 from microagents.runs.plan import RunPlan
@@ -50,23 +47,6 @@ def _with_settings(deployment: Deployment, settings: Settings) -> Deployment:
     return validated(Deployment, f"the deployment of {name}", {**given, **wanted})
 
 
-def journaling_to(
-    path: Path,
-    experiment: Experiment,
-    own: Sequence[str],
-    accepted: Sequence[str],
-    *,
-    survives_power_cut: bool,
-    is_kept: bool,
-) -> JournalConfig:
-    """Return the journal that the recorder writes. In virtual time, without threads and disk, the loop commits itself."""
-    is_virtual = not loop_has_threads()
-    return JournalConfig(
-        path=path,
-        experiment=experiment,
-        own=own,
-        accepted=tuple(accepted),
-        full=survives_power_cut and not is_virtual,
-        is_kept=is_kept,
-        inline_s=VIRTUAL_COMMIT_S if is_virtual else None,
-    )
+def in_virtual_time(journal: JournalConfig) -> JournalConfig:
+    """Return the journal as it is written in virtual time: without threads and disk, the loop commits itself."""
+    return structs.replace(journal, full=False, inline_s=VIRTUAL_COMMIT_S)

@@ -17,7 +17,7 @@ from msgspec import structs
 
 from microagents.actors.registry import RUNTIMES, STRATEGIES, TASKS
 from microagents.actors.role import Context, Deployment
-from microagents.base.aio import finish
+from microagents.base.aio import finish, loop_has_threads
 from microagents.base.errors import (
     Aborted,
     InvalidDefinition,
@@ -34,10 +34,11 @@ from microagents.journal.experiment import Experiment
 from microagents.journal.messages import Account, InputEnding, Report
 from microagents.journal.opening import holds_nothing
 from microagents.journal.reading import Reader, journal_of
+from microagents.journal.sitting import JournalConfig
 from microagents.roles.recorder import RecordEnding, Recorder
 from microagents.runs.driver.batch import Batch, conduct_single_input, leave_effects, undecided_elections
 from microagents.runs.driver.conducting import INTERRUPTED, End, conduct_until_end, report_progress, unless_ended
-from microagents.runs.driver.deploying import deployments_of, journaling_to
+from microagents.runs.driver.deploying import deployments_of, in_virtual_time
 from microagents.runs.driver.following import follow_solution, is_followed
 from microagents.runs.driver.forecast import forecast_of
 from microagents.runs.driver.keywords import RunControl
@@ -70,12 +71,7 @@ async def execute_plan(
 ) -> Result:
     """Begin a run or continue it, until it ends. A completed run is answered from its journal.
 
-    Args:
-        plan: the run.
-        journal: the file of its journal; None for a run without one.
-        only: numbers of the inputs to do, among many; None for all that are not completed.
-        accepted: names of fields that may differ from the recorded experiment.
-        control: progress and interruption.
+    Among many inputs it does those that are not completed, or ``only`` some; ``accepted`` fields may differ from the recorded experiment.
     """
     experiment, own = experiment_of(plan)
     if journal is not None and (completed := _completed(journal, experiment, own, accepted)) is not None:
@@ -98,16 +94,19 @@ async def execute_plan(
         if path is None and plan.settings.runtime == "ray":  # a role that died is restored from a journal
             folder = stack.enter_context(TemporaryDirectory(prefix="microagents-"))
             path = journal_of(Path(folder), plan.settings.run_id)
-        options = {
-            "journaling": path
-            and journaling_to(
-                path,
-                experiment,
-                own,
-                accepted,
-                survives_power_cut=journal is not None and _needs_full_durability(plan),
+        journaling = None
+        if path is not None:
+            journaling = JournalConfig(
+                path=path,
+                experiment=experiment,
+                own=own,
+                accepted=tuple(accepted),
+                full=journal is not None and _needs_full_durability(plan),
                 is_kept=journal is not None,
-            ),
+            )
+            journaling = journaling if loop_has_threads() else in_virtual_time(journaling)
+        options = {
+            "journaling": journaling,
             "expected_usd": forecast and forecast.cost_usd,
             "promise": forecast and next(iter(forecast.promises), None),
             "on_decision": control.get("on_decision"),
@@ -286,10 +285,11 @@ def _result(
 ) -> Result:
     (outcome, reason, given), created_at, wall_s = end, None, sitting_s
     if journal is not None:
+        # If it cannot be read, this sitting's result counts.
         with (
             suppress(InvalidUsage),
             Reader(journal) as reader,
-        ):  # if it cannot be read, this sitting's result counts
+        ):
             created_at, wall_s = reader.created_at, reader.wall_s()
     value, failed = None if given is None else msgspec.json.decode(given), None
     if plan.listed:

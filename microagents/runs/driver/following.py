@@ -31,14 +31,7 @@ def is_followed(plan: RunPlan) -> bool:
 
 
 async def follow_solution(journal: Path, plan: RunPlan, messenger: RoleMessenger, on_solution: OnSolution) -> None:
-    """Read the work on the only input about once a second, as long as it changes and the callback wants it. It never ends.
-
-    Args:
-        journal: the journal, which this process is writing.
-        plan: the run.
-        messenger: asks for the account as of the last commit.
-        on_solution: called on the event loop.
-    """
+    """Read the work on the only input about once a second, as long as it changes and the callback wants it. It never ends."""
     seen, wait_s = None, READ_EVERY_S
     while True:
         await asyncio.sleep(wait_s)

@@ -42,21 +42,17 @@ class MeasuredModel(Protocol):
     @property
     def run_id(self) -> str:
         """Name of the measurement's run."""
-        ...
 
     @property
     def model(self) -> str:
         """Spec of the model."""
-        ...
 
     @property
     def of_inputs(self) -> bool:
         """Whether it measured inputs of one question each."""
-        ...
 
     def promise(self, k: int, steps: int) -> Promise:
         """Say what votes ahead by k promise of a number of steps."""
-        ...
 
 
 class Forecast(Struct, frozen=True, kw_only=True):
@@ -118,8 +114,7 @@ OnForecast = Callable[[Forecast], None]
 def forecast_of(plan: RunPlan, path: Path | None, measurement: MeasuredModel | None = None) -> Forecast | None:
     """Return the expected cost of a run, or of its rest; None if no paid model has a known price, or no call may be sent.
 
-    Raises:
-        InvalidUsage: the measurement says nothing of this run: of its model, or of its votes.
+    `InvalidUsage`: the measurement says nothing of its model, or of its votes.
     """
     found = _assumed(plan) if measurement is None else _measured(plan, measurement)
     before, ending = (None, None) if path is None or holds_nothing(path) else _recorded(path)
@@ -173,9 +168,8 @@ def _assumed(plan: RunPlan) -> Forecast | None:
         calls, input_tokens = _calls(plan.strategy, plan.tasks), _prompt_tokens(task)
     except MicroagentsError:  # the run itself will say what is wrong with the task
         return None
-    joined = (
-        _replies_per_call(plan, paid) if calls and len(tariffs) == 1 else 1.0
-    )  # members of a pool answer one election
+    # Members of a pool answer one election.
+    joined = _replies_per_call(plan, paid) if calls and len(tariffs) == 1 else 1.0
     calls = None if calls is None else calls / joined
     cap = plan.settings.max_output_tokens or plan.tasks[0].sampling.max_output_tokens or OUTPUT_TOKENS
     output_tokens = round(joined * min(OUTPUT_TOKENS, cap))

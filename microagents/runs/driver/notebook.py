@@ -15,9 +15,8 @@ def notebook_progress(title: str, unit: str, price: Price) -> OnProgress | None:
     """Show a line of progress in a notebook; returns the callback that updates it, or None outside a notebook."""
     ipython: Any = sys.modules.get("IPython")  # whoever runs a notebook has imported it
     shell = None if ipython is None else ipython.get_ipython()
-    if (
-        getattr(shell, "kernel", None) is None
-    ):  # IPython in a terminal has none, and cannot change a line that is printed
+    # IPython in a terminal has none, and cannot change a line that is printed.
+    if getattr(shell, "kernel", None) is None:
         return None
     line = sys.modules["IPython.display"].display({"text/plain": f"{title}: starting"}, raw=True, display_id=True)
 

@@ -33,10 +33,6 @@ class Outputs:
     """Output files of a run. For tasks that are no documents it does nothing.
 
     A text grows in ``<output>.part``. Once it is whole, that file becomes the output; an existing output is never overwritten.
-
-    Args:
-        plan: the run.
-        journal: the file of its journal; None for a run without one.
     """
 
     def __init__(self, plan: RunPlan, journal: Path | None) -> None:

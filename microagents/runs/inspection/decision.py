@@ -112,15 +112,13 @@ class InspectedDecision(Struct, frozen=True, kw_only=True):
 
 def inspect_decision(reader: Reader, path: str) -> InspectedDecision:
     """Return the decision, or the open election, that a journal has at a path. It imports the task's module, which has the prompts."""
-    run_id, row, open_elections = reader.experiment.run_id, reader.decision_at(path), reader.open_elections_at(path)
+    run_id, row, open_elections = reader.experiment.run_id, reader.decision_at(path), reader.open_elections(path)
     if row is None and not open_elections:
         ending_so = [there for there, _ in reader.decisions() if there.endswith(f"/{path}")]
         if len(ending_so) == 1:
             return inspect_decision(reader, ending_so[0])
         near = (
-            each
-            for each in (f"0/{path}", f"0/step/{path}")
-            if reader.decision_at(each) or reader.open_elections_at(each)
+            each for each in (f"0/{path}", f"0/step/{path}") if reader.decision_at(each) or reader.open_elections(each)
         )
         first = next(near, None) or next((there for there, _ in reader.decisions()), None)
         there = (

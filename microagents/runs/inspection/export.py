@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import msgspec
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from microagents.base.errors import InvalidUsage
 from microagents.elections.election import Ballot, Flagged, input_of
@@ -112,11 +112,7 @@ class ActionRow(Struct, frozen=True, kw_only=True):
 
 
 def action_rows(reader: Reader) -> Iterator[ActionRow]:
-    """A row for each call of an agent, in the order of inputs and actions. It imports the task's module.
-
-    Raises:
-        InvalidUsage: it is not the run of an agent, or its task cannot be imported.
-    """
+    """A row for each call of an agent, in the order of inputs and actions. It imports the task's module."""
     run_id = reader.experiment.run_id
     for number in range(reader.experiment.inputs):
         solution = solution_of(reader, number)
@@ -128,10 +124,15 @@ def action_rows(reader: Reader) -> Iterator[ActionRow]:
             yield from _calls(reader, number, action)
 
 
+_OF_CALL = ("tool", "arguments", "effect", "key", "outcome", "observation", "person", "makings")
+
+
 def _calls(reader: Reader, of_input: int, action: ActionRecord) -> Iterator[ActionRow]:
     end = CallRecord(tool=END, arguments=action.result, outcome="") if action.result is not None else None
     calls: list[CallRecord | None] = [*action.calls] or [end]
     for number, call in enumerate(calls):
+        made = dict.fromkeys(_OF_CALL) if call is None else {name: getattr(call, name) for name in _OF_CALL}
+        made |= {"key": made["key"] or None, "outcome": made["outcome"] or None}
         yield ActionRow(
             run_id=reader.experiment.run_id,
             path=action.path,
@@ -140,14 +141,7 @@ def _calls(reader: Reader, of_input: int, action: ActionRecord) -> Iterator[Acti
             votes=action.options,
             flags=action.flags,
             cost_usd=0.0 if number else action.cost_usd,
-            tool=None if call is None else call.tool,
-            arguments=None if call is None else call.arguments,
-            effect=None if call is None else call.effect,
-            key=None if call is None else call.key or None,
-            outcome=None if call is None else call.outcome or None,
-            observation=None if call is None else call.observation,
-            person=None if call is None else call.person,
-            makings=None if call is None else call.makings,
+            **made,
             decided_at=None if action.decided_ms is None else reader.moment(action.decided_ms),
             ended_at=None if call is None or call.ended_ms is None else reader.moment(call.ended_ms),
         )
@@ -177,15 +171,13 @@ class LookUpRow(Struct, frozen=True, kw_only=True):
 
 def look_up_rows(reader: Reader) -> Iterator[LookUpRow]:
     """A row for each call that a model made before its reply, in the order of inputs."""
-    for each in sorted(reader.open_elections(KEPT), key=lambda each: each.id.input):
+    kept_calls = [each for each in reader.open_elections() if each.id.question_digest == KEPT]
+    for each in sorted(kept_calls, key=lambda each: each.id.input):
         (ballot,) = each.ballots
         assert isinstance(ballot, Ballot)
         kept = msgspec.json.decode(ballot.value, type=LookedUpBefore)
         yield LookUpRow(
             run_id=reader.experiment.run_id,
             input=each.id.input,
-            tool=kept.tool,
-            arguments=kept.arguments,
-            outcome=kept.outcome,
-            text=kept.text,
+            **structs.asdict(kept),
         )

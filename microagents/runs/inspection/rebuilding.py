@@ -70,10 +70,8 @@ def asked_at_step(reader: Reader, path: str) -> RebuiltQuestion | None:
 
 def _rebuilt(reader: Reader, path: str) -> RebuiltQuestion:
     plan, of_input, place = plan_of(reader), input_of(path), path.removesuffix(ESCALATED)
-    task, kind = plan.tasks[of_input], plan.strategy.conductor
-    # The states of an agent follow from what its calls returned, too.
-    if isinstance(task, ChainTask) and issubclass(kind, ChainConductor) and not isinstance(task, AgentTask):
-        steps = _Steps(reader, plan, kind, of_input)
+    task, steps = plan.tasks[of_input], _steps_of(reader, plan, of_input)
+    if steps is not None:
         chain, has_rungs = steps.chain(replay_of(reader, plan, place)), bool(plan.strategy.rungs)
         match place.split("/")[1:]:
             case ["step", number] if number.isdecimal():
@@ -90,6 +88,13 @@ def _rebuilt(reader: Reader, path: str) -> RebuiltQuestion:
                 )
                 return RebuiltQuestion(task=task, question=question, step=None)
     return RebuiltQuestion(task=task, question=replayed_question(reader, plan, place, conducted(of_input)), step=None)
+
+
+def _steps_of(reader: Reader, plan: RunPlan, of_input: int) -> _Steps | None:
+    """Return the steps of an input; None for other work, and for an agent, whose states follow from what its calls returned, too."""
+    task, kind = plan.tasks[of_input], plan.strategy.conductor
+    is_chain = isinstance(task, ChainTask) and not isinstance(task, AgentTask)
+    return _Steps(reader, plan, kind, of_input) if is_chain and issubclass(kind, ChainConductor) else None
 
 
 class _Steps:
@@ -139,7 +144,7 @@ class _Steps:
 
 def _decided(reader: Reader, of_input: int) -> Iterator[tuple[int, bytes | None]]:
     """Yield the decisions of the steps in order, each by its vote, a rung or another model; None without one."""
-    rows = ((path.split("/")[1:], row) for path, row in reader.decisions_of(of_input))
+    rows = ((path.split("/")[1:], row) for path, row in reader.decisions(of_input))
     steps = ((place, row) for place, row in rows if place[0] == "step" and len(place) > 1)
     for number, group in groupby(steps, key=lambda each: each[0][1]):
         found = (row.value for place, row in group if len(place) <= RUNG_DEPTH and row.is_decision)
@@ -155,11 +160,11 @@ def wrong_steps(reader: Reader, of_input: int, within_s: float) -> tuple[list[in
         InvalidUsage: the task's code cannot be found, or raised.
     """
     plan, ends_s = plan_of(reader), time.monotonic() + within_s
-    task, kind, knows_inputs = plan.tasks[of_input], plan.strategy.conductor, plan.strategy.knows_inputs
-    if not (isinstance(task, ChainTask) and issubclass(kind, ChainConductor)) or isinstance(task, AgentTask):
+    steps = _steps_of(reader, plan, of_input)
+    if steps is None:
         return [], None
-    chain, wrong, judged = _Steps(reader, plan, kind, of_input).chain(replay_of(reader, plan)), list[int](), 0
-    for number, state, reply in _walked(reader, chain, of_input, knows_inputs=knows_inputs):
+    chain, wrong, judged = steps.chain(replay_of(reader, plan)), list[int](), 0
+    for number, state, reply in _walked(reader, chain, of_input, knows_inputs=plan.strategy.knows_inputs):
         if time.monotonic() > ends_s:
             break
         if reply is not None and chain.correct(state, reply, number) is False:
@@ -175,25 +180,17 @@ def decided_steps(reader: Reader) -> Iterator[tuple[int, Any, Any]]:
         InvalidUsage: the run has no such steps, the task's code cannot be found, or it raised.
     """
     plan = plan_of(reader)
-    task, kind = plan.tasks[0], plan.strategy.conductor
-    if (
-        plan.listed
-        or not (isinstance(task, ChainTask) and issubclass(kind, ChainConductor))
-        or isinstance(task, AgentTask)
-    ):
+    steps = _steps_of(reader, plan, 0)
+    if plan.listed or steps is None:
         raise InvalidUsage(
             f"run {reader.experiment.run_id!r} did not decide the steps of one chain, so it has no states"
         )
-    chain = _Steps(reader, plan, kind, 0).chain(replay_of(reader, plan))
-    steps = _walked(reader, chain, 0, knows_inputs=plan.strategy.knows_inputs)
-    return (each for each in steps if each[2] is not None)
+    walked = _walked(reader, steps.chain(replay_of(reader, plan)), 0, knows_inputs=plan.strategy.knows_inputs)
+    return (each for each in walked if each[2] is not None)
 
 
 def _walked(reader: Reader, chain: Chain, of_input: int, *, knows_inputs: bool) -> Iterator[tuple[int, Any, Any]]:
-    """Yield the steps of a chain up to the first that is not decided: number, state, and the decided reply.
-
-    With known inputs a reply may be None.
-    """
+    """Yield number, state and decided reply of each step of a chain up to the first open one. With known inputs a reply may be None."""
     decoder, next_number = msgspec.json.Decoder(chain.reply_type), 0
     try:
         state = chain.start()

@@ -34,15 +34,9 @@ V = TypeVar("V")
 def replayed_question(
     reader: Reader, plan: RunPlan, path: str, work: Callable[[Messenger], Awaitable[object]]
 ) -> Question:
-    """Return the question that some work puts at a path, if every call before it is answered as recorded.
+    """Return the question that some work, such as `conducted`, puts at a path, if every call before it is answered as recorded.
 
     Roles with durable calls are run again, in this process; no other role is, no model is asked, and no tool is called.
-
-    Args:
-        reader: the journal.
-        plan: the run.
-        path: place of the question.
-        work: does the work, with a messenger that answers from the journal; such as `conducted`.
     """
     replay = replay_of(reader, plan, path)
 
@@ -70,8 +64,7 @@ def conducted(of_input: int) -> Callable[[Messenger], Awaitable[object]]:
 def drawn_work(reader: Reader, plan: RunPlan, of_input: int) -> Struct:
     """Return the work on an input as its conductor notes it, as far as it is recorded. A user's code may raise anything.
 
-    Raises:
-        InvalidUsage: the code as it is now asks other questions than the recorded ones, or its conductor notes nothing.
+    `InvalidUsage`: the code as it is now asks other questions than the recorded ones, or its conductor notes nothing.
     """
     rows, open_elections = reader.of_input(of_input)
     notes = list[Note]()
@@ -112,12 +105,7 @@ def replay_of(reader: Reader, plan: RunPlan, sought: str = "") -> Replay:
 class Replay:
     """Messenger of all roles: requests to durable roles are handled at once, and the recorder's answers come from the journal.
 
-    Args:
-        plan: the run.
-        recorded: gives the record at a path.
-        is_changed: whether ``--accept-change`` altered the run.
-        sought: path of the question to find, which then counts as not recorded.
-        listener: gets what conductors note.
+    The question that is ``sought`` counts as not recorded.
     """
 
     def __init__(
@@ -176,11 +164,7 @@ class Replay:
         return structs.replace(row, changed=True) if row is not None and self._is_changed else row
 
     def _called(self, path: str) -> Called:
-        """Return what is recorded of a call; it is unknown if a person was asked because the process that made it died.
-
-        Raises:
-            NotRecorded: nothing is.
-        """
+        """Return what is recorded of a call; it is unknown if a person was asked because the process that made it died."""
         for row in (self._recalled(f"{path}/outcome"), self._recalled(f"{path}/unknown")):
             if row is not None and row.value is not None:
                 return msgspec.json.decode(row.value, type=Called)
@@ -189,12 +173,7 @@ class Replay:
         raise NotRecorded(path)
 
     def _verdict(self, request: Elect | Follow) -> Verdict:
-        """Return the recorded verdict of an election.
-
-        Raises:
-            NotRecorded: its question is the one to be found, or nothing is recorded for it.
-            JournalMismatch: another question is decided there.
-        """
+        """Return the recorded verdict of an election; `JournalMismatch` if another question is decided there."""
         path, question = request.id.path, request.question
         row = self._recalled(path)
         if row is None and path == self._sought:

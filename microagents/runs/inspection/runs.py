@@ -110,13 +110,7 @@ def solution_of(reader: Reader, of_input: int) -> Struct:
 def runs_in(
     runs_dir: Path, *, since_s: float = 0.0, digests: bool = True
 ) -> Iterator[tuple[str, Result | InvalidUsage]]:
-    """Yield the names and results of the runs in a folder, in the order of their last writes.
-
-    Args:
-        runs_dir: the folder.
-        since_s: only runs that were written since this time.
-        digests: whether runs under way have the digests of their decisions, too.
-    """
+    """Yield the names and results of the runs in a folder, in the order of their last writes; those under way maybe with digests, too."""
     try:
         found = sorted(runs_dir.glob("*.sqlite"), key=_last_write_s)
     except OSError as error:
@@ -240,11 +234,7 @@ def calls_waiting(runs_dir: Path, run_id: str) -> list[WaitingCall]:
 
 
 def _place_of(reader: Reader, path: str) -> str:
-    """Return the place that a path names: in full, without the number of its input, or by the step whose call waits there.
-
-    Raises:
-        InvalidUsage: it names several.
-    """
+    """Return the one place that a path names: in full, without the number of its input, or by the step whose call waits there."""
     waiting = list(reader.undecided())
     if path in waiting:
         return path
@@ -254,14 +244,14 @@ def _place_of(reader: Reader, path: str) -> str:
         raise InvalidUsage(
             f"{path!r} names {len(found)} places in run {reader.experiment.run_id}; give one of {', '.join(found[:5])}"
         )
-    return found[0] if found else next((each for each in (path, f"0/{path}") if reader.open_elections_at(each)), path)
+    return found[0] if found else next((each for each in (path, f"0/{path}") if reader.open_elections(each)), path)
 
 
 def _decidable(reader: Reader, path: str, *, is_live: bool) -> UndecidedElection:
     run_id, undecided = reader.experiment.run_id, reader.undecided()
     if path in undecided:
         return undecided[path]
-    open_elections = reader.open_elections_at(path) if is_live else []
+    open_elections = reader.open_elections(path) if is_live else []
     if not open_elections:
         there = f"undecided is {', '.join(list(undecided)[:5])}" if undecided else "no election is undecided"
         what = "neither undecided nor open" if is_live else "not undecided"

@@ -17,7 +17,7 @@ from typing import Any, Generic, Literal
 import msgspec
 from msgspec import Struct
 
-from microagents.journal.messages import Account, InputOutcome, Promise, RunOutcome
+from microagents.journal.messages import Account, InputEnding, Promise, RunOutcome
 from microagents.runs.words.money import Price, are_simulated, money, prices_of
 from microagents.systems.documents.document import text_in
 from microagents.task import V
@@ -51,17 +51,6 @@ _LIMIT = re.compile(r"(?P<option>--max-(?:calls|tokens|cost)) (?P<value>\d+(?:\.
 _KEYWORDS = {"--max-calls": "max_calls", "--max-tokens": "max_tokens", "--max-cost": "max_cost_usd"}
 
 
-class FailedInput(Struct, frozen=True, kw_only=True):
-    """One of many inputs that ended and did not complete."""
-
-    input: int
-    """Its number, counted from 0."""
-    outcome: InputOutcome
-    reason: str | None
-    traceback: str = ""
-    """Where a user's code raised; empty if it did not. ``--json`` leaves it out."""
-
-
 class RunFacts(Struct, Generic[V], frozen=True, kw_only=True):
     """Part of a result that its summary shows."""
 
@@ -82,8 +71,8 @@ class RunFacts(Struct, Generic[V], frozen=True, kw_only=True):
     """Seconds of all sittings."""
     journal: Path | None
     """Path of the journal; None for a run without one."""
-    failed_inputs: tuple[FailedInput, ...] | None = None
-    """Inputs of a list that failed or are undecided; None for a run with one task and no list."""
+    failed_inputs: tuple[InputEnding, ...] | None = None
+    """Endings of inputs of a list that failed or are undecided; None for a run with one task and no list."""
     options: dict[str, Any] = {}
     """Options of the task; empty for a list of inputs."""
     needs_program: bool = False
@@ -301,82 +290,68 @@ def summary(result: RunFacts[Any], *, with_text: bool = True) -> str:
 
 
 def summary_rows(result: RunFacts[Any], *, with_text: bool = True) -> list[tuple[str, str]]:
-    """List the rows of the summary of a run: a name, and a text that is printable.
-
-    Args:
-        result: the result of the run.
-        with_text: whether to print the text of a document that was not written into a file.
-    """
-    account = result.account
-    rows: list[tuple[str, str]] = [
+    """List the rows of the summary of a run: a name, and a text that is printable; maybe with the text of a document without a file."""
+    account, models = result.account, result.models
+    rows: list[tuple[str, str | None]] = [
         (
             outcome_text(result),
             f"{result.task}{options_text(result.options)}: {progress_text(result)}{_checked_text(result)}",
-        )
-    ]
-    if result.reason is not None:
-        rows.append(("why", result.reason))
-    of_rungs = " of rungs" if account.climbed else ""
-    taken = [_votes_text(account, result.unit)] * bool(account.decided)
-    taken += [counted(account.samples, "sample") + of_rungs] * bool(account.samples)
-    # Flags are counted when an election has ended: "0 red-flagged" would be untrue of a run without any.
-    has_counted = account.valid or account.flagged
-    replies = counted(account.calls, "call") + (
-        f", {_by_name(account.flagged, 'red-flagged')}" if has_counted or not account.calls else ""
-    )
-    rows.append(("how", f"{result.strategy}: {', '.join(taken) or 'no decision'}; {replies}"))
-    rows += [
-        (name, text)
-        for name, text in (
-            ("voting", _voting_text(result)),
-            ("contested", _contested_text(account)),
-            ("climbed", _climbed_text(result)),
-            ("judge", _picks_text(result)),
-        )
-        if text is not None
-    ]
-    models = result.models
-    rows.append(("model", ", ".join(models) + _cost_text(result, models)))
-    of_calls = (
+        ),
+        ("why", result.reason),
+        ("how", _how_text(result)),
+        ("voting", _voting_text(result)),
+        ("contested", _contested_text(account)),
+        ("climbed", _climbed_text(result)),
+        ("judge", _picks_text(result)),
+        ("model", ", ".join(models) + _cost_text(result, models)),
         ("promised", _promised_text(result)),
         ("sampling", _sampling_text(account)),
         ("fallback", _fallback_text(account)),
         ("cached", _cached_text(account)),
         ("calls", _calls_text(account, prices_of(models))),
         ("timeouts", _timeouts_text(account)),
-    )
-    rows += [(name, text) for name, text in of_calls if text is not None]
-    rate = account.steps / result.wall_s if result.wall_s else 0
-    speed = (
-        f", {rate:,.0f} {result.unit}s a second"
-        if rate >= 1
-        else f", {rate * 3600:,.0f} {result.unit}s an hour"
-        if rate
-        else ""
-    )
-    rows.append(("took", f"{result.wall_s:,.1f} s{speed}; run {result.run_id}"))
-    if result.failed_inputs:
-        rows += [
-            (each.outcome, f"input {each.input}: {each.reason}") for each in result.failed_inputs[:MAX_FAILED_SHOWN]
-        ]
-        if (more := len(result.failed_inputs) - MAX_FAILED_SHOWN) > 0:
-            rows.append(("", f"and {more:,} more inputs; --json lists all of them"))
-    if account.settled_at:
-        rows.append(("marked", _settled_text(account)))
-    if account.lost_in_flight:
-        lost = counted(account.lost_in_flight, "call was", "calls were")
-        rows.append(
-            (
-                "lost",
-                f"at most {lost} in flight when the process ended; such calls are made again, and may be paid twice",
-            )
-        )
-    rows += _value_rows(result, with_text=with_text)
-    if result.journal is not None:
-        rows.append(("journal", str(result.journal)))
-        if result.go_on is not None:
-            rows.append(("go on", result.go_on))
-    return [(name, printable(text)) for name, text in rows]
+        ("took", f"{result.wall_s:,.1f} s{_speed_text(result)}; run {result.run_id}"),
+        *_failed_rows(result),
+        ("marked", _settled_text(account)),
+        ("lost", _lost_text(account)),
+        *_value_rows(result, with_text=with_text),
+        ("journal", None if result.journal is None else str(result.journal)),
+        ("go on", result.go_on),
+    ]
+    return [(name, printable(text)) for name, text in rows if text is not None]
+
+
+def _how_text(result: RunFacts[Any]) -> str:
+    account = result.account
+    taken = [_votes_text(account, result.unit)] * bool(account.decided)
+    taken += [counted(account.samples, "sample") + " of rungs" * bool(account.climbed)] * bool(account.samples)
+    calls = counted(account.calls, "call")
+    # Flags are counted when an election has ended: "0 red-flagged" would be untrue of a run without any.
+    if account.valid or account.flagged or not account.calls:
+        calls += f", {_by_name(account.flagged, 'red-flagged')}"
+    return f"{result.strategy}: {', '.join(taken) or 'no decision'}; {calls}"
+
+
+def _speed_text(result: RunFacts[Any]) -> str:
+    rate = result.account.steps / result.wall_s if result.wall_s else 0
+    if rate >= 1:
+        return f", {rate:,.0f} {result.unit}s a second"
+    return f", {rate * 3600:,.0f} {result.unit}s an hour" if rate else ""
+
+
+def _failed_rows(result: RunFacts[Any]) -> Iterator[tuple[str, str]]:
+    failed = result.failed_inputs or ()
+    for each in failed[:MAX_FAILED_SHOWN]:
+        yield each.outcome, f"input {each.input}: {each.reason}"
+    if (more := len(failed) - MAX_FAILED_SHOWN) > 0:
+        yield "", f"and {more:,} more inputs; --json lists all of them"
+
+
+def _lost_text(account: Account) -> str | None:
+    if not account.lost_in_flight:
+        return None
+    lost = counted(account.lost_in_flight, "call was", "calls were")
+    return f"at most {lost} in flight when the process ended; such calls are made again, and may be paid twice"
 
 
 def _checked_text(result: RunFacts[Any]) -> str:
@@ -537,9 +512,8 @@ def _voting_text(result: RunFacts[Any]) -> str | None:
     account = result.account
     if result.k is None or result.k == 1 or not account.decided:
         return None
-    wrong = (
-        "wrong " if account.errors is not None and account.decided == account.steps else ""
-    )  # else it judges answers, not votes
+    # Of other work the oracle judges answers, not votes.
+    wrong = "wrong " if account.errors is not None and account.decided == account.steps else ""
     samples = counted(account.outvoted, f"{wrong}sample") if account.outvoted else "no sample was"
     parts = [f"k = {result.k}", f"{samples} outvoted"]
     misled = account.outvoted + account.misled
@@ -582,13 +556,12 @@ def _climbed_text(result: RunFacts[Any]) -> str | None:
     return f"{text}; {_command('show', result.run_id, result.journal.parent)}{of_input} lists them"
 
 
-def _value_rows(result: RunFacts[Any], *, with_text: bool) -> list[tuple[str, str]]:
+def _value_rows(result: RunFacts[Any], *, with_text: bool) -> list[tuple[str, str | None]]:
     if result.failed_inputs is not None:
-        return (
-            [("written", f"{counted(len(result.outputs), 'file')}, the first is {result.outputs[0]}")]
-            if result.outputs
-            else []
+        written = (
+            f"{counted(len(result.outputs), 'file')}, the first is {result.outputs[0]}" if result.outputs else None
         )
+        return [("written", written)]
     if result.value is None:
         return []
     if result.outputs:
@@ -624,8 +597,10 @@ def _text_facts(value: Mapping[str, Any]) -> str:
     return f"{len(text):,} characters, {len(text.split()):,} words{shown}"
 
 
-def _settled_text(account: Account) -> str:
+def _settled_text(account: Account) -> str | None:
     """List the undecided elections that a leader, a person or another model settled."""
+    if not account.settled_at:
+        return None
     first = ", ".join(f"{path} by {source}" for path, source in list(account.settled_at.items())[:MAX_SETTLED_SHOWN])
     more = len(account.settled_at) - MAX_SETTLED_SHOWN
     return f"not decided by the vote: {first}" + (f", and {more:,} more" if more > 0 else "")

@@ -42,6 +42,8 @@ from microagents.work.durable import Work
 from microagents.work.elections import no_verdict
 
 P = TypeVar("P", bound=PersonReply)
+_Reads = dict[str, asyncio.Task[Called]]
+"""Reads of one step that have begun, by their calls: equal ones are made once."""
 
 
 class Acted(Struct, frozen=True, kw_only=True):
@@ -58,11 +60,7 @@ class Acted(Struct, frozen=True, kw_only=True):
 
 
 class Acting:
-    """Actions of one input.
-
-    Args:
-        chain: the chain of its steps.
-    """
+    """Actions of one input, whose steps are a chain."""
 
     def __init__(self, chain: Chain) -> None:
         self._chain = chain
@@ -269,11 +267,7 @@ class Acting:
         return await self._work.ask(request)
 
     async def _ask_person(self, at: str, reply: type[P], why: str) -> P:
-        """Give what a person has said at a place.
-
-        Raises:
-            NeedsPerson: nobody has.
-        """
+        """Give what a person has said at a place; `NeedsPerson` if nobody has."""
         said = await self._said(at)
         place = ElectionId(path=self._work.path_of(at), question_digest=b"\0" * 16)
         nothing = Verdict(outcome="undecided", leader=None, tally=(), ballots=(), cost_usd=0.0)
@@ -291,10 +285,6 @@ class Acting:
         """Return what a person, or the call itself after its time-out, has said at a place."""
         recalled = await self._work.recorded(at)
         return None if recalled is None else recalled.value
-
-
-class _Reads(dict[str, asyncio.Task[Called]]):
-    """Reads of one step that have begun, by their calls: equal ones are made once."""
 
 
 class ActConductor(ChainConductor["Act"]):

@@ -137,12 +137,7 @@ def making_at(call: str, number: int) -> str:
 
 
 def call_digest(call: ToolCall, parameters: Mapping[str, Any]) -> str:
-    """Return a digest that is equal for calls that do the same: an argument may be left out or be its default, 5 or 5.0.
-
-    Args:
-        call: the call.
-        parameters: the JSON schema of its arguments.
-    """
+    """Return a digest that is equal for calls that do the same: an argument may be left out or be its default, 5 or 5.0."""
     schemas = parameters.get("properties", {})
     defaults = {name: each["default"] for name, each in schemas.items() if isinstance(each, dict) and "default" in each}
     arguments = _with_whole_numbers({**defaults, **call.arguments})

@@ -62,11 +62,7 @@ def _number_in(value: object) -> Decimal | None:
 
 @lru_cache(maxsize=64)
 def approval_rules(text: str) -> tuple[ApprovalRule, ...]:
-    """Read the parts of the option: an effect, TOOL, or TOOL.ARGUMENT OP NUMBER, separated by commas.
-
-    Raises:
-        ValueError: a part is none of these.
-    """
+    """Read the parts of the option: an effect, TOOL, or TOOL.ARGUMENT OP NUMBER, separated by commas."""
     return tuple(_rule(part.strip()) for part in text.split(",") if part.strip())
 
 
@@ -85,11 +81,7 @@ def _rule(part: str) -> ApprovalRule:
 
 
 def check_approvals(text: str, tools: Mapping[str, ToolSpec]) -> None:
-    """Refuse an option that names no effect, tool or argument: what nobody would be asked about must not pass for approved.
-
-    Raises:
-        InvalidUsage: it does.
-    """
+    """Refuse an option that names no effect, tool or argument: what nobody would be asked about must not pass for approved."""
     for rule in approval_rules(text):
         spec = tools.get(rule.named)
         if spec is None and (rule.named not in EFFECTS or rule.argument):

@@ -145,9 +145,8 @@ class ActionNotes(Struct, kw_only=True):
             is_approved = decoder_of(Approval).decode(approval.value).approved
             said.append("approved" if is_approved else "rejected")
         for found in [records.row(f"{making}/found") for making in makings]:
-            if (
-                found is not None and found.value is not None and found.is_decision
-            ):  # else the call ended after its time-out
+            # Without a decision the call itself ended after its time-out.
+            if found is not None and found.value is not None and found.is_decision:
                 was_made = decoder_of(FoundOutcome).decode(found.value).was_made
                 said.append("was made" if was_made else "was not made")
         call.person = ", ".join(said) or None

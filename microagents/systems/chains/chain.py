@@ -69,24 +69,16 @@ class Rung(Protocol):
     @property
     def name(self) -> str:
         """Its name in accounts, and the last part of the path of its election."""
-        ...
 
     async def hold(self, chain: Chain, step: ChainStep, tried: Sequence[Verdict]) -> tuple[ElectionId, Verdict] | None:
         """Hold its election; None if it has nothing to ask. Only a verdict that is `decided` or `inferred` decides the step.
 
         ``tried`` are the verdicts of the step's vote and of the rungs before.
         """
-        ...
 
 
 class Chain:
-    """Chain of one input.
-
-    Args:
-        work: the work on the input.
-        max_draws: cap of each step's election; by default the strategy's.
-        sampling: temperatures and limits of its draws; by default the task's.
-    """
+    """Chain of one input. The cap of draws is by default the strategy's, and temperatures and limits are the task's."""
 
     def __init__(self, work: ChainWork, *, max_draws: int | None = None, sampling: Sampling | None = None) -> None:
         self.work = work

@@ -18,12 +18,7 @@ from microagents.task import verifies
 class GroupedChain(Chain):
     """Chain whose every step is a group of steps of the task: they are asked for in one reply, and all of them are one vote.
 
-    Args:
-        work: the work on the input.
-        steps: steps of the task in a group; the last one may have fewer.
-
-    Raises:
-        InvalidUsage: the task verifies single replies.
+    The last group may have fewer steps. A task must not verify single replies.
     """
 
     def __init__(self, work: ChainWork, steps: int) -> None:

@@ -18,7 +18,7 @@ from microagents.replies.chat import Prompt, Reply
 from microagents.replies.trajectories import trajectory_of
 from microagents.systems.documents.document import Document, are_met
 from microagents.systems.documents.notes import DocumentNotes
-from microagents.systems.documents.questions import Part, Segment, SegmentSummary, Text, ToSummarize, ToWrite
+from microagents.systems.documents.questions import REPLIES, Part, Segment, Text, ToWrite
 from microagents.systems.documents.reasoned_text import answer_in, objective_of
 from microagents.systems.documents.records import SubtaskRecord
 from microagents.systems.documents.writing import (
@@ -153,11 +153,7 @@ class DocumentConductor(ProblemConductor[DocumentStrategy]):
     """Writes a document subtask by subtask."""
 
     async def conduct(self, work: Work[Problem[Any], DocumentStrategy]) -> Written:
-        """Write the document, or the reasoning on a problem.
-
-        Raises:
-            Stopped: a prompt would not fit into the window, no agent writes anything valid, or too few agents answer.
-        """
+        """Write the document, or the reasoning on a problem."""
         pool = self.context.pool(self.draws_as)
         agents = work.strategy.agents(pool)
         writing, names = work.strategy.writing(work.task, agents), names_of(agents, pool)
@@ -225,30 +221,20 @@ class DocumentConductor(ProblemConductor[DocumentStrategy]):
         self, work: Work[Problem[Any], DocumentStrategy], ask: SegmentQuestion, agents: Sequence[Author]
     ) -> Answer:
         """Put one question to the role that answers it. A subclass adds questions of its own."""
-        strategy, asked = work.strategy, ask.asked
-        sampling = sampling_at(work.task, strategy.temperature)
-        if isinstance(asked, ToWrite):
+        strategy, model, system = work.strategy, None, SUMMARIZE
+        if isinstance(ask.asked, ToWrite):
             assert ask.agent is not None
             agent = agents[ask.agent]
-            system = WRITE.format(tokens=strategy.segment_tokens, manner=agent.manner)
-            written = await work.sample(
-                ask.at,
-                prompt_about(work.task, system, asked),
-                Segment,
-                model=agent.model,
-                sampling=sampling,
-                max_draws=strategy.max_draws,
-            )
-            return written[0] if written else Missing.FLAGGED
-        assert isinstance(asked, ToSummarize)
-        summaries = await work.sample(
+            model, system = agent.model, WRITE.format(tokens=strategy.segment_tokens, manner=agent.manner)
+        replies = await work.sample(
             ask.at,
-            prompt_about(work.task, SUMMARIZE, asked),
-            SegmentSummary,
-            sampling=sampling,
+            prompt_about(work.task, system, ask.asked),
+            REPLIES[type(ask.asked)],
+            model=model,
+            sampling=sampling_at(work.task, strategy.temperature),
             max_draws=strategy.max_draws,
         )
-        return summaries[0] if summaries else Missing.FLAGGED
+        return replies[0] if replies else Missing.FLAGGED
 
     async def ask_batch(
         self, work: Work[Problem[Any], DocumentStrategy], batch: QuestionBatch, agents: Sequence[Author]

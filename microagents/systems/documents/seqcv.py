@@ -14,9 +14,7 @@ from microagents.base.errors import InvalidUsage
 from microagents.elections.panels import ApprovalShare
 from microagents.systems.documents.document_conductor import MANNERS, Author, DocumentConductor, DocumentStrategy
 from microagents.systems.documents.questions import ToRank, ToSplit, ToValidate
-from microagents.systems.documents.ranker import Rank, Ranker
-from microagents.systems.documents.splitter import Split, Splitter
-from microagents.systems.documents.validator import Validate, Validator
+from microagents.systems.documents.roles import Rank, Ranker, Split, Splitter, Validate, Validator
 from microagents.systems.documents.writing import Answer, Missing, QuestionBatch, SegmentQuestion, WritingRules
 from microagents.systems.questions.problem import Problem
 from microagents.systems.questions.turns import sampling_at

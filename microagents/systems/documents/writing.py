@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Generator, Iterable, Sequence
 from enum import Enum
 from random import Random
-from typing import Literal
+from typing import Any, Literal, TypeVar
 
-from msgspec import Struct, structs
+from msgspec import Struct
 
 from microagents.elections.rules import Rule, Tally
 from microagents.replies.chat import Reply
@@ -73,7 +73,10 @@ class QuestionBatch(Struct, frozen=True, kw_only=True):
     """Number of agents that must answer; if as many have, the others may be absent. None: all must answer."""
 
 
-Batches = Generator[QuestionBatch, Sequence[Answer], "Sequence[Part] | None"]
+R = TypeVar("R")
+Asking = Generator[QuestionBatch, Sequence[Answer], R]
+"""A part of the writing: it yields questions, is sent their replies, and returns what these lead to."""
+Batches = Asking["Sequence[Part] | None"]
 """The writing of a subtask. It returns the parts that the subtask is split into, or None once its text is written."""
 
 
@@ -178,23 +181,20 @@ class DocumentDraft:
         yield from self._choose(record, finished, authors)
         return None
 
+    def _about(self, record: SubtaskRecord, finished: str) -> dict[str, Any]:
+        """Return what all questions about a subtask show."""
+        return {"objective": self._objective, "finished": finished, "subtask": record.objective}
+
     def _round(
         self, record: SubtaskRecord, number: int, finished: str, authors: Sequence[_Author]
-    ) -> Generator[QuestionBatch, Sequence[Answer], list[SegmentRecord]]:
+    ) -> Asking[list[SegmentRecord]]:
         """Do one round: every agent that is not complete writes a segment, and all agents validate each of them."""
         rules, at = self._rules, f"{record.at}/round/{number}"
-        asked = ToWrite(
-            objective=self._objective,
-            finished=finished,
-            subtask=record.objective,
-            written="",
-            round=number,
-            rounds=rules.rounds,
-        )
+        asked = self._about(record, finished) | {"round": number, "rounds": rules.rounds}
         writers = [author for author in authors if not author.complete and not author.absent]
         asks = [
             SegmentQuestion(
-                at=f"{at}/draft/{author.agent}", agent=author.agent, asked=structs.replace(asked, written=author.text)
+                at=f"{at}/draft/{author.agent}", agent=author.agent, asked=ToWrite(**asked, written=author.text)
             )
             for author in writers
         ]
@@ -211,7 +211,7 @@ class DocumentDraft:
 
     def _validate(
         self, record: SubtaskRecord, at: str, finished: str, authors: Sequence[_Author], drafts: Sequence[SegmentRecord]
-    ) -> Generator[QuestionBatch, Sequence[Answer], None]:
+    ) -> Asking[None]:
         """Let every agent that is there validate every segment, in the context of the segment's author."""
         rules = self._rules
         if rules.panel is None:
@@ -223,9 +223,7 @@ class DocumentDraft:
         for draft in drafts:
             assert draft.segment is not None
             asked = ToValidate(
-                objective=self._objective,
-                finished=finished,
-                subtask=record.objective,
+                **self._about(record, finished),
                 written=authors[draft.agent].text,
                 segment=draft.segment.text,
                 status=draft.segment.status,
@@ -259,19 +257,12 @@ class DocumentDraft:
                 tally.count(each.passes is True)
         return not tally.votes_needed and self._rules.panel.winner(tally) is True
 
-    def _split(
-        self, record: SubtaskRecord, finished: str
-    ) -> Generator[QuestionBatch, Sequence[Answer], Sequence[Part] | None]:
+    def _split(self, record: SubtaskRecord, finished: str) -> Asking[Sequence[Part] | None]:
         """Propose parts that can take the place of a subtask; None if no valid split was proposed."""
         rules = self._rules
         for number in range(1, rules.split_tries + 1):
-            asked = ToSplit(
-                objective=self._objective, finished=finished, subtask=record.objective, max_subtasks=rules.max_subtasks
-            )
-            at = f"{record.at}/split/{number}"
-            (reply,) = yield QuestionBatch(at=at, asks=(SegmentQuestion(at=at, agent=None, asked=asked),))
-            if reply is Missing.OPEN:
-                raise NotRecorded(record.at)
+            asked = ToSplit(**self._about(record, finished), max_subtasks=rules.max_subtasks)
+            reply = yield from _one_reply(f"{record.at}/split/{number}", asked, record)
             if isinstance(reply, Parts):
                 fault = fault_of(reply.subtasks, self._objectives_above(record), rules.max_subtasks)
                 if fault is None:
@@ -286,9 +277,7 @@ class DocumentDraft:
             if record.at == each.at or record.at.startswith(f"{each.at}/")
         ]
 
-    def _choose(
-        self, record: SubtaskRecord, finished: str, authors: Sequence[_Author]
-    ) -> Generator[QuestionBatch, Sequence[Answer], None]:
+    def _choose(self, record: SubtaskRecord, finished: str, authors: Sequence[_Author]) -> Asking[None]:
         """Choose the text of a subtask among the complete versions; if nobody is complete, among all (SeqCV, equation 2)."""
         versions = [author for author in authors if author.complete] or [
             author for author in authors if author.segments
@@ -302,16 +291,12 @@ class DocumentDraft:
         if len(first) > 1:
             best = yield from self._rank(record, finished, list(first.values()), authors)
             chosen = authors[best]
-        record.author, record.text, record.agreed, record.complete = (
-            chosen.agent,
-            chosen.text,
-            chosen.agreed,
-            chosen.complete,
-        )
+        record.author, record.text = chosen.agent, chosen.text
+        record.agreed, record.complete = chosen.agreed, chosen.complete
 
     def _rank(
         self, record: SubtaskRecord, finished: str, versions: Sequence[_Author], authors: Sequence[_Author]
-    ) -> Generator[QuestionBatch, Sequence[Answer], int]:
+    ) -> Asking[int]:
         """Choose the agent whose version has most points.
 
         It gets 2 for each ranker that calls it best, 1 for each that calls it second best.
@@ -320,13 +305,8 @@ class DocumentDraft:
         nobody else is there to rank, a neutral call does.
         """
         rules = self._rules
-        labels = dict(
-            zip(
-                (author.agent for author in versions),
-                labels_of([author.text.encode() for author in versions]),
-                strict=True,
-            )
-        )
+        given = labels_of([author.text.encode() for author in versions])
+        labels = {author.agent: label for author, label in zip(versions, given, strict=True)}
         asks = []
         if rules.ranked_by == "agents" and rules.agents > 2:  # noqa: PLR2004 - of two agents each would rank the other's
             for ranker in authors:
@@ -363,19 +343,16 @@ class DocumentDraft:
         labels: dict[int, str],
     ) -> SegmentQuestion:
         at = f"{record.at}/rank/{'neutral' if ranker is None else ranker}"
-        shown = sorted(
-            ranked, key=lambda author: labels[author.agent]
-        )  # by label, and then shuffled: no order of agents shows
+        # By label, and then shuffled: no order of agents shows.
+        shown = sorted(ranked, key=lambda author: labels[author.agent])
         Random(f"{at} {' '.join(labels[author.agent] for author in shown)}").shuffle(shown)  # noqa: S311 - seeded on purpose
         asked = ToRank(
-            objective=self._objective,
-            finished=finished,
-            subtask=record.objective,
+            **self._about(record, finished),
             versions=tuple(Version(label=labels[author.agent], text=author.text) for author in shown),
         )
         return SegmentQuestion(at=at, agent=ranker, asked=asked)
 
-    def _finished_text(self, record: SubtaskRecord) -> Generator[QuestionBatch, Sequence[Answer], str]:
+    def _finished_text(self, record: SubtaskRecord) -> Asking[str]:
         """Join the finished text that the authors of a subtask see.
 
         Which texts are shown as summaries depends on the texts only, not on the summaries that others have asked for.
@@ -387,11 +364,8 @@ class DocumentDraft:
             if limit is None or sum(map(len, shown)) <= limit * CHARS_PER_TOKEN:
                 break
             if each.summary is None and not each.has_no_summary:
-                at = f"{each.at}/summary"
                 asked = ToSummarize(objective=self._objective, subtask=each.objective, text=each.text)
-                (reply,) = yield QuestionBatch(at=at, asks=(SegmentQuestion(at=at, agent=None, asked=asked),))
-                if reply is Missing.OPEN:
-                    raise NotRecorded(record.at)
+                reply = yield from _one_reply(f"{each.at}/summary", asked, record)
                 each.summary = reply.summary if isinstance(reply, SegmentSummary) else None
                 each.has_no_summary = each.summary is None
             if each.summary is not None:
@@ -433,6 +407,14 @@ class _Author:
             self.segments.append(draft.segment.text.strip("\n"))
         self.complete = draft.segment.status == "complete" and bool(self.segments)
         self.agreed = self.agreed and draft.outcome == "passed"
+
+
+def _one_reply(at: str, asked: Asked, record: SubtaskRecord) -> Asking[Answer]:
+    """Put one question for a subtask to a role that is not an agent."""
+    (reply,) = yield QuestionBatch(at=at, asks=(SegmentQuestion(at=at, agent=None, asked=asked),))
+    if reply is Missing.OPEN:
+        raise NotRecorded(record.at)
+    return reply
 
 
 def _draft(author: _Author, reply: Answer) -> SegmentRecord:

@@ -180,7 +180,7 @@ class AotConductor(ProblemMaker["Aot"]):
         """Follow all chains from the problem to their ends."""
         work.progress(0)
         strategy = work.strategy
-        turns = Turns(work, root, k=strategy.k, max_draws=strategy.max_draws, temperature=strategy.temperature)
+        turns = Turns(work, root, temperature=strategy.temperature)
         reduction = await _reduced(strategy, turns)
         turns.notes.chosen = reduction.best.at
         if reduction.is_majority:
@@ -189,12 +189,7 @@ class AotConductor(ProblemMaker["Aot"]):
 
 
 async def _reduced(strategy: Aot, turns: Turns) -> Reduction:
-    """Follow all chains from a problem to their ends.
-
-    Raises:
-        Undecided: no reply to the question is valid, or no ballot of a vote is.
-        InvalidUsage: the question is too long.
-    """
+    """Follow all chains from a problem to their ends."""
     root = turns.notes.root
     root.problem = text_of(turns.task)
     length = len(root.problem) + len(turns.task.shown_background())
@@ -222,7 +217,7 @@ class _Chains:
         self._strategy = strategy
         self._turns = turns
         self._draws: dict[str, Any] = {
-            "samples": strategy.candidates,
+            "samples": most_ballots(strategy.k),
             "max_draws": strategy.max_draws,
             "sampling": sampling_at(turns.task, strategy.temperature),
         }
@@ -455,11 +450,6 @@ class Aot(Strategy):
                 "without decomposition no graph has a longest path to take; give the number of transitions"
             )
         return self
-
-    @property
-    def candidates(self) -> int:
-        """Number of candidates at a turn: N of MAKER's algorithm 4."""
-        return most_ballots(self.k)
 
     def trial_questions(self, task: Task) -> list[tuple[Prompt, type[Reply]]]:
         """Return the question for a direct answer, and that for subquestions."""

@@ -59,9 +59,8 @@ def labels_of(candidates: Sequence[bytes | Raw]) -> list[str]:
 
 def shuffled(labels: Sequence[str], ballot: int) -> list[int]:
     """Indices of candidates in the order for one ballot, shuffled because models prefer the first candidate."""
-    order = sorted(
-        range(len(labels)), key=lambda index: labels[index]
-    )  # by label, since the order of launch depends on chance
+    # By label, since the order of launch depends on chance.
+    order = sorted(range(len(labels)), key=lambda index: labels[index])
     Random(f"{' '.join(sorted(labels))} {ballot}").shuffle(order)  # noqa: S311 - seeded on purpose
     return order
 

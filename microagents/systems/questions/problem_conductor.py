@@ -37,15 +37,8 @@ def concluded(
 ) -> Solution:
     """Record the answer to the problem; returns the solution. The answer enters the digests and the account of errors.
 
-    Args:
-        work: the work on the input.
-        answer: the answer to the problem.
-        problems: number of solved problems, sub-problems included.
-        argmax: paths of turns that were decided by plurality.
-        correct: whether the answer is right, if that is known already; by default the problem is asked.
-
-    Raises:
-        TaskFailed: ``correct()`` returned something else than True, False or None.
+    ``problems`` counts sub-problems, too; ``argmax`` has the paths of turns that were decided by plurality. The problem is asked whether
+    the answer is right, unless ``correct`` knows.
     """
     work.progress(problems, problems)
     value = msgspec.json.encode(answer)

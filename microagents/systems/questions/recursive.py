@@ -70,14 +70,7 @@ class RecursiveConductor(ProblemConductor["Recursive"]):
         """Solve one problem."""
         work: ProblemWork = self.work_on(request)
         strategy = work.strategy
-        turns = Turns(
-            work,
-            request.at,
-            k=strategy.k,
-            max_draws=strategy.max_draws,
-            temperature=BALLOT_TEMPERATURE,
-            show_copies=strategy.show_copies,
-        )
+        turns = Turns(work, request.at, temperature=BALLOT_TEMPERATURE, show_copies=strategy.show_copies)
         return await _solved(request, strategy, turns, work.ask)
 
 
@@ -87,13 +80,10 @@ async def _solved(
     turns: Turns,
     solve: Callable[[Solve], Coroutine[Any, Any, RecursiveSolution]],
 ) -> RecursiveSolution:
-    """Solve one problem: cut it in two, solve both halves and compose their answers; or answer it directly.
-
-    ``solve`` solves a half on any replica of the conductor.
-    """
+    """Solve a problem by halves, each on any replica of the conductor, and compose their answers; or answer it directly."""
     node = turns.notes.root
     draws: dict[str, Any] = {
-        "samples": strategy.candidates,
+        "samples": most_ballots(strategy.k),
         "at_least": strategy.min_candidates,
         "max_draws": strategy.max_draws,
         "sampling": turns.task.sampling,
@@ -166,11 +156,6 @@ class Recursive(Strategy):
     def _can_decide(self) -> Self:
         check_cap(self.k, self.max_draws)
         return self
-
-    @property
-    def candidates(self) -> int:
-        """Number of candidates at a turn: N of algorithm 4."""
-        return most_ballots(self.k)
 
     def deployments(self) -> list[Deployment]:
         """Return the roles of an election, and the decomposer, the composer and the discriminator."""

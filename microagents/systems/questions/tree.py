@@ -177,9 +177,8 @@ def mark_chosen(node: ProblemNode, chosen: str | None) -> None:
         node.branch.chosen = None if chosen is None else f"{chosen}/".startswith(f"{node.at}/")
     node.children = tuple([child for child in node.children if child.turns or child.children or child.problem])
     for child in node.children:
-        if (
-            child.at.rpartition("/")[0] == node.at and child.branch is not None
-        ):  # it has the turns of its transition, too
+        # A branch has the turns of its transition, too.
+        if child.at.rpartition("/")[0] == node.at and child.branch is not None:
             child.turns = tuple(sorted(child.turns, key=lambda each: each.turn in (Turn.ANSWER, Turn.JUDGE)))
         mark_chosen(child, chosen)
 

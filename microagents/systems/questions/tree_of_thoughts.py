@@ -26,7 +26,6 @@ from microagents.systems.questions.turns import (
     Direct,
     Turns,
     check_cap,
-    most_ballots,
     sampling_at,
 )
 from microagents.task import Task, prompt_about
@@ -71,7 +70,7 @@ class TreeConductor(ProblemConductor["TreeOfThoughts"]):
         """Solve the problem by the thoughts of all trees."""
         work.progress(0)
         strategy = work.strategy
-        turns = Turns(work, ROOT, k=strategy.k, max_draws=strategy.max_draws, temperature=BALLOT_TEMPERATURE)
+        turns = Turns(work, ROOT, temperature=BALLOT_TEMPERATURE)
         found = await _grown(strategy, turns)
         turns.notes.chosen = found.at
         return self.concluded(work, found.answer, argmax=tuple(sorted(turns.argmax)))
@@ -198,11 +197,6 @@ class TreeOfThoughts(Strategy):
         if self.branches > self.max_draws:
             raise ValueError(f"{self.branches} answers are drawn from a state, but max_draws = {self.max_draws}")
         return self
-
-    @property
-    def candidates(self) -> int:
-        """Number of ballots of a vote at most."""
-        return most_ballots(self.k)
 
     def trial_questions(self, task: Task) -> list[tuple[Prompt, type[Reply]]]:
         """Return the question for a direct answer, and that for a first thought."""

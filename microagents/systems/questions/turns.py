@@ -49,28 +49,15 @@ class AnswerDirectly(Direct[Votable, Raw], frozen=True, kw_only=True):
 
 
 class Turns:
-    """Takes the turns at a problem.
+    """Takes the turns at a problem by the votes of the work's strategy; ballots maybe see how many samples gave each candidate."""
 
-    Args:
-        work: the work on the input.
-        at: place of the problem.
-        k: number of votes that decide.
-        max_draws: cap of a vote, in ballots.
-        temperature: temperature of ballots.
-        show_copies: whether ballots see how many samples gave each candidate.
-    """
-
-    def __init__(
-        self, work: Work[Any, Any], at: str, *, k: int, max_draws: int, temperature: float, show_copies: bool = False
-    ) -> None:
+    def __init__(self, work: Work[Any, Any], at: str, *, temperature: float, show_copies: bool = False) -> None:
         self.task: Problem[Any] = work.task
         self.argmax: list[str] = []
         """Paths of the votes that were decided by plurality."""
         self.progress = work.progress
         self.notes = ProblemNotes(task=work.task, root=ProblemNode(at=at))
         self._work = work
-        self._k = k
-        self._max_draws = max_draws
         self._sampling = sampling_at(work.task, temperature)
         self._show_copies = show_copies
         work.note(self.notes)
@@ -114,8 +101,8 @@ class Turns:
                 candidates=tuple(each.json for each in candidates),
                 copies=tuple(each.copies for each in candidates),
                 show_copies=self._show_copies,
-                k=self._k,
-                max_draws=self._max_draws,
+                k=self._work.strategy.k,
+                max_draws=self._work.strategy.max_draws,
                 sampling=self._sampling,
             )
         )

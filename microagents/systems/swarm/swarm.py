@@ -24,12 +24,21 @@ from microagents.systems.questions.problem_conductor import ProblemConductor
 from microagents.systems.questions.questions import problem_id
 from microagents.systems.questions.tree import ROOT, Solution
 from microagents.systems.questions.turns import check_cap, sampling_at
-from microagents.systems.swarm import planner
-from microagents.systems.swarm.assembler import Assemble, Assembler
-from microagents.systems.swarm.compressor import Compress, Compressor
 from microagents.systems.swarm.judge import Judge, PickBest
 from microagents.systems.swarm.notes import LoopRecord, StepRecord, SwarmNotes, SwarmTurn
-from microagents.systems.swarm.planner import Planner, ProposePlans
+from microagents.systems.swarm.roles import (
+    PLAN,
+    Assemble,
+    Assembler,
+    Compress,
+    Compressor,
+    DoStep,
+    Planner,
+    ProposePlans,
+    Verifier,
+    Verify,
+    Worker,
+)
 from microagents.systems.swarm.steps import (
     Done,
     Plan,
@@ -42,8 +51,6 @@ from microagents.systems.swarm.steps import (
     ToPlan,
     ToWork,
 )
-from microagents.systems.swarm.verifier import Verifier, Verify
-from microagents.systems.swarm.worker import DoStep, Worker
 from microagents.task import Task, prompt_about
 from microagents.work.asking import Consult
 from microagents.work.durable import Work
@@ -345,7 +352,7 @@ class Swarm(Strategy):
     def trial_questions(self, task: Task) -> list[tuple[Prompt, type[Reply]]]:
         """Return the question for a plan."""
         assert isinstance(task, Problem)
-        return [(prompt_about(task, planner.SYSTEM, ToPlan(problem=text_of(task))), Plan)]
+        return [(prompt_about(task, PLAN, ToPlan(problem=text_of(task))), Plan)]
 
     def deployments(self) -> list[Deployment]:
         """Return the roles of an election and of the swarm."""

@@ -38,12 +38,7 @@ class Fault(Struct, frozen=True, kw_only=True):
 
 
 class FaultInjector:
-    """Draws the fault of each request in turn, if it meets one.
-
-    Args:
-        faults: at most one of each kind.
-        seed: equal seeds give equal faults to the same requests in the same order.
-    """
+    """Draws the fault of each request in turn, if it meets one. Equal seeds give equal faults to the same requests in the same order."""
 
     def __init__(self, faults: Sequence[Fault], seed: int) -> None:
         total = sum(fault.share for fault in faults)

@@ -97,11 +97,7 @@ def is_loopback(host: str) -> bool:
 
 
 class _Room:
-    """Room for connections: for some in all, and for fewer without an admitted request.
-
-    Args:
-        most: number of connections.
-    """
+    """Room for a number of connections in all, and for fewer without an admitted request."""
 
     def __init__(self, most: int) -> None:
         self._most = most
@@ -161,11 +157,7 @@ class _Connection(web.RequestHandler):
 
 
 async def _bound(host: str, port: int) -> list[socket.socket]:
-    """Sockets that listen at all addresses of a host, at one port.
-
-    Raises:
-        OSError: there is none, or its port is taken.
-    """
+    """Sockets that listen at all addresses of a host, at one port; `OSError` if there is none, or its port is taken."""
     loop, found = asyncio.get_running_loop(), list[socket.socket]()
     addresses: list[tuple[Any, ...]] = await loop.getaddrinfo(
         host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE

@@ -49,12 +49,8 @@ class OneTask(Sequence[Task]):
 class RequestedCalls:
     """Makes calls of requests.
 
-    A request with an idempotency key of a run draws the sample that the key names, so that the simulated model replies as in the process
-    of the run. Of all others, equal ones draw one sample after the other.
-
-    Args:
-        task: the task whose questions are asked; None if the model needs none.
-        simulates: whether the model is a simulated one.
+    A request with an idempotency key of a run draws the sample that the key names, so that the simulated model replies as in the process of
+    the run. Of all others, equal ones draw one sample after the other.
     """
 
     def __init__(self, task: Task | None, *, simulates: bool) -> None:
@@ -114,10 +110,7 @@ class RequestedCalls:
         return True
 
     def _reply(self, prompt: Prompt) -> type[Reply]:
-        """Find the reply that a prompt asks for, by the format instructions at the end of its system part.
-
-        `Reply` itself without a task.
-        """
+        """Find the reply that a prompt asks for by its format instructions; `Reply` itself without a task."""
         if self._task is None:
             return Reply
         start = prompt.system.rfind(HEADS[self._task.format])
@@ -138,10 +131,11 @@ class RequestedCalls:
         assert self._task is not None
         own = type(self._task).reply_type()
         found: dict[str, type[Reply]] = {}
+        # A trajectory's class is made on demand.
         for reply in [
             *([own, trajectory_of(own)] if own else []),
             *_subclasses(Reply),
-        ]:  # a trajectory's class is made on demand
+        ]:
             try:
                 found.setdefault(instructions(reply, self._task.format), reply)
             except InvalidDefinition:  # a base class, which nothing asks for

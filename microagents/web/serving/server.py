@@ -119,9 +119,8 @@ class _Handler:
         admit(request)
         if request.method == "POST" and request.content_type != "application/json":
             return self._error(wire, 400, "the content type must be application/json")
-        if (
-            request.headers.get("content-encoding", "identity") != "identity"
-        ):  # no SDK sends one, and a small body could become a large one
+        # No SDK sends one, and a small body could become a large one.
+        if request.headers.get("content-encoding", "identity") != "identity":
             return self._error(wire, 415, "the body must not be compressed")
         try:
             return await handler(request)
@@ -174,15 +173,10 @@ class _Handler:
         return answer
 
     async def _draw(self, calls: Sequence[Call]) -> list[Sample]:
-        if len(calls) == 1:
-            return [await self._sample(calls[0])]
-        scope = TaskScope()
-        try:
+        async with TaskScope() as scope:
             drawn = [scope.start(self._sample(call)) for call in calls]
             await scope.join()
             return [each.result() for each in drawn]
-        finally:
-            await scope.close()
 
     async def _sample(self, call: Call) -> Sample:
         self.served.samples += 1

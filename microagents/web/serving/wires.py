@@ -107,11 +107,7 @@ class Wire(Protocol):
     path: ClassVar[str]
 
     def read(self, body: bytes) -> CompletionRequest:
-        """Read a request.
-
-        Raises:
-            InvalidUsage: it is not one, or it asks for what is not served.
-        """
+        """Read a request. `InvalidUsage`: it is not one, or it asks for what is not served."""
 
     def whole(self, asked: CompletionRequest, samples: Sequence[Sample], number: int) -> dict[str, Any]:
         """Write the JSON of a whole reply; ``number`` counts the replies of the server."""
@@ -426,12 +422,7 @@ _OF_PART = frozenset(("cache_control", "prompt_cache_breakpoint", "text", "type"
 
 
 def _decoded(body: bytes, kind: type[S], takes: Parameters) -> tuple[S, dict[str, Any]]:
-    """Read a request, and which of its parameters only a simulated model takes.
-
-    Raises:
-        InvalidUsage: it cannot be read.
-        NotServed: it has a parameter that is neither read nor taken.
-    """
+    """Read a request, and which of its parameters only a simulated model takes."""
     try:
         given = msgspec.json.decode(body, type=dict[str, Any])
         rehearsed = dict[str, Any]()

@@ -44,20 +44,8 @@ QUEUE_S = 20.0
 MAX_WAITING = 10_000
 """Entries of the queue of what waits for a person."""
 LISTED = (
-    "run_id",
-    "outcome",
-    "verdict",
-    "right",
-    "task",
-    "strategy",
-    "models",
-    "inputs",
-    "steps",
-    "unit",
-    "calls",
-    "cost_usd",
-    "price",
-    "created_at",
+    *("run_id", "outcome", "verdict", "right", "task", "strategy", "models"),
+    *("inputs", "steps", "unit", "calls", "cost_usd", "price", "created_at"),
 )
 """What the list of runs has of each."""
 SAFETY = {
@@ -271,12 +259,7 @@ class _Site:
                 reader.interrupt()
 
     async def _in_thread(self, read: Callable[[], T], within_s: float | None = None) -> T:
-        """Read in a thread, once one is free.
-
-        Raises:
-            web.HTTPServiceUnavailable: none was free for `QUEUE_S`.
-            TimeoutError: the read took longer.
-        """
+        """Read in a thread, once one is free."""
         try:
             async with asyncio.timeout(QUEUE_S):
                 await self._reads.acquire()

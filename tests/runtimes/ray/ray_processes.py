@@ -28,7 +28,8 @@ def until(condition: Callable[[], bool]) -> None:
         time.sleep(LOOK_EVERY_S)
 
 
-def _read(path: Path) -> bytes:
+def read_bytes(path: Path) -> bytes:
+    """The content of a file of /proc; nothing if its process has ended or is of another user."""
     try:
         return path.read_bytes()
     except OSError:  # it has ended, or it is somebody else's
@@ -40,13 +41,13 @@ def _processes() -> Iterator[int]:
 
 
 def _parent(pid: int) -> int:
-    status = _read(Path(f"/proc/{pid}/stat"))
+    status = read_bytes(Path(f"/proc/{pid}/stat"))
     return int(status.rpartition(b")")[2].split()[1]) if status else 0
 
 
 def title_of(pid: int) -> bytes:
     """The title of a process."""
-    return _read(Path(f"/proc/{pid}/cmdline"))
+    return read_bytes(Path(f"/proc/{pid}/cmdline"))
 
 
 def is_actor(title: bytes) -> bool:
@@ -96,8 +97,8 @@ class Program:
 
     def left(self, *, agents: bool = True) -> list[int]:
         """Every process that it started, directly or not, and that has not ended; with Ray's agents, or without."""
-        started = [pid for pid in _processes() if self._mark in _read(Path(f"/proc/{pid}/environ")).split(b"\0")]
-        return [pid for pid in started if agents or not _read(Path(f"/proc/{pid}/cmdline")).startswith(AGENTS)]
+        started = [pid for pid in _processes() if self._mark in read_bytes(Path(f"/proc/{pid}/environ")).split(b"\0")]
+        return [pid for pid in started if agents or not read_bytes(Path(f"/proc/{pid}/cmdline")).startswith(AGENTS)]
 
     def actors(self) -> list[int]:
         return actors_of(self.process.pid)
@@ -108,7 +109,7 @@ class Program:
         return [
             pid
             for pid in found
-            if any(name in _read(Path(f"/proc/{pid}/cmdline")) for name in (b"gcs/gcs_server", b"raylet/raylet"))
+            if any(name in read_bytes(Path(f"/proc/{pid}/cmdline")) for name in (b"gcs/gcs_server", b"raylet/raylet"))
         ]
 
     def press_ctrl_c(self) -> None:

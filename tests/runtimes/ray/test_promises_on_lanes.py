@@ -159,12 +159,7 @@ def test_limits_hold_to_the_call_over_all_lanes_and_neither_processes_nor_files_
         "".join(f'{{"length": {length}}}\n' for length in (20, 3, 9, 14, 30, 25, 8, 2, 17, 12))
     )
     model = (
-        "--model",
-        "sim:perfect@latency=0.02",
-        "-k",
-        "1",
-        "--no-speculate",
-        "--no-resend-stragglers",
+        *("--model", "sim:perfect@latency=0.02", "-k", "1", "--no-speculate", "--no-resend-stragglers"),
     )  # cancels no call
     words = ("-m", "microagents", "run", "drift", "--inputs", "walks.jsonl", *model, "--run-id", "r", "--json")
     limits = [str(word) for pair in LIMITS.items() for word in pair]

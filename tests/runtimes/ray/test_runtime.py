@@ -382,10 +382,10 @@ def test_each_node_has_a_lane_and_one_that_is_lost_is_replaced_before_ray_misses
 
 @pytest.mark.parametrize("only", [(), ("--only", "driver")])
 def test_actors_nodes_and_drivers_that_are_killed_at_random_change_no_decision(only: tuple[str, ...]) -> None:
-    with Program("-m", "tests.benchmarks.lane_kills", "--kills", "3", *only, PYTHONPATH=str(ROOT)) as program:
+    with Program("-m", "tests.benchmarks.lane_kills", "--kills", "2", *only, PYTHONPATH=str(ROOT)) as program:
         code, out, err = program.end()
         assert code == 0, err
-    assert "3 kills" in out
+    assert "2 kills" in out
 
 
 # -- logs -------------------------------------------------------------------------------------------------------------------------

@@ -124,7 +124,7 @@ def test_a_bank_that_books_and_answers_too_late_books_once_and_a_person_is_asked
         assert booked == ["/book"]
 
 
-SERVER = f"{sys.executable} {Path(__file__).with_name('unruly_server.py')} 0"
+SERVER = f"{sys.executable} -S {Path(__file__).with_name('unruly_server.py')} 0"
 
 
 async def test_an_error_of_a_server_is_unknown_unless_its_user_says_what_it_means() -> None:

@@ -258,7 +258,7 @@ def test_decisions_do_not_depend_on_the_order_of_tasks() -> None:
         run_virtual(
             run(Drift(length=25), models=model, strategy="lead", seed=2, runs_dir=None), seed=seed
         ).account.decisions_sha256
-        for seed in range(6)
+        for seed in range(3)
     }
     assert len(found) == 1
 

@@ -36,7 +36,7 @@ from microagents.tasks.hanoi import Hanoi
 
 FALSE_ALARMS = 1e-4
 """How often a check against a law would fail with a fresh seed although the law holds; seeds here are fixed."""
-ELECTIONS = 1500
+ELECTIONS = 800
 
 
 every_runtime = pytest.mark.parametrize("runtime", ["local", "linked", "ray"])

@@ -37,8 +37,7 @@ def opened() -> OpenStep:
     return OpenStep(ChainStep(number=0, state=Place(), election=question.id_at("0/step/0"), question=question), Onward)
 
 
-@pytest.mark.parametrize("runtime", ["local", "linked"])
-@pytest.mark.parametrize("k", [1, 2, 3])
+@pytest.mark.parametrize(("k", "runtime"), [(1, "local"), (2, "local"), (3, "linked")])
 async def test_decisions_and_ballots_are_the_same_with_guesses_and_without(k: int, runtime: str) -> None:
     ahead, step_by_step = [
         await run(Drift(length=150), models=ERRING, k=k, seed=5, runtime=runtime, speculate=speculate)

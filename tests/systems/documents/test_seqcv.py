@@ -81,7 +81,7 @@ def test_a_document_is_the_same_whatever_the_order_of_events(*, parallel: bool) 
     strategy = SeqCV(rounds=6, parallel_branches=parallel)
     right = run_virtual(write_lines(models=SLOW, strategy=strategy, runs_dir=None))
     assert right.outcome == "completed"
-    for seed in range(4):
+    for seed in range(2):
         result = run_virtual(write_lines(models=SLOW, strategy=strategy, runs_dir=None, runtime="linked"), seed=seed)
         assert digests(result) == digests(right)
 

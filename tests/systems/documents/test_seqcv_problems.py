@@ -77,7 +77,7 @@ async def test_reasoning_is_the_same_on_every_runtime(runtime: str) -> None:
 def test_reasoning_is_the_same_whatever_the_order_of_events() -> None:
     found = {
         digests(run_virtual(reasoned(models=SLOW, runs_dir=None, runtime=("local", "linked")[seed % 2]), seed=seed))
-        for seed in range(6)
+        for seed in range(3)
     }
     assert len(found) == 1
 

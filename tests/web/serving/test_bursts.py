@@ -15,7 +15,8 @@ import aiohttp
 import pytest
 from openai import AsyncOpenAI
 
-from tests.cli.commands import COMMAND, WAIT_S, microagents
+from tests.cli.commands import WAIT_S, microagents
+from tests.forking import COMMAND
 from tests.web.serving.test_server import CHAT
 
 pytestmark = pytest.mark.slow

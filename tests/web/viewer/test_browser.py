@@ -15,7 +15,7 @@ import pytest
 
 from microagents.runs.inspection.runs import decide
 from microagents.web.viewer.server import viewing
-from tests.cli.commands import UNDECIDED, Sitting, installed, write
+from tests.cli.commands import UNDECIDED, Sitting, started, write
 
 pytestmark = [pytest.mark.slow, pytest.mark.browser]
 WAIT_MS = 20_000
@@ -113,7 +113,7 @@ def drawn(page: Any) -> None:
 
 
 def test_a_run_is_drawn_and_walked_by_the_keyboard(visit: Callable[..., Any]) -> None:
-    installed("run", *NOISY)
+    started("run", *NOISY)
     with served() as url:
         page = visit(f"{url}/run/r")
         drawn(page)
@@ -144,10 +144,9 @@ def test_a_run_is_drawn_and_walked_by_the_keyboard(visit: Callable[..., Any]) ->
         assert page.url == before
 
 
-@pytest.mark.parametrize("width", [360, 2560])
-@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize(("width", "scheme"), [(360, "light"), (2560, "dark")])
 def test_pages_fit_narrow_and_wide_windows(visit: Callable[..., Any], width: int, scheme: str) -> None:
-    installed("run", *NOISY)
+    started("run", *NOISY)
     with served() as url:
         for path in ("/", "/run/r", "/run/r/at/0/step/3", "/compare?a=r&b=r"):
             page = visit(f"{url}{path}", width, color_scheme=scheme)
@@ -157,7 +156,7 @@ def test_pages_fit_narrow_and_wide_windows(visit: Callable[..., Any], width: int
 
 def test_texts_of_models_tasks_and_files_are_text(visit: Callable[..., Any]) -> None:
     write("speak.py", SPEAKING)
-    installed("run", "speak.py", "--model", "sim:perfect", "--run-id", "r", "--keep-texts", "all")
+    started("run", "speak.py", "--model", "sim:perfect", "--run-id", "r", "--keep-texts", "all")
     Path(f"runs/{MARKUP.replace('/', '')}.sqlite").write_bytes(b"no journal")
     with served() as url:
         for path in ("/", "/run/r", "/run/r/at/0/step/0", f"/run/{MARKUP.replace('/', '')}", "/compare?a=r&b=<b>"):
@@ -168,7 +167,7 @@ def test_texts_of_models_tasks_and_files_are_text(visit: Callable[..., Any]) -> 
         page = visit(f"{url}/run/r/at/0/step/0")
         page.wait_for_selector("text=Samples in launch order")
         assert BIDI in page.locator("main").inner_text()
-    installed("view", "r", "-o", "r.html")
+    started("view", "r", "-o", "r.html")
     page = visit(Path("r.html").absolute().as_uri())
     page.wait_for_selector("html[data-drawn]")
     assert page.locator("main img, main script").count() == 0
@@ -177,9 +176,9 @@ def test_texts_of_models_tasks_and_files_are_text(visit: Callable[..., Any]) -> 
 def test_a_reply_of_ten_megabytes_is_shown_from_its_beginning(visit: Callable[..., Any]) -> None:
     write("speak.py", SPEAKING)
     few = ("--model", "sim:perfect@flag=0.9", "-k", "5", "--max-draws", "5")
-    installed("run", "speak.py", *few, "--run-id", "r")
+    started("run", "speak.py", *few, "--run-id", "r")
     decide(Path("runs"), "r", "0/step/0", json.dumps({"words": MARKUP * 200_000}))
-    installed("resume", "r")
+    started("resume", "r")
     with served() as url:
         page = visit(f"{url}/run/r/at/0/step/0")
         page.wait_for_selector("text=Show all")
@@ -196,7 +195,7 @@ INKED = """(() => {
 
 def test_flags_of_one_step_in_a_hundred_are_shares_and_no_solid_line(visit: Callable[..., Any]) -> None:
     flagging = ("--model", "sim:perfect@flag=0.012", "-k", "1", "--durability", "normal")
-    assert installed("run", "drift", "-o", "length=20000", *flagging, "--run-id", "r").code == 0
+    assert started("run", "drift", "-o", "length=20000", *flagging, "--run-id", "r").code == 0
     with served() as url:
         page = visit(f"{url}/run/r", 420, color_scheme="light")
         drawn(page)
@@ -235,7 +234,7 @@ def test_the_page_of_a_live_run_outlives_what_cannot_be_read_for_a_moment(visit:
 
 
 def test_a_person_decides_on_the_page(visit: Callable[..., Any]) -> None:
-    installed("run", *STALEMATE, "--run-id", "r")
+    started("run", *STALEMATE, "--run-id", "r")
     with served() as url:
         stranger = visit(f"{url}/run/r/at/0/step/0")
         stranger.get_by_role("button", name="Reply 1").click()
@@ -247,12 +246,12 @@ def test_a_person_decides_on_the_page(visit: Callable[..., Any]) -> None:
         page.get_by_role("button", name="Reply 1").click()
         page.get_by_role("button", name="Decide", exact=True).click()
         page.wait_for_selector("text=Decided by you; go on: microagents resume r")
-    installed("resume", "r")
-    assert installed("show", "r", "0/step/0", "--json").json["outcome"] == "person"
+    started("resume", "r")
+    assert started("show", "r", "0/step/0", "--json").json["outcome"] == "person"
 
 
 def test_a_call_that_waits_is_approved_on_the_page(visit: Callable[..., Any]) -> None:
-    installed("run", "desk", "-s", "approve=send_mail", "--model", "sim:perfect", "--run-id", "r")
+    started("run", "desk", "-s", "approve=send_mail", "--model", "sim:perfect", "--run-id", "r")
     with served() as url:
         page = visit(f"{url}/run/r#token={TOKEN}")
         page.get_by_role("link", name="approval").click()
@@ -260,7 +259,7 @@ def test_a_call_that_waits_is_approved_on_the_page(visit: Callable[..., Any]) ->
         assert page.locator("main form button").all_inner_texts() == ["Approve", "Reject"]
         page.get_by_role("button", name="Approve").click()
         page.wait_for_selector("text=Decided by you")
-    assert installed("resume", "r").code == 0
+    assert started("resume", "r").code == 0
 
 
 PAYING = """
@@ -289,8 +288,8 @@ def test_a_thousand_items_wait_in_a_queue_that_keys_go_through(visit: Callable[.
     write("pay.py", PAYING)
     Path("bills.jsonl").write_text("".join(f'{{"number": {number}}}\n' for number in range(1000)))
     words = ("pay.py", "--inputs", "bills.jsonl", "-s", "approve=pay", "--model", "sim:perfect", "--run-id", "many")
-    assert installed("run", *words).code == UNDECIDED
-    installed("run", *STALEMATE, "--run-id", "r")
+    assert started("run", *words).code == UNDECIDED
+    started("run", *STALEMATE, "--run-id", "r")
     with served() as url:
         page = visit(f"{url}/#token={TOKEN}")
         page.get_by_role("link", name="1,001 wait for you").click()
@@ -326,7 +325,7 @@ def test_a_thousand_items_wait_in_a_queue_that_keys_go_through(visit: Callable[.
 
 
 def test_a_run_that_is_missing_leads_to_the_list(visit: Callable[..., Any]) -> None:
-    installed("run", *NOISY)
+    started("run", *NOISY)
     with served() as url:
         page = visit(f"{url}/run/nobody")
         page.get_by_role("link", name="all runs").click()
@@ -359,7 +358,7 @@ def test_every_state_of_a_run_has_its_sentence_and_colour_on_every_page(visit: C
     write("act.py", SPEAKING)
     Path("none.jsonl").write_text("")
     for name, words in STATES.items():
-        installed("run", *words, "--run-id", name)
+        started("run", *words, "--run-id", name)
     live = ("drift", "-o", "length=500", "--model", "sim:perfect@latency=0.05", "--run-id", "running")
     with Sitting("run", *live) as sitting, served() as url:
         sitting.until_sent(20)
@@ -375,7 +374,7 @@ def test_every_state_of_a_run_has_its_sentence_and_colour_on_every_page(visit: C
             shown.wait_for_selector("p.verdict")
             assert shown.locator("p.verdict").inner_text() == said[name]
             assert shown.locator("main").inner_text().startswith(f"{name}\n\n{said[name]}")
-            installed("view", name, "-o", f"{name}.html")
+            started("view", name, "-o", f"{name}.html")
             report = visit(Path(f"{name}.html").absolute().as_uri())
             report.wait_for_selector("html[data-drawn]")
             assert report.locator(f"p.verdict.{name}").inner_text() == said[name][2:]
@@ -384,7 +383,7 @@ def test_every_state_of_a_run_has_its_sentence_and_colour_on_every_page(visit: C
 
 
 def test_a_damaged_or_removed_journal_is_said_on_its_page(visit: Callable[..., Any]) -> None:
-    installed("run", *NOISY)
+    started("run", *NOISY)
     with served() as url:
         page = visit(f"{url}/run/r")
         drawn(page)
@@ -410,8 +409,8 @@ def test_a_damaged_or_removed_journal_is_said_on_its_page(visit: Callable[..., A
     ids=lambda given: given if isinstance(given, str) else given[0],
 )
 def test_work_of_each_kind_is_drawn_on_both_pages(visit: Callable[..., Any], words: tuple[str, ...], said: str) -> None:
-    assert installed("run", *words, "--run-id", "r").code == 0
-    installed("view", "r", "-o", "r.html")
+    assert started("run", *words, "--run-id", "r").code == 0
+    started("view", "r", "-o", "r.html")
     report = visit(Path("r.html").absolute().as_uri())
     report.wait_for_selector("html[data-drawn]")
     with served() as url:
@@ -428,7 +427,7 @@ def test_work_of_each_kind_is_drawn_on_both_pages(visit: Callable[..., Any], wor
 def test_the_list_is_narrowed_and_sorted_and_two_of_it_compared(visit: Callable[..., Any]) -> None:
     for run, length, k in (("a", 5, "1"), ("b", 20, "1"), ("c", 30, "3")):
         model = "sim:perfect@error=0.3"
-        installed("run", "drift", "-o", f"length={length}", "--model", model, "-k", k, "--run-id", run)
+        started("run", "drift", "-o", f"length={length}", "--model", model, "-k", k, "--run-id", run)
     with served() as url:
         page = visit(url)
         page.get_by_role("button", name="Sort by done").click()
@@ -448,7 +447,7 @@ def test_the_list_is_narrowed_and_sorted_and_two_of_it_compared(visit: Callable[
 
 def test_many_inputs_are_a_grid_whose_cells_open(visit: Callable[..., Any]) -> None:
     Path("many.jsonl").write_text("".join(f'{{"length": {1 + number % 3}}}\n' for number in range(60)))
-    installed("run", "drift", "--inputs", "many.jsonl", "--model", "sim:perfect", "--run-id", "many")
+    started("run", "drift", "--inputs", "many.jsonl", "--model", "sim:perfect", "--run-id", "many")
     with served() as url:
         page = visit(f"{url}/run/many")
         box = page.locator(".grid canvas")

@@ -9,7 +9,6 @@ import os
 import re
 import signal
 import sqlite3
-import subprocess
 import threading
 from collections.abc import Iterator
 from contextlib import closing
@@ -27,7 +26,8 @@ from microagents.journal.reading import Reader, reader_of
 from microagents.telemetry.prometheus import CONTENT_TYPE
 from microagents.web.viewer import server as viewer
 from microagents.web.viewer.server import viewing
-from tests.cli.commands import COMMAND, WAIT_S, installed, microagents, write
+from tests.cli.commands import WAIT_S, microagents, started, write
+from tests.forking import Forked
 
 NOISY = ("drift", "-o", "length=12", "--model", "sim:perfect@error=0.4,flag=0.3", "-k", "2", "--run-id", "r")
 MARKUP = "<script>alert(1)</script>"
@@ -384,7 +384,7 @@ def test_runs_that_ended_long_ago_have_no_metrics() -> None:
 def test_without_a_browser_the_printed_address_is_served_until_ctrl_c() -> None:
     microagents("run", *NOISY)
     environment = {**os.environ, "PATH": "/nowhere", "DISPLAY": "", "BROWSER": ""}
-    with subprocess.Popen([COMMAND, "view", "r"], stdout=subprocess.PIPE, text=True, env=environment) as view:
+    with Forked("view", "r", stderr=None, env=environment) as view:
         assert view.stdout is not None
         address = view.stdout.readline().strip()
         assert re.fullmatch(r"http://127\.0\.0\.1:\d+/run/r#token=[\w-]{20,}", address)
@@ -405,7 +405,7 @@ def test_the_browser_is_started_with_a_file_that_only_this_user_can_read() -> No
     )
     script.chmod(0o700)
     environment = {**os.environ, "BROWSER": f"{script.absolute()} %s"}
-    with subprocess.Popen([COMMAND, "view", "r"], stdout=subprocess.PIPE, text=True, env=environment) as view:
+    with Forked("view", "r", stderr=None, env=environment) as view:
         assert view.stdout is not None
         address = view.stdout.readline().strip()
         given, mode, page = told.read_text(encoding="utf-8").split("\n", 2)
@@ -419,7 +419,7 @@ def test_the_browser_is_started_with_a_file_that_only_this_user_can_read() -> No
 @pytest.mark.parametrize("site", ["cross-site", "same-site"])
 def test_a_link_or_a_picture_of_another_site_imports_nothing(site: str) -> None:
     write("theirs.py", THEIRS)
-    assert installed("run", "theirs.py", *NOISY[1:]).code == 0
+    assert started("run", "theirs.py", *NOISY[1:]).code == 0
     Path("imported").unlink()
     status, _, _ = get("/api/run/r/decision?path=0/step/3", **{"Sec-Fetch-Site": site})
     assert (status, Path("imported").exists()) == (403, False)
@@ -429,7 +429,7 @@ def test_a_link_or_a_picture_of_another_site_imports_nothing(site: str) -> None:
 
 def test_the_pages_of_a_foreign_journal_import_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     write("theirs.py", THEIRS)
-    assert installed("run", "theirs.py", *NOISY[1:]).code == 0
+    assert started("run", "theirs.py", *NOISY[1:]).code == 0
     Path("imported").unlink()
     monkeypatch.setenv("XDG_STATE_HOME", str(Path("nobody").absolute()))
     for page in ("", "/strip", "/series", "/work", "/wrong", "/decision?path=0/step/3"):

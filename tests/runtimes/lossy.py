@@ -43,7 +43,7 @@ class LossyLink(LoopLink):
     def __init__(self, sender: str, dispatchers: dict[str, Dispatcher], faults: Faults) -> None:
         super().__init__(sender, dispatchers)
         self._faults = faults
-        self._random = Random(f"{faults.seed} {sender}")  # noqa: S311 - seeded on purpose
+        self._random = Random(f"{faults.seed} {sender}")
 
     def send(self, peer: str, batch: bytes) -> None:
         """Deliver a batch after a random delay: once, twice or never."""

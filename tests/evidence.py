@@ -1,0 +1,352 @@
+"""What the package does on errors that nobody wrote: ``python -m tests.evidence [NAME...] [--write] [--check]``.
+
+Each figure stands beside what was expected of it, by enumeration of a trained model's replies or by a Monte Carlo of its own, or by a
+promise that is put to the test. Its interval is the one in which it lies in 99 of 100 such experiments if the expectation is true. With
+``--write`` docs/evidence.md is written, with ``--check`` the program exits with 1 if a figure has left its interval.
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import accumulate
+from math import exp, inf, log, sqrt
+from pathlib import Path
+from statistics import fmean
+from tempfile import TemporaryDirectory
+
+from msgspec import Struct
+
+from microagents import Rates, plan, run_sync
+from microagents.elections.rules import FirstToAheadBy, Tally
+from microagents.journal.messages import Account
+from microagents.models.tiny.trained import TinyModel
+from microagents.systems.chains.maker import Maker
+from tests.benchmarks.desk import ROWS as DESK_ROWS
+from tests.benchmarks.desk import Measured, by_engine, by_monte_carlo, law
+from tests.benchmarks.stopping import recorded
+from tests.benchmarks.tiny import FLAGGED, NOT_ENUMERATED, RIGHT, WarmHanoi, shares, states
+
+PAGE = Path(__file__).parents[1] / "docs" / "evidence.md"
+VOTES = Path(__file__).parent / "benchmarks" / "votes" / "gsm8k-gpt-4o-mini.txt"
+SIGMAS = 2.576
+"""Standard errors within which 99 % of differences lie."""
+CAP = 100
+ELECTIONS = 400
+"""Elections of each step in the Monte Carlo."""
+
+Shares = Mapping[object, float]
+"""Probability of each vote by one sample; `RIGHT`, `FLAGGED`."""
+
+
+class Figure(Struct, frozen=True, kw_only=True):
+    """A row of the page."""
+
+    says: str
+    ours: float
+    expected: float
+    low: float
+    """Ends of the 99 % interval around the expectation."""
+    high: float
+    n: str
+    paid: str
+    """Calls, cost and time."""
+    is_against: bool = False
+    """Whether it shows where the package or a promise of it falls short."""
+
+    @property
+    def holds(self) -> bool:
+        """Whether it lies in its interval."""
+        return self.low - 1e-9 <= self.ours <= self.high + 1e-9
+
+
+def of_trials(
+    says: str, right: int, trials: int, expected: Sequence[float], paid: str, *, is_against: bool = False
+) -> Figure:
+    """A share of trials beside a chance with its bounds: the interval has the numbers that are likely by one of them."""
+    within = [each for chance in expected for each in _likely(trials, chance)]
+    return Figure(
+        says=says,
+        ours=right / trials,
+        expected=fmean(expected),
+        low=min(within) / trials,
+        high=max(within) / trials,
+        n=f"{trials:,}",
+        paid=paid,
+        is_against=is_against,
+    )
+
+
+def _likely(trials: int, chance: float) -> list[int]:
+    below = [0.0, *accumulate(_binomial(each, trials, chance) for each in range(trials + 1))]
+    return [each for each in range(trials + 1) if below[each + 1] > 0.005 and 1 - below[each] > 0.005]
+
+
+def _binomial(count: int, trials: int, chance: float) -> float:
+    ways = 1
+    for each in range(count):
+        ways = ways * (trials - each) // (each + 1)
+    return ways * chance**count * (1 - chance) ** (trials - count)
+
+
+def paid(account: Account, began: float, runs: int) -> str:
+    """Calls, cost and time of each of some runs."""
+    return f"{account.calls / runs:,.0f} calls a run, $0.00, {(time.perf_counter() - began) / runs:.2f} s"
+
+
+# -- trained models ----------------------------------------------------------------------------------------------------
+
+
+def voted(laws: Sequence[Sequence[Shares]], k: int) -> tuple[float, float]:
+    """Bounds of the chance that all steps are right, by a Monte Carlo of its own: models take turns until one vote leads by k.
+
+    Args:
+        laws: of each model, its shares at each step.
+        k: the lead.
+
+    Returns:
+        The chance if every reply that is not enumerated casts one wrong vote, and if each has a red flag.
+    """
+    low, high = [
+        exp(sum(_won(step, k, flags) for step in zip(*laws, strict=True)))
+        for flags in ((FLAGGED,), (FLAGGED, NOT_ENUMERATED))
+    ]
+    return low, high
+
+
+def _won(shares_of: Sequence[Shares], k: int, flags: Sequence[str]) -> float:
+    """Logarithm of the chance that one step is decided right."""
+    rng, won = random.Random(1), 0
+    names = [[*each] for each in shares_of]
+    bounds = [list(accumulate(each.values())) for each in shares_of]
+    for _ in range(ELECTIONS):
+        counts, turn = Counter[object](), rng.randrange(len(names))
+        for _ in range(CAP):
+            model, turn = turn % len(names), turn + 1
+            (vote,) = rng.choices(names[model], cum_weights=bounds[model])
+            if vote in flags:
+                continue
+            counts[vote] += 1
+            if counts[vote] - max((n for each, n in counts.items() if each != vote), default=0) >= k:
+                won += vote == RIGHT
+                break
+    return log(won / ELECTIONS) if won else -inf
+
+
+def laws_of(name: str, disks: int) -> list[Shares]:
+    """The shares of a trained model at every step of a tower."""
+    task, model = WarmHanoi(disks=disks), TinyModel(name)
+    return [shares(model, task, state) for state in states(task)]
+
+
+def solved(models: Sequence[str], disks: int, runs: int, strategy: Maker) -> tuple[int, Account]:
+    """Number of runs in which all steps are right."""
+    tasks = [WarmHanoi(disks=disks) for _ in range(runs)]
+    result = run_sync(tasks, models=tuple(models), strategy=strategy, runs_dir=None)
+    return sum(bool(each and each["solved"]) for each in result.value), result.account
+
+
+def votes_help() -> Iterator[Figure]:
+    """k against success: a model whose likeliest reply is right in every state."""
+    disks, runs = 6, 60
+    laws = laws_of("hanoi", disks)
+    for k in (1, 2, 3):
+        began = time.perf_counter()
+        right, account = solved(["tiny:hanoi"], disks, runs, Maker(k=k))
+        says = f"`tiny:hanoi`, {2**disks - 1} steps, temperature 1: runs without an error at k = {k}"
+        yield of_trials(says, right, runs, voted([laws], k), paid(account, began, runs))
+
+
+def votes_do_not_help() -> Iterator[Figure]:
+    """A model that is mostly wrong in a few states: no k mends that; a second model or a ladder may."""
+    disks, runs = 9, 6
+    weak, other = laws_of("hanoi-weak", disks), laws_of("hanoi-b", disks)
+    steps = f"{2**disks - 1} steps"
+    for k in (1, 3, 5):
+        began = time.perf_counter()
+        right, account = solved(["tiny:hanoi-weak"], disks, runs, Maker(k=k))
+        says = f"`tiny:hanoi-weak`, {steps}, two of them mostly wrong: runs without an error at k = {k}"
+        yield of_trials(says, right, runs, voted([weak], k), paid(account, began, runs), is_against=True)
+    for says, pool, laws in (
+        ("`tiny:hanoi-b` by itself", ["tiny:hanoi-b"], [other]),
+        ("a pool of both by turns", ["tiny:hanoi-weak", "tiny:hanoi-b"], [weak, other]),
+    ):
+        began = time.perf_counter()
+        right, account = solved(pool, disks, runs, Maker(k=3))
+        yield of_trials(
+            f"{says}, {steps}, k = 3", right, runs, voted(laws, 3), paid(account, began, runs), is_against=len(pool) > 1
+        )
+
+
+def flags_find_errors() -> Iterator[Figure]:
+    """Red flags: how many of the wrong samples of a trained model carry one."""
+    disks, runs = 6, 60
+    laws = laws_of("hanoi", disks)
+    flagged = fmean(each.get(FLAGGED, 0.0) for each in laws)
+    began = time.perf_counter()
+    _, account = solved(["tiny:hanoi"], disks, runs, Maker(k=3))
+    found, drawn = sum(account.flagged.values()), account.valid + sum(account.flagged.values())
+    most = flagged + fmean(each[NOT_ENUMERATED] for each in laws)
+    spread = SIGMAS * sqrt(most * (1 - most) / drawn)
+    yield Figure(
+        says="`tiny:hanoi`: share of samples with a red flag",
+        ours=found / drawn,
+        expected=(flagged + most) / 2,
+        low=max(0.0, flagged - spread),
+        high=most + spread,
+        n=f"{drawn:,} samples",
+        paid=paid(account, began, runs),
+    )
+
+
+# -- recorded votes ----------------------------------------------------------------------------------------------------
+
+PUBLISHED = {1: 0.8923, 2: 0.9385, 3: 0.9393, 4: 0.9408, 5: 0.9393}
+"""Share of questions that the first vote to lead by k decides right, counted from the recordings of arXiv 2503.17587."""
+
+
+def recorded_votes() -> Iterator[Figure]:
+    """gpt-4o-mini on GSM8K, 40 recorded votes a question, decided by our rule; beside what independent errors would promise."""
+    questions = recorded(VOTES.read_text(encoding="utf-8"))
+    p = fmean(each.votes.count(each.right) / len(each.votes) for each in questions)
+    for k, published in PUBLISHED.items():
+        right = votes = 0
+        for question in questions:
+            tally = Tally(FirstToAheadBy(k))
+            for vote in question.votes:
+                tally.count(vote)
+                if not tally.votes_needed:
+                    right += tally.plurality == question.right
+                    break
+            votes += tally.counted
+        share, n = right / len(questions), f"{len(questions):,} questions"
+        bill = f"{votes / len(questions):.2f} votes a question"
+        says = f"gpt-4o-mini, GSM8K: decided right by a lead of {k}"
+        yield Figure(
+            says=says, ours=share, expected=published, low=published - 5e-5, high=published + 5e-5, n=n, paid=bill
+        )
+        if k == 3:
+            promised = 1 / (1 + ((1 - p) / p) ** k)
+            yield Figure(
+                says=f"{says}, beside the promise if all questions were alike and errors independent",
+                ours=share,
+                expected=promised,
+                low=-inf,
+                high=promised,
+                n=n,
+                paid=bill,
+                is_against=True,
+            )
+
+
+# -- agents ------------------------------------------------------------------------------------------------------------
+
+
+def agents() -> Iterator[Figure]:
+    """Agents at a desk: tickets done right, beside a Monte Carlo; and beside the law of the worst case."""
+    tickets, trials = 60, 4
+    for name, strategy in DESK_ROWS.items():
+        began = time.perf_counter()
+        with TemporaryDirectory() as folder:
+            engine: Measured = by_engine(strategy, tickets, trials, 0, Path(folder))
+        simulated = by_monte_carlo(strategy, tickets, 0)
+        spread = SIGMAS * sqrt(engine.pass_1[1] ** 2 + simulated.pass_1[1] ** 2)
+        yield Figure(
+            says=f"`desk` by {name}, 3 % of actions wrong (simulated): tickets done right; the law says {law(strategy, tickets)}",
+            ours=engine.pass_1[0],
+            expected=simulated.pass_1[0],
+            low=simulated.pass_1[0] - spread,
+            high=simulated.pass_1[0] + spread,
+            n=f"{tickets * trials} tickets",
+            paid=f"{engine.calls[0]:.1f} calls a ticket, {(time.perf_counter() - began) / tickets / trials:.2f} s",
+        )
+
+
+# -- promises ----------------------------------------------------------------------------------------------------------
+
+
+def promises() -> Iterator[Figure]:
+    """A chance computed from one mean rate, beside the truth of a model whose errors are not alike."""
+    laws = laws_of("hanoi-weak", 9)
+    valid = [1 - each.get(FLAGGED, 0.0) for each in laws]
+    p = fmean(each.get(RIGHT, 0.0) / share for each, share in zip(laws, valid, strict=True))
+    promised = plan(None, Rates(p=p), steps=len(laws), k=3).runs[0].chance.share
+    yield Figure(
+        says="`tiny:hanoi-weak`, k = 3: the truth, beside `plan` by its mean rate, which takes errors to be alike",
+        ours=voted([laws], 3)[1],
+        expected=promised,
+        low=-inf,
+        high=promised,
+        n=f"{len(laws)} steps, enumerated",
+        paid="no calls",
+        is_against=True,
+    )
+
+
+PARTS: dict[str, Callable[[], Iterator[Figure]]] = {
+    "weak": votes_do_not_help,
+    "promises": promises,
+    "recorded": recorded_votes,
+    "votes": votes_help,
+    "flags": flags_find_errors,
+    "agents": agents,
+}
+
+
+def line(name: str, figure: Figure) -> str:
+    """Write a row of the table."""
+    low, high = ("any" if each in (inf, -inf) else f"{each:.4g}" for each in (figure.low, figure.high))
+    cells = (
+        figure.says,
+        f"**{figure.ours:.4g}**" if figure.holds else f"**{figure.ours:.4g}, OUTSIDE**",
+        f"{figure.expected:.4g}",
+        f"{figure.ours - figure.expected:+.4f}",
+        f"{low} to {high}",
+        figure.n,
+        figure.paid,
+        f"`{name}`",
+    )
+    return f"| {' | '.join(cells)} |"
+
+
+HEAD = """# Evidence
+
+Written by `python -m tests.evidence --write`: what the package does on the errors of trained models, on recorded
+votes and at tasks whose truth is known. Figures that speak against it, or against a promise of it, come first. The
+interval is the one in which 99 of 100 such experiments end if the expectation is true; `python -m tests.evidence
+--check` fails if a figure has left it. The last column is the part of the command: `python -m tests.evidence weak`.
+"""
+COLUMNS = "| what | ours | expected | difference | interval | n | calls, cost, time | part |\n|---|---|---|---|---|---|---|---|"
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Print the figures; returns the exit code."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("part", nargs="*", help=f"of {', '.join(PARTS)}; by default all")
+    parser.add_argument("--write", action="store_true", help="write docs/evidence.md")
+    parser.add_argument("--check", action="store_true", help="exit with 1 if a figure has left its interval")
+    given = parser.parse_args(arguments)
+    if unknown := {*given.part} - {*PARTS}:
+        parser.error(f"unknown part {', '.join(sorted(unknown))}; there are {', '.join(PARTS)}")
+    found: list[tuple[str, Figure]] = []
+    for name in given.part or PARTS:
+        for figure in PARTS[name]():
+            found.append((name, figure))
+            sys.stdout.write(line(name, figure) + "\n")
+            sys.stdout.flush()
+    against, others = ([each for each in found if each[1].is_against is which] for which in (True, False))
+    if given.write:
+        blocks = [
+            f"## {title}\n\n{COLUMNS}\n" + "\n".join(line(*each) for each in rows)
+            for title, rows in (("Against us", against), ("As expected", others))
+        ]
+        PAGE.write_text("\n".join([HEAD, *blocks]) + "\n", encoding="utf-8")
+    return int(given.check and not all(figure.holds for _, figure in found))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
