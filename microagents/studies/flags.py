@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from math import log
 from random import Random
@@ -17,7 +18,7 @@ from microagents.elections.red_flags import MALFORMED, TOO_LONG
 from microagents.journal.reading import Reader
 from microagents.replies.chat import Reading, Reply
 from microagents.replies.parsing import Malformed, parse
-from microagents.studies.measuring import MeasuredStep, blocks
+from microagents.studies.measuring import FIRST, MeasuredStep, blocks
 from microagents.task import ChainTask, chain_types
 
 QUANTILES = (0.5, 0.75, 0.9, 0.95, 0.99)
@@ -42,11 +43,23 @@ class FlaggedReading(Struct, frozen=True, kw_only=True):
     """Among the valid ones."""
     right_flagged: int
     """Number of flagged replies that are right if they are read leniently: what the flags cost."""
+    collisions: int
+    """Number of steps whose first two votes are both wrong (MAKER, figure 9b)."""
     information: float
     """Information of a call about the right reply, in nats, flagged calls included: v (2p - 1) ln(p / (1 - p)). The calls of a vote with
     given errors are inversely proportional to it."""
     gains: bool
-    """Whether a call surely gives more information than in the reading it is compared with: lenient for strict, and strict for caps."""
+    """Whether a call surely gives more information than in the reading it is compared with: lenient for strict, and the same for caps."""
+
+
+class LengthBin(Struct, frozen=True, kw_only=True):
+    """Replies of similar length (MAKER, figure 9a)."""
+
+    most_chars: int
+    """Length of the longest one; those of the bin before are shorter."""
+    replies: int
+    wrong: int
+    """Number of replies that are wrong or unreadable if they are read leniently."""
 
 
 class FlagFindings(Struct, frozen=True, kw_only=True):
@@ -54,6 +67,9 @@ class FlagFindings(Struct, frozen=True, kw_only=True):
 
     replies: int
     readings: tuple[FlaggedReading, ...]
+    """Lenient, strict, and each of them with every cap."""
+    lengths: tuple[LengthBin, ...]
+    """From the shortest replies to the longest."""
     advice: str
 
 
@@ -96,17 +112,31 @@ def flags_in(
         _judged("lenient", None, lenient, lenient, right_read),
         _judged("strict", None, strict, lenient, right_read),
     ]
-    for cap in caps:
-        kept = [
-            [(each.strict, each.is_strict_right) if each.chars <= cap else (None, False) for each in step]
-            for step in steps
-        ]
-        readings.append(_judged(f"strict, at most {cap:,} characters", cap, kept, strict, right_read))
-    return FlagFindings(replies=len(lengths), readings=tuple(readings), advice=_advice(readings))
+    for name, taken in (("lenient", lenient), ("strict", strict)):
+        for cap in caps:
+            kept = [
+                [vote if each.chars <= cap else (None, False) for each, vote in zip(step, votes, strict=True)]
+                for step, votes in zip(steps, taken, strict=True)
+            ]
+            readings.append(_judged(f"{name}, at most {cap:,} characters", cap, kept, taken, right_read))
+    return FlagFindings(
+        replies=len(lengths), readings=tuple(readings), lengths=tuple(_by_length(steps)), advice=_advice(readings)
+    )
+
+
+def _by_length(steps: Sequence[Sequence[_Read]]) -> Iterator[LengthBin]:
+    """Count the wrong replies between the quantiles of the lengths."""
+    replies = sorted((each.chars, not each.is_right) for step in steps for each in step)
+    after = 0
+    for most in sorted({replies[int(share * (len(replies) - 1))][0] for share in (*QUANTILES, 1)}):
+        before, after = after, bisect_right(replies, (most, True))
+        wrong = sum(is_wrong for _, is_wrong in replies[before:after])
+        yield LengthBin(most_chars=most, replies=after - before, wrong=wrong)
 
 
 def _advice(readings: Sequence[FlaggedReading]) -> str:
-    lenient, strict, *capped = readings
+    lenient, strict, *others = readings
+    capped = [each for each in others if each.name.startswith(strict.name)]
     if lenient.information > strict.information and lenient.right_flagged < strict.right_flagged and not strict.gains:
         form = "the strict form costs right replies and shows no gain"
     else:
@@ -130,6 +160,9 @@ def _judged(name: str, cap: int | None, taken: Taken, other: Taken, right_read: 
         valid=valid,
         wrong=valid - right,
         right_flagged=max(0, right_read - right),
+        collisions=sum(
+            [is_right for vote, is_right in step if vote is not None][:FIRST] == [False] * FIRST for step in taken
+        ),
         information=_information(drawn, valid, right),
         gains=_gains(_counts(taken), _counts(other)),
     )

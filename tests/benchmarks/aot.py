@@ -68,9 +68,9 @@ class Row(Struct, frozen=True, kw_only=True):
     tokens: float
 
 
-async def solved(tasks: Sequence[Any], strategy: str | Strategy, seed: int, model: str = MODEL) -> Row:
+async def solved(tasks: Sequence[Any], strategy: str | Strategy, seed: int, model: str = MODEL, **control: Any) -> Row:
     """Solve all problems."""
-    result = await run(list(tasks), models=model, strategy=strategy, seed=seed, runs_dir=None)
+    result = await run(list(tasks), models=model, strategy=strategy, seed=seed, runs_dir=None, **control)
     account, n = result.account, len(tasks)
     right = sum(value is not None and value["correct"] for value in result.value)
     return Row(
@@ -181,13 +181,19 @@ def walk_of(task: WordProblem, node: ProblemNode, transitions: int, *, correct: 
     )
 
 
-async def walks(problems: int, seed: int, transitions: int) -> list[Walk]:
+async def walks(problems: int, seed: int, transitions: int, model: str = MODEL, **control: Any) -> list[Walk]:
     """The states of all problems, from the journal of a run."""
     tasks = [WordProblem(instance=instance) for instance in range(problems)]
     found = []
     with TemporaryDirectory() as folder:
         result = await run(
-            tasks, models=MODEL, strategy=Aot(transitions=transitions), seed=seed, runs_dir=folder, run_id="states"
+            tasks,
+            models=model,
+            strategy=Aot(transitions=transitions),
+            seed=seed,
+            runs_dir=folder,
+            run_id="states",
+            **control,
         )
         with Reader(Path(folder, "states.sqlite")) as reader:
             for number, (task, value) in enumerate(zip(tasks, result.value, strict=True)):

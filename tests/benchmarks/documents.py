@@ -53,7 +53,9 @@ CALLS_OF_SEGMENT = 12
 """Three drafts, each judged by three agents."""
 
 
-async def written(name: str, documents: int, error: float, seed: int) -> list[int]:
+async def written(
+    name: str, documents: int, error: float, seed: int, pool: Sequence[str] = MODELS, **control: Any
+) -> list[int]:
     """The number of faults of each document."""
     first = Consistency(
         sections=SHAPE.sections,
@@ -64,8 +66,8 @@ async def written(name: str, documents: int, error: float, seed: int) -> list[in
         accuracy=None,
     )
     tasks = [first.variant(number) for number in range(documents)]
-    models = MODELS if isinstance(STRATEGIES[name], SeqCV) else MODELS[:1]
-    result = await run(tasks, models=models, strategy=STRATEGIES[name], seed=seed, runs_dir=None)
+    models = list(pool) if isinstance(STRATEGIES[name], SeqCV) else [*pool][:1]
+    result = await run(tasks, models=models, strategy=STRATEGIES[name], seed=seed, runs_dir=None, **control)
     assert result.outcome == "completed", result.reason
     return [task.contradictions(value["answer"]["text"]) for task, value in zip(tasks, result.value, strict=True)]
 

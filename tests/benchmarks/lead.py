@@ -91,10 +91,10 @@ def chance_of(strategy: Strategy, coins: monte_carlo.Coins, random: Random) -> f
 
 
 async def solved(
-    task: ChainTask[Any, Any], strategy: Strategy, model: str, *, repeat: int, seed: int
+    task: ChainTask[Any, Any], strategy: Strategy, model: str, *, repeat: int, seed: int, **control: Any
 ) -> tuple[int, Result]:
     """The number of inputs that were solved."""
-    result = await run([task] * repeat, models=model, strategy=strategy, seed=seed, runs_dir=None)
+    result = await run([task] * repeat, models=model, strategy=strategy, seed=seed, runs_dir=None, **control)
     return sum(isinstance(each, dict) and each["solved"] is True for each in result.value), result
 
 

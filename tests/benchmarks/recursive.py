@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from functools import cache
 from math import comb
 from statistics import mean, median
+from typing import Any
 
 import msgspec
 
@@ -38,9 +39,11 @@ FULL_TREE = (470, 564)
 SURE = 0.99
 
 
-async def solved(problems: Sequence[Multiplication], strategy: str | Recursive, seed: int) -> tuple[int, Result]:
+async def solved(
+    problems: Sequence[Multiplication], strategy: str | Recursive, seed: int, model: str = MODEL, **control: Any
+) -> tuple[int, Result]:
     """How many are solved, and the run."""
-    result = await run(list(problems), models=MODEL, strategy=strategy, seed=seed, runs_dir=None)
+    result = await run(list(problems), models=model, strategy=strategy, seed=seed, runs_dir=None, **control)
     return sum(value is not None and value["correct"] for value in result.value), result
 
 

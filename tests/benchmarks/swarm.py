@@ -97,11 +97,19 @@ def expected(tasks: list[Relay], options: dict[str, Any], trials: int, rates: Ra
     )
 
 
-async def measured(tasks: list[Relay], options: dict[str, Any], seed: int, rates: Rates) -> Row:
+async def measured(
+    tasks: list[Relay], options: dict[str, Any], seed: int, rates: Rates, model: str | None = None, **control: Any
+) -> Row:
     """The engine's row."""
     with TemporaryDirectory() as folder:
-        models = {"": MODEL, "worker": f"{MODEL},hard={rates.hard},hard_error={rates.hard_error}"}
-        result = await run(tasks, models=models, strategy=Swarm(**options), seed=seed, runs_dir=folder, run_id="swarm")
+        models: Any = (
+            {"": MODEL, "worker": f"{MODEL},hard={rates.hard},hard_error={rates.hard_error}"}
+            if model is None
+            else model
+        )
+        result = await run(
+            tasks, models=models, strategy=Swarm(**options), seed=seed, runs_dir=folder, run_id="swarm", **control
+        )
         with reader_of(Path(folder), "swarm") as reader:
             works = [solution_of(reader, number) for number in range(len(tasks))]
     assert all(isinstance(work, SwarmRecord) for work in works)

@@ -40,7 +40,7 @@ def test_what_was_measured_is_said_with_one_count_of_hard_steps_and_a_verdict() 
 def test_another_question_to_a_measurement_asks_nothing_again() -> None:
     microagents(*MEASURE)
     lines = microagents(*MEASURE, "--flags").out.splitlines()
-    assert [line.split()[0] for line in lines if line.startswith(("lenient", "strict "))] == ["lenient", "strict"]
+    assert [line.split()[0] for line in lines if line.startswith(("lenient ", "strict "))] == ["lenient", "strict"]
     assert any(line.startswith("advice: ") for line in lines)
     assert re.match(r"answered from runs of [-0-9]{10} [:0-9]{5}; --run-id NAME begins another$", lines[-1])
     matrix = microagents(*MEASURE, "--model", OTHER, "--distance").out.splitlines()

@@ -270,7 +270,8 @@ def test_a_cap_is_advised_where_long_replies_are_wrong_and_what_flags_cost_is_co
     assert (lenient.valid, lenient.wrong, lenient.right_flagged) == (400, 40, 0)
     assert (strict.valid, strict.wrong, strict.right_flagged) == (300, 40, 100), "bold text is no line of the form"
     short = next(each for each in caps if each.gains)
-    assert short.wrong == 0
+    assert (lenient.collisions, strict.collisions, short.collisions, short.wrong) == (20, 20, 0, 0)
+    assert (sum(each.replies for each in found.lengths), found.lengths[-1].wrong) == (400, 40)
     assert found.advice.startswith("the strict form costs right replies and shows no gain; flag replies of more than ")
 
 

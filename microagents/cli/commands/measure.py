@@ -260,12 +260,18 @@ def _lookahead(positions: Sequence[PositionAccuracy]) -> Iterator[str]:
 
 
 def _flags(found: FlagFindings) -> Iterator[str]:
-    rows = [["reading", "valid", "wrong", "right flagged", "nats a call"]]
+    rows = [["reading", "valid", "wrong", "first two wrong", "right flagged", "nats a call"]]
     for each in found.readings:
         wrong = f"{each.wrong / each.valid:.2%}" if each.valid else "-"
         gained = f"{each.information:.3f}{' +' * each.gains}"
-        rows.append([each.name, f"{each.valid / found.replies:.1%}", wrong, f"{each.right_flagged:,}", gained])
-    yield from table(rows, to_the_left=(0, 4))
+        valid, both = f"{each.valid / found.replies:.1%}", f"{each.collisions:,}"
+        rows.append([each.name, valid, wrong, both, f"{each.right_flagged:,}", gained])
+    yield from table(rows, to_the_left=(0, 5))
+    rows = [["characters", "replies", "wrong or unreadable"]]
+    rows += [
+        [f"to {each.most_chars:,}", f"{each.replies:,}", f"{each.wrong / each.replies:.2%}"] for each in found.lengths
+    ]
+    yield from table(rows, to_the_left=())
     yield from wrapped(f"advice: {found.advice}")
 
 

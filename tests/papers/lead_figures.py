@@ -1,0 +1,464 @@
+"""Figures of LEAD."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from random import Random
+from typing import Any, ClassVar
+
+from msgspec import structs
+
+from microagents import ChainTask, Prompt, Reply, Strategy
+from microagents.replies.chat import Sampling
+from microagents.studies.analysis import PositionAccuracy
+from microagents.studies.comparison import Row
+from microagents.studies.measured import ModelMeasurement, Proportion
+from microagents.studies.measuring import MeasuredStep
+from microagents.systems import IterativeRestart, Lead, Maker, SingleShot
+from microagents.tasks.checkers import Board, Cell, Checkers, CheckersResult, Move
+from microagents.tasks.hanoi import Hanoi
+from tests.benchmarks import lead
+from tests.papers.figures import Figure, Lab, Line, share, word_of
+
+SIMULATED = lead.spec(lead.TABLE)
+CHECKERS, HANOI = "tiny:checkers@temperature=1", "tiny:hanoi@temperature=1"
+FEWEST = 20
+"""Number of errors below which nothing is said of their kinds and places."""
+LARGEST = 8
+"""Checkers of a colour at most, of the trained model."""
+AS_PUBLISHED = {history: Lead(history=history, reuse=False, contradicting="count") for history in (3, 4)}
+BY_STEP: dict[str, Strategy] = {"AD": Maker(k=1), "AD, ahead by 3": Maker(k=3), "LEAD, h = 3": AS_PUBLISHED[3]}
+LONG: dict[str, Strategy] = {"one reply": SingleShot(), "iterative restart": IterativeRestart()}
+WARM_UP = (
+    "Before the first move, as an exercise, write out all moves of the game with 2 checkers of each colour, each with its board. "
+    "Then begin with the board that you are given."
+)
+SAMPLING = Sampling(first_temperature=None, temperature=None, max_output_tokens=4096, flag_above_tokens=2048)
+
+
+class WithWarmUp(Checkers):
+    """A game whose long replies begin with a small one (figure 1)."""
+
+    def rollout_prompt(self, state: Board, horizon: int) -> Prompt:
+        asked = super().rollout_prompt(state, horizon)
+        return structs.replace(asked, system=f"{asked.system}\n{WARM_UP}")
+
+
+class FoundMove(Reply, frozen=True):
+    """A move by itself."""
+
+    move: Move
+
+
+class ExecutedMove(Reply, frozen=True):
+    """The board after a move."""
+
+    board: tuple[Cell, ...]
+
+
+class FindMove(ChainTask[Board, FoundMove, CheckersResult]):
+    """Find each move; code executes it (figure 4)."""
+
+    sampling: ClassVar[Sampling] = SAMPLING
+    n: int = 8
+
+    @property
+    def game(self) -> Checkers:
+        """The whole game."""
+        return Checkers(n=self.n)
+
+    def start(self) -> Board:
+        return self.game.start()
+
+    def steps(self) -> int:
+        return self.game.steps()
+
+    def done(self, state: Board) -> bool:
+        return self.game.done(state)
+
+    def prompt(self, state: Board) -> Prompt:
+        rules = self.game.prompt(state)
+        system = rules.system.rpartition("\n")[0]
+        return structs.replace(rules, system=f"{system}\nGive only that move as [colour, from cell, to cell].")
+
+    def oracle(self, state: Board) -> FoundMove:
+        return FoundMove(move=self.game.oracle(state).move)
+
+    def advance(self, state: Board, reply: FoundMove) -> Board:
+        colour, source, target = reply.move
+        cells = [*state.cells]
+        cells[source], cells[target] = "_", colour
+        return Board(cells=tuple(cells), moves=state.moves + 1)
+
+    def result(self, state: Board) -> CheckersResult:
+        return self.game.result(state)
+
+    def expert(self, prompt: Prompt, reply: type[Reply]) -> FoundMove:  # noqa: ARG002 - it has one kind of reply
+        return self.oracle(self.game.state_in(prompt))
+
+    def mistake(self, prompt: Prompt, right: Reply, rng: Random) -> FoundMove:  # noqa: ARG002 - any other move
+        assert isinstance(right, FoundMove)
+        colour, source, target = right.move
+        return FoundMove(move=(colour, target, source))
+
+
+class ExecuteMove(ChainTask[Board, ExecutedMove, CheckersResult]):
+    """Execute each move, which code has found (figure 4)."""
+
+    sampling: ClassVar[Sampling] = SAMPLING
+    n: int = 8
+
+    @property
+    def game(self) -> Checkers:
+        """The whole game."""
+        return Checkers(n=self.n)
+
+    def start(self) -> Board:
+        return self.game.start()
+
+    def steps(self) -> int:
+        return self.game.steps()
+
+    def done(self, state: Board) -> bool:
+        return self.game.done(state)
+
+    def prompt(self, state: Board) -> Prompt:
+        _, source, target = self.game.oracle(state).move
+        system = (
+            f"A row of {2 * self.n + 1} cells, numbered from 0, holds red checkers (R), blue ones (B) and one empty cell (_). Move the "
+            "given checker, and write the whole board after it like the one before."
+        )
+        user = f"{self.game.prompt(state).user}\nMove the checker in cell {source} into the empty cell {target}."
+        return Prompt(system=system, user=user)
+
+    def oracle(self, state: Board) -> ExecutedMove:
+        return ExecutedMove(board=self.game.oracle(state).board)
+
+    def advance(self, state: Board, reply: ExecutedMove) -> Board:
+        return Board(cells=reply.board, moves=state.moves + 1)
+
+    def result(self, state: Board) -> CheckersResult:
+        return self.game.result(state)
+
+    def expert(self, prompt: Prompt, reply: type[Reply]) -> ExecutedMove:  # noqa: ARG002 - it has one kind of reply
+        return self.oracle(self.game.state_in(structs.replace(prompt, user=prompt.user.partition("\n")[0])))
+
+    def mistake(self, prompt: Prompt, right: Reply, rng: Random) -> ExecutedMove:  # noqa: ARG002 - a checker too many
+        assert isinstance(right, ExecutedMove)
+        return ExecutedMove(board=(right.board[0], *right.board))
+
+
+async def warm_up(lab: Lab) -> list[Line]:
+    """Figure 1."""
+    lines = []
+    for name, kind in (("direct", Checkers), ("with a warm-up", WithWarmUp)):
+        for n in (3, 4):
+            (row,) = await lab.rows(kind(n=n), SIMULATED, [SingleShot()])
+            lines.append(
+                solved(f"{name}, n = {n}", row, lab.spec(SIMULATED), "below direct" if kind is WithWarmUp else "-")
+            )
+    return lines
+
+
+def solved(what: str, row: Row, spec: str, published: str = "-", *, expected: float | None = None) -> Line:
+    """Return the line of a row of a comparison."""
+    return share(what, row.solved or 0, row.repeat, spec, published, expected=expected)
+
+
+async def _over_sizes(lab: Lab, games: Sequence[ChainTask[Any, Any, Any]], sizes: Sequence[int]) -> list[Line]:
+    strategies, spec = {**LONG, **BY_STEP}, lab.spec(SIMULATED)
+    rates: dict[str, list[float]] = {name: [] for name in strategies}
+    for game in games:
+        for name, row in zip(strategies, await lab.rows(game, SIMULATED, [*strategies.values()]), strict=True):
+            rates[name].append(row.rate or 0.0)
+    return [
+        Line(
+            what=f"{name}, {', '.join(map(str, sizes))}",
+            published="longer than one reply and restarts" if name == "AD" else "-",
+            ours=", ".join(f"{rate:.2f}" for rate in each),
+            interval=f"each within {0.98 / lab.size(10) ** 0.5:.2f}",
+            n=lab.size(10),
+            model=word_of(spec),
+            holds=sum(each) > max(sum(rates[other]) for other in LONG) if name == "AD" else None,
+        )
+        for name, each in rates.items()
+    ]
+
+
+async def checkers_over_n(lab: Lab) -> list[Line]:
+    """Figure 2a."""
+    sizes = (2, 4, 6, 8, 10, 12)
+    return await _over_sizes(lab, [Checkers(n=n) for n in sizes], sizes)
+
+
+async def hanoi_over_n(lab: Lab) -> list[Line]:
+    """Figure 2b."""
+    sizes = (3, 4, 5, 6, 7)
+    return await _over_sizes(lab, [Hanoi(disks=n) for n in sizes], sizes)
+
+
+def wrong_share(step: MeasuredStep) -> float:
+    """Return the error rate of a step."""
+    return step.wrong / step.valid if step.valid else 1.0
+
+
+async def on_checkers(lab: Lab) -> ModelMeasurement:
+    """Measure all steps of a game."""
+    task = Checkers(n=LARGEST)
+    return (await lab.measured(task, CHECKERS, steps=lab.size(task.steps()), draws=20)).models[0]
+
+
+async def on_hanoi(lab: Lab) -> ModelMeasurement:
+    """Measure all steps of a tower."""
+    task = Hanoi(disks=6)
+    return (await lab.measured(task, HANOI, steps=lab.size(task.steps()), draws=20)).models[0]
+
+
+def _histogram(found: ModelMeasurement, said: str, *, is_hard: bool) -> list[Line]:
+    rates, spec = [wrong_share(each) for each in found.steps], found.model
+    hard = sum(rate > 0.5 for rate in rates)
+    most = Line(
+        what="greatest error of a step",
+        published=said,
+        ours=f"{max(rates):.2f}",
+        n=found.draws,
+        model=word_of(spec),
+        holds=max(rates) > 0.5 if is_hard else max(rates) < 0.08,
+    )
+    return [
+        share("steps without an error", sum(rate == 0 for rate in rates), len(rates), spec, "most"),
+        share("steps that err in more than half", hard, len(rates), spec, "a few" if is_hard else "0"),
+        most,
+    ]
+
+
+async def checkers_histogram(lab: Lab) -> list[Line]:
+    """Figure 3."""
+    return _histogram(await on_checkers(lab), "above .5 at n = 15", is_hard=True)
+
+
+async def large_histogram(lab: Lab) -> list[Line]:
+    """Figure 9."""
+    return _histogram((await on_rollouts(lab))[0], "above .5 from n = 12 on", is_hard=True)
+
+
+async def hanoi_histogram(lab: Lab) -> list[Line]:
+    """Figure 8."""
+    return _histogram(await on_hanoi(lab), "below .08", is_hard=False)
+
+
+async def competence(lab: Lab) -> list[Line]:
+    """Figure 4: the most frequent of 32 votes."""
+    lines, spec = [], lab.spec(SIMULATED)
+    parts: dict[str, ChainTask[Any, Any, Any]] = {
+        "whole steps": Checkers(n=LARGEST),
+        "finding": FindMove(n=LARGEST),
+        "executing": ExecuteMove(n=LARGEST),
+    }
+    for name, task in parts.items():
+        (found,) = (await lab.measured(task, SIMULATED, steps=lab.size(10), draws=32)).models
+        right = sum(wrong_share(each) < 0.5 for each in found.steps)
+        lines.append(share(f"{name}: steps right by votes", right, len(found.steps), spec, "whole steps as executing"))
+    return lines
+
+
+async def distances(lab: Lab) -> list[Line]:
+    """Figure 5: two trained models, apart and within themselves."""
+    specs = [lab.spec(name, at) for at, name in enumerate((HANOI, "tiny:hanoi-weak@temperature=1"))]
+    found = await lab.measured(Hanoi(disks=6), *specs, steps=lab.size(63), draws=20, distance=True)
+    assert found.distances is not None
+    matrix, n = found.distances.matrix, sum(each.draws for each in found.models)
+    own, between = [matrix[0][0], matrix[1][1]], matrix[0][1]
+    ours = ", ".join("-" if each is None else f"{each:.2f}" for each in (between, *own))
+    known = [each for each in own if each is not None]
+    return [
+        Line(
+            what="distance of the two; of each from itself",
+            published="between models above within",
+            ours=ours,
+            n=n,
+            model=" and ".join(map(word_of, specs)),
+            holds=between > max(known) if between is not None and min(found.distances.errors) >= FEWEST else None,
+        )
+    ]
+
+
+async def on_rollouts(lab: Lab) -> tuple[ModelMeasurement, Sequence[PositionAccuracy]]:
+    """Measure steps by themselves and in rollouts."""
+    task = Checkers(n=13)
+    found = await lab.measured(task, SIMULATED, steps=lab.size(task.steps()), draws=10, rollouts=10)
+    return found.models[0], found.lookahead[0]
+
+
+def _mean(what: str, found: Proportion | None, n: int, spec: str, published: str = "-") -> Line:
+    if found is None:
+        return Line(what=what, published=published, ours="-", model=word_of(spec))
+    return Line(
+        what=what,
+        published=published,
+        ours=f"{found.share:.3f}",
+        interval=f"{found.low:.3f} to {found.high:.3f}",
+        n=n,
+        model=word_of(spec),
+    )
+
+
+async def by_position(lab: Lab) -> list[Line]:
+    """Figure 7."""
+    found, positions = await on_rollouts(lab)
+    n, spec = len(found.steps), found.model
+    lines = [
+        _mean(f"accuracy at +{at}{given}", getattr(positions[at], field), n, spec)
+        for given, field in (("", "accuracy"), (", the first step right", "given_first"))
+        for at in (1, len(positions) - 1)
+    ]
+    first, last = positions[1].accuracy, positions[-1].accuracy
+    assert first is not None
+    assert last is not None
+    falls = Line(
+        what="accuracy falls with the position",
+        published="yes (o4-mini)",
+        ours="yes" if last.share < first.share else "no",
+        n=n,
+        model=word_of(spec),
+        holds=last.share < first.share,
+    )
+    return [*lines, falls]
+
+
+async def by_rank(lab: Lab) -> list[Line]:
+    """Figure 6."""
+    found, positions = await on_rollouts(lab)
+    steps, spec = len(found.steps), found.model
+    return [
+        _mean("mean over all steps, by themselves", positions[0].accuracy, steps, spec),
+        _mean("mean over all steps, at +8", positions[-1].accuracy, steps, spec, "slightly below"),
+        *_gain(positions, spec),
+    ]
+
+
+async def at_hardest(lab: Lab) -> list[Line]:
+    """Table 2 and figure 11: the hardest step in rollouts that begin before it."""
+    found, positions = await on_rollouts(lab)
+    published, hardest = {1: ".5", 2: ".74", 3: "1.0"}, max(found.steps, key=wrong_share)
+    return [
+        *[
+            share(f"step {hardest.number} at +{at}", each.at_hardest * 10, 10, found.model, published.get(at, "-"))
+            for at, each in enumerate(positions[:5])
+            if at and each.at_hardest is not None
+        ],
+        *_gain(positions, found.model),
+    ]
+
+
+def _gain(positions: Sequence[PositionAccuracy], spec: str) -> list[Line]:
+    rates = [rate for each in positions[1:5] if (rate := each.at_hardest) is not None]
+    holds = bool(rates) and rates[-1] > rates[0]
+    ours = ", ".join(f"{rate:.1f}" for rate in rates)
+    what = "the hardest step gains in rollouts from before"
+    return [Line(what=what, published="yes", ours=ours, n=10, model=word_of(spec), holds=holds)]
+
+
+async def kinds_of_errors(lab: Lab) -> list[Line]:
+    """Figure 10."""
+    lines = []
+    for name, found, field, said in (
+        ("checkers", await on_checkers(lab), "move", "mostly executing"),
+        ("hanoi", await on_hanoi(lab), "move", "mostly finding"),
+    ):
+        wrong, total = found.mistakes.get(field, 0), sum(found.mistakes.values())
+        line = share(f"{name}: errors in finding the move", wrong, total, found.model, said) if total else None
+        is_finding = total and wrong > total / 2
+        holds = bool(is_finding) == (name == "hanoi") if total >= FEWEST else None
+        lines += [] if line is None else [structs.replace(line, holds=holds)]
+    return lines
+
+
+async def table_1(lab: Lab) -> list[Line]:
+    """Table 1, by o4-mini's row, and GPT-5.2's history of 4."""
+    published = {"AD": (14, 0, 0), "AD, ahead by 3": (76, 16, 0), "LEAD, h = 3": (100, 52, 80)}
+    strategies = {**BY_STEP, "LEAD, h = 4": AS_PUBLISHED[4]}
+    lines, spec = [], lab.spec(SIMULATED)
+    for at, n in enumerate((11, 12, 13)):
+        task = Checkers(n=n)
+        for name, strategy in strategies.items():
+            right, result = await lead.solved(task, strategy, spec, repeat=lab.size(10), seed=0, **lab.given)
+            said = f"{published[name][at] / 100:.2f}, o4-mini" if name in published else "-"
+            what = f"n = {n}, {name}; {result.calls / lab.size(10):,.0f} calls"
+            lines.append(share(what, right, lab.size(10), spec, said))
+    rates = {line.what.partition(";")[0]: float(line.ours) for line in lines}
+    above = all(rates[f"n = {n}, LEAD, h = 3"] > rates[f"n = {n}, AD, ahead by 3"] for n in (11, 12, 13))
+    said_so = "yes" if above else "no"
+    return [
+        *lines,
+        Line(what="LEAD above votes at every n", published="yes", ours=said_so, model=word_of(spec), holds=above),
+    ]
+
+
+async def listing_2(lab: Lab) -> list[Line]:
+    """Listing 2: the replies at the two hardest steps."""
+    found = await on_checkers(lab)
+    hardest = sorted(found.steps, key=wrong_share, reverse=True)[:2]
+    return [
+        share(
+            f"most frequent reply at step {each.number}",
+            max(map(each.votes.count, each.votes)),
+            each.valid,
+            found.model,
+            said,
+        )
+        for each, said in zip(hardest, ("78 of 100", "76 of 100"), strict=False)
+        if each.votes
+    ]
+
+
+_SIM = (
+    "Simulated: errors .01, 1 % of the steps hard (.6 by themselves, .1 from two steps before), fixed before the first run. This tests the "
+    "engine and no model."
+)
+_CHANCE = f"{_SIM} Which sizes have a hard step is chance, so rates do not fall evenly."
+_TINY = f"A trained model of {LARGEST} checkers a colour, at temperature 1: its likeliest reply is right at every step."
+_BLIND = "A simulated model does not read the prompt."
+FIGURES = [
+    Figure(paper="lead", name="1", subject="a warm-up in the prompt", compute=warm_up, needs="model", why=_BLIND),
+    Figure(paper="lead", name="2a", subject="checkers over n", compute=checkers_over_n, why=_CHANCE),
+    Figure(paper="lead", name="2b", subject="Hanoi over disks", compute=hanoi_over_n, why=_CHANCE),
+    Figure(paper="lead", name="3", subject="errors of the steps, checkers", compute=checkers_histogram, why=_TINY),
+    Figure(paper="lead", name="4", subject="finding and executing", compute=competence, needs="model", why=_BLIND),
+    Figure(
+        paper="lead",
+        name="5",
+        subject="distance of two models' errors",
+        compute=distances,
+        why="Two trained models of Hanoi instead of large ones of checkers. `tiny:hanoi` errs too rarely here to say.",
+    ),
+    Figure(paper="lead", name="6", subject="accuracy by rank", compute=by_rank, why=_SIM),
+    Figure(paper="lead", name="7", subject="accuracy by position", compute=by_position, why=_SIM),
+    Figure(
+        paper="lead",
+        name="8",
+        subject="errors of the steps, Hanoi",
+        compute=hanoi_histogram,
+        why="A model of 6 disks, at temperature 1, which errs more often than the paper's.",
+    ),
+    Figure(
+        paper="lead", name="9", subject="errors of the steps, checkers of n = 13", compute=large_histogram, why=_SIM
+    ),
+    Figure(
+        paper="lead",
+        name="10",
+        subject="kinds of errors",
+        compute=kinds_of_errors,
+        why="Trained models, which have errors of their own: the model of checkers mostly finds a wrong move. Of Hanoi there are too few.",
+    ),
+    Figure(paper="lead", name="11", subject="the hardest step", compute=at_hardest, why=_SIM),
+    Figure(
+        paper="lead",
+        name="table-1",
+        subject="solved games",
+        compute=table_1,
+        why=f"{_SIM} At n = 12 no step is hard, so votes are enough; rates of o4-mini cannot be expected.",
+    ),
+    Figure(paper="lead", name="table-2", subject="the hardest step by position", compute=at_hardest, why=_SIM),
+    Figure(paper="lead", name="listing-2", subject="replies at the hardest steps", compute=listing_2, why=_TINY),
+]
