@@ -26,6 +26,7 @@ from microagents.elections.rules import FirstToAheadBy, Tally
 from microagents.journal.messages import Account
 from microagents.models.tiny.trained import TinyModel
 from microagents.systems.chains.maker import Maker
+from microagents.tasks.hanoi import HanoiResult
 from tests.benchmarks.desk import ROWS as DESK_ROWS
 from tests.benchmarks.desk import Measured, by_engine, by_monte_carlo, law
 from tests.benchmarks.stopping import recorded
@@ -147,7 +148,8 @@ def solved(models: Sequence[str], disks: int, runs: int, strategy: Maker) -> tup
     """Number of runs in which all steps are right."""
     tasks = [WarmHanoi(disks=disks) for _ in range(runs)]
     result = run_sync(tasks, models=tuple(models), strategy=strategy, runs_dir=None)
-    return sum(bool(each and each["solved"]) for each in result.value), result.account
+    values: list[HanoiResult | None] = [*result.value]
+    return sum(bool(each and each["solved"]) for each in values), result.account
 
 
 def votes_help() -> Iterator[Figure]:
