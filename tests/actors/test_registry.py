@@ -106,6 +106,7 @@ def test_false_of_an_option_that_a_strategy_lacks_is_what_it_does_anyway() -> No
     task = validated(TASKS.find("multiplication", Task), "task", {})
     assert strategy_of("single-shot", task, {"speculate": False}).model_dump() == {
         "votes": "exact",
+        "certain": "off",
         "temperature": 0.0,
     }
     with pytest.raises(InvalidUsage, match="no option of strategy 'single-shot' named 'known_inputs'"):

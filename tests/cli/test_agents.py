@@ -89,7 +89,7 @@ def test_many_tickets_are_many_inputs_and_each_waits_at_a_place_of_its_own() -> 
     ("words", "said"),
     [
         (("--tool", "foo"), "a tool is FILE.py:function, or mcp:COMMAND"),
-        (("--tool", "tools.py:nothing"), "tools has none called 'nothing'"),
+        (("--tool", "tools.py:nothing"), "there is no function in tools called 'nothing'; known: order, refund"),
         (("--tool", "gone.py:refund"), "the tool's file 'gone.py' is not there"),
         (("--tool", "tools.py:order"), "two tools are called order"),
         (("--tool", "mcp:no-such-command"), "no such command: 'no-such-command'"),

@@ -101,7 +101,7 @@ def test_a_key_goes_to_no_host_that_only_a_folder_names(
         assert f"{file} of this folder gives model = {model}" in ran.err
         assert "add --trust-folder; --no-config leaves the file out" in ran.err
         microagents(*words, "--no-config", "--model", model)
-        assert set(keys) == {f"Bearer {KEY}"}, "the user may name any host"
+        assert {*keys} - {""} == {f"Bearer {KEY}"}, "the user may name any host"
 
 
 def test_a_folder_is_trusted_by_an_option_once_for_each_version_of_its_file(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -111,10 +111,10 @@ def test_a_folder_is_trusted_by_an_option_once_for_each_version_of_its_file(monk
         write("microagents.toml", text)
         microagents("doctor", "--trust-folder")
         microagents("doctor")
-        assert keys == [f"Bearer {KEY}"] * 2
+        assert keys.count(f"Bearer {KEY}") == 2
         write("microagents.toml", f"{text}\n")
         assert microagents("doctor").code == WRONG_USAGE
-        assert len(keys) == 2
+        assert keys.count(f"Bearer {KEY}") == 2
 
 
 @pytest.mark.parametrize(("answer", "code"), [("y", COMPLETED), ("n", WRONG_USAGE)])

@@ -179,7 +179,7 @@ def test_a_schema_is_closed_and_requires_all_fields() -> None:
 
 def test_a_schema_is_refused_for_a_task_that_asks_for_lines() -> None:
     context = Context(run_id="r", seed=0, tasks=[Drift()], strategy=Maker())
-    with pytest.raises(InvalidUsage, match="Drift asks for lines; set format = 'json'"):
+    with pytest.raises(InvalidUsage, match="Drift asks for lines; give --format json"):
         open_model("openai:m@base_url=http://localhost:1/v1,json_schema=true", context)
 
 

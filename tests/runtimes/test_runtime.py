@@ -339,14 +339,15 @@ class Sneak(Request[None], frozen=True):
 
 class Sneaky(Role):
     async def sneak(self, request: Sneak) -> None:
+        double, counting, mark = Double(number=1), Counting(upto=1), Mark(name="sneaked")  # not seen in what it sends
         match request.how:
             case "ask":
-                await self.ask(Double(number=1))
+                await self.ask(double)
             case "stream":
-                async for _ in self.stream(Counting(upto=1)):
+                async for _ in self.stream(counting):
                     pass
             case "tell":
-                self.tell(Mark(name="sneaked"))
+                self.tell(mark)
 
 
 @quick_on_ray

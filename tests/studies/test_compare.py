@@ -364,7 +364,7 @@ def test_a_limit_of_time_holds_for_all_rows_together() -> None:
         ({"repeat": 0}, "repeat must be at least 1, not 0"),
         ({"repeat": -3}, "repeat must be at least 1, not -3"),
         ({"k": [0]}, "strategy 'recursive': k must be .*, not 0"),
-        ({"strategies": ["single-shot"], "k": [2]}, "there is no option of the compared strategies named 'k'; known: votes, temperature"),
+        ({"strategies": ["single-shot"], "k": [2]}, "no option of the compared strategies named 'k'; known: votes, certain, temperature"),
         ({"strategies": ["recursiv"]}, "there is no strategy 'recursiv'; did you mean 'recursive'"),
         ({"strategies": ["single-shot", "sequential"]}, "sequential solves documents, and multiplication is a problem"),
         ({"strategies": [SingleShot(), Sequential()]}, "sequential solves documents"),
