@@ -26,7 +26,8 @@ from microagents.elections.rules import FirstToAheadBy, Tally
 from microagents.journal.messages import Account
 from microagents.models.tiny.trained import TinyModel
 from microagents.systems.chains.maker import Maker
-from microagents.tasks.hanoi import HanoiResult
+from microagents.tasks.hanoi import Hanoi, HanoiResult
+from tests.benchmarks import step_rates
 from tests.benchmarks.desk import ROWS as DESK_ROWS
 from tests.benchmarks.desk import Measured, by_engine, by_monte_carlo, law
 from tests.benchmarks.stopping import recorded
@@ -36,7 +37,7 @@ PAGE = Path(__file__).parents[1] / "docs" / "evidence.md"
 VOTES = Path(__file__).parent / "benchmarks" / "votes" / "gsm8k-gpt-4o-mini.txt"
 SIGMAS = 2.576
 """Standard errors within which 99 % of differences lie."""
-CAP = 100
+CAP, SOLVES = 100, "solves"
 ELECTIONS = 400
 """Elections of each step in the Monte Carlo."""
 
@@ -133,23 +134,30 @@ def _won(shares_of: Sequence[Shares], k: int, flags: Sequence[str]) -> float:
                 continue
             counts[vote] += 1
             if counts[vote] - max((n for each, n in counts.items() if each != vote), default=0) >= k:
-                won += vote == RIGHT
+                won += vote == RIGHT or (isinstance(vote, tuple) and vote[0] == SOLVES)
                 break
     return log(won / ELECTIONS) if won else -inf
 
 
 def laws_of(name: str, disks: int) -> list[Shares]:
-    """The shares of a trained model at every step of a tower."""
-    task, model = WarmHanoi(disks=disks), TinyModel(name)
-    return [shares(model, task, state) for state in states(task)]
+    """The shares of a trained model at every step of a tower. A wrong move with the right state after it is a vote of its own kind."""
+    task, model, found = WarmHanoi(disks=disks), TinyModel(name), []
+    for state in states(task):
+        after = task.oracle(state).next_state
+        votes = shares(model, task, state)
+        found.append(
+            {(SOLVES, vote) if isinstance(vote, tuple) and vote[1] == after else vote: votes[vote] for vote in votes}
+        )
+    return found
 
 
 def solved(models: Sequence[str], disks: int, runs: int, strategy: Maker) -> tuple[int, Account]:
-    """Number of runs in which all steps are right."""
+    """Number of towers that are solved, or left open because the models contradict each other."""
     tasks = [WarmHanoi(disks=disks) for _ in range(runs)]
     result = run_sync(tasks, models=tuple(models), strategy=strategy, runs_dir=None)
     values: list[HanoiResult | None] = [*result.value]
-    return sum(bool(each and each["solved"]) for each in values), result.account
+    left_open = sum(each.outcome == "undecided" for each in result.failed_inputs or ())
+    return sum(bool(each and each["solved"]) for each in values) + left_open, result.account
 
 
 def votes_help() -> Iterator[Figure]:
@@ -159,7 +167,7 @@ def votes_help() -> Iterator[Figure]:
     for k in (1, 2, 3):
         began = time.perf_counter()
         right, account = solved(["tiny:hanoi"], disks, runs, Maker(k=k))
-        says = f"`tiny:hanoi`, {2**disks - 1} steps, temperature 1: runs without an error at k = {k}"
+        says = f"`tiny:hanoi`, {2**disks - 1} steps, temperature 1: towers solved at k = {k}"
         yield of_trials(says, right, runs, voted([laws], k), paid(account, began, runs))
 
 
@@ -171,11 +179,15 @@ def votes_do_not_help() -> Iterator[Figure]:
     for k in (1, 3, 5):
         began = time.perf_counter()
         right, account = solved(["tiny:hanoi-weak"], disks, runs, Maker(k=k))
-        says = f"`tiny:hanoi-weak`, {steps}, two of them mostly wrong: runs without an error at k = {k}"
+        says = f"`tiny:hanoi-weak`, {steps}, two of them mostly wrong: towers solved at k = {k}"
         yield of_trials(says, right, runs, voted([weak], k), paid(account, began, runs), is_against=True)
     for says, pool, laws in (
         ("`tiny:hanoi-b` by itself", ["tiny:hanoi-b"], [other]),
-        ("a pool of both by turns", ["tiny:hanoi-weak", "tiny:hanoi-b"], [weak, other]),
+        (
+            "a pool of both by turns (solved, or left open as contested)",
+            ["tiny:hanoi-weak", "tiny:hanoi-b"],
+            [weak, other],
+        ),
     ):
         began = time.perf_counter()
         right, account = solved(pool, disks, runs, Maker(k=3))
@@ -203,6 +215,51 @@ def flags_find_errors() -> Iterator[Figure]:
         n=f"{drawn:,} samples",
         paid=paid(account, began, runs),
     )
+
+
+def one_call() -> Iterator[Figure]:
+    """Decided by the model's own probabilities: calls a decision, and whether the masses that it claims are repeated."""
+    disks, runs, began = 6, 60, time.perf_counter()
+    _, account = solved(["tiny:hanoi"], disks, runs, Maker(k=3, certain="on"))
+    bill = paid(account, began, runs)
+    says = "`tiny:hanoi`, `certain=on`, temperature 1"
+    yield Figure(
+        says=f"{says}: calls a decision, those that test the masses included; 3.05 by votes",
+        ours=account.calls / account.decided,
+        expected=1.15,
+        low=1.0,
+        high=1.25,
+        n=f"{account.decided:,} elections",
+        paid=bill,
+    )
+    audit = account.masses["tiny:hanoi"]
+    spread = SIGMAS * sqrt(audit.claimed * (1 - audit.claimed / audit.draws))
+    yield Figure(
+        says=f"{says}: second draws that repeat the leading vote, beside what the masses claim at least",
+        ours=audit.repeated,
+        expected=audit.claimed,
+        low=audit.claimed - spread,
+        high=audit.draws,
+        n=f"{audit.draws} draws",
+        paid=bill,
+    )
+
+
+def measurements() -> Iterator[Figure]:
+    """Whether intervals of `measure` hold the enumerated truth: all steps are sampled, or a third of them."""
+    worlds = 40
+    laws, flagged = step_rates.laws_of(TinyModel("hanoi-weak"), Hanoi(disks=6), 1.0)
+    for share, words in ((1.0, "all 63 steps"), (1 / 3, "a third of 63 steps")):
+        began = time.perf_counter()
+        held = step_rates.check_laws(laws, share, worlds, ks=(3,), flagged=flagged, elections=10_000)
+        for name, what in (("chance 3", "the chance at k = 3"), ("calls 3", "the calls at k = 3")):
+            yield of_trials(
+                f"`tiny:hanoi-weak`, {words} measured: intervals (95 %) that hold {what}",
+                held.held[name],
+                held.times[name],
+                (0.93, 1.0),
+                f"no calls, {(time.perf_counter() - began) / worlds:.2f} s a measurement",
+            )
 
 
 # -- recorded votes ----------------------------------------------------------------------------------------------------
@@ -294,7 +351,9 @@ PARTS: dict[str, Callable[[], Iterator[Figure]]] = {
     "promises": promises,
     "recorded": recorded_votes,
     "votes": votes_help,
+    "certain": one_call,
     "flags": flags_find_errors,
+    "measure": measurements,
     "agents": agents,
 }
 
