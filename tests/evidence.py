@@ -141,7 +141,7 @@ def _won(shares_of: Sequence[Shares], k: int, flags: Sequence[str]) -> float:
 
 def laws_of(name: str, disks: int) -> list[Shares]:
     """The shares of a trained model at every step of a tower. A wrong move with the right state after it is a vote of its own kind."""
-    task, model, found = WarmHanoi(disks=disks), TinyModel(name), []
+    task, model, found = WarmHanoi(disks=disks), TinyModel(name), list[Shares]()
     for state in states(task):
         after = task.oracle(state).next_state
         votes = shares(model, task, state)
