@@ -191,9 +191,7 @@ def votes_do_not_help() -> Iterator[Figure]:
     ):
         began = time.perf_counter()
         right, account = solved(pool, disks, runs, Maker(k=3))
-        yield of_trials(
-            f"{says}, {steps}, k = 3", right, runs, voted(laws, 3), paid(account, began, runs), is_against=len(pool) > 1
-        )
+        yield of_trials(f"{says}, {steps}, k = 3", right, runs, voted(laws, 3), paid(account, began, runs))
 
 
 def flags_find_errors() -> Iterator[Figure]:
@@ -405,7 +403,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             f"## {title}\n\n{COLUMNS}\n" + "\n".join(line(*each) for each in rows)
             for title, rows in (("Against us", against), ("As expected", others))
         ]
-        PAGE.write_text("\n".join([HEAD, *blocks]) + "\n", encoding="utf-8")
+        PAGE.write_text("\n\n".join([HEAD.rstrip(), *blocks]) + "\n", encoding="utf-8")
     return int(given.check and not all(figure.holds for _, figure in found))
 
 

@@ -6,6 +6,7 @@ At the end the run has each decision once, and the digests of an undisturbed run
 
 from __future__ import annotations
 
+import argparse
 import asyncio
 import json
 import os
@@ -175,6 +176,7 @@ async def walk(folder: Path) -> dict[str, Any]:
 
 def main() -> None:
     """Walk, and compare with an undisturbed run."""
+    argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter).parse_args()
     with tempfile.TemporaryDirectory() as folder:
         shown = asyncio.run(walk(Path(folder)))
     undisturbed = run_sync(Hanoi(disks=DISKS), models=MODEL.partition("@")[0], runs_dir=None).account

@@ -174,14 +174,14 @@ def test_texts_of_models_tasks_and_files_are_text(visit: Callable[..., Any]) -> 
             page = visit(f"{url}{path}")
             until(page, "document.querySelector('section') || !document.getElementById('banner').hidden")
             page.wait_for_timeout(300)
-            assert page.locator("main img, main script, main b").count() == 0
+            assert page.locator("main img:not(.graph > img), main script, main b").count() == 0
         page = visit(f"{url}/run/r/at/0/step/0")
         page.wait_for_selector("text=Samples in launch order")
         assert BIDI in page.locator("main").inner_text()
     started("view", "r", "-o", "r.html")
     page = visit(Path("r.html").absolute().as_uri())
     page.wait_for_selector("html[data-drawn]")
-    assert page.locator("main img, main script").count() == 0
+    assert page.locator("main img:not(.graph > img), main script").count() == 0
 
 
 def test_a_reply_of_ten_megabytes_is_shown_from_its_beginning(visit: Callable[..., Any]) -> None:
