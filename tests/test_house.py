@@ -61,7 +61,6 @@ SAME_FILES = {
 }
 """Files of one name whose folders make plain which is which."""
 MAX_CLASS_LINES = 300
-LONG_CLASSES = {"Recorder"}
 UNSAFE_CALLS = {"eval", "exec", "compile", "literal_eval", "__import__"}
 UNSAFE_MODULES = {"pickle", "cloudpickle", "dill", "shelve", "marshal"}
 UNREPEATABLE_MODULES = {"time", "secrets"}
@@ -289,7 +288,7 @@ def test_the_name_of_a_class_stands_in_one_module_and_no_class_is_long() -> None
                 if (node.end_lineno or 0) - node.lineno >= MAX_CLASS_LINES:
                     long.add(node.name)
     assert {name: modules for name, modules in places.items() if len(modules) > 1} == {}
-    assert long <= LONG_CLASSES
+    assert long == set()
 
 
 def test_a_file_has_the_name_of_another_only_where_the_folder_says_which() -> None:

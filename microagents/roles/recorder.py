@@ -75,6 +75,20 @@ class AwaitFailure(Request[None], frozen=True, kw_only=True):
     """
 
 
+class Silence:
+    """For how long the calls in flight have not changed."""
+
+    def __init__(self) -> None:
+        self._seen, self._since_s = (0, 0), 0.0
+
+    def seconds(self, account: Account) -> float:
+        """Seconds since the calls in flight were last seen to change; 0 without one."""
+        seen, now_s = (account.calls, account.in_flight), asyncio.get_running_loop().time()
+        if seen != self._seen:
+            self._seen, self._since_s = seen, now_s
+        return now_s - self._since_s if account.in_flight > 0 else 0.0
+
+
 class Recorder(Role):
     """Records every call, ballot and decision of a run. It runs in the driver's process."""
 
@@ -93,11 +107,9 @@ class Recorder(Role):
         self._must_stop = Notifier()
         self._reason: MicroagentsError | None = None
         """Why the run must stop although the journal can be written: a limit, once the calls in flight have ended, or a failed callback."""
-        self._seen_calls, self._seen_s = (0, 0), 0.0
-        """Calls, and those in flight, as they were last reported, and the time since which they are so."""
+        self._silence = Silence()
         self._began_s: float | None = None
         """Time of the loop at which the work on an input began; None before."""
-        self._max_time_s: float | None = context.settings.get("max_time_s")
         self._changed: dict[str, Any] = {}
         """Settings that were changed in this sitting."""
         self._settings_changed = Notifier()
@@ -116,7 +128,7 @@ class Recorder(Role):
         else:
             self._writer = writer_of(journaling)
         self._requests = LiveRequests(self._writer, self._take_control)
-        release = self._callback.release if self._callback is not None else lambda _: None
+        release = (lambda _: None) if self._callback is None else self._callback.release
         self._commits = Commits(self._writer, release, self._requests.notice)
         self._admission = RunAdmission(self._commits)
         try:
@@ -235,9 +247,7 @@ class Recorder(Role):
             await self._callback.wait(MAX_DRAIN_S)
         if self._commits.failure is not None:
             raise self._commits.failure
-        if (
-            isinstance(self._reason, TaskFailed | Aborted) and request.outcome != "failed"
-        ):  # the last decisions led to it
+        if isinstance(self._reason, TaskFailed | Aborted) and request.outcome != "failed":  # by the last decisions
             raise self._reason
         if self._telemetry is not None:
             self._telemetry.end(request.outcome, self._account())
@@ -271,7 +281,7 @@ class Recorder(Role):
     async def _end_in_time(self, began_s: float) -> None:
         """Stop the run after its time, which may change meanwhile."""
         while True:
-            most_s = self._max_time_s
+            most_s: float | None = {**self.context.settings, **self._changed}.get("max_time_s")
             try:
                 async with asyncio.timeout_at(None if most_s is None else began_s + most_s):
                     await self._settings_changed.wait()
@@ -296,7 +306,6 @@ class Recorder(Role):
                 self._scope.start(self._stop_after_elections(f"ended {said_by(request)}"))
             case SetRun() as ask:
                 self._changed |= ask.changed
-                self._max_time_s = self._changed.get("max_time_s", self._max_time_s)
                 self._settings_changed.notify()
 
     async def _stop_after_elections(self, reason: str) -> None:
@@ -352,19 +361,12 @@ class Recorder(Role):
         account = self._commits.account
         if request.final and self._commits.failure is None:
             account = await self._writer.do(lambda store: store.account_with_digests())
-        return structs.replace(self._account(account), silent_s=self._silent_s(account))
+        return structs.replace(self._account(account), silent_s=self._silence.seconds(account))
 
     def _account(self, account: Account | None = None) -> Account:
         """Return an account, by default of the last commit, with the outage and the pause that hold now."""
         account = account or self._commits.account
         return structs.replace(account, outage=self._admission.outage, paused=self._admission.paused)
-
-    def _silent_s(self, account: Account) -> float:
-        """Seconds since the calls in flight were last seen to change."""
-        seen, now_s = (account.calls, account.in_flight), asyncio.get_running_loop().time()
-        if seen != self._seen_calls:
-            self._seen_calls, self._seen_s = seen, now_s
-        return now_s - self._seen_s if account.in_flight > 0 else 0.0
 
     async def recall(self, request: Recall) -> Recollection:
         """Return what the journal has at a path. The question about an input begins the work on it."""
