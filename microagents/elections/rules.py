@@ -248,23 +248,18 @@ class Certain(Rule, frozen=True):
 
     def votes_needed(self, tally: Tally) -> int:
         """One vote at first, then the votes of the other rule."""
-        if _is_certain(tally):
+        if tally.certain is not None:
             return 0
         needed = self.otherwise.votes_needed(tally)
         return needed if tally.counted else min(1, needed)
 
     def winner(self, tally: Tally) -> Hashable:
         """Return the certain vote, else the winner of the other rule."""
-        certain = None if tally.masses is None else tally.masses.certain
-        return self.otherwise.winner(tally) if certain is None else certain[0]
+        return self.otherwise.winner(tally) if tally.certain is None else tally.certain[0]
 
     def outcome(self, tally: Tally) -> RuleOutcome:
         """``decided`` if a vote is certain, else the outcome of the other rule."""
-        return "decided" if _is_certain(tally) else self.otherwise.outcome(tally)
-
-
-def _is_certain(tally: Tally) -> bool:
-    return tally.masses is not None and tally.masses.certain is not None
+        return "decided" if tally.certain is not None else self.otherwise.outcome(tally)
 
 
 def certain(rule: PortableRule, *, branches: bool) -> PortableRule:
@@ -475,6 +470,11 @@ class Tally:
             self.votes_needed = self.rule.votes_needed(self)
 
     @property
+    def certain(self) -> tuple[Hashable, float] | None:
+        """The vote that is cast most often, by the masses of the replies, and the least that its probability can be; None if unknown."""
+        return None if self.masses is None else self.masses.certain
+
+    @property
     def may_be_contested(self) -> bool:
         """Whether each model has voted for one value only so far, and not all of them for the same."""
         is_unanimous = all(len(each.counts) <= 1 for each in self.of_models)
@@ -496,8 +496,8 @@ class Tally:
     @property
     def probability(self) -> float | None:
         """Probability of the leader: by the models that weighed the options, or by its masses the least; None in a vote."""
-        if self.masses is not None and self.masses.certain is not None:
-            return self.masses.certain[1]
+        if self.certain is not None:
+            return self.certain[1]
         leader = self.leader
         return None if leader is None or not self.weighed else self.probability_of(list(self.counts)[leader])
 

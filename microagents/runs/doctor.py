@@ -60,7 +60,6 @@ async def examine(models: Sequence[str], runs_dir: Path, *, on_ray: bool = False
     named = [ModelSpec.parse(spec) for spec in models]
     others = [provider for provider in KEYS if all(spec.provider.partition("-")[0] != provider for spec in named)]
     checks: list[tuple[str, Awaitable[list[Finding]]]] = [
-        *((spec, _model(spec)) for spec in models),
         *((f"{provider} key", _in_thread(_key, provider)) for provider in others),
         ("open files", _in_thread(_open_files)),
         ("Ray", _in_thread(_ray, on_ray)),
@@ -68,6 +67,7 @@ async def examine(models: Sequence[str], runs_dir: Path, *, on_ray: bool = False
     ]
     drawing = [spec for spec, parts in zip(models, named, strict=True) if parts.options.get(LOGPROBS, OFF) != OFF]
     found = await asyncio.gather(
+        *map(examined_model, models),
         *[_bounded(subject, check, CHECK_S) for subject, check in checks],
         *[_bounded(f"{spec} draws", _draws(spec), DRAWS_S) for spec in drawing],
     )

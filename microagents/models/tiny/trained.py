@@ -219,12 +219,13 @@ class TinyModel(Model):
             begun: dict[tuple[int, int], list[_Wanted]] = {}
             for row, group in enumerate(groups):
                 for each in group:
-                    token, logprob = _chosen(at_1[row], each.temperature, each.chance.random())
+                    logprobs = _at(at_1[row], each.temperature)
+                    token, logprob = _chosen(logprobs, each.temperature, each.chance.random())
                     each.reply.tokens.append(token)
                     each.reply.logprobs.append(logprob)
                     each.reply.logprobs_at_1.append(float(at_1[row, token]))
                     if each.call.needs_mass:
-                        each.reply.others.append(_likeliest_other(at_1[row], each.temperature, token))
+                        each.reply.others.append(_likeliest_other(logprobs, token))
                     if each.is_complete or slot == self._network.slots:
                         each.end()
                     else:
@@ -300,23 +301,22 @@ class TinyModel(Model):
             each.drawn.cancel()
 
 
-def _chosen(at_1: Floats, temperature: float | None, chance: float) -> tuple[int, float]:
+def _chosen(logprobs: Floats, temperature: float | None, chance: float) -> tuple[int, float]:
     """Choose a token by a uniform number; returns it and its log-probability. At temperature 0 the likeliest."""
     if temperature == 0:
-        return int(at_1.argmax()), 0.0
-    logprobs = _at(at_1, temperature)
+        return int(logprobs.argmax()), 0.0
     below = np.exp(logprobs).cumsum()
     token = min(int(below.searchsorted(chance * below[-1], side="right")), len(below) - 1)
     return token, float(logprobs[token])
 
 
 def _at(at_1: Floats, temperature: float | None) -> Floats:
+    """Return the log-probabilities at a temperature; those at 1 for temperature 0, which has no law of its own."""
     return log_softmax(at_1 / temperature) if temperature not in (None, 0, 1) else at_1
 
 
-def _likeliest_other(at_1: Floats, temperature: float | None, token: int) -> float:
+def _likeliest_other(logprobs: Floats, token: int) -> float:
     """Return the log-probability of the likeliest token but the chosen one."""
-    logprobs = _at(at_1, temperature)
     return float(max(logprobs[:token].max(initial=-inf), logprobs[token + 1 :].max(initial=-inf)))
 
 
