@@ -34,7 +34,6 @@ from tests.benchmarks.stopping import recorded
 from tests.benchmarks.tiny import FLAGGED, NOT_ENUMERATED, RIGHT, WarmHanoi, shares, states
 
 PAGE = Path(__file__).parents[1] / "docs" / "evidence.md"
-VOTES = Path(__file__).parent / "benchmarks" / "votes" / "gsm8k-gpt-4o-mini.txt"
 SIGMAS = 2.576
 """Standard errors within which 99 % of differences lie."""
 CAP, SOLVES = 100, "solves"
@@ -268,7 +267,7 @@ PUBLISHED = {1: 0.8923, 2: 0.9385, 3: 0.9393, 4: 0.9408, 5: 0.9393}
 
 def recorded_votes() -> Iterator[Figure]:
     """gpt-4o-mini on GSM8K, 40 recorded votes a question, decided by our rule; beside what independent errors would promise."""
-    questions = recorded(VOTES.read_text(encoding="utf-8"))
+    questions = recorded(step_rates.VOTES.read_text(encoding="utf-8"))
     p = fmean(each.votes.count(each.right) / len(each.votes) for each in questions)
     for k, published in PUBLISHED.items():
         right = votes = 0

@@ -28,11 +28,10 @@ from microagents.elections.rules import Certain, FirstToAheadBy, Rule, Tally
 from microagents.models.tiny.trained import TinyModel
 from microagents.replies.chat import Prompt
 from microagents.replies.masses import Mass, digest_of_text
-from microagents.replies.parsing import Malformed, parse
 from microagents.runtimes.virtual import run_virtual
 from microagents.systems import Maker
-from microagents.tasks.hanoi import Hanoi, HanoiStep, Towers
-from tests.benchmarks.tiny import UNSEEN, WarmHanoi, states
+from microagents.tasks.hanoi import Hanoi, Towers
+from tests.benchmarks.tiny import WarmHanoi, replies, states
 
 MANY = 400
 K = 3
@@ -64,16 +63,9 @@ class Step(Struct):
 
 def step_of(model: TinyModel, task: Hanoi, state: Towers) -> Step:
     """Enumerate the replies in a state."""
-    texts, votes = model.law(task.prompt(state), least=UNSEEN), dict[str, Hashable]()
-    for text in texts:
-        votes[text] = FLAGGED
-        try:
-            reply = parse(text, HanoiStep)
-        except Malformed:
-            continue
-        if task.flag(state, reply) is None:
-            votes[text] = reply.vote()
-    return Step(texts, votes)
+    found = list(replies(model, task, state))
+    votes = {text: FLAGGED if reply is None else reply.vote() for text, _, reply in found}
+    return Step({text: p for text, p, _ in found}, votes)
 
 
 def mass_of(step: Step, text: str) -> Mass:

@@ -20,10 +20,10 @@ from numpy.typing import NDArray
 
 from microagents.elections.step_rates import Interval, SeenStep, StepRates
 from microagents.models.tiny.trained import TinyModel
-from microagents.replies.parsing import Malformed, parse
-from microagents.task import ChainTask, chain_types
+from microagents.task import ChainTask
 from microagents.tasks.checkers import Checkers
 from microagents.tasks.hanoi import Hanoi
+from tests.benchmarks.tiny import replies, states
 
 Array = NDArray[np.float64]
 Law = tuple[float, ...]
@@ -31,8 +31,6 @@ Law = tuple[float, ...]
 
 VOTES = Path(__file__).parent / "votes" / "gsm8k-gpt-4o-mini.txt"
 TARGET, CAP = 0.95, 100
-LEAST = 1e-4
-"""Probability below which the replies of a trained model are not enumerated."""
 FLAGGED = -1
 RARE = ".1 %"
 """Name of the structures whose chance has a condition that can be false: steps of the hard kind are among the sampled ones."""
@@ -180,21 +178,16 @@ def check_laws(
 
 def laws_of(model: TinyModel, task: ChainTask[Any, Any], temperature: float) -> tuple[list[Law], list[float]]:
     """Enumerate the replies of a trained model in every state of the right way: their shares, and those of flagged ones."""
-    laws, flagged, state, kind = list[Law](), list[float](), task.start(), chain_types(type(task))[1]
-    while not task.done(state):
-        right, shares, lost = task.oracle(state), defaultdict[object, float](float), 0.0
-        for text, mass in model.law(task.prompt(state), temperature, LEAST).items():
-            try:
-                reply = parse(text, kind)
-            except Malformed:
-                reply = None
-            if reply is None or task.flag(state, reply) is not None:
+    laws, flagged = list[Law](), list[float]()
+    for state in states(task):
+        shares, lost = defaultdict[object, float](float), 0.0
+        for _, mass, reply in replies(model, task, state, temperature):
+            if reply is None:
                 lost += mass
             else:
                 shares[0 if task.correct(state, reply) else task.vote_of(reply)] += mass
         laws.append((shares.pop(0, 0.0), *shares.values()))
         flagged.append(lost / (lost + sum(laws[-1])))
-        state = task.advance(state, right)
     return laws, flagged
 
 

@@ -12,7 +12,7 @@ import asyncio
 import time
 from collections.abc import Iterator, Sequence
 from math import exp, log
-from typing import ClassVar
+from typing import Any, ClassVar, TypeVar
 
 from microagents import run
 from microagents.elections.election import ElectionId, SampleId
@@ -20,8 +20,10 @@ from microagents.models.model import Call
 from microagents.models.tiny.trained import TinyModel
 from microagents.replies.chat import Prompt, Sampling
 from microagents.replies.parsing import Malformed, parse
+from microagents.task import ChainTask, chain_types
 from microagents.tasks.hanoi import Hanoi, HanoiResult, HanoiStep, Towers
 
+S = TypeVar("S")
 UNSEEN = 1e-4
 """Probability below which replies are not enumerated: all of them together are taken for one wrong vote."""
 
@@ -32,7 +34,7 @@ class WarmHanoi(Hanoi):
     sampling: ClassVar[Sampling] = Sampling(first_temperature=1.0, temperature=1.0)
 
 
-def states(task: Hanoi) -> Iterator[Towers]:
+def states(task: ChainTask[S, Any, Any]) -> Iterator[S]:
     """All states of the right way."""
     state = task.start()
     while not task.done(state):
@@ -57,19 +59,27 @@ def calls(prompts: Sequence[Prompt], temperature: float | None = 1.0) -> list[Ca
 RIGHT, FLAGGED, NOT_ENUMERATED = "right", "flagged", "not enumerated"
 
 
+def replies(
+    model: TinyModel, task: ChainTask[S, Any, Any], state: S, temperature: float = 1.0
+) -> Iterator[tuple[str, float, Any]]:
+    """Enumerate the replies in a state: the text of each, its probability, and the reply that is read from it; None for a flagged one."""
+    kind = chain_types(type(task))[1]
+    for text, mass in model.law(task.prompt(state), temperature, UNSEEN).items():
+        try:
+            reply = parse(text, kind)
+        except Malformed:
+            yield text, mass, None
+        else:
+            yield text, mass, reply if task.flag(state, reply) is None else None
+
+
 def shares(model: TinyModel, task: Hanoi, state: Towers) -> dict[object, float]:
     """Probability of each vote by one sample: `RIGHT`, `FLAGGED`, `NOT_ENUMERATED`, and the wrong ones."""
-    law, found = model.law(task.prompt(state), least=UNSEEN), dict[object, float]()
-    for text, mass in law.items():
-        try:
-            reply = parse(text, HanoiStep)
-        except Malformed:
-            vote: object = FLAGGED
-        else:
-            is_flagged = task.flag(state, reply) is not None
-            vote = FLAGGED if is_flagged else RIGHT if task.correct(state, reply) else task.vote_of(reply)
+    found = dict[object, float]()
+    for _, mass, reply in replies(model, task, state):
+        vote = FLAGGED if reply is None else RIGHT if task.correct(state, reply) else task.vote_of(reply)
         found[vote] = found.get(vote, 0.0) + mass
-    return {**found, NOT_ENUMERATED: max(0.0, 1 - sum(law.values()))}
+    return {**found, NOT_ENUMERATED: max(0.0, 1 - sum(found.values()))}
 
 
 def chance(model: TinyModel, task: Hanoi, k: int) -> tuple[float, float, float, float]:

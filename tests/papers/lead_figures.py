@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from random import Random
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Generic, TypeVar
 
 from msgspec import structs
 
@@ -20,6 +20,7 @@ from microagents.tasks.hanoi import Hanoi
 from tests.benchmarks import lead
 from tests.papers.figures import Figure, Lab, Line, share, word_of
 
+A = TypeVar("A", bound=Reply)
 SIMULATED = lead.spec(lead.TABLE)
 CHECKERS, HANOI = "tiny:checkers@temperature=1", "tiny:hanoi@temperature=1"
 FEWEST = 20
@@ -56,8 +57,8 @@ class ExecutedMove(Reply, frozen=True):
     board: tuple[Cell, ...]
 
 
-class FindMove(ChainTask[Board, FoundMove, CheckersResult]):
-    """Find each move; code executes it (figure 4)."""
+class PartOfMove(ChainTask[Board, A, CheckersResult], Generic[A]):
+    """One part of each move of a game; code does the other."""
 
     sampling: ClassVar[Sampling] = SAMPLING
     n: int = 8
@@ -75,6 +76,13 @@ class FindMove(ChainTask[Board, FoundMove, CheckersResult]):
 
     def done(self, state: Board) -> bool:
         return self.game.done(state)
+
+    def result(self, state: Board) -> CheckersResult:
+        return self.game.result(state)
+
+
+class FindMove(PartOfMove[FoundMove]):
+    """Find each move; code executes it (figure 4)."""
 
     def prompt(self, state: Board) -> Prompt:
         rules = self.game.prompt(state)
@@ -90,9 +98,6 @@ class FindMove(ChainTask[Board, FoundMove, CheckersResult]):
         cells[source], cells[target] = "_", colour
         return Board(cells=tuple(cells), moves=state.moves + 1)
 
-    def result(self, state: Board) -> CheckersResult:
-        return self.game.result(state)
-
     def expert(self, prompt: Prompt, reply: type[Reply]) -> FoundMove:  # noqa: ARG002 - it has one kind of reply
         return self.oracle(self.game.state_in(prompt))
 
@@ -102,25 +107,8 @@ class FindMove(ChainTask[Board, FoundMove, CheckersResult]):
         return FoundMove(move=(colour, target, source))
 
 
-class ExecuteMove(ChainTask[Board, ExecutedMove, CheckersResult]):
+class ExecuteMove(PartOfMove[ExecutedMove]):
     """Execute each move, which code has found (figure 4)."""
-
-    sampling: ClassVar[Sampling] = SAMPLING
-    n: int = 8
-
-    @property
-    def game(self) -> Checkers:
-        """The whole game."""
-        return Checkers(n=self.n)
-
-    def start(self) -> Board:
-        return self.game.start()
-
-    def steps(self) -> int:
-        return self.game.steps()
-
-    def done(self, state: Board) -> bool:
-        return self.game.done(state)
 
     def prompt(self, state: Board) -> Prompt:
         _, source, target = self.game.oracle(state).move
@@ -136,9 +124,6 @@ class ExecuteMove(ChainTask[Board, ExecutedMove, CheckersResult]):
 
     def advance(self, state: Board, reply: ExecutedMove) -> Board:
         return Board(cells=reply.board, moves=state.moves + 1)
-
-    def result(self, state: Board) -> CheckersResult:
-        return self.game.result(state)
 
     def expert(self, prompt: Prompt, reply: type[Reply]) -> ExecutedMove:  # noqa: ARG002 - it has one kind of reply
         return self.oracle(self.game.state_in(structs.replace(prompt, user=prompt.user.partition("\n")[0])))
