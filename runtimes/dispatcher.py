@@ -78,7 +78,11 @@ class RoleMessenger:
         return all(isinstance(ref, LocalRef) and ref.is_eager(message) for ref in self._routes[message].refs)
 
     def ask_replica(self, number: int, request: Request[R]) -> Coroutine[Any, Any, R]:
-        """Send a request to one replica that handles it, and await its reply. `RoleFailed`: the handler raised."""
+        """Send a request to one replica that handles it, and await its reply.
+
+        Raises:
+            RoleFailed: the handler raised.
+        """
         return self._routes[type(request)].refs[number].ask(request)
 
     def ask(self, request: Request[R], timeout_s: float | None = None) -> Coroutine[Any, Any, R]:
@@ -104,7 +108,11 @@ class RoleMessenger:
         return items if timeout_s is None else self._each_within(timeout_s, items, request)
 
     def tell(self, request: Request[None]) -> None:
-        """Send a one-way message. `NoHandler`: the role does not list the message in its ``asks``."""
+        """Send a one-way message.
+
+        Raises:
+            NoHandler: the role does not list the message in its ``asks``.
+        """
         (self._single.get(type(request)) or self._ref(request)).tell(request)
 
     def _ref(self, message: Message) -> Ref:

@@ -40,7 +40,11 @@ class LocalRef:
         return self._gate is None and is_eager(self._handlers[message][0])
 
     def ask(self, request: Request[R]) -> Coroutine[Any, Any, R]:
-        """Handle a request in the caller's task, after all one-way messages before it. `RoleFailed`: its handler failed."""
+        """Handle a request in the caller's task, after all one-way messages before it.
+
+        Raises:
+            RoleFailed: the handler raised an error that is no `MicroagentsError`, or its reply has the wrong type.
+        """
         # Most asks need neither mailbox nor gate, and save a second coroutine around `_handle`.
         return (
             self._ask_after_mailbox(request)

@@ -71,7 +71,11 @@ class RoleGroup:
         return messenger
 
     def build(self, name: str, deployment: Deployment, context: Context) -> None:
-        """Build a replica of a role. `RoleFailed`: its constructor raised."""
+        """Build a replica of a role.
+
+        Raises:
+            RoleFailed: its constructor raised.
+        """
         role = deployment.role
         messenger = self.messenger(role.__name__, asked_by(role, self._handled), name)
         try:
@@ -107,7 +111,11 @@ class RoleGroup:
         self.connect()
 
     async def start(self, name: str) -> None:
-        """Start a replica. `RoleFailed`: its ``start`` raised."""
+        """Start a replica.
+
+        Raises:
+            RoleFailed: its ``start`` raised.
+        """
         try:
             await self._roles[name].start()
         except MicroagentsError:

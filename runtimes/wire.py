@@ -87,7 +87,11 @@ def pack(value: object, *, as_json: bool = False) -> Raw:
 
 
 def unpack(body: Raw, of: Any, *, as_json: bool = False) -> Any:
-    """Decode one value that was packed in the same way, and check it against a type. `ValidationError`: the value has another type."""
+    """Decode one value that was packed in the same way, and check it against a type.
+
+    Raises:
+        msgspec.ValidationError: the value has another type.
+    """
     if as_json:
         return msgspec.json.decode(unpack(body, bytes), type=of)
     decoder = _decoders.get(of)

@@ -25,7 +25,8 @@ def read_text(path: str | Path) -> str:
 def make_private(path: Path) -> None:
     """Make an empty file that only this user may read, whatever the umask. A file with content is left as it is.
 
-    `OSError`: there is a pipe, a socket, a device or a folder, which could keep the caller for ever; or the file cannot be made.
+    Raises:
+        OSError: it cannot be made; or there is a pipe, a socket, a device or a folder, which could keep the caller for ever.
     """
     try:
         os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))

@@ -49,7 +49,11 @@ def make_on_demand(kind: str, maker: Callable[[Any, int], type]) -> None:
 
 
 def resolve(address: str, base: type[C]) -> type[C]:
-    """Find the class at an address. `InvalidDefinition`: this process cannot import the class, or it is not a subclass of ``base``."""
+    """Find the class at an address.
+
+    Raises:
+        InvalidDefinition: this process cannot import the class, or it is not a subclass of ``base``.
+    """
     found: type[C] | None = _resolved.get((address, base))
     if found is None:
         found = _resolved[address, base] = _checked(address, base)

@@ -33,7 +33,11 @@ def called(method: Callable[..., Any], *given: object, gives: Any = object, at: 
 
 
 async def called_aside(method: Callable[..., Any], *given: object) -> Any:
-    """Call a method that may take long: an ``async def``, or a plain one that is called in a thread. `TaskFailed`: it raised."""
+    """Call a method that may take long: an ``async def``, or a plain one that is called in a thread.
+
+    Raises:
+        TaskFailed: it raised.
+    """
     if not inspect.iscoroutinefunction(method):
         return await asyncio.to_thread(called, method, *given)
     try:

@@ -27,7 +27,11 @@ def on_network(path: Path) -> bool:
 
 
 def create_file(path: Path) -> sqlite3.Connection:
-    """Make the file of a journal, and its folder. SQLite gives the files beside it the same rights. `Stopped`: the file cannot be made."""
+    """Make the file of a journal, and its folder. SQLite gives the files beside it the same rights.
+
+    Raises:
+        Stopped: the file cannot be made.
+    """
     try:
         make_folder(path.parent)
         make_private(path)

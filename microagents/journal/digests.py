@@ -31,7 +31,11 @@ class ChainDigests:
         last[at : at + _BYTES] = sha256(_pack((b"" if before == _NONE else before, path, decided))).digest()
 
     def set(self, of_input: int, digest: bytes) -> None:
-        """Continue the chain of an input from a recorded digest. `ValueError`: it is not a digest."""
+        """Continue the chain of an input from a recorded digest.
+
+        Raises:
+            ValueError: it is not a digest.
+        """
         if len(digest) not in (0, _BYTES):
             raise ValueError(f"a digest of input {of_input} has {len(digest)} bytes")
         self._last[of_input * _BYTES : (of_input + 1) * _BYTES] = digest or _NONE

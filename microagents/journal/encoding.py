@@ -152,7 +152,11 @@ def _is_plain(ballot: Ballot) -> bool:
 
 
 def read_ballot(seq: int, written: bytes, cost_usd: float | None = None, *, winner: bytes | None = None) -> Ballot:
-    """A ballot from its JSON; ``true`` is the decided value. `MsgspecError`: the row contains values that this program never writes."""
+    """A ballot from its JSON; ``true`` is the decided value.
+
+    Raises:
+        msgspec.MsgspecError: the row contains values that this program never writes.
+    """
     read = _written.decode(written) if written.startswith(b"[") else _Written(msgspec.Raw(written))
     value = bytes(read.value)
     return Ballot(
@@ -179,7 +183,11 @@ _written = msgspec.json.Decoder(_Written)
 
 
 def recalled(row: tuple[Any, ...]) -> Recalled:
-    """Decode a row of ``decision``. `ValueError`, `IndexError`, `MsgspecError`: the row contains values that this program never writes."""
+    """Decode a row of ``decision``.
+
+    Raises:
+        ValueError, IndexError, msgspec.MsgspecError: the row contains values that this program never writes.
+    """
     _, question_digest, outcome, counted, value, ballots, cost_usd, after_ms = row
     winner = None if value is None else value.encode()
     entries = [b"true"] * counted if ballots is None else [bytes(each) for each in _entries.decode(ballots)]

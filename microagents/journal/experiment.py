@@ -99,7 +99,11 @@ class Experiment(Struct, frozen=True, kw_only=True):
         return [*changes, *[(QUESTION, "as recorded", "as asked now")] * (QUESTION in accepted)]
 
     def check_there(self, inputs: Iterable[int]) -> None:
-        """Check that inputs exist. `InvalidUsage`: no input has one of these numbers."""
+        """Check that inputs exist.
+
+        Raises:
+            InvalidUsage: no input has one of these numbers.
+        """
         for each in inputs:
             if not 0 <= each < self.inputs:
                 there = f"inputs 0 to {self.inputs - 1}" if self.inputs > 1 else "only input 0"

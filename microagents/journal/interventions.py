@@ -39,7 +39,11 @@ def _alone(journal: Path) -> Iterator[Rows]:
 
 
 def decide_in(journal: Path, path: str, value: str) -> None:
-    """Record a person's decision for the next `resume`. `InvalidUsage`: the run is running, or the journal cannot be written."""
+    """Record a person's decision for the next `resume`.
+
+    Raises:
+        InvalidUsage: the run is running, or the journal cannot be written.
+    """
     try:
         with _alone(journal) as rows:
             record_decision(rows, path, value, this_user(), now())
@@ -50,7 +54,8 @@ def decide_in(journal: Path, path: str, value: str) -> None:
 def forget_unsettled(journal: Path) -> str | None:
     """Count calls no more that may have been billed without a reply; returns what was counted, in words, or None if nothing was.
 
-    `InvalidUsage`: the run is running, or the journal cannot be written.
+    Raises:
+        InvalidUsage: the run is running, or the journal cannot be written.
     """
     try:
         with _alone(journal) as found:
@@ -74,7 +79,8 @@ def forget_unsettled(journal: Path) -> str | None:
 def remove(journal: Path) -> list[Path]:
     """Remove a journal, the files that SQLite keeps beside it, requests and output of its run; returns what was removed.
 
-    `InvalidUsage`: the run is running, or the journal cannot be removed. Nothing was removed.
+    Raises:
+        InvalidUsage: the run is running, or the journal cannot be removed. Nothing was removed.
     """
     removed = []
     try:

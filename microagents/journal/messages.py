@@ -494,7 +494,11 @@ def recorded_decision(
     settled_at: str | None,
     decided_at: str | None,
 ) -> RecordedDecision:
-    """A decision from its record. `MsgspecError`: a value is not JSON."""
+    """A decision from its record.
+
+    Raises:
+        msgspec.MsgspecError: a value is not JSON.
+    """
     valid = Counter(each.value for each in ballots if isinstance(each, Ballot))
     flags = Counter(each.flag for each in ballots if isinstance(each, Flagged))
     votes = tuple([(msgspec.json.decode(reply), number) for reply, number in valid.items()])

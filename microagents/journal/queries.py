@@ -66,7 +66,11 @@ def began_s(rows: Rows) -> float:
 
 
 def moment(run_began_s: float, after_ms: int) -> str:
-    """Return the time of a decision, in UTC. `ValueError`: the row is damaged: no calendar has that time."""
+    """Return the time of a decision, in UTC.
+
+    Raises:
+        ValueError: the row is damaged: no calendar has that time.
+    """
     try:
         return (datetime.fromtimestamp(run_began_s, UTC) + timedelta(milliseconds=after_ms)).isoformat(
             timespec="milliseconds"

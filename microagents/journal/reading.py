@@ -371,7 +371,11 @@ def _differing_options(before: dict[str, Any] | None, after: dict[str, Any] | No
 
 
 def journal_of(runs_dir: Path, run_id: str) -> Path:
-    """Path of the journal of a run. `InvalidUsage`: the run id is empty, begins with a dot, or contains a slash or a backslash."""
+    """Path of the journal of a run.
+
+    Raises:
+        InvalidUsage: the run id is empty, begins with a dot, or contains a slash or a backslash.
+    """
     if not run_id or run_id.startswith(".") or "/" in run_id or "\\" in run_id:
         raise InvalidUsage(
             f"{run_id!r} is not a valid run id: it may not begin with a dot or contain a slash; name the folder with --runs-dir"

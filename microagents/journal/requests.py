@@ -202,7 +202,11 @@ def requests_of(journal: Path) -> Path:
 
 
 def leave_request(journal: Path, request: LiveRequest) -> None:
-    """Add a request to the file, durably. `InvalidUsage`: it cannot be written, or too many are there."""
+    """Add a request to the file, durably.
+
+    Raises:
+        InvalidUsage: it cannot be written, or too many are there.
+    """
     path, line = requests_of(journal), msgspec.json.encode(request) + b"\n"
     most = MAX_BYTES * (2 if isinstance(request.ask, EndRun) else 1)
     try:

@@ -55,7 +55,11 @@ class Rows:
     # -- reading ----------------------------------------------------------------------------------------------------------------------
 
     def select(self, table: str, condition: str = "", given: Sequence[object] = ()) -> Iterator[tuple[Any, ...]]:
-        """Read whole rows. `ValueError`: a row does not match its checksum, or has a value that this program never writes."""
+        """Read whole rows.
+
+        Raises:
+            ValueError: a row does not match its checksum, or has a value that this program never writes.
+        """
         kind = ROWS[table]
         for row in self.db.execute(statements.select(table, condition), given):
             values = row[:-1]
@@ -72,7 +76,11 @@ class Rows:
         return next(self.select(table, f"{condition} {statements.ONE}", given), None)
 
     def only(self, table: str) -> tuple[Any, ...]:
-        """Read the row of a table that has exactly one. `ValueError`: it has none, or it is damaged."""
+        """Read the row of a table that has exactly one.
+
+        Raises:
+            ValueError: it has none, or it is damaged.
+        """
         found = self.first(table)
         if found is None:
             raise ValueError(f"the table {table} is empty")

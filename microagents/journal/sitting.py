@@ -86,7 +86,11 @@ class Sitting:
             return found
 
     def read(self, rows: Rows) -> Found:
-        """Read a journal. `JournalMismatch`: it belongs to another experiment."""
+        """Read a journal.
+
+        Raises:
+            JournalMismatch: it belongs to another experiment.
+        """
         given, recorded = self._experiment, read_experiment(rows)
         changes = recorded.changes(given, self._config.accepted)
         is_listed_anew = INPUTS in [field for field, _, _ in changes]

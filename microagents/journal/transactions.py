@@ -69,7 +69,12 @@ class Transactions:
 
     @contextmanager
     def write(self) -> Iterator[None]:
-        """Run the body in one transaction. `TakenOver`, `Stopped`: another process has the lease, or nothing can be written."""
+        """Run the body in one transaction.
+
+        Raises:
+            TakenOver: another process has taken the lease. Nothing is written.
+            Stopped: the journal cannot be written. Nothing is written.
+        """
         with self.translating_errors(), self._transaction():
             yield
 

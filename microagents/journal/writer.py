@@ -113,7 +113,11 @@ class Writer:
         self._thread.start()
 
     async def opened(self) -> None:
-        """Wait until the store is open. `MicroagentsError`: the store cannot be opened."""
+        """Wait until the store is open.
+
+        Raises:
+            MicroagentsError: the store cannot be opened.
+        """
         await asyncio.shield(self._opened)  # shared by all waiters: a cancelled one must not cancel it
 
     async def do(self, job: Callable[[Store], T]) -> T:

@@ -66,7 +66,11 @@ class RunPlan(Struct, frozen=True, kw_only=True):
 
 
 def check_reading(plan: RunPlan) -> None:
-    """Refuse a reading that the form of the task's replies does not have. `InvalidUsage`: it is `last`, and replies are no lines."""
+    """Refuse a reading that the form of the task's replies does not have.
+
+    Raises:
+        InvalidUsage: it is `last`, and replies are no lines.
+    """
     task = plan.tasks[0]
     if plan.settings.reading == "last" and task.format != "lines":
         raise InvalidUsage(

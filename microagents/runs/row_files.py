@@ -56,7 +56,11 @@ def read_cells(stream: IO[bytes], source: str, separator: str) -> Iterator[tuple
 
 
 def check_new(path: Path) -> None:
-    """Refuse a file that is there, or whose folder is not, before a run begins. `InvalidUsage`: it cannot become the output."""
+    """Refuse a file that is there, or whose folder is not, before a run begins.
+
+    Raises:
+        InvalidUsage: it cannot become the output.
+    """
     if path.exists() or not path.parent.is_dir():
         what = "exists; it was kept, and" if path.exists() else "is in a folder that is not there;"
         raise InvalidUsage(f"the output {str(path)!r} {what} nothing was started; name another output")

@@ -351,7 +351,8 @@ class ModelPools(NamedTuple):
 def model_pools(models: Models, strategies: Sequence[Strategy]) -> ModelPools:
     """Return the pools by role, from any of the forms that `run` accepts.
 
-    `InvalidUsage`: a pool is empty, a pool's role asks no model, a role of a strategy has no pool, or two objects have one spec.
+    Raises:
+        InvalidUsage: a pool is empty, a pool's role asks no model, a role of a strategy has no pool, or two objects have one spec.
     """
     objects: dict[str, ModelObject] = {}
     pools = {role: tuple([_spec(each, objects) for each in pool]) for role, pool in _pools(models).items()}

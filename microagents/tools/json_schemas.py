@@ -70,7 +70,11 @@ class BadSchema(InvalidDefinition):
 
 @lru_cache(maxsize=256)
 def schema_check(text: str) -> SchemaCheck:
-    """Return the check of a schema, which is given as JSON. `BadSchema`: see `SchemaCheck`."""
+    """Return the check of a schema, which is given as JSON.
+
+    Raises:
+        BadSchema: see `SchemaCheck`.
+    """
     return SchemaCheck(json.loads(text))
 
 
@@ -79,7 +83,12 @@ class _TooManySteps(Exception):
 
 
 class SchemaCheck:
-    """Checks values against one schema. `BadSchema`: it is malformed or too large, or refers to what is outside of it."""
+    """Checks values against one schema.
+
+    Raises:
+        BadSchema: it is malformed or too large, or refers to what is outside of it.
+        InvalidUsage: it has patterns, and RE2 is not installed.
+    """
 
     def __init__(self, schema: Mapping[str, Any]) -> None:
         self._schema = dict(schema)

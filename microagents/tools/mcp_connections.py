@@ -152,7 +152,11 @@ class McpConnections:
         return (failed if result.is_error else "done"), "\n".join(each.text for each in result.content)
 
     async def list_tools(self, server: McpServer) -> list[ToolSpec]:
-        """List the tools of a server that its user takes. `InvalidUsage`: it cannot be reached, or lacks a tool that is named."""
+        """List the tools of a server that its user takes.
+
+        Raises:
+            InvalidUsage: it cannot be reached, or lacks a tool that is named.
+        """
         try:
             connection = await self._connected(server)
         except InvalidUsage:

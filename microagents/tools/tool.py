@@ -171,7 +171,11 @@ class FunctionTool:
         return {**bound, **{name: key if kind is EffectKey else run for name, kind in self._given.items()}}
 
     def validated(self, arguments: Mapping[str, Any]) -> BaseModel:
-        """Read the arguments of a call. `BadArguments`: they do not fit."""
+        """Read the arguments of a call.
+
+        Raises:
+            BadArguments: they do not fit.
+        """
         try:
             # Read as JSON, in which a date is a text; and strictly, so that "5" is not a number.
             return self._arguments.model_validate_json(json.dumps(arguments), strict=True)

@@ -27,8 +27,9 @@ MAX_KNOWN = 64
 class Toolbox:
     """Tools of one task: functions, and the tools of each server, by the text that names it.
 
-    `InvalidDefinition`: two tools have one name, or a reserved one, the tools of a server are not known, or a part of ``allowed``, values
-    by tool and argument, forbids nothing.
+    Raises:
+        InvalidDefinition: two tools have one name, or a reserved one, the tools of a server are not known, or a part of ``allowed``,
+            values by tool and argument, forbids nothing.
     """
 
     def __init__(

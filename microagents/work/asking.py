@@ -75,7 +75,11 @@ def named_reply(message: type[Consult[Any, Any]]) -> Any:
 async def consulted(
     work: Work[Any, Any], request: Consult[Any, A], system: str, choices: Sequence[str] = ()
 ) -> tuple[A, ...]:
-    """Put a question to models. `Undecided`: a needed valid reply is missing, or too many ballots were flagged."""
+    """Put a question to models.
+
+    Raises:
+        Undecided: a needed valid reply is missing, or too many ballots were flagged.
+    """
     reply = request.reply_class(work.task)
     prompts = [
         prompt_about(work.task, said, request.asked) if request.shows_background else prompt_of(said, request.asked)

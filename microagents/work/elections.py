@@ -135,7 +135,11 @@ class Elections(Generic[T, G]):
         return at_least(self.pool) is not None
 
     def path_of(self, at: str) -> str:
-        """Return the path of a place: ``input/at``. `InvalidUsage`: the place is empty, or contains control characters."""
+        """Return the path of a place: ``input/at``.
+
+        Raises:
+            InvalidUsage: the place is empty, or contains control characters.
+        """
         if not at or not at.isprintable():
             raise InvalidUsage(f"{at!r} is not a path: name the place in the work, such as 'line/17'")
         return f"{self.input}/{at}"
@@ -152,7 +156,13 @@ class Elections(Generic[T, G]):
         state: Struct | None = None,
         **options: Unpack[ElectionOptions],
     ) -> Question:
-        """Return the question of an election, with the format instructions in its prompts."""
+        """Return the question of an election, with the format instructions in its prompts.
+
+        Raises:
+            InvalidUsage: there is no prompt, or no draw is allowed.
+            TaskFailed: the task returned something else than a prompt.
+            InvalidDefinition: another class has the same address as the reply class.
+        """
         prompts = [prompt] if isinstance(prompt, Prompt) else prompt
         if others := [name for name in options if name not in _ELECTION_OPTIONS]:
             raise InvalidUsage(unknown("option of an election named", others[0], sorted(_ELECTION_OPTIONS)))
@@ -233,7 +243,11 @@ class Elections(Generic[T, G]):
         return self._recalls
 
     async def recorded(self, place: ElectionId | str) -> Recalled | None:
-        """Return the record at a place, or of one question there; None if there is none. `JournalMismatch`: it is of another question."""
+        """Return the record at a place, or of one question there; None if there is none.
+
+        Raises:
+            JournalMismatch: another question was recorded there.
+        """
         if not await self.may_be_recorded():
             return None
         if isinstance(place, str):

@@ -114,7 +114,8 @@ OnForecast = Callable[[Forecast], None]
 def forecast_of(plan: RunPlan, path: Path | None, measurement: MeasuredModel | None = None) -> Forecast | None:
     """Return the expected cost of a run, or of its rest; None if no paid model has a known price, or no call may be sent.
 
-    `InvalidUsage`: the measurement says nothing of its model, or of its votes.
+    Raises:
+        InvalidUsage: the measurement says nothing of this run: of its model, or of its votes.
     """
     found = _assumed(plan) if measurement is None else _measured(plan, measurement)
     before, ending = (None, None) if path is None or holds_nothing(path) else _recorded(path)

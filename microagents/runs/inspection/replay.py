@@ -64,7 +64,8 @@ def conducted(of_input: int) -> Callable[[Messenger], Awaitable[object]]:
 def drawn_work(reader: Reader, plan: RunPlan, of_input: int) -> Struct:
     """Return the work on an input as its conductor notes it, as far as it is recorded. A user's code may raise anything.
 
-    `InvalidUsage`: the code as it is now asks other questions than the recorded ones, or its conductor notes nothing.
+    Raises:
+        InvalidUsage: the code as it is now asks other questions than the recorded ones, or its conductor notes nothing.
     """
     rows, open_elections = reader.of_input(of_input)
     notes = list[Note]()

@@ -153,7 +153,11 @@ class DocumentConductor(ProblemConductor[DocumentStrategy]):
     """Writes a document subtask by subtask."""
 
     async def conduct(self, work: Work[Problem[Any], DocumentStrategy]) -> Written:
-        """Write the document, or the reasoning on a problem."""
+        """Write the document, or the reasoning on a problem.
+
+        Raises:
+            Stopped: a prompt would not fit into the window, no agent writes anything valid, or too few agents answer.
+        """
         pool = self.context.pool(self.draws_as)
         agents = work.strategy.agents(pool)
         writing, names = work.strategy.writing(work.task, agents), names_of(agents, pool)

@@ -230,7 +230,11 @@ class WorkedProblem(Problem[A], Generic[A]):
 
 
 def text_of(task: Problem[Any]) -> str:
-    """Return the statement of a problem, checked. `TaskFailed`: ``statement()`` raised, or did not return a text that UTF-8 can encode."""
+    """Return the statement of a problem, checked.
+
+    Raises:
+        TaskFailed: ``statement()`` raised, or did not return a text that UTF-8 can encode.
+    """
     return _text(task.statement)
 
 

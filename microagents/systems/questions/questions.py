@@ -285,7 +285,11 @@ _decoder: msgspec.json.Decoder[Asked] = msgspec.json.Decoder(Asked)
 
 
 def asked_in(prompt: Prompt) -> Asked:
-    """Read the data of a question from the text of its prompt. `InvalidDefinition`: the prompt is of another kind."""
+    """Read the data of a question from the text of its prompt.
+
+    Raises:
+        InvalidDefinition: the prompt is of another kind.
+    """
     return data_in(prompt, _decoder, "a problem")
 
 

@@ -107,7 +107,11 @@ class Wire(Protocol):
     path: ClassVar[str]
 
     def read(self, body: bytes) -> CompletionRequest:
-        """Read a request. `InvalidUsage`: it is not one, or it asks for what is not served."""
+        """Read a request.
+
+        Raises:
+            InvalidUsage: it is not one, or it asks for what is not served.
+        """
 
     def whole(self, asked: CompletionRequest, samples: Sequence[Sample], number: int) -> dict[str, Any]:
         """Write the JSON of a whole reply; ``number`` counts the replies of the server."""
