@@ -894,7 +894,7 @@ def test_a_chain_without_a_needed_method_is_refused_before_anything_is_asked() -
 def test_a_file_with_one_task_needs_no_class() -> None:
     write("blind.py", BLIND.partition("class Seeing")[0])
     write("dates.py", "from blind import Blind\nclass Dates(Blind): pass\nclass _Hidden(Blind): pass")
-    assert_one_sentence(microagents("run", "dates.py"), "Dates has no `expert`", "docs/tasks.md")
+    assert_one_sentence(microagents("run", "dates.py"), "Dates has no `expert`", "docs/task-methods.md")
 
 
 def test_a_file_with_several_tasks_is_asked_for_one_of_them() -> None:
