@@ -28,7 +28,7 @@ from microagents.journal.messages import (
     RunOutcome,
 )
 from microagents.journal.opening import connect_to_read, holds_nothing, unreadable
-from microagents.journal.overview import read_differences, read_inputs, read_overview, read_series
+from microagents.journal.overview import read_differences, read_input_sums, read_inputs, read_overview, read_series
 from microagents.journal.queries import (
     Row,
     began_s,
@@ -197,6 +197,11 @@ class Reader:
         """Return a byte for each input, as `microagents.journal.overview` has them."""
         with self._reading():
             return read_inputs(self._rows, self.experiment.inputs)
+
+    def input_sums(self) -> bytes:
+        """Return what each input took, as `microagents.journal.overview` has it."""
+        with self._reading():
+            return read_input_sums(self._rows, self.experiment.inputs)
 
     def differences(self, other: Reader, of_input: int) -> Iterator[tuple[str, str | None, str | None]]:
         """Yield the paths at which another run decided otherwise, and both values as JSON; None for no decision."""

@@ -160,7 +160,8 @@ def test_frames_go_in_and_come_out_of_python(monkeypatch: pytest.MonkeyPatch) ->
 
     pandas = SimpleNamespace(to_json=lambda **_: '[{"city": "ulm", "id": null}]')  # what a frame of pandas has
     polars = SimpleNamespace(to_dicts=lambda: [{"city": "ulm", "id": None}])
-    for given in (pandas, polars, [{"city": "ulm", "id": None}]):
+    pyarrow = SimpleNamespace(to_pylist=lambda: [{"city": "ulm", "id": None}])
+    for given in (pandas, polars, pyarrow, [{"city": "ulm", "id": None}]):
         result = run_sync(Clean.rows(given), models="sim:perfect")
         expected = {"city": "ulm", "id": None, "state": "decided", "why": None, "name": "Ulm", "length": 3}
         assert list(result.rows()) == [expected]

@@ -215,8 +215,9 @@ class _Site:
         return _packed(await self._read(request, read))
 
     async def inputs(self, request: web.Request) -> web.Response:
-        """Answer with one byte for each input."""
-        return _packed(await self._read(request, lambda reader: pages.packed(reader.inputs_overview())))
+        """Answer with one byte for each input, then with what each took."""
+        read = await self._read(request, lambda reader: pages.packed(reader.inputs_overview() + reader.input_sums()))
+        return _packed(read)
 
     async def series(self, request: web.Request) -> web.Response:
         return _json(await self._read(request, lambda reader: reader.series(pages.POINTS)))

@@ -456,8 +456,8 @@ def test_the_list_is_narrowed_and_sorted_and_two_of_it_compared(visit: Callable[
         assert page.locator("tbody tr").count() == 0
 
 
-def test_many_inputs_are_a_grid_whose_cells_open(visit: Callable[..., Any]) -> None:
-    Path("many.jsonl").write_text("".join(f'{{"length": {1 + number % 3}}}\n' for number in range(60)))
+def test_many_inputs_are_a_grid_that_is_ordered_and_whose_cells_open(visit: Callable[..., Any]) -> None:
+    Path("many.jsonl").write_text("".join(f'{{"length": {1 + number % 4 + number // 58}}}\n' for number in range(60)))
     started("run", "drift", "--inputs", "many.jsonl", "--model", "sim:perfect", "--run-id", "many")
     with served() as url:
         page = visit(f"{url}/run/many")
@@ -465,6 +465,9 @@ def test_many_inputs_are_a_grid_whose_cells_open(visit: Callable[..., Any]) -> N
         box.focus()
         page.keyboard.press("End")
         assert "input 59" in box.get_attribute("aria-valuetext")
+        page.get_by_label("Order by").select_option("samples, most first")
+        assert "input 59: completed, 15 samples" in box.get_attribute("aria-valuetext")
+        assert page.locator(".bars rect").count() == 5
         page.keyboard.press("Enter")
         drawn(page)
         assert page.url.endswith("?input=59")

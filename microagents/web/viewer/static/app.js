@@ -57,7 +57,7 @@ async function runPage(run, signal) {
   const picture = h("img", { alt: "The roles of this run, the messages between them, and totals", onerror: () => picture.replaceWith(h("p", { class: "note" }, "The code of this run is not here, so its roles are unknown.")) });
   const draw = () => { if (roles.open) picture.src = `${apiUrl(run, "graph")}?${performance.now()}`; }; // nobody looks at a closed one
   const roles = h("details", { ontoggle: draw }, h("summary", null, "Roles and messages"), h("div", { class: "graph" }, picture));
-  let strip = null, steps = new Uint8Array(0), drawnWork = "", state = "", found = null, wholeAt = 0;
+  let strip = null, steps = new Uint8Array(0), drawnWork = "", state = "", found = null, wholeAt = 0, fillGrid = null;
   show(run, verdict, waits, problems, result, inputs, host, work, h("div", { class: "columns" }, flags, curve), rates, section("Account", account), section(null, roles));
   const isAlone = () => found === null || !found.listed || query.has("input");
   const readSteps = async (ended) => {
@@ -92,8 +92,11 @@ async function runPage(run, signal) {
     const waiting = found.undecided_at ?? [];
     waits.replaceChildren(...(waiting.length ? [section("Undecided", firstOf(waiting, (shown) => h("ul", null, shown.map((path) => h("li", null, h("a", { href: decisionUrl(run, path) }, "◇ ", said(path)), found.contested_at?.includes(path) ? " contested: each model gives a reply of its own" : "")))), h("p", { class: "note" }, "Each has its reply or its approval on its page; a person may decide it there."))] : []));
     if (found.failed) problems.replaceChildren(section(`Input ${input} ${found.failed.outcome}`, h("p", null, said(found.failed.reason ?? ""))));
-    else if (found.listed && !query.has("input") && found.failed_inputs.length) problems.replaceChildren(withoutResult(found.failed_inputs, (number) => runUrl(run, `?input=${number}`)));
-    if (found.listed && !query.has("input")) inputs.replaceChildren(section("Inputs", ...grid(await bytes(apiUrl(run, "inputs"), signal), (i) => runUrl(run, `?input=${i}`))));
+    else if (found.listed && !query.has("input")) problems.replaceChildren(...withoutResult(found.failed_inputs.filter((each) => each.outcome !== "undecided"), (number) => runUrl(run, `?input=${number}`)));
+    if (found.listed && !query.has("input")) {
+      if (!fillGrid) { const here = h("div"); inputs.replaceChildren(section("Inputs", here)); fillGrid = grid(here, (i) => runUrl(run, `?input=${i}`)); }
+      fillGrid(await bytes(apiUrl(run, "inputs"), signal), found.inputs);
+    }
     if (found.result !== null && found.result !== undefined && isAlone()) result.replaceChildren(section(found.listed ? `Result of input ${input}` : "Result", readable(found.result)));
     const isOver = found.outcome !== "running", changed = `${found.steps} ${found.calls} ${found.outcome}`;
     await reading;

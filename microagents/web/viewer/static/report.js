@@ -13,8 +13,8 @@ const unpacked = async (text) => new Uint8Array(await new Response(new Blob([Uin
 const { run } = content, steps = await unpacked(content.steps), unit = run.unit ?? "step";
 priceAs(run);
 if (run.result !== null && run.result !== undefined) add(section("Result", readable(run.result)));
-if (content.inputs) add(section("Inputs", ...grid(await unpacked(content.inputs), null)));
-if (run.failed_inputs?.length) add(withoutResult(run.failed_inputs, () => null));
+if (content.inputs) { const here = h("div"); add(section("Inputs", here)); grid(here, null)(await unpacked(content.inputs), run.inputs); }
+add(withoutResult(run.failed_inputs ?? [], () => null));
 if (steps.length) {
   const host = h("div");
   add(section("Steps", host));
