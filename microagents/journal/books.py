@@ -89,6 +89,16 @@ class Totals(Struct, kw_only=True):
     out_of_order: bool = False
     """Whether a decision came after later ones of its input. The running digests are then wrong and have to be computed anew."""
 
+    def waiting(self) -> dict[str, UndecidedElection]:
+        """Return the elections that are undecided and not settled, by path."""
+        # The escalated election reports for both: it is undecided itself, or it settled the first one.
+        later = {**self.undecided, **self.account.settled_at}
+        return {
+            path: each
+            for path, each in self.undecided.items()
+            if each.rung is None and f"{path}{ESCALATED}" not in later
+        }
+
 
 class Books:
     """Running totals over records, from stored totals on. The caller drops every decision but the first at a path.
@@ -317,12 +327,9 @@ class Books:
         account.flagged = dict(flagged)
         # A solver that died may not have reported its last calls. Every counted ballot proves one call, or one joined sample.
         account.calls = max(account.calls, account.valid + flagged.total() - account.joined)
-        # The escalated election reports for both: it is undecided itself, or it settled the first one.
-        later = {**undecided, **account.settled_at}
-        account.undecided_at = tuple(
-            path for path, each in undecided.items() if each.rung is None and f"{path}{ESCALATED}" not in later
-        )
-        account.contested_at = tuple(path for path in account.undecided_at if undecided[path].is_contested)
+        waiting = self.totals.waiting()
+        account.undecided_at = tuple(waiting)
+        account.contested_at = tuple(path for path, each in waiting.items() if each.is_contested)
         account.steps = self._steps
         account.total_steps = self._total_steps if self._with_total == self.inputs else None
         account.inputs = self.inputs

@@ -18,7 +18,7 @@ from aiohttp import web
 from microagents.base.errors import InvalidUsage, MicroagentsError
 from microagents.journal.reading import Reader, reader_of
 from microagents.runs.inspection.decision import inspect_decision
-from microagents.runs.inspection.runs import decide, inspect_run, left_to_decide, runs_in, waiting_in
+from microagents.runs.inspection.runs import decide, left_to_decide, runs_in, waiting_in
 from microagents.telemetry.metrics import labels_of
 from microagents.telemetry.prometheus import CONTENT_TYPE, exposition
 from microagents.web.serving.listening import admit, busy, host_of, is_loopback, listening, wait_of
@@ -249,8 +249,8 @@ class _Site:
         except msgspec.MsgspecError as error:
             return _error(400, f"this is not a decision: {error}")
         run = request.match_info["run"]
-        path, _ = await asyncio.to_thread(decide, self._runs_dir, run, given.path, given.value)
-        return _json({"path": path, "go_on": (await asyncio.to_thread(inspect_run, self._runs_dir, run)).go_on})
+        decided = await asyncio.to_thread(decide, self._runs_dir, run, given.path, given.value)
+        return _json({"path": decided.path, "go_on": decided.go_on})
 
     async def _answer_with(
         self, request: web.Request, page: Callable[[Reader, int], dict[str, Any]], within_s: float = READ_S
