@@ -358,10 +358,9 @@ def _climbed_text(result: RunFacts[Any]) -> str | None:
 
 def _value_rows(result: RunFacts[Any], *, with_text: bool) -> list[tuple[str, str | None]]:
     if result.failed_inputs is not None:
-        written = (
-            f"{counted(len(result.outputs), 'file')}, the first is {result.outputs[0]}" if result.outputs else None
-        )
-        return [("written", written)]
+        first, others = next(iter(result.outputs), None), len(result.outputs) - 1
+        more = f" and {counted(others, 'more file')}" if others > 0 else ""
+        return [("written", None if first is None else f"{first}{more}")]
     if result.value is None:
         return []
     if result.outputs:
