@@ -322,6 +322,7 @@ def test_a_thousand_items_wait_in_a_queue_that_keys_go_through(visit: Callable[.
         page.keyboard.press("k")
         page.wait_for_selector("text=999 of 999")
         page.wait_for_selector("text=Which reply is right?")
+        assert "null" not in page.locator("main").inner_text()
         page.keyboard.press("2")
         page.keyboard.press("d")
         page.wait_for_selector("text=998 of 998")

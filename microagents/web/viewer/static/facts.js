@@ -16,7 +16,7 @@ export function accountOf(found) {
   return [h("p", { class: "soft" }, said(`${found.task} by ${found.strategy}${found.k ? `, k = ${found.k}` : ""}; ${modelsText(found.models)}`)), found.reason && !waiting && !found.verdict.text.includes(found.reason) ? h("p", null, said(found.reason)) : null, facts, bar];
 }
 
-const modelsText = (models) => (Array.isArray(models) ? models.join(", ") : Object.entries(models ?? {}).map(([role, specs]) => `${role || "all"}: ${specs.join(", ")}`).join("; "));
+export const modelsText = (models) => (Array.isArray(models) ? models.join(", ") : Object.entries(models ?? {}).map(([role, specs]) => `${role || "all"}: ${specs.join(", ")}`).join("; "));
 
 export function flagsOf(found) {
   const kinds = Object.entries(found.flagged ?? {}).sort((a, b) => b[1] - a[1]), all = kinds.reduce((sum, each) => sum + each[1], 0);
