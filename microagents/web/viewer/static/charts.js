@@ -3,7 +3,7 @@ import { count, h, plainMoney, svg, table } from "./dom.js";
 
 // On a narrow window a chart is drawn narrow, so that its letters stay readable.
 const WIDE = Math.max(280, Math.min(460, innerWidth - 60)), H = 170, BOTTOM = 22, TOP = 16, RIGHT = 8;
-const MIN_PARTS = 12;
+const MIN_PARTS = 12, FEW = 10;
 const short = new Intl.NumberFormat("en", { notation: "compact", maximumSignificantDigits: 3 });
 
 function nice(most) {
@@ -64,7 +64,7 @@ export function undecidedByRound(steps, found) {
   const needed = new Float64Array(16);
   let n = 0;
   for (const byte of steps) if (byte) { n++; needed[byte >> 6 === 1 ? 15 : byte & 15]++; }
-  if (!n || !found.k || found.samples) return null;
+  if (n < FEW || !found.k || found.samples) return null;
   let open = n;
   const last = Math.max(2, needed.findLastIndex((each) => each > 0)), measured = [];
   for (let round = 0; round < Math.min(15, last + 1); round++) { open -= round ? needed[round] : 0; measured.push([round, open]); }

@@ -1,14 +1,14 @@
 // Many inputs as a grid: a canvas as large as the window on it, so 100,000 draw as quickly as 100.
 import { colour, count, duration, h, money, plural, redrawn, share, svg } from "./dom.js";
 
-const CELL = 18, BARS = 32;
+const CELL = 18, BINS = 32;
 const KINDS = [["waiting", "·", "line"], ["running", "▶", "accent"], ["completed", "●", "good"], ["undecided", "◇", "undecided"], ["failed", "✕", "wrong"], ["wrong", "✗", "wrong"]];
 const MEASURES = [["samples", (samples) => plural(samples, "sample")], ["cost", money], ["time", (seconds) => `${duration(seconds)} into the run`]];
 
 function histogram(values, [name, written]) {
   const found = values.filter((each) => each > 0), least = found.reduce((a, b) => Math.min(a, b), Infinity), most = found.reduce((a, b) => Math.max(a, b), 0);
   if (!(most > least)) return [];
-  const bars = new Array(name === "samples" ? Math.min(BARS, most - least + 1) : BARS).fill(0), wide = 320 / bars.length;
+  const bars = new Array(name === "samples" ? Math.min(BINS, most - least + 1) : BINS).fill(0), wide = 320 / bars.length;
   for (const each of found) bars[Math.min(bars.length - 1, Math.floor((bars.length * (each - least)) / (most - least)))]++;
   const high = Math.max(...bars);
   return [h("figure", null, svg("svg", { viewBox: "0 0 320 50", preserveAspectRatio: "none", class: "bars", role: "img", "aria-label": `How many inputs have which ${name}` },
