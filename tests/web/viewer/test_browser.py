@@ -416,7 +416,7 @@ def test_a_damaged_or_removed_journal_is_said_on_its_page(visit: Callable[..., A
         (("relay", "--strategy", "swarm", "--model", "sim:perfect@error=0.3"), "Loop 1"),
         (("desk", "--model", "sim:perfect@error=0.2"), "set_status"),
         (("writing", "-o", "brief=On bridges", "-s", "same_model=true"), "approves"),
-        (("drift", "-o", "length=9", "--known-inputs"), "theory"),
+        (("drift", "-o", "length=19", "--known-inputs"), "theory"),
     ],
     ids=lambda given: given if isinstance(given, str) else given[0],
 )
