@@ -328,7 +328,7 @@ def test_what_is_missing_within_an_option_is_named_without_advice_that_does_not_
             stops: list[tuple[int, int]]
         """,
     )
-    assert_one_sentence(microagents("run", "stops.py"), "needs stops; give it with -o stops=VALUE")
+    assert_one_sentence(microagents("run", "stops.py"), "needs stops; give it with --inputs FILE or -o stops=VALUE")
     ran = microagents("run", "stops.py", "-o", "stops=[[1,2],[3]]")
     assert_one_sentence(ran, "needs stops.1.1, which [3] lacks")
     assert "-o" not in ran.err
