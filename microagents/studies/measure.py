@@ -31,11 +31,12 @@ from microagents.studies.analysis import Distances, PositionAccuracy, distances_
 from microagents.studies.compare import variants_of
 from microagents.studies.flags import FlagFindings, flags_in
 from microagents.studies.measured import Latency, ModelMeasurement
+from microagents.studies.measured_agents import AgentMeasurement
 from microagents.studies.measuring import Measured, Measuring, chosen_among
 from microagents.studies.series import Series, SeriesOutcome, SeriesRun, short_digest
 from microagents.studies.states import States, has_oracle
 from microagents.studies.thresholds import Threshold, thresholds_in
-from microagents.studies.trials import ActingTrial, AgentMeasurement, trials_in
+from microagents.studies.trials import ActingTrial, trials_in
 from microagents.systems.agents.agent import AgentTask
 from microagents.systems.questions.problem import Problem
 from microagents.task import ChainTask, Task

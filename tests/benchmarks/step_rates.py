@@ -318,7 +318,7 @@ async def check_agents(worlds: range, folder: str, trials: int = 40) -> None:
     true = {}
     for more in (0, 1):
         margins = {kind: k + more for kind, k in margins_of(Act()).items()}
-        act = Act(**{f"k_{kind}": k for kind, k in margins.items()})
+        act = Act.model_validate({f"k_{kind}": k for kind, k in margins.items()})
         of = variants_of(Desk(world=f"{folder}/true-{more}.sqlite"), 3_000)
         found = await run(of, models=model, strategy=act, runs_dir=folder, seed=1_000 + more)
         true[more] = (
