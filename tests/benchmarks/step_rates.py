@@ -319,7 +319,7 @@ async def check_agents(worlds: range, folder: str, trials: int = 40) -> None:
     for more in (0, 1):
         margins = {kind: k + more for kind, k in margins_of(Act()).items()}
         act = Act.model_validate({f"k_{kind}": k for kind, k in margins.items()})
-        of = variants_of(Desk(world=f"{folder}/true-{more}.sqlite"), 3_000)
+        of = variants_of(Desk(world=f"{folder}/true-{more}.sqlite"), 1_500)
         found = await run(of, models=model, strategy=act, runs_dir=folder, seed=1_000 + more)
         true[more] = (
             margins,
@@ -360,7 +360,7 @@ def main() -> None:
         check_tiny(of.worlds or 400, of.temperature)
     if of.what in ("agents", "all"):
         with tempfile.TemporaryDirectory() as folder:
-            asyncio.run(check_agents(range(of.first, of.first + (of.worlds or 200)), folder))
+            asyncio.run(check_agents(range(of.first, of.first + (of.worlds or 100)), folder))
     if of.what in ("structures", "all"):
         for name, make in (OTHERS if of.others else STRUCTURES).items():
             for total in of.totals:
