@@ -7,7 +7,7 @@ import { Strip } from "./strip.js";
 import { agent, drawWork } from "./work.js";
 
 // What is new is read every second; what takes the whole journal, at most a thirtieth of the time, so that no run is slowed.
-const LIVE_MS = 1000, REST = 2, LONG_REST = 30;
+const LIVE_MS = 1000, REST = 2, LONG_REST = 30, FIRST = 6;
 const page = document.getElementById("page"), banner = document.getElementById("banner"), nav = document.getElementById("nav");
 let leaving = new AbortController();
 // The token of the printed address is kept for this tab and port alone, and leaves the address.
@@ -58,7 +58,7 @@ async function runPage(run, signal) {
   const draw = () => { if (roles.open) picture.src = `${apiUrl(run, "graph")}?${performance.now()}`; }; // nobody looks at a closed one
   const roles = h("details", { ontoggle: draw }, h("summary", null, "Roles and messages"), h("div", { class: "graph" }, picture));
   let strip = null, steps = new Uint8Array(0), drawnWork = "", state = "", found = null, wholeAt = 0, fillGrid = null;
-  show(run, verdict, waits, problems, result, inputs, host, work, h("div", { class: "columns" }, flags, curve), rates, section("Account", account), section(null, roles));
+  show(run, verdict, inputs, waits, problems, result, host, work, h("div", { class: "columns" }, flags, curve), rates, section("Account", account), section(null, roles));
   const isAlone = () => found === null || !found.listed || query.has("input");
   const readSteps = async (ended) => {
     // Of a run under way only what is new: from the first step without a row.
@@ -90,7 +90,7 @@ async function runPage(run, signal) {
     flags.replaceChildren(...flagsOf(found));
     draw();
     const waiting = found.undecided_at ?? [];
-    waits.replaceChildren(...(waiting.length ? [section("Undecided", firstOf(waiting, (shown) => h("ul", null, shown.map((path) => h("li", null, h("a", { href: decisionUrl(run, path) }, "◇ ", said(path)), found.contested_at?.includes(path) ? " contested: each model gives a reply of its own" : "")))), h("p", { class: "note" }, "Each has its reply or its approval on its page; a person may decide it there."))] : []));
+    waits.replaceChildren(...(waiting.length ? [section("Undecided", firstOf(waiting, (shown) => h("ul", null, shown.map((path) => h("li", null, h("a", { href: decisionUrl(run, path) }, "◇ ", said(path)), found.contested_at?.includes(path) ? " contested: each model gives a reply of its own" : ""))), FIRST), h("p", { class: "note" }, "Each has its reply or its approval on its page; a person may decide it there."))] : []));
     if (found.failed) problems.replaceChildren(section(`Input ${input} ${found.failed.outcome}`, h("p", null, said(found.failed.reason ?? ""))));
     else if (found.listed && !query.has("input")) problems.replaceChildren(...withoutResult(found.failed_inputs.filter((each) => each.outcome !== "undecided"), (number) => runUrl(run, `?input=${number}`)));
     if (found.listed && !query.has("input")) {
