@@ -15,6 +15,7 @@ from microagents.base.aio import Notifier, TaskScope, is_cancelled
 from microagents.base.errors import PASSING, MicroagentsError, RoleFailed
 from microagents.base.messages import Message, R, Request, Stream, reply_type
 from microagents.base.user_code import role_failed
+from microagents.journal.messages import Load
 
 
 class LocalRef:
@@ -34,6 +35,13 @@ class LocalRef:
         self._is_told = False
         """Whether a plain handler takes a one-way message, so that another one waits for its end."""
         self._mailbox = Mailbox(self._handle_queued, scope)
+        self._handled = self._open = 0
+        """Requests since the last `load`, and those that are not answered yet."""
+
+    def load(self, within_s: float) -> Load:
+        """Return the requests a second since the last call, which was these seconds ago, and what is not handled yet."""
+        per_s, self._handled = round(self._handled / within_s), 0
+        return Load(per_s=per_s, open=self._open + self._mailbox.length)
 
     def is_eager(self, message: type[Message]) -> bool:
         """Whether the handler of a message may begin in the sender's task."""
@@ -57,6 +65,8 @@ class LocalRef:
         if self._mailbox.is_blocking:
             await self._mailbox.join()
         handler, expected = self._handlers[type(request)]
+        self._handled += 1
+        self._open += 1
         try:
             async with self._gate or nullcontext(), aclosing(handler(request)) as items:
                 async for item in items:
@@ -67,6 +77,8 @@ class LocalRef:
             raise
         except BaseException as error:
             raise self._failed(request, error) from error
+        finally:
+            self._open -= 1
 
     def tell(self, request: Request[None]) -> None:
         """Handle a one-way message after those before it: now, if its handler is plain and none waits, else from the mailbox."""
@@ -97,15 +109,19 @@ class LocalRef:
 
     async def _handle(self, request: Request[R]) -> R:
         """Call the handler; every error of it reaches the caller as a `MicroagentsError`."""
+        self._handled += 1
         if type(request) in self._plain:
             return self._call(request)
         handler, expected = self._handlers[type(request)]
+        self._open += 1
         try:
             reply: R = await handler(request)
         except (MicroagentsError, *PASSING):
             raise
         except BaseException as error:
             raise self._failed(request, error) from error
+        finally:
+            self._open -= 1
         if expected is not None and not isinstance(reply, expected):
             raise self._mistyped(request, reply, expected)
         return reply
@@ -153,6 +169,11 @@ class Mailbox:
         """Wakes the reader; None while it handles messages."""
         self._emptied = Notifier()
         self._failure: MicroagentsError | None = None
+
+    @property
+    def length(self) -> int:
+        """Number of messages that wait."""
+        return len(self._waiting)
 
     def put(self, request: Request[None]) -> None:
         """Queue a message for the next iteration of the event loop. Raises the error of an earlier one, which had no caller."""

@@ -27,6 +27,7 @@ from microagents.journal.messages import (
     RecordAnswer,
     RecordCalls,
     RecordDecision,
+    RecordLoads,
     RecordLost,
     RecordProgress,
     ReplicaEnded,
@@ -165,13 +166,21 @@ class Books:
         self.totals.call_usd = max(self.totals.call_usd, record.call_usd)
 
     def end_calls(self) -> None:
-        """Drop all allotments."""
+        """Drop all allotments and loads."""
         self.totals.leased.clear()
+        self.totals.account.loads.clear()
         self.totals.call_tokens, self.totals.call_usd = 0, 0.0
+
+    def end_replica(self, source: str) -> None:
+        """Drop the allotment and the load of a replica."""
+        self.totals.leased.pop(source, None)
+        self.totals.account.loads.pop(source, None)
 
     def _add_calls(self, record: RecordCalls) -> None:
         account, in_flight, usage = self.totals.account, self.totals.in_flight, record.usage
         in_flight[record.source] = in_flight.get(record.source, 0) + record.sent - record.ended
+        if record.sent or record.ended:
+            account.in_flight_by[record.source] = record.in_flight
         if record.source in self.totals.leased:
             self.totals.leased[record.source] -= record.sent
         account.calls += record.billed
@@ -203,6 +212,8 @@ class Books:
         lost = max(0, self.totals.in_flight.pop(source, 0) + self.totals.leased.pop(source, 0))
         account = self.totals.account
         account.lost_in_flight += lost
+        account.loads.pop(source, None)
+        account.in_flight_by.pop(source, None)
         account.unsettled_usd += lost * self.totals.call_usd
         account.unsettled_tokens += lost * self.totals.call_tokens
 
@@ -215,6 +226,7 @@ class Books:
         """Count the calls of all replicas as lost, after their process was killed."""
         for source in dict.fromkeys([*self.totals.in_flight, *self.totals.leased]):
             self.lose(source)
+        self.totals.account.loads.clear()
 
     def _add_decision(self, record: RecordDecision) -> None:
         account, verdict, path = self.totals.account, record.verdict, record.id.path
@@ -307,7 +319,6 @@ class Books:
         for name, each in structs.asdict(account).items():
             if isinstance(each, dict):
                 setattr(account, name, dict(each))
-        account.in_flight_by = {source: calls for source, calls in self.totals.in_flight.items() if calls > 0}
         account.in_flight = sum(self.totals.in_flight.values())
         account.samples = account.valid - account.votes
         flagged = Counter(account.flagged)
@@ -348,9 +359,10 @@ class Books:
     _handlers: ClassVar[dict[type[Record], Callable[[Books, Any], object]]] = {
         AllotCalls: _add_allotment,
         RecordCalls: _add_calls,
+        RecordLoads: lambda books, record: books.totals.account.loads.update(record.loads),
         CallsOver: lambda books, _: books.end_calls(),
         RecordLost: _add_death,
-        ReplicaEnded: lambda books, record: books.totals.leased.pop(record.source, None),
+        ReplicaEnded: lambda books, record: books.end_replica(record.source),
         RecordDecision: _add_decision,
         RecordProgress: lambda books, record: books.move(record.input, record.done, record.total),
         RecordAnswer: _add_answer,

@@ -105,6 +105,8 @@ class RecordCalls(Recorded, frozen=True, kw_only=True):
     """Limits a minute that providers state, by the spec of the model and by what they limit, such as ``output tokens``."""
     took_s: dict[str, list[float]] = field(default_factory=dict)
     """Seconds that answered calls took, by the spec of the model, without models that answer at once."""
+    in_flight: dict[str, int] = field(default_factory=dict)
+    """Calls of the replica in flight after it, by the spec of the model."""
 
     def plus(self, later: RecordCalls) -> RecordCalls:
         """Return the sum of this report and a later one of the same replica."""
@@ -130,6 +132,7 @@ class RecordCalls(Recorded, frozen=True, kw_only=True):
                 spec: [*self.took_s.get(spec, ()), *later.took_s.get(spec, ())]
                 for spec in {**self.took_s, **later.took_s}
             },
+            in_flight=later.in_flight,
         )
 
 
@@ -274,7 +277,28 @@ class InputEnding(RowRecord, frozen=True, kw_only=True):
         return self.input, self.outcome, self.reason, self.traceback, result, at
 
 
-Entry = RecordCalls | RecordLost | ReplicaEnded | RecordDecision | RecordAnswer | RecordProgress | InputEnding
+class Load(Struct, frozen=True, kw_only=True):
+    """What a replica of a role has to do."""
+
+    per_s: int = 0
+    """Requests that it gets a second."""
+    open: int = 0
+    """Requests that are not answered yet, and one-way messages that are not handled yet."""
+
+    def __str__(self) -> str:
+        return f"{self.per_s:,}/s, {self.open:,} open"
+
+
+class RecordLoads(Request[None], frozen=True, kw_only=True):
+    """Loads of replicas, as far as they have changed."""
+
+    loads: dict[str, Load]
+    """By the name of the replica."""
+
+
+Entry = (
+    RecordCalls | RecordLoads | RecordLost | ReplicaEnded | RecordDecision | RecordAnswer | RecordProgress | InputEnding
+)
 """A message that is one record. The recorder queues it as it is; its sum, if it has one, stands in `Books`."""
 Record = RecordSample | RecordReply | AllotCalls | CallsOver | Entry
 """A part of the journal. The recorder writes records in the order of their arrival."""
@@ -324,8 +348,10 @@ class Account(Struct, kw_only=True):
     """Requests sent to a model that the provider may bill."""
     in_flight: int = 0
     """Calls that are sent and have not ended yet."""
-    in_flight_by: dict[str, int] = field(default_factory=dict)
-    """The same by the name of the solver replica that sent them."""
+    in_flight_by: dict[str, dict[str, int]] = field(default_factory=dict)
+    """The same by the name of the solver replica that sent them, and by the spec of the model."""
+    loads: dict[str, Load] = field(default_factory=dict)
+    """What roles have to do now, by the name of the replica."""
     deaths: dict[str, int] = field(default_factory=dict)
     """Replicas of roles whose process died, by the name of the role. Others took their places."""
     lost_in_flight: int = 0
@@ -409,6 +435,15 @@ class Account(Struct, kw_only=True):
     def tokens_at_most(self) -> int:
         """Most tokens that all calls can have used."""
         return self.input_tokens + self.output_tokens + self.unsettled_tokens
+
+    @property
+    def load_by_role(self) -> dict[str, Load]:
+        """Loads of all replicas of each role together."""
+        found: dict[str, Load] = {}
+        for replica, load in self.loads.items():
+            before = found.get(role := replica.partition("/")[0], Load())
+            found[role] = Load(per_s=before.per_s + load.per_s, open=before.open + load.open)
+        return found
 
     @property
     def doubted(self) -> tuple[str, ...]:

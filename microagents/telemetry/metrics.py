@@ -66,6 +66,14 @@ METRICS = (
     Metric("microagents.errors", "Decisions that the oracle calls wrong", "{election}", lambda a: _one(a.errors)),
     Metric("microagents.steps.planned", "Steps in all", "{step}", lambda a: _one(a.total_steps), grows=False),
     Metric("microagents.calls.in_flight", "Calls in flight", "{call}", lambda a: _one(a.in_flight), grows=False),
+    Metric(
+        "microagents.requests.open",
+        "Requests that a role has not answered",
+        "{request}",
+        lambda a: {role: load.open for role, load in a.load_by_role.items()},
+        names.ROLE,
+        grows=False,
+    ),
     Metric("microagents.deaths", "Replicas whose process died", "{replica}", lambda a: a.deaths, names.ROLE),
     Metric(
         "microagents.undecided", "Undecided elections", "{election}", lambda a: _one(len(a.undecided_at)), grows=False

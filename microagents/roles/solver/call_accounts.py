@@ -47,10 +47,14 @@ class CallAccounts:
     Args:
         source: name of the solver replica.
         tell: sends a report.
+        in_flight: finds the calls in flight, by the spec of the model.
     """
 
-    def __init__(self, source: str, tell: Callable[[RecordCalls], None]) -> None:
+    def __init__(
+        self, source: str, tell: Callable[[RecordCalls], None], in_flight: Callable[[], dict[str, int]]
+    ) -> None:
         self._source = source
+        self._in_flight = in_flight
         self._tell = tell
         self._loop = asyncio.get_running_loop()
         self._is_due = False
@@ -182,6 +186,7 @@ class CallAccounts:
                     refused=self._refused,
                     limits=self._limits,
                     took_s=self._took_s,
+                    in_flight=self._in_flight(),
                 )
             )
             self._clear()

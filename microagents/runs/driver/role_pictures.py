@@ -8,6 +8,7 @@ from xml.sax.saxutils import escape
 
 from microagents.journal.messages import Account
 from microagents.runs.driver.graph import GraphRole, RoleGraph
+from microagents.runs.words.summary import in_flight_text
 
 WIDTH, HEIGHT = 168, 46
 """Size of a role's box, in pixels."""
@@ -39,21 +40,18 @@ def lines_of(graph: RoleGraph) -> Iterator[str]:
 
 
 def totals_by_role(graph: RoleGraph, account: Account, unit: str) -> dict[str, str]:
-    """Say in a few words what the account of a run knows of each role."""
+    """Say what the account of a run knows of each role: a line for its box and, while it works, one below."""
     found = {
         graph.roles[0].name: f"{account.steps:,} {unit}s",
         "Voter": f"{account.decided:,} decided",
         "RedFlagger": f"{sum(account.flagged.values()):,} flagged",
-        "Limiter": f"{account.in_flight:,} calls in flight",
         "Recorder": f"{account.calls:,} calls",
-        **{each.name: f"{_in_flight(account, each.name):,} in flight" for each in graph.roles if each.asks_models},
+        **{each.name: in_flight_text(account) for each in graph.roles if each.asks_models},
     }
     died = {role: f"{count:,} died" for role, count in account.deaths.items()}
-    return {role: ", ".join(filter(None, (found.get(role), died.get(role)))) for role in {**found, **died}}
-
-
-def _in_flight(account: Account, role: str) -> int:
-    return sum(calls for replica, calls in account.in_flight_by.items() if replica.partition("/")[0] == role)
+    loads = account.load_by_role
+    totals = {role: ", ".join(filter(None, (found.get(role), died.get(role)))) for role in {**found, **died, **loads}}
+    return {role: f"{total}\n{loads[role]}" if role in loads else total for role, total in totals.items()}
 
 
 def svg_of(graph: RoleGraph, totals: Mapping[str, str] | None = None) -> str:
@@ -61,7 +59,7 @@ def svg_of(graph: RoleGraph, totals: Mapping[str, str] | None = None) -> str:
 
     Args:
         graph: the graph.
-        totals: words about a run by the name of the role, which stand in its box.
+        totals: words about a run by the name of the role: the first line stands in its box, the others below.
     """
     places = _places(graph)
     width = max(x for x, _ in places.values()) + WIDTH + MARGIN
@@ -91,12 +89,16 @@ def svg_of(graph: RoleGraph, totals: Mapping[str, str] | None = None) -> str:
         centre = x + WIDTH / 2
         to_it = sorted({each.name for each in graph.messages if each.receiver == role.name})
         note = "asks a model" if role.asks_models else f"in the driver: {len(to_it)} messages" if role.in_driver else ""
-        note = (totals or {}).get(role.name, note)
+        note, *below = (totals or {}).get(role.name, note).split("\n")
         tip = escape(" ".join([role.subject, *to_it]))
         parts += [
             f'<g class="{kind}"><title>{tip}</title><rect x="{x}" y="{y}" width="{WIDTH}" height="{HEIGHT}" rx="6"/>',
             f'<text x="{centre}" y="{y + (20 if note else 28)}" text-anchor="middle">{escape(_title(role))}</text>',
             f'<text class="small" x="{centre}" y="{y + 36}" text-anchor="middle">{note}</text></g>',
+            *(
+                f'<text class="small" x="{centre}" y="{y + HEIGHT + LINE}" text-anchor="middle">{each}</text>'
+                for each in below
+            ),
         ]
     return "\n".join([*parts, *labels, "</svg>"]) + "\n"
 
