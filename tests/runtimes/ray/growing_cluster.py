@@ -18,7 +18,7 @@ from microagents import run
 from microagents.runtimes.ray.runtime import RayRuntime
 from microagents.tasks.drift import Drift
 from tests.runtimes.ray.joining_node import MODEL
-from tests.runtimes.ray.one_node import write_end
+from tests.runtimes.ray.local_nodes import write_end
 
 INPUTS = [Drift(length=6)] * 400
 LANES = 3

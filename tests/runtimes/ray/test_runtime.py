@@ -367,9 +367,9 @@ def written_by(module: str, end: Path) -> Any:
 
 
 def test_a_node_that_joins_gets_a_lane_and_changes_no_decision(tmp_path: Path) -> None:
-    *found, lanes = written_by("joining_node", tmp_path / "end.json")
-    assert lanes == 2
-    assert tuple(found) == digests(asyncio.run(run(INPUTS, models=SLOW, k=2, runs_dir=None)))
+    assert tuple(written_by("joining_node", tmp_path / "end.json")) == digests(
+        asyncio.run(run(INPUTS, models=SLOW, k=2, runs_dir=None))
+    )
 
 
 def test_lanes_without_a_cpu_ask_for_nodes_and_begin_when_these_come(tmp_path: Path) -> None:
