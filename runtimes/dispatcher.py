@@ -18,7 +18,7 @@ from microagents.base.errors import DeadlinePassed, MicroagentsError, NoHandler
 from microagents.base.logs import log
 from microagents.base.messages import Message, R, Request, Stream, resolve
 from microagents.base.user_code import role_failed
-from microagents.journal.messages import Load, RecordLoads
+from microagents.journal.messages import RecordLoads
 from microagents.runtimes import wire
 from microagents.runtimes.incoming_calls import IncomingCall
 from microagents.runtimes.link import Link
@@ -196,16 +196,15 @@ class Dispatcher:
         self._scope.start(self._report_loads(messenger))
 
     async def _report_loads(self, messenger: RoleMessenger) -> None:
-        loop, told = asyncio.get_running_loop(), dict[str, Load]()
+        loop, told = asyncio.get_running_loop(), None
         with suppress(MicroagentsError):  # the recorder has failed, which ends the run
             while True:
                 began_s = loop.time()
                 await asyncio.sleep(LOADS_EVERY_S)
                 loads = {name: each.load(loop.time() - began_s) for name, each in self._replicas.items()}
-                # Unchanged ones are left out: a run that waits for a person writes nothing.
-                if changed := {name: load for name, load in loads.items() if told.get(name, Load()) != load}:
-                    messenger.tell(RecordLoads(loads=changed))
-                    told |= changed
+                if loads != told:  # a run that waits for a person writes nothing
+                    messenger.tell(RecordLoads(loads=loads))
+                    told = loads
 
     def open(self) -> None:
         """Handle the envelopes that arrived before the roles were started, and from now on each at its arrival."""

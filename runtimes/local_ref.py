@@ -36,12 +36,12 @@ class LocalRef:
         """Whether a plain handler takes a one-way message, so that another one waits for its end."""
         self._mailbox = Mailbox(self._handle_queued, scope)
         self._handled = self._open = 0
-        """Requests since the last `load`, and those that are not answered yet."""
+        """Requests since the last `load`, and open ones."""
 
     def load(self, within_s: float) -> Load:
-        """Return the requests a second since the last call, which was these seconds ago, and what is not handled yet."""
-        per_s, self._handled = round(self._handled / within_s), 0
-        return Load(per_s=per_s, open=self._open + self._mailbox.length)
+        """Return what it has to do; the last call was ``within_s`` seconds ago."""
+        handled, self._handled = self._handled, 0
+        return Load(per_s=round(handled / within_s), open=self._open)
 
     def is_eager(self, message: type[Message]) -> bool:
         """Whether the handler of a message may begin in the sender's task."""
@@ -169,11 +169,6 @@ class Mailbox:
         """Wakes the reader; None while it handles messages."""
         self._emptied = Notifier()
         self._failure: MicroagentsError | None = None
-
-    @property
-    def length(self) -> int:
-        """Number of messages that wait."""
-        return len(self._waiting)
 
     def put(self, request: Request[None]) -> None:
         """Queue a message for the next iteration of the event loop. Raises the error of an earlier one, which had no caller."""

@@ -28,7 +28,6 @@ from microagents.journal.messages import (
     RecordCalls,
     RecordDecision,
     RecordLoads,
-    RecordLost,
     RecordProgress,
     ReplicaEnded,
 )
@@ -39,6 +38,7 @@ NO_VOTE = (*OPEN_OUTCOMES, "sampled", "inferred", "once")
 
 _ADDED = ("unanswered", "estimated_usd", "unsettled_usd", "unsettled_tokens", "unmeasured", "joined")
 """Numbers of calls that an account adds up under the same names."""
+_TOKENS = ("input_tokens", "output_tokens", "cached_tokens", "cache_write_tokens")
 ENDED_AS: tuple[InputOutcome | None, ...] = (None, "completed", "undecided", "failed")
 """The outcomes of inputs by their code; None for one that has not ended, and in a run of a single input."""
 COMPLETED = ENDED_AS.index("completed")
@@ -75,8 +75,6 @@ class Totals(Struct, kw_only=True):
     """Part of the books that is stored as JSON with every commit."""
 
     account: Account = field(default_factory=Account)
-    in_flight: dict[str, int] = {}
-    """Calls in flight by the name of the solver replica that sent them."""
     leased: dict[str, int] = {}
     """Calls that a solver may have sent since it reported, at most, by the name of the replica."""
     call_tokens: int = 0
@@ -171,16 +169,9 @@ class Books:
         self.totals.account.loads.clear()
         self.totals.call_tokens, self.totals.call_usd = 0, 0.0
 
-    def end_replica(self, source: str) -> None:
-        """Drop the allotment and the load of a replica."""
-        self.totals.leased.pop(source, None)
-        self.totals.account.loads.pop(source, None)
-
     def _add_calls(self, record: RecordCalls) -> None:
-        account, in_flight, usage = self.totals.account, self.totals.in_flight, record.usage
-        in_flight[record.source] = in_flight.get(record.source, 0) + record.sent - record.ended
-        if record.sent or record.ended:
-            account.in_flight_by[record.source] = record.in_flight
+        account, usage = self.totals.account, record.usage
+        account.in_flight_by[record.source] = record.in_flight
         if record.source in self.totals.leased:
             self.totals.leased[record.source] -= record.sent
         account.calls += record.billed
@@ -194,10 +185,8 @@ class Books:
         for took_s in record.took_s.values():
             for bucket in map(bucket_of, took_s):
                 account.durations[bucket] = account.durations.get(bucket, 0) + 1
-        account.input_tokens += usage.input_tokens or 0
-        account.output_tokens += usage.output_tokens or 0
-        account.cached_tokens += usage.cached_tokens
-        account.cache_write_tokens += usage.cache_write_tokens
+        for name in _TOKENS:
+            setattr(account, name, getattr(account, name) + (getattr(usage, name) or 0))
         account.cost_usd = (
             None if usage.cost_usd is None or account.cost_usd is None else account.cost_usd + usage.cost_usd
         )
@@ -209,22 +198,23 @@ class Books:
 
     def lose(self, source: str) -> None:
         """Count the calls as lost that a dead replica had in flight, at most: they may be billed, and are made again."""
-        lost = max(0, self.totals.in_flight.pop(source, 0) + self.totals.leased.pop(source, 0))
         account = self.totals.account
+        lost = max(0, sum(account.in_flight_by.pop(source, {}).values()) + self.totals.leased.pop(source, 0))
         account.lost_in_flight += lost
-        account.loads.pop(source, None)
-        account.in_flight_by.pop(source, None)
         account.unsettled_usd += lost * self.totals.call_usd
         account.unsettled_tokens += lost * self.totals.call_tokens
 
-    def _add_death(self, record: RecordLost) -> None:
-        self.lose(record.source)
-        deaths, role = self.totals.account.deaths, record.source.partition("/")[0]
-        deaths[role] = deaths.get(role, 0) + 1
+    def _end_replica(self, record: ReplicaEnded) -> None:
+        if record.has_died:
+            self.lose(record.source)
+            deaths, role = self.totals.account.deaths, record.source.partition("/")[0]
+            deaths[role] = deaths.get(role, 0) + 1
+        self.totals.leased.pop(record.source, None)
+        self.totals.account.loads.pop(record.source, None)
 
     def lose_all(self) -> None:
         """Count the calls of all replicas as lost, after their process was killed."""
-        for source in dict.fromkeys([*self.totals.in_flight, *self.totals.leased]):
+        for source in dict.fromkeys([*self.totals.account.in_flight_by, *self.totals.leased]):
             self.lose(source)
         self.totals.account.loads.clear()
 
@@ -319,7 +309,6 @@ class Books:
         for name, each in structs.asdict(account).items():
             if isinstance(each, dict):
                 setattr(account, name, dict(each))
-        account.in_flight = sum(self.totals.in_flight.values())
         account.samples = account.valid - account.votes
         flagged = Counter(account.flagged)
         for each in undecided.values():
@@ -361,8 +350,7 @@ class Books:
         RecordCalls: _add_calls,
         RecordLoads: lambda books, record: books.totals.account.loads.update(record.loads),
         CallsOver: lambda books, _: books.end_calls(),
-        RecordLost: _add_death,
-        ReplicaEnded: lambda books, record: books.end_replica(record.source),
+        ReplicaEnded: _end_replica,
         RecordDecision: _add_decision,
         RecordProgress: lambda books, record: books.move(record.input, record.done, record.total),
         RecordAnswer: _add_answer,

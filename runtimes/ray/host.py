@@ -98,16 +98,13 @@ class Host:
     async def build(
         self, folders: Sequence[str], context: bytes, deployments: bytes, peers: Mapping[str, tuple[Any, int]]
     ) -> bytes | None:
-        """Build the roles of this actor.
+        """Build the roles of this actor; returns the encoded error, or None.
 
         Args:
             folders: folders of the driver's import path that hold the user's modules.
             context: the context of the run, pickled.
             deployments: its deployments, pickled.
             peers: handle and incarnation of every other actor, by name of its slot.
-
-        Returns:
-            The encoded error, or None.
         """
         return await _error_of(self._name, "building it", self._build(folders, (context, deployments), peers))
 
@@ -119,7 +116,7 @@ class Host:
         slots = slots_of(deployments)
         self._dispatcher.connect(DRIVER, self._up)
         for name, (actor, incarnation) in peers.items():
-            self._connect(name, actor, incarnation)
+            await self.connect(name, actor, incarnation)
         self._group = RoleGroup(self._dispatcher, deployments, place_replicas(deployments, slots))
         own = next(slot for slot in slots if slot.name == self._name)
         for name, deployment in own.replicas.items():
@@ -130,12 +127,9 @@ class Host:
         gc.freeze()
         gc.set_threshold(YOUNG_OBJECTS)
 
-    def _connect(self, name: str, actor: Any, incarnation: int) -> None:
-        self._dispatcher.connect(name, RayLink(self._name, self._incarnation, actor), incarnation)
-
     async def connect(self, name: str, actor: Any, incarnation: int) -> None:
         """Send envelopes for a peer to this process from now on."""
-        self._connect(name, actor, incarnation)
+        self._dispatcher.connect(name, RayLink(self._name, self._incarnation, actor), incarnation)
 
     async def lose(self, name: str, failed: bytes) -> None:
         """Give a peer up; ``failed`` is the encoded error for its callers."""

@@ -31,7 +31,6 @@ LARGE = Account(
     votes=400_000_000,
     valid=400_000_000,
     calls=412_345_678,
-    in_flight=1024,
     in_flight_by={"Solver/0": {"openai:x": 1000}, "Solver/1": {"openai:y@seed": 20, "anthropic:z": 4}},
     loads={"Voter/0": Load(per_s=340, open=12), "Voter/1": Load(open=1), "Solver/0": Load(per_s=1024, open=1024)},
     flagged={"malformed": 1_234_567},
@@ -70,7 +69,7 @@ def displayed(monkeypatch: pytest.MonkeyPatch) -> Displayed:
         monkeypatch.setenv("TERM", "xterm")
         with monkeypatch.context() as patched:
             patched.setattr(sys, "stderr", terminal)
-            with live_display(title, unit=unit, price=prices_of(["sim:x"]), with_loads=True) as display:
+            with live_display(title, unit=unit, price=prices_of(["sim:x"]), loads=True) as display:
                 display.show(account)
         return re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", terminal.getvalue()).replace("\r", "\n").splitlines()
 

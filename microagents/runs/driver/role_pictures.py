@@ -15,8 +15,8 @@ WIDTH, HEIGHT = 168, 46
 ACROSS, DOWN = 330, 92
 """Distance between two columns, and between two rows."""
 MARGIN = 28
-LINE = 13
-"""Height of a line of a label."""
+LINE, BELOW = 13, 23
+"""Height of a line of a label; distance from the last line in a box to the first below."""
 STYLE = """
   text { font: 13px system-ui, sans-serif; fill: #1f2328 } .small { font-size: 11px; fill: #57606a }
   rect { fill: #ffffff; stroke: #57606a } .asks rect { stroke: #0969da; stroke-width: 2 } .driver rect { stroke-dasharray: 4 3 }
@@ -48,10 +48,9 @@ def totals_by_role(graph: RoleGraph, account: Account, unit: str) -> dict[str, s
         "Recorder": f"{account.calls:,} calls",
         **{each.name: in_flight_text(account) for each in graph.roles if each.asks_models},
     }
-    died = {role: f"{count:,} died" for role, count in account.deaths.items()}
-    loads = account.load_by_role
-    totals = {role: ", ".join(filter(None, (found.get(role), died.get(role)))) for role in {**found, **died, **loads}}
-    return {role: f"{total}\n{loads[role]}" if role in loads else total for role, total in totals.items()}
+    for role, count in account.deaths.items():
+        found[role] = ", ".join(filter(None, (found.get(role), f"{count:,} died")))
+    return found | {role: f"{found.get(role, '')}\n{load}" for role, load in account.load_by_role.items()}
 
 
 def svg_of(graph: RoleGraph, totals: Mapping[str, str] | None = None) -> str:
@@ -89,16 +88,16 @@ def svg_of(graph: RoleGraph, totals: Mapping[str, str] | None = None) -> str:
         centre = x + WIDTH / 2
         to_it = sorted({each.name for each in graph.messages if each.receiver == role.name})
         note = "asks a model" if role.asks_models else f"in the driver: {len(to_it)} messages" if role.in_driver else ""
-        note, *below = (totals or {}).get(role.name, note).split("\n")
+        lines = (totals or {}).get(role.name, note).split("\n")
         tip = escape(" ".join([role.subject, *to_it]))
         parts += [
             f'<g class="{kind}"><title>{tip}</title><rect x="{x}" y="{y}" width="{WIDTH}" height="{HEIGHT}" rx="6"/>',
-            f'<text x="{centre}" y="{y + (20 if note else 28)}" text-anchor="middle">{escape(_title(role))}</text>',
-            f'<text class="small" x="{centre}" y="{y + 36}" text-anchor="middle">{note}</text></g>',
+            f'<text x="{centre}" y="{y + (20 if lines[0] else 28)}" text-anchor="middle">{escape(_title(role))}</text>',
             *(
-                f'<text class="small" x="{centre}" y="{y + HEIGHT + LINE}" text-anchor="middle">{each}</text>'
-                for each in below
+                f'<text class="small" x="{centre}" y="{y + 36 + BELOW * line}" text-anchor="middle">{escape(text)}</text>'
+                for line, text in enumerate(lines)
             ),
+            "</g>",
         ]
     return "\n".join([*parts, *labels, "</svg>"]) + "\n"
 
