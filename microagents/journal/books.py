@@ -309,6 +309,7 @@ class Books:
         for name, each in structs.asdict(account).items():
             if isinstance(each, dict):
                 setattr(account, name, dict(each))
+        account.in_flight_by = {source: by_spec for source, by_spec in account.in_flight_by.items() if by_spec}
         account.samples = account.valid - account.votes
         flagged = Counter(account.flagged)
         for each in undecided.values():
@@ -331,10 +332,9 @@ class Books:
         return account
 
     def account_with_digests(self) -> Account:
-        """A copy of the account so far with its digests. Hashing a tree of decisions takes time."""
-        return structs.replace(
-            self.account(), decisions_sha256=self._combined(self.decisions), ballots_sha256=self._combined(self.ballots)
-        )
+        """A copy of the account so far with its digests, without loads. Hashing a tree of decisions takes time."""
+        decisions, ballots = self._combined(self.decisions), self._combined(self.ballots)
+        return structs.replace(self.account(), loads={}, decisions_sha256=decisions, ballots_sha256=ballots)
 
     def _combined(self, digests: Digests) -> str:
         if self.inputs == 1:
