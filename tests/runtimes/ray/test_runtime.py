@@ -399,9 +399,9 @@ def test_actors_nodes_and_drivers_that_are_killed_at_random_change_no_decision(o
 async def test_what_a_role_logs_or_prints_comes_back_once_with_its_name(capfd: pytest.CaptureFixture[str]) -> None:
     with capture_logs() as logs:
         async with opened(Deployment(role=Speaker, colocate="lane")) as messenger:
-            await messenger.ask(Say(text="hello"))
+            await messenger.ask(Say(text="hello", input=7))
             await messenger.ask(Say(text="again"))
-    by = {"run_id": "crowd", "replica": "Speaker/0", "log_level": "warning"}
+    by = {"run_id": "crowd", "replica": "Speaker/0", "input": 7, "log_level": "warning"}
     said = [{"event": "hello", "level": "high", "number": 7, **by}, {"event": "printed hello", "printed": True, **by}]
     assert [log for log in logs if "hello" in log["event"]] == said
     assert "hello" not in "".join(capfd.readouterr())
