@@ -16,15 +16,13 @@ from microagents.telemetry.prometheus import name_of, plain
 
 EVERY_S = 10.0
 """Seconds between two looks at the account; Ray itself reports as often."""
-_RUN = names.RUN_ID.replace(".", "_")
+_RUN = plain(names.RUN_ID)
 
 
 async def export_totals(run_id: str, messenger: RoleMessenger) -> None:
     """Set Ray's metrics from the account until the run ends: ``ray_microagents_deaths_total`` and so on, with the run and the part."""
-    gauges = [
-        (each, Gauge(name_of(each), each.about, (_RUN, *([plain(each.label)] if each.label else ()))))
-        for each in METRICS
-    ]
+    tags = {each: (_RUN, *map(plain, filter(None, [each.label]))) for each in METRICS}
+    gauges = [(each, Gauge(name_of(each), each.about, tags[each])) for each in METRICS]
     with suppress(MicroagentsError):  # a run without a recorder, or one that fails
         while True:
             account = await messenger.ask(Report())

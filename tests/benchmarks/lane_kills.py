@@ -25,7 +25,7 @@ from ray.cluster_utils import Cluster
 
 from microagents.models.simulation.simulated import Purchases
 from tests.cli.commands import OVER
-from tests.runtimes.ray.local_nodes import local_nodes
+from tests.runtimes.ray.local_nodes import add_node, local_nodes
 from tests.runtimes.ray.ray_processes import is_actor, kill, read_bytes
 
 LENGTHS = (30, 1, 12, 45, 3, 18, 25, 9, 40, 22, 35, 16)
@@ -59,7 +59,6 @@ class Hunt:
 
     def __init__(self, cluster: Cluster, seed: int, purchases: Path, only: str | None) -> None:
         self._cluster = cluster
-        self._nodes = list(cluster.worker_nodes)
         self._kinds = KINDS if only is None else {only: 1.0}
         self._purchases = purchases
         self._random = Random(seed)
@@ -111,9 +110,9 @@ class Hunt:
         return shown
 
     def _kill_node(self) -> None:
-        lost = self._random.randrange(len(self._nodes))
-        self._cluster.remove_node(self._nodes[lost], allow_graceful=False)
-        self._nodes[lost] = self._cluster.add_node(num_cpus=1)
+        nodes = sorted(self._cluster.worker_nodes, key=lambda node: node.node_id)
+        self._cluster.remove_node(self._random.choice(nodes), allow_graceful=False)
+        add_node(self._cluster)
 
     def _actors(self) -> list[int]:
         named = [

@@ -16,7 +16,7 @@ from microagents.journal.reading import journal_of
 from microagents.journal.requests import Ask, PauseRun, ResumeRun, leave_request, request_of
 from microagents.runtimes.ray.runtime import RayRuntime
 from microagents.tasks.drift import Drift
-from tests.runtimes.ray.local_nodes import write_end
+from tests.runtimes.ray.local_nodes import add_node, write_end
 
 MODEL = "sim:perfect@error=0.4,flag=0.1,latency=0.03"
 INPUTS = [Drift(length=12)] * 24
@@ -40,7 +40,7 @@ async def end_of_a_run(cluster: Cluster) -> list[object]:
     async def join() -> None:
         await begun.wait()
         ask(PauseRun())
-        cluster.add_node(wait=False, num_cpus=1)  # in the main thread: it sets signal handlers
+        add_node(cluster)
         await grown.wait()
         ask(ResumeRun())
 

@@ -6,7 +6,6 @@ import argparse
 import asyncio
 import json
 import logging
-import os
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,16 +15,29 @@ from ray.cluster_utils import Cluster
 
 from microagents.runtimes.ray import runtime, starting
 
-os.environ.setdefault("RAY_raylet_start_wait_time_s", "300")  # on a machine that does much else 30 are too few
+TRIES = 5
+"""A node of Ray ends if its own helpers take 15 seconds to start, and after 30 is given up: too few on a machine that does much else."""
+
+
+def add_node(cluster: Cluster) -> None:
+    """Start a node with a CPU; in the main thread, since it sets signal handlers."""
+    for left in reversed(range(TRIES)):
+        try:
+            cluster.add_node(num_cpus=1, include_dashboard=False)
+        except Exception:  # Ray raises nothing more special
+            if not left:
+                raise
+        else:
+            return
 
 
 @contextmanager
 def local_nodes(number: int) -> Iterator[Cluster]:
     """A cluster of nodes with a CPU each, which this process is connected to."""
-    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False})
+    cluster = Cluster()
     try:
-        for _ in range(number - 1):
-            cluster.add_node(num_cpus=1)
+        for _ in range(number):
+            add_node(cluster)
         ray.init(cluster.address, log_to_driver=False, logging_level=logging.ERROR)
         yield cluster
     finally:
