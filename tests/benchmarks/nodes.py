@@ -131,7 +131,9 @@ def main() -> None:
     ratios = [many.steps_per_s / one.steps_per_s for one, many in turns]
     alone, together = (median(turn[number].steps_per_s for turn in turns) for number in (0, 1))
     print(f"one node {alone:,.0f} steps/s, {nodes} nodes {together:,.0f} steps/s")
-    print(f"{nodes} nodes / one: {median(ratios):.2f} ({min(ratios):.2f} to {max(ratios):.2f})")
+    for sides, times in (("one", 1), (f"{nodes} times one", nodes)):
+        low, middle, high = (each / times for each in (min(ratios), median(ratios), max(ratios)))
+        print(f"{nodes} nodes / {sides}: {middle:.2f} ({low:.2f} to {high:.2f})")
 
 
 if __name__ == "__main__":
