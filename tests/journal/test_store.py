@@ -124,10 +124,11 @@ def sampled(of: ElectionId, each: Ballot | Flagged) -> RecordSample:
     return RecordSample(id=SampleId(election=of, seq=each.seq), ballot=each)
 
 
-def called(*, sent: int = 0, ended: int = 0, left: int = 0, source: str = "Solver/0") -> RecordCalls:
+def called(*, sent: int = 0, ended: int = 0, left: int | None = None, source: str = "Solver/0") -> RecordCalls:
     """What a solver tells of its calls, of which some are left in flight; all that come to their end are answered."""
     usage = Usage(input_tokens=10 * ended, output_tokens=20 * ended, cost_usd=0.5 * ended, cached_tokens=3 * ended)
-    in_flight = {"sim:x": left or sent} if left or sent else {}
+    left = max(0, sent - ended) if left is None else left
+    in_flight = {"sim:x": left} if left else {}
     return RecordCalls(source=source, sent=sent, in_flight=in_flight, billed=ended, usage=usage)
 
 
