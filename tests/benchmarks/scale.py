@@ -67,7 +67,7 @@ async def turn(where: dict[str, Any], towers: int, disks: int, latency: float, c
             **where,
         )
         used_s = _processor_s() - before_s
-        size = sum(each.stat().st_size for each in Path(folder).glob("*.sqlite*"))
+        size = _journal_bytes(Path(folder))
     assert result.outcome == "completed", result.reason
     (first_s, first), (last_s, last) = seen[0], seen[-1]
     steps = result.account.steps
@@ -83,6 +83,10 @@ async def turn(where: dict[str, Any], towers: int, disks: int, latency: float, c
 def _processor_s() -> float:
     used = resource.getrusage(resource.RUSAGE_SELF)
     return used.ru_utime + used.ru_stime
+
+
+def _journal_bytes(folder: Path) -> int:
+    return sum(each.stat().st_size for each in folder.glob("*.sqlite*"))
 
 
 def _disk_bytes_per_s() -> float:
