@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from microagents.cli import COMMANDS
+from tests.benchmarks import all as benchmarks
 from tests.cli.commands import WAIT_S, microagents
 
 ROOT = Path(__file__).parents[1]
@@ -55,6 +56,30 @@ def test_every_program_explains_itself(tmp_path: Path) -> None:
     said = ran.stdout.split("\0")[:-1]
     assert [(each.partition(" ")[0], each[-1]) for each in said] == [("usage:", "0")] * len(programs), ran.stderr
     assert list(tmp_path.iterdir()) == []
+
+
+def test_every_benchmark_has_a_short_form_or_a_reason_for_none() -> None:
+    names = [each.rpartition(".")[2] for each in PROGRAMS if each.startswith("tests.benchmarks.")]
+    assert sorted(names) == sorted(["all", *benchmarks.SHORT, *benchmarks.LEFT_OUT])
+
+
+@pytest.mark.parametrize(
+    ("code", "printed", "said"),
+    [
+        (0, "; 0 wrong, 5 votes; ratio 1.0", []),
+        (0, "; 1 wrong, 5 votes; ratio 1.0", ["wrong decisions: 1, expected 0 to 0"]),
+        (0, "; 0 wrong, 5 votes\nsolved .9 OUTSIDE", ["solved .9 OUTSIDE", "votes beyond k / the law: not printed"]),
+        (1, "a\nValueError: b\n", ["exit code 1: ValueError: b"]),
+    ],
+)
+def test_what_moved_in_a_benchmark_is_said_and_ends_with_1(
+    code: int, printed: str, said: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(benchmarks, "run_one", lambda *_: (code, printed))
+    assert benchmarks.main(["--short", "tower"]) == bool(said)
+    first, *others = capsys.readouterr().out.splitlines()
+    assert first.endswith("MOVED" if said else "as expected")
+    assert [each.strip() for each in others[:-1]] == said
 
 
 TYPED = """
