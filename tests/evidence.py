@@ -247,7 +247,14 @@ def votes_do_not_help() -> Iterator[Figure]:
     ):
         began = time.perf_counter()
         right, account = solved(models, task, runs, strategy)
-        yield of_trials(says, right, runs, voted(*rungs), paid(account, began, runs), is_against=(models, len(rungs)) == (pool[:1], 1))
+        yield of_trials(
+            says,
+            right,
+            runs,
+            voted(*rungs),
+            paid(account, began, runs),
+            is_against=(models, len(rungs)) == (pool[:1], 1),
+        )
 
 
 class InSingleSteps(TinyModel):

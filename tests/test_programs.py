@@ -28,11 +28,14 @@ def test_every_command_explains_itself(command: str) -> None:
 
 
 EXPLAIN = """
-import runpy, sys
-for name in sys.argv[1:]:
-    sys.argv = [name, "--help"]
+import argparse, runpy, sys
+
+parse = argparse.ArgumentParser.parse_args
+argparse.ArgumentParser.parse_args = lambda *given: parse(*given) and sys.exit(0)
+for words in sys.argv[1:]:
+    sys.argv = words.split()
     try:
-        runpy.run_module(name, run_name="__main__", alter_sys=True)
+        runpy.run_module(sys.argv[0], run_name="__main__", alter_sys=True)
     except SystemExit as ended:
         print(end=f"{ended.code}\\0")
 """
@@ -40,12 +43,13 @@ for name in sys.argv[1:]:
 
 
 @pytest.mark.slow
-def test_every_program_explains_itself(tmp_path: Path) -> None:
+def test_every_program_explains_itself_and_every_short_form_has_options_that_exist(tmp_path: Path) -> None:
     pytest.importorskip("ray")
     needs = {"tests.pictures_of_pages": "playwright", "tests.training": "torch"}
-    programs = [each for each in PROGRAMS if each not in needs or find_spec(needs[each])]
+    programs = [f"{each} --help" for each in PROGRAMS if each not in needs or find_spec(needs[each])]
+    short = [f"tests.benchmarks.{name} {each.words}" for name, each in benchmarks.SHORT.items()]
     ran = subprocess.run(
-        [sys.executable, "-c", EXPLAIN, *programs],
+        [sys.executable, "-c", EXPLAIN, *programs, *short],
         cwd=tmp_path,
         env={"PYTHONPATH": str(ROOT), "PATH": ""},
         capture_output=True,
@@ -54,7 +58,9 @@ def test_every_program_explains_itself(tmp_path: Path) -> None:
         check=False,
     )
     said = ran.stdout.split("\0")[:-1]
-    assert [(each.partition(" ")[0], each[-1]) for each in said] == [("usage:", "0")] * len(programs), ran.stderr
+    explained = said[: len(programs)]
+    assert [(each.partition(" ")[0], each[-1]) for each in explained] == [("usage:", "0")] * len(programs), ran.stderr
+    assert said[len(programs) :] == ["0"] * len(short), ran.stderr
     assert list(tmp_path.iterdir()) == []
 
 

@@ -68,7 +68,13 @@ SHORT: Mapping[str, Benchmark] = {
         },
         one_process=True,
     ),
-    "budget": Benchmark(words="--runs 20"),
+    "budget": Benchmark(
+        words="--runs 20",
+        figures={
+            "times that a ceiling was passed": Figure(rf"passed {NUMBER} times", high=0),
+            "bills outside of the account's bounds": Figure(rf"bounds {NUMBER} times", high=0),
+        },
+    ),
     "certain": Benchmark(words="--models tiny:hanoi --disks 5 --runs 1"),
     "chain": Benchmark(
         words="--turns 1 --steps 5000",
