@@ -22,7 +22,7 @@ from typing import Any, TypeVar
 
 from msgspec import Struct, structs
 
-from microagents import Rates, Task, plan, run_sync
+from microagents import Rates, Strategy, Task, plan, run_sync
 from microagents.elections.dissent import alpha_of, is_improbable
 from microagents.elections.rules import FirstToAheadBy, Tally
 from microagents.journal.messages import Account
@@ -31,6 +31,7 @@ from microagents.models.tiny.trained import TinyModel
 from microagents.replies.chat import Sample, write
 from microagents.replies.parsing import Malformed, parse
 from microagents.replies.rollouts import Rollout
+from microagents.runs.settings import Models
 from microagents.systems.chains.lead import Lead
 from microagents.systems.chains.maker import Maker
 from microagents.task import ChainTask
@@ -192,7 +193,7 @@ def laws_of(name: str, task: ChainTask[S, Any, Any]) -> list[Shares]:
     return found
 
 
-def solved(models: object, task: Task, runs: int, strategy: Maker | Lead) -> tuple[int, Account]:
+def solved(models: Models, task: Task, runs: int, strategy: Strategy) -> tuple[int, Account]:
     """Number of tasks that are solved, or left open because the models contradict each other."""
     result = run_sync([task] * runs, models=models, strategy=strategy, runs_dir=None)
     left_open = sum(each.outcome == "undecided" for each in result.failed_inputs or ())
@@ -221,30 +222,21 @@ def votes_do_not_help() -> Iterator[Figure]:
     steps, pool = f"{task.steps()} steps", ["tiny:hanoi-weak", "tiny:hanoi-b"]
     alpha = alpha_of(0, task.steps(), 10)
     climbing = Maker(k=5, ladder=f"model={pool[1]}", p=0.9, false_alarms=10)
-    for says, models, strategy, rungs in (
-        *[
-            (
-                f"`{pool[0]}`, {steps}, two of them mostly wrong: towers solved at k = {k}",
-                pool[:1],
-                Maker(k=k),
-                [([weak], ahead(k))],
-            )
-            for k in (1, 3, 5)
-        ],
+    voting = f"`{pool[0]}`, {steps}, two of them mostly wrong: towers solved at k ="
+    by_turns = f"a pool of both by turns (solved, or left open as contested), {steps}, k = 3"
+    first_rung = [weak], improbable(ahead(5), 0.9, alpha)
+    ways: list[tuple[str, list[str], Strategy, list[Rung]]] = [
+        *[(f"{voting} {k}", pool[:1], Maker(k=k), [([weak], ahead(k))]) for k in (1, 3, 5)],
         (f"`{pool[1]}` by itself, {steps}, k = 3", pool[1:], Maker(k=3), [([other], ahead(3))]),
-        (
-            f"a pool of both by turns (solved, or left open as contested), {steps}, k = 3",
-            pool,
-            Maker(k=3),
-            [([weak, other], ahead(3))],
-        ),
+        (by_turns, pool, Maker(k=3), [([weak, other], ahead(3))]),
         (
             f"a ladder from the first to the second, {steps}, k = 5",
             pool[:1],
             climbing,
-            [([weak], improbable(ahead(5), 0.9, alpha)), ([other], ahead(5))],
+            [first_rung, ([other], ahead(5))],
         ),
-    ):
+    ]
+    for says, models, strategy, rungs in ways:
         began = time.perf_counter()
         right, account = solved(models, task, runs, strategy)
         yield of_trials(
@@ -293,11 +285,12 @@ def lookahead() -> Iterator[Figure]:
     climbing = Maker(k=3, ladder="lookahead", horizon=3, p=p, false_alarms=alarms)
     game = f"`tiny:checkers`, n = 8, {task.steps()} steps"
     calls: dict[str, int] = {}
-    for name, strategy, rungs in (
+    ways: list[tuple[str, Strategy, list[Rung]]] = [
         *[(f"votes, k = {k}", Maker(k=k), [([law], ahead(k))]) for k in (1, 3)],
         ("votes, k = 3, with a ladder", climbing, [([law], improbable(ahead(3), p, alpha)), rollouts]),
         ("LEAD", Lead(horizon=3), [([law], unanimous(8)), rollouts]),
-    ):
+    ]
+    for name, strategy, rungs in ways:
         began, model, chances = time.perf_counter(), InSingleSteps("checkers", task), voted(*rungs)
         right, account = solved(model, task, runs, strategy)
         calls[name] = model.calls

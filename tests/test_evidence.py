@@ -31,9 +31,10 @@ def test_a_figure_that_has_left_its_interval_ends_the_program_with_1(monkeypatch
 def test_what_a_rung_leaves_is_for_the_next_one() -> None:
     steps: list[evidence.Shares] = [{RIGHT: 0.9, "wrong": 0.1}] * 10
     sure: list[evidence.Shares] = [{RIGHT: 1.0}] * 10
+    wrong: list[evidence.Shares] = [{"wrong": 1.0}] * 10
     assert evidence.voted(([steps], evidence.ahead(1)))[0] == pytest.approx(0.9**10, rel=0.25)
     assert evidence.voted(([steps], evidence.unanimous(8)), ([sure], evidence.ahead(3, 3)))[0] == pytest.approx(1)
-    assert evidence.voted(([steps], evidence.unanimous(8)), ([[{"wrong": 1.0}] * 10], evidence.ahead(1)))[0] < 0.1
+    assert evidence.voted(([steps], evidence.unanimous(8)), ([wrong], evidence.ahead(1)))[0] < 0.1
     climbs = evidence.improbable(evidence.ahead(3), 0.99, 0.1)
     assert (
         evidence.voted(([steps], climbs), ([sure], evidence.ahead(1)))[0]
