@@ -28,7 +28,7 @@ from microagents.elections.rules import FirstToAheadBy, Tally
 from microagents.journal.messages import Account
 from microagents.models.model import Call
 from microagents.models.tiny.trained import TinyModel
-from microagents.replies.chat import Sample, write
+from microagents.replies.chat import Sample, Usage, write
 from microagents.replies.parsing import Malformed, parse
 from microagents.replies.rollouts import Rollout
 from microagents.runs.settings import Models
@@ -182,7 +182,8 @@ def laws_of(name: str, task: ChainTask[S, Any, Any]) -> list[Shares]:
     """The shares of a trained model at every step. A wrong move with the right state after it is a vote of its own kind."""
     model, found = TinyModel(name), list[Shares]()
     for state in states(task):
-        right, votes = task.vote_of(task.oracle(state)), shares(model, task, state)
+        expert, votes = task.oracle(state), shares(model, task, state)
+        right = None if expert is None else task.vote_of(expert)
         assert isinstance(right, tuple)
         found.append(
             {
@@ -225,7 +226,7 @@ def votes_do_not_help() -> Iterator[Figure]:
     voting = f"`{pool[0]}`, {steps}, two of them mostly wrong: towers solved at k ="
     by_turns = f"a pool of both by turns (solved, or left open as contested), {steps}, k = 3"
     first_rung = [weak], improbable(ahead(5), 0.9, alpha)
-    ways: list[tuple[str, list[str], Strategy, list[Rung]]] = [
+    ways: Sequence[tuple[str, Sequence[str], Strategy, Sequence[Rung]]] = [
         *[(f"{voting} {k}", pool[:1], Maker(k=k), [([weak], ahead(k))]) for k in (1, 3, 5)],
         (f"`{pool[1]}` by itself, {steps}, k = 3", pool[1:], Maker(k=3), [([other], ahead(3))]),
         (by_turns, pool, Maker(k=3), [([weak, other], ahead(3))]),
@@ -274,7 +275,7 @@ class InSingleSteps(TinyModel):
             except Malformed:
                 return sample
             state = self.task.advance(state, steps[-1])
-        return structs.replace(sample, text=write(call.reply(steps=tuple(steps))), finish="stop")
+        return Sample(text=write(call.reply(steps=tuple(steps))), usage=Usage(cost_usd=0.0), model=self.name)
 
 
 def lookahead() -> Iterator[Figure]:
@@ -285,7 +286,7 @@ def lookahead() -> Iterator[Figure]:
     climbing = Maker(k=3, ladder="lookahead", horizon=3, p=p, false_alarms=alarms)
     game = f"`tiny:checkers`, n = 8, {task.steps()} steps"
     calls: dict[str, int] = {}
-    ways: list[tuple[str, Strategy, list[Rung]]] = [
+    ways: Sequence[tuple[str, Strategy, Sequence[Rung]]] = [
         *[(f"votes, k = {k}", Maker(k=k), [([law], ahead(k))]) for k in (1, 3)],
         ("votes, k = 3, with a ladder", climbing, [([law], improbable(ahead(3), p, alpha)), rollouts]),
         ("LEAD", Lead(horizon=3), [([law], unanimous(8)), rollouts]),
