@@ -150,7 +150,7 @@ SHORT: Mapping[str, Benchmark] = {
     ),
     "step_rates": Benchmark(words="votes --worlds 2"),
     "stopping": Benchmark(words="--questions 500"),
-    "swarm": Benchmark(words="--repeat 10"),
+    "swarm": Benchmark(words="--repeat 5 --length 15"),
     "telemetry": Benchmark(words="--turns 1 --steps 2000"),
     "throttle": Benchmark(words="--limit 100 --minute 5 --inputs 50"),
     "tiny": Benchmark(
