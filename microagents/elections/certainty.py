@@ -211,7 +211,12 @@ class MassAudit(Struct, frozen=True, kw_only=True):
     """Logarithm of the likelihood ratio of each alternative."""
 
     def after(self, claimed: float, *, repeated: bool) -> MassAudit:
-        """Return the test after one more draw, which should have cast a vote with this probability, at least."""
+        """Return the test after one more draw, which should have cast a vote with this probability, at least.
+
+        Masses found false stay so, however many draws were in flight: a resumed run doubts them, too.
+        """
+        if self.is_false:
+            return self
         rest = max(1 - claimed, 1 / MILLION)
         ratios = [log((1 - rest**power) / (1 - rest)) if repeated else (power - 1) * log(rest) for power in POWERS]
         return MassAudit(
