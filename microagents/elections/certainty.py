@@ -38,6 +38,11 @@ def is_audited(path: str) -> bool:
     return first or crc32(path.encode()) % AUDITED_EVERY == 0
 
 
+def decides_alone(mass: Mass, margin: float) -> bool:
+    """Return whether the mass of one text decides an election of one model and prompt, whatever else is drawn."""
+    return mass.log <= 0 and 2 * exp(mass.log) > 1 + margin
+
+
 class TextMass:
     """What is known of one text in one part."""
 

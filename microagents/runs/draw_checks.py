@@ -88,7 +88,8 @@ def _of_masses(samples: Sequence[Sample]) -> tuple[bool, str]:
             farthest, said = z, f"{named:.60} came {came} times in {number} draws, by probability {number * share:.0f}"
     if farthest > FAR:
         return False, f"{said}; this server needs another `logprobs` in its spec: raw, processed or off"
-    return True, f"probabilities of replies are given, and match {number} draws ({len(common)} replies compared)"
+    said = f"probabilities of replies are given, and match {number} draws ({len(common)} replies compared)"
+    return True, f"{said}: `-s certain=on` can decide with one call"
 
 
 def _of_several(singles: Sequence[Sample], requests: Sequence[Sequence[Sample]]) -> tuple[bool, str]:

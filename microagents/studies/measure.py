@@ -15,7 +15,10 @@ from microagents.base.durations import quantile_s
 from microagents.base.errors import InvalidUsage
 from microagents.base.messages import address_of
 from microagents.base.user_code import called
-from microagents.journal.reading import reader_of
+from microagents.elections.certainty import decides_alone
+from microagents.elections.election import Ballot
+from microagents.elections.rules import MARGIN
+from microagents.journal.reading import Reader, reader_of
 from microagents.models.weighing import at_least
 from microagents.runs.arguments import check_arguments
 from microagents.runs.driver.keywords import SharedKeywords, without_control
@@ -31,7 +34,7 @@ from microagents.studies.analysis import Distances, PositionAccuracy, distances_
 from microagents.studies.compare import variants_of
 from microagents.studies.flags import FlagFindings, flags_in
 from microagents.studies.measured import Latency, ModelMeasurement
-from microagents.studies.measuring import Measured, Measuring, chosen_among
+from microagents.studies.measuring import FIRST, Measured, MeasuredStep, Measuring, chosen_among
 from microagents.studies.series import Series, SeriesOutcome, SeriesRun, short_digest
 from microagents.studies.states import States, has_oracle
 from microagents.studies.thresholds import Threshold, thresholds_in
@@ -167,7 +170,7 @@ async def measure(
     )
     if isinstance(task, AgentTask):
         return structs.replace(report, agents=tuple([_agent(*each, Path(runs_dir)) for each in ended.items()]))
-    found = [_findings(*each) for each in ended.items()]
+    found = [_findings(*each, Path(runs_dir)) for each in ended.items()]
     judged = [each for each in found if each.judged]
     fitted = [_thresholds(each, Path(runs_dir)) for each in found] if chain else []
     return structs.replace(
@@ -204,7 +207,7 @@ def measured_from(runs_dir: Path, run_id: str, task: Task | None = None) -> Mode
         )
     if recipe.strategy == reference_to(ActingTrial):
         return _agent(result.models[0], result, runs_dir)
-    return _findings(result.models[0], result)
+    return _findings(result.models[0], result, runs_dir)
 
 
 def model_measured(runs_dir: Path, run_id: str, task: Task) -> ModelMeasurement:
@@ -320,9 +323,11 @@ def _plans(
     return plans
 
 
-def _findings(spec: str, result: Result) -> ModelMeasurement:
+def _findings(spec: str, result: Result, runs_dir: Path) -> ModelMeasurement:
     of_inputs, account = isinstance(result.value, Results), result.account
     found = msgspec.convert(list(result.value) if of_inputs else [result.value], list[Measured])
+    with reader_of(runs_dir, result.run_id) as reader:
+        certified = None if of_inputs else _certified(reader, found[0].steps)
     return ModelMeasurement(
         model=spec,
         run_id=result.run_id,
@@ -338,7 +343,19 @@ def _findings(spec: str, result: Result) -> ModelMeasurement:
         prices=result.settings.prices,
         limits=account.limits.get(spec, {}),
         latency=_latency(account.durations),
+        certified=certified,
     )
+
+
+def _certified(reader: Reader, steps: Sequence[MeasuredStep]) -> float | None:
+    recorded = [reader.decision_at(f"0/step/{step.number}/0-{FIRST}") for step in steps]
+    ballots = [ballot for each in recorded if each is not None for ballot in each.ballots]
+    if all(each.mass is None for each in ballots):
+        return None
+    likely = [
+        isinstance(each, Ballot) and each.mass is not None and decides_alone(each.mass, MARGIN) for each in ballots
+    ]
+    return sum(likely) / len(likely)
 
 
 def _agent(spec: str, result: Result, runs_dir: Path) -> AgentMeasurement:
@@ -377,7 +394,8 @@ def _missed(one: ModelMeasurement, other: ModelMeasurement) -> MissedTogether:
 
 def _facts(found: ModelMeasurement) -> dict[str, Any]:
     names = ("model", "run_id", "total", "draws", "calls", "cost_usd", "call_usd", "input_tokens", "output_tokens")
-    facts: dict[str, Any] = {name: getattr(found, name) for name in (*names, "latency", "limits", "valid", "judged")}
+    more = ("latency", "limits", "valid", "judged", "certified")
+    facts: dict[str, Any] = {name: getattr(found, name) for name in (*names, *more)}
     facts |= {"steps": len(found.steps), "agreement": found.agreement if found.has_pairs else None}
     if not found.judged:
         return {**facts, "p_high": found.p_high, "as_decided": found.as_decided, "differing": found.differing}

@@ -568,6 +568,9 @@ def _notes(pool: _Pool, runs: Sequence[PlannedRun], today: date) -> Iterator[str
         yield f"{len(found.hard):,} of {len(found.steps):,} steps are hard; votes decide them wrong, take a ladder"
     if isinstance(found, PooledMeasurement):
         return
+    ks = [run.k for run in runs if run.k is not None]
+    if certain := found.if_certain(ks[-1], pool.total):
+        yield certain
     limit = next((run.limited_by for run in runs if run.limited_by), None)
     if limit is not None:
         yield f"the limit of {found.limits[limit]:,} {limit} a minute makes a run last longer than its waiting"
