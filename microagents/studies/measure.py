@@ -33,11 +33,11 @@ from microagents.runs.words.verdict import counted
 from microagents.studies.analysis import Distances, PositionAccuracy, distances_between, lookahead_in
 from microagents.studies.compare import variants_of
 from microagents.studies.flags import FlagFindings, flags_in
-from microagents.studies.measured import Latency, ModelMeasurement
+from microagents.studies.measured import Latency, ModelMeasurement, Threshold
 from microagents.studies.measuring import FIRST, Measured, MeasuredStep, Measuring, chosen_among
 from microagents.studies.series import Series, SeriesOutcome, SeriesRun, short_digest
 from microagents.studies.states import States, has_oracle
-from microagents.studies.thresholds import Threshold, thresholds_in
+from microagents.studies.thresholds import thresholds_in
 from microagents.studies.trials import ActingTrial, AgentMeasurement, trials_in
 from microagents.systems.agents.agent import AgentTask
 from microagents.systems.questions.problem import Problem
@@ -172,7 +172,7 @@ async def measure(
         return structs.replace(report, agents=tuple([_agent(*each, Path(runs_dir)) for each in ended.items()]))
     found = [_findings(*each, Path(runs_dir)) for each in ended.items()]
     judged = [each for each in found if each.judged]
-    fitted = [_thresholds(each, Path(runs_dir)) for each in found] if chain else []
+    fitted = [each.thresholds for each in found]
     return structs.replace(
         report,
         models=tuple(found),
@@ -328,6 +328,8 @@ def _findings(spec: str, result: Result, runs_dir: Path) -> ModelMeasurement:
     found = msgspec.convert(list(result.value) if of_inputs else [result.value], list[Measured])
     with reader_of(runs_dir, result.run_id) as reader:
         certified = None if of_inputs else _certified(reader, found[0].steps)
+        weighs = not of_inputs and at_least((spec,)) is not None
+        thresholds = thresholds_in(reader, found[0].steps) if weighs else ()
     return ModelMeasurement(
         model=spec,
         run_id=result.run_id,
@@ -344,6 +346,7 @@ def _findings(spec: str, result: Result, runs_dir: Path) -> ModelMeasurement:
         limits=account.limits.get(spec, {}),
         latency=_latency(account.durations),
         certified=certified,
+        thresholds=thresholds,
     )
 
 
@@ -369,13 +372,6 @@ def _flags(
     assert isinstance(strategy, Measuring)
     with reader_of(runs_dir, found.run_id) as reader:
         return flags_in(reader, task, found.steps, {each.number: each.state for each in strategy.states})
-
-
-def _thresholds(found: ModelMeasurement, runs_dir: Path) -> tuple[Threshold, ...]:
-    if at_least((found.model,)) is None:
-        return ()
-    with reader_of(runs_dir, found.run_id) as reader:
-        return thresholds_in(reader, found.steps)
 
 
 def _latency(durations: Mapping[int, int]) -> Latency | None:

@@ -64,6 +64,19 @@ def mean_if_known(values: Sequence[float | None]) -> float | None:
     return fmean(known) if len(known) == len(values) else None
 
 
+class Threshold(Struct, frozen=True, kw_only=True):
+    """A threshold, by the steps of a measurement."""
+
+    target: float
+    """Share of wrong decisions that it was fitted to."""
+    at_least: float | None
+    """Smallest mean probability that decides; None if no threshold reaches the target."""
+    decided: Proportion | None = None
+    """Share of the steps of the other half that it decides; None without a threshold."""
+    wrong: Proportion | None = None
+    """Share of wrong ones among these; None if it decides none."""
+
+
 class Chances(Struct, frozen=True, kw_only=True):
     """Chances that all steps of a task are decided right at one k."""
 
@@ -118,6 +131,8 @@ class ModelMeasurement(Struct, frozen=True, kw_only=True, dict=True):
     """None if it was not measured: of a model that answers at once."""
     certified: float | None = None
     """Share of the samples of a chain whose probability decides a step by itself; None if the model gives no probabilities."""
+    thresholds: tuple[Threshold, ...] = ()
+    """Values of ``at_least``, of a chain whose options the model weighs."""
 
     @property
     def judged(self) -> bool:

@@ -1,5 +1,5 @@
 """Elections that the probabilities of replies decide: ``python -m tests.benchmarks.certain [--models tiny:hanoi] [--disks 6] [--runs 4]``,
-and on a server of llama.cpp: ``python -m tests.benchmarks.certain --server [--draws 300]``.
+and on a server of llama.cpp: ``python -m tests.benchmarks.certain --server [--draws 300] [--only dog]``.
 
 The replies of a trained model at temperature 1 are enumerated in every state of a tower, and elections are drawn from these laws.
 
@@ -246,7 +246,7 @@ class WithExamples(OpenAIModel):
         return {**content, "messages": [*self.turns, *content["messages"]]}
 
 
-async def answers(address: str, draws: int) -> AsyncIterator[tuple[str, Sequence[Drawn]]]:
+async def answers(address: str, draws: int, only: str) -> AsyncIterator[tuple[str, Sequence[Drawn]]]:
     """Draw the replies to each question, each with a request of its own."""
     model = WithExamples(ModelSpec.parse(f"openai:smollm2@base_url={address}/v1"))
     slots = asyncio.Semaphore(4)
@@ -261,7 +261,7 @@ async def answers(address: str, draws: int) -> AsyncIterator[tuple[str, Sequence
         return found.text.strip(" .").lower() if found.finish == "stop" else FLAGGED, found.mass
 
     try:
-        for examples, questions in QUESTIONS.items():
+        for examples, questions in [each for each in QUESTIONS.items() if only in each[0]]:
             texts = examples.replace("=", " ").split()
             model.turns = [
                 {"role": role, "content": text} for role, text in zip(cycle(("user", "assistant")), texts, strict=False)
@@ -282,11 +282,11 @@ def squares(drawn: Sequence[Drawn]) -> list[float]:
     return [(came - n * p) ** 2 / (n * p * (1 - p)) for came, p in told if n * p * (1 - p) > 3]
 
 
-async def served(address: str, draws: int) -> None:
+async def served(address: str, draws: int, only: str) -> None:
     """Print the figures of a server: of each question, and of each class of the greatest mass of a text."""
     random, found, tested = Random(0), defaultdict[float, list[tuple[float, ...]]](list), list[float]()
     votes, rule = FirstToAheadBy(K), Certain(FirstToAheadBy(K))
-    async for question, drawn in answers(address, draws):
+    async for question, drawn in answers(address, draws, only):
         likeliest = max((exp(mass.log) for _, mass in drawn if mass is not None), default=0.0)
         mode, came = Counter(vote for vote, _ in drawn if vote is not FLAGGED).most_common(1)[0]
         draw = partial(random.choice, drawn)
@@ -319,10 +319,11 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--server", action="store_true")
     parser.add_argument("--draws", type=int, default=300)
+    parser.add_argument("--only", default="", help="questions after examples with this text")
     given = parser.parse_args()
     if given.server:
         with serving_llama() as address:
-            asyncio.run(served(address, given.draws))
+            asyncio.run(served(address, given.draws, given.only))
         return
     for model in given.models.split(","):
         name = model.removeprefix("tiny:")

@@ -36,9 +36,8 @@ from microagents.runs.words.verdict import counted
 from microagents.studies.analysis import Distances, PositionAccuracy
 from microagents.studies.flags import FlagFindings
 from microagents.studies.measure import Measurement, measure
-from microagents.studies.measured import ModelMeasurement, Proportion
+from microagents.studies.measured import ModelMeasurement, Proportion, Threshold
 from microagents.studies.states import States, states_in_file, states_of_run
-from microagents.studies.thresholds import Threshold
 from microagents.studies.trials import AgentMeasurement
 from microagents.systems.chains.maker import Maker
 from microagents.task import Task
