@@ -22,7 +22,7 @@ from functools import cache, partial
 from itertools import cycle
 from math import exp, log
 from random import Random
-from statistics import NormalDist, fmean
+from statistics import NormalDist, fmean, median
 from typing import Any
 
 from msgspec import Struct
@@ -36,6 +36,7 @@ from microagents.models.openai import OpenAIModel
 from microagents.models.tiny.trained import TinyModel
 from microagents.replies.chat import Prompt, Reply
 from microagents.replies.masses import Mass, digest_of_text
+from microagents.runs.draw_checks import NATS
 from microagents.runtimes.virtual import run_virtual
 from microagents.systems import Maker
 from microagents.tasks.hanoi import Hanoi, Towers
@@ -273,13 +274,17 @@ async def answers(address: str, draws: int, only: str) -> AsyncIterator[tuple[st
 
 
 def squares(drawn: Sequence[Drawn]) -> list[float]:
-    """z^2 of the frequency of each text that comes neither too seldom nor nearly always."""
-    logs, n = defaultdict[bytes, list[float]](list), len(drawn)
+    """z^2 of the frequency of each text in its usual tokens, if it comes neither too seldom nor nearly always."""
+    logs, n, found = defaultdict[bytes, list[float]](list), len(drawn), list[float]()
     for _, mass in drawn:
         if mass is not None:
             logs[mass.text].append(mass.log)
-    told = [(len(found), exp(fmean(found))) for found in logs.values()]
-    return [(came - n * p) ** 2 / (n * p * (1 - p)) for came, p in told if n * p * (1 - p) > 3]
+    for of_text in logs.values():
+        usual = median(of_text)
+        p, came = exp(usual), sum(abs(log - usual) < NATS for log in of_text)
+        if n * p * (1 - p) > 3:
+            found.append((came - n * p) ** 2 / (n * p * (1 - p)))
+    return found
 
 
 async def served(address: str, draws: int, only: str) -> None:
