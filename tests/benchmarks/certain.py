@@ -297,7 +297,8 @@ async def served(address: str, draws: int, only: str) -> None:
         draw = partial(random.choice, drawn)
         voted = fmean(hold(votes, draw)[1] for _ in range(ELECTIONS))
         held = [hold(rule, draw)[:2] for _ in range(ELECTIONS)]
-        calls, missed = fmean(each for _, each in held), sum((tally.certain or (mode,))[0] != mode for tally, _ in held)
+        calls = fmean(each for _, each in held)
+        missed = fmean(tally.certain is not None and tally.certain[0] != mode for tally, _ in held)
         audited = fmean(hold(rule, draw, is_audited=is_audited(f"0/step/{n}"))[1] for n in range(100))
         tested += (of_texts := squares(drawn))
         found[next(least for least in CLASSES if likeliest >= least)].append((voted, calls, audited, missed))
@@ -310,7 +311,7 @@ async def served(address: str, draws: int, only: str) -> None:
         voted, calls, audited, missed = map(fmean, zip(*of_class, strict=True))
         print(
             f"p from {least}: {len(of_class)} questions; calls ahead by 3 {voted:.2f}, certified {calls:.2f}, with the first 20 of 100 "
-            f"audited {audited:.2f}; certified and not the mode {missed / ELECTIONS:.4f} of elections"
+            f"audited {audited:.2f}; certified and not the mode {missed:.4f} of elections"
         )
     print(f"{len(tested)} texts with a mean z^2 of {fmean(tested):.2f}, {draws} draws of each question")
 
