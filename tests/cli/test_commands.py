@@ -956,7 +956,12 @@ def test_a_file_in_the_place_of_a_command_or_a_task_is_told() -> None:
             ("drift", "--lanes", "2"),
             "lanes='2' are engines on Ray, but the runtime is 'local'; add --runtime ray, or leave",
         ),
-        (("drift", "--lanes", "many"), "lanes is a number from 1 on or `auto`, not 'many'"),
+        (
+            ("drift", "--spread"),
+            "--spread gives roles Ray actors of their own, but the runtime is 'local'; add --runtime",
+        ),
+        (("drift", "--address", "auto"), "the address 'auto' is a Ray cluster's, but the runtime is 'local'"),
+        (("drift", "--max-wait-nodes", "9"), "--max-wait-nodes is for nodes of Ray, but the runtime is 'local'"),
         (("gsm8k", "-o", "question= "), "question must be a text of 1 or more characters that is not blank, not ' '"),
         (("drift", "--prices", "prices.toml"), "there is no field called 'ouput'; did you mean 'output'"),
     ],
