@@ -18,15 +18,25 @@ from math import exp, inf, log, sqrt
 from pathlib import Path
 from statistics import fmean
 from tempfile import TemporaryDirectory
+from typing import Any, TypeVar
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
-from microagents import Rates, plan, run_sync
+from microagents import Rates, Strategy, Task, plan, run_sync
+from microagents.elections.dissent import alpha_of, is_improbable
 from microagents.elections.rules import FirstToAheadBy, Tally
 from microagents.journal.messages import Account
+from microagents.models.model import Call
 from microagents.models.tiny.trained import TinyModel
+from microagents.replies.chat import Sample, Usage, write
+from microagents.replies.parsing import Malformed, parse
+from microagents.replies.rollouts import Rollout
+from microagents.runs.settings import Models
+from microagents.systems.chains.lead import Lead
 from microagents.systems.chains.maker import Maker
-from microagents.tasks.hanoi import Hanoi, HanoiResult
+from microagents.task import ChainTask
+from microagents.tasks.checkers import Checkers, CheckersStep
+from microagents.tasks.hanoi import Hanoi
 from tests.benchmarks import step_rates
 from tests.benchmarks.desk import ROWS as DESK_ROWS
 from tests.benchmarks.desk import Measured, by_engine, by_monte_carlo, law
@@ -40,6 +50,7 @@ CAP, SOLVES = 100, "solves"
 ELECTIONS = 400
 """Elections of each step in the Monte Carlo."""
 
+S = TypeVar("S")
 Shares = Mapping[object, float]
 """Probability of each vote by one sample; `RIGHT`, `FLAGGED`."""
 
@@ -102,104 +113,210 @@ def paid(account: Account, began: float, runs: int) -> str:
 # -- trained models ----------------------------------------------------------------------------------------------------
 
 
-def voted(laws: Sequence[Sequence[Shares]], k: int) -> tuple[float, float]:
-    """Bounds of the chance that all steps are right, by a Monte Carlo of its own: models take turns until one vote leads by k.
+Ends = Callable[[Counter[object]], bool | None]
+"""A rule: whether the leader of the votes so far is taken; False if the next rung has the step, None if more votes are needed."""
+Rung = tuple[Sequence[Sequence[Shares]], Ends]
+"""Laws of the models that take turns, each with its shares at each step, and the rule."""
 
-    Args:
-        laws: of each model, its shares at each step.
-        k: the lead.
+
+def ahead(k: int, a_round: int = 1) -> Ends:
+    """A lead of k, looked for at the ends of rounds of so many votes."""
+
+    def ends(counts: Counter[object]) -> bool | None:
+        first, *others = sorted(counts.values(), reverse=True)
+        return (first - max(others, default=0) >= k and counts.total() % a_round == 0) or None
+
+    return ends
+
+
+def improbable(ends: Ends, p: float, alpha: float) -> Ends:
+    """Another rule, until the votes are improbable at a share p of right ones."""
+
+    def first(counts: Counter[object]) -> bool | None:
+        votes = counts.total()
+        return ends(counts) or (False if is_improbable(votes - max(counts.values()), votes, p, alpha) else None)
+
+    return first
+
+
+def unanimous(n: int) -> Ends:
+    """The agreement of n votes."""
+    return lambda counts: False if len(counts) > 1 else counts.total() >= n or None
+
+
+def voted(*rungs: Rung) -> tuple[float, float]:
+    """Bounds of the chance that all steps are right, by a Monte Carlo of its own: the steps that a rung leaves are for the next one.
 
     Returns:
         The chance if every reply that is not enumerated casts one wrong vote, and if each has a red flag.
     """
-    low, high = [
-        exp(sum(_won(step, k, flags) for step in zip(*laws, strict=True)))
-        for flags in ((FLAGGED,), (FLAGGED, NOT_ENUMERATED))
-    ]
+    steps = [*zip(*[[(models, ends) for models in zip(*laws, strict=True)] for laws, ends in rungs], strict=True)]
+    low, high = [exp(sum(_won(step, flags) for step in steps)) for flags in ((FLAGGED,), (FLAGGED, NOT_ENUMERATED))]
     return low, high
 
 
-def _won(shares_of: Sequence[Shares], k: int, flags: Sequence[str]) -> float:
+def _won(rungs: Sequence[tuple[Sequence[Shares], Ends]], flags: Sequence[str]) -> float:
     """Logarithm of the chance that one step is decided right."""
     rng, won = random.Random(1), 0
-    names = [[*each] for each in shares_of]
-    bounds = [list(accumulate(each.values())) for each in shares_of]
+    tables = [([([*each], [*accumulate(each.values())]) for each in models], ends) for models, ends in rungs]
     for _ in range(ELECTIONS):
-        counts, turn = Counter[object](), rng.randrange(len(names))
-        for _ in range(CAP):
-            model, turn = turn % len(names), turn + 1
-            (vote,) = rng.choices(names[model], cum_weights=bounds[model])
-            if vote in flags:
-                continue
-            counts[vote] += 1
-            if counts[vote] - max((n for each, n in counts.items() if each != vote), default=0) >= k:
-                won += vote == RIGHT or (isinstance(vote, tuple) and vote[0] == SOLVES)
+        for models, ends in tables:
+            counts, turn, is_taken = Counter[object](), rng.randrange(len(models)), None
+            for _ in range(CAP):
+                names, bounds = models[turn % len(models)]
+                turn += 1
+                (vote,) = rng.choices(names, cum_weights=bounds)
+                if vote not in flags:
+                    counts[vote] += 1
+                    is_taken = ends(counts)
+                    if is_taken is not None:
+                        break
+            if is_taken is not False:
+                ((vote, _),) = counts.most_common(1)
+                won += is_taken is True and (vote == RIGHT or (isinstance(vote, tuple) and vote[0] == SOLVES))
                 break
     return log(won / ELECTIONS) if won else -inf
 
 
-def laws_of(name: str, disks: int) -> list[Shares]:
-    """The shares of a trained model at every step of a tower. A wrong move with the right state after it is a vote of its own kind."""
-    task, model, found = WarmHanoi(disks=disks), TinyModel(name), list[Shares]()
+def laws_of(name: str, task: ChainTask[S, Any, Any]) -> list[Shares]:
+    """The shares of a trained model at every step. A wrong move with the right state after it is a vote of its own kind."""
+    model, found = TinyModel(name), list[Shares]()
     for state in states(task):
-        after = task.oracle(state).next_state
-        votes = shares(model, task, state)
+        expert, votes = task.oracle(state), shares(model, task, state)
+        right = None if expert is None else task.vote_of(expert)
+        assert isinstance(right, tuple)
         found.append(
-            {(SOLVES, vote) if isinstance(vote, tuple) and vote[1] == after else vote: votes[vote] for vote in votes}
+            {
+                (SOLVES, vote) if isinstance(vote, tuple) and vote[1] == right[1] else vote: share
+                for vote, share in votes.items()
+            }
         )
     return found
 
 
-def solved(models: Sequence[str], disks: int, runs: int, strategy: Maker) -> tuple[int, Account]:
-    """Number of towers that are solved, or left open because the models contradict each other."""
-    tasks = [WarmHanoi(disks=disks) for _ in range(runs)]
-    result = run_sync(tasks, models=tuple(models), strategy=strategy, runs_dir=None)
-    values: list[HanoiResult | None] = [*result.value]
+def solved(models: Models, task: Task, runs: int, strategy: Strategy) -> tuple[int, Account]:
+    """Number of tasks that are solved, or left open because the models contradict each other."""
+    result = run_sync([task] * runs, models=models, strategy=strategy, runs_dir=None)
     left_open = sum(each.outcome == "undecided" for each in result.failed_inputs or ())
-    return sum(bool(each and each["solved"]) for each in values) + left_open, result.account
+    return sum(bool(each and each["solved"]) for each in result.value) + left_open, result.account
 
 
 def votes_help() -> Iterator[Figure]:
-    """k against success: a model whose likeliest reply is right in every state."""
-    disks, runs = 6, 60
-    laws = laws_of("hanoi", disks)
-    for k in (1, 2, 3):
-        began = time.perf_counter()
-        right, account = solved(["tiny:hanoi"], disks, runs, Maker(k=k))
-        says = f"`tiny:hanoi`, {2**disks - 1} steps, temperature 1: towers solved at k = {k}"
-        yield of_trials(says, right, runs, voted([laws], k), paid(account, began, runs))
+    """k against success: models whose likeliest reply is right in every state; and both by turns."""
+    task, runs = WarmHanoi(disks=6), 60
+    laws = {name: laws_of(name, task) for name in ("hanoi", "hanoi-b")}
+    for names, ks in ((["hanoi"], (1, 2, 3)), (["hanoi-b"], (1,)), (["hanoi", "hanoi-b"], (1, 2))):
+        for k in ks:
+            began = time.perf_counter()
+            models = [f"tiny:{name}" for name in names]
+            right, account = solved(models, task, runs, Maker(k=k))
+            who = " and ".join(f"`{model}`" for model in models) + " by turns" * (len(models) > 1)
+            says = f"{who}, {task.steps()} steps, temperature 1: towers solved at k = {k}"
+            chances = voted(([laws[name] for name in names], ahead(k)))
+            yield of_trials(says, right, runs, chances, paid(account, began, runs))
 
 
 def votes_do_not_help() -> Iterator[Figure]:
     """A model that is mostly wrong in a few states: no k mends that; a second model or a ladder may."""
-    disks, runs = 9, 6
-    weak, other = laws_of("hanoi-weak", disks), laws_of("hanoi-b", disks)
-    steps = f"{2**disks - 1} steps"
-    for k in (1, 3, 5):
-        began = time.perf_counter()
-        right, account = solved(["tiny:hanoi-weak"], disks, runs, Maker(k=k))
-        says = f"`tiny:hanoi-weak`, {steps}, two of them mostly wrong: towers solved at k = {k}"
-        yield of_trials(says, right, runs, voted([weak], k), paid(account, began, runs), is_against=True)
-    for says, pool, laws in (
-        ("`tiny:hanoi-b` by itself", ["tiny:hanoi-b"], [other]),
+    task, runs = WarmHanoi(disks=9), 6
+    weak, other = laws_of("hanoi-weak", task), laws_of("hanoi-b", task)
+    steps, pool = f"{task.steps()} steps", ["tiny:hanoi-weak", "tiny:hanoi-b"]
+    alpha = alpha_of(0, task.steps(), 10)
+    climbing = Maker(k=5, ladder=f"model={pool[1]}", p=0.9, false_alarms=10)
+    voting = f"`{pool[0]}`, {steps}, two of them mostly wrong: towers solved at k ="
+    by_turns = f"a pool of both by turns (solved, or left open as contested), {steps}, k = 3"
+    first_rung = [weak], improbable(ahead(5), 0.9, alpha)
+    ways: Sequence[tuple[str, Sequence[str], Strategy, Sequence[Rung]]] = [
+        *[(f"{voting} {k}", pool[:1], Maker(k=k), [([weak], ahead(k))]) for k in (1, 3, 5)],
+        (f"`{pool[1]}` by itself, {steps}, k = 3", pool[1:], Maker(k=3), [([other], ahead(3))]),
+        (by_turns, pool, Maker(k=3), [([weak, other], ahead(3))]),
         (
-            "a pool of both by turns (solved, or left open as contested)",
-            ["tiny:hanoi-weak", "tiny:hanoi-b"],
-            [weak, other],
+            f"a ladder from the first to the second, {steps}, k = 5",
+            pool[:1],
+            climbing,
+            [first_rung, ([other], ahead(5))],
         ),
-    ):
+    ]
+    for says, models, strategy, rungs in ways:
         began = time.perf_counter()
-        right, account = solved(pool, disks, runs, Maker(k=3))
-        yield of_trials(f"{says}, {steps}, k = 3", right, runs, voted(laws, 3), paid(account, began, runs))
+        right, account = solved(models, task, runs, strategy)
+        yield of_trials(
+            says,
+            right,
+            runs,
+            voted(*rungs),
+            paid(account, began, runs),
+            is_against=(models, len(rungs)) == (pool[:1], 1),
+        )
+
+
+class InSingleSteps(TinyModel):
+    """A trained model of single steps, which answers for a rollout by a call for each of its steps."""
+
+    def __init__(self, name: str, task: Checkers) -> None:
+        super().__init__(name, temperature=1.0)
+        self.task, self.calls = task, 0
+
+    async def complete(self, call: Call) -> Sample:
+        """Draw one reply, or a rollout step by step."""
+        if not issubclass(call.reply, Rollout):
+            self.calls += 1
+            return await super().complete(call)
+        state, steps = self.task.state_in(call.prompt), list[CheckersStep]()
+        while len(steps) < call.reply.horizon and not self.task.done(state):
+            self.calls += 1
+            election = structs.replace(call.id.election, path=f"{call.id.election.path}/{len(steps)}")
+            asked = structs.replace(
+                call, id=structs.replace(call.id, election=election), prompt=self.task.prompt(state)
+            )
+            sample = await super().complete(asked)
+            try:
+                steps.append(parse(sample.text, CheckersStep))
+            except Malformed:
+                return sample
+            state = self.task.advance(state, steps[-1])
+        return Sample(text=write(call.reply(steps=tuple(steps))), usage=Usage(cost_usd=0.0), model=self.name)
+
+
+def lookahead() -> Iterator[Figure]:
+    """LEAD and a ladder beside votes, by a model of single steps: from before it says of a step what it says of it anyway."""
+    task, runs = Checkers(n=8), 6
+    law, p, alarms = laws_of("checkers", task), 0.95, 4.0
+    alpha, rollouts = alpha_of(0, task.steps(), alarms), ([law], ahead(3, 3))
+    climbing = Maker(k=3, ladder="lookahead", horizon=3, p=p, false_alarms=alarms)
+    game = f"`tiny:checkers`, n = 8, {task.steps()} steps"
+    calls: dict[str, int] = {}
+    ways: Sequence[tuple[str, Strategy, Sequence[Rung]]] = [
+        *[(f"votes, k = {k}", Maker(k=k), [([law], ahead(k))]) for k in (1, 3)],
+        ("votes, k = 3, with a ladder", climbing, [([law], improbable(ahead(3), p, alpha)), rollouts]),
+        ("LEAD", Lead(horizon=3), [([law], unanimous(8)), rollouts]),
+    ]
+    for name, strategy, rungs in ways:
+        began, model, chances = time.perf_counter(), InSingleSteps("checkers", task), voted(*rungs)
+        right, account = solved(model, task, runs, strategy)
+        calls[name] = model.calls
+        bill = paid(structs.replace(account, calls=model.calls), began, runs)
+        yield of_trials(f"{game}: solved by {name}", right, runs, chances, bill)
+    fewer = calls["votes, k = 3"] / runs
+    yield Figure(
+        says=f"{game}: calls of LEAD, whose rollouts say nothing new here, beside those of votes, k = 3",
+        ours=calls["LEAD"] / runs,
+        expected=fewer,
+        low=fewer,
+        high=inf,
+        n=f"{runs}",
+        paid="as above",
+        is_against=True,
+    )
 
 
 def flags_find_errors() -> Iterator[Figure]:
     """Red flags: how many of the wrong samples of a trained model carry one."""
-    disks, runs = 6, 60
-    laws = laws_of("hanoi", disks)
+    task, runs = WarmHanoi(disks=6), 60
+    laws = laws_of("hanoi", task)
     flagged = fmean(each.get(FLAGGED, 0.0) for each in laws)
     began = time.perf_counter()
-    _, account = solved(["tiny:hanoi"], disks, runs, Maker(k=3))
+    _, account = solved("tiny:hanoi", task, runs, Maker(k=3))
     found, drawn = sum(account.flagged.values()), account.valid + sum(account.flagged.values())
     most = flagged + fmean(each[NOT_ENUMERATED] for each in laws)
     spread = SIGMAS * sqrt(most * (1 - most) / drawn)
@@ -216,8 +333,8 @@ def flags_find_errors() -> Iterator[Figure]:
 
 def one_call() -> Iterator[Figure]:
     """Decided by the model's own probabilities: calls a decision, and whether the masses that it claims are repeated."""
-    disks, runs, began = 6, 60, time.perf_counter()
-    _, account = solved(["tiny:hanoi"], disks, runs, Maker(k=3, certain="on"))
+    task, runs, began = WarmHanoi(disks=6), 60, time.perf_counter()
+    _, account = solved("tiny:hanoi", task, runs, Maker(k=3, certain="on"))
     bill = paid(account, began, runs)
     says = "`tiny:hanoi`, `certain=on`, temperature 1"
     yield Figure(
@@ -327,13 +444,13 @@ def agents() -> Iterator[Figure]:
 
 def promises() -> Iterator[Figure]:
     """A chance computed from one mean rate, beside the truth of a model whose errors are not alike."""
-    laws = laws_of("hanoi-weak", 9)
+    laws = laws_of("hanoi-weak", WarmHanoi(disks=9))
     valid = [1 - each.get(FLAGGED, 0.0) for each in laws]
     p = fmean(each.get(RIGHT, 0.0) / share for each, share in zip(laws, valid, strict=True))
     promised = plan(None, Rates(p=p), steps=len(laws), k=3).runs[0].chance.share
     yield Figure(
         says="`tiny:hanoi-weak`, k = 3: the truth, beside `plan` by its mean rate, which takes errors to be alike",
-        ours=voted([laws], 3)[1],
+        ours=voted(([laws], ahead(3)))[1],
         expected=promised,
         low=-inf,
         high=promised,
@@ -348,6 +465,7 @@ PARTS: dict[str, Callable[[], Iterator[Figure]]] = {
     "promises": promises,
     "recorded": recorded_votes,
     "votes": votes_help,
+    "lookahead": lookahead,
     "certain": one_call,
     "flags": flags_find_errors,
     "measure": measurements,

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from microagents.cli import COMMANDS
+from tests.benchmarks import all as benchmarks
 from tests.cli.commands import WAIT_S, microagents
 
 ROOT = Path(__file__).parents[1]
@@ -27,11 +28,14 @@ def test_every_command_explains_itself(command: str) -> None:
 
 
 EXPLAIN = """
-import runpy, sys
-for name in sys.argv[1:]:
-    sys.argv = [name, "--help"]
+import argparse, runpy, sys
+
+parse = argparse.ArgumentParser.parse_args
+argparse.ArgumentParser.parse_args = lambda *given: parse(*given) and sys.exit(0)
+for words in sys.argv[1:]:
+    sys.argv = words.split()
     try:
-        runpy.run_module(name, run_name="__main__", alter_sys=True)
+        runpy.run_module(sys.argv[0], run_name="__main__", alter_sys=True)
     except SystemExit as ended:
         print(end=f"{ended.code}\\0")
 """
@@ -39,12 +43,13 @@ for name in sys.argv[1:]:
 
 
 @pytest.mark.slow
-def test_every_program_explains_itself(tmp_path: Path) -> None:
+def test_every_program_explains_itself_and_every_short_form_has_options_that_exist(tmp_path: Path) -> None:
     pytest.importorskip("ray")
     needs = {"tests.pictures_of_pages": "playwright", "tests.training": "torch"}
-    programs = [each for each in PROGRAMS if each not in needs or find_spec(needs[each])]
+    programs = [f"{each} --help" for each in PROGRAMS if each not in needs or find_spec(needs[each])]
+    short = [f"tests.benchmarks.{name} {each.words}" for name, each in benchmarks.SHORT.items()]
     ran = subprocess.run(
-        [sys.executable, "-c", EXPLAIN, *programs],
+        [sys.executable, "-c", EXPLAIN, *programs, *short],
         cwd=tmp_path,
         env={"PYTHONPATH": str(ROOT), "PATH": ""},
         capture_output=True,
@@ -53,8 +58,34 @@ def test_every_program_explains_itself(tmp_path: Path) -> None:
         check=False,
     )
     said = ran.stdout.split("\0")[:-1]
-    assert [(each.partition(" ")[0], each[-1]) for each in said] == [("usage:", "0")] * len(programs), ran.stderr
+    explained = said[: len(programs)]
+    assert [(each.partition(" ")[0], each[-1]) for each in explained] == [("usage:", "0")] * len(programs), ran.stderr
+    assert said[len(programs) :] == ["0"] * len(short), ran.stderr
     assert list(tmp_path.iterdir()) == []
+
+
+def test_every_benchmark_has_a_short_form_or_a_reason_for_none() -> None:
+    names = [each.rpartition(".")[2] for each in PROGRAMS if each.startswith("tests.benchmarks.")]
+    assert sorted(names) == sorted(["all", *benchmarks.SHORT, *benchmarks.LEFT_OUT])
+
+
+@pytest.mark.parametrize(
+    ("code", "printed", "said"),
+    [
+        (0, "; 0 wrong, 5 votes; ratio 1.0", []),
+        (0, "; 1 wrong, 5 votes; ratio 1.0", ["wrong decisions: 1, expected 0 to 0"]),
+        (0, "; 0 wrong, 5 votes\nsolved .9 OUTSIDE", ["solved .9 OUTSIDE", "votes beyond k / the law: not printed"]),
+        (1, "a\nValueError: b\n", ["exit code 1: ValueError: b"]),
+    ],
+)
+def test_what_moved_in_a_benchmark_is_said_and_ends_with_1(
+    code: int, printed: str, said: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(benchmarks, "run_one", lambda *_: (code, printed))
+    assert benchmarks.main(["--short", "tower"]) == bool(said)
+    first, *others = capsys.readouterr().out.splitlines()
+    assert first.endswith("MOVED" if said else "as expected")
+    assert [each.strip() for each in others[:-1]] == said
 
 
 TYPED = """

@@ -28,7 +28,7 @@ TREND = 0.01
 """Chance of a trend by accident below which it is reported."""
 
 Verdict = Literal["votes-help", "hard-steps", "voting-hurts", "too-few", "too-many-answers"]
-"""What a measurement advises. docs/planning.md explains each."""
+"""What a measurement advises. docs/measuring.md explains each."""
 VERDICTS: dict[Verdict, str] = {
     "votes-help": "votes help: `microagents plan` says how many",
     "hard-steps": "hard steps: {hard} of {steps:,} are wrong in most samples, and votes decide such a step wrong; take a ladder",

@@ -2,20 +2,18 @@
 
 Each side is installed in an environment of its own, which takes dependencies from the running interpreter, and runs its own benchmarks.
 The sides take turns: the other commit, then this checkout as it stands, changes without a commit in it. Ratios are taken turn by turn.
-Benchmarks of one process are counted in processor time, which other programs on the machine disturb less than the wall's.
+They have the words and figures of `tests.benchmarks.all`.
 """
 
 from __future__ import annotations
 
 import argparse
-import os
-import re
 import shutil
 import subprocess
 import sys
 import tempfile
 import venv
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from io import BytesIO
 from pathlib import Path
 from statistics import median
@@ -24,26 +22,14 @@ from tarfile import open as open_tar
 import msgspec
 from msgspec import Struct
 
-CHECKOUT = Path(__file__).parents[2]
+from tests.benchmarks.all import CHECKOUT, SHORT, run_one
+
 WORSE = 1.05
 """A median ratio beyond it is marked."""
-NUMBER = r"([\d,.]+)"
-PROCESSOR = "import runpy, sys, time; time.perf_counter = time.process_time; sys.argv = sys.argv[1:]; "
-PROCESSOR += "runpy.run_module(sys.argv[0], run_name='__main__', alter_sys=True)"
+BENCHMARKS = {name: each for name, each in SHORT.items() if any(figure.better for figure in each.figures.values())}
 
 
-class Benchmark(Struct, frozen=True, kw_only=True):
-    """What one turn runs, and how its figures are found in what it prints."""
-
-    words: str
-    less: Mapping[str, str] = {}
-    """Figures that are better the lower they are, by pattern."""
-    more: Mapping[str, str] = {}
-    """Figures that are better the higher they are, by pattern."""
-    one_process: bool = False
-
-
-class Figure(Struct, frozen=True, kw_only=True):
+class Compared(Struct, frozen=True, kw_only=True):
     """One figure on both sides; lists are by turn."""
 
     benchmark: str
@@ -57,70 +43,6 @@ class Figure(Struct, frozen=True, kw_only=True):
     ratio: float
     """Their median."""
     worse: bool
-
-
-BENCHMARKS: Mapping[str, Benchmark] = {
-    "chain": Benchmark(
-        words="--turns 1 --steps 5000",
-        less={f"{side}, us a step": rf"{side} +median +{NUMBER}" for side in ("bare loop", "framework")},
-        one_process=True,
-    ),
-    "asks": Benchmark(
-        words="--turns 1",
-        more={
-            f"{number} dispatchers, {flight} at a time": rf"{number} dispatchers?, {flight} at a time +median +{NUMBER}"
-            for number in ("one", "two")
-            for flight in ("one", "300")
-        },
-        one_process=True,
-    ),
-    "transport": Benchmark(
-        words="--turns 1 --inputs 200",
-        less={
-            "one ask alone, ms": rf"one ask alone: {NUMBER} ms",
-            "a step across actors, asks": rf"overhead {NUMBER} times one ask",
-            "a step across actors, ms": rf"in one process; {NUMBER} ms across",
-            "a step colocated, ms": rf"{NUMBER} ms colocated",
-        },
-        more={
-            "asks a second, 300 in flight": rf" 300 in flight: +{NUMBER} asks",
-            "times plain calls, 300 in flight": rf" 300 in flight.*, {NUMBER} times",
-            "asks a second, 3,000 in flight": rf"3,000 in flight: +{NUMBER} asks",
-            "times plain calls, 3,000 in flight": rf"3,000 in flight.*, {NUMBER} times",
-            "steps a second on Ray": rf"in one process, {NUMBER} on Ray",
-        },
-    ),
-    "durable": Benchmark(
-        words="--turns 1 --steps 30000",
-        less={
-            "without a journal, s": rf"without a journal {NUMBER} s",
-            "with a journal, s": rf"with one {NUMBER} s",
-            "on disk, bytes a step": rf"on disk {NUMBER} bytes",
-            "memory at the end, MB": rf"{NUMBER} MB at the end",
-            "show, s": rf" show {NUMBER} s",
-            "show --verify, s": rf"show --verify {NUMBER} s",
-        },
-    ),
-    "scale": Benchmark(
-        words="--turns 1 --towers 60",
-        more={
-            f"{side}, steps a second": rf"^{side} +{NUMBER} steps/s" for side in ("one process", "1 lane", "2 lanes")
-        },
-        less={f"{side}, driver's us a step": rf"^{side} .*driver {NUMBER} us" for side in ("1 lane", "2 lanes")},
-    ),
-    "providers": Benchmark(
-        words="--part rate",
-        more={
-            "a model, requests a second": rf"openai: model, 1,000 in flight +{NUMBER}",
-            "ballots a second": rf"ballots, 3 in a request +{NUMBER}",
-            "a run, calls a second": rf"run of 1,000 chains.*?k = 1 +{NUMBER}",
-        },
-        less={
-            "a model, CPU ms a request": rf"openai: model, 1,000 in flight +{NUMBER} +{NUMBER}",
-            "a run, CPU ms a call": rf"run of 1,000 chains.*?k = 1 +{NUMBER} +{NUMBER}",
-        },
-    ),
-}
 
 
 def _install(tree: Path, side: Path) -> Path:
@@ -151,50 +73,44 @@ def _extract(commit: str, folder: Path) -> Path:
 
 def _run(python: Path, name: str) -> dict[str, float]:
     """Run one turn of a benchmark; gives its figures."""
-    benchmark = BENCHMARKS[name]
-    code = ["-c", PROCESSOR] if benchmark.one_process else ["-m"]
-    words = [str(python), *code, f"tests.benchmarks.{name}", *benchmark.words.split()]
-    environment = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
-    ran = subprocess.run(words, cwd=python.parents[2], env=environment, capture_output=True, text=True, check=False)
-    if ran.returncode:
-        raise SystemExit(f"{name} failed in {python.parents[2].name}:\n{ran.stderr[-2000:]}")
-    found: dict[str, float] = {}
-    for figure, pattern in (*benchmark.less.items(), *benchmark.more.items()):
-        if match := re.search(pattern, ran.stdout, re.MULTILINE):
-            found[figure] = float(match[match.re.groups].replace(",", ""))
-    return found
+    code, text = run_one(str(python), name, BENCHMARKS[name].words, python.parents[2])
+    if code:
+        raise SystemExit(f"{name} failed in {python.parents[2].name}:\n{text}")
+    return BENCHMARKS[name].found_in(text)
 
 
-def _compare(name: str, sides: Sequence[Path], turns: int) -> list[Figure]:
+def _compare(name: str, sides: Sequence[Path], turns: int) -> list[Compared]:
     taken: list[list[dict[str, float]]] = [[] for _ in sides]
     for turn in range(turns):
         for python, each in zip(sides, taken, strict=True):
             print(f"{name}, turn {turn + 1} of {turns}: {python.parents[2].name}", file=sys.stderr)
             each.append(_run(python, name))
-    benchmark, (before, now) = BENCHMARKS[name], taken
+    before, now = taken
     compared = []
-    for figure in (*benchmark.less, *benchmark.more):
+    for figure, seen in BENCHMARKS[name].figures.items():
+        if seen.better is None:
+            continue
         if not all(figure in turn for turn in (*before, *now)):
             print(f"{name}: not on both sides: {figure}", file=sys.stderr)
             continue
         ratios = [new[figure] / old[figure] for old, new in zip(before, now, strict=True)]
         ratio = median(ratios)
         compared.append(
-            Figure(
+            Compared(
                 benchmark=name,
                 name=figure,
-                better="less" if figure in benchmark.less else "more",
+                better=seen.better,
                 before=[turn[figure] for turn in before],
                 now=[turn[figure] for turn in now],
                 ratios=ratios,
                 ratio=ratio,
-                worse=(ratio if figure in benchmark.less else 1 / ratio) > WORSE,
+                worse=(ratio if seen.better == "less" else 1 / ratio) > WORSE,
             )
         )
     return compared
 
 
-def _print(figures: Sequence[Figure], commit: str) -> None:
+def _print(figures: Sequence[Compared], commit: str) -> None:
     print(f"{'':<10} {'':<36} {commit[:10]:>10} {'now':>10}   ratio")
     for each in figures:
         row = f"{each.benchmark:<10} {each.name:<36} {median(each.before):>10,.2f} {median(each.now):>10,.2f}"
@@ -215,7 +131,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     with tempfile.TemporaryDirectory() as folder:
         tree = _extract(options.commit, Path(folder, "archive"))
         sides = [_install(tree, Path(folder, "before")), _install(CHECKOUT, Path(folder, "now"))]
-        figures: list[Figure] = []
+        figures: list[Compared] = []
         for name in options.only or BENCHMARKS:
             if Path(tree, f"tests/benchmarks/{name}.py").exists():
                 figures += _compare(name, sides, options.turns)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from microagents.tasks.hanoi import Hanoi, Towers
+from microagents.tasks.hanoi import Hanoi, HanoiResult, Towers
 
 
 class FirstSteps(Hanoi):
@@ -15,3 +15,7 @@ class FirstSteps(Hanoi):
 
     def done(self, state: Towers) -> bool:
         return state.moves == self.length
+
+    def result(self, state: Towers) -> HanoiResult:
+        """Return what the tower is like; solved once the steps are made, else a shorter chain would count as wrong."""
+        return {**super().result(state), "solved": self.done(state)}

@@ -9,12 +9,11 @@ import argparse
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 
-from tests.benchmarks.provider_parts import budget, chain, rate
+from tests.benchmarks.provider_parts import chain, rate
 
 PARTS: Mapping[str, Callable[[], Awaitable[None]]] = {
     "rate": rate.measure,
     "chain": chain.measure,
-    "budget": budget.measure,
 }
 
 

@@ -21,7 +21,7 @@ from microagents.models.tiny.trained import TinyModel
 from microagents.replies.chat import Prompt, Sampling
 from microagents.replies.parsing import Malformed, parse
 from microagents.task import ChainTask, chain_types
-from microagents.tasks.hanoi import Hanoi, HanoiResult, HanoiStep, Towers
+from microagents.tasks.hanoi import Hanoi, HanoiResult, HanoiStep
 
 S = TypeVar("S")
 UNSEEN = 1e-4
@@ -73,7 +73,7 @@ def replies(
             yield text, mass, reply if task.flag(state, reply) is None else None
 
 
-def shares(model: TinyModel, task: Hanoi, state: Towers) -> dict[object, float]:
+def shares(model: TinyModel, task: ChainTask[S, Any, Any], state: S) -> dict[object, float]:
     """Probability of each vote by one sample: `RIGHT`, `FLAGGED`, `NOT_ENUMERATED`, and the wrong ones."""
     found = dict[object, float]()
     for _, mass, reply in replies(model, task, state):

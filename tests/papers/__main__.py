@@ -35,7 +35,7 @@ The tables and figures of five papers, published and ours side by side, by
 The word beside each number says who answered: a simulated model with planted error rates, which tests the
 machinery; a small trained model (`tiny:...`); a key's model; or nobody, for a formula. `--model` puts a model in
 place of each figure's own; its bill is shown and asked for before, if its price is known. `python -m tests.papers
---write` writes this page: its short forms take three minutes of a core, and `--n` larger ones.
+--write` writes this page: its short forms take a few minutes of a core, and `--n` larger ones.
 
 *As published* says whether ours shows what the paper says. The rates of simulated models are planted after the
 papers: that they agree shows that the machinery works, and nothing of a model.
