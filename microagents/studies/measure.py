@@ -31,11 +31,12 @@ from microagents.studies.analysis import Distances, PositionAccuracy, distances_
 from microagents.studies.compare import variants_of
 from microagents.studies.flags import FlagFindings, flags_in
 from microagents.studies.measured import Latency, ModelMeasurement
+from microagents.studies.measured_agents import AgentMeasurement
 from microagents.studies.measuring import Measured, Measuring, chosen_among
 from microagents.studies.series import Series, SeriesOutcome, SeriesRun, short_digest
 from microagents.studies.states import States, has_oracle
 from microagents.studies.thresholds import Threshold, thresholds_in
-from microagents.studies.trials import ActingTrial, AgentMeasurement, trials_in
+from microagents.studies.trials import ActingTrial, trials_in
 from microagents.systems.agents.agent import AgentTask
 from microagents.systems.questions.problem import Problem
 from microagents.task import ChainTask, Task
@@ -98,6 +99,7 @@ async def measure(
     horizon: int = 8,
     distance: bool = False,
     flags: bool = False,
+    pool: bool = False,
     runs_dir: str | Path = "runs",
     run_id: str | None = None,
     on_model: Callable[[str], None] | None = None,
@@ -117,6 +119,7 @@ async def measure(
         horizon: number of steps in a rollout.
         distance: measure how differently the errors of the models are spread over the steps.
         flags: measure what red flags gain and cost.
+        pool: measure the models of an agent as one pool, whose models take turns. (Of steps, `plan` computes pools from their samples.)
         runs_dir: the folder of journals; each model has one.
         run_id: name of the run of one model, or prefix of several names; by default made from the arguments.
         on_model: called with the spec of each model as its run begins.
@@ -131,6 +134,10 @@ async def measure(
     models = [models] if isinstance(models, str) or not isinstance(models, Sequence) else models
     chain = task if isinstance(task, ChainTask) and not isinstance(task, AgentTask) else None
     _check(chain, models, states=states, distance=distance, rollouts=rollouts, flags=flags)
+    if pool and not isinstance(task, AgentTask):
+        raise InvalidUsage(
+            "only the models of an agent are measured as a pool; `plan` computes the pools of models by their samples"
+        )
     settings = {"keep_texts": "all", **without_control(given)}
     asked: dict[str, Any] = {"steps": steps, "draws": draws, "rollouts": rollouts, "horizon": horizon}
     wanted = {name: value for name, value in asked.items() if value is not None}
@@ -149,7 +156,9 @@ async def measure(
         tasks, strategy = _inputs(tasks_of([task] if isinstance(task, Task) else task), wanted, seed)
         source = f"{counted(strategy.of or 1, 'input')}, each one step"
         identity = [strategy.of, *map(dump_options, tasks)]
-    plans = _plans(tasks, strategy, models, identity, listed=chain is None, run_id=run_id, settings=settings)
+    plans = _plans(
+        tasks, strategy, [models] if pool else models, identity, listed=chain is None, run_id=run_id, settings=settings
+    )
     plans = {spec: await with_tools_of_servers(plan) for spec, plan in plans.items()}
     runs = [SeriesRun(*each) for each in plans.items()]
     series = Series("measurement", runs, Path(runs_dir), ended=("completed", "undecided"), accepted=accepted)
@@ -166,7 +175,7 @@ async def measure(
         recorded_at=series.recorded_at,
     )
     if isinstance(task, AgentTask):
-        return structs.replace(report, agents=tuple([_agent(*each, Path(runs_dir)) for each in ended.items()]))
+        return structs.replace(report, agents=tuple([_agent(each, Path(runs_dir)) for each in ended.values()]))
     found = [_findings(*each) for each in ended.items()]
     judged = [each for each in found if each.judged]
     fitted = [_thresholds(each, Path(runs_dir)) for each in found] if chain else []
@@ -203,7 +212,7 @@ def measured_from(runs_dir: Path, run_id: str, task: Task | None = None) -> Mode
             f"it: microagents show {run_id} --code"
         )
     if recipe.strategy == reference_to(ActingTrial):
-        return _agent(result.models[0], result, runs_dir)
+        return _agent(result, runs_dir)
     return _findings(result.models[0], result)
 
 
@@ -294,25 +303,25 @@ def _check_input(number: int, task: Task) -> None:
 def _plans(
     tasks: Sequence[Task],
     strategy: Measuring | ActingTrial,
-    models: Sequence[OneModel],
+    pools: Sequence[OneModel | Sequence[OneModel]],
     identity: object,
     *,
     listed: bool,
     run_id: str | None,
     settings: Mapping[str, Any],
 ) -> dict[str, RunPlan]:
-    """Build a plan for each model, by its spec."""
+    """Build a plan for each model or pool, by its name."""
     plans, address = {}, address_of(type(tasks[0]))
-    for model in models:
-        given = model_pools(model, [strategy])
+    for pool in pools:
+        given = model_pools(pool, [strategy])
         shared = validated(
             Settings, "the measurement", {**settings, "models": given.pools, "run_id": run_id or "measure"}
         )
         check_for_ray(settings, shared.runtime)
-        spec = given.pools[""][0]
+        spec = ", ".join(given.pools[""])
         asked = short_digest((address, identity, shared.seed, isinstance(strategy, ActingTrial)))
         prefix = run_id or f"measure-{TASKS.name_of(address).lower()}-{asked}"
-        own = run_id if run_id is not None and len(models) == 1 else f"{prefix}-{short_digest(spec)}"
+        own = run_id if run_id is not None and len(pools) == 1 else f"{prefix}-{short_digest(spec)}"
         named = shared.model_copy(update={"run_id": own})
         plans[spec] = RunPlan(
             tasks=tasks, listed=listed, strategy=strategy, settings=named, model_objects=given.objects
@@ -341,9 +350,9 @@ def _findings(spec: str, result: Result) -> ModelMeasurement:
     )
 
 
-def _agent(spec: str, result: Result, runs_dir: Path) -> AgentMeasurement:
+def _agent(result: Result, runs_dir: Path) -> AgentMeasurement:
     with reader_of(runs_dir, result.run_id) as reader:
-        return trials_in(reader, spec, result)
+        return trials_in(reader, result)
 
 
 def _flags(

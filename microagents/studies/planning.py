@@ -42,8 +42,9 @@ from microagents.studies.measured import (
     pooled,
     proportion_of,
 )
+from microagents.studies.measured_agents import AgentMeasurement, trial_law
 from microagents.studies.simulation import SimulatedChain, SimulatedRates, Simulation, simulate, simulated_rates
-from microagents.studies.trials import AgentMeasurement, margins_of, trial_law
+from microagents.studies.trials import margins_of
 from microagents.systems.agents.act import Act
 from microagents.systems.agents.agent import AgentTask
 from microagents.systems.chains.lead import Lead
@@ -328,19 +329,22 @@ def _agents(agents: Sequence[AgentMeasurement], target: float, options: Mapping[
             margins = {f"k_{kind}": k + more for kind, k in margins_of(first).items()}
             chance, calls = found.at({kind: k + more for kind, k in margins_of(first).items()})
             call_usd = None if found.cost_usd is None or not found.calls else found.cost_usd / found.calls
-            run = _row("act", chance, calls, call_usd, margins, models=(found.model,))
+            run = _row("act", chance, calls, call_usd, margins, models=found.models)
             if before is not None and run.chance.share - before.chance.share < LEAST_GAIN:
                 break
             runs.append(run)
             before = run
             if chance.low >= target:
                 break
-        said = [f"{found.succeeded:,} of {found.trials:,} trials succeeded, with {found.draws} draws of each action"]
+        said = [
+            f"{found.succeeded:,} of {found.trials:,} trials succeeded, with {found.draws} draws of each action",
+            "chances are of the worst case: the wrong replies to an action agree, and do harm",
+        ]
         if found.unseen:
             said.append(
-                f"in {found.unseen:,} other trials every vote agreed: errors that no margin mends; another model beside it may"
+                f"in {found.unseen:,} other trials every vote agreed: errors that no margin mends; a pool may: `measure --pool`"
             )
-        notes[found.model,] = tuple(said)
+        notes[found.models] = tuple(said)
     enough = [run for run in runs if run.chance.low >= target]
     best = min(enough, key=_rank, default=None)
     return PlannedRuns(

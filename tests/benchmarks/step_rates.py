@@ -1,4 +1,4 @@
-"""Whether intervals of step rates hold the truth: python -m tests.benchmarks.step_rates [votes|tiny|structures|all] [--worlds N].
+"""Whether intervals of step rates hold the truth: python -m tests.benchmarks.step_rates [votes|tiny|structures|agents|all] [--worlds N].
 
 Steps are made, sampled and decided by code of its own. The truth of every figure is known and counted; intervals are never compared
 with intervals.
@@ -7,8 +7,10 @@ with intervals.
 from __future__ import annotations
 
 import argparse
+import asyncio
 import math
 import os
+import tempfile
 import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
@@ -18,10 +20,17 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from microagents import run
 from microagents.elections.step_rates import Interval, SeenStep, StepRates
 from microagents.models.tiny.trained import TinyModel
+from microagents.studies.compare import variants_of
+from microagents.studies.measure import measure
+from microagents.studies.measured import Proportion
+from microagents.studies.trials import margins_of
+from microagents.systems.agents.act import Act
 from microagents.task import ChainTask
 from microagents.tasks.checkers import Checkers
+from microagents.tasks.desk import Desk
 from microagents.tasks.hanoi import Hanoi
 from tests.benchmarks.tiny import replies, states
 
@@ -119,7 +128,7 @@ class Held:
         self.held: Counter[str] = Counter()
         self.low: Counter[str] = Counter()
 
-    def count(self, name: str, told: Interval, truth: float) -> None:
+    def count(self, name: str, told: Interval | Proportion, truth: float) -> None:
         self.is_true(name, is_held=told.low - CLOSE <= truth <= told.high + CLOSE)
         self.low[name] += truth < told.low - CLOSE
 
@@ -300,9 +309,38 @@ def check_structure(
     )
 
 
+# -- agents -------------------------------------------------------------------------------------------------------------
+
+
+async def check_agents(worlds: range, folder: str, trials: int = 40) -> None:
+    """Measure an agent with hard actions by few trials, and plan for its default margins and larger ones."""
+    model, held = "sim:perfect@error=0.05,hard=0.05,hard_error=0.8", Held()
+    true = {}
+    for more in (0, 1):
+        margins = {kind: k + more for kind, k in margins_of(Act()).items()}
+        act = Act.model_validate({f"k_{kind}": k for kind, k in margins.items()})
+        of = variants_of(Desk(world=f"{folder}/true-{more}.sqlite"), 1_500)
+        found = await run(of, models=model, strategy=act, runs_dir=folder, seed=1_000 + more)
+        true[more] = (
+            margins,
+            sum(bool(each and each["correct"]) for each in found.value) / len(of),
+            found.calls / len(of),
+        )
+    for world in worlds:
+        desk = Desk(world=f"{folder}/{world}.sqlite")
+        (agent,) = (await measure(desk, model, steps=trials, runs_dir=folder, seed=world)).agents
+        for more, (margins, share, calls) in true.items():
+            told, bought = agent.at(margins)
+            held.count(f"margins + {more}", told, share)
+            held.is_true(f"calls + {more} within a fifth", is_held=abs(bought / calls - 1) < 0.2)
+    print(
+        f"agents, {len(worlds)} measurements, truth {', '.join(f'{share:.3f}' for _, share, _ in true.values())}: {held}"
+    )
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("what", choices=("votes", "tiny", "structures", "all"), nargs="?", default="all")
+    parser.add_argument("what", choices=("votes", "tiny", "structures", "agents", "all"), nargs="?", default="all")
     parser.add_argument("--worlds", type=int, help="by default 1,000 sets of votes, and 400 of each structure")
     parser.add_argument("--temperature", type=float, default=1.0, help="of the trained models")
     parser.add_argument("--first", type=int, default=0, help="the first world")
@@ -320,6 +358,9 @@ def main() -> None:
         check_votes(of.votes, range(of.first, of.first + (of.worlds or 1_000)))
     if of.what in ("tiny", "all"):
         check_tiny(of.worlds or 400, of.temperature)
+    if of.what in ("agents", "all"):
+        with tempfile.TemporaryDirectory() as folder:
+            asyncio.run(check_agents(range(of.first, of.first + (of.worlds or 100)), folder))
     if of.what in ("structures", "all"):
         for name, make in (OTHERS if of.others else STRUCTURES).items():
             for total in of.totals:

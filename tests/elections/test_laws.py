@@ -230,11 +230,13 @@ def test_the_smallest_margin_reaches_the_target_and_the_one_below_does_not(p: fl
 
 
 @given(USUAL, st.integers(2, 20), st.integers(1, 10**6))
+@example(0.6869337884996634, 2, 3_943)
 def test_a_target_that_a_margin_just_reaches_needs_no_larger_one(p: float, k: int, steps: int) -> None:
     target = p_full(p, k, steps)
-    if 0 < target < 1 and p_full(p, k - 1, steps) < target:
+    lower = math.nextafter(target, 0)
+    if 0 < lower < target < 1 and p_full(p, k - 1, steps) < target:
         assert k_min(p, steps, target) == k
-        assert k_min(p, steps, math.nextafter(target, 0)) == k
+        assert k_min(p, steps, lower) == k
 
 
 @given(CHANCES, MARGINS, STEPS, STEPS)

@@ -181,6 +181,18 @@ def test_an_agent_is_measured_by_its_trials_and_the_replies_to_each_of_its_actio
         measured(model, task=Unchecked())
 
 
+def test_the_plan_of_an_agent_counts_the_hard_actions_of_failed_trials_and_a_pool_is_measured_as_one() -> None:
+    models = ["sim:perfect@error=0.05,hard=0.05,hard_error=0.8", "sim:perfect@error=0.04,hard=0.05,hard_error=0.8"]
+    (found,) = measured(*models, task=Desk(), steps=40, pool=True).agents
+    assert found.models == tuple(models)
+    planned = plan(Desk(), [found], target=0.99)
+    assert {each.models for each in planned.runs} == {found.models}
+    # One trial in four meets a hard action, and no margin mends it.
+    assert all(each.chance.low < 0.74 < each.chance.high < 0.98 for each in planned.runs)
+    with pytest.raises(InvalidUsage, match="only the models of an agent are measured as a pool"):
+        measured(*models, pool=True)
+
+
 def test_an_answer_to_a_problem_is_a_step_that_its_check_judges() -> None:
     problems = [Multiplication(digits=1, by=1, instance=number) for number in range(150)]
     model = "sim:gpt-4.1-mini@error=0.1,flag=0,alternatives=1"

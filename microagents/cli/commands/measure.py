@@ -37,9 +37,9 @@ from microagents.studies.analysis import Distances, PositionAccuracy
 from microagents.studies.flags import FlagFindings
 from microagents.studies.measure import Measurement, measure
 from microagents.studies.measured import ModelMeasurement, Proportion
+from microagents.studies.measured_agents import AgentMeasurement
 from microagents.studies.states import States, states_in_file, states_of_run
 from microagents.studies.thresholds import Threshold
-from microagents.studies.trials import AgentMeasurement
 from microagents.task import Task
 
 SHOWN = 10
@@ -87,6 +87,8 @@ WithDistance = Annotated[
 ]
 WithFlags = Annotated[bool, typer.Option("--flags", help="Measure what red flags gain and cost.")]
 
+AsPool = Annotated[bool, typer.Option("--pool", help="Measure the models of an agent as one pool: they take turns.")]
+
 
 @partial(with_settings, only=SETTINGS, short=None)
 def command(
@@ -102,6 +104,7 @@ def command(
     horizon: Horizon = 8,
     distance: WithDistance = False,
     flags: WithFlags = False,
+    pool: AsPool = False,
     seed: Seed = 0,
     runs_dir: RunsDir = RUNS,
     run_id: RunPrefix = None,
@@ -139,6 +142,7 @@ def command(
             horizon=horizon,
             distance=distance,
             flags=flags,
+            pool=pool,
             seed=seed,
             runs_dir=runs_dir,
             run_id=run_id,
@@ -184,7 +188,7 @@ def _report(report: Measurement) -> Iterator[str]:
     if report.distances is not None:
         yield ""
         yield from _distances(report.distances)
-    asked = [*[each.model for each in report.models], *[each.model for each in report.agents]]
+    asked = [*[each.model for each in report.models], *[name for each in report.agents for name in each.models]]
     if asked and not all(each.judged for each in report.models):
         yield from ("", *wrapped(UNKNOWN))
     if asked and are_simulated(asked):
@@ -234,17 +238,19 @@ def _model(found: ModelMeasurement, source: str) -> Iterator[str]:
 
 
 def _agent(found: AgentMeasurement) -> Iterator[str]:
-    price = prices_of([found.model])(found.cost_usd)
+    price = prices_of(found.models)(found.cost_usd)
     yield from wrapped(
-        f"{found.model}: {counted(found.trials, 'trial')}, {found.draws} draws of each action, {counted(found.calls, 'call')}, {price}"
+        f"{found.name}: {counted(found.trials, 'trial')}, {found.draws} draws of each action, {counted(found.calls, 'call')}, {price}"
     )
     yield from wrapped(f"--from {found.run_id} takes its trials")
     yield from wrapped(f"trials that succeed, by the plurality of the draws = {_within(found.success)} (95 %)")
     rows = [["kind", "actions", "right", "95 % interval", "wrong in one way"]]
-    rows += [[each.kind, f"{each.actions:,}", *_cells(each.p), f"{each.same_wrong:.1%}"] for each in found.actions]
+    rows += [[each.kind, f"{len(each.seen):,}", *_cells(each.p), f"{each.same_wrong:.1%}"] for each in found.actions]
     if len(rows) > 1:
         yield from table(rows, to_the_left=(0,))
-        yield from wrapped("right: the share of the draws that are the action taken, in trials that succeed")
+        yield from wrapped(
+            "right: the share of the draws that are the right action; of a trial that fails, the action with the least lead counts as wrong"
+        )
     yield from wrapped(
         f"trials that fail though every vote agreed: {found.unseen:,} of {found.trials - found.succeeded:,}; no margin mends them"
     )
