@@ -65,7 +65,7 @@ class Task(BaseModel, Generic[V]):
     of each field, whatever stands around it, as the flagging parser of MAKER does."""
     default_strategy: ClassVar[str] = "maker"
     """Name of the strategy that solves it by default."""
-    expert_page: ClassVar[str] = "docs/tasks.md"
+    expert_page: ClassVar[str] = "docs/task-methods.md"
     """The page that shows what its `expert` needs, for messages."""
     required_methods: ClassVar[tuple[str, ...]] = ()
     """Names of the methods that every task of this kind must override."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Sequence
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from hashlib import blake2b
 from typing import Any
 
@@ -18,6 +18,7 @@ from microagents.base.errors import DeadlinePassed, MicroagentsError, NoHandler
 from microagents.base.logs import log
 from microagents.base.messages import Message, R, Request, Stream, resolve
 from microagents.base.user_code import role_failed
+from microagents.journal.messages import RecordLoads
 from microagents.runtimes import wire
 from microagents.runtimes.incoming_calls import IncomingCall
 from microagents.runtimes.link import Link
@@ -26,6 +27,8 @@ from microagents.runtimes.outgoing_calls import OutgoingCalls
 from microagents.runtimes.peer import Peer
 from microagents.runtimes.remote_ref import RemoteRef
 
+LOADS_EVERY_S = 2.0
+"""Interval of reports of what roles have to do."""
 Ref = LocalRef | RemoteRef
 
 
@@ -187,6 +190,21 @@ class Dispatcher:
             if dispatcher == self._name
             else RemoteRef(name, self._peers[dispatcher], self._outgoing)
         )
+
+    def report_loads(self, messenger: RoleMessenger) -> None:
+        """Tell the recorder from now on what its replicas have to do."""
+        self._scope.start(self._report_loads(messenger))
+
+    async def _report_loads(self, messenger: RoleMessenger) -> None:
+        loop, told = asyncio.get_running_loop(), None
+        with suppress(MicroagentsError):  # the recorder has failed, which ends the run
+            while True:
+                began_s = loop.time()
+                await asyncio.sleep(LOADS_EVERY_S)
+                loads = {name: each.load(loop.time() - began_s) for name, each in self._replicas.items()}
+                if loads != told:  # a run that waits for a person writes nothing
+                    messenger.tell(RecordLoads(loads=loads))
+                    told = loads
 
     def open(self) -> None:
         """Handle the envelopes that arrived before the roles were started, and from now on each at its arrival."""

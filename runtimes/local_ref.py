@@ -15,6 +15,7 @@ from microagents.base.aio import Notifier, TaskScope, is_cancelled
 from microagents.base.errors import PASSING, MicroagentsError, RoleFailed
 from microagents.base.messages import Message, R, Request, Stream, reply_type
 from microagents.base.user_code import role_failed
+from microagents.journal.messages import Load
 
 
 class LocalRef:
@@ -34,6 +35,13 @@ class LocalRef:
         self._is_told = False
         """Whether a plain handler takes a one-way message, so that another one waits for its end."""
         self._mailbox = Mailbox(self._handle_queued, scope)
+        self._handled = self._open = 0
+        """Requests since the last `load`, and open ones."""
+
+    def load(self, within_s: float) -> Load:
+        """Return what it has to do; the last call was ``within_s`` seconds ago."""
+        handled, self._handled = self._handled, 0
+        return Load(per_s=round(handled / within_s), open=self._open)
 
     def is_eager(self, message: type[Message]) -> bool:
         """Whether the handler of a message may begin in the sender's task."""
@@ -57,6 +65,8 @@ class LocalRef:
         if self._mailbox.is_blocking:
             await self._mailbox.join()
         handler, expected = self._handlers[type(request)]
+        self._handled += 1
+        self._open += 1
         try:
             async with self._gate or nullcontext(), aclosing(handler(request)) as items:
                 async for item in items:
@@ -67,6 +77,8 @@ class LocalRef:
             raise
         except BaseException as error:
             raise self._failed(request, error) from error
+        finally:
+            self._open -= 1
 
     def tell(self, request: Request[None]) -> None:
         """Handle a one-way message after those before it: now, if its handler is plain and none waits, else from the mailbox."""
@@ -97,15 +109,19 @@ class LocalRef:
 
     async def _handle(self, request: Request[R]) -> R:
         """Call the handler; every error of it reaches the caller as a `MicroagentsError`."""
+        self._handled += 1
         if type(request) in self._plain:
             return self._call(request)
         handler, expected = self._handlers[type(request)]
+        self._open += 1
         try:
             reply: R = await handler(request)
         except (MicroagentsError, *PASSING):
             raise
         except BaseException as error:
             raise self._failed(request, error) from error
+        finally:
+            self._open -= 1
         if expected is not None and not isinstance(reply, expected):
             raise self._mistyped(request, reply, expected)
         return reply

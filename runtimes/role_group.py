@@ -8,11 +8,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from msgspec import structs
 
 from microagents.actors.role import Context, Deployment, Role, asked_by, check_graph
-from microagents.base.aio import is_cancelled
+from microagents.base.aio import is_cancelled, loop_has_threads
 from microagents.base.errors import MicroagentsError
 from microagents.base.logs import log
 from microagents.base.messages import Message
 from microagents.base.user_code import role_failed
+from microagents.journal.messages import RecordLoads
 from microagents.runtimes.dispatcher import Dispatcher, RoleMessenger, Route
 
 DRIVER = "driver"
@@ -61,6 +62,8 @@ class RoleGroup:
         self._roles: dict[str, Role] = {}
         """By name of the replica."""
         self._started: list[str] = []
+        self._reporter = self.messenger("the loads", (RecordLoads,)) if RecordLoads in self._handled else None
+        """Reports the loads of the replicas; None without a recorder."""
 
     def messenger(
         self, owner: str, asks: Iterable[type[Message]] | None = None, replica: str | None = None
@@ -122,6 +125,8 @@ class RoleGroup:
             raise
         except (Exception, SystemExit) as error:
             raise role_failed(name, "start", error) from error
+        if not self._started and self._reporter is not None and loop_has_threads():
+            self._dispatcher.report_loads(self._reporter)
         self._started.append(name)
 
     async def stop(self, name: str) -> None:

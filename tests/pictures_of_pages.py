@@ -1,4 +1,4 @@
-"""The pictures of docs/operating.md: ``python -m tests.pictures_of_pages [FOLDER]`` makes the runs, and takes the pictures."""
+"""The pictures of docs/viewing.md: ``python -m tests.pictures_of_pages [FOLDER]`` makes the runs, and takes the pictures."""
 
 from __future__ import annotations
 

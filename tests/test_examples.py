@@ -169,7 +169,9 @@ def test_the_readme_is_short_and_shows_the_example_as_it_is() -> None:
     assert len(readme.splitlines()) <= 120
 
 
-@pytest.mark.parametrize(("page", "example"), [("agents.md", "payback.py"), ("models.md", "adder.py")])
+@pytest.mark.parametrize(
+    ("page", "example"), [("agents.md", "payback.py"), ("models.md", "adder.py"), ("starting.md", "places.py")]
+)
 def test_a_page_shows_its_first_example_as_it_is(page: str, example: str) -> None:
     assert f"```python\n{(EXAMPLES / example).read_text()}```" in (EXAMPLES.parent / page).read_text(encoding="utf-8")
 

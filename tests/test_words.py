@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -30,6 +31,9 @@ CAPS = {
 }
 """The greatest number of each in 1,000 words. Write the noun again, and if, when, only, states or reports instead."""
 
+GUIDE_WORDS = 900
+"""The greatest number of words of a guide, without its commands and programs."""
+
 Passage = tuple[str, str]
 """A place, and the text that stands there."""
 
@@ -55,8 +59,18 @@ def errors() -> Iterator[Passage]:
 
 def pages() -> Iterator[Passage]:
     for path in PAGES:
-        prose = re.sub(r"```.*?```|^    .*?$", "", path.read_text("utf-8"), flags=re.DOTALL | re.MULTILINE)
-        yield f"{path.relative_to(ROOT)}", prose
+        yield f"{path.relative_to(ROOT)}", prose(path)
+
+
+def prose(page: Path) -> str:
+    return re.sub(r"^```.*?^```|^    .*?$", "", page.read_text("utf-8"), flags=re.DOTALL | re.MULTILINE)
+
+
+def pages_below(entry: object) -> Iterator[str]:
+    if isinstance(entry, str):
+        yield entry
+    for each in entry.values() if isinstance(entry, dict) else entry if isinstance(entry, list) else ():
+        yield from pages_below(each)
 
 
 @pytest.mark.parametrize("passages", [docstrings, errors, pages], ids=lambda each: each.__name__)
@@ -68,3 +82,11 @@ def test_prose_has_each_turn_of_phrase_no_more_often_than_its_cap(passages: type
         places = [f"{place} {hit[0]!r}" for place, text in found for hit in re.finditer(pattern, text, re.IGNORECASE)]
         rate = 1_000 * len(places) / words
         assert rate <= cap, f"{rate:.2f} in 1,000 words, at most {cap}: {', '.join(places[:20])}"
+
+
+def test_a_guide_is_read_in_five_minutes() -> None:
+    start, guides, *_ = tomllib.loads((ROOT / "docs/zensical.toml").read_text("utf-8"))["project"]["nav"]
+    found = [ROOT / "docs" / name for name in pages_below([start, guides])]
+    words = {page.name: len(prose(page).split()) for page in found if page.exists()}
+    assert len(words) > 14
+    assert {name: number for name, number in words.items() if number > GUIDE_WORDS} == {}

@@ -265,10 +265,9 @@ def _put_on_path(kind: str, where: str) -> str:
     """Make a file importable, behind all others, lest it stands in for a package; returns the name of its module."""
     path = Path(where).resolve()
     if not path.is_file():
-        raise InvalidUsage(
-            f"the {kind}'s file {where!r} is not there; to continue a run whose file has moved, give its first command again, with its "
-            "--run-id, where the file is now"
-        )
+        moved = "to continue a run whose file has moved, give its first command again, with its --run-id, where the file is now"
+        here = moved if Path(where).is_absolute() else f"the folder here is {str(Path.cwd())!r}"
+        raise InvalidUsage(f"the {kind}'s file {where!r} is not there; {here}")
     stem, folder = path.stem, str(path.parent)
     if not stem.isidentifier():
         raise InvalidUsage(f"rename {where!r} to letters, digits and underscores: it cannot be imported by its name")

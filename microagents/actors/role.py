@@ -351,6 +351,8 @@ class Strategy(BaseModel):
     """
     draws_solution: ClassVar[bool] = False
     """Whether its conductor notes its work (`microagents.work.durable.Work.note`), so that ``show`` can draw it."""
+    measures_masses: ClassVar[bool] = False
+    """Whether each sample has its mass if the model can give it, though no mass decides."""
     changes_no_decision: ClassVar[tuple[str, ...]] = ()
     """Fields that no decision depends on: a run may be resumed with other values of them."""
 

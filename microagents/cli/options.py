@@ -390,7 +390,7 @@ def with_tools(options: list[str], tools: list[str]) -> list[str]:
 def task_of(name: str, options: list[str]) -> Task:
     """Build the task that the command line names."""
     kind = TASKS.find(name, Task)
-    return validated(kind, f"task {name!r}", task_options(kind, options), flag="-o")
+    return validated(kind, f"task {name!r}", task_options(kind, options), flag="--inputs FILE or -o")
 
 
 def strategy_named(name: str | None, options: StrategyOptions, task: Task) -> Strategy:

@@ -38,6 +38,11 @@ def is_audited(path: str) -> bool:
     return first or crc32(path.encode()) % AUDITED_EVERY == 0
 
 
+def decides_alone(mass: Mass, margin: float) -> bool:
+    """Return whether the mass of one text decides an election of one model and prompt, whatever else is drawn."""
+    return mass.log <= 0 and 2 * exp(mass.log) > 1 + margin
+
+
 class TextMass:
     """What is known of one text in one part."""
 
@@ -211,7 +216,12 @@ class MassAudit(Struct, frozen=True, kw_only=True):
     """Logarithm of the likelihood ratio of each alternative."""
 
     def after(self, claimed: float, *, repeated: bool) -> MassAudit:
-        """Return the test after one more draw, which should have cast a vote with this probability, at least."""
+        """Return the test after one more draw, which should have cast a vote with this probability, at least.
+
+        Masses found false stay so, however many draws were in flight: a resumed run doubts them, too.
+        """
+        if self.is_false:
+            return self
         rest = max(1 - claimed, 1 / MILLION)
         ratios = [log((1 - rest**power) / (1 - rest)) if repeated else (power - 1) * log(rest) for power in POWERS]
         return MassAudit(

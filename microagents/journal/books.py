@@ -27,7 +27,7 @@ from microagents.journal.messages import (
     RecordAnswer,
     RecordCalls,
     RecordDecision,
-    RecordLost,
+    RecordLoads,
     RecordProgress,
     ReplicaEnded,
 )
@@ -38,6 +38,7 @@ NO_VOTE = (*OPEN_OUTCOMES, "sampled", "inferred", "once")
 
 _ADDED = ("unanswered", "estimated_usd", "unsettled_usd", "unsettled_tokens", "unmeasured", "joined")
 """Numbers of calls that an account adds up under the same names."""
+_TOKENS = ("input_tokens", "output_tokens", "cached_tokens", "cache_write_tokens")
 ENDED_AS: tuple[InputOutcome | None, ...] = (None, "completed", "undecided", "failed")
 """The outcomes of inputs by their code; None for one that has not ended, and in a run of a single input."""
 COMPLETED = ENDED_AS.index("completed")
@@ -74,8 +75,6 @@ class Totals(Struct, kw_only=True):
     """Part of the books that is stored as JSON with every commit."""
 
     account: Account = field(default_factory=Account)
-    in_flight: dict[str, int] = {}
-    """Calls in flight by the name of the solver replica that sent them."""
     leased: dict[str, int] = {}
     """Calls that a solver may have sent since it reported, at most, by the name of the replica."""
     call_tokens: int = 0
@@ -88,6 +87,16 @@ class Totals(Struct, kw_only=True):
     """Sums of the checksums of all rows, by table."""
     out_of_order: bool = False
     """Whether a decision came after later ones of its input. The running digests are then wrong and have to be computed anew."""
+
+    def waiting(self) -> dict[str, UndecidedElection]:
+        """Return the elections that are undecided and not settled, by path."""
+        # The escalated election reports for both: it is undecided itself, or it settled the first one.
+        later = {**self.undecided, **self.account.settled_at}
+        return {
+            path: each
+            for path, each in self.undecided.items()
+            if each.rung is None and f"{path}{ESCALATED}" not in later
+        }
 
 
 class Books:
@@ -165,13 +174,14 @@ class Books:
         self.totals.call_usd = max(self.totals.call_usd, record.call_usd)
 
     def end_calls(self) -> None:
-        """Drop all allotments."""
+        """Drop all allotments and loads."""
         self.totals.leased.clear()
+        self.totals.account.loads.clear()
         self.totals.call_tokens, self.totals.call_usd = 0, 0.0
 
     def _add_calls(self, record: RecordCalls) -> None:
-        account, in_flight, usage = self.totals.account, self.totals.in_flight, record.usage
-        in_flight[record.source] = in_flight.get(record.source, 0) + record.sent - record.ended
+        account, usage = self.totals.account, record.usage
+        account.in_flight_by[record.source] = record.in_flight
         if record.source in self.totals.leased:
             self.totals.leased[record.source] -= record.sent
         account.calls += record.billed
@@ -185,10 +195,8 @@ class Books:
         for took_s in record.took_s.values():
             for bucket in map(bucket_of, took_s):
                 account.durations[bucket] = account.durations.get(bucket, 0) + 1
-        account.input_tokens += usage.input_tokens or 0
-        account.output_tokens += usage.output_tokens or 0
-        account.cached_tokens += usage.cached_tokens
-        account.cache_write_tokens += usage.cache_write_tokens
+        for name in _TOKENS:
+            setattr(account, name, getattr(account, name) + (getattr(usage, name) or 0))
         account.cost_usd = (
             None if usage.cost_usd is None or account.cost_usd is None else account.cost_usd + usage.cost_usd
         )
@@ -200,21 +208,25 @@ class Books:
 
     def lose(self, source: str) -> None:
         """Count the calls as lost that a dead replica had in flight, at most: they may be billed, and are made again."""
-        lost = max(0, self.totals.in_flight.pop(source, 0) + self.totals.leased.pop(source, 0))
         account = self.totals.account
+        lost = max(0, sum(account.in_flight_by.pop(source, {}).values()) + self.totals.leased.pop(source, 0))
         account.lost_in_flight += lost
         account.unsettled_usd += lost * self.totals.call_usd
         account.unsettled_tokens += lost * self.totals.call_tokens
 
-    def _add_death(self, record: RecordLost) -> None:
-        self.lose(record.source)
-        deaths, role = self.totals.account.deaths, record.source.partition("/")[0]
-        deaths[role] = deaths.get(role, 0) + 1
+    def _end_replica(self, record: ReplicaEnded) -> None:
+        if record.has_died:
+            self.lose(record.source)
+            deaths, role = self.totals.account.deaths, record.source.partition("/")[0]
+            deaths[role] = deaths.get(role, 0) + 1
+        self.totals.leased.pop(record.source, None)
+        self.totals.account.loads.pop(record.source, None)
 
     def lose_all(self) -> None:
         """Count the calls of all replicas as lost, after their process was killed."""
-        for source in dict.fromkeys([*self.totals.in_flight, *self.totals.leased]):
+        for source in dict.fromkeys([*self.totals.account.in_flight_by, *self.totals.leased]):
             self.lose(source)
+        self.totals.account.loads.clear()
 
     def _add_decision(self, record: RecordDecision) -> None:
         account, verdict, path = self.totals.account, record.verdict, record.id.path
@@ -307,8 +319,7 @@ class Books:
         for name, each in structs.asdict(account).items():
             if isinstance(each, dict):
                 setattr(account, name, dict(each))
-        account.in_flight_by = {source: calls for source, calls in self.totals.in_flight.items() if calls > 0}
-        account.in_flight = sum(self.totals.in_flight.values())
+        account.in_flight_by = {source: by_spec for source, by_spec in account.in_flight_by.items() if by_spec}
         account.samples = account.valid - account.votes
         flagged = Counter(account.flagged)
         for each in undecided.values():
@@ -317,12 +328,9 @@ class Books:
         account.flagged = dict(flagged)
         # A solver that died may not have reported its last calls. Every counted ballot proves one call, or one joined sample.
         account.calls = max(account.calls, account.valid + flagged.total() - account.joined)
-        # The escalated election reports for both: it is undecided itself, or it settled the first one.
-        later = {**undecided, **account.settled_at}
-        account.undecided_at = tuple(
-            path for path, each in undecided.items() if each.rung is None and f"{path}{ESCALATED}" not in later
-        )
-        account.contested_at = tuple(path for path in account.undecided_at if undecided[path].is_contested)
+        waiting = self.totals.waiting()
+        account.undecided_at = tuple(waiting)
+        account.contested_at = tuple(path for path, each in waiting.items() if each.is_contested)
         account.steps = self._steps
         account.total_steps = self._total_steps if self._with_total == self.inputs else None
         account.inputs = self.inputs
@@ -331,10 +339,9 @@ class Books:
         return account
 
     def account_with_digests(self) -> Account:
-        """A copy of the account so far with its digests. Hashing a tree of decisions takes time."""
-        return structs.replace(
-            self.account(), decisions_sha256=self._combined(self.decisions), ballots_sha256=self._combined(self.ballots)
-        )
+        """A copy of the account so far with its digests, without loads. Hashing a tree of decisions takes time."""
+        decisions, ballots = self._combined(self.decisions), self._combined(self.ballots)
+        return structs.replace(self.account(), loads={}, decisions_sha256=decisions, ballots_sha256=ballots)
 
     def _combined(self, digests: Digests) -> str:
         if self.inputs == 1:
@@ -348,9 +355,9 @@ class Books:
     _handlers: ClassVar[dict[type[Record], Callable[[Books, Any], object]]] = {
         AllotCalls: _add_allotment,
         RecordCalls: _add_calls,
+        RecordLoads: lambda books, record: books.totals.account.loads.update(record.loads),
         CallsOver: lambda books, _: books.end_calls(),
-        RecordLost: _add_death,
-        ReplicaEnded: lambda books, record: books.totals.leased.pop(record.source, None),
+        ReplicaEnded: _end_replica,
         RecordDecision: _add_decision,
         RecordProgress: lambda books, record: books.move(record.input, record.done, record.total),
         RecordAnswer: _add_answer,

@@ -62,11 +62,11 @@ def forget_unsettled(journal: Path) -> str | None:
             totals_text, wall_s, _ = found.only("account")
             totals = msgspec.json.decode(totals_text, type=Totals)
             rows, account = Rows(found.db, totals.checksums), totals.account
-            calls = account.lost_in_flight + sum(totals.in_flight.values()) + sum(totals.leased.values())
+            calls = account.lost_in_flight + account.in_flight + sum(totals.leased.values())
             if not (calls or account.unsettled_usd or account.unsettled_tokens):
                 return None
             counted = f"{calls} lost calls, ${account.unsettled_usd:.6f} and {account.unsettled_tokens} tokens"
-            totals.in_flight.clear()
+            account.in_flight_by.clear()
             totals.leased.clear()
             account.lost_in_flight, account.unsettled_usd, account.unsettled_tokens = 0, 0.0, 0
             rows.insert("change", [(now(), "unsettled calls", counted, f"forgotten by {this_user()}")])

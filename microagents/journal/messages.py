@@ -79,10 +79,10 @@ class RecordCalls(Recorded, frozen=True, kw_only=True):
     """Name of the replica."""
     sent: int = 0
     """Calls sent."""
-    ended: int = 0
-    """Calls that are no longer in flight: answered, cancelled or failed."""
+    in_flight: dict[str, int] = field(default_factory=dict)
+    """Calls of the replica in flight then, by the spec of the model."""
     billed: int = 0
-    """Calls among the ended ones that the provider may bill."""
+    """Calls that have ended, and that the provider may bill."""
     usage: Usage
     """Sum over the ended calls; an unknown price makes the cost None. A call without a reply adds an estimated cost, but no tokens."""
     unanswered: int = 0
@@ -130,6 +130,7 @@ class RecordCalls(Recorded, frozen=True, kw_only=True):
                 spec: [*self.took_s.get(spec, ()), *later.took_s.get(spec, ())]
                 for spec in {**self.took_s, **later.took_s}
             },
+            in_flight=later.in_flight,
         )
 
 
@@ -156,18 +157,13 @@ class CallsOver(Struct, frozen=True, kw_only=True):
     """All solvers of the sitting have ended, and send none of the calls that they were allotted."""
 
 
-class RecordLost(Request[None], frozen=True, kw_only=True):
-    """A replica died, and a solver's calls in flight are lost. Its replacement has the same name and starts with none."""
-
-    source: str
-    """Name of the replica."""
-
-
 class ReplicaEnded(Request[None], frozen=True, kw_only=True):
-    """A replica of the solver has ended in order, and sends none of the calls that it was allotted."""
+    """A replica has ended, and sends none of the calls that it was allotted. Another one may take its name, and starts with none."""
 
     source: str
     """Name of the replica."""
+    has_died: bool = False
+    """Whether its process died, so that a solver's calls in flight are lost."""
 
 
 class RecordOutage(Request[None], frozen=True, kw_only=True):
@@ -274,7 +270,26 @@ class InputEnding(RowRecord, frozen=True, kw_only=True):
         return self.input, self.outcome, self.reason, self.traceback, result, at
 
 
-Entry = RecordCalls | RecordLost | ReplicaEnded | RecordDecision | RecordAnswer | RecordProgress | InputEnding
+class Load(Struct, frozen=True, kw_only=True):
+    """What a replica of a role has to do."""
+
+    per_s: int = 0
+    """Requests that it gets a second."""
+    open: int = 0
+    """Requests that are not answered yet, those included that wait inside it for a call or a permit."""
+
+    def __str__(self) -> str:
+        return f"{self.per_s:,}/s, {self.open:,} open"
+
+
+class RecordLoads(Request[None], frozen=True, kw_only=True):
+    """Loads of the replicas in one dispatcher."""
+
+    loads: dict[str, Load]
+    """By the name of the replica."""
+
+
+Entry = RecordCalls | RecordLoads | ReplicaEnded | RecordDecision | RecordAnswer | RecordProgress | InputEnding
 """A message that is one record. The recorder queues it as it is; its sum, if it has one, stands in `Books`."""
 Record = RecordSample | RecordReply | AllotCalls | CallsOver | Entry
 """A part of the journal. The recorder writes records in the order of their arrival."""
@@ -322,10 +337,10 @@ class Account(Struct, kw_only=True):
     """Decisions and final answers that the task's oracle could judge."""
     calls: int = 0
     """Requests sent to a model that the provider may bill."""
-    in_flight: int = 0
-    """Calls that are sent and have not ended yet."""
-    in_flight_by: dict[str, int] = field(default_factory=dict)
-    """The same by the name of the solver replica that sent them."""
+    in_flight_by: dict[str, dict[str, int]] = field(default_factory=dict)
+    """Calls that are sent and have not ended yet, by the name of the solver replica and by the spec of the model."""
+    loads: dict[str, Load] = field(default_factory=dict)
+    """What roles have to do now, by the name of the replica."""
     deaths: dict[str, int] = field(default_factory=dict)
     """Replicas of roles whose process died, by the name of the role. Others took their places."""
     lost_in_flight: int = 0
@@ -409,6 +424,20 @@ class Account(Struct, kw_only=True):
     def tokens_at_most(self) -> int:
         """Most tokens that all calls can have used."""
         return self.input_tokens + self.output_tokens + self.unsettled_tokens
+
+    @property
+    def in_flight(self) -> int:
+        """Calls that are sent and have not ended yet."""
+        return sum(sum(by_spec.values()) for by_spec in self.in_flight_by.values())
+
+    @property
+    def load_by_role(self) -> dict[str, Load]:
+        """Loads of all replicas of each role together."""
+        found: dict[str, Load] = {}
+        for replica, load in self.loads.items():
+            before = found.get(role := replica.partition("/")[0], Load())
+            found[role] = Load(per_s=before.per_s + load.per_s, open=before.open + load.open)
+        return found
 
     @property
     def doubted(self) -> tuple[str, ...]:

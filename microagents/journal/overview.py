@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Iterator
 from heapq import merge
 from itertools import groupby
@@ -17,6 +18,7 @@ from microagents.journal.statements import (
     PLACES_BELOW,
     STEP_BYTES,
     STEP_KEYS,
+    SUMS_BY_INPUT,
     SUMS_BY_TIME,
     VALUES_OF_PLACE,
     one,
@@ -79,6 +81,14 @@ def read_inputs(rows: Rows, inputs: int) -> bytes:
     for number, outcome, is_wrong in rows.db.execute(ENDED_INPUTS, (inputs,)):
         found[number] = 5 if is_wrong else codes[outcome]
     return bytes(found)
+
+
+def read_input_sums(rows: Rows, inputs: int) -> bytes:
+    """For all inputs their samples, then their costs in US dollars, then the seconds until the last decision: floats of 4 bytes."""
+    found = array("f", bytes(12 * inputs))
+    for number, *sums in rows.db.execute(SUMS_BY_INPUT, (inputs,)):
+        found[number::inputs] = array("f", sums)
+    return found.tobytes()
 
 
 def read_differences(rows: Rows, others: Rows, of_input: int) -> Iterator[tuple[str, str | None, str | None]]:

@@ -144,9 +144,7 @@ def read_open_elections(rows: Rows) -> list[OpenElection]:
 
 def read_books(rows: Rows, inputs: int, *, in_order: bool, of_decisions: bool = True) -> Books:
     """Return the books as of the last commit. The digests of a chain are stored; a tree of decisions is read row by row, or not at all."""
-    totals = msgspec.json.decode(rows.only("account")[0], type=Totals)
-    _check_numbers(msgspec.to_builtins(totals.account))
-    books = Books(inputs, in_order=in_order, totals=totals)
+    books = Books(inputs, in_order=in_order, totals=read_totals(rows))
     rows.check("progress")
     for of_input, done, total, reached, state, value, decisions, ballots in rows.select("progress"):
         _check_input(of_input, inputs)
@@ -164,6 +162,13 @@ def read_books(rows: Rows, inputs: int, *, in_order: bool, of_decisions: bool = 
         for row in rows.select("decision"):
             take_in(books, joined(places[place_of(row[0])], row[0]), recalled(row))
     return books
+
+
+def read_totals(rows: Rows) -> Totals:
+    """Return the totals as of the last commit."""
+    totals = msgspec.json.decode(rows.only("account")[0], type=Totals)
+    _check_numbers(msgspec.to_builtins(totals.account))
+    return totals
 
 
 def _check_numbers(value: object) -> None:

@@ -28,7 +28,7 @@ from microagents.journal.messages import (
     RunOutcome,
 )
 from microagents.journal.opening import connect_to_read, holds_nothing, unreadable
-from microagents.journal.overview import read_differences, read_inputs, read_overview, read_series
+from microagents.journal.overview import read_differences, read_input_sums, read_inputs, read_overview, read_series
 from microagents.journal.queries import (
     Row,
     began_s,
@@ -41,6 +41,7 @@ from microagents.journal.queries import (
     read_experiment,
     read_open_elections,
     read_own_options,
+    read_totals,
     with_digests,
 )
 from microagents.journal.requests import TakenRequest, taken_requests
@@ -171,6 +172,14 @@ class Reader:
                 other = next(other_inputs(self._rows, self.experiment, given, own), None)
             raise error if other is None else InputMismatch(other[0], *_differing_options(*other[1:])) from None
 
+    def own_options(self, of_input: int) -> str:
+        """Return, as JSON, the options of one of many inputs that differ from the first one's."""
+        with self._reading():
+            row = self._rows.first("input", OF_INPUT, (of_input,))
+        if row is None:
+            raise IndexError(of_input)
+        return str(row[1])
+
     def options(self) -> Generator[dict[str, Any]]:
         """Yield the options of each input. The journal is read on while they are taken, so close it."""
         with self._reading():
@@ -197,6 +206,11 @@ class Reader:
         """Return a byte for each input, as `microagents.journal.overview` has them."""
         with self._reading():
             return read_inputs(self._rows, self.experiment.inputs)
+
+    def input_sums(self) -> bytes:
+        """Return what each input took, as `microagents.journal.overview` has it."""
+        with self._reading():
+            return read_input_sums(self._rows, self.experiment.inputs)
 
     def differences(self, other: Reader, of_input: int) -> Iterator[tuple[str, str | None, str | None]]:
         """Yield the paths at which another run decided otherwise, and both values as JSON; None for no decision."""
@@ -322,8 +336,12 @@ class Reader:
     def undecided(self) -> dict[str, UndecidedElection]:
         """Elections that are undecided and not settled, by path."""
         with self._reading():
-            books = self._books(of_decisions=False)
-        return {path: books.totals.undecided[path] for path in books.account().undecided_at}
+            return read_totals(self._rows).waiting()
+
+    def settled_at(self) -> dict[str, str]:
+        """By path what settled a decision that the vote did not."""
+        with self._reading():
+            return read_totals(self._rows).account.settled_at
 
     def verify(self) -> list[str]:
         """Compare every row with the recorded totals and digests; returns a sentence for each difference."""

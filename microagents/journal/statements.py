@@ -86,6 +86,8 @@ STEP_BYTES = f"SELECT count(*), max(key), group_concat(char({_BYTE}), '') {_OF_R
 STEP_KEYS = f"SELECT key {_OF_RANGE} ORDER BY key"
 LAST_TIME = "SELECT max(after_ms) FROM decision"
 SUMS_BY_TIME = "SELECT after_ms / ?, count(*), sum(counted), total(cost_usd) FROM decision GROUP BY 1 ORDER BY 1"
+SUMS_BY_INPUT = f"""SELECT CAST(path AS INTEGER) AS input, sum(counted), total(cost_usd), max(after_ms) / 1000.0
+    FROM decision JOIN place ON place.id = key >> {NUMBER_BITS} WHERE input < ? GROUP BY 1"""
 BEGUN_INPUTS = "SELECT input FROM progress WHERE input < ?"
 ENDED_INPUTS = f"SELECT input, outcome, outcome = 'completed' AND {_IS_WRONG} FROM input_ending WHERE input < ?"
 VALUES_OF_PLACE = "SELECT key - ?, ?, value FROM decision WHERE key >= ? AND key < ? ORDER BY key"

@@ -121,7 +121,8 @@ class Sampler:
     def _may_decide(self, temperature: float | None) -> bool:
         """Whether the mass of a draw at a temperature may decide: all draws have one law, or the text above one half is its likeliest."""
         sampling = self._question.sampling
-        if not isinstance(self._question.rule, Certain) or sampling.temperature is None or sampling.temperature > 1:
+        is_wanted = isinstance(self._question.rule, Certain) or self._voter.context.strategy.measures_masses
+        if not is_wanted or sampling.temperature is None or sampling.temperature > 1:
             return False
         return temperature in (0, sampling.temperature)
 

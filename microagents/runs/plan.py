@@ -102,8 +102,24 @@ def experiment_of(plan: RunPlan) -> tuple[Experiment, Sequence[str]]:
     return experiment, own
 
 
-def plan_of(reader: Reader) -> RunPlan:
-    """Return the plan of a recorded run: its tasks, strategy and settings. The code of the task and of the strategy is imported."""
+class _RecordedOptions(Sequence[str]):
+    """Options of many inputs that are read on access."""
+
+    def __init__(self, reader: Reader) -> None:
+        self._reader = reader
+
+    def __len__(self) -> int:
+        return self._reader.experiment.inputs
+
+    def __getitem__(self, index: Any) -> Any:
+        return self._reader.own_options(index)
+
+
+def plan_of(reader: Reader, *, whole: bool = False) -> RunPlan:
+    """Return the plan of a recorded run: its tasks, strategy and settings. The code of the task and of the strategy is imported.
+
+    The options of many inputs are read while the reader is open, or ``whole``, and checked, at once.
+    """
     experiment = reader.experiment
     recipe = experiment.recipe
     for kind, reference in (("task", recipe.task), ("strategy", recipe.strategy)):
@@ -113,9 +129,13 @@ def plan_of(reader: Reader) -> RunPlan:
                 f"run_id={experiment.run_id!r}"
             )
     kind_of_task = TASKS.find(recipe.task, Task)
-    with closing(reader.options()) as recorded:
-        each = (validated(kind_of_task, f"task {recipe.task!r}", options) for options in recorded)
-        tasks = TaskList(kind_of_task, *compact_options(each)) if experiment.listed else list(each)
+    tasks: Sequence[Task]
+    if experiment.listed and not whole:
+        tasks = TaskList(kind_of_task, recipe.options, _RecordedOptions(reader))
+    else:
+        with closing(reader.options()) as recorded:
+            each = (validated(kind_of_task, f"task {recipe.task!r}", options) for options in recorded)
+            tasks = TaskList(kind_of_task, *compact_options(each)) if experiment.listed else list(each)
     kind_of_strategy = STRATEGIES.find(recipe.strategy, Strategy)
     chosen = strategy_of(validated(kind_of_strategy, recipe.strategy, recipe.strategy_options), tasks[0], {})
     return RunPlan(tasks=tasks, listed=experiment.listed, strategy=chosen, settings=settings_of(experiment))

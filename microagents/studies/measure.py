@@ -15,7 +15,10 @@ from microagents.base.durations import quantile_s
 from microagents.base.errors import InvalidUsage
 from microagents.base.messages import address_of
 from microagents.base.user_code import called
-from microagents.journal.reading import reader_of
+from microagents.elections.certainty import decides_alone
+from microagents.elections.election import Ballot
+from microagents.elections.rules import MARGIN
+from microagents.journal.reading import Reader, reader_of
 from microagents.models.weighing import at_least
 from microagents.runs.arguments import check_arguments
 from microagents.runs.driver.keywords import SharedKeywords, without_control
@@ -30,12 +33,12 @@ from microagents.runs.words.verdict import counted
 from microagents.studies.analysis import Distances, PositionAccuracy, distances_between, lookahead_in
 from microagents.studies.compare import variants_of
 from microagents.studies.flags import FlagFindings, flags_in
-from microagents.studies.measured import Latency, ModelMeasurement
+from microagents.studies.measured import Latency, ModelMeasurement, Threshold
 from microagents.studies.measured_agents import AgentMeasurement
-from microagents.studies.measuring import Measured, Measuring, chosen_among
+from microagents.studies.measuring import FIRST, Measured, MeasuredStep, Measuring, chosen_among
 from microagents.studies.series import Series, SeriesOutcome, SeriesRun, short_digest
 from microagents.studies.states import States, has_oracle
-from microagents.studies.thresholds import Threshold, thresholds_in
+from microagents.studies.thresholds import thresholds_in
 from microagents.studies.trials import ActingTrial, trials_in
 from microagents.systems.agents.agent import AgentTask
 from microagents.systems.questions.problem import Problem
@@ -176,9 +179,9 @@ async def measure(
     )
     if isinstance(task, AgentTask):
         return structs.replace(report, agents=tuple([_agent(each, Path(runs_dir)) for each in ended.values()]))
-    found = [_findings(*each) for each in ended.items()]
+    found = [_findings(*each, Path(runs_dir)) for each in ended.items()]
     judged = [each for each in found if each.judged]
-    fitted = [_thresholds(each, Path(runs_dir)) for each in found] if chain else []
+    fitted = [each.thresholds for each in found]
     return structs.replace(
         report,
         models=tuple(found),
@@ -213,7 +216,7 @@ def measured_from(runs_dir: Path, run_id: str, task: Task | None = None) -> Mode
         )
     if recipe.strategy == reference_to(ActingTrial):
         return _agent(result, runs_dir)
-    return _findings(result.models[0], result)
+    return _findings(result.models[0], result, runs_dir)
 
 
 def model_measured(runs_dir: Path, run_id: str, task: Task) -> ModelMeasurement:
@@ -329,9 +332,13 @@ def _plans(
     return plans
 
 
-def _findings(spec: str, result: Result) -> ModelMeasurement:
+def _findings(spec: str, result: Result, runs_dir: Path) -> ModelMeasurement:
     of_inputs, account = isinstance(result.value, Results), result.account
     found = msgspec.convert(list(result.value) if of_inputs else [result.value], list[Measured])
+    with reader_of(runs_dir, result.run_id) as reader:
+        certified = None if of_inputs else _certified(reader, found[0].steps)
+        weighs = not of_inputs and at_least((spec,)) is not None
+        thresholds = thresholds_in(reader, found[0].steps) if weighs else ()
     return ModelMeasurement(
         model=spec,
         run_id=result.run_id,
@@ -347,7 +354,20 @@ def _findings(spec: str, result: Result) -> ModelMeasurement:
         prices=result.settings.prices,
         limits=account.limits.get(spec, {}),
         latency=_latency(account.durations),
+        certified=certified,
+        thresholds=thresholds,
     )
+
+
+def _certified(reader: Reader, steps: Sequence[MeasuredStep]) -> float | None:
+    recorded = [reader.decision_at(f"0/step/{step.number}/0-{FIRST}") for step in steps]
+    ballots = [ballot for each in recorded if each is not None for ballot in each.ballots]
+    if all(each.mass is None for each in ballots):
+        return None
+    likely = [
+        isinstance(each, Ballot) and each.mass is not None and decides_alone(each.mass, MARGIN) for each in ballots
+    ]
+    return sum(likely) / len(likely)
 
 
 def _agent(result: Result, runs_dir: Path) -> AgentMeasurement:
@@ -361,13 +381,6 @@ def _flags(
     assert isinstance(strategy, Measuring)
     with reader_of(runs_dir, found.run_id) as reader:
         return flags_in(reader, task, found.steps, {each.number: each.state for each in strategy.states})
-
-
-def _thresholds(found: ModelMeasurement, runs_dir: Path) -> tuple[Threshold, ...]:
-    if at_least((found.model,)) is None:
-        return ()
-    with reader_of(runs_dir, found.run_id) as reader:
-        return thresholds_in(reader, found.steps)
 
 
 def _latency(durations: Mapping[int, int]) -> Latency | None:
@@ -386,7 +399,8 @@ def _missed(one: ModelMeasurement, other: ModelMeasurement) -> MissedTogether:
 
 def _facts(found: ModelMeasurement) -> dict[str, Any]:
     names = ("model", "run_id", "total", "draws", "calls", "cost_usd", "call_usd", "input_tokens", "output_tokens")
-    facts: dict[str, Any] = {name: getattr(found, name) for name in (*names, "latency", "limits", "valid", "judged")}
+    more = ("latency", "limits", "valid", "judged", "certified")
+    facts: dict[str, Any] = {name: getattr(found, name) for name in (*names, *more)}
     facts |= {"steps": len(found.steps), "agreement": found.agreement if found.has_pairs else None}
     if not found.judged:
         return {**facts, "p_high": found.p_high, "as_decided": found.as_decided, "differing": found.differing}

@@ -12,6 +12,7 @@ from typing import Any, Literal
 from msgspec import Struct
 
 from microagents.base.errors import InvalidUsage
+from microagents.elections.certainty import AUDITED_EVERY, AUDITED_FIRST
 from microagents.elections.laws import chance_of, race_by_turns, race_won, wilson_interval
 from microagents.elections.pool_rates import PoolRates
 from microagents.elections.step_rates import Interval, SeenStep, StepRates, trend_chance
@@ -27,7 +28,7 @@ TREND = 0.01
 """Chance of a trend by accident below which it is reported."""
 
 Verdict = Literal["votes-help", "hard-steps", "voting-hurts", "too-few", "too-many-answers"]
-"""What a measurement advises. docs/planning.md explains each."""
+"""What a measurement advises. docs/measuring.md explains each."""
 VERDICTS: dict[Verdict, str] = {
     "votes-help": "votes help: `microagents plan` says how many",
     "hard-steps": "hard steps: {hard} of {steps:,} are wrong in most samples, and votes decide such a step wrong; take a ladder",
@@ -61,6 +62,19 @@ def mean_if_known(values: Sequence[float | None]) -> float | None:
     """Return the mean of values; None if one is unknown."""
     known = [each for each in values if each is not None]
     return fmean(known) if len(known) == len(values) else None
+
+
+class Threshold(Struct, frozen=True, kw_only=True):
+    """A threshold, by the steps of a measurement."""
+
+    target: float
+    """Share of wrong decisions that it was fitted to."""
+    at_least: float | None
+    """Smallest mean probability that decides; None if no threshold reaches the target."""
+    decided: Proportion | None = None
+    """Share of the steps of the other half that it decides; None without a threshold."""
+    wrong: Proportion | None = None
+    """Share of wrong ones among these; None if it decides none."""
 
 
 class Chances(Struct, frozen=True, kw_only=True):
@@ -115,6 +129,10 @@ class ModelMeasurement(Struct, frozen=True, kw_only=True, dict=True):
     """Limits a minute that the provider stated, by what they limit: ``requests``, ``tokens``, ``input tokens`` or ``output tokens``."""
     latency: Latency | None = None
     """None if it was not measured: of a model that answers at once."""
+    certified: float | None = None
+    """Share of the samples of a chain whose probability decides a step by itself; None if the model gives no probabilities."""
+    thresholds: tuple[Threshold, ...] = ()
+    """Values of ``at_least``, of a chain whose options the model weighs."""
 
     @property
     def judged(self) -> bool:
@@ -257,6 +275,16 @@ class ModelMeasurement(Struct, frozen=True, kw_only=True, dict=True):
             calls=calls.mid / scale,
             calls_high=calls.high / scale,
         )
+
+    def if_certain(self, k: int, total: int) -> str | None:
+        """Say how many calls ``-s certain=on`` takes at most; None if it spares none."""
+        audited = min(total, AUDITED_FIRST) + max(0, total - AUDITED_FIRST) / AUDITED_EVERY
+        spared = (k - 1) * (self.certified or 0.0) * (total - audited)  # a certain reply stands for k votes or more
+        if not spared:
+            return None
+        voted = self.chances(k, total).calls
+        said = f"{(voted - spared) / total:.2f} calls a step at most at k = {k}, by votes {voted / total:.2f}"
+        return f"-s certain=on: {said}; {100 * (self.certified or 0.0):.0f} % of single replies decide by their probability"
 
     def verdict(self) -> tuple[Verdict, str]:
         """Give the advice, and its sentence."""

@@ -127,6 +127,7 @@ class Measuring(Strategy):
     solves = (ChainTask, Problem)
     conductor = MeasuringConductor
     changes_no_decision: ClassVar = ("window",)
+    measures_masses: ClassVar = True
 
     steps: Annotated[int, Field(ge=1, le=1_000_000)] = 1_000
     """Number of steps that are sampled, at most all of the task."""

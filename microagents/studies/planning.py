@@ -25,6 +25,7 @@ from microagents.elections.laws import (
 )
 from microagents.elections.race_tables import ERRORS, Array, race_table
 from microagents.elections.races import Course, Race
+from microagents.elections.rules import ORDERS
 from microagents.elections.step_rates import MAX_K, SURE, StepRates
 from microagents.runs.settings import strategy_of, validated
 from microagents.runs.step_counts import steps_of
@@ -572,6 +573,15 @@ def _notes(pool: _Pool, runs: Sequence[PlannedRun], today: date) -> Iterator[str
         yield f"{len(found.hard):,} of {len(found.steps):,} steps are hard; votes decide them wrong, take a ladder"
     if isinstance(found, PooledMeasurement):
         return
+    for each in found.thresholds:
+        if each.decided is not None and each.wrong is not None:
+            yield (
+                f"at_least={each.at_least:.4f}: {ORDERS} calls a step decide {each.decided.share:.1%} of steps, {each.wrong.share:.1%} "
+                f"of them wrong ({each.wrong.low:.1%} to {each.wrong.high:.1%} with 95 %)"
+            )
+    ks = [run.k for run in runs if run.k is not None]
+    if certain := found.if_certain(ks[-1], pool.total):
+        yield certain
     limit = next((run.limited_by for run in runs if run.limited_by), None)
     if limit is not None:
         yield f"the limit of {found.limits[limit]:,} {limit} a minute makes a run last longer than its waiting"

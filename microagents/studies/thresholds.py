@@ -5,31 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from random import Random
 
-from msgspec import Struct
-
 from microagents.elections.election import Ballot
 from microagents.elections.rules import ORDERS, likeliest
 from microagents.journal.reading import Reader
-from microagents.studies.measured import Proportion, proportion
+from microagents.studies.measured import Threshold, proportion
 from microagents.studies.measuring import FIRST, MeasuredStep
 
 TARGETS = (0.05, 0.01, 0.001)
 """Shares of wrong decisions to which thresholds are fitted."""
 LEAST = 0.5001
 """Smallest threshold: the likeliest option must have more than one half."""
-
-
-class Threshold(Struct, frozen=True, kw_only=True):
-    """A threshold, by the steps of a measurement."""
-
-    target: float
-    """Share of wrong decisions that it was fitted to."""
-    at_least: float | None
-    """Smallest mean probability that decides; None if no threshold reaches the target."""
-    decided: Proportion | None = None
-    """Share of the steps of the other half that it decides; None without a threshold."""
-    wrong: Proportion | None = None
-    """Share of wrong ones among these; None if it decides none."""
 
 
 def thresholds_in(reader: Reader, measured: Sequence[MeasuredStep]) -> tuple[Threshold, ...]:

@@ -126,6 +126,8 @@ class Tried(Struct, frozen=True, kw_only=True):
     """Expected calls of the whole task; None if unknown."""
     cost_usd: float | None = None
     """Their cost."""
+    certain: str | None = None
+    """What ``-s certain=on`` would spare; None if it spares nothing."""
     hard: list[int] = []
     """Numbers of the hard steps that were seen."""
     is_interrupted: bool = False
@@ -291,6 +293,7 @@ def _advised(name: str, model: str, tasks: Sequence[Task], best: TriedForm | Non
         k=at,
         calls=calls,
         cost_usd=None if calls is None or call_usd is None else calls * call_usd,
+        certain=None if calls is None or at is None else found.if_certain(at, found.total),
         hard=found.hard if found.judged else [],
     )
 

@@ -186,5 +186,5 @@ def _instruments(provider: MeterProvider) -> Histogram:
 
 def _observe(metric: Metric, _: CallbackOptions) -> Iterable[Observation]:
     for labels, account_of in list(_accounts.values()):
-        for part, amount in metric.read(account_of()).items():
-            yield Observation(amount, {**labels, **({metric.label: part} if metric.label else {})})
+        for label, amount in metric.points(account_of()):
+            yield Observation(amount, {**labels, **label})

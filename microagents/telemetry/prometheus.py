@@ -12,7 +12,7 @@ CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 def name_of(metric: Metric) -> str:
     """Return the name of a metric in Prometheus, the same as OpenTelemetry's exporters make of it."""
-    return f"{_plain(metric.name)}{'_total' if metric.grows else ''}"
+    return f"{plain(metric.name)}{'_total' if metric.grows else ''}"
 
 
 def exposition(runs: Iterable[tuple[Mapping[str, str], Account]]) -> str:
@@ -26,13 +26,13 @@ def _lines(metric: Metric, runs: Sequence[tuple[Mapping[str, str], Account]]) ->
     yield f"# HELP {name} {metric.about}."
     yield f"# TYPE {name} {'counter' if metric.grows else 'gauge'}"
     for labels, account in runs:
-        for part, amount in metric.read(account).items():
-            given = {**labels, **({metric.label: part} if metric.label else {})}
-            written = ",".join(f'{_plain(label)}="{_escaped(text)}"' for label, text in given.items())
+        for label, amount in metric.points(account):
+            written = ",".join(f'{plain(name)}="{_escaped(text)}"' for name, text in {**labels, **label}.items())
             yield f"{name}{{{written}}} {float(amount)!r}"
 
 
-def _plain(name: str) -> str:
+def plain(name: str) -> str:
+    """Return a name, or that of a label, with underscores for dots."""
     return name.replace(".", "_")
 
 

@@ -14,7 +14,7 @@ from ray.exceptions import ActorUnavailableError, RayError
 from microagents.actors.role import Context, Deployment
 from microagents.base.aio import TaskScope, retrieve_exception, wait_to_end
 from microagents.base.errors import MicroagentsError, NoHandler, PeerLost
-from microagents.journal.messages import RecordLost, ReplicaEnded
+from microagents.journal.messages import ReplicaEnded
 from microagents.runtimes.dispatcher import Dispatcher
 from microagents.runtimes.ray import liveness, starting
 from microagents.runtimes.ray.calls import (
@@ -275,7 +275,7 @@ class ActorGroup:
         log("warning", "an actor died; another takes its place", {"replica": slot.name, "cause": cause})
         with suppress(NoHandler):  # a run without a recorder
             for replica in slot.replicas:
-                self.messenger.tell(RecordLost(source=replica))
+                self.messenger.tell(ReplicaEnded(source=replica, has_died=True))
         deaths = slot.count_death(asyncio.get_running_loop().time(), WITHIN_S)
         if deaths > MAX_DEATHS:
             raise PeerLost(slot.name, f"it died {deaths} times within {WITHIN_S / 60:g} minutes, last because {cause}")

@@ -23,12 +23,7 @@ DEATHS = (RayActorError, ActorUnschedulableError)
 
 
 class ActorDied(Exception):
-    """An actor died while roles were started."""
-
-    def __init__(self, replica: str, cause: str) -> None:
-        super().__init__(replica, cause)
-        self.replica = replica
-        self.cause = cause
+    """An actor died while roles were started. Its arguments are the name of its slot and the cause."""
 
 
 def future_of(reference: Any) -> asyncio.Future[Any]:

@@ -21,6 +21,7 @@ from msgspec import Struct
 
 from microagents.actors.role import Role
 from microagents.base.errors import MicroagentsError
+from microagents.base.messages import Message
 from microagents.base.user_code import role_failed
 from microagents.runtimes import wire
 from microagents.runtimes.dispatcher import Dispatcher
@@ -98,16 +99,13 @@ class Host:
     async def build(
         self, folders: Sequence[str], context: bytes, deployments: bytes, peers: Mapping[str, tuple[Any, int]]
     ) -> bytes | None:
-        """Build the roles of this actor.
+        """Build the roles of this actor; returns the encoded error, or None.
 
         Args:
             folders: folders of the driver's import path that hold the user's modules.
             context: the context of the run, pickled.
             deployments: its deployments, pickled.
             peers: handle and incarnation of every other actor, by name of its slot.
-
-        Returns:
-            The encoded error, or None.
         """
         return await _error_of(self._name, "building it", self._build(folders, (context, deployments), peers))
 
@@ -119,7 +117,7 @@ class Host:
         slots = slots_of(deployments)
         self._dispatcher.connect(DRIVER, self._up)
         for name, (actor, incarnation) in peers.items():
-            self._connect(name, actor, incarnation)
+            await self.connect(name, actor, incarnation)
         self._group = RoleGroup(self._dispatcher, deployments, place_replicas(deployments, slots))
         own = next(slot for slot in slots if slot.name == self._name)
         for name, deployment in own.replicas.items():
@@ -130,12 +128,9 @@ class Host:
         gc.freeze()
         gc.set_threshold(YOUNG_OBJECTS)
 
-    def _connect(self, name: str, actor: Any, incarnation: int) -> None:
-        self._dispatcher.connect(name, RayLink(self._name, self._incarnation, actor), incarnation)
-
     async def connect(self, name: str, actor: Any, incarnation: int) -> None:
         """Send envelopes for a peer to this process from now on."""
-        self._connect(name, actor, incarnation)
+        self._dispatcher.connect(name, RayLink(self._name, self._incarnation, actor), incarnation)
 
     async def lose(self, name: str, failed: bytes) -> None:
         """Give a peer up; ``failed`` is the encoded error for its callers."""
@@ -309,25 +304,29 @@ class Printed:
         return self._file.write(text)
 
 
-def _speaking_replica() -> str | None:
-    """Name the innermost role on the stack; None if there is none, as in a thread."""
+def _speaker() -> dict[str, Any]:
+    """Name the innermost role on the stack, and the input of the innermost message that is about one; neither in a thread."""
+    found: dict[str, Any] = {}
     frame: FrameType | None = sys._getframe()  # noqa: SLF001 - as the module `inspect` does
-    while frame is not None:
-        role = frame.f_locals.get("self")
+    while frame is not None and len(found) < 2:  # noqa: PLR2004 - both
+        role, request = frame.f_locals.get("self"), frame.f_locals.get("request")
         if isinstance(role, Role) and hasattr(role, "context"):
-            return role.context.name
+            found.setdefault("replica", role.context.name)
+        place = getattr(request, "id", request) if isinstance(request, Message) else None
+        if (of_input := getattr(getattr(place, "election", place), "input", None)) is not None:
+            found.setdefault("input", of_input)
         frame = frame.f_back
-    return None
+    return found
 
 
 def _log_through(keep: Callable[[dict[str, Any]], None], level: int, run_id: str, slot: str) -> None:
-    """Send the log of this process and what it prints to the driver, as structured lines with the run and the replica."""
+    """Send the log of this process and what it prints to the driver, as structured lines with run, replica and input."""
 
     def forward(_: Any, name: str, event: Any) -> Any:
         fields = {
             key: value if isinstance(value, str | int | float | None) else repr(value) for key, value in event.items()
         }
-        bound = {"run_id": run_id, "replica": _speaking_replica() or slot}
+        bound = {"run_id": run_id, "replica": slot, **_speaker()}
         keep({"level": name, "event": fields.pop("event", None), "fields": {**bound, **fields}})
         raise structlog.DropEvent
 

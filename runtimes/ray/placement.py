@@ -74,15 +74,7 @@ class ActorSlot:
         self.kill_cause = None
 
     def count_death(self, now_s: float, within_s: float) -> int:
-        """Note a death of the current process.
-
-        Args:
-            now_s: the event loop's time, in seconds.
-            within_s: length of the time over which deaths are counted, in seconds.
-
-        Returns:
-            Number of deaths within that time.
-        """
+        """Note a death of the current process at this time of the event loop; returns the number of deaths in the last seconds."""
         self._deaths.append(now_s)
         while self._deaths[0] < now_s - within_s:
             self._deaths.popleft()

@@ -145,13 +145,14 @@ class RayRuntime:
             try:
                 await self._actors.start()
             except ActorDied as died:
-                if died.cause.startswith(NOT_CREATED):
-                    raise PeerLost(died.replica, died.cause) from None
+                replica, cause = died.args
+                if cause.startswith(NOT_CREATED):
+                    raise PeerLost(replica, cause) from None
                 if attempt > actor_group.MAX_DEATHS:
                     raise PeerLost(
-                        died.replica, f"it died while it was started, {attempt} times, last because {died.cause}"
+                        replica, f"it died while it was started, {attempt} times, last because {cause}"
                     ) from None
-                fields = {"replica": died.replica, "cause": died.cause}
+                fields = {"replica": replica, "cause": cause}
                 liveness.log("warning", "an actor died while it was started; all actors start anew", fields)
                 await self._actors.stop()
                 await self._starter.find_nodes_again()

@@ -1,4 +1,5 @@
-"""Elections that the probabilities of replies decide: ``python -m tests.benchmarks.certain [--models tiny:hanoi] [--disks 6] [--runs 4]``.
+"""Elections that the probabilities of replies decide: ``python -m tests.benchmarks.certain [--models tiny:hanoi] [--disks 6] [--runs 4]``,
+and on a server of llama.cpp: ``python -m tests.benchmarks.certain --server [--draws 300] [--only dog]``.
 
 The replies of a trained model at temperature 1 are enumerated in every state of a tower, and elections are drawn from these laws.
 
@@ -6,6 +7,8 @@ The replies of a trained model at temperature 1 are enumerated in every state of
   and how many certified decisions a plurality of 400 votes overturns, beside the number that the laws imply.
 - chain: the virtual time of a tower, with calls of 1 s (log-normal, sigma .5).
 - cost: the time of the rule in an election that the first reply decides.
+- server: small questions to a small model at temperature 1, without samplers. Elections are drawn from the draws of each question; masses
+  are compared with frequencies by the mean of z^2, which is 1 if they agree.
 """
 
 from __future__ import annotations
@@ -13,25 +16,32 @@ from __future__ import annotations
 import argparse
 import asyncio
 import timeit
-from collections import Counter
-from collections.abc import Hashable, Iterator
-from functools import cache
+from collections import Counter, defaultdict
+from collections.abc import AsyncIterator, Callable, Hashable, Iterator, Mapping, Sequence
+from functools import cache, partial
+from itertools import cycle
 from math import exp, log
 from random import Random
-from statistics import NormalDist, fmean
+from statistics import NormalDist, fmean, median
+from typing import Any
 
 from msgspec import Struct
 
 from microagents import Call, Model, Result, Sample, Usage, run
-from microagents.elections.certainty import FLAGGED, SeenMasses
+from microagents.elections.certainty import FLAGGED, SeenMasses, is_audited
+from microagents.elections.election import ElectionId, SampleId
 from microagents.elections.rules import Certain, FirstToAheadBy, Rule, Tally
+from microagents.models.model import ModelSpec
+from microagents.models.openai import OpenAIModel
 from microagents.models.tiny.trained import TinyModel
-from microagents.replies.chat import Prompt
+from microagents.replies.chat import Prompt, Reply
 from microagents.replies.masses import Mass, digest_of_text
+from microagents.runs.draw_checks import NATS
 from microagents.runtimes.virtual import run_virtual
 from microagents.systems import Maker
 from microagents.tasks.hanoi import Hanoi, Towers
 from tests.benchmarks.tiny import WarmHanoi, replies, states
+from tests.models.llama import serving_llama
 
 MANY = 400
 K = 3
@@ -73,22 +83,33 @@ def mass_of(step: Step, text: str) -> Mass:
     return Mass(log=min(0.0, log(step.texts[text])), text=digest_of_text(text))
 
 
-def hold(step: Step, rule: Rule, random: Random) -> tuple[Tally, int, float]:
+Drawn = tuple[Hashable, Mass | None]
+"""The vote of a reply, and its mass."""
+
+
+def draw_of(step: Step, random: Random) -> Drawn:
+    """Draw a reply of a state."""
+    text = step.draw(random)
+    return step.votes.get(text, FLAGGED), mass_of(step, text) if text else None
+
+
+def hold(rule: Rule, draw: Callable[[], Drawn], *, is_audited: bool = False) -> tuple[Tally, int, float]:
     """Hold an election; returns its tally, its calls, and the sum of the masses in it."""
-    tally, drawn = Tally(rule), Counter[str]()
-    masses = SeenMasses(rule.margin, by_branches=False) if isinstance(rule, Certain) else None
-    tally.masses = masses
-    while tally.votes_needed and drawn.total() < CAP:
-        text = step.draw(random)
-        drawn[text] += 1
-        vote = step.votes.get(text, FLAGGED)
-        if masses is not None and text:
-            masses.add(0, 1.0, vote, mass_of(step, text))
+    tally, calls, told = Tally(rule), 0, dict[bytes, float]()
+    masses = SeenMasses(rule.margin, by_branches=rule.branches) if isinstance(rule, Certain) else None
+    tally.masses = None if is_audited else masses
+    while tally.votes_needed and calls < CAP:
+        vote, mass = draw()
+        calls += 1
+        if mass is not None:
+            told[mass.text] = exp(mass.log)
+            if masses is not None:
+                masses.add(0, 1.0, vote, mass)
         if vote is FLAGGED:
             tally.flag()
         else:
             tally.count(vote)
-    return tally, drawn.total(), sum(step.texts[text] for text in drawn if text)
+    return tally, calls, sum(told.values())
 
 
 def overturned(step: Step, vote: Hashable, random: Random) -> tuple[bool, float]:
@@ -115,7 +136,7 @@ def laws(name: str, disks: int, seed: int) -> Iterator[str]:
     ):
         errors, calls, sums, certified, missed, changed, implied = 0, 0, [0.0], 0, 0, 0, 0.0
         for step, right in steps:
-            tally, drawn, total = hold(step, rule, random)
+            tally, drawn, total = hold(rule, partial(draw_of, step, random))
             winner = None if tally.leader is None else list(tally.counts)[tally.leader]
             errors += winner != right.vote()
             calls += drawn
@@ -203,6 +224,98 @@ def cost() -> str:
     return f"the rule takes {one:.1f} us an election that one reply decides, a vote of three {other:.1f} us"
 
 
+QUESTIONS = {
+    "apple=apple house=house river=river": "stone cloud lemon chair window bread horse garden",
+    "dog=dogs house=houses tree=trees": "car mouse child book table hand city bird",
+    "Spain=Madrid Italy=Rome Japan=Tokyo": "France Norway Germany Greece",
+    "3=4 11=12 6=7": "8 21 14 17",
+    "grass=green snow=white blood=red": "sky banana orange",
+    "2,9=9 7,1=7 3,5=5": "6,8 9,4 30,12",
+}
+"""Questions after examples of a question and its answer."""
+ELECTIONS = 400
+CLASSES = (0.8, 0.6, 0.4, 0.0)
+
+
+class WithExamples(OpenAIModel):
+    """A model that sees earlier turns before each question."""
+
+    turns: Sequence[dict[str, str]] = ()
+
+    def _content(self, call: Call, parameters: Mapping[str, Any]) -> dict[str, Any]:
+        content = super()._content(call, parameters)
+        return {**content, "messages": [*self.turns, *content["messages"]]}
+
+
+async def answers(address: str, draws: int, only: str) -> AsyncIterator[tuple[str, Sequence[Drawn]]]:
+    """Draw the replies to each question, each with a request of its own."""
+    model = WithExamples(ModelSpec.parse(f"openai:smollm2@base_url={address}/v1"))
+    slots = asyncio.Semaphore(4)
+
+    async def draw(question: str, seq: int) -> Drawn:
+        sample = SampleId(election=ElectionId(path="0/q", question_digest=b""), seq=seq)
+        call = Call(
+            id=sample, prompt=Prompt(user=question), reply=Reply, temperature=1.0, max_output_tokens=6, needs_mass=True
+        )
+        async with slots:
+            found = await model.complete(call)
+        return found.text.strip(" .").lower() if found.finish == "stop" else FLAGGED, found.mass
+
+    try:
+        for examples, questions in [each for each in QUESTIONS.items() if only in each[0]]:
+            texts = examples.replace("=", " ").split()
+            model.turns = [
+                {"role": role, "content": text} for role, text in zip(cycle(("user", "assistant")), texts, strict=False)
+            ]
+            for question in questions.split():
+                yield question, await asyncio.gather(*[draw(question, seq) for seq in range(draws)])
+    finally:
+        await model.close()
+
+
+def squares(drawn: Sequence[Drawn]) -> list[float]:
+    """z^2 of the frequency of each text in its usual tokens, if it comes neither too seldom nor nearly always."""
+    logs, n, found = defaultdict[bytes, list[float]](list), len(drawn), list[float]()
+    for _, mass in drawn:
+        if mass is not None:
+            logs[mass.text].append(mass.log)
+    for of_text in logs.values():
+        usual = median(of_text)
+        p, came = exp(usual), sum(abs(log - usual) < NATS for log in of_text)
+        if n * p * (1 - p) > 3:
+            found.append((came - n * p) ** 2 / (n * p * (1 - p)))
+    return found
+
+
+async def served(address: str, draws: int, only: str) -> None:
+    """Print the figures of a server: of each question, and of each class of the greatest mass of a text."""
+    random, found, tested = Random(0), defaultdict[float, list[tuple[float, ...]]](list), list[float]()
+    votes, rule = FirstToAheadBy(K), Certain(FirstToAheadBy(K))
+    async for question, drawn in answers(address, draws, only):
+        likeliest = max((exp(mass.log) for _, mass in drawn if mass is not None), default=0.0)
+        mode, came = Counter(vote for vote, _ in drawn if vote is not FLAGGED).most_common(1)[0]
+        draw = partial(random.choice, drawn)
+        voted = fmean(hold(votes, draw)[1] for _ in range(ELECTIONS))
+        held = [hold(rule, draw)[:2] for _ in range(ELECTIONS)]
+        calls = fmean(each for _, each in held)
+        missed = fmean(tally.certain is not None and tally.certain[0] != mode for tally, _ in held)
+        audited = fmean(hold(rule, draw, is_audited=is_audited(f"0/step/{n}"))[1] for n in range(100))
+        tested += (of_texts := squares(drawn))
+        found[next(least for least in CLASSES if likeliest >= least)].append((voted, calls, audited, missed))
+        print(
+            f"  {question} p = {likeliest:.3f}, {mode!r} {came} of {draws}: {voted:.2f} calls, certified {calls:.2f}",
+            flush=True,
+        )
+        print(f"    {len(of_texts)} texts with a mean z^2 of {fmean(of_texts or [0]):.2f}", flush=True)
+    for least, of_class in sorted(found.items(), reverse=True):
+        voted, calls, audited, missed = map(fmean, zip(*of_class, strict=True))
+        print(
+            f"p from {least}: {len(of_class)} questions; calls ahead by 3 {voted:.2f}, certified {calls:.2f}, with the first 20 of 100 "
+            f"audited {audited:.2f}; certified and not the mode {missed:.4f} of elections"
+        )
+    print(f"{len(tested)} texts with a mean z^2 of {fmean(tested):.2f}, {draws} draws of each question")
+
+
 def main() -> None:
     """Print the figures."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -210,7 +323,14 @@ def main() -> None:
     parser.add_argument("--disks", type=int, default=10)
     parser.add_argument("--runs", type=int, default=3)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--server", action="store_true")
+    parser.add_argument("--draws", type=int, default=300)
+    parser.add_argument("--only", default="", help="questions after examples with this text")
     given = parser.parse_args()
+    if given.server:
+        with serving_llama() as address:
+            asyncio.run(served(address, given.draws, given.only))
+        return
     for model in given.models.split(","):
         name = model.removeprefix("tiny:")
         for line in laws(name, given.disks, given.seed):

@@ -25,6 +25,7 @@ from ray.cluster_utils import Cluster
 
 from microagents.models.simulation.simulated import Purchases
 from tests.cli.commands import OVER
+from tests.runtimes.ray.local_nodes import add_node, local_nodes
 from tests.runtimes.ray.ray_processes import is_actor, kill, read_bytes
 
 LENGTHS = (30, 1, 12, 45, 3, 18, 25, 9, 40, 22, 35, 16)
@@ -50,25 +51,18 @@ class Hunt:
     """A cluster of three nodes, and what is killed on it.
 
     Args:
+        cluster: the cluster.
         seed: seed of what is killed, and when.
         purchases: where the seller notes its calls.
         only: the kind that is killed; None for all.
     """
 
-    def __init__(self, seed: int, purchases: Path, only: str | None) -> None:
+    def __init__(self, cluster: Cluster, seed: int, purchases: Path, only: str | None) -> None:
+        self._cluster = cluster
         self._kinds = KINDS if only is None else {only: 1.0}
-        os.environ[Purchases.VARIABLE] = str(purchases)
         self._purchases = purchases
-        self._mark = f"{MARK}={uuid4()}"
-        os.environ[MARK] = self._mark.partition("=")[2]  # all processes of the cluster inherit it
         self._random = Random(seed)
         self.kills: Counter[str] = Counter()
-        self._cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False})
-        self._nodes = [self._cluster.add_node(num_cpus=1) for _ in range(2)]
-
-    def close(self) -> None:
-        """End the cluster."""
-        self._cluster.shutdown()  # type: ignore[no-untyped-call]
 
     def run(self, folder: str, number: int, most: int) -> dict[str, Any]:
         """Run once, with so many kills at most; what its last driver prints."""
@@ -116,16 +110,18 @@ class Hunt:
         return shown
 
     def _kill_node(self) -> None:
-        lost = self._random.randrange(len(self._nodes))
-        self._cluster.remove_node(self._nodes[lost], allow_graceful=False)
-        self._nodes[lost] = self._cluster.add_node(num_cpus=1)
+        nodes = sorted(self._cluster.worker_nodes, key=lambda node: node.node_id)
+        self._cluster.remove_node(self._random.choice(nodes), allow_graceful=False)
+        add_node(self._cluster)
 
     def _actors(self) -> list[int]:
         named = [
             each for each in Path("/proc").iterdir() if each.name.isdigit() and is_actor(read_bytes(each / "cmdline"))
         ]
         return sorted(
-            int(each.name) for each in named if self._mark.encode() in read_bytes(each / "environ").split(b"\0")
+            int(each.name)
+            for each in named
+            if f"{MARK}={os.environ[MARK]}".encode() in read_bytes(each / "environ").split(b"\0")
         )
 
 
@@ -160,19 +156,17 @@ def _until(condition: Any) -> None:
 
 def hunt(kills: int, seed: int, only: str | None) -> Counter[str]:
     """Run until so many kills hit; what was killed."""
-    os.environ.update(SOON_MISSED)
     with tempfile.TemporaryDirectory() as shop:
         purchases = Path(shop, "purchases")
-        hunting = Hunt(seed, purchases, only)
-        try:
-            number = seed
+        # All processes of the cluster inherit these.
+        os.environ.update({**SOON_MISSED, MARK: str(uuid4()), Purchases.VARIABLE: str(purchases)})
+        with local_nodes(3) as cluster:
+            hunting, number = Hunt(cluster, seed, purchases, only), seed
             while (left := kills - hunting.kills.total()) > 0:
                 purchases.write_bytes(b"")
                 _check(hunting, number, min(left, MOST_OF_A_RUN), purchases)
                 number += 1
             return hunting.kills
-        finally:
-            hunting.close()
 
 
 def _check(hunting: Hunt, number: int, most: int, purchases: Path) -> None:

@@ -1,16 +1,14 @@
-"""Runs on three nodes: ``python -m tests.benchmarks.nodes [--turns 5] [--kill]``.
+"""Runs on three nodes: ``python -m tests.benchmarks.nodes [--turns 5] [--latency 0.5] [--kill]``.
 
-The nodes are raylets on this machine with a CPU each. The simulated model takes half a second, so that the cores are not the limit. Printed
-is the throughput of three nodes against three times that of one, by turns; or with ``--kill`` what it costs that one of three nodes is
-killed in the middle, against an undisturbed run.
+The nodes are raylets on this machine with a CPU each. The simulated model takes half a second, so that the cores are not the limit; if they
+do much else, a longer latency helps. Printed is the throughput of three nodes against that of one, by turns; or with ``--kill`` what it
+costs that one of three nodes is killed in the middle, against an undisturbed run.
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
-import logging
-import os
 import subprocess
 import sys
 import tempfile
@@ -25,8 +23,8 @@ from msgspec import json as encoding
 from microagents import run
 from microagents.journal.messages import Account
 from microagents.tasks.hanoi import Hanoi
+from tests.runtimes.ray.local_nodes import local_nodes
 
-MODEL = "sim:gpt-4.1-mini@latency=0.5"
 DISKS = 5
 
 
@@ -40,7 +38,7 @@ class Ran(Struct, frozen=True, kw_only=True):
     digest: str
 
 
-async def timed(towers: int, lanes: int, lose: Any) -> Ran:
+async def timed(towers: int, lanes: int, latency_s: float, lose: Any) -> Ran:
     """Run towers on the cluster that this process is connected to. ``lose`` is called in the middle of the run, in a thread."""
     seen: list[tuple[float, int]] = []
     half = asyncio.Event()
@@ -55,10 +53,10 @@ async def timed(towers: int, lanes: int, lose: Any) -> Ran:
         await half.wait()
         await asyncio.to_thread(lose)
 
-    losing = asyncio.create_task(in_the_middle())
+    losing, model = asyncio.create_task(in_the_middle()), f"sim:gpt-4.1-mini@latency={latency_s}"
     with tempfile.TemporaryDirectory() as folder:
         result = await run(
-            [Hanoi(disks=DISKS)] * towers, models=MODEL, runs_dir=folder, on_progress=note, runtime="ray", lanes=lanes
+            [Hanoi(disks=DISKS)] * towers, models=model, runs_dir=folder, on_progress=note, runtime="ray", lanes=lanes
         )
     await losing
     assert result.outcome == "completed", result.reason
@@ -70,35 +68,26 @@ async def timed(towers: int, lanes: int, lose: Any) -> Ran:
     )
 
 
-def side(nodes: int, towers: int, file: str, *, kills: bool) -> None:
+def side(nodes: int, towers: int, latency_s: float, file: str, *, kills: bool) -> None:
     """Start a cluster, run, and write what came of it. In a process of its own: Ray connects only once."""
-    import ray  # noqa: PLC0415 - only where it is used
-    from ray.cluster_utils import Cluster  # noqa: PLC0415
+    with local_nodes(nodes) as cluster:
 
-    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False})
-    others = [cluster.add_node(num_cpus=1) for _ in range(nodes - 1)]
-    ray.init(cluster.address, log_to_driver=False, logging_level=logging.ERROR)
+        def lose() -> None:
+            if kills:
+                cluster.remove_node(next(iter(cluster.worker_nodes)), allow_graceful=False)
 
-    def lose() -> None:
-        if kills:
-            cluster.remove_node(others[0], allow_graceful=False)
-
-    found = asyncio.run(timed(towers * nodes, nodes, lose))
-    Path(file).write_bytes(encoding.encode(found))
-    ray.shutdown()
-    cluster.shutdown()  # type: ignore[no-untyped-call]
+        Path(file).write_bytes(encoding.encode(asyncio.run(timed(towers * nodes, nodes, latency_s, lose))))
 
 
-def ran(nodes: int, towers: int, *, kills: bool = False) -> Ran:
+def ran(nodes: int, towers: int, latency_s: float, *, kills: bool = False) -> Ran:
     """What came of a run on so many nodes."""
     with tempfile.TemporaryDirectory() as folder:
         file = str(Path(folder, "ran.json"))
-        words = ["--nodes", str(nodes), "--towers", str(towers), "--write", file, *["--kill"] * kills]
+        words = ["--nodes", str(nodes), "--towers", str(towers), "--latency", str(latency_s), "--write", file]
         subprocess.run(
-            [sys.executable, "-m", "tests.benchmarks.nodes", *words],
+            [sys.executable, "-m", "tests.benchmarks.nodes", *words, *["--kill"] * kills],
             check=True,
             stdout=subprocess.DEVNULL,
-            env=os.environ,
         )
         return encoding.decode(Path(file).read_bytes(), type=Ran)
 
@@ -109,17 +98,18 @@ def main() -> None:
     parser.add_argument("--nodes", type=int, default=3)
     parser.add_argument("--towers", type=int, default=150, help="inputs a node (default: %(default)s)")
     parser.add_argument("--turns", type=int, default=5)
+    parser.add_argument("--latency", type=float, default=0.5, help="seconds of a reply (default: %(default)s)")
     parser.add_argument("--kill", action="store_true")
     parser.add_argument("--write", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.write:
-        side(options.nodes, options.towers, options.write, kills=options.kill)
+        side(options.nodes, options.towers, options.latency, options.write, kills=options.kill)
         return
-    nodes, towers = options.nodes, options.towers
+    nodes, work = options.nodes, (options.towers, options.latency)
     if options.kill:
         pairs = []
         for _ in range(options.turns):
-            pairs.append((ran(nodes, towers), ran(nodes, towers, kills=True)))
+            pairs.append((ran(nodes, *work), ran(nodes, *work, kills=True)))
             print(
                 f"{pairs[-1][0].work_s:.1f} s undisturbed, {pairs[-1][1].work_s:.1f} s with a node killed", flush=True
             )
@@ -133,15 +123,17 @@ def main() -> None:
         return
     turns = []
     for _ in range(options.turns):
-        turns.append((ran(1, towers), ran(nodes, towers)))
+        turns.append((ran(1, *work), ran(nodes, *work)))
         print(
             f"{turns[-1][0].steps_per_s:,.0f} steps/s on one node, {turns[-1][1].steps_per_s:,.0f} on {nodes}",
             flush=True,
         )
-    ratios = [many.steps_per_s / one.steps_per_s / nodes for one, many in turns]
+    ratios = [many.steps_per_s / one.steps_per_s for one, many in turns]
     alone, together = (median(turn[number].steps_per_s for turn in turns) for number in (0, 1))
     print(f"one node {alone:,.0f} steps/s, {nodes} nodes {together:,.0f} steps/s")
-    print(f"{nodes} nodes / {nodes} times one: {median(ratios):.2f} ({min(ratios):.2f} to {max(ratios):.2f})")
+    for sides, times in (("one", 1), (f"{nodes} times one", nodes)):
+        low, middle, high = (each / times for each in (min(ratios), median(ratios), max(ratios)))
+        print(f"{nodes} nodes / {sides}: {middle:.2f} ({low:.2f} to {high:.2f})")
 
 
 if __name__ == "__main__":

@@ -328,7 +328,7 @@ def test_what_is_missing_within_an_option_is_named_without_advice_that_does_not_
             stops: list[tuple[int, int]]
         """,
     )
-    assert_one_sentence(microagents("run", "stops.py"), "needs stops; give it with -o stops=VALUE")
+    assert_one_sentence(microagents("run", "stops.py"), "needs stops; give it with --inputs FILE or -o stops=VALUE")
     ran = microagents("run", "stops.py", "-o", "stops=[[1,2],[3]]")
     assert_one_sentence(ran, "needs stops.1.1, which [3] lacks")
     assert "-o" not in ran.err
@@ -894,7 +894,7 @@ def test_a_chain_without_a_needed_method_is_refused_before_anything_is_asked() -
 def test_a_file_with_one_task_needs_no_class() -> None:
     write("blind.py", BLIND.partition("class Seeing")[0])
     write("dates.py", "from blind import Blind\nclass Dates(Blind): pass\nclass _Hidden(Blind): pass")
-    assert_one_sentence(microagents("run", "dates.py"), "Dates has no `expert`", "docs/tasks.md")
+    assert_one_sentence(microagents("run", "dates.py"), "Dates has no `expert`", "docs/task-methods.md")
 
 
 def test_a_file_with_several_tasks_is_asked_for_one_of_them() -> None:
@@ -956,7 +956,12 @@ def test_a_file_in_the_place_of_a_command_or_a_task_is_told() -> None:
             ("drift", "--lanes", "2"),
             "lanes='2' are engines on Ray, but the runtime is 'local'; add --runtime ray, or leave",
         ),
-        (("drift", "--lanes", "many"), "lanes is a number from 1 on or `auto`, not 'many'"),
+        (
+            ("drift", "--spread"),
+            "--spread gives roles Ray actors of their own, but the runtime is 'local'; add --runtime",
+        ),
+        (("drift", "--address", "auto"), "the address 'auto' is a Ray cluster's, but the runtime is 'local'"),
+        (("drift", "--max-wait-nodes", "9"), "--max-wait-nodes is for nodes of Ray, but the runtime is 'local'"),
         (("gsm8k", "-o", "question= "), "question must be a text of 1 or more characters that is not blank, not ' '"),
         (("drift", "--prices", "prices.toml"), "there is no field called 'ouput'; did you mean 'output'"),
     ],

@@ -9,10 +9,13 @@ import sys
 from collections.abc import Callable
 
 import pytest
+from msgspec.json import decode
 from rich.cells import cell_len
 
 from microagents.cli.views.display import live_display
-from microagents.journal.messages import Account
+from microagents.journal.messages import Account, Load
+from microagents.runs.driver.graph import RoleGraph
+from microagents.runs.driver.role_pictures import svg_of, totals_by_role
 from microagents.runs.result import Result
 from microagents.runs.settings import Settings
 from microagents.runs.words.money import money, prices_of
@@ -28,7 +31,8 @@ LARGE = Account(
     votes=400_000_000,
     valid=400_000_000,
     calls=412_345_678,
-    in_flight=1024,
+    in_flight_by={"Solver/0": {"openai:x": 1000}, "Solver/1": {"openai:y@seed": 20, "anthropic:z": 4}},
+    loads={"Voter/0": Load(per_s=340, open=12), "Voter/1": Load(open=1), "Solver/0": Load(per_s=1024, open=1024)},
     flagged={"malformed": 1_234_567},
     cost_usd=1_234_567.89,
     errors=12,
@@ -65,7 +69,7 @@ def displayed(monkeypatch: pytest.MonkeyPatch) -> Displayed:
         monkeypatch.setenv("TERM", "xterm")
         with monkeypatch.context() as patched:
             patched.setattr(sys, "stderr", terminal)
-            with live_display(title, unit=unit, price=prices_of(["sim:x"])) as display:
+            with live_display(title, unit=unit, price=prices_of(["sim:x"]), loads=True) as display:
                 display.show(account)
         return re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", terminal.getvalue()).replace("\r", "\n").splitlines()
 
@@ -90,6 +94,16 @@ def test_of_many_inputs_those_done_the_total_and_the_steps_are_shown(displayed: 
     said = " ".join(displayed(MANY))
     for words in ("1,000/100,000 inputs", "15,000 steps", "1 failed", "3.000 votes a step"):
         assert words in said
+
+
+def test_roles_and_providers_are_shown_with_what_they_have_to_do(displayed: Displayed) -> None:
+    said = " ".join(displayed(LARGE))
+    for words in ("1,024 in flight (1,020 openai, 4 anthropic)", "Voter 340/s, 13 open", "Solver 1,024/s, 1,024 open"):
+        assert words in said
+    graph = decode(microagents("graph", "hanoi", "--json").out, type=RoleGraph)
+    picture = svg_of(graph, totals_by_role(graph, LARGE, "step"))
+    for words in ("1,020 openai, 4 anthropic", ">340/s, 13 open<", ">123,456,789 decided<"):
+        assert words in picture
 
 
 def test_a_document_is_shown_with_subtasks_and_samples(displayed: Displayed) -> None:

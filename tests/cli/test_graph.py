@@ -36,6 +36,8 @@ def test_it_lists_roles_and_messages_draws_them_and_gives_them_as_json() -> None
         (["hanoi", "--output", "no/graph.svg"], "'no/graph.svg' cannot be written: no such file or directory"),
         (["hanoi", "--strategy", "swarm"], "swarm"),
         (["nowhere.py:Task"], "nowhere.py"),
+        (["--strategy", "recursive"], "Missing argument 'TASK'"),
+        (["gsm8k", "--strategy", "recursive"], "question"),
     ],
 )
 def test_wrong_usage_is_one_sentence(words: list[str], said: str) -> None:

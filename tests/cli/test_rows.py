@@ -160,22 +160,25 @@ def test_frames_go_in_and_come_out_of_python(monkeypatch: pytest.MonkeyPatch) ->
 
     pandas = SimpleNamespace(to_json=lambda **_: '[{"city": "ulm", "id": null}]')  # what a frame of pandas has
     polars = SimpleNamespace(to_dicts=lambda: [{"city": "ulm", "id": None}])
-    for given in (pandas, polars, [{"city": "ulm", "id": None}]):
+    pyarrow = SimpleNamespace(to_pylist=lambda: [{"city": "ulm", "id": None}])
+    for given in (pandas, polars, pyarrow, [{"city": "ulm", "id": None}]):
         result = run_sync(Clean.rows(given), models="sim:perfect")
         expected = {"city": "ulm", "id": None, "state": "decided", "why": None, "name": "Ulm", "length": 3}
         assert list(result.rows()) == [expected]
 
 
 @pytest.mark.slow
-def test_of_20000_rows_and_a_kill_in_the_middle_none_is_lost_or_twice_and_the_order_is_kept() -> None:
-    rows = 20_000
-    table("in.csv", ["id", "city"], *[[str(number), f'"c{number}",\n\u00e4'] for number in range(rows)])
+@pytest.mark.timeout(900)
+def test_of_100000_rows_and_a_kill_in_the_middle_none_is_lost_or_twice_and_the_order_is_kept() -> None:
+    rows = 100_000
+    cities = ([str(number), f'"c{number}",\n\u00e4'] for number in range(rows))
+    table("in.csv", ["id", "city"], *cities, encoding="utf-8-sig")
     words = (
         *("clean.py", "--inputs", "in.csv", "-o", "out.csv", "-k", "1", "--model", "sim:perfect"),
         *("--durability", "normal"),
     )
     with Sitting("run", *words, "--run-id", "r") as sitting:
-        sitting.until_sent(6_000)
+        sitting.until_sent(30_000)
         sitting.end(signal.SIGKILL)
     assert not Path("out.csv").exists()
     assert 0 < microagents("show", "r", "--json").json["inputs_done"] < rows

@@ -181,7 +181,7 @@ def test_a_process_that_was_stopped_while_another_goes_on_is_told_who() -> None:
 
 
 def a_call() -> RecordCalls:
-    return RecordCalls(source="Solver/0", sent=1, ended=1, billed=1, usage=Usage(cost_usd=0.0))
+    return RecordCalls(source="Solver/0", sent=1, billed=1, usage=Usage(cost_usd=0.0))
 
 
 HELD = {

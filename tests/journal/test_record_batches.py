@@ -54,20 +54,19 @@ def test_decisions_keep_their_order_and_of_the_progress_of_an_input_the_last_cou
     assert batch.progress == (last, RecordProgress(input=1, done=5, total=None))
 
 
-def calls(
-    source: str = "Solver/0", cost_usd: float | None = 0.5, sent: int = 0, ended: int = 0, billed: int = 0
-) -> RecordCalls:
+def calls(source: str = "Solver/0", cost_usd: float | None = 0.5, sent: int = 0, billed: int = 0) -> RecordCalls:
     usage = Usage(input_tokens=9, output_tokens=2, cost_usd=cost_usd, cached_tokens=3, cache_write_tokens=4)
-    return RecordCalls(source=source, usage=usage, repeated={"busy": 1}, sent=sent, ended=ended, billed=billed)
+    in_flight = {"sim:x": sent}
+    return RecordCalls(source=source, usage=usage, repeated={"busy": 1}, sent=sent, billed=billed, in_flight=in_flight)
 
 
 def test_calls_of_one_solver_are_added_up_and_one_without_a_price_makes_the_sum_unknown() -> None:
-    batch = together(calls(sent=2, ended=1, billed=1), calls(sent=1, ended=2, billed=2), calls("Solver/1", sent=5))
+    batch = together(calls(sent=2, billed=1), calls(sent=1, billed=2), calls("Solver/1", sent=5))
     first, second = batch.calls
-    assert (first.sent, first.ended, first.billed, first.usage, first.repeated) == (
+    assert (first.sent, first.billed, first.in_flight, first.usage, first.repeated) == (
         3,
         3,
-        3,
+        {"sim:x": 1},
         Usage(input_tokens=18, output_tokens=4, cost_usd=1.0, cached_tokens=6, cache_write_tokens=8),
         {"busy": 2},
     )

@@ -50,7 +50,6 @@ from microagents.journal.messages import (
     RecordAnswer,
     RecordCalls,
     RecordDecision,
-    RecordLost,
     RecordProgress,
     RecordReply,
     RecordSample,
@@ -125,10 +124,12 @@ def sampled(of: ElectionId, each: Ballot | Flagged) -> RecordSample:
     return RecordSample(id=SampleId(election=of, seq=each.seq), ballot=each)
 
 
-def called(*, sent: int = 0, ended: int = 0, source: str = "Solver/0") -> RecordCalls:
-    """What a solver tells of its calls; all that come to their end are answered."""
+def called(*, sent: int = 0, ended: int = 0, left: int | None = None, source: str = "Solver/0") -> RecordCalls:
+    """What a solver tells of its calls, of which some are left in flight; all that come to their end are answered."""
     usage = Usage(input_tokens=10 * ended, output_tokens=20 * ended, cost_usd=0.5 * ended, cached_tokens=3 * ended)
-    return RecordCalls(source=source, sent=sent, ended=ended, billed=ended, usage=usage)
+    left = max(0, sent - ended) if left is None else left
+    in_flight = {"sim:x": left} if left else {}
+    return RecordCalls(source=source, sent=sent, in_flight=in_flight, billed=ended, usage=usage)
 
 
 def decided(of: ElectionId, numbers: Sequence[int | None], outcome: Any = "decided", **more: Any) -> RecordDecision:
@@ -340,8 +341,8 @@ def test_open_elections_give_their_samples_back_by_seq_and_the_first_sample_of_a
 def test_calls_are_paid_for_when_they_end_whether_a_sample_came_of_them_or_not() -> None:
     with store() as there:
         there.commit([called(sent=5)])
-        there.commit([called(ended=2), sampled(election(), ballot(0, 7))])
-        there.commit([RecordCalls(source="Solver/0", ended=2, billed=1, usage=Usage(cost_usd=0.0))])
+        there.commit([called(ended=2, left=3), sampled(election(), ballot(0, 7))])
+        there.commit([RecordCalls(source="Solver/0", in_flight={"sim:x": 1}, billed=1, usage=Usage(cost_usd=0.0))])
         account = there.books.account()
     assert (account.calls, account.in_flight, account.cost_usd, account.input_tokens, account.cached_tokens) == (
         3,
@@ -417,13 +418,11 @@ def a_record(path: str, kind: str, number: int) -> Record:
         case "completed" | "failed":
             return InputEnding(input=of.input, outcome=kind, reason=None, result=b"%d" % number)
         case "calls":
-            return RecordCalls(
-                source=source, sent=2, ended=2, billed=number, usage=Usage(input_tokens=number, cost_usd=0.25)
-            )
+            return RecordCalls(source=source, sent=2, billed=number, usage=Usage(input_tokens=number, cost_usd=0.25))
         case "in flight":
             return called(sent=number, source=source)
         case _:
-            return RecordLost(source=source)
+            return ReplicaEnded(source=source, has_died=True)
 
 
 records = st.builds(
@@ -472,8 +471,8 @@ class Reference:
     def reopen(self) -> None:
         """What was in flight is lost."""
         totals = self.books.totals
-        totals.account.lost_in_flight += sum(totals.in_flight.values())
-        totals.in_flight.clear()
+        totals.account.lost_in_flight += totals.account.in_flight
+        totals.account.in_flight_by.clear()
 
     def account(self) -> Account:
         again = Books(2, in_order=self._in_order)
@@ -591,7 +590,8 @@ def test_a_text_with_half_a_surrogate_pair_is_kept_too() -> None:
 def test_calls_in_flight_at_a_kill_are_counted_as_lost_at_reopening() -> None:
     there = opened()
     there.commit([called(sent=3), called(sent=2, source="Solver/1")])
-    there.commit([called(ended=1), RecordCalls(source="Solver/1", ended=1, usage=Usage(cost_usd=0.0))])
+    unbilled = RecordCalls(source="Solver/1", in_flight={"sim:x": 1}, usage=Usage(cost_usd=0.0))
+    there.commit([called(ended=1, left=2), unbilled])
     cut_off(there)
     for _ in range(2):  # also where the sitting after it wrote nothing
         with store() as again:
@@ -607,16 +607,19 @@ def test_calls_in_flight_at_a_kill_are_counted_as_lost_at_reopening() -> None:
 def test_what_one_replica_had_in_flight_when_it_died_is_lost_and_the_others_is_not() -> None:
     with store() as there:
         there.commit([called(sent=3), called(sent=2, source="Solver/1")])
-        there.commit([called(ended=1), RecordLost(source="Solver/0")])
+        there.commit([called(ended=1, left=2), ReplicaEnded(source="Solver/0", has_died=True)])
         account = there.books.account()
         assert (account.in_flight, account.lost_in_flight, account.calls) == (2, 2, 1)
-        there.commit([called(sent=1), called(ended=2, source="Solver/1"), RecordLost(source="Solver/1")])
+        there.commit(
+            [called(sent=1), called(ended=2, source="Solver/1"), ReplicaEnded(source="Solver/1", has_died=True)]
+        )
         account = there.books.account()
         assert (account.in_flight, account.lost_in_flight, account.calls) == (1, 2, 3)
 
 
 def test_what_a_replica_that_has_ended_in_order_did_not_send_is_not_lost() -> None:
-    for ending, lost in ((RecordLost(source="Solver/0"), 6), (ReplicaEnded(source="Solver/0"), 0)):
+    for has_died, lost in ((True, 6), (False, 0)):
+        ending = ReplicaEnded(source="Solver/0", has_died=has_died)
         there = opened(Path(f"{lost}.sqlite"))
         there.commit([AllotCalls(source="Solver/0", calls=8), called(sent=2), called(ended=2), ending])
         assert there.books.account().lost_in_flight == lost

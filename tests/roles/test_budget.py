@@ -197,7 +197,13 @@ def test_calls_that_are_lost_with_their_process_count_at_the_most_that_they_can_
     books = Books(1, in_order=True)
     books.add(AllotCalls(source="s", calls=4, call_tokens=100, call_usd=0.5))
     books.add(
-        RecordCalls(source="s", sent=2, ended=1, billed=1, usage=Usage(input_tokens=7, output_tokens=3, cost_usd=0.25))
+        RecordCalls(
+            source="s",
+            sent=2,
+            in_flight={"x": 1},
+            billed=1,
+            usage=Usage(input_tokens=7, output_tokens=3, cost_usd=0.25),
+        )
     )
     books.lose_all()
     account: Account = books.account()

@@ -13,7 +13,7 @@ from microagents import Context, Deployment, InvalidUsage, Result, Usage, run
 from microagents.base.errors import RoleFailed
 from microagents.elections.admission import Drain
 from microagents.journal import writer
-from microagents.journal.messages import Account, RecordCalls, RecordLost, Report
+from microagents.journal.messages import Account, RecordCalls, ReplicaEnded, Report
 from microagents.journal.reading import Reader
 from microagents.journal.sitting import JournalConfig
 from microagents.journal.store import Store
@@ -69,12 +69,12 @@ async def test_the_end_waits_for_calls_in_flight_but_not_for_those_of_a_replica_
     context = Context(run_id="a", seed=0, tasks=[Drift(length=1)], strategy=Maker(), settings={})
     async with LocalRuntime(context, [Deployment(role=Recorder)]) as runtime:
         for source in ("Solver/0", "Solver/1"):
-            runtime.messenger.tell(RecordCalls(source=source, sent=3, usage=Usage(cost_usd=0.0)))
+            runtime.messenger.tell(RecordCalls(source=source, sent=3, in_flight={"x": 3}, usage=Usage(cost_usd=0.0)))
         draining = asyncio.create_task(runtime.messenger.ask(Drain()))
-        runtime.messenger.tell(RecordCalls(source="Solver/1", ended=3, billed=3, usage=Usage(cost_usd=0.0)))
+        runtime.messenger.tell(RecordCalls(source="Solver/1", billed=3, usage=Usage(cost_usd=0.0)))
         assert (await runtime.messenger.ask(Report())).in_flight == 3
         assert not draining.done()
-        runtime.messenger.tell(RecordLost(source="Solver/0"))
+        runtime.messenger.tell(ReplicaEnded(source="Solver/0", has_died=True))
         await draining
         account = await runtime.messenger.ask(Report(final=True))
     assert (account.calls, account.in_flight, account.lost_in_flight) == (3, 0, 3)

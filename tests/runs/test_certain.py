@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 from hashlib import blake2b
-from math import log
+from math import exp, log
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pytest
@@ -15,6 +17,7 @@ from microagents.journal.reading import Reader
 from microagents.journal.statements import FLAGGED, OUTVOTED
 from microagents.replies.chat import write
 from microagents.replies.masses import Mass, digest_of_text
+from microagents.runtimes.virtual import run_virtual
 from microagents.systems import Maker
 from microagents.tasks.drift import Drift, Onward, Place
 
@@ -72,6 +75,31 @@ async def test_a_model_that_claims_too_much_certifies_no_more_and_the_summary_sa
     assert resumed.outcome == "completed"
     assert resumed.account.certified == stopped.account.certified
     assert "DO NOT HOLD" in str(resumed)
+
+
+class Slow(Claiming):
+    """Takes its time by a seed."""
+
+    def __init__(self, seed: int, claimed: float) -> None:
+        super().__init__(0.75, claimed)
+        self.seed = seed
+
+    async def complete(self, call: Call) -> Sample:
+        random = Random(f"{self.seed} {call.id.election.path} {call.id.seq}")
+        await asyncio.sleep(exp(0.5 * random.gauss(0, 1)))
+        return await super().complete(call)
+
+
+@pytest.mark.parametrize(("claimed", "is_false"), [(0.75, False), (0.97, True)])
+def test_whether_masses_hold_does_not_depend_on_the_times_of_calls(claimed: float, *, is_false: bool) -> None:
+    """Draws in flight while masses are found false change nothing, so that the journal of a resumed run says the same."""
+    accounts = [run_virtual(ran(Slow(seed, claimed), runs_dir=None)).account for seed in range(8)]
+    assert {each.decisions_sha256 for each in accounts} == {accounts[0].decisions_sha256}
+    assert all(each.masses == accounts[0].masses and bool(each.doubted) == is_false for each in accounts)
+    if not is_false:
+        assert {(each.ballots_sha256, each.certified) for each in accounts} == {
+            (accounts[0].ballots_sha256, accounts[0].certified)
+        }
 
 
 class Checked(Drift):

@@ -191,7 +191,7 @@ class Drawing(OpenAIModel):
 
 
 @pytest.mark.parametrize(("changed", "holds", "said"), [
-    ({}, [True, True], "match 100 draws (4 replies compared); several votes a request are independent"),
+    ({}, [True, True], "(4 replies compared): `-s certain=on` can decide with one call; several votes a request are independent"),
     ({"drawn": {"yes": 0.6, "no": 0.3, "Yes": 0.1}}, [False, True], "by probability 70; this server needs another `logprobs`"),
     ({"law": "model"}, [True, True], "before samplers: they bound how often a reply comes"),
     ({"law": None}, [False, True], "no probabilities of replies: there are no log"),

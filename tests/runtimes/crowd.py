@@ -103,6 +103,7 @@ class Summer(Role):
 
 class Say(Request[None], frozen=True):
     text: str
+    input: int | None = None
 
 
 class Speaker(Role):

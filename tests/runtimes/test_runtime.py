@@ -25,10 +25,13 @@ from microagents.actors.registry import RUNTIMES
 from microagents.actors.role import eager
 from microagents.base.errors import DeadlinePassed, InvalidUsage, ModelUnavailable, NoHandler, RoleFailed, Undecided
 from microagents.base.messages import Message, Stream
+from microagents.journal.messages import Load, Report
+from microagents.roles import Recorder
 from microagents.runs.driver.execute import runtime_of
-from microagents.runtimes import role_group
+from microagents.runtimes import dispatcher, role_group
 from microagents.runtimes.dispatcher import RoleMessenger
 from microagents.systems import Maker
+from microagents.tasks.drift import Drift
 
 ROBUST_S = 60.0
 """A time that is not meant to pass."""
@@ -54,7 +57,7 @@ def opened(runtime: str) -> Opened:
     @asynccontextmanager
     async def opened(*deployments: Deployment | type[Role]) -> AsyncIterator[RoleMessenger]:
         given = [each if isinstance(each, Deployment) else Deployment(role=each) for each in deployments]
-        context = Context(run_id="suite", seed=0, tasks=[], strategy=Maker())
+        context = Context(run_id="suite", seed=0, tasks=[Drift(length=1)], strategy=Maker())
         async with asyncio.timeout(ROBUST_S), runtime_of(runtime, context, given) as roles:
             yield roles.messenger
 
@@ -356,6 +359,27 @@ async def test_a_typed_ask_is_answered(opened: Opened) -> None:
         assert await messenger.ask(Double(number=21)) == 42
         assert await messenger.ask(Double(number=2), timeout_s=ROBUST_S) == 4
         assert await messenger.ask(Everything()) == Everything()
+
+
+@also_on_ray
+async def test_what_a_role_has_to_do_is_in_the_account_of_the_run(
+    opened: Opened, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(dispatcher, "LOADS_EVERY_S", 5 * TINY_S)
+    async with opened(Stage, Deployment(role=Recorder, in_driver=True)) as messenger:
+
+        async def until(waiting: int) -> int:
+            while True:
+                load = (await messenger.ask(Report())).load_by_role.get("Stage", Load())
+                if load.open == waiting:
+                    return load.per_s
+                await asyncio.sleep(TINY_S)
+
+        waiting = [asyncio.create_task(messenger.ask(Marked(name="all"))) for _ in range(100)]
+        assert await until(100) > 20
+        await messenger.ask(Mark(name="all"))
+        await asyncio.gather(*waiting)
+        await until(0)
 
 
 async def test_a_message_that_nobody_handles_is_refused_by_name(opened: Opened) -> None:

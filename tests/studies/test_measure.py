@@ -13,7 +13,8 @@ import pytest
 from microagents import AgentTask, InvalidUsage, Problem, Reply, plan, run
 from microagents.models.simulation.scripted import ScriptLine
 from microagents.studies.flags import FlagFindings
-from microagents.studies.measure import measured_from
+from microagents.studies.measure import measure, measured_from
+from microagents.systems import Maker
 from microagents.task import Task
 from microagents.tasks.desk import Desk
 from microagents.tasks.drift import Drift, Place
@@ -114,6 +115,24 @@ def test_errors_that_change_along_the_chain_are_reported_and_a_plan_for_another_
     assert f"; {found.trend}: a run of another size is taken to have the same mix of positions" in found.condition(
         3_000
     )
+
+
+@pytest.mark.parametrize(("error", "spared"), [(0.05, 0.5), (0.6, 0.0)])
+async def test_the_calls_of_a_certified_run_are_at_most_those_that_the_probabilities_of_samples_say(
+    error: float, spared: float
+) -> None:
+    model = f"sim:gpt-4.1-mini@error={error}"
+    found = (await measure(Drift(length=300), model, steps=150)).models[0]
+    said = found.if_certain(3, found.total)
+    assert found.certified == pytest.approx(1 - error if spared else 0.0, abs=0.05)
+    assert (said is None) == (not spared)
+    if said is not None:
+        most = float(said.removeprefix("-s certain=on: ").split()[0])
+        certain = await run(
+            Drift(length=300), models=model, strategy=Maker(certain="on", speculate=False), runs_dir=None
+        )
+        assert certain.calls / 300 < most < (1 - spared) * found.chances(3).calls / 300
+    assert made().if_certain(3, 400) is None
 
 
 def test_two_models_are_measured_on_the_same_steps() -> None:

@@ -13,7 +13,7 @@ from microagents.cli.reporting import EXIT_CODES, json_text
 from microagents.elections.election import input_of
 from microagents.journal.reading import reader_of
 from microagents.runs.inspection.decision import InspectedDecision, inspect_decision
-from microagents.runs.inspection.runs import WaitingPlace, decide, inspect_run, solution_of, waiting_in
+from microagents.runs.inspection.runs import WaitingPlace, decide, solution_of, waiting_in
 from microagents.runs.words.money import prices_of
 from microagents.runs.words.summary import printable
 from microagents.runs.words.verdict import counted
@@ -54,24 +54,20 @@ def command(
     elif not value:
         raise InvalidUsage(f"say what is decided: microagents decide {run} {path} VALUE")
     else:
-        said = _decide(runs_dir, run, path, " ".join(value))
-        typer.echo(printable(f"{said}; {_then(runs_dir, run)}"))
+        said, then = _decide(runs_dir, run, path, " ".join(value))
+        typer.echo(printable(f"{said}; {then}"))
     raise typer.Exit(EXIT_CODES["completed"])
 
 
-def _decide(runs_dir: Path, run: str, path: str, value: str) -> str:
-    at, reply = decide(runs_dir, run, path, value)
-    return f"{at} of run {run} is decided by you: {reply}"
-
-
-def _then(runs_dir: Path, run: str) -> str:
-    go_on = inspect_run(runs_dir, run).go_on
-    return "the run continues with it" if go_on is None else f"go on: {go_on}"
+def _decide(runs_dir: Path, run: str, path: str, value: str) -> tuple[str, str]:
+    at, reply, go_on = decide(runs_dir, run, path, value)
+    then = "the run continues with it" if go_on is None else f"go on: {go_on}"
+    return f"{at} of run {run} is decided by you: {reply}", then
 
 
 def _go_through(runs_dir: Path, run: str | None) -> None:
     """Show what waits, one after the other, and take what the person says."""
-    queue, decided = waiting_in(runs_dir, run), dict[str, None]()
+    queue, decided = waiting_in(runs_dir, run), dict[str, str]()
     if not queue:
         typer.echo("nothing waits for a person")
     for number, each in enumerate(queue, 1):
@@ -81,16 +77,17 @@ def _go_through(runs_dir: Path, run: str | None) -> None:
             if text == "q":
                 break
             try:
-                typer.echo(printable(_decide(runs_dir, each.run_id, each.path, replies.get(text, text))))
+                said, then = _decide(runs_dir, each.run_id, each.path, replies.get(text, text))
             except InvalidUsage as error:
                 typer.echo(printable(str(error)))
             else:
-                decided[each.run_id] = None
+                typer.echo(printable(said))
+                decided[each.run_id] = then
                 break
         if text in ("q", None):
             break
-    for name in decided:
-        typer.echo(printable(f"run {name}: {_then(runs_dir, name)}"))
+    for name, then in decided.items():
+        typer.echo(printable(f"run {name}: {then}"))
 
 
 def _said() -> str | None:

@@ -65,5 +65,4 @@ def command(
     if as_json:
         typer.echo(json_text(graph))
     elif output is None:
-        for line in lines_of(graph):
-            typer.echo(line)
+        typer.echo("\n".join(lines_of(graph)))

@@ -36,10 +36,10 @@ from microagents.runs.words.verdict import counted
 from microagents.studies.analysis import Distances, PositionAccuracy
 from microagents.studies.flags import FlagFindings
 from microagents.studies.measure import Measurement, measure
-from microagents.studies.measured import ModelMeasurement, Proportion
+from microagents.studies.measured import ModelMeasurement, Proportion, Threshold
 from microagents.studies.measured_agents import AgentMeasurement
 from microagents.studies.states import States, states_in_file, states_of_run
-from microagents.studies.thresholds import Threshold
+from microagents.systems.chains.maker import Maker
 from microagents.task import Task
 
 SHOWN = 10
@@ -229,8 +229,8 @@ def _model(found: ModelMeasurement, source: str) -> Iterator[str]:
     )
     if found.hard:
         yield from wrapped(f"p at the other steps = {found.rates().p_ordinary:.4f}, for `-s p=` of a ladder")
-    if found.trend:
-        yield from wrapped(found.trend)
+    for said in (found.trend, found.if_certain(Maker().k, found.total)):
+        yield from wrapped(said or "")
     if found.mistakes:
         yield from wrapped(
             "wrong first in: " + ", ".join(f"{name} {count:,}" for name, count in found.mistakes.items())

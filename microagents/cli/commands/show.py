@@ -147,7 +147,7 @@ def _watch(run: str, runs_dir: Path, *, as_json: bool) -> NoReturn:
     try:
         with redirect_stdout(sys.stderr) if as_json else nullcontext():
             result = status_of(runs_dir, run).result
-            with live_display(run, unit=result.unit, price=prices_of(result.models)) as display:
+            with live_display(run, unit=result.unit, price=prices_of(result.models), loads=True) as display:
                 while result.outcome == "running":
                     display.show(result.account)
                     time.sleep(LOOK_EVERY_S)

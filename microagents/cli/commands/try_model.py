@@ -94,6 +94,8 @@ def _report(found: Tried) -> Iterator[str]:
             yield from wrapped(f"{each.name}: {each.reason}")
     if found.calls is not None:
         yield from wrapped(f"at k = {found.k} the task takes about {found.calls:,.0f} calls, {price(found.cost_usd)}")
+    if found.certain:
+        yield from wrapped(found.certain)
     if found.hard:
         yield from wrapped(f"hard steps: {', '.join(map(str, found.hard))}")
     yield from wrapped(found.said)

@@ -52,8 +52,8 @@ class Display(NamedTuple):
 
 
 @contextmanager
-def live_display(title: str, *, unit: str = "step", price: Price = money) -> Iterator[Display]:
-    """Show the progress of a run on stderr: live on a terminal, otherwise as one line a minute."""
+def live_display(title: str, *, unit: str = "step", price: Price = money, loads: bool = False) -> Iterator[Display]:
+    """Show the progress of a run on stderr, and the loads of its roles if wanted: live on a terminal, otherwise as one line a minute."""
     console = Console(stderr=True, highlight=False)
     if not console.is_terminal:
         yield _log_display(title, unit, price)
@@ -75,6 +75,7 @@ def live_display(title: str, *, unit: str = "step", price: Price = money) -> Ite
             done, total = _measured(account)
             progress.update(line, completed=done, total=total, done=_done_text(account, unit))
             cells = [*_pace(progress.tasks[line], account, unit), *counts_of(account, unit, price)]
+            cells += [f"{role} {load}" for role, load in account.load_by_role.items() if loads]
             indent = " " * INDENT
             counts.plain = "\n".join(
                 indent + shorten(each, console.width - INDENT)

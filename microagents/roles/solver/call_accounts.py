@@ -47,17 +47,21 @@ class CallAccounts:
     Args:
         source: name of the solver replica.
         tell: sends a report.
+        in_flight: finds the calls in flight, by the spec of the model.
     """
 
-    def __init__(self, source: str, tell: Callable[[RecordCalls], None]) -> None:
+    def __init__(
+        self, source: str, tell: Callable[[RecordCalls], None], in_flight: Callable[[], dict[str, int]]
+    ) -> None:
         self._source = source
+        self._in_flight = in_flight
         self._tell = tell
         self._loop = asyncio.get_running_loop()
         self._is_due = False
         self._clear()
 
     def _clear(self) -> None:
-        self._sent = self._ended = self._billed = self._unanswered = self._unmeasured = self._joined = 0
+        self._sent = self._billed = self._unanswered = self._unmeasured = self._joined = 0
         self._input_tokens = self._output_tokens = self._cached_tokens = self._cache_write_tokens = 0
         self._cost_usd: float | None = 0.0
         self._estimated_usd = self._unsettled_usd = 0.0
@@ -85,7 +89,6 @@ class CallAccounts:
         # With few calls of functions, since it runs for every sample.
         if not self._is_due:
             self._report_soon()
-        self._ended += 1
         self._billed += 1
         self._unmeasured += not measured
         self._input_tokens += usage.input_tokens or 0
@@ -124,7 +127,6 @@ class CallAccounts:
     def end_unbilled(self) -> None:
         """Count the end of a call that failed, and is not billed."""
         self._report_soon()
-        self._ended += 1
 
     def join(self) -> None:
         """Count a sample that came in the request of another one."""
@@ -152,39 +154,40 @@ class CallAccounts:
 
     def report_unpriced(self) -> None:
         """Make the cost of the run unknown at once."""
-        self._tell(RecordCalls(source=self._source, usage=Usage(cost_usd=None)))
+        self._tell(RecordCalls(source=self._source, in_flight=self._in_flight(), usage=Usage(cost_usd=None)))
 
     def report(self) -> None:
         """Send what was added up since the last report."""
+        if not self._is_due:
+            return
         self._is_due = False
-        if self._sent or self._ended or self._joined or self._repeated or self._refused or self._limits:
-            usage = Usage(
-                input_tokens=self._input_tokens,
-                output_tokens=self._output_tokens,
-                cost_usd=self._cost_usd,
-                cached_tokens=self._cached_tokens,
-                cache_write_tokens=self._cache_write_tokens,
+        usage = Usage(
+            input_tokens=self._input_tokens,
+            output_tokens=self._output_tokens,
+            cost_usd=self._cost_usd,
+            cached_tokens=self._cached_tokens,
+            cache_write_tokens=self._cache_write_tokens,
+        )
+        self._tell(
+            RecordCalls(
+                source=self._source,
+                sent=self._sent,
+                in_flight=self._in_flight(),
+                billed=self._billed,
+                usage=usage,
+                unanswered=self._unanswered,
+                estimated_usd=self._estimated_usd,
+                unsettled_usd=self._unsettled_usd,
+                unsettled_tokens=self._unsettled_tokens,
+                unmeasured=self._unmeasured,
+                joined=self._joined,
+                repeated=self._repeated,
+                refused=self._refused,
+                limits=self._limits,
+                took_s=self._took_s,
             )
-            self._tell(
-                RecordCalls(
-                    source=self._source,
-                    sent=self._sent,
-                    ended=self._ended,
-                    billed=self._billed,
-                    usage=usage,
-                    unanswered=self._unanswered,
-                    estimated_usd=self._estimated_usd,
-                    unsettled_usd=self._unsettled_usd,
-                    unsettled_tokens=self._unsettled_tokens,
-                    unmeasured=self._unmeasured,
-                    joined=self._joined,
-                    repeated=self._repeated,
-                    refused=self._refused,
-                    limits=self._limits,
-                    took_s=self._took_s,
-                )
-            )
-            self._clear()
+        )
+        self._clear()
 
     def _add_estimate(self, cost_usd: float) -> None:
         self._estimated_usd += cost_usd

@@ -56,7 +56,7 @@ class Solver(Role):
 
     def __init__(self, context: Context, messenger: Messenger) -> None:
         super().__init__(context, messenger)
-        self._accounts = CallAccounts(context.name, self.tell)
+        self._accounts = CallAccounts(context.name, self.tell, self._in_flight)
         self._backends = Backends(context, self._accounts.report_unpriced)
         self._replaces: bool = context.settings.get("resend_stragglers", True)
         """Whether stragglers are sent again."""
@@ -295,6 +295,9 @@ class Solver(Role):
                 return True
             await asyncio.wait([attempt], timeout=left_s)
         return False
+
+    def _in_flight(self) -> dict[str, int]:
+        return {each.spec: each.health.in_flight for each in self._backends if each.health.in_flight}
 
     async def _follow_settings(self, permits: Permits) -> None:
         async with aclosing(self.stream(FollowSettings())) as changes:

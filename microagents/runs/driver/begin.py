@@ -174,7 +174,7 @@ async def resume(
         if ending is not None and ending.outcome == "completed" and not accept_changes:
             return _with_outputs(reader, recorded_result(reader))
         calls_before = reader.account().calls if ending is not None and ending.outcome == "undecided" else None
-        plan = _changed_plan(plan_of(reader), changed)
+        plan = _changed_plan(plan_of(reader, whole=True), changed)
     result = await _execute(plan, changed, runs_dir=runs_dir, only=inputs, accepted=accept_changes)
     if result.outcome == "undecided" and result.calls == calls_before:
         return structs.replace(result, reason=f"{result.reason}; {NOTHING_NEW}")
@@ -255,7 +255,7 @@ def _with_outputs(reader: Reader, result: Result) -> Result:
     values = [result.value] if result.failed_inputs is None else result.value
     if any(text_in(value) is not None for value in values):
         with suppress(InvalidUsage):  # the task's code may be gone; the result does not depend on it
-            return Outputs(plan_of(reader), reader.path).finished(result)
+            return Outputs(plan_of(reader, whole=True), reader.path).finished(result)
     return result
 
 

@@ -8,14 +8,15 @@ from xml.sax.saxutils import escape
 
 from microagents.journal.messages import Account
 from microagents.runs.driver.graph import GraphRole, RoleGraph
+from microagents.runs.words.summary import in_flight_text
 
 WIDTH, HEIGHT = 168, 46
 """Size of a role's box, in pixels."""
 ACROSS, DOWN = 330, 92
 """Distance between two columns, and between two rows."""
 MARGIN = 28
-LINE = 13
-"""Height of a line of a label."""
+LINE, BELOW = 13, 23
+"""Height of a line of a label; distance from the last line in a box to the first below."""
 STYLE = """
   text { font: 13px system-ui, sans-serif; fill: #1f2328 } .small { font-size: 11px; fill: #57606a }
   rect { fill: #ffffff; stroke: #57606a } .asks rect { stroke: #0969da; stroke-width: 2 } .driver rect { stroke-dasharray: 4 3 }
@@ -39,21 +40,17 @@ def lines_of(graph: RoleGraph) -> Iterator[str]:
 
 
 def totals_by_role(graph: RoleGraph, account: Account, unit: str) -> dict[str, str]:
-    """Say in a few words what the account of a run knows of each role."""
+    """Say what the account of a run knows of each role: a line for its box and, while it works, one below."""
     found = {
         graph.roles[0].name: f"{account.steps:,} {unit}s",
         "Voter": f"{account.decided:,} decided",
         "RedFlagger": f"{sum(account.flagged.values()):,} flagged",
-        "Limiter": f"{account.in_flight:,} calls in flight",
         "Recorder": f"{account.calls:,} calls",
-        **{each.name: f"{_in_flight(account, each.name):,} in flight" for each in graph.roles if each.asks_models},
+        **{each.name: in_flight_text(account) for each in graph.roles if each.asks_models},
     }
-    died = {role: f"{count:,} died" for role, count in account.deaths.items()}
-    return {role: ", ".join(filter(None, (found.get(role), died.get(role)))) for role in {**found, **died}}
-
-
-def _in_flight(account: Account, role: str) -> int:
-    return sum(calls for replica, calls in account.in_flight_by.items() if replica.partition("/")[0] == role)
+    for role, count in account.deaths.items():
+        found[role] = ", ".join(filter(None, (found.get(role), f"{count:,} died")))
+    return found | {role: f"{found.get(role, '')}\n{load}" for role, load in account.load_by_role.items()}
 
 
 def svg_of(graph: RoleGraph, totals: Mapping[str, str] | None = None) -> str:
@@ -61,7 +58,7 @@ def svg_of(graph: RoleGraph, totals: Mapping[str, str] | None = None) -> str:
 
     Args:
         graph: the graph.
-        totals: words about a run by the name of the role, which stand in its box.
+        totals: words about a run by the name of the role: the first line stands in its box, the others below.
     """
     places = _places(graph)
     width = max(x for x, _ in places.values()) + WIDTH + MARGIN
@@ -91,12 +88,16 @@ def svg_of(graph: RoleGraph, totals: Mapping[str, str] | None = None) -> str:
         centre = x + WIDTH / 2
         to_it = sorted({each.name for each in graph.messages if each.receiver == role.name})
         note = "asks a model" if role.asks_models else f"in the driver: {len(to_it)} messages" if role.in_driver else ""
-        note = (totals or {}).get(role.name, note)
+        lines = (totals or {}).get(role.name, note).split("\n")
         tip = escape(" ".join([role.subject, *to_it]))
         parts += [
             f'<g class="{kind}"><title>{tip}</title><rect x="{x}" y="{y}" width="{WIDTH}" height="{HEIGHT}" rx="6"/>',
-            f'<text x="{centre}" y="{y + (20 if note else 28)}" text-anchor="middle">{escape(_title(role))}</text>',
-            f'<text class="small" x="{centre}" y="{y + 36}" text-anchor="middle">{note}</text></g>',
+            f'<text x="{centre}" y="{y + (20 if lines[0] else 28)}" text-anchor="middle">{escape(_title(role))}</text>',
+            *(
+                f'<text class="small" x="{centre}" y="{y + 36 + BELOW * line}" text-anchor="middle">{escape(text)}</text>'
+                for line, text in enumerate(lines)
+            ),
+            "</g>",
         ]
     return "\n".join([*parts, *labels, "</svg>"]) + "\n"
 

@@ -89,7 +89,7 @@ class _Climbs:
         self._reader = reader
         self._options = reader.experiment.recipe.strategy_options
         self._ladder = {name: place for place, name in enumerate(names_in(self._options.get("ladder", "")))}
-        self._settled = reader.account().settled_at
+        self._settled = reader.settled_at()
         self._undecided = reader.undecided()
         self._rollouts = dict(reader.decisions_below(f"{of_input}/rollout"))
         """Rollouts that no step has used yet, by path."""

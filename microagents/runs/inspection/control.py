@@ -61,10 +61,9 @@ class RunStatus(NamedTuple):
         requests = [
             {**msgspec.to_builtins(each), "payload": msgspec.json.decode(each.payload)} for each in self.requests
         ]
-        in_flight = self.result.account.in_flight
         return {
             **self.result.as_json(),
-            "in_flight": in_flight,
+            "in_flight": self.result.account.in_flight,
             "paused": self.pause is not None,
             "requests": requests,
         }

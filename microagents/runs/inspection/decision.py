@@ -219,7 +219,7 @@ def _decided_by(reader: Reader, path: str) -> str | None:
 
 
 def _settled(reader: Reader, path: str) -> tuple[str | None, str | None]:
-    settled = reader.account().settled_at.get(path)
+    settled = reader.settled_at().get(path)
     person = reader.persons().get(path)
     if settled != "person" or person is None:
         return settled, None

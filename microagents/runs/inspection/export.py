@@ -51,7 +51,7 @@ class DecisionRow(Struct, frozen=True, kw_only=True):
 
 def decision_rows(reader: Reader) -> Iterator[DecisionRow]:
     """A row for each decision, in the order of paths."""
-    run_id, settled, persons = reader.experiment.run_id, reader.account().settled_at, reader.persons()
+    run_id, settled, persons = reader.experiment.run_id, reader.settled_at(), reader.persons()
     of_input, ended_at = -1, None
     for path, row in reader.decisions():
         if input_of(path) != of_input:

@@ -27,6 +27,7 @@ from microagents.runs.inspection.rebuilding import asked_at
 from microagents.runs.inspection.replay import drawn_work
 from microagents.runs.plan import plan_of, settings_of
 from microagents.runs.result import Result, results_of
+from microagents.runs.words.verdict import go_on_text
 from microagents.systems.agents.actions import Action
 from microagents.task import flag_of
 
@@ -141,6 +142,8 @@ class PersonDecided(NamedTuple):
 
     path: str
     reply: Any
+    go_on: str | None
+    """How to continue the run; None if it is under way."""
 
 
 def decide(runs_dir: Path, run_id: str, path: str, value: str) -> PersonDecided:
@@ -157,6 +160,8 @@ def decide(runs_dir: Path, run_id: str, path: str, value: str) -> PersonDecided:
     """
     with reader_of(runs_dir, run_id) as reader:
         is_live, journal = not reader.lease().may_be_taken, reader.path
+        needs_program = reader.experiment.recipe.needs_program
+        go_on = go_on_text(run_id, runs_dir, *_outcome(reader, reader.ending()), needs_program=needs_program)
         path = _place_of(reader, path)
         undecided = _decidable(reader, path, is_live=is_live)
         task = plan_of(reader).tasks[input_of(path)]  # this imports the module of the reply class, too
@@ -175,7 +180,7 @@ def decide(runs_dir: Path, run_id: str, path: str, value: str) -> PersonDecided:
         ask_live(journal, Decide(path=path, value=encoded))
     else:
         decide_in(journal, path, encoded)
-    return PersonDecided(path, reply)
+    return PersonDecided(path, reply, go_on)
 
 
 class WaitingPlace(NamedTuple):

@@ -6,6 +6,7 @@ import json
 import shutil
 import sys
 import textwrap
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from math import exp, inf, lgamma, log
 from typing import Any
@@ -66,7 +67,7 @@ def counts_of(account: Account, unit: str, price: Price) -> Iterator[str]:
     if account.climbed:
         yield f"{sum(account.climbed.values()):,} climbed"
     yield f"{_percentage(flagged, account.valid + flagged)} flagged"
-    yield counted(account.calls, "call") + (f", {account.in_flight:,} in flight" if account.in_flight > 0 else "")
+    yield counted(account.calls, "call") + (f", {in_flight_text(account)}" if account.in_flight > 0 else "")
     yield price(account.cost_usd)
     if account.deaths:
         yield f"{deaths_text(account)} died"
@@ -80,6 +81,16 @@ def counts_of(account: Account, unit: str, price: Price) -> Iterator[str]:
         yield f"paused {account.paused}"
     if account.outage is not None:
         yield f"waiting: {account.outage}"
+
+
+def in_flight_text(account: Account) -> str:
+    """Count the calls in flight; with several providers, those to each, too."""
+    by_provider = Counter[str]()
+    for by_spec in account.in_flight_by.values():
+        for spec, calls in by_spec.items():
+            by_provider[spec.partition(":")[0]] += calls
+    parts = ", ".join(f"{calls:,} {provider}" for provider, calls in by_provider.items())
+    return f"{account.in_flight:,} in flight{f' ({parts})' if len(by_provider) > 1 else ''}"
 
 
 def deaths_text(account: Account) -> str:
@@ -358,10 +369,9 @@ def _climbed_text(result: RunFacts[Any]) -> str | None:
 
 def _value_rows(result: RunFacts[Any], *, with_text: bool) -> list[tuple[str, str | None]]:
     if result.failed_inputs is not None:
-        written = (
-            f"{counted(len(result.outputs), 'file')}, the first is {result.outputs[0]}" if result.outputs else None
-        )
-        return [("written", written)]
+        first, others = next(iter(result.outputs), None), len(result.outputs) - 1
+        more = f" and {counted(others, 'more file')}" if others > 0 else ""
+        return [("written", None if first is None else f"{first}{more}")]
     if result.value is None:
         return []
     if result.outputs:

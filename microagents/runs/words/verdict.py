@@ -85,7 +85,9 @@ class RunFacts(Struct, Generic[V], frozen=True, kw_only=True):
     @property
     def go_on(self) -> str | None:
         """How to continue it; None for a run without a journal, and if there is nothing to continue."""
-        return None if self.journal is None else _go_on_text(self, self.journal.parent)
+        if self.journal is None:
+            return None
+        return go_on_text(self.run_id, self.journal.parent, self.outcome, self.reason, needs_program=self.needs_program)
 
 
 def verdict_of(value: object) -> bool | None:
@@ -191,17 +193,19 @@ def _left_text(result: RunFacts[Any]) -> str:
     return f", {text} left"
 
 
-def _go_on_text(result: RunFacts[Any], runs_dir: Path) -> str | None:
+def go_on_text(
+    run_id: str, runs_dir: Path, outcome: RunOutcome, reason: str | None, *, needs_program: bool
+) -> str | None:
     """Write how to continue a run, with a reached limit doubled. None if it is completed or running."""
-    if result.outcome in ("completed", "running"):
+    if outcome in ("completed", "running"):
         return None
-    limit = _LIMIT.match(result.reason or "") if result.outcome == "stopped" else None
+    limit = _LIMIT.match(reason or "") if outcome == "stopped" else None
     most = "" if limit is None else f"{2 * Decimal(limit['value']):f}"
-    if result.needs_program:
+    if needs_program:
         raised = f", {_KEYWORDS[limit['option']]}={most}" if limit is not None else ""
-        return f"start the program again with run_id={result.run_id!r}, runs_dir={str(runs_dir)!r}{raised}"
+        return f"start the program again with run_id={run_id!r}, runs_dir={str(runs_dir)!r}{raised}"
     raised = f" {limit['option']} {most}" if limit is not None else ""
-    return f"{resume_command(result.run_id, runs_dir)}{raised}"
+    return f"{resume_command(run_id, runs_dir)}{raised}"
 
 
 def resume_command(run_id: str, runs_dir: Path) -> str:

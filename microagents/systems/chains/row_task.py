@@ -31,7 +31,7 @@ class RowTask(ChainTask[Row, A, Row], Generic[A]):
 
     @classmethod
     def rows(cls, table: Iterable[Mapping[str, Any]] | Any, **options: Any) -> list[Self]:
-        """Make a task for each row of a table: a frame of pandas or polars, or mappings.
+        """Make a task for each row of a table: a frame of pandas or polars, a table of pyarrow, or mappings.
 
         Args:
             table: the rows.
@@ -39,8 +39,8 @@ class RowTask(ChainTask[Row, A, Row], Generic[A]):
         """
         if hasattr(table, "to_json"):  # pandas: as JSON a missing value is null, and a number is no type of numpy
             table = json.loads(table.to_json(orient="records", date_format="iso"))
-        elif hasattr(table, "to_dicts"):  # polars
-            table = table.to_dicts()
+        elif given := getattr(table, "to_dicts", getattr(table, "to_pylist", None)):  # polars, pyarrow
+            table = given()
         return [cls(row=dict(each), **options) for each in table]
 
     def prompt(self, row: Row) -> Prompt:

@@ -7,6 +7,7 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from concurrent.futures import Future
 from contextlib import asynccontextmanager, nullcontext
+from functools import partial
 from hmac import compare_digest
 from pathlib import Path
 from typing import Any, TypeVar
@@ -18,7 +19,7 @@ from aiohttp import web
 from microagents.base.errors import InvalidUsage, MicroagentsError
 from microagents.journal.reading import Reader, reader_of
 from microagents.runs.inspection.decision import inspect_decision
-from microagents.runs.inspection.runs import decide, inspect_run, left_to_decide, runs_in, waiting_in
+from microagents.runs.inspection.runs import decide, left_to_decide, runs_in, waiting_in
 from microagents.telemetry.metrics import labels_of
 from microagents.telemetry.prometheus import CONTENT_TYPE, exposition
 from microagents.web.serving.listening import admit, busy, host_of, is_loopback, listening, wait_of
@@ -87,14 +88,14 @@ async def viewing(
     application.router.add_get("/api/runs", site.runs)
     application.router.add_get("/api/waiting", site.waiting)
     application.router.add_get("/metrics", site.metrics)
-    for name in ("", "/strip", "/series", "/inputs", "/work", "/graph", "/wrong", "/decision", "/differences"):
-        application.router.add_get(f"/api/run/{{run}}{name}", getattr(site, name[1:] or "run"))
+    for name in ("strip", "series", "inputs", "graph", "wrong", "decision", "differences"):
+        application.router.add_get(f"/api/run/{{run}}/{name}", getattr(site, name))
+    application.router.add_get("/api/run/{run}", partial(site.page, pages.run_facts))
+    application.router.add_get("/api/run/{run}/work", partial(site.page, pages.work_on))
     application.router.add_post("/api/run/{run}/decide", site.decide)
     application.router.add_get("/static/{name}", site.static)
-    application.router.add_get("/", site.index)
-    application.router.add_get("/run/{rest:.+}", site.index)
-    application.router.add_get("/compare", site.index)
-    application.router.add_get("/waiting", site.index)
+    for path in ("/", "/run/{rest:.+}", "/compare", "/waiting"):
+        application.router.add_get(path, site.index)
     totals = web.Application()
     totals.router.add_get("/metrics", site.metrics_for_all)
     public = nullcontext() if metrics_port is None else listening(totals, EVERY_HOST, metrics_port)
@@ -188,19 +189,20 @@ class _Site:
         admit(request)
         return await self.metrics(request)
 
-    async def run(self, request: web.Request) -> web.Response:
-        return await self._answer_with(request, pages.run_facts)
+    async def page(
+        self, page: Callable[[Reader, int], dict[str, Any]], request: web.Request, within_s: float = READ_S
+    ) -> web.Response:
+        """Answer with what a page shows of an input."""
+        of_input = _number(request, "input")
+        return _json(await self._read(request, lambda reader: page(reader, of_input), within_s))
 
-    async def work(self, request: web.Request) -> web.Response:
-        return await self._answer_with(request, pages.work_on)
+    async def wrong(self, request: web.Request) -> web.Response:
+        return await self.page(lambda reader, number: pages.judged(reader, number, JUDGE_S), request, JUDGE_S)
 
     async def graph(self, request: web.Request) -> web.Response:
         """Answer with the picture of the roles of a run, and what its account knows of each."""
         picture = await self._read(request, pages.graph)
         return web.Response(text=picture, content_type="image/svg+xml", charset="utf-8")
-
-    async def wrong(self, request: web.Request) -> web.Response:
-        return await self._answer_with(request, lambda reader, number: pages.judged(reader, number, JUDGE_S), JUDGE_S)
 
     async def strip(self, request: web.Request) -> web.Response:
         """Answer with one byte for each step of an input, from a number on."""
@@ -215,8 +217,9 @@ class _Site:
         return _packed(await self._read(request, read))
 
     async def inputs(self, request: web.Request) -> web.Response:
-        """Answer with one byte for each input."""
-        return _packed(await self._read(request, lambda reader: pages.packed(reader.inputs_overview())))
+        """Answer with one byte for each input, then with what each took."""
+        read = await self._read(request, lambda reader: pages.packed(reader.inputs_overview() + reader.input_sums()))
+        return _packed(read)
 
     async def series(self, request: web.Request) -> web.Response:
         return _json(await self._read(request, lambda reader: reader.series(pages.POINTS)))
@@ -248,14 +251,8 @@ class _Site:
         except msgspec.MsgspecError as error:
             return _error(400, f"this is not a decision: {error}")
         run = request.match_info["run"]
-        path, _ = await asyncio.to_thread(decide, self._runs_dir, run, given.path, given.value)
-        return _json({"path": path, "go_on": (await asyncio.to_thread(inspect_run, self._runs_dir, run)).go_on})
-
-    async def _answer_with(
-        self, request: web.Request, page: Callable[[Reader, int], dict[str, Any]], within_s: float = READ_S
-    ) -> web.Response:
-        of_input = _number(request, "input")
-        return _json(await self._read(request, lambda reader: page(reader, of_input), within_s))
+        decided = await asyncio.to_thread(decide, self._runs_dir, run, given.path, given.value)
+        return _json({"path": decided.path, "go_on": decided.go_on})
 
     async def _read(self, request: web.Request, read: Callable[[Reader], T], within_s: float = READ_S) -> T:
         opened: list[Reader] = []

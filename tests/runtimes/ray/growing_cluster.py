@@ -18,7 +18,7 @@ from microagents import run
 from microagents.runtimes.ray.runtime import RayRuntime
 from microagents.tasks.drift import Drift
 from tests.runtimes.ray.joining_node import MODEL
-from tests.runtimes.ray.one_node import write_end
+from tests.runtimes.ray.local_nodes import add_node, write_end
 
 INPUTS = [Drift(length=6)] * 400
 LANES = 3
@@ -48,7 +48,7 @@ async def end_of_a_run(cluster: Cluster) -> dict[str, Any]:
         while (asked := asked_cpus()) < LANES:  # noqa: ASYNC110 - an autoscaler looks, too
             await asyncio.sleep(0.1)
         for _ in range(asked - 1):
-            cluster.add_node(num_cpus=1)  # in the main thread: it sets signal handlers
+            add_node(cluster)
 
     scaling = asyncio.create_task(scale())
     result = await run(INPUTS, models=MODEL, k=2, runtime="ray", lanes=LANES, concurrency=4, interrupt=grown)

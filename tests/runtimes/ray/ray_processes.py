@@ -13,8 +13,8 @@ from types import TracebackType
 from typing import Self
 from uuid import uuid4
 
-WAIT_S = 90.0
-"""Bound of every wait for a process."""
+WAIT_S = 240.0
+"""Bound of every wait for a process: the start of Ray takes minutes on a machine that does much else."""
 LOOK_EVERY_S = 0.1
 AGENTS = (b"ray::DashboardAgent", b"ray::RuntimeEnvAgent")
 """Two of Ray's own that outlive a driver that is killed by up to a minute, and end by themselves."""

@@ -322,6 +322,7 @@ def test_a_thousand_items_wait_in_a_queue_that_keys_go_through(visit: Callable[.
         page.keyboard.press("k")
         page.wait_for_selector("text=999 of 999")
         page.wait_for_selector("text=Which reply is right?")
+        assert "null" not in page.locator("main").inner_text()
         page.keyboard.press("2")
         page.keyboard.press("d")
         page.wait_for_selector("text=998 of 998")
@@ -415,7 +416,7 @@ def test_a_damaged_or_removed_journal_is_said_on_its_page(visit: Callable[..., A
         (("relay", "--strategy", "swarm", "--model", "sim:perfect@error=0.3"), "Loop 1"),
         (("desk", "--model", "sim:perfect@error=0.2"), "set_status"),
         (("writing", "-o", "brief=On bridges", "-s", "same_model=true"), "approves"),
-        (("drift", "-o", "length=9", "--known-inputs"), "theory"),
+        (("drift", "-o", "length=19", "--known-inputs"), "theory"),
     ],
     ids=lambda given: given if isinstance(given, str) else given[0],
 )
@@ -456,8 +457,8 @@ def test_the_list_is_narrowed_and_sorted_and_two_of_it_compared(visit: Callable[
         assert page.locator("tbody tr").count() == 0
 
 
-def test_many_inputs_are_a_grid_whose_cells_open(visit: Callable[..., Any]) -> None:
-    Path("many.jsonl").write_text("".join(f'{{"length": {1 + number % 3}}}\n' for number in range(60)))
+def test_many_inputs_are_a_grid_that_is_ordered_and_whose_cells_open(visit: Callable[..., Any]) -> None:
+    Path("many.jsonl").write_text("".join(f'{{"length": {1 + number % 4 + number // 58}}}\n' for number in range(60)))
     started("run", "drift", "--inputs", "many.jsonl", "--model", "sim:perfect", "--run-id", "many")
     with served() as url:
         page = visit(f"{url}/run/many")
@@ -465,6 +466,9 @@ def test_many_inputs_are_a_grid_whose_cells_open(visit: Callable[..., Any]) -> N
         box.focus()
         page.keyboard.press("End")
         assert "input 59" in box.get_attribute("aria-valuetext")
+        page.get_by_label("Order by").select_option("samples, most first")
+        assert "input 59: completed, 15 samples" in box.get_attribute("aria-valuetext")
+        assert page.locator(".bars rect").count() == 5
         page.keyboard.press("Enter")
         drawn(page)
         assert page.url.endswith("?input=59")

@@ -11,6 +11,7 @@ import signal
 import socket
 import sqlite3
 import threading
+from array import array
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -206,8 +207,10 @@ def test_inputs_are_a_byte_each_and_one_is_told_by_its_number() -> None:
     noisy = "sim:perfect@error=0.3"
     microagents("run", "drift", "--model", noisy, "--max-draws", "5", "--inputs", "many.jsonl", "--run-id", "many")
     ended = [json.loads(line) for line in microagents("export", "many").out.splitlines()]
-    codes = get("/api/run/many/inputs")[2]
-    assert len(codes) == 9
+    content = get("/api/run/many/inputs")[2]
+    codes, samples = content[:9], array("f", content[9:])[:9]
+    for number in filter(lambda number: codes[number] == 2, range(9)):
+        assert samples[number] == sum(row["votes"] + row["other_votes"] for row in ended if row["input"] == number)
     assert [code == 3 for code in codes] == [
         any(row["input"] == number and row["outcome"] == "undecided" for row in ended) for number in range(9)
     ]

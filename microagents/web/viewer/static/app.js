@@ -1,7 +1,7 @@
 // The pages: each has a path of its own, and reads what it shows from the journal.
 import { api, apiUrl, bytes, count, decisionUrl, fact, firstOf, h, json, money, moment, outcomeMark, plural, priceAs, quoted, readable, runUrl, said, say, section, table, verdictMark } from "./dom.js";
 import { overTime, race, undecidedByRound } from "./charts.js";
-import { accountOf, flagsOf, withoutResult } from "./facts.js";
+import { accountOf, flagsOf, modelsText, withoutResult } from "./facts.js";
 import { grid } from "./grid.js";
 import { Strip } from "./strip.js";
 import { agent, drawWork } from "./work.js";
@@ -57,7 +57,7 @@ async function runPage(run, signal) {
   const picture = h("img", { alt: "The roles of this run, the messages between them, and totals", onerror: () => picture.replaceWith(h("p", { class: "note" }, "The code of this run is not here, so its roles are unknown.")) });
   const draw = () => { if (roles.open) picture.src = `${apiUrl(run, "graph")}?${performance.now()}`; }; // nobody looks at a closed one
   const roles = h("details", { ontoggle: draw }, h("summary", null, "Roles and messages"), h("div", { class: "graph" }, picture));
-  let strip = null, steps = new Uint8Array(0), drawnWork = "", state = "", found = null, wholeAt = 0;
+  let strip = null, steps = new Uint8Array(0), drawnWork = "", state = "", found = null, wholeAt = 0, fillGrid = null;
   show(run, verdict, waits, problems, result, inputs, host, work, h("div", { class: "columns" }, flags, curve), rates, section("Account", account), section(null, roles));
   const isAlone = () => found === null || !found.listed || query.has("input");
   const readSteps = async (ended) => {
@@ -92,8 +92,11 @@ async function runPage(run, signal) {
     const waiting = found.undecided_at ?? [];
     waits.replaceChildren(...(waiting.length ? [section("Undecided", firstOf(waiting, (shown) => h("ul", null, shown.map((path) => h("li", null, h("a", { href: decisionUrl(run, path) }, "◇ ", said(path)), found.contested_at?.includes(path) ? " contested: each model gives a reply of its own" : "")))), h("p", { class: "note" }, "Each has its reply or its approval on its page; a person may decide it there."))] : []));
     if (found.failed) problems.replaceChildren(section(`Input ${input} ${found.failed.outcome}`, h("p", null, said(found.failed.reason ?? ""))));
-    else if (found.listed && !query.has("input") && found.failed_inputs.length) problems.replaceChildren(withoutResult(found.failed_inputs, (number) => runUrl(run, `?input=${number}`)));
-    if (found.listed && !query.has("input")) inputs.replaceChildren(section("Inputs", ...grid(await bytes(apiUrl(run, "inputs"), signal), (i) => runUrl(run, `?input=${i}`))));
+    else if (found.listed && !query.has("input")) problems.replaceChildren(...withoutResult(found.failed_inputs.filter((each) => each.outcome !== "undecided"), (number) => runUrl(run, `?input=${number}`)));
+    if (found.listed && !query.has("input")) {
+      if (!fillGrid) { const here = h("div"); inputs.replaceChildren(section("Inputs", here)); fillGrid = grid(here, (i) => runUrl(run, `?input=${i}`)); }
+      fillGrid(await bytes(apiUrl(run, "inputs"), signal), found.inputs);
+    }
     if (found.result !== null && found.result !== undefined && isAlone()) result.replaceChildren(section(found.listed ? `Result of input ${input}` : "Result", readable(found.result)));
     const isOver = found.outcome !== "running", changed = `${found.steps} ${found.calls} ${found.outcome}`;
     await reading;
@@ -172,17 +175,18 @@ async function waitingPage(signal) {
     if (signal.aborted || number !== shown) return;
     priceAs(found);
     const solution = work?.solution, earlier = solution && { ...solution, actions: solution.actions.slice(0, solution.actions.findIndex((one) => one.path === step)) };
-    const asked = before?.action?.calls[Number(call.split("/")[0])], votes = (before ?? found).tally;
+    const asked = before?.action?.calls[Number(call.split("/")[0])];
     const after = (text) => { queue.splice(at, 1); at = Math.min(at, queue.length - 1); fill(); say(text); };
     host.replaceChildren(section(null, h("h2", null, h("a", { href: decisionUrl(each.run_id, each.path) }, said(`${each.path} of ${each.run_id}`)), h("span", { class: "soft" }, ` ${each.task}`)), earlier ? h("p", null, said(solution.goal)) : null, asked ? callOf(asked, decisionUrl(each.run_id, step)) : found.user === null ? null : quoted(found.user)),
-      decisionForm(each.run_id, each.path, found, after),
-      votes.length ? section("Votes", table("Votes", [["votes", "number"], ["reply", "text"]], votes.map(([value, number]) => [count(number), quoted(json(value))]))) : null,
-      earlier?.actions.length ? section("What was done before", ...agent(earlier, (path) => decisionUrl(each.run_id, path)).slice(1)) : null);
+      ...[decisionForm(each.run_id, each.path, found, after), before?.tally.length && votesOf(before.tally),
+        earlier?.actions.length && section("What was done before", ...agent(earlier, (path) => decisionUrl(each.run_id, path)).slice(1))].filter(Boolean));
     rest.replaceChildren(section("All that waits", firstOf(queue, (some) => h("ol", null, some.map((one, i) => h("li", null, h("button", { type: "button", "aria-current": i === at ? "true" : null, onclick: () => { at = i; fill(); } }, said(`${one.run_id} ${one.path}`))))))));
     say(`${place.textContent}: ${each.path} of ${each.run_id}`);
   }
   await fill();
 }
+
+const votesOf = (tally) => section("Votes", tally.length ? table("Votes", [["votes", "number"], ["reply", "text"]], tally.toSorted((a, b) => b[1] - a[1]).map(([value, votes]) => [count(votes), quoted(json(value))])) : h("p", null, "No valid reply."));
 
 const callOf = (call, href) => h("div", { class: "row" }, h("h3", null, h("a", { href }, said(call.tool)), h("span", { class: "soft" }, ` ${call.effect ?? "no such tool"}; ${call.outcome}${call.person ? `; a person: ${call.person}` : ""}`)),
   quoted(json(call.arguments)), call.observation === null ? null : quoted(call.observation));
@@ -212,8 +216,7 @@ async function decisionPage(run, path, signal) {
     found.decided_by ? fact("decided at", h("a", { href: decisionUrl(run, found.decided_by) }, said(found.decided_by))) : null), found.value === null ? null : quoted(json(found.value))),
   asked ? section("Call", callOf(asked, decisionUrl(run, step))) : null,
   mayDecide ? decisionForm(run, path, found) : null,
-  raced ? section("Race", raced.chart) : null,
-  section("Votes", found.tally.length ? table("Votes", [["votes", "number"], ["reply", "text"]], found.tally.map(([value, votes]) => [count(votes), quoted(json(value))])) : h("p", null, "No valid reply.")),
+  h("div", { class: "columns" }, raced ? h("div", null, section("Race", raced.chart)) : null, h("div", null, votesOf(found.tally))),
   section("Prompt", found.user === null ? h("p", null, said(found.note ?? "unknown")) : [quoted(found.system ?? ""), quoted(found.user), found.prompts > 1 ? h("p", { class: "note" }, `The first of ${found.prompts} through which samples cycle.`) : null]),
   section("Samples in launch order", samples.length ? samples : h("p", null, "None.")),
   found.action ? section("Calls", found.action.calls.map((each, i) => callOf(each, decisionUrl(run, `${path}/call/${i}`)))) : null);
@@ -224,11 +227,11 @@ async function comparePage(signal) {
   const query = new URLSearchParams(location.search), names = [query.get("a") ?? "", query.get("b") ?? ""], input = query.get("input") ?? "0", of = `input=${encodeURIComponent(input)}`;
   const both = await Promise.all(names.map((run) => api(apiUrl(run, "", `?${of}`), { signal })));
   const hosts = names.map(() => h("div"));
-  const facts = [["", (run) => verdictMark(run)], ["task", (run) => said(`${run.task} by ${run.strategy}`)], ["k", (run) => count(run.k)], ["models", (run) => said(String(JSON.stringify(run.models)))], ["steps", (run) => count(run.steps)], ["wrong by the oracle", (run) => count(run.errors)],
+  const facts = [["", (run) => verdictMark(run)], ["task", (run) => said(`${run.task} by ${run.strategy}`)], ["k", (run) => count(run.k)], ["models", (run) => said(modelsText(run.models))], ["steps", (run) => count(run.steps)], ["wrong by the oracle", (run) => count(run.errors)],
     ["votes a decision", (run) => run.votes_per_decision?.toFixed(2) ?? "–"], ["outvoted", (run) => count(run.outvoted)], ["calls", (run) => count(run.calls)], ["cost", (run) => money(run.cost_usd, run.price)], ["seconds", (run) => count(Math.round(run.wall_s))]];
   const differ = h("div");
-  show(`${names[0]} and ${names[1]}`, section("Account", table("Account", [["", null], ...names.map((run) => [h("a", { href: runUrl(run) }, said(run)), null])], facts.map(([name, of]) => [name, ...both.map(of)]))),
-    differ, hosts.map((host, i) => section(h("span", null, "Steps of ", said(names[i])), host)));
+  show(`${names[0]} and ${names[1]}`, differ, section("Account", table("Account", [["", null], ...names.map((run) => [h("a", { href: runUrl(run) }, said(run)), null])], facts.map(([name, of]) => [name, ...both.map(of)]))),
+    hosts.map((host, i) => section(h("span", null, "Steps of ", said(names[i])), host)));
   const found = await api(apiUrl(names[0], "differences", `?${of}&other=${encodeURIComponent(names[1])}`), { signal });
   const numbers = found.ranges.flatMap(([from, to]) => Array.from({ length: to - from }, (_, i) => from + i));
   const row = (each) => [said(each.path), ...each.values.map((value, i) => (value === null ? h("span", { class: "soft" }, "none") : h("a", { href: decisionUrl(names[i], each.path) }, said(JSON.stringify(value).slice(0, 300)))))];
@@ -236,7 +239,7 @@ async function comparePage(signal) {
   const fields = isFields ? [...new Set(first.values.flatMap(Object.keys))].map((name) => [name, ...first.values.map((value) => value[name])]) : first ? [["decision", ...first.values]] : [];
   const side = (value, isOther) => h(isOther ? "mark" : "span", { class: "mono" }, said(value === undefined || value === null ? "none" : json(value)));
   const head = (run, i) => [h("a", { href: decisionUrl(names[i], first.path) }, said(run)), "text"];
-  differ.replaceChildren(section(first ? `First difference: ${first.path}` : "Where they differ", first ? [table("First difference", [["", null], ...names.map(head)], fields.map(([name, a, b]) => { const isOther = JSON.stringify(a) !== JSON.stringify(b); return [said(name), side(a, isOther), side(b, isOther)]; })),
+  differ.replaceChildren(section(first ? `First difference: ${first.path}` : "Where they differ", first ? [h("div", { class: "first" }, table("First difference", [["", null], ...names.map(head)], fields.map(([name, a, b]) => { const isOther = JSON.stringify(a) !== JSON.stringify(b); return [said(name), side(a, isOther), side(b, isOther)]; }))),
     others.length ? h("details", null, h("summary", null, `${plural(found.count - 1, "decision")}${found.ended ? "" : " and more"} after it`), firstOf(others, (shown) => table("Where they differ", [["decision", null], ...names.map((run) => [said(run), "text"])], shown.map(row)))) : null] : h("p", null, "Both decided the same everywhere.")));
   await Promise.all(names.map(async (run, i) => {
     const steps = await bytes(apiUrl(run, "strip", `?${of}`), signal);

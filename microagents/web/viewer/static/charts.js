@@ -2,8 +2,8 @@
 import { count, h, plainMoney, svg, table } from "./dom.js";
 
 // On a narrow window a chart is drawn narrow, so that its letters stay readable.
-const W = Math.max(280, Math.min(460, innerWidth - 60)), H = 170, BOTTOM = 22, TOP = 16, RIGHT = 8;
-const MIN_PARTS = 12;
+const WIDE = Math.max(280, Math.min(460, innerWidth - 60)), H = 170, BOTTOM = 22, TOP = 16, RIGHT = 8;
+const MIN_PARTS = 12, FEW = 10;
 const short = new Intl.NumberFormat("en", { notation: "compact", maximumSignificantDigits: 3 });
 
 function nice(most) {
@@ -12,7 +12,7 @@ function nice(most) {
 }
 
 // Lines: [{name, points: [[x, y]], dash, steps}]. With `log` the y axis is logarithmic.
-export function lines(title, series, { xName, y = short.format.bind(short), x = short.format.bind(short), log = false, whole = false, mark = null }) {
+export function lines(title, series, { xName, y = short.format.bind(short), x = short.format.bind(short), log = false, whole = false, mark = null, W = WIDE }) {
   const all = series.flatMap((each) => each.points), xs = all.map((each) => each[0]);
   const high = all.reduce((high, each) => Math.max(high, each[1]), mark ?? 0), most = whole ? Math.max(2, 2 * Math.ceil(high / 2)) : nice(high), left = Math.min(...xs), right = Math.max(...xs, left + 1e-9);
   const least = log ? 10 ** Math.floor(Math.log10(all.reduce((low, each) => (each[1] > 0 ? Math.min(low, each[1]) : low), most))) : 0;
@@ -38,8 +38,8 @@ export function overTime(series, unit, price) {
   if (series.filter((each) => each[1]).length < MIN_PARTS) return null;
   const part = series[0][0], seconds = (value) => (value >= 7200 ? `${short.format(value / 3600)} h` : value >= 180 ? `${short.format(value / 60)} min` : `${short.format(value)} s`);
   let spent = 0;
-  const given = { xName: "", x: seconds };
-  return h("div", { class: "columns" },
+  const given = { xName: "", x: seconds, W: Math.min(WIDE, 300) };
+  return h("div", { class: "columns four" },
     lines("Decisions a second", [{ name: `${unit}s a second`, points: series.map(([end, n]) => [end, n / part]) }], given),
     lines("Samples a decision", [{ name: "samples a decision", points: series.filter(([, n]) => n).map(([end, n, samples]) => [end, samples / n]) }], given),
     lines("Seconds a decision", [{ name: "seconds from one decision to the next", points: series.filter(([, n]) => n).map(([end, n]) => [end, part / n]) }], given),
@@ -64,7 +64,7 @@ export function undecidedByRound(steps, found) {
   const needed = new Float64Array(16);
   let n = 0;
   for (const byte of steps) if (byte) { n++; needed[byte >> 6 === 1 ? 15 : byte & 15]++; }
-  if (!n || !found.k || found.samples) return null;
+  if (n < FEW || !found.k || found.samples) return null;
   let open = n;
   const last = Math.max(2, needed.findLastIndex((each) => each > 0)), measured = [];
   for (let round = 0; round < Math.min(15, last + 1); round++) { open -= round ? needed[round] : 0; measured.push([round, open]); }

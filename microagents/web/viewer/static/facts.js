@@ -2,6 +2,7 @@
 import { count, duration, fact, firstOf, h, moment, money, outcomeMark, plural, rate, said, section, share, table } from "./dom.js";
 
 export function accountOf(found) {
+  const waiting = ["undecided", "contested"].includes(found.outcome); // the page lists the places, and each says why
   const unit = found.unit ?? "step", total = found.listed ? found.inputs : found.total_steps, done = found.listed ? found.inputs_done + found.inputs_failed : found.steps;
   const speed = found.wall_s > 0 ? found.steps / found.wall_s : 0, pace = found.wall_s > 0 ? done / found.wall_s : 0, left = total && pace && found.outcome === "running" ? (total - done) / pace : null;
   const facts = h("dl", { class: "facts" }, found.paused ? fact("paused", said(found.paused)) : null, fact("done", plural(done, found.listed ? "input" : unit), total ? `of ${count(total)}, ${share(done, total)}` : null), found.listed ? fact(`${unit}s`, count(found.steps)) : null,
@@ -12,15 +13,15 @@ export function accountOf(found) {
     fact("tokens", count(found.input_tokens + found.output_tokens), `${count(found.input_tokens)} in, ${count(found.output_tokens)} out`));
   const bar = total ? h("div", { class: "bar", role: "progressbar", "aria-valuemin": "0", "aria-valuemax": String(total), "aria-valuenow": String(done) }, h("i")) : null;
   if (bar) bar.firstChild.style.transform = `scaleX(${Math.min(1, done / total)})`;
-  return [h("p", { class: "soft" }, said(`${found.task} by ${found.strategy}${found.k ? `, k = ${found.k}` : ""}; ${modelsText(found.models)}`)), found.reason && !found.verdict.text.includes(found.reason) ? h("p", null, said(found.reason)) : null, facts, bar];
+  return [h("p", { class: "soft" }, said(`${found.task} by ${found.strategy}${found.k ? `, k = ${found.k}` : ""}; ${modelsText(found.models)}`)), found.reason && !waiting && !found.verdict.text.includes(found.reason) ? h("p", null, said(found.reason)) : null, facts, bar];
 }
 
-const modelsText = (models) => (Array.isArray(models) ? models.join(", ") : Object.entries(models ?? {}).map(([role, specs]) => `${role || "all"}: ${specs.join(", ")}`).join("; "));
+export const modelsText = (models) => (Array.isArray(models) ? models.join(", ") : Object.entries(models ?? {}).map(([role, specs]) => `${role || "all"}: ${specs.join(", ")}`).join("; "));
 
 export function flagsOf(found) {
   const kinds = Object.entries(found.flagged ?? {}).sort((a, b) => b[1] - a[1]), all = kinds.reduce((sum, each) => sum + each[1], 0);
   return kinds.length ? [section("Red flags", table("Red flags", [["flag", null], ["samples", "number"], ["of all samples", "number"]], kinds.map(([name, number]) => [["▲ ", said(name)], count(number), share(number, all + found.valid)])))] : [];
 }
 
-export const withoutResult = (failed, at) => section("Inputs without a result", firstOf(failed, (shown) => table("Inputs without a result", [["input", null], ["outcome", null], ["why", "text"]],
-  shown.map((each) => [h("a", { href: at(each.input) }, count(each.input)), outcomeMark(each.outcome), said(each.reason ?? "")]))));
+export const withoutResult = (failed, at) => (failed.length ? [section("Inputs without a result", firstOf(failed, (shown) => table("Inputs without a result", [["input", null], ["outcome", null], ["why", "text"]],
+  shown.map((each) => [h("a", { href: at(each.input) }, count(each.input)), outcomeMark(each.outcome), said(each.reason ?? "")]))))] : []);
