@@ -78,8 +78,8 @@ async def test_a_model_that_claims_too_much_certifies_no_more_and_the_summary_sa
 
 
 async def test_a_mass_that_is_no_number_is_left_out_so_that_the_journal_can_be_read(tmp_path: Path) -> None:
-    for most in (30, 10_000):
-        found = await ran(Claiming(claimed=nan), run_id="a", runs_dir=tmp_path, max_calls=most)
+    await ran(Claiming(claimed=nan), run_id="a", runs_dir=tmp_path, max_calls=30)
+    found = await ran(Claiming(claimed=nan), run_id="a", runs_dir=tmp_path, max_calls=10_000)
     assert (found.outcome, found.account.certified, found.account.masses) == ("completed", 0, {})
 
 
