@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from pathlib import Path
+from secrets import token_hex
+from shutil import copymode
 
 MAX_BYTES = 16 << 20
 
@@ -36,6 +39,25 @@ def make_private(path: Path) -> None:
         if path.stat().st_size:
             return
     path.chmod(0o600)
+
+
+def replace_text(path: Path, text: str) -> None:
+    """Write a file at once: a reader sees the old text or the new one. A file that was there keeps its mode.
+
+    Raises:
+        OSError: it cannot be written; the old one is as it was.
+    """
+    new = path.with_name(f".{token_hex(8)}")
+    try:
+        with new.open("xb") as file:  # a name that is not there yet: nothing is overwritten
+            file.write(text.encode())
+        with suppress(FileNotFoundError):
+            copymode(path, new)
+        new.replace(path)
+    except OSError:
+        with suppress(OSError):
+            new.unlink()
+        raise
 
 
 NOT_PLAIN = "it is not a plain file"

@@ -20,7 +20,7 @@ from dotenv.parser import parse_stream
 
 from microagents.actors.registry import unknown
 from microagents.base.errors import InvalidUsage, read_failure
-from microagents.base.files import read_text
+from microagents.base.files import read_text, replace_text
 from microagents.base.trust import FOLDERS
 from microagents.cli.reporting import LOG_LEVEL, warn
 from microagents.cli.trusting import confirm_trust
@@ -94,7 +94,7 @@ def with_defaults(text: str, settings: Mapping[str, Any]) -> str:
     """Return the text of a TOML file with these options in front, in place of lines that give them.
 
     Raises:
-        InvalidUsage: one of them is given in another way, such as a table.
+        InvalidUsage: one of them is given in another way, such as a table, or the text cannot be read.
     """
     lines = [
         line
@@ -104,12 +104,12 @@ def with_defaults(text: str, settings: Mapping[str, Any]) -> str:
     new = "".join(
         [*(f"{name} = {json.dumps(value, ensure_ascii=False)}\n" for name, value in settings.items()), *lines]
     )
-    before = {key: value for key, value in tomllib.loads(text).items() if key.replace("_", "-") not in settings}
-    with suppress(ValueError):
+    with suppress(ValueError, RecursionError):
+        before = {key: value for key, value in tomllib.loads(text).items() if key.replace("_", "-") not in settings}
         if tomllib.loads(new) == {**settings, **before}:
             return new
     raise InvalidUsage(
-        f"{PROJECT} gives some of {', '.join(settings)} in another way than by a line; change it yourself"
+        f"{PROJECT} cannot be read, or gives some of {', '.join(settings)} in another way than by a line; change it yourself"
     )
 
 
@@ -119,7 +119,10 @@ def write_defaults(settings: Mapping[str, Any]) -> None:
     new = with_defaults(text, settings)
     if not text or FOLDERS.has(PROJECT, text.encode()) or not references_in(tomllib.loads(text).items()):
         FOLDERS.add(PROJECT, new.encode())
-    PROJECT.write_text(new, encoding="utf-8")
+    try:
+        replace_text(Path(os.path.realpath(PROJECT)), new)
+    except OSError as error:
+        raise InvalidUsage(f"{PROJECT} cannot be written: {read_failure(error)}; it is as it was") from None
 
 
 def file_of_default(context: typer.Context, parameter: str) -> Path | None:

@@ -11,7 +11,7 @@ from itertools import accumulate
 from math import inf
 from typing import Any, Protocol, Self, get_type_hints
 
-from msgspec import Struct, structs
+from msgspec import MsgspecError, Struct, json, structs
 from pydantic import TypeAdapter, ValidationError
 
 from microagents.actors.registry import MODELS, OBJECT, can_be_found, reference_to
@@ -21,6 +21,7 @@ from microagents.elections.election import SampleId
 from microagents.models.prices import Tariff
 from microagents.models.rates import Rate
 from microagents.replies.chat import Prompt, Reply, Sample
+from microagents.replies.masses import Mass
 from microagents.tools.effect_keys import KeyedBy
 
 TEMPLATE_TOKENS = 512
@@ -296,6 +297,8 @@ def checked_sample(given: object, provider: str) -> Sample:
         ModelUnavailable: it is not a sample, or its text, tokens or cost are of no use.
     """
     if isinstance(given, Sample):
+        if given.mass is not None and not _can_be_kept(given.mass):
+            given = structs.replace(given, mass=None)
         text: object = given.text
         usage = given.usage
         try:  # without calls of functions, since it runs for every sample
@@ -320,6 +323,14 @@ def checked_sample(given: object, provider: str) -> Sample:
     raise ModelUnavailable(
         "refused", f"{provider} must give a Sample with a text, and a usage of numbers from 0 on, not {given!r:.100}"
     )
+
+
+def _can_be_kept(mass: Mass) -> bool:
+    """Whether a journal gives a mass back as it is: JSON has no NaN and no infinity."""
+    try:
+        return json.decode(json.encode(mass), type=Mass) == mass
+    except (MsgspecError, ValueError, TypeError):
+        return False
 
 
 def _without_zero_usage(sample: Sample) -> Sample:

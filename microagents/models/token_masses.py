@@ -15,6 +15,8 @@ from microagents.replies.masses import LawOfMass, Mass, digest_of_text
 
 ALTERNATIVES = 2
 """Number of most likely tokens to ask for at each place: the best one that was not written is among them. llama.cpp takes no 0."""
+_LEAST = -1e9
+"""Smallest log-probability of a token that was drawn; the sum of very many is a number, too."""
 _SLACK = 1e-6
 """What rounding may add to a probability, in one number."""
 _END = re.compile(rb"<[^<>\s]{1,64}>")
@@ -60,7 +62,7 @@ def mass_of(tokens: Sequence[Token], text: str, *, law: LawOfMass, is_closed: bo
     missing, all the same, or more than 1 together. Space around the text may be left out by the server: it belongs to what was drawn.
     """
     logs = [token.logprob for token in tokens]
-    found = [log for log in logs if log is not None and -math.inf < log <= _SLACK]
+    found = [log for log in logs if log is not None and _LEAST < log <= _SLACK]
     if not found or len(found) < len(logs) or not _are_plausible(tokens):
         return None
     pieces = [token.text for token in tokens]

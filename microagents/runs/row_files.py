@@ -6,7 +6,10 @@ import csv
 import io
 import re
 from collections.abc import Collection, Iterable, Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
+from secrets import token_hex
+from tempfile import TemporaryFile
 from typing import IO, Any
 
 import msgspec
@@ -56,13 +59,17 @@ def read_cells(stream: IO[bytes], source: str, separator: str) -> Iterator[tuple
 
 
 def check_new(path: Path) -> None:
-    """Refuse a file that is there, or whose folder is not, before a run begins.
+    """Refuse a file that is there, or whose folder takes none, before a run begins.
 
     Raises:
         InvalidUsage: it cannot become the output.
     """
-    if path.exists() or not path.parent.is_dir():
-        what = "exists; it was kept, and" if path.exists() else "is in a folder that is not there;"
+    try:
+        what = "exists; it was kept, and" if path.exists() else ""
+        TemporaryFile(dir=path.parent).close()
+    except OSError as error:
+        what = f"cannot be written: {read_failure(error)};"
+    if what:
         raise InvalidUsage(f"the output {str(path)!r} {what} nothing was started; name another output")
 
 
@@ -81,7 +88,7 @@ def write_table(
     Raises:
         InvalidUsage: it cannot be written.
     """
-    new, separator = path.with_name(f".{path.name}.new"), TABLES[path.suffix.lower()]
+    new, separator = path.with_name(f".{token_hex(8)}"), TABLES[path.suffix.lower()]
     try:
         with new.open("w", encoding="utf-8-sig" if marked and separator == "," else "utf-8", newline="") as file:
             if separator:
@@ -92,7 +99,8 @@ def write_table(
                 file.writelines(f"{msgspec.json.encode({n: r.get(n) for n in columns}).decode()}\n" for r in rows)
         new.replace(path)
     except (OSError, UnicodeEncodeError) as error:
-        new.unlink(missing_ok=True)
+        with suppress(OSError):
+            new.unlink()
         said = read_failure(error) if isinstance(error, OSError) else str(error)
         raise InvalidUsage(f"the rows cannot be written into {str(path)!r}: {said}; the journal has them") from None
 

@@ -121,8 +121,10 @@ def compact_options(tasks: Iterable[Task]) -> tuple[dict[str, Any], Spool]:
 def dump_options(options: Task | Strategy) -> dict[str, Any]:
     """Return the options of a task or a strategy, as JSON-like values."""
     try:
-        return options.model_dump(mode="json")
-    except PydanticSerializationError as error:
+        found = options.model_dump(mode="json")
+        msgspec.json.encode(found)
+    except (PydanticSerializationError, UnicodeEncodeError) as error:
         raise InvalidDefinition(
             f"the options of {type(options).__qualname__} cannot be kept in a journal: {error}"
         ) from None
+    return found

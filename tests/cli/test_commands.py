@@ -318,6 +318,13 @@ def test_an_option_behind_an_at_sign_is_the_text_of_a_file() -> None:
     assert microagents("run", "hanoi", "-o", "disks=@height.txt", "--json").json["steps"] == 7
 
 
+def test_half_a_character_in_an_option_is_refused_since_no_journal_can_keep_it() -> None:
+    write("near.py", "from microagents.tasks.drift import Drift\n\nclass Near(Drift):\n    stops: list[str] = []\n")
+    ran = microagents("run", "near.py", "-o", 'stops=["\\ud800"]')
+    assert ran.err.startswith("microagents: the options of Near cannot be kept in a journal"), ran.err
+    assert (ran.code, len(ran.err.splitlines())) == (WRONG_USAGE, 1)
+
+
 def test_what_is_missing_within_an_option_is_named_without_advice_that_does_not_fit() -> None:
     write(
         "stops.py",

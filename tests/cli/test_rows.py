@@ -110,6 +110,15 @@ def test_rows_that_wait_are_marked_and_a_resume_fills_them_in() -> None:
     assert [row["name"] for row in read("other.tsv", "\t")] == ["good", "Rome", ""]
 
 
+def test_a_completed_run_writes_an_output_that_is_missing_or_new() -> None:
+    table("in.csv", ["city"], ["rome"])
+    assert clean("--inputs", "in.csv", "-o", f"{'x' * 251}.csv").code == COMPLETED
+    written = Path(f"{'x' * 251}.csv").rename("kept.csv").read_bytes()
+    assert microagents("resume", "r").code == microagents("resume", "r", "-o", "new.csv").code == COMPLETED
+    assert Path(f"{'x' * 251}.csv").read_bytes() == Path("new.csv").read_bytes() == written
+    assert (ran := microagents("resume", "r", "--output", "new.xlsx")).code == WRONG_USAGE, ran.err
+
+
 def test_a_run_that_stops_says_which_rows_are_not_done() -> None:
     table("in.csv", ["city"], *[[f"c{number}"] for number in range(30)])
     assert clean("--inputs", "in.csv", "-o", "out.csv", "--max-calls", "20", "--concurrency", "1").code == 3
@@ -140,7 +149,13 @@ def test_a_table_that_does_not_fit_gets_one_sentence(rows: list[list[str]], said
         (b"city\n\xff\n", "out.csv", "cannot be read as a table in UTF-8"),
         (b'city\n"never closed\n', "out.csv", "cannot be read as a table in UTF-8: unexpected end of data"),
         (b"city\nrome\n", "in.csv", "in.csv' exists; it was kept"),
-        (b"city\nrome\n", "no/out.csv", "is in a folder that is not there"),
+        (
+            b"city\nrome\n",
+            "no/out.csv",
+            "no/out.csv' cannot be written: no such file or directory; nothing was started",
+        ),
+        (b"city\nrome\n", "/proc/out.csv", "cannot be written: no such file or directory; nothing was started"),
+        (b"city\nrome\n", f"{'x' * 300}.csv", "cannot be written: file name too long; nothing was started"),
         (b"city\nrome\n", "out.xlsx", "is not of the form NAME=VALUE"),
     ],
 )

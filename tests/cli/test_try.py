@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import errno
 import shutil
 from pathlib import Path
 
 import pytest
 
 from microagents.base.errors import InvalidUsage
-from microagents.cli.config import with_defaults
+from microagents.cli.config import PROJECT, with_defaults, write_defaults
 from microagents.studies.trying import SENTENCES, USELESS, try_model
 from tests.cli.commands import COMPLETED, FAILED, WRONG_USAGE, microagents
 from tests.models.test_foreign_server import Products, address, spec_on  # noqa: F401 - a fixture
@@ -35,6 +36,26 @@ def test_thirty_samples_without_an_error_decide_k_which_is_written_for_the_next_
     assert microagents("run", "drift", "--json").json["votes_per_step"] >= 4
     with pytest.raises(InvalidUsage, match="in another way"):
         with_defaults("[option]\nk = 3\n[k]\nx = 1", {"k": 4})
+    with pytest.raises(InvalidUsage, match="cannot be read"):
+        with_defaults("k = [", {"k": 4})
+
+
+def test_settings_that_cannot_be_written_leave_the_file_as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
+    write_defaults({"k": 3})
+    PROJECT.chmod(0o600)
+    write_defaults({"k": 4})
+    assert (PROJECT.read_text(encoding="utf-8"), PROJECT.stat().st_mode & 0o777) == ("k = 4\n", 0o600)
+    monkeypatch.setattr(Path, "replace", full_disk)
+    with pytest.raises(InvalidUsage, match=r"microagents\.toml cannot be written: no space left"):
+        write_defaults({"k": 5})
+    assert ([each.name for each in Path().iterdir()], PROJECT.read_text(encoding="utf-8")) == (
+        [PROJECT.name],
+        "k = 4\n",
+    )
+
+
+def full_disk(*_: object) -> None:
+    raise OSError(errno.ENOSPC, "No space left on device")
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from hashlib import blake2b
-from math import exp, log
+from math import exp, log, nan
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -75,6 +75,12 @@ async def test_a_model_that_claims_too_much_certifies_no_more_and_the_summary_sa
     assert resumed.outcome == "completed"
     assert resumed.account.certified == stopped.account.certified
     assert "DO NOT HOLD" in str(resumed)
+
+
+async def test_a_mass_that_is_no_number_is_left_out_so_that_the_journal_can_be_read(tmp_path: Path) -> None:
+    await ran(Claiming(claimed=nan), run_id="a", runs_dir=tmp_path, max_calls=30)
+    found = await ran(Claiming(claimed=nan), run_id="a", runs_dir=tmp_path, max_calls=10_000)
+    assert (found.outcome, found.account.certified, found.account.masses) == ("completed", 0, {})
 
 
 class Slow(Claiming):

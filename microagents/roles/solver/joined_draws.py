@@ -133,10 +133,11 @@ class Several(Model):
         usages: list[Usage] = []
         async with aclosing(self._model.complete_several(self.calls)) as samples:
             async for each, sample in samples:
-                usages.append(checked_sample(sample, type(self._model).__name__).usage)
+                checked = checked_sample(sample, type(self._model).__name__)
+                usages.append(checked.usage)
                 if len(usages) > 1:
                     self._joined()
-                self._group.give(each, sample)
+                self._group.give(each, checked)
         return Sample(text="", usage=_sum(usages))
 
 

@@ -32,7 +32,7 @@ from microagents.runs.driver.notebook import notebook_progress
 from microagents.runs.driver.output import Outputs
 from microagents.runs.driver.tool_lists import with_tools_of_servers
 from microagents.runs.inspection.runs import recorded_result
-from microagents.runs.plan import RunPlan, plan_of, recorded_limits, what_stranger_names
+from microagents.runs.plan import RunPlan, plan_of, recorded_limits, settings_of, what_stranger_names
 from microagents.runs.result import Result, Results
 from microagents.runs.row_files import cell, check_new, write_table
 from microagents.runs.settings import (
@@ -172,7 +172,11 @@ async def resume(
         reader.experiment.check_there(inputs or ())
         ending = reader.ending()
         if ending is not None and ending.outcome == "completed" and not accept_changes:
-            return _with_outputs(reader, recorded_result(reader))
+            recorded = settings_of(reader.experiment).model_dump()
+            given = {name: value for name, value in changed.items() if name == "output"}
+            table = validated(Settings, "the run", {**recorded, **given}).output
+            result = _with_outputs(reader, recorded_result(reader))
+            return _with_table(result, table, is_kept=not given)
         calls_before = reader.account().calls if ending is not None and ending.outcome == "undecided" else None
         plan = _changed_plan(plan_of(reader, whole=True), changed)
     result = await _execute(plan, changed, runs_dir=runs_dir, only=inputs, accepted=accept_changes)
@@ -223,11 +227,14 @@ async def _execute(
     if show is not None:
         show(result.account)
     result = outputs.finished(result)
-    return result if table is None else _with_table(result, Path(table))
+    return _with_table(result, table)
 
 
-def _with_table(result: Result, path: Path) -> Result:
-    """Write the rows of a run into its output."""
+def _with_table(result: Result, output: str | Path | None, *, is_kept: bool = False) -> Result:
+    """Write the rows of a run into its output, if it has one; one that is there may be kept."""
+    path = Path(output or "")
+    if output is None or (is_kept and path.exists()):
+        return result
     columns, given = dict[str, None](), dict[str, None]()
     marked = False
     for row in result.rows():

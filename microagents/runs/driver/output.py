@@ -7,7 +7,6 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from os import PathLike
 from pathlib import Path
-from secrets import token_hex
 from tempfile import TemporaryFile
 from types import NoneType
 
@@ -15,6 +14,7 @@ import msgspec
 from msgspec import Struct
 
 from microagents.base.errors import InvalidUsage, TaskFailed
+from microagents.base.files import replace_text
 from microagents.base.logs import log
 from microagents.base.user_code import called
 from microagents.journal.messages import InputEnding
@@ -102,7 +102,7 @@ class Outputs:
             return False
         try:
             if solution.text:
-                _replace(_part_of(path), solution.text)
+                replace_text(_part_of(path), solution.text)
         except OSError as error:
             self._note_failure(0, path, error)
         return True
@@ -178,14 +178,6 @@ def _part_of(path: Path) -> Path:
     return path.with_name(f"{path.name}.part")
 
 
-def _replace(path: Path, text: str) -> None:
-    """Write a file at once: a reader sees the old text or the new one. It has the mode of any new file."""
-    new = path.with_name(f".{token_hex(8)}")
-    with new.open("xb") as file:  # a name that is not there yet: nothing is overwritten
-        file.write(text.encode())
-    new.replace(path)
-
-
 def _write_whole(path: Path, text: str, *, is_new: bool) -> bool:
     """Write a whole text into its output; returns whether it is there.
 
@@ -196,7 +188,7 @@ def _write_whole(path: Path, text: str, *, is_new: bool) -> bool:
     if not is_new and os.path.lexists(path):
         return False
     part = _part_of(path)
-    _replace(part, text)
+    replace_text(part, text)
     try:
         _rename_unless_there(part, path)
     except FileExistsError:

@@ -11,7 +11,6 @@ from functools import partial
 from hmac import compare_digest
 from pathlib import Path
 from typing import Any, TypeVar
-from urllib.parse import urlsplit
 
 import msgspec
 from aiohttp import web
@@ -126,7 +125,7 @@ class _Site:
         self, request: web.Request, handler: Callable[[web.Request], Awaitable[web.StreamResponse]]
     ) -> web.StreamResponse:
         origin = request.headers.get("origin")
-        is_foreign = origin is not None and urlsplit(origin).netloc != request.host
+        is_foreign = origin is not None and origin.partition("://")[2] != request.host
         # No link and no picture of another site may have the code of a task imported, nor anything computed.
         is_foreign |= request.path.startswith("/api/") and request.headers.get("sec-fetch-site") in OTHER_SITES
         if not is_loopback(host_of(request)) or is_foreign:

@@ -113,7 +113,10 @@ def test_every_page_has_a_path_of_its_own_and_allows_no_script_but_its_files() -
         assert "unsafe" not in policy
 
 
-@pytest.mark.parametrize("headers", [{"Host": "evil.example"}, {"Origin": "https://evil.example"}, {"Origin": "null"}])
+@pytest.mark.parametrize(
+    "headers",
+    [{"Host": "evil.example"}, {"Origin": "https://evil.example"}, {"Origin": "null"}, {"Origin": "http://["}],
+)
 def test_a_page_of_another_site_learns_nothing(headers: dict[str, str]) -> None:
     microagents("run", *NOISY)
     status, sent, body = get("/api/runs", **headers)
