@@ -37,6 +37,13 @@ def test_thirty_samples_without_an_error_decide_k_which_is_written_for_the_next_
         with_defaults("[option]\nk = 3\n[k]\nx = 1", {"k": 4})
 
 
+def test_more_steps_of_many_inputs_are_tried_after_fewer() -> None:
+    Path("rows.jsonl").write_text('{"length": 1}\n' * 15, encoding="utf-8")
+    inputs = ("try", "drift", "--inputs", "rows.jsonl", "--model", "sim:gpt-4.1-mini@error=0,flag=0")
+    assert "--steps 15" in microagents(*inputs).out
+    assert "no error in 30 samples" in microagents(*inputs, "--steps", "15").out
+
+
 @pytest.mark.parametrize(
     ("options", "advice", "code"),
     [
