@@ -230,6 +230,7 @@ async def _tried(
     first = tasks_of(task)[0]
     identity = (
         dump_options(first),
+        None if isinstance(task, Task) else steps,  # a run keeps the inputs that it began with
         form.model,
         form.name,
         {name: given.get(name) for name in ("seed", "max_output_tokens")},

