@@ -62,7 +62,7 @@ def given_by(task: str, options: list[str], file: str | None) -> Given:
         InvalidUsage: the file cannot be read, or a line is not a valid input. The message names the line.
     """
     if file is None:
-        alone = task_of(task, options)
+        alone = task_of(task, options, "--inputs FILE or -o")
         return Given(alone, alone)
     kind = TASKS.find(task, Task)
     shared = task_options(kind, options)

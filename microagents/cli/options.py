@@ -387,10 +387,10 @@ def with_tools(options: list[str], tools: list[str]) -> list[str]:
     return [*options, f"tool={json.dumps(tools)}"] if tools else options
 
 
-def task_of(name: str, options: list[str]) -> Task:
-    """Build the task that the command line names."""
+def task_of(name: str, options: list[str], flag: str = "-o") -> Task:
+    """Build the task that the command line names; `flag` is what a message advises for an option that is missing."""
     kind = TASKS.find(name, Task)
-    return validated(kind, f"task {name!r}", task_options(kind, options), flag="--inputs FILE or -o")
+    return validated(kind, f"task {name!r}", task_options(kind, options), flag=flag)
 
 
 def strategy_named(name: str | None, options: StrategyOptions, task: Task) -> Strategy:

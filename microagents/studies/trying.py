@@ -56,7 +56,7 @@ SENTENCES: dict[Advice, str] = {
     "too-many-answers": "right replies differ from each other, so that exact votes do not agree; use votes by meaning",
     "unjudged": "it replies in the form asked for; whether rightly is not known without an oracle",
     "no-k": "{right} of {samples} are right; the strategy {strategy} has no k",
-    "too-few": "{samples} advise no k, so the default stands; {more} more{price} say more: --steps {wanted}",
+    "too-few": "{samples} advise no k, so the default stands; {next}",
     "k": "take k = {k}: {seen} in {samples}, so that all {total} come out right with a chance of at least 95 %",
 }
 """All that a try may advise. Docs: models.md."""
@@ -269,16 +269,18 @@ def _advised(name: str, model: str, tasks: Sequence[Task], best: TriedForm | Non
     at = k or default_k
     calls = None if not found.judged or at is None else found.chances(at).calls
     more = max(FEWEST_DRAWS, 2 * found.draws if found.draws >= FEWEST_DRAWS else 0) - found.draws
-    price, call_usd = prices_of([model]), found.call_usd
+    wanted = -(-(found.draws + more) // FIRST)
+    call_usd = found.call_usd
+    priced = "" if call_usd is None else f" for {prices_of([model])(more * call_usd)}"
     facts = {
         "hard": len(found.hard) if found.judged and best.valid else 0,
         "steps": counted(len(found.steps), "step"),
         "samples": counted(found.draws, "sample"),
         "right": best.right,
         "strategy": task.default_strategy,
-        "more": more,
-        "price": "" if call_usd is None else f" for {price(more * call_usd)}",
-        "wanted": -(-(found.draws + more) // FIRST),
+        "next": f"{more} more{priced} say more: --steps {min(wanted, found.total)}"
+        if found.total > len(found.steps)
+        else "all are asked",
         "k": k,
         "seen": "no error" if not best.wrong else counted(best.wrong, "error"),
         "total": counted(found.total, "input" if found.of_inputs else "step"),
