@@ -34,7 +34,7 @@ from microagents.task import ChainTask, Task
 
 KNOWN_STEPS = 3
 """Number of steps on which each form is tried."""
-FORM_S = 30.0
+FORM_S = 15.0
 """Seconds for the samples in one form."""
 UNKNOWN_TOKENS = 512
 """Limit of a reply by a model whose capabilities are not in the table: a small one on this machine may ramble."""
