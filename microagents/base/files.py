@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from secrets import token_hex
 from shutil import copymode
@@ -41,23 +42,34 @@ def make_private(path: Path) -> None:
     path.chmod(0o600)
 
 
+@contextmanager
+def replacing(path: Path) -> Iterator[Path]:
+    """Give the path of a new file, which takes the place of the old one at the end, at once. After an error there is no new file.
+
+    Raises:
+        OSError: it cannot take that place; the old file is as it was.
+    """
+    new = path.with_name(f".{token_hex(8)}")
+    try:
+        yield new
+        new.replace(path)
+    except BaseException:
+        with suppress(OSError):
+            new.unlink()
+        raise
+
+
 def replace_text(path: Path, text: str) -> None:
     """Write a file at once: a reader sees the old text or the new one. A file that was there keeps its mode.
 
     Raises:
         OSError: it cannot be written; the old one is as it was.
     """
-    new = path.with_name(f".{token_hex(8)}")
-    try:
+    with replacing(path) as new:
         with new.open("xb") as file:  # a name that is not there yet: nothing is overwritten
             file.write(text.encode())
         with suppress(FileNotFoundError):
             copymode(path, new)
-        new.replace(path)
-    except OSError:
-        with suppress(OSError):
-            new.unlink()
-        raise
 
 
 NOT_PLAIN = "it is not a plain file"

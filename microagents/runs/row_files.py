@@ -6,15 +6,14 @@ import csv
 import io
 import re
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from contextlib import suppress
 from pathlib import Path
-from secrets import token_hex
 from tempfile import TemporaryFile
 from typing import IO, Any
 
 import msgspec
 
 from microagents.base.errors import InvalidUsage, read_failure
+from microagents.base.files import replacing
 from microagents.runs.settings import TABLES
 
 _FORMULA = re.compile(r"(?![-+]?[0-9]+([.,][0-9]+)*\Z)[-=+@\t\r]")
@@ -88,19 +87,17 @@ def write_table(
     Raises:
         InvalidUsage: it cannot be written.
     """
-    new, separator = path.with_name(f".{token_hex(8)}"), TABLES[path.suffix.lower()]
+    separator = TABLES[path.suffix.lower()]
+    encoding = "utf-8-sig" if marked and separator == "," else "utf-8"
     try:
-        with new.open("w", encoding="utf-8-sig" if marked and separator == "," else "utf-8", newline="") as file:
+        with replacing(path) as new, new.open("w", encoding=encoding, newline="") as file:
             if separator:
                 lines = csv.writer(file, delimiter=separator)
                 lines.writerow(columns)
                 lines.writerows([cell(row.get(name), may_act=name in given) for name in columns] for row in rows)
             else:
                 file.writelines(f"{msgspec.json.encode({n: r.get(n) for n in columns}).decode()}\n" for r in rows)
-        new.replace(path)
     except (OSError, UnicodeEncodeError) as error:
-        with suppress(OSError):
-            new.unlink()
         said = read_failure(error) if isinstance(error, OSError) else str(error)
         raise InvalidUsage(f"the rows cannot be written into {str(path)!r}: {said}; the journal has them") from None
 
