@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from functools import cached_property
+from functools import cached_property, lru_cache
 from math import exp, fsum, log1p
 from typing import Any
 
@@ -17,6 +17,12 @@ from microagents.studies.measured import Proportion, proportion, proportion_of
 
 LEAST = 0.5001
 """Share of right replies, above one half, from which on the laws of races hold."""
+
+
+@lru_cache(maxsize=16)
+def rates_of(seen: tuple[SeenStep, ...]) -> StepRates:
+    """Return the error rates of actions by the votes for each."""
+    return StepRates(seen, len(seen))
 
 
 class MeasuredAction(Struct, frozen=True, kw_only=True):
@@ -61,10 +67,6 @@ class AgentMeasurement(Struct, frozen=True, kw_only=True, dict=True):
         """Share of the trials that succeed, with each action decided by plurality."""
         return proportion(self.succeeded, self.trials)
 
-    @cached_property
-    def _rates(self) -> list[tuple[MeasuredAction, StepRates]]:
-        return [(each, StepRates(each.seen, len(each.seen))) for each in self.actions]
-
     def at(self, margins: Mapping[str, int]) -> tuple[Proportion, float]:
         """Compute the chance that a trial succeeds with margins by kind of action, and its calls.
 
@@ -79,8 +81,8 @@ class AgentMeasurement(Struct, frozen=True, kw_only=True, dict=True):
         rival = _margin_of_rival([each.kind for each in self.actions], margins)
         kept: Any = 1.0
         votes = 0.0
-        for each, rates in self._rates:
-            k = margins[each.kind]
+        for each in self.actions:
+            k, rates = margins[each.kind], rates_of(each.seen)
             lost, raced = (rates.populations @ [_race(1 - error, k, rival) for error in ERRORS]).T
             kept = kept * (1 - lost) ** each.a_trial
             votes += each.a_trial * float((raced * rates.replies[1]).mean())

@@ -327,10 +327,11 @@ def _agents(agents: Sequence[AgentMeasurement], target: float, options: Mapping[
     for found in agents:
         before: PlannedRun | None = None
         for more in range(ROWS):
-            margins = {f"k_{kind}": k + more for kind, k in margins_of(first).items()}
-            chance, calls = found.at({kind: k + more for kind, k in margins_of(first).items()})
+            margins = {kind: k + more for kind, k in margins_of(first).items()}
+            chance, calls = found.at(margins)
             call_usd = None if found.cost_usd is None or not found.calls else found.cost_usd / found.calls
-            run = _row("act", chance, calls, call_usd, margins, models=found.models)
+            named = {f"k_{kind}": k for kind, k in margins.items()}
+            run = _row("act", chance, calls, call_usd, named, models=found.models)
             if before is not None and run.chance.share - before.chance.share < LEAST_GAIN:
                 break
             runs.append(run)

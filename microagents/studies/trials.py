@@ -12,13 +12,13 @@ from pydantic import Field
 
 from microagents.elections.election import Ballot
 from microagents.elections.rules import BestOf, Rule
-from microagents.elections.step_rates import SeenStep, StepRates
+from microagents.elections.step_rates import SeenStep
 from microagents.journal.reading import Reader
 from microagents.replies.chat import decoder_of
 from microagents.runs.plan import plan_of
 from microagents.runs.result import Result
 from microagents.studies.measured import proportion_of
-from microagents.studies.measured_agents import AgentMeasurement, MeasuredAction
+from microagents.studies.measured_agents import AgentMeasurement, MeasuredAction, rates_of
 from microagents.systems.agents.act import Act
 from microagents.systems.agents.actions import END, Action
 from microagents.systems.agents.agent import AgentTask
@@ -109,7 +109,7 @@ def _measured(kind: str, seen: list[SeenStep], a_trial: float) -> MeasuredAction
         kind=kind,
         a_trial=a_trial,
         seen=tuple(seen),
-        p=proportion_of(StepRates(seen, len(seen)).p),
+        p=proportion_of(rates_of(tuple(seen)).p),
         same_wrong=sum(map(max, wrong)) / sum(map(sum, wrong)) if wrong else 1.0,
     )
 

@@ -86,7 +86,6 @@ WithDistance = Annotated[
     bool, typer.Option("--distance", help="Measure how differently the errors of models are spread over the steps.")
 ]
 WithFlags = Annotated[bool, typer.Option("--flags", help="Measure what red flags gain and cost.")]
-
 AsPool = Annotated[bool, typer.Option("--pool", help="Measure the models of an agent as one pool: they take turns.")]
 
 
