@@ -37,6 +37,10 @@ class InvalidUsage(MicroagentsError):
     """Request is wrong: an unknown name, an option out of range, a file that cannot be read. Nothing was started."""
 
 
+class AlreadyDecided(InvalidUsage):
+    """Another person has decided it otherwise."""
+
+
 class Interrupted(MicroagentsError):
     """The caller ended a run before it began. Nothing was started."""
 

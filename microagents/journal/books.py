@@ -39,15 +39,34 @@ NO_VOTE = (*OPEN_OUTCOMES, "sampled", "inferred", "once")
 _ADDED = ("unanswered", "estimated_usd", "unsettled_usd", "unsettled_tokens", "unmeasured", "joined")
 """Numbers of calls that an account adds up under the same names."""
 _TOKENS = ("input_tokens", "output_tokens", "cached_tokens", "cache_write_tokens")
-ENDED_AS: tuple[InputOutcome | None, ...] = (None, "completed", "undecided", "failed")
+ENDED_AS: tuple[InputOutcome | None, ...] = (None, "completed", "undecided", "failed", "completed", "completed")
 """The outcomes of inputs by their code; None for one that has not ended, and in a run of a single input."""
-COMPLETED = ENDED_AS.index("completed")
+_CODES = {("completed", True): 4, ("completed", False): 5}
+"""Codes of completed inputs whose results say that they are right, or wrong."""
 _UNKNOWN, _MOST = -1, (1 << 63) - 1
 
 
 def is_vote(outcome: str, ballots: Sequence[Ballot | Flagged]) -> bool:
     """Whether the valid replies of an election are votes. Replies that weigh options are not."""
     return outcome not in NO_VOTE and not any(isinstance(each, Ballot) and each.shares for each in ballots)
+
+
+def code_of(outcome: InputOutcome | None, verdict: bool | None) -> int:  # noqa: FBT001
+    """Return the code of an outcome in `ENDED_AS`, and of what the result says of itself."""
+    return _CODES.get((outcome, verdict), ENDED_AS.index(outcome))
+
+
+class InputSums(Struct, kw_only=True):
+    """Sums over the inputs of a run."""
+
+    steps: int = 0
+    """Steps done."""
+    total_steps: int = 0
+    """Steps in all of the inputs that know it."""
+    with_total: int = 0
+    """Number of these inputs."""
+    ended: Counter[int] = field(default_factory=Counter)
+    """Number of inputs by the code of their outcome."""
 
 
 class UndecidedElection(Struct, frozen=True, kw_only=True):
@@ -98,6 +117,47 @@ class Totals(Struct, kw_only=True):
             if each.rung is None and f"{path}{ESCALATED}" not in later
         }
 
+    def lose(self, source: str) -> None:
+        """Count the calls as lost that a dead replica had in flight, at most: they may be billed, and are made again."""
+        account = self.account
+        lost = max(0, sum(account.in_flight_by.pop(source, {}).values()) + self.leased.pop(source, 0))
+        account.lost_in_flight += lost
+        account.unsettled_usd += lost * self.call_usd
+        account.unsettled_tokens += lost * self.call_tokens
+
+    def lose_all(self) -> None:
+        """Count the calls of all replicas as lost, after their process was killed."""
+        for source in dict.fromkeys([*self.account.in_flight_by, *self.leased]):
+            self.lose(source)
+        self.account.loads.clear()
+
+    def account_with(self, sums: InputSums, inputs: int) -> Account:
+        """Return a copy of the account, with the sums over all inputs."""
+        account = copy(self.account)
+        for name, each in structs.asdict(account).items():
+            if isinstance(each, dict):
+                setattr(account, name, dict(each))
+        account.in_flight_by = {source: by_spec for source, by_spec in account.in_flight_by.items() if by_spec}
+        account.samples = account.valid - account.votes
+        flagged = Counter(account.flagged)
+        for each in self.undecided.values():
+            account.valid += each.valid
+            flagged.update(each.flagged)
+        account.flagged = dict(flagged)
+        # A solver that died may not have reported its last calls. Every counted ballot proves one call, or one joined sample.
+        account.calls = max(account.calls, account.valid + flagged.total() - account.joined)
+        waiting = self.waiting()
+        account.undecided_at = tuple(waiting)
+        account.contested_at = tuple(path for path, each in waiting.items() if each.is_contested)
+        account.steps, account.inputs = sums.steps, inputs
+        account.total_steps = sums.total_steps if sums.with_total == inputs else None
+        ended = Counter[InputOutcome | None]()
+        for code, count in sums.ended.items():
+            ended[ENDED_AS[code]] += count
+        account.inputs_done, account.inputs_failed = ended["completed"], ended["undecided"] + ended["failed"]
+        account.inputs_right, account.inputs_wrong = (sums.ended[_CODES["completed", each]] for each in (True, False))
+        return account
+
 
 class Books:
     """Running totals over records, from stored totals on. The caller drops every decision but the first at a path.
@@ -120,9 +180,7 @@ class Books:
         self._in_order = in_order
         self.decisions: Digests = ChainDigests(inputs) if in_order else TreeDigests()
         self.ballots: Digests = ChainDigests(inputs) if in_order else TreeDigests()
-        # Sums over all inputs, kept up to date: the cost of a commit must not grow with the number of inputs.
-        self._steps = self._total_steps = self._with_total = 0
-        self._ended_as: Counter[InputOutcome | None] = Counter()
+        self._sums = InputSums()  # kept up to date: the cost of a commit must not grow with the number of inputs
 
     def add(self, record: Record) -> None:
         """Add the next record; one without a sum changes nothing."""
@@ -135,9 +193,9 @@ class Books:
         """Set the progress of an input, whose steps once done stay done."""
         _, before = self.progress(of_input)
         done = max(self._done[of_input], done)
-        self._steps += done - self._done[of_input]
-        self._total_steps += (total or 0) - (before or 0)
-        self._with_total += (total is not None) - (before is not None)
+        self._sums.steps += done - self._done[of_input]
+        self._sums.total_steps += (total or 0) - (before or 0)
+        self._sums.with_total += (total is not None) - (before is not None)
         self._done[of_input], self._total[of_input] = done, _UNKNOWN if total is None else min(total, _MOST)
 
     def progress(self, of_input: int) -> tuple[int, int | None]:
@@ -158,14 +216,14 @@ class Books:
 
     def forget(self, of_input: int) -> None:
         """Drop the checkpoint of an input that has completed. Records of its last steps may come after its ending."""
-        if self.ended[of_input] == COMPLETED:
+        if ENDED_AS[self.ended[of_input]] == "completed":
             self.reached.pop(of_input, None)
 
-    def end_input(self, of_input: int, outcome: InputOutcome | None) -> None:
-        """Set the outcome of an input; None reopens it."""
-        self._ended_as[ENDED_AS[self.ended[of_input]]] -= 1
-        self._ended_as[outcome] += 1
-        self.ended[of_input] = ENDED_AS.index(outcome)
+    def end_input(self, of_input: int, outcome: InputOutcome | None, verdict: bool | None = None) -> None:  # noqa: FBT001
+        """Set the outcome of an input, and what its result says of itself; None reopens it."""
+        self._sums.ended[self.ended[of_input]] -= 1
+        self.ended[of_input] = code_of(outcome, verdict)
+        self._sums.ended[self.ended[of_input]] += 1
 
     def _add_allotment(self, record: AllotCalls) -> None:
         allotted = self.totals.leased
@@ -206,27 +264,13 @@ class Books:
         account = self.totals.account
         account.expected_usd = None if account.cost_usd is None else account.cost_usd + cost_usd
 
-    def lose(self, source: str) -> None:
-        """Count the calls as lost that a dead replica had in flight, at most: they may be billed, and are made again."""
-        account = self.totals.account
-        lost = max(0, sum(account.in_flight_by.pop(source, {}).values()) + self.totals.leased.pop(source, 0))
-        account.lost_in_flight += lost
-        account.unsettled_usd += lost * self.totals.call_usd
-        account.unsettled_tokens += lost * self.totals.call_tokens
-
     def _end_replica(self, record: ReplicaEnded) -> None:
         if record.has_died:
-            self.lose(record.source)
+            self.totals.lose(record.source)
             deaths, role = self.totals.account.deaths, record.source.partition("/")[0]
             deaths[role] = deaths.get(role, 0) + 1
         self.totals.leased.pop(record.source, None)
         self.totals.account.loads.pop(record.source, None)
-
-    def lose_all(self) -> None:
-        """Count the calls of all replicas as lost, after their process was killed."""
-        for source in dict.fromkeys([*self.totals.account.in_flight_by, *self.totals.leased]):
-            self.lose(source)
-        self.totals.account.loads.clear()
 
     def _add_decision(self, record: RecordDecision) -> None:
         account, verdict, path = self.totals.account, record.verdict, record.id.path
@@ -315,28 +359,7 @@ class Books:
 
     def account(self) -> Account:
         """A copy of the account so far."""
-        account, undecided = copy(self.totals.account), self.totals.undecided
-        for name, each in structs.asdict(account).items():
-            if isinstance(each, dict):
-                setattr(account, name, dict(each))
-        account.in_flight_by = {source: by_spec for source, by_spec in account.in_flight_by.items() if by_spec}
-        account.samples = account.valid - account.votes
-        flagged = Counter(account.flagged)
-        for each in undecided.values():
-            account.valid += each.valid
-            flagged.update(each.flagged)
-        account.flagged = dict(flagged)
-        # A solver that died may not have reported its last calls. Every counted ballot proves one call, or one joined sample.
-        account.calls = max(account.calls, account.valid + flagged.total() - account.joined)
-        waiting = self.totals.waiting()
-        account.undecided_at = tuple(waiting)
-        account.contested_at = tuple(path for path, each in waiting.items() if each.is_contested)
-        account.steps = self._steps
-        account.total_steps = self._total_steps if self._with_total == self.inputs else None
-        account.inputs = self.inputs
-        account.inputs_done = self._ended_as["completed"]
-        account.inputs_failed = self._ended_as["undecided"] + self._ended_as["failed"]
-        return account
+        return self.totals.account_with(self._sums, self.inputs)
 
     def account_with_digests(self) -> Account:
         """A copy of the account so far with its digests, without loads. Hashing a tree of decisions takes time."""
@@ -361,7 +384,7 @@ class Books:
         RecordDecision: _add_decision,
         RecordProgress: lambda books, record: books.move(record.input, record.done, record.total),
         RecordAnswer: _add_answer,
-        InputEnding: lambda books, record: books.end_input(record.input, record.outcome),
+        InputEnding: lambda books, record: books.end_input(record.input, record.outcome, record.verdict),
     }
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import msgspec
 
-from microagents.base.errors import InvalidUsage
+from microagents.base.errors import AlreadyDecided, InvalidUsage
 from microagents.journal.books import Totals
 from microagents.journal.encoding import SIBLINGS, UNREADABLE
 from microagents.journal.lease import read_lease
@@ -18,7 +18,7 @@ from microagents.journal.opening import connect
 from microagents.journal.reading import Reader
 from microagents.journal.requests import Ask, leave_request, now, record_decision, request_of, requests_of, this_user
 from microagents.journal.rows import Rows
-from microagents.journal.statements import writing
+from microagents.journal.statements import OF_PATH, writing
 
 MAX_TAKING_S, LOOK_EVERY_S = 5.0, 0.1
 """Longest wait for a live run to take a request, and interval of looks at it."""
@@ -38,14 +38,21 @@ def _alone(journal: Path) -> Iterator[Rows]:
         db.close()
 
 
-def decide_in(journal: Path, path: str, value: str) -> None:
-    """Record a person's decision for the next `resume`.
+def decide_in(journal: Path, path: str, value: str, *, again: bool = False) -> None:
+    """Record a person's decision for the next `resume`; ``again`` replaces another one.
 
     Raises:
+        AlreadyDecided: a person has decided otherwise.
         InvalidUsage: the run is running, or the journal cannot be written.
     """
     try:
         with _alone(journal) as rows:
+            before = None if again else rows.first("person", OF_PATH, (path,))
+            if before is not None and before[1] != value:
+                raise AlreadyDecided(
+                    f"{before[2]} has decided {path!r} already, at {before[3]}, as {before[1]:.200}; nothing was changed; to replace that, "
+                    "decide once more (with --again)"
+                )
             record_decision(rows, path, value, this_user(), now())
     except sqlite3.Error as error:
         raise InvalidUsage(f"the decision cannot be written: {error}; nothing was changed") from None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, ClassVar, Literal
 
 import msgspec
@@ -240,6 +240,12 @@ InputOutcome = Literal["completed", "undecided", "failed"]
 """How one of many inputs ended."""
 
 
+def verdict_of(value: object) -> bool | None:
+    """Return what a result says of itself in its field ``correct``, or without one in ``solved``; None if it says nothing."""
+    found = value.get("correct", value.get("solved")) if isinstance(value, Mapping) else None
+    return found if isinstance(found, bool) else None
+
+
 class RowRecord(Request[None], frozen=True, kw_only=True):
     """A record with a row of its own, which replaces one of the same key."""
 
@@ -263,6 +269,11 @@ class InputEnding(RowRecord, frozen=True, kw_only=True):
     """Traceback of a user's code; empty if it did not raise."""
 
     table: ClassVar[str] = "input_ending"
+
+    @property
+    def verdict(self) -> bool | None:
+        """What the result of a completed input says of itself; None if it says nothing."""
+        return verdict_of(msgspec.json.decode(self.result)) if self.result and self.outcome == "completed" else None
 
     def row(self, at: str) -> tuple[object, ...]:
         """Return the row of an ending at this time."""
@@ -327,6 +338,10 @@ class Account(Struct, kw_only=True):
     """Completed inputs, in a run of many."""
     inputs_failed: int = 0
     """Inputs that failed or ended undecided, in a run of many."""
+    inputs_right: int = 0
+    """Completed inputs whose results say that they are right, in a run of many."""
+    inputs_wrong: int = 0
+    """Completed inputs whose results say that they are wrong, in a run of many."""
     decided: int = 0
     """Decided elections."""
     errors: int | None = None

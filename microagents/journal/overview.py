@@ -78,8 +78,8 @@ def read_inputs(rows: Rows, inputs: int) -> bytes:
     for (number,) in rows.db.execute(BEGUN_INPUTS, (inputs,)):
         found[number] = 1
     codes = {"completed": 2, "undecided": 3, "failed": 4}
-    for number, outcome, is_wrong in rows.db.execute(ENDED_INPUTS, (inputs,)):
-        found[number] = 5 if is_wrong else codes[outcome]
+    for number, outcome, verdict in rows.db.execute(ENDED_INPUTS, (inputs,)):
+        found[number] = 5 if verdict == 0 else codes[outcome]
     return bytes(found)
 
 

@@ -12,7 +12,7 @@ import msgspec
 from msgspec import structs
 
 from microagents.elections.election import OPEN_OUTCOMES, Ballot, ElectionId, Flagged, Rejected, Rejection, input_of
-from microagents.journal.books import Books, Totals
+from microagents.journal.books import Books, InputSums, Totals, code_of
 from microagents.journal.digests import in_order
 from microagents.journal.encoding import REJECTED_SEQ, joined, key_range, path_range, place_of, read_ballot, recalled
 from microagents.journal.experiment import Experiment, options_of
@@ -29,10 +29,13 @@ from microagents.journal.statements import (
     BELOW,
     BY_INPUT,
     BY_SEQ,
+    ENDED_COUNTS,
     NEXT_OF_PLACE,
     NUMBER_OF_INPUTS,
     OF_INPUT,
     OF_KEY,
+    PROGRESS_SUMS,
+    UNSOLVED,
     one,
 )
 from microagents.journal.tables import ONCE_CODE, OUTCOMES
@@ -142,8 +145,8 @@ def read_open_elections(rows: Rows) -> list[OpenElection]:
     ]
 
 
-def read_books(rows: Rows, inputs: int, *, in_order: bool, of_decisions: bool = True) -> Books:
-    """Return the books as of the last commit. The digests of a chain are stored; a tree of decisions is read row by row, or not at all."""
+def read_books(rows: Rows, inputs: int, *, in_order: bool) -> Books:
+    """Return the books as of the last commit. The digests of a chain are stored; a tree of decisions is read row by row."""
     books = Books(inputs, in_order=in_order, totals=read_totals(rows))
     rows.check("progress")
     for of_input, done, total, reached, state, value, decisions, ballots in rows.select("progress"):
@@ -154,14 +157,24 @@ def read_books(rows: Rows, inputs: int, *, in_order: bool, of_decisions: bool = 
         if in_order:
             books.set_chain(of_input, decisions, ballots)
     for ending in read_endings(rows, inputs):
-        books.end_input(ending.input, ending.outcome)
+        books.end_input(ending.input, ending.outcome, ending.verdict)
         books.forget(ending.input)
-    if not in_order and of_decisions:
+    if not in_order:
         rows.check("place", "decision")
         places = dict(rows.select("place"))
         for row in rows.select("decision"):
             take_in(books, joined(places[place_of(row[0])], row[0]), recalled(row))
     return books
+
+
+def read_sums(rows: Rows) -> InputSums:
+    """Add up the progress and the endings of all inputs, as of the last commit. SQLite does, 20 times as quickly as `read_books`."""
+    rows.check("progress", "input_ending")
+    steps, total_steps, with_total = rows.db.execute(PROGRESS_SUMS).fetchone()
+    sums = msgspec.convert({"steps": steps, "total_steps": total_steps, "with_total": with_total}, InputSums)
+    for outcome, verdict, count in rows.db.execute(ENDED_COUNTS):
+        sums.ended[code_of(msgspec.convert(outcome, InputOutcome), None if verdict is None else bool(verdict))] += count
+    return sums
 
 
 def read_totals(rows: Rows) -> Totals:
@@ -182,10 +195,11 @@ def _check_numbers(value: object) -> None:
         raise ValueError(f"the account has the number {value!r:.40}")
 
 
-def read_endings(rows: Rows, inputs: int) -> Iterator[InputEnding]:
-    """Yield the endings of inputs, in the order of their numbers."""
+def read_endings(rows: Rows, inputs: int, *, unsolved: int | None = None) -> Iterator[InputEnding]:
+    """Yield the endings of inputs, in the order of their numbers: all, or the first ones of inputs that did not complete."""
     rows.check("input_ending")
-    for row in rows.select("input_ending", BY_INPUT):
+    chosen = (BY_INPUT, ()) if unsolved is None else (UNSOLVED, (unsolved,))
+    for row in rows.select("input_ending", *chosen):
         _check_input(row[0], inputs)
         yield _ending(row)
 

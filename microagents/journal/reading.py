@@ -16,7 +16,7 @@ from msgspec import Struct, structs
 
 from microagents.base.errors import InputMismatch, InvalidUsage, JournalMismatch
 from microagents.base.trust import JOURNALS, without_code_of
-from microagents.journal.books import Books, UndecidedElection
+from microagents.journal.books import UndecidedElection
 from microagents.journal.encoding import MAX_TEXT_BYTES, UNREADABLE, key_at, recalled
 from microagents.journal.experiment import INPUTS, Change, Experiment, InputsDigest, options_of
 from microagents.journal.lease import Lease, read_lease
@@ -37,10 +37,12 @@ from microagents.journal.queries import (
     other_inputs,
     read_books,
     read_decisions,
+    read_ending,
     read_endings,
     read_experiment,
     read_open_elections,
     read_own_options,
+    read_sums,
     read_totals,
     with_digests,
 )
@@ -222,10 +224,15 @@ class Reader:
         with suppress(sqlite3.ProgrammingError):  # it is closed
             self._db.interrupt()
 
-    def input_endings(self) -> Iterator[InputEnding]:
-        """Yield the endings of inputs, in the order of their numbers."""
+    def input_endings(self, *, unsolved: int | None = None) -> Iterator[InputEnding]:
+        """Yield the endings of inputs, in the order of their numbers: all, or the first ones of inputs that did not complete."""
         with self._reading():
-            yield from read_endings(self._rows, self.experiment.inputs)
+            yield from read_endings(self._rows, self.experiment.inputs, unsolved=unsolved)
+
+    def input_ending(self, number: int) -> InputEnding | None:
+        """Return how one of many inputs ended; None if it has not."""
+        with self._reading():
+            return read_ending(self._rows, number)
 
     def account(self, *, is_cut_off: bool = False, digests: bool = True) -> Account:
         """Return the account as of the last commit, with the digests of decisions and ballots.
@@ -235,13 +242,18 @@ class Reader:
             digests: whether to add the digests of a run without an ending, for which all its decisions may have to be read.
         """
         with self._reading():
-            ending = self.ending()
-            if ending is None:
-                books = self._books(of_decisions=digests)
+            ending, inputs = self.ending(), self.experiment.inputs
+            if ending is None and digests:
+                books = read_books(self._rows, inputs, in_order=self.experiment.in_order)
                 if is_cut_off:
-                    books.lose_all()
-                return with_digests(self._rows, books) if digests else books.account()
-            account = self._books(of_decisions=False).account()
+                    books.totals.lose_all()
+                return with_digests(self._rows, books)
+            totals = read_totals(self._rows)
+            if ending is None and is_cut_off:
+                totals.lose_all()
+            account = totals.account_with(read_sums(self._rows), inputs)
+        if ending is None:
+            return account
         return structs.replace(account, decisions_sha256=ending.decisions_sha256, ballots_sha256=ending.ballots_sha256)
 
     def wall_s(self) -> float:
@@ -348,11 +360,6 @@ class Reader:
         with self._reading():
             found = list(damage(self._rows))
             return found or list(differences_from_rows(self._rows, self.experiment, self.account()))
-
-    def _books(self, *, of_decisions: bool) -> Books:
-        return read_books(
-            self._rows, self.experiment.inputs, in_order=self.experiment.in_order, of_decisions=of_decisions
-        )
 
     @contextmanager
     def _reading(self) -> Iterator[None]:

@@ -55,6 +55,7 @@ BELOW = "WHERE path >= ? AND path < ?"
 NEXT_OF_PLACE = "WHERE key > ? AND key < ? ORDER BY key LIMIT ?"
 OF_KEY_BY_SEQ = "WHERE key = ? ORDER BY fork, seq"
 BY_SEQ, BY_INPUT, AS_TAKEN = "ORDER BY key, fork, seq", "ORDER BY input", "ORDER BY rowid"
+UNSOLVED = "WHERE outcome != 'completed' ORDER BY input LIMIT ?"
 ONE = "LIMIT 1"
 IF_MISSING, OR_INSTEAD = "INSERT OR IGNORE", "INSERT OR REPLACE"
 
@@ -72,7 +73,8 @@ _MARKS = f"""CASE WHEN ballots IS NULL THEN 0 WHEN instr(ballots, '{{') = 0 THEN
         FROM (SELECT type, CASE type WHEN 'array' THEN json_type(ballots, fullkey || '[0]') ELSE '' END AS first,
             CASE type WHEN 'array' THEN json_extract(ballots, fullkey || '[1]') END AS shares FROM json_each(ballots))) END"""
 _BYTE = f"min(counted, {MAX_SAMPLES}) + CASE outcome {_STATE_CASES} ELSE 0 END + {_MARKS}"
-_IS_WRONG = "coalesce(json_type(result, '$.correct'), json_type(result, '$.solved'), '') = 'false'"
+_VERDICT = """CASE WHEN outcome = 'completed'
+    THEN CASE coalesce(json_type(result, '$.correct'), json_type(result, '$.solved')) WHEN 'true' THEN 1 WHEN 'false' THEN 0 END END"""
 _OF_RANGE = "FROM decision WHERE key > ? AND key < ?"
 
 HAS_PLACE = "SELECT EXISTS (SELECT 1 FROM place WHERE path >= ? AND path < ?)"
@@ -89,7 +91,9 @@ SUMS_BY_TIME = "SELECT after_ms / ?, count(*), sum(counted), total(cost_usd) FRO
 SUMS_BY_INPUT = f"""SELECT CAST(path AS INTEGER) AS input, sum(counted), total(cost_usd), max(after_ms) / 1000.0
     FROM decision JOIN place ON place.id = key >> {NUMBER_BITS} WHERE input < ? GROUP BY 1"""
 BEGUN_INPUTS = "SELECT input FROM progress WHERE input < ?"
-ENDED_INPUTS = f"SELECT input, outcome, outcome = 'completed' AND {_IS_WRONG} FROM input_ending WHERE input < ?"
+ENDED_INPUTS = f"SELECT input, outcome, {_VERDICT} FROM input_ending WHERE input < ?"
+PROGRESS_SUMS = "SELECT coalesce(sum(done), 0), coalesce(sum(total), 0), count(total) FROM progress"
+ENDED_COUNTS = f"SELECT outcome, {_VERDICT}, count(*) FROM input_ending GROUP BY 1, 2"
 VALUES_OF_PLACE = "SELECT key - ?, ?, value FROM decision WHERE key >= ? AND key < ? ORDER BY key"
 
 

@@ -54,7 +54,7 @@ class Store:
                 self._places = Places(self._db)
                 self.records = RecordRows(self._rows, self._places, self.books, found.sampled, found.wall_s)
                 self.inbox = Inbox(path, {row[0] for row in self._rows.select("request")})
-                self.books.lose_all()
+                self.books.totals.lose_all()
                 for each in found.changed_inputs:
                     self.books.end_input(each, None)
         except BaseException:

@@ -25,7 +25,7 @@ from microagents.task import V
 MAX_SHOWN = 10
 """Results that `repr` shows."""
 _NOT_SHOWN = (
-    *("inputs", "inputs_done", "inputs_failed", "total_steps"),
+    *("inputs", "inputs_done", "inputs_failed", "inputs_right", "inputs_wrong", "total_steps"),
     *("in_flight_by", "loads", "silent_s", "paused", "outage", "limits", "durations"),
 )
 """Parts of the account that ``--json`` leaves out, or shows only of many inputs."""

@@ -13,11 +13,11 @@ from msgspec import Struct
 from microagents.actors.role import Strategy
 from microagents.base.user_code import called
 from microagents.elections.laws import pass_k, wilson_interval
+from microagents.journal.messages import verdict_of
 from microagents.runs.result import Result
 from microagents.runs.task_list import dump_options
 from microagents.runs.words.money import specs_in
 from microagents.runs.words.summary import options_text
-from microagents.runs.words.verdict import verdict_of
 from microagents.studies.series import SeriesOutcome
 from microagents.systems.questions.problem import Problem, answer_type_of
 from microagents.task import Task

@@ -57,8 +57,15 @@ def processor_s(process: int) -> float:
 
 
 def until(page: Any, condition: str) -> None:
-    """Wait until an expression holds."""
+    """Wait until an expression holds.
+
+    Raises:
+        TimeoutError: after a minute.
+    """
+    ends = time.monotonic() + 60
     while not page.evaluate(condition):
+        if time.monotonic() > ends:
+            raise TimeoutError(f"{page.url} did not come to {condition}")
         time.sleep(0.005)
 
 
@@ -94,15 +101,23 @@ def of_a_million(browser: Any, runs: Path) -> dict[str, float]:
 
 
 def of_many(browser: Any, runs: Path) -> dict[str, float]:
-    """The longest pause while 100,000 inputs are scrolled."""
+    """The time until 100,000 inputs and the list of runs are there, and the longest pause while they are scrolled."""
     page = browser.new_page(viewport={"width": 1280, "height": 900})
     with viewed(runs, "many") as (url, _):
         page.goto(url)
         page.wait_for_selector(".grid canvas")
         page.wait_for_selector("#said:has-text('This run is')", state="attached")
+        took = []
+        for path, shown in (("/", "td a"), ("/run/many", "#said:has-text('This run is')")):
+            began = time.perf_counter()
+            page.goto(url.partition("/run")[0] + path)
+            page.wait_for_selector(shown, state="attached")
+            took.append(time.perf_counter() - began)
         frames = page.evaluate(FRAMES, "scroll")
     page.close()
     return {
+        "list of runs, s": took[0],
+        "the page of 100,000 inputs, s": took[1],
         "median frame while scrolling 100,000 inputs, ms": statistics.median(frames),
         "longest frame while scrolling 100,000 inputs, ms": max(frames),
     }
@@ -119,7 +134,7 @@ def of_a_live_run(browser: Any, runs: Path) -> dict[str, float]:
         while not (runs / f"{name}.sqlite").exists():
             time.sleep(0.05)
         time.sleep(1)
-        page.goto(url.replace("/?", f"/run/{name}?"))
+        page.goto(url.replace("/#", f"/run/{name}#"))
         until(page, DRAWN)
         began, before = time.perf_counter(), processor_s(view)
         with closing(sqlite3.connect(f"file:{runs / name}.sqlite?mode=ro", uri=True)) as db:
@@ -150,7 +165,7 @@ def of_a_run_that_is_watched(browser: Any, runs: Path, turns: int) -> dict[str, 
                 [COMMAND, "run", *LIVE, name, "--runs-dir", str(runs), "--json"], stdout=subprocess.PIPE
             ) as run:
                 time.sleep(1.5)
-                page.goto(url.replace("/?", f"/run/{name}?") if is_watched else "about:blank")
+                page.goto(url.replace("/#", f"/run/{name}#") if is_watched else "about:blank")
                 found, _ = run.communicate()
             took[is_watched].append(json.loads(found)["wall_s"])
     page.close()

@@ -694,8 +694,8 @@ def test_the_same_decision_of_a_person_leads_to_the_same_end() -> None:
 
 def test_a_person_may_think_again_until_the_run_goes_on() -> None:
     path = stalemate()
-    for number in (5, 6):
-        assert microagents("decide", "stuck", path, f'{{"number": {number}}}').code == COMPLETED
+    for number, words in ((5, ()), (6, ("--again",))):
+        assert microagents("decide", "stuck", path, f'{{"number": {number}}}', *words).code == COMPLETED
     microagents("resume", "stuck", "--on-undecided", "leader")
     assert rows_of("stuck", f"SELECT value FROM decisions WHERE path = '{path}'") == [('{"number":6}',)]
     assert_one_sentence(

@@ -205,12 +205,12 @@ def test_calls_that_are_lost_with_their_process_count_at_the_most_that_they_can_
             usage=Usage(input_tokens=7, output_tokens=3, cost_usd=0.25),
         )
     )
-    books.lose_all()
+    books.totals.lose_all()
     account: Account = books.account()
     assert (account.lost_in_flight, account.cost_at_most_usd, account.tokens_at_most) == (3, 0.25 + 3 * 0.5, 10 + 300)
     books.add(AllotCalls(source="s", calls=4))
     books.add(CallsOver())
-    books.lose_all()
+    books.totals.lose_all()
     assert books.account().unsettled_usd == account.unsettled_usd
 
 

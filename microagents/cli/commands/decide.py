@@ -39,6 +39,7 @@ def command(
             help="The reply to decide for, as a JSON object. Of an agent's call: approve, reject TEXT, done VALUE or not-done.",
         ),
     ] = None,
+    again: Annotated[bool, typer.Option("--again", help="Replace what a person has decided before.")] = False,
     runs_dir: RunsDir = RUNS,
 ) -> None:
     """Decide an undecided election yourself, or say what an agent waits for; without PATH and VALUE go through all that waits.
@@ -54,13 +55,13 @@ def command(
     elif not value:
         raise InvalidUsage(f"say what is decided: microagents decide {run} {path} VALUE")
     else:
-        said, then = _decide(runs_dir, run, path, " ".join(value))
+        said, then = _decide(runs_dir, run, path, " ".join(value), again=again)
         typer.echo(printable(f"{said}; {then}"))
     raise typer.Exit(EXIT_CODES["completed"])
 
 
-def _decide(runs_dir: Path, run: str, path: str, value: str) -> tuple[str, str]:
-    at, reply, go_on = decide(runs_dir, run, path, value)
+def _decide(runs_dir: Path, run: str, path: str, value: str, *, again: bool = False) -> tuple[str, str]:
+    at, reply, go_on = decide(runs_dir, run, path, value, again=again)
     then = "the run continues with it" if go_on is None else f"go on: {go_on}"
     return f"{at} of run {run} is decided by you: {reply}", then
 

@@ -44,7 +44,7 @@ def command(
     if as_json:
         found = [
             {"run_id": name, "error": str(row)} if isinstance(row, InvalidUsage) else row.as_json()
-            for name, row in runs_in(runs_dir)
+            for name, row in runs_in(runs_dir, whole=True)
         ]
         typer.echo(json_text(found))
         return
@@ -70,7 +70,7 @@ def _show_live(runs_dir: Path) -> None:
 
 def _list(runs_dir: Path, columns: int, *, live: bool) -> Iterator[str]:
     """Yield the lines of the list. A live one begins with the runs under way, and then the most recent ones."""
-    rows = list(runs_in(runs_dir, digests=not live))
+    rows = list(runs_in(runs_dir))
     if not rows:
         yield f"there is no run in {str(runs_dir)!r}"
     if live:

@@ -23,7 +23,7 @@ from microagents.base.errors import (
     Undecided,
 )
 from microagents.elections.election import input_of
-from microagents.journal.books import COMPLETED, ENDED_AS
+from microagents.journal.books import ENDED_AS
 from microagents.journal.messages import Account, InputEnding, Recall, RecallDecidedInputs, Report, RunOutcome
 from microagents.journal.reading import Reader
 from microagents.roles.executor import EndEffects
@@ -70,7 +70,8 @@ class Batch:
         ended = (await messenger.ask(Recall())).ended
         wanted: Iterable[int] = range(self._total) if self._only is None else sorted({*self._only})
         await self._conduct_each(
-            messenger, (number for number in wanted if self._only is not None or ended[number] != COMPLETED)
+            messenger,
+            (number for number in wanted if self._only is not None or ENDED_AS[ended[number]] != "completed"),
         )
         while going_on := await _inputs_that_go_on(messenger, self._journal):
             await self._conduct_each(messenger, iter(going_on), recalls=True)

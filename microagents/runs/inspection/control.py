@@ -81,7 +81,7 @@ def status_of(runs_dir: Path, run_id: str) -> RunStatus:
 
 def _status(reader: Reader) -> RunStatus:
     requests = reader.requests()
-    return RunStatus(recorded_result(reader, digests=False), pause_among(requests), requests)
+    return RunStatus(recorded_result(reader, whole=False), pause_among(requests), requests)
 
 
 def ask_run(runs_dir: Path, run_id: str, ask: Ask, *, why: str = "", dry_run: bool = False) -> Asked:

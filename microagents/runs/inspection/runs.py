@@ -31,6 +31,9 @@ from microagents.runs.words.verdict import go_on_text
 from microagents.systems.agents.actions import Action
 from microagents.task import flag_of
 
+MAX_UNSOLVED = 500
+"""Inputs that did not complete which are read for a list of runs, or for a page."""
+
 
 def inspect_run(runs_dir: Path, run_id: str) -> Result:
     """Return the result of a run as far as it is recorded."""
@@ -38,13 +41,21 @@ def inspect_run(runs_dir: Path, run_id: str) -> Result:
         return recorded_result(reader)
 
 
-def recorded_result(reader: Reader, *, digests: bool = True) -> Result:
-    """Return the result of a run as far as an open journal records it, by default with the digests of one under way."""
+def recorded_result(reader: Reader, *, whole: bool = True) -> Result:
+    """Return the result of a run as far as an open journal records it.
+
+    Args:
+        reader: the journal.
+        whole: whether to read what takes longer the more was done: the results of many inputs, all those that did not complete beyond
+            the first `MAX_UNSOLVED`, and the digests of a run under way.
+    """
     ending = reader.ending()
     outcome, reason = _outcome(reader, ending)
     recipe = reader.experiment.recipe
     value, failed = None if ending is None or ending.result is None else msgspec.json.decode(ending.result), None
     if reader.experiment.listed:
+        failed = tuple(reader.input_endings(unsolved=MAX_UNSOLVED))
+    if reader.experiment.listed and whole:
         value, failed = results_of(reader.input_endings(), reader.experiment.inputs)
     return Result(
         outcome=outcome,
@@ -55,7 +66,7 @@ def recorded_result(reader: Reader, *, digests: bool = True) -> Result:
         strategy=STRATEGIES.name_of(recipe.strategy),
         settings=settings_of(reader.experiment),
         account=structs.replace(
-            reader.account(is_cut_off=outcome == "cut off", digests=digests),
+            reader.account(is_cut_off=outcome == "cut off", digests=whole),
             paused=said_by(pause_among(reader.requests())) if outcome == "running" else None,
         ),
         wall_s=reader.wall_s(),
@@ -109,15 +120,15 @@ def solution_of(reader: Reader, of_input: int) -> Struct:
 
 
 def runs_in(
-    runs_dir: Path, *, since_s: float = 0.0, digests: bool = True
+    runs_dir: Path, *, since_s: float = 0.0, whole: bool = False
 ) -> Iterator[tuple[str, Result | InvalidUsage]]:
-    """Yield the names and results of the runs in a folder, in the order of their last writes; those under way maybe with digests, too."""
+    """Yield the names and results of the runs in a folder, in the order of their last writes; see `recorded_result`."""
     for path in _journals_in(runs_dir):
         if _last_write_s(path) < since_s:
             continue
         try:
             with Reader(path) as reader:
-                yield path.stem, recorded_result(reader, digests=digests)
+                yield path.stem, recorded_result(reader, whole=whole)
         except InvalidUsage as error:
             yield path.stem, error
 
@@ -146,7 +157,7 @@ class PersonDecided(NamedTuple):
     """How to continue the run; None if it is under way."""
 
 
-def decide(runs_dir: Path, run_id: str, path: str, value: str) -> PersonDecided:
+def decide(runs_dir: Path, run_id: str, path: str, value: str, *, again: bool = False) -> PersonDecided:
     """Decide an undecided election: for the next `resume`, or in a run that is under way also an open one.
 
     Args:
@@ -154,8 +165,10 @@ def decide(runs_dir: Path, run_id: str, path: str, value: str) -> PersonDecided:
         run_id: name of the run.
         path: place of the decision. A short one, such as ``step/7``, names what waits there.
         value: the reply as JSON, or in words if only a person can give it, such as ``approve``.
+        again: whether to replace what somebody has decided otherwise since the run ended.
 
     Raises:
+        AlreadyDecided: a person has decided it otherwise.
         InvalidUsage: no election is undecided there, or the value is not a valid reply.
     """
     with reader_of(runs_dir, run_id) as reader:
@@ -179,7 +192,7 @@ def decide(runs_dir: Path, run_id: str, path: str, value: str) -> PersonDecided:
     if is_live:
         ask_live(journal, Decide(path=path, value=encoded))
     else:
-        decide_in(journal, path, encoded)
+        decide_in(journal, path, encoded, again=again)
     return PersonDecided(path, reply, go_on)
 
 

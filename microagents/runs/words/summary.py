@@ -171,7 +171,7 @@ def _failed_rows(result: RunFacts[Any]) -> Iterator[tuple[str, str]]:
     failed = result.failed_inputs or ()
     for each in failed[:MAX_FAILED_SHOWN]:
         yield each.outcome, f"input {each.input}: {each.reason}"
-    if (more := len(failed) - MAX_FAILED_SHOWN) > 0:
+    if (more := result.account.inputs_failed - MAX_FAILED_SHOWN) > 0:
         yield "", f"and {more:,} more inputs; --json lists all of them"
 
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from decimal import Decimal
 from pathlib import Path
 from typing import Any, Generic, Literal
 
 from msgspec import Struct
 
-from microagents.journal.messages import Account, InputEnding, RunOutcome
+from microagents.journal.messages import Account, InputEnding, RunOutcome, verdict_of
 from microagents.task import V
 
 RUNS_DIR = Path("runs")
@@ -76,11 +76,10 @@ class RunFacts(Struct, Generic[V], frozen=True, kw_only=True):
     def right(self) -> bool | None:
         """Whether the task's own code finds all right that it checked, decisions and results; None if it checked nothing."""
         account = self.account
-        values: Any = (self.value,) if self.failed_inputs is None else self.value
-        verdicts = {verdict_of(each) for each in values}
-        if account.errors or False in verdicts:
+        says = verdict_of(self.value) if self.failed_inputs is None else None
+        if account.errors or account.inputs_wrong or says is False:
             return False
-        return True if account.errors == 0 or True in verdicts else None
+        return True if account.errors == 0 or account.inputs_right or says else None
 
     @property
     def go_on(self) -> str | None:
@@ -88,12 +87,6 @@ class RunFacts(Struct, Generic[V], frozen=True, kw_only=True):
         if self.journal is None:
             return None
         return go_on_text(self.run_id, self.journal.parent, self.outcome, self.reason, needs_program=self.needs_program)
-
-
-def verdict_of(value: object) -> bool | None:
-    """Return what a result says of itself in its field ``correct``, or without one in ``solved``; None if it says nothing."""
-    found = value.get("correct", value.get("solved")) if isinstance(value, Mapping) else None
-    return found if isinstance(found, bool) else None
 
 
 def is_wrong(result: RunFacts[Any]) -> bool:

@@ -36,16 +36,16 @@ MAX_FOLDED_DEPTH = 64
 def run_facts(reader: Reader, of_input: int) -> dict[str, Any]:
     """Return what `show --json` has, and the bounds of the run. Of many inputs it has the result of one."""
     experiment = reader.experiment
-    result = recorded_result(reader, digests=False)  # a run under way may need all its rows for them
-    found, bounds = result.as_json(), result.settings
+    result = recorded_result(reader, whole=False)
+    ending = None
     if experiment.listed:
         experiment.check_there([of_input])
-        failed = {each["input"]: each for each in found["failed_inputs"]}
-        found |= {
-            "result": result.value[of_input],
-            "failed_inputs": found["failed_inputs"][:MAX_LISTED],
-            "failed": failed.get(of_input),
-        }
+        ending = reader.input_ending(of_input)
+    found, bounds = result.as_json(), result.settings
+    if ending is not None and ending.result is not None:
+        found["result"] = msgspec.json.decode(ending.result)
+    if ending is not None and ending.outcome != "completed":
+        found["failed"] = {"outcome": ending.outcome, "reason": ending.reason}
     return {
         **found,
         "listed": experiment.listed,
@@ -98,7 +98,7 @@ def judged(reader: Reader, of_input: int, within_s: float) -> dict[str, Any]:
 
     A run without an error has none, and takes no time.
     """
-    if not reader.account().errors:
+    if not reader.account(digests=False).errors:
         return {"wrong": [], "judged": None}
     try:
         wrong, number = wrong_steps(reader, of_input, within_s)

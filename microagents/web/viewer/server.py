@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 import msgspec
 from aiohttp import web
 
-from microagents.base.errors import InvalidUsage, MicroagentsError
+from microagents.base.errors import AlreadyDecided, InvalidUsage, MicroagentsError
 from microagents.journal.reading import Reader, reader_of
 from microagents.runs.inspection.decision import inspect_decision
 from microagents.runs.inspection.runs import decide, left_to_decide, runs_in, waiting_in
@@ -138,7 +138,7 @@ class _Site:
             response.headers.update(wait_of(error))
             return response
         except MicroagentsError as error:
-            return _error(404, " ".join(str(error).split()))
+            return _error(409 if isinstance(error, AlreadyDecided) else 404, " ".join(str(error).split()))
 
     async def index(self, _: web.Request) -> web.Response:
         """Answer with the page. The token stands behind the ``#`` of its address, which no browser sends."""
@@ -159,7 +159,7 @@ class _Site:
                 if isinstance(row, InvalidUsage)
                 else {name: value for name, value in row.as_json().items() if name in LISTED}
                 | {"waiting": len(left_to_decide(row))}
-                for run, row in reversed(list(runs_in(self._runs_dir, digests=False)))
+                for run, row in reversed(list(runs_in(self._runs_dir)))
             ]
             return sorted(found, key=lambda each: each.get("outcome") != "running")
 
@@ -174,7 +174,7 @@ class _Site:
         """Answer Prometheus with the totals of the runs under way, and of runs that ended lately."""
 
         def read() -> str:
-            lately = runs_in(self._runs_dir, since_s=time.time() - LATELY_S, digests=False)
+            lately = runs_in(self._runs_dir, since_s=time.time() - LATELY_S)
             return exposition(
                 (labels_of(run, row.task, row.models), row.account)
                 for run, row in lately
@@ -250,7 +250,7 @@ class _Site:
         except msgspec.MsgspecError as error:
             return _error(400, f"this is not a decision: {error}")
         run = request.match_info["run"]
-        decided = await asyncio.to_thread(decide, self._runs_dir, run, given.path, given.value)
+        decided = await asyncio.to_thread(decide, self._runs_dir, run, given.path, given.value, again=given.again)
         return _json({"path": decided.path, "go_on": decided.go_on})
 
     async def _read(self, request: web.Request, read: Callable[[Reader], T], within_s: float = READ_S) -> T:
@@ -288,6 +288,7 @@ class _Decision(msgspec.Struct):
 
     path: str
     value: str
+    again: bool = False
 
 
 def _number(request: web.Request, name: str) -> int:

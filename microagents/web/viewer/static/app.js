@@ -143,13 +143,14 @@ async function runPage(run, signal) {
 function decisionForm(run, path, found, after = null) {
   const answer = h("p", { role: "status" }), words = found.asked.slice(1);
   const value = h("textarea", { rows: words.length ? "1" : "3", id: "value", "aria-label": words.length ? "The text that goes with it" : "The reply to decide for", placeholder: words.length ? "why not, or what it returned" : "" });
+  let again = false;
   const send = async (said) => {
     answer.textContent = "…";
     try {
-      const done = await api(apiUrl(run, "decide"), { method: "POST", headers: { "content-type": "application/json", authorization: `Bearer ${sessionStorage.getItem("token") ?? ""}` }, body: JSON.stringify({ path, value: said }) });
+      const done = await api(apiUrl(run, "decide"), { method: "POST", headers: { "content-type": "application/json", authorization: `Bearer ${sessionStorage.getItem("token") ?? ""}` }, body: JSON.stringify({ path, value: said, again }) });
       answer.textContent = `Decided by you; ${done.go_on ? `go on: ${done.go_on}` : "the run continues with it"}`;
       if (after) after(answer.textContent);
-    } catch (error) { answer.textContent = error.message; }
+    } catch (error) { again = error.status === 409; answer.textContent = error.message; }
   };
   const verb = (word, i) => h("button", { type: "button", class: i ? "large" : "large main", "data-key": word[0], onclick: () => send(/ (TEXT|VALUE)$/.test(word) ? `${word.split(" ")[0]} ${value.value}`.trim() : word) }, word.split(" ")[0].replace(/^./, (letter) => letter.toUpperCase()));
   const choose = ([reply, votes], i) => h("div", { class: "choice" }, h("button", { type: "button", "data-key": String(i + 1), onclick: () => { value.value = JSON.stringify(reply); } }, `Reply ${i + 1}`), h("span", { class: "soft" }, ` ${plural(votes, "vote")} `), said(JSON.stringify(reply).slice(0, 300)));
