@@ -41,7 +41,7 @@ _ADDED = ("unanswered", "estimated_usd", "unsettled_usd", "unsettled_tokens", "u
 _TOKENS = ("input_tokens", "output_tokens", "cached_tokens", "cache_write_tokens")
 ENDED_AS: tuple[InputOutcome | None, ...] = (None, "completed", "undecided", "failed", "completed", "completed")
 """The outcomes of inputs by their code; None for one that has not ended, and in a run of a single input."""
-_CODES = {("completed", True): 4, ("completed", False): 5}
+_CODES: dict[tuple[InputOutcome | None, bool | None], int] = {("completed", True): 4, ("completed", False): 5}
 """Codes of completed inputs whose results say that they are right, or wrong."""
 _UNKNOWN, _MOST = -1, (1 << 63) - 1
 
