@@ -97,8 +97,8 @@ RECIPES = {
     "checkers": structs.replace(
         _STOPPED_EARLY,
         vocabulary=CHECKERS,
-        trained_on="Checkers Jumping with 1 to 8 checkers of a colour, without names, in the states of the right way, in single steps and in "
-        "rollouts of 3; every ninth state is asked about a hundred times as seldom as the others",
+        trained_on="Checkers Jumping with 1 to 8 checkers of a colour, without names, in the states of the right way, in single steps and "
+        "in rollouts of 3; every ninth state is asked about a hundred times as seldom as the others",
         tasks=tuple(Checkers(n=n) for n in range(1, 9)),
         width=48,
         layers=2,
