@@ -320,15 +320,16 @@ def lookahead() -> Iterator[Figure]:
             ("LEAD", Lead(horizon=3), [(False, unanimous(8)), (True, ahead(3, 3))]),
         ]
         for name, strategy, rungs in ways:
-            began, game = (
-                time.perf_counter(),
-                f"`tiny:checkers`, n = {n}, {task.steps()} steps, {hard} of them mostly wrong",
-            )
+            began = time.perf_counter()
             result = run_sync([task] * runs, models="tiny:checkers@temperature=1", strategy=strategy, runs_dir=None)
-            right, bill = sum(bool(each and each["solved"]) for each in result.value), paid(result.account, began, runs)
-            is_against = len(rungs) == 1
+            values: Sequence[Any] = result.value
             yield of_trials(
-                f"{game}: solved by {name}", right, runs, walks.chances(*rungs), bill, is_against=is_against
+                f"`tiny:checkers`, n = {n}, {task.steps()} steps, {hard} of them mostly wrong: solved by {name}",
+                sum(each is not None and each["solved"] for each in values),
+                runs,
+                walks.chances(*rungs),
+                paid(result.account, began, runs),
+                is_against=len(rungs) == 1,
             )
 
 

@@ -25,7 +25,7 @@ from microagents.models.tiny.trained import WEIGHTS, Card, TinyModel, weights_of
 from microagents.models.tiny.vocabulary import CHECKERS, HANOI, SUM, Vocabulary
 from microagents.replies.chat import Prompt, write
 from microagents.replies.rollouts import rollout_of
-from microagents.task import ChainTask
+from microagents.task import ChainTask, chain_types
 from microagents.tasks.checkers import Checkers
 from microagents.tasks.hanoi import Hanoi
 
@@ -138,8 +138,9 @@ def rollouts(task: ChainTask, horizon: int) -> Iterator[tuple[Prompt, str]]:  # 
         states.append(state)
         steps.append(task.oracle(state))
         state = task.advance(state, steps[-1])
+    kind = rollout_of(chain_types(type(task))[1], horizon)
     for at, state in enumerate(states):
-        reply = rollout_of(type(steps[at]), horizon)(steps=tuple(steps[at : at + horizon]))
+        reply = kind(steps=tuple(steps[at : at + horizon]))
         yield task.rollout_prompt(state, horizon), write(reply)
 
 
@@ -156,7 +157,10 @@ class Data:
             singles = list(pairs(task))
             tested = range(len(rows), len(rows) + min(len(singles), TESTED))
             self.tested += tested
-            for kind in (singles, rollouts(task, recipe.horizon) if recipe.horizon else ()):
+            for kind in (
+                singles,
+                rollouts(task, recipe.horizon) if recipe.horizon and isinstance(task, ChainTask) else (),
+            ):
                 found = [(words.read(prompt), words.read_reply(reply)) for prompt, reply in kind]
                 rows += found
                 self.sizes += [size] * len(found)
