@@ -45,6 +45,8 @@ RARE = ".1 %"
 """Name of the structures whose chance has a condition that can be false: steps of the hard kind are among the sampled ones."""
 FIRST, MORE = 2, 8
 CLOSE = 1e-9
+HOPELESS = 0.01
+"""Chances below this one count as this one: nobody begins such a run, and of 1e-17 and .007 it says the same."""
 KS = (1, 2, 3, 4, 5)
 
 
@@ -129,8 +131,9 @@ class Held:
         self.low: Counter[str] = Counter()
 
     def count(self, name: str, told: Interval | Proportion, truth: float) -> None:
-        self.is_true(name, is_held=told.low - CLOSE <= truth <= told.high + CLOSE)
-        self.low[name] += truth < told.low - CLOSE
+        low, true, high = (max(each, HOPELESS) if "chance" in name else each for each in (told.low, truth, told.high))
+        self.is_true(name, is_held=low - CLOSE <= true <= high + CLOSE)
+        self.low[name] += true < low - CLOSE
 
     def is_true(self, name: str, *, is_held: bool) -> None:
         self.times[name] += 1
