@@ -12,7 +12,7 @@ without a red flag. Everything is computed from the log-odds ln(p/(1-p)), so tha
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from bisect import bisect_left
 from functools import lru_cache
 from statistics import NormalDist
 from typing import NamedTuple
@@ -57,19 +57,6 @@ def p_vote(p: float, *, steps_per_call: int = 1) -> float:
     return math.pow(p, steps_per_call)
 
 
-def p_alternative(p: float, *, steps_per_call: int = 1) -> float:
-    """Compute the chance that a valid reply is the rival: one given step of its m wrong, the others right.
-
-    MAKER, equation 11.
-
-    Raises:
-        InvalidUsage: for p outside [0, 1] or m below 1.
-    """
-    check_chance(p)
-    check_whole("steps_per_call", steps_per_call)
-    return (1 - p) * math.pow(p, steps_per_call - 1)
-
-
 def p_full(p: float, k: int, steps: int, *, steps_per_call: int = 1) -> float:
     """Compute the chance that the right answer wins every election of the task; MAKER, equation 13.
 
@@ -91,26 +78,13 @@ def k_min(p: float, steps: int, target: float, *, steps_per_call: int = 1) -> in
     """
     check_majority(p)
     check_target(target)
-    return smallest(lambda k: p_full(p, k, steps, steps_per_call=steps_per_call) >= target)
+    reaches = lambda k: p_full(p, k, steps, steps_per_call=steps_per_call) >= target  # noqa: E731
+    return bisect_left(range(2**62), x=True, lo=1, key=reaches)
 
 
 def chance_of(loss: float, steps: float) -> float:
     """Compute the chance that none of the steps is lost, each with this chance."""
     return math.exp(steps * math.log1p(-loss)) if loss < 1 else 0.0
-
-
-def smallest(is_enough: Callable[[int], bool]) -> int:
-    """Find the smallest number from 1 up that is enough; every larger one must be enough, too."""
-    too_small, enough = 0, 1
-    while not is_enough(enough):
-        too_small, enough = enough, 2 * enough
-    while enough - too_small > 1:
-        middle = (too_small + enough) // 2
-        if is_enough(middle):
-            enough = middle
-        else:
-            too_small = middle
-    return enough
 
 
 # -- votes and calls ---------------------------------------------------------------------------------------------------
@@ -132,20 +106,10 @@ def expected_votes(p: float, k: int) -> float:
     return k * math.tanh(k * half) / math.tanh(half) if half else float(k) * k
 
 
-def samples_per_vote(p: float, *, valid: float = 1.0, steps_per_call: int = 1) -> float:
-    """Estimate the samples until one is valid and for either of the two racers: 1 / (valid (p_vote + p_alternative)).
-
-    Raises:
-        InvalidUsage: for p outside (0.5, 1], valid outside (0, 1], m below 1, or if such samples are too rare to count.
-    """
-    check_majority(p)
-    return 1 / votes_per_sample(p, valid=valid, steps_per_call=steps_per_call)
-
-
 def votes_per_sample(p: float, *, valid: float = 1.0, steps_per_call: int = 1) -> float:
-    """Compute the share of samples that are valid and for the right answer or its rivals.
+    """Compute the share of samples that are valid and for the right answer or its rival: one given step of its m wrong.
 
-    The inverse of `samples_per_vote`.
+    MAKER, equations 10 and 11.
 
     Raises:
         InvalidUsage: for p outside [0, 1], valid outside (0, 1], m below 1, or if such samples are too rare to count.
@@ -165,14 +129,15 @@ def votes_per_sample(p: float, *, valid: float = 1.0, steps_per_call: int = 1) -
 
 
 def expected_calls(p: float, k: int, steps: int, *, valid: float = 1.0, steps_per_call: int = 1) -> float:
-    """Estimate the samples of the whole task: its elections, times the votes of each, times the samples per vote.
+    """Estimate the samples of the whole task: its elections, times the votes of each, over the votes per sample.
 
     Raises:
-        InvalidUsage: for an argument out of range, see `samples_per_vote` and `p_full`.
+        InvalidUsage: for p outside (0.5, 1] and other arguments out of range, see `votes_per_sample` and `p_full`.
     """
     check_steps(steps, steps_per_call)
-    per_vote = samples_per_vote(p, valid=valid, steps_per_call=steps_per_call)
-    return steps / steps_per_call * expected_votes(p, k) * per_vote
+    check_majority(p)
+    per_sample = votes_per_sample(p, valid=valid, steps_per_call=steps_per_call)
+    return steps / steps_per_call * expected_votes(p, k) / per_sample
 
 
 # -- two models by turns -------------------------------------------------------------------------------------------------
@@ -264,37 +229,6 @@ def uneven_race_votes(p: float, k: int, rival_k: int) -> float:
 
 
 # -- costs -------------------------------------------------------------------------------------------------------------
-
-
-def expected_bill(cost_usd: float, calls: float) -> float:
-    """Price a number of calls in US dollars, each for ``cost_usd``.
-
-    Raises:
-        InvalidUsage: for a cost below 0.
-    """
-    _check_amount("cost_usd", cost_usd)
-    return cost_usd * calls
-
-
-def cost_per_vote(cost_usd: float, p: float, *, valid: float = 1.0, steps_per_call: int = 1) -> float:
-    """Price one vote in US dollars, at ``cost_usd`` for a sample of one step; MAKER, equation 15, with 19's 1/v.
-
-    Raises:
-        InvalidUsage: for a cost below 0, and for an argument out of range, see `samples_per_vote`.
-    """
-    _check_amount("cost_usd", cost_usd)
-    return cost_usd * steps_per_call * samples_per_vote(p, valid=valid, steps_per_call=steps_per_call)
-
-
-def cost_per_subtask(cost_usd: float, p: float, k: int, *, valid: float = 1.0, steps_per_call: int = 1) -> float:
-    """Price one election in US dollars, at ``cost_usd`` for a sample of one step.
-
-    MAKER, equation 16, with 19's 1/v.
-
-    Raises:
-        InvalidUsage: for a cost below 0, and for an argument out of range, see `samples_per_vote` and `expected_votes`.
-    """
-    return cost_per_vote(cost_usd, p, valid=valid, steps_per_call=steps_per_call) * expected_votes(p, k)
 
 
 def cost_full(cost_usd: float, p: float, k: int, steps: int, *, valid: float = 1.0, steps_per_call: int = 1) -> float:

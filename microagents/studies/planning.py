@@ -24,7 +24,7 @@ from microagents.elections.laws import (
     votes_per_sample,
 )
 from microagents.elections.race_tables import ERRORS, Array, race_table
-from microagents.elections.races import Course, Race
+from microagents.elections.races import race_end
 from microagents.elections.rules import ORDERS
 from microagents.elections.step_rates import MAX_K, SURE, StepRates
 from microagents.runs.settings import strategy_of, validated
@@ -253,7 +253,7 @@ def _by_rates(by: Rates, wanted: _Goals, strategy: Maker) -> PlannedRuns:
     runs = list[PlannedRun]()
     for k in [wanted.k] if wanted.k is not None else range(1, min(MAX_K, strategy.max_draws) + 1):
         at_k = validated(Maker, "strategy 'maker'", {**strategy.model_dump(), "k": k}, flag="-s")
-        ending = Course(Race(p=right, rule=at_k.default_rule)).ending(strategy.max_draws, votes)
+        ending = race_end(right, at_k.default_rule, strategy.max_draws, valid=votes)
         share = chance_of(ending.wrong + ending.undecided, elections)
         if runs and share < runs[-1].chance.share:
             break  # the cap loses more than the margin gains
