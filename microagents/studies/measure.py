@@ -15,11 +15,7 @@ from microagents.base.durations import quantile_s
 from microagents.base.errors import InvalidUsage
 from microagents.base.messages import address_of
 from microagents.base.user_code import called
-from microagents.elections.certainty import decides_alone
-from microagents.elections.election import Ballot
-from microagents.elections.rules import MARGIN
-from microagents.journal.reading import Reader, reader_of
-from microagents.models.weighing import at_least
+from microagents.journal.reading import reader_of
 from microagents.runs.arguments import check_arguments
 from microagents.runs.driver.keywords import SharedKeywords, without_control
 from microagents.runs.driver.tool_lists import with_tools_of_servers
@@ -35,10 +31,9 @@ from microagents.studies.compare import variants_of
 from microagents.studies.flags import FlagFindings, flags_in
 from microagents.studies.measured import Latency, ModelMeasurement, Threshold
 from microagents.studies.measured_agents import AgentMeasurement
-from microagents.studies.measuring import FIRST, Measured, MeasuredStep, Measuring, chosen_among
+from microagents.studies.measuring import Measured, Measuring, chosen_among
 from microagents.studies.series import Series, SeriesOutcome, SeriesRun, short_digest
 from microagents.studies.states import States, has_oracle
-from microagents.studies.thresholds import thresholds_in
 from microagents.studies.trials import ActingTrial, trials_in
 from microagents.systems.agents.agent import AgentTask
 from microagents.systems.questions.problem import Problem
@@ -179,7 +174,7 @@ async def measure(
     )
     if isinstance(task, AgentTask):
         return structs.replace(report, agents=tuple([_agent(each, Path(runs_dir)) for each in ended.values()]))
-    found = [_findings(*each, Path(runs_dir)) for each in ended.items()]
+    found = [_findings(*each) for each in ended.items()]
     judged = [each for each in found if each.judged]
     fitted = [each.thresholds for each in found]
     return structs.replace(
@@ -216,7 +211,7 @@ def measured_from(runs_dir: Path, run_id: str, task: Task | None = None) -> Mode
         )
     if recipe.strategy == reference_to(ActingTrial):
         return _agent(result, runs_dir)
-    return _findings(result.models[0], result, runs_dir)
+    return _findings(result.models[0], result)
 
 
 def model_measured(runs_dir: Path, run_id: str, task: Task) -> ModelMeasurement:
@@ -332,13 +327,9 @@ def _plans(
     return plans
 
 
-def _findings(spec: str, result: Result, runs_dir: Path) -> ModelMeasurement:
+def _findings(spec: str, result: Result) -> ModelMeasurement:
     of_inputs, account = isinstance(result.value, Results), result.account
     found = msgspec.convert(list(result.value) if of_inputs else [result.value], list[Measured])
-    with reader_of(runs_dir, result.run_id) as reader:
-        certified = None if of_inputs else _certified(reader, found[0].steps)
-        weighs = not of_inputs and at_least((spec,)) is not None
-        thresholds = thresholds_in(reader, found[0].steps) if weighs else ()
     return ModelMeasurement(
         model=spec,
         run_id=result.run_id,
@@ -354,20 +345,7 @@ def _findings(spec: str, result: Result, runs_dir: Path) -> ModelMeasurement:
         prices=result.settings.prices,
         limits=account.limits.get(spec, {}),
         latency=_latency(account.durations),
-        certified=certified,
-        thresholds=thresholds,
     )
-
-
-def _certified(reader: Reader, steps: Sequence[MeasuredStep]) -> float | None:
-    recorded = [reader.decision_at(f"0/step/{step.number}/0-{FIRST}") for step in steps]
-    ballots = [ballot for each in recorded if each is not None for ballot in each.ballots]
-    if all(each.mass is None for each in ballots):
-        return None
-    likely = [
-        isinstance(each, Ballot) and each.mass is not None and decides_alone(each.mass, MARGIN) for each in ballots
-    ]
-    return sum(likely) / len(likely)
 
 
 def _agent(result: Result, runs_dir: Path) -> AgentMeasurement:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from math import log, sqrt
+from random import Random
 from statistics import NormalDist, fmean
 from typing import Any, Literal
 
@@ -36,6 +37,10 @@ VERDICTS: dict[Verdict, str] = {
     "too-few": "too few samples for a promise: {needed:,} more are needed, by --steps or --draws",
     "too-many-answers": "answers too many for exact votes: right replies differ from each other; use votes by meaning",
 }
+TARGETS = (0.05, 0.01, 0.001)
+"""Shares of wrong decisions to which thresholds are fitted."""
+LEAST = 0.5001
+"""Smallest threshold: the likeliest option must have more than one half."""
 _NORMAL_P95 = NormalDist().inv_cdf(0.95)
 
 
@@ -75,6 +80,29 @@ class Threshold(Struct, frozen=True, kw_only=True):
     """Share of the steps of the other half that it decides; None without a threshold."""
     wrong: Proportion | None = None
     """Share of wrong ones among these; None if it decides none."""
+
+
+def _thresholds(weighed: list[tuple[float, bool]]) -> Iterator[Threshold]:
+    """Fit a threshold to each target on one half of the steps, and hold it against the other."""
+    Random(0).shuffle(weighed)  # noqa: S311 - no secret; kinds of steps may take turns
+    half = len(weighed) // 2
+    for target in TARGETS if half else ():
+        if (at_least := _fitted(target, weighed[:half])) is None:
+            yield Threshold(target=target, at_least=None)
+            continue
+        decided = [is_right for p, is_right in weighed[half:] if p >= at_least]
+        wrong = proportion(decided.count(False), len(decided)) if decided else None
+        share = proportion(len(decided), len(weighed) - half)
+        yield Threshold(target=target, at_least=at_least, decided=share, wrong=wrong)
+
+
+def _fitted(target: float, weighed: Sequence[tuple[float, bool]]) -> float | None:
+    """Return the smallest threshold with at most the target's share of wrong decisions; None if there is none."""
+    for p in sorted({p for p, _ in weighed if p > LEAST}):
+        decided = [is_right for other, is_right in weighed if other >= p]
+        if decided.count(False) <= target * len(decided):
+            return max(LEAST, int(p * 10_000) / 10_000)  # as it is typed
+    return None
 
 
 class Chances(Struct, frozen=True, kw_only=True):
@@ -129,10 +157,18 @@ class ModelMeasurement(Struct, frozen=True, kw_only=True, dict=True):
     """Limits a minute that the provider stated, by what they limit: ``requests``, ``tokens``, ``input tokens`` or ``output tokens``."""
     latency: Latency | None = None
     """None if it was not measured: of a model that answers at once."""
-    certified: float | None = None
-    """Share of the samples of a chain whose probability decides a step by itself; None if the model gives no probabilities."""
-    thresholds: tuple[Threshold, ...] = ()
-    """Values of ``at_least``, of a chain whose options the model weighs."""
+
+    @cached_property
+    def certified(self) -> float | None:
+        """Share of the first samples of a chain whose probability decides a step by itself; None if the model gives no probabilities."""
+        known = [each.certain for each in self.steps if each.certain is not None]
+        return sum(known) / (FIRST * len(self.steps)) if known and not self.of_inputs else None
+
+    @cached_property
+    def thresholds(self) -> tuple[Threshold, ...]:
+        """Values of ``at_least``, of a chain whose options the model weighs."""
+        weighed = [each.likeliest for each in self.steps if each.likeliest is not None]
+        return () if self.of_inputs else tuple(_thresholds(weighed))
 
     @property
     def judged(self) -> bool:
