@@ -171,6 +171,16 @@ class ModelMeasurement(Struct, frozen=True, kw_only=True, dict=True):
         return () if self.of_inputs else tuple(_thresholds(weighed))
 
     @property
+    def members(self) -> tuple[ModelMeasurement, ...]:
+        """The measured models: itself, or those of a pool."""
+        return (self,)
+
+    @property
+    def models(self) -> tuple[str, ...]:
+        """Their specs."""
+        return tuple([each.model for each in self.members])
+
+    @property
     def judged(self) -> bool:
         """Whether an oracle judged the samples."""
         return all(each.right is not None for each in self.steps)
@@ -363,6 +373,11 @@ class PooledMeasurement(ModelMeasurement, frozen=True, kw_only=True, dict=True):
     """What the measurements of two models say of a pool of both, from the steps that both were asked."""
 
     both: tuple[ModelMeasurement, ModelMeasurement]
+
+    @property
+    def members(self) -> tuple[ModelMeasurement, ...]:
+        """Both models."""
+        return self.both
 
     def _rates(self, total: int) -> PoolRates:
         one, other = [each.rates(total) for each in self.both]

@@ -20,7 +20,7 @@ from microagents.models.capabilities import UNKNOWN, capabilities_of
 from microagents.models.http.provider import HttpModel
 from microagents.models.model import Model, ModelSpec
 from microagents.runs.doctor import examined_model
-from microagents.runs.driver.keywords import SharedKeywords
+from microagents.runs.driver.keywords import SharedKeywords, is_ended_by_caller
 from microagents.runs.task_list import dump_options, tasks_of
 from microagents.runs.words.money import prices_of
 from microagents.runs.words.verdict import counted
@@ -178,19 +178,15 @@ async def try_model(
     for form in _forms_of(first, model):
         on_form(form.name)
         forms.append(await _tried(form, task, KNOWN_STEPS, runs_dir, {**given, "on_forecast": None}))
-        if _is_left(given):
+        if is_ended_by_caller(given):
             break
     best = max((each for each in forms if each.valid), key=lambda each: (each.right or 0, each.valid), default=None)
-    if best is not None and steps > KNOWN_STEPS and not _is_left(given):
+    if best is not None and steps > KNOWN_STEPS and not is_ended_by_caller(given):
         on_form(f"{best.name}, {steps:,} steps")
         more = await _tried(best, task, steps, runs_dir, given)
         best = more if more.found is not None else best
     found = _advised(name, model, tasks, best, forms)
-    return msgspec.structs.replace(found, is_interrupted=_is_left(given))
-
-
-def _is_left(given: SharedKeywords) -> bool:
-    return any(event is not None and event.is_set() for event in (given.get("interrupt"), given.get("terminate")))
+    return msgspec.structs.replace(found, is_interrupted=is_ended_by_caller(given))
 
 
 def _provider(spec: ModelSpec) -> type[HttpModel] | None:

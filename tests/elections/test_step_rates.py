@@ -110,7 +110,7 @@ def test_flags_are_paid_and_steps_without_a_valid_sample_say_only_that() -> None
 def test_the_rates_of_a_run_are_those_of_its_sampled_steps_and_come_again() -> None:
     steps = [SeenStep(right=0, wrong=(10,), number=7), *[SeenStep(right=2, number=number) for number in range(20, 60)]]
     found = StepRates(steps, 100)
-    errors, rivals = found.rates(3)
+    (errors,), rivals = found.rates(3)
     assert errors.shape == rivals.shape == (100,)
     assert errors[7] > 0.6
     assert np.median(errors) < 0.05
