@@ -32,7 +32,7 @@ from microagents.studies.flags import FlagFindings, flags_in
 from microagents.studies.measured import Latency, ModelMeasurement, Threshold
 from microagents.studies.measured_agents import AgentMeasurement
 from microagents.studies.measuring import Measured, Measuring, chosen_among
-from microagents.studies.series import Series, SeriesOutcome, SeriesRun, short_digest
+from microagents.studies.series import Series, SeriesOutcome, short_digest
 from microagents.studies.states import States, has_oracle
 from microagents.studies.trials import ActingTrial, trials_in
 from microagents.systems.agents.agent import AgentTask
@@ -158,8 +158,7 @@ async def measure(
         tasks, strategy, [models] if pool else models, identity, listed=chain is None, run_id=run_id, settings=settings
     )
     plans = {spec: await with_tools_of_servers(plan) for spec, plan in plans.items()}
-    runs = [SeriesRun(*each) for each in plans.items()]
-    series = Series("measurement", runs, Path(runs_dir), ended=("completed", "undecided"), accepted=accepted)
+    series = Series("measurement", plans, Path(runs_dir), ended=("completed", "undecided"), accepted=accepted)
     outcome, reason, begun = await series.do(given, on_model)
     ended = {spec: each for spec, each in zip(plans, begun, strict=False) if each.outcome in ("completed", "undecided")}
     first = tasks[0]
