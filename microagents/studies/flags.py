@@ -6,6 +6,7 @@ from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import product
 from math import log
+from pathlib import Path
 from random import Random
 from types import NoneType
 from typing import Any, NamedTuple
@@ -16,10 +17,11 @@ from microagents.base.errors import InvalidUsage
 from microagents.base.user_code import called
 from microagents.elections.election import Flagged
 from microagents.elections.red_flags import MALFORMED, TOO_LONG
-from microagents.journal.reading import Reader
+from microagents.journal.reading import Reader, reader_of
 from microagents.replies.chat import Reading, Reply
 from microagents.replies.parsing import Malformed, parse
-from microagents.studies.measuring import FIRST, MeasuredStep, blocks
+from microagents.studies.measured import ModelMeasurement
+from microagents.studies.measuring import FIRST, blocks
 from microagents.task import ChainTask, chain_types
 
 QUANTILES = (0.5, 0.75, 0.9, 0.95, 0.99)
@@ -87,20 +89,21 @@ class _Read(NamedTuple):
 
 
 def flags_in(
-    reader: Reader, task: ChainTask[Any, Any], measured: Sequence[MeasuredStep], states: Mapping[int, Any]
+    runs_dir: Path, task: ChainTask[Any, Any], found: ModelMeasurement, states: Mapping[int, Any]
 ) -> FlagFindings:
     """Read the texts of a measurement again.
 
     Args:
-        reader: reads its journal.
+        runs_dir: the folder of its journal.
         task: the task.
-        measured: the sampled steps.
+        found: the measurement.
         states: their states as JSON has them, by number; none for the oracle's.
 
     Raises:
         InvalidUsage: the journal has not all texts.
     """
-    steps = list(_steps(reader, task, {each.number: each.drawn for each in measured}, states))
+    with reader_of(runs_dir, found.run_id) as reader:
+        steps = list(_steps(reader, task, {each.number: each.drawn for each in found.steps}, states))
     lengths = sorted(each.chars for step in steps for each in step)
     if not lengths:
         raise InvalidUsage("the model gave no reply, so no flag can be judged")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from itertools import combinations
 from pathlib import Path
+from statistics import fmean
 from typing import Any, Unpack
 
 import msgspec
@@ -30,17 +31,21 @@ from microagents.studies.analysis import Distances, PositionAccuracy, distances_
 from microagents.studies.compare import variants_of
 from microagents.studies.flags import FlagFindings, flags_in
 from microagents.studies.measured import Latency, ModelMeasurement, Threshold
-from microagents.studies.measured_agents import AgentMeasurement
 from microagents.studies.measuring import Measured, Measuring, chosen_among
 from microagents.studies.series import Series, SeriesOutcome, short_digest
 from microagents.studies.states import States, has_oracle
-from microagents.studies.trials import ActingTrial, trials_in
+from microagents.studies.trials import ActingTrial, AgentMeasurement, trials_in
 from microagents.systems.agents.agent import AgentTask
 from microagents.systems.questions.problem import Problem
 from microagents.task import ChainTask, Task
 
 STEPS, TRIALS = 1_000, 20
 """Number of steps, and of trials of an agent, by default."""
+FACTS = (
+    *("model", "run_id", "total", "draws", "calls", "cost_usd", "call_usd", "input_tokens", "output_tokens"),
+    *("latency", "limits", "valid", "judged", "certified"),
+)
+"""What ``--json`` has of every measured model."""
 EXTENDED = tuple(f"strategy.{name}" for name in ("steps", "draws", "rollouts", "horizon", "states", "of"))
 """What may differ when a measurement is asked again: its journal has the samples so far, and only others are bought."""
 
@@ -172,17 +177,19 @@ async def measure(
         recorded_at=series.recorded_at,
     )
     if isinstance(task, AgentTask):
-        return structs.replace(report, agents=tuple([_agent(each, Path(runs_dir)) for each in ended.values()]))
+        return structs.replace(report, agents=tuple([trials_in(Path(runs_dir), each) for each in ended.values()]))
     found = [_findings(*each) for each in ended.items()]
     judged = [each for each in found if each.judged]
     fitted = [each.thresholds for each in found]
+    assert isinstance(strategy, Measuring)
+    given_states = {each.number: each.state for each in strategy.states}
     return structs.replace(
         report,
         models=tuple(found),
         missed=tuple([_missed(*each) for each in combinations(judged, 2)]),
         lookahead=tuple([lookahead_in(each.steps) for each in found]) if rollouts else (),
         distances=distances_between(found) if distance and outcome == "completed" else None,
-        flags=tuple([_flags(chain, strategy, each, Path(runs_dir)) for each in found]) if flags and chain else (),
+        flags=tuple([flags_in(Path(runs_dir), chain, each, given_states) for each in found]) if flags and chain else (),
         thresholds=tuple(fitted) if any(fitted) else (),
     )
 
@@ -208,9 +215,8 @@ def measured_from(runs_dir: Path, run_id: str, task: Task | None = None) -> Mode
             f"you did not begin the measurement {run_id!r} here, and it gives {named[0]}, which may send your keys elsewhere; if you trust "
             f"it: microagents show {run_id} --code"
         )
-    if recipe.strategy == reference_to(ActingTrial):
-        return _agent(result, runs_dir)
-    return _findings(result.models[0], result)
+    is_agent = recipe.strategy == reference_to(ActingTrial)
+    return trials_in(runs_dir, result) if is_agent else _findings(result.models[0], result)
 
 
 def model_measured(runs_dir: Path, run_id: str, task: Task) -> ModelMeasurement:
@@ -347,19 +353,6 @@ def _findings(spec: str, result: Result) -> ModelMeasurement:
     )
 
 
-def _agent(result: Result, runs_dir: Path) -> AgentMeasurement:
-    with reader_of(runs_dir, result.run_id) as reader:
-        return trials_in(reader, result)
-
-
-def _flags(
-    task: ChainTask[Any, Any], strategy: Measuring | ActingTrial, found: ModelMeasurement, runs_dir: Path
-) -> FlagFindings:
-    assert isinstance(strategy, Measuring)
-    with reader_of(runs_dir, found.run_id) as reader:
-        return flags_in(reader, task, found.steps, {each.number: each.state for each in strategy.states})
-
-
 def _latency(durations: Mapping[int, int]) -> Latency | None:
     p50, p95, p99 = [quantile_s(durations, share) for share in (0.5, 0.95, 0.99)]
     return None if p50 is None or p95 is None or p99 is None else Latency(p50=p50, p95=p95, p99=p99)
@@ -367,31 +360,18 @@ def _latency(durations: Mapping[int, int]) -> Latency | None:
 
 def _missed(one: ModelMeasurement, other: ModelMeasurement) -> MissedTogether:
     rates = [{each.number: each.wrong / each.valid for each in model.steps if each.valid} for model in (one, other)]
-    both = [(rate, rates[1][number]) for number, rate in rates[0].items() if number in rates[1]]
-    count = max(1, len(both))
-    means = [sum(pair[side] for pair in both) / count for side in (0, 1)]
-    together = sum(left * right for left, right in both) / count
-    return MissedTogether(models=(one.model, other.model), together=together, independent=means[0] * means[1])
+    both = [(rate, rates[1][number]) for number, rate in rates[0].items() if number in rates[1]] or [(0.0, 0.0)]
+    mine, theirs = zip(*both, strict=True)
+    together, independent = fmean(left * right for left, right in both), fmean(mine) * fmean(theirs)
+    return MissedTogether(models=(one.model, other.model), together=together, independent=independent)
 
 
 def _facts(found: ModelMeasurement) -> dict[str, Any]:
-    names = ("model", "run_id", "total", "draws", "calls", "cost_usd", "call_usd", "input_tokens", "output_tokens")
-    more = ("latency", "limits", "valid", "judged", "certified")
-    facts: dict[str, Any] = {name: getattr(found, name) for name in (*names, *more)}
+    facts: dict[str, Any] = {name: getattr(found, name) for name in FACTS}
     facts |= {"steps": len(found.steps), "agreement": found.agreement if found.has_pairs else None}
     if not found.judged:
-        return {**facts, "p_high": found.p_high, "as_decided": found.as_decided, "differing": found.differing}
-    kind, said = found.verdict()
-    return {
-        **facts,
-        "p": found.p,
-        "p_ordinary": found.rates().p_ordinary,
-        "correlation": found.rates().correlation,
-        "hard": found.hard,
-        "most_hard": found.rates().hard.high,
-        "trend": found.trend,
-        "mistakes": found.mistakes,
-        "condition": found.condition(found.total),
-        "verdict": kind,
-        "said": said,
-    }
+        return facts | {name: getattr(found, name) for name in ("p_high", "as_decided", "differing")}
+    rates, (kind, said) = found.rates(), found.verdict()
+    facts |= {name: getattr(found, name) for name in ("p", "hard", "trend", "mistakes")}
+    facts |= {"p_ordinary": rates.p_ordinary, "correlation": rates.correlation, "most_hard": rates.hard.high}
+    return {**facts, "condition": found.condition(found.total), "verdict": kind, "said": said}

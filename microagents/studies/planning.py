@@ -45,9 +45,8 @@ from microagents.studies.measured import (
     pooled,
     proportion_of,
 )
-from microagents.studies.measured_agents import AgentMeasurement, trial_law
 from microagents.studies.simulation import SimulatedChain, SimulatedRates, Simulation, simulate, simulated_rates
-from microagents.studies.trials import margins_of
+from microagents.studies.trials import AgentMeasurement, margins_of, trial_law
 from microagents.systems.agents.act import Act
 from microagents.systems.agents.agent import AgentTask
 from microagents.systems.chains.lead import Lead

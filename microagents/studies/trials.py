@@ -3,27 +3,34 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import cached_property, lru_cache
 from itertools import count
+from math import exp, fsum, log1p
+from pathlib import Path
 from typing import Annotated, Any, ClassVar
 
-from msgspec import structs
+from msgspec import Struct, structs
 from pydantic import Field
 
+from microagents.base.errors import InvalidUsage
 from microagents.elections.election import Ballot
+from microagents.elections.laws import uneven_race_lost, uneven_race_votes
+from microagents.elections.race_tables import ERRORS
 from microagents.elections.rules import BestOf, Rule
-from microagents.elections.step_rates import SeenStep
-from microagents.journal.reading import Reader
+from microagents.elections.step_rates import SeenStep, StepRates, ends_of
+from microagents.journal.reading import Reader, reader_of
 from microagents.replies.chat import decoder_of
 from microagents.runs.plan import plan_of
 from microagents.runs.result import Result
-from microagents.studies.measured import proportion_of
-from microagents.studies.measured_agents import AgentMeasurement, MeasuredAction, rates_of
+from microagents.studies.measured import Proportion, proportion, proportion_of
 from microagents.systems.agents.act import Act
 from microagents.systems.agents.actions import END, Action
 from microagents.systems.agents.agent import AgentTask
 from microagents.task import Task
 
+LEAST = 0.5001
+"""Share of right replies, above one half, from which on the laws of races hold."""
 KINDS = {"read_only": "read", "idempotent": "write", "destructive": "destructive"}
 """The kind of action, as margins name it, by the effect of its tool."""
 
@@ -41,17 +48,116 @@ class ActingTrial(Act):
         return BestOf(self.draws)
 
 
-def trials_in(reader: Reader, result: Result) -> AgentMeasurement:
+@lru_cache(maxsize=16)
+def rates_of(seen: tuple[SeenStep, ...]) -> StepRates:
+    """Return the error rates of actions by the votes for each."""
+    return StepRates(seen, len(seen))
+
+
+class MeasuredAction(Struct, frozen=True, kw_only=True):
+    """Actions of one kind. Of a trial that fails, they are those up to the one with the least lead, which counts as the wrong one."""
+
+    kind: str
+    """`read`, `write`, `destructive` or `end`."""
+    a_trial: float
+    """Mean number in a trial that succeeds."""
+    seen: tuple[SeenStep, ...]
+    """Votes for each action."""
+    p: Proportion
+    """Share of the valid replies that are the right action, over actions."""
+    same_wrong: float
+    """Share of the other replies of an action that are its most frequent other one: 1 if all errors are one."""
+
+
+class AgentMeasurement(Struct, frozen=True, kw_only=True, dict=True):
+    """What trials of an agent say of one model, or of a pool."""
+
+    models: tuple[str, ...]
+    """One model, or those of a pool, whose samples alternate."""
+    run_id: str
+    draws: int
+    """Number of samples of each action."""
+    trials: int
+    succeeded: int
+    """Number of trials that `check` finds right."""
+    unseen: int
+    """Number of other trials in which every action had all its votes: errors that no vote sees, and no margin mends."""
+    actions: tuple[MeasuredAction, ...]
+    calls: int
+    cost_usd: float | None
+
+    @property
+    def name(self) -> str:
+        """Names of the models."""
+        return ", ".join(self.models)
+
+    @cached_property
+    def success(self) -> Proportion:
+        """Share of the trials that succeed, with each action decided by plurality."""
+        return proportion(self.succeeded, self.trials)
+
+    def at(self, margins: Mapping[str, int]) -> tuple[Proportion, float]:
+        """Compute the chance that a trial succeeds with margins by kind of action, and its calls.
+
+        By the races of each kind at error rates that differ from action to action as its votes say, all wrong replies of an action being
+        one that does harm.
+
+        Raises:
+            InvalidUsage: no trial succeeded, so nothing is known of the actions.
+        """
+        if not self.succeeded:
+            raise InvalidUsage(f"no trial of {self.run_id!r} succeeded, so nothing is known of its actions")
+        rival = _margin_of_rival([each.kind for each in self.actions], margins)
+        kept: Any = 1.0
+        votes = 0.0
+        for each in self.actions:
+            k, rates = margins[each.kind], rates_of(each.seen)
+            lost, raced = (rates.populations @ [_race(1 - error, k, rival) for error in ERRORS]).T
+            kept = kept * (1 - lost) ** each.a_trial
+            votes += each.a_trial * float((raced * rates.replies[1]).mean())
+        return proportion_of(ends_of(kept)), votes
+
+
+def trial_law(actions: Sequence[tuple[str, float, float]], margins: Mapping[str, int]) -> tuple[float, float]:
+    """Compute the chance that a trial succeeds, and its votes, by MAKER's races between the margins of an action and of its rival.
+
+    The worst case: all wrong replies are one action that does harm, of the kind with the smallest margin.
+
+    Args:
+        actions: for each kind of action its number and the share of right replies.
+        margins: the margin of each kind.
+    """
+    rival = _margin_of_rival([kind for kind, _, _ in actions], margins)
+    races = [(n, _race(p, margins[kind], rival)) for kind, n, p in actions]
+    kept = fsum(n * log1p(-min(lost, 1 - 1e-12)) for n, (lost, _) in races)
+    return exp(kept), fsum(n * votes for n, (_, votes) in races)
+
+
+def _margin_of_rival(kinds: Iterable[str], margins: Mapping[str, int]) -> int:
+    """Return the least margin of an action that does harm: an end too early is always possible, and so is each effect of the agent."""
+    return min(margins[kind] for kind in {*kinds, "end"} - {"read"})
+
+
+def _race(p: float, k: int, rival: int) -> tuple[float, float]:
+    """Return the chance that the right action loses, and the votes."""
+    if p >= LEAST:
+        return uneven_race_lost(p, k, rival), uneven_race_votes(p, k, rival)
+    against = max(LEAST, 1 - p)
+    return 1 - uneven_race_lost(against, rival, k), uneven_race_votes(against, rival, k)
+
+
+def trials_in(runs_dir: Path, result: Result) -> AgentMeasurement:
     """Read the trials of a run from its journal."""
-    plan = plan_of(reader)
-    task, strategy = plan.tasks[0], plan.strategy
-    assert isinstance(task, AgentTask)
-    assert isinstance(strategy, ActingTrial)
+    with reader_of(runs_dir, result.run_id) as reader:
+        plan = plan_of(reader)
+        task, strategy = plan.tasks[0], plan.strategy
+        assert isinstance(task, AgentTask)
+        assert isinstance(strategy, ActingTrial)
+        trials = [[*_actions(reader, task, number)] for number in range(len(result.value))]
     right = [bool(value and value["correct"]) for value in result.value]
     seen, done = defaultdict[str, list[SeenStep]](list), Counter[str]()
     unseen = 0
-    for number, succeeded in enumerate(right):
-        taken = [*_actions(reader, task, number)]
+    for taken, succeeded in zip(trials, right, strict=True):
         unseen += not succeeded and all(each.right == each.valid for _, each in taken)
         if succeeded:
             done.update(kind for kind, _ in taken)
@@ -59,7 +165,7 @@ def trials_in(reader: Reader, result: Result) -> AgentMeasurement:
             leads = [each.right - max(each.wrong, default=0) for _, each in taken]
             at = max(range(len(taken)), key=lambda at: (-leads[at], at))
             kind, least = taken[at]
-            taken = [*taken[:at], (kind, _as_wrong(least))]
+            taken[at:] = [(kind, _as_wrong(least))]
         for kind, each in taken:
             seen[kind].append(each)
     return AgentMeasurement(

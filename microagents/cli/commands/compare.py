@@ -40,21 +40,9 @@ from microagents.studies.comparison import Comparison, Row
 from microagents.studies.measure import model_measured
 
 HEADERS = (
-    "strategy",
-    "k",
-    "solved",
-    "rate",
-    "95 % interval",
-    "undecided",
-    "failed",
-    "argmax",
-    "calls",
-    "tokens",
-    "cost",
-    "time",
+    *("strategy", "k", "solved", "rate", "95 % interval", "undecided", "failed", "argmax"),
+    *("calls", "tokens", "cost", "time"),
 )
-TEXT_COLUMNS = (0,)
-"""Columns that are aligned to the left; all others are numbers."""
 
 
 @partial(with_settings, short=("max_draws", "speculate", "known_inputs"))
@@ -159,7 +147,7 @@ def _report(comparison: Comparison) -> Iterator[str | Table]:
     yield comparison.title
     if comparison.rows:
         yield ""
-        yield Table([HEADERS, *(_cells(row) for row in comparison.rows)], to_the_left=TEXT_COLUMNS)
+        yield Table([HEADERS, *(_cells(row) for row in comparison.rows)])
         yield ""
     if are_simulated(specs_in(comparison.models)):
         yield "simulated: no real model was asked; costs are what the real one would have cost at list prices"

@@ -37,8 +37,8 @@ from microagents.studies.analysis import Distances, PositionAccuracy
 from microagents.studies.flags import FlagFindings
 from microagents.studies.measure import Measurement, measure
 from microagents.studies.measured import ModelMeasurement, Proportion, Threshold
-from microagents.studies.measured_agents import AgentMeasurement
 from microagents.studies.states import States, states_in_file, states_of_run
+from microagents.studies.trials import AgentMeasurement
 from microagents.systems.chains.maker import Maker
 from microagents.task import Task
 
