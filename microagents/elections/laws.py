@@ -46,17 +46,6 @@ def race_won(p: float, k: int) -> float:
     return math.exp(_ln_race_won(p, k))
 
 
-def p_vote(p: float, *, steps_per_call: int = 1) -> float:
-    """Compute the chance that a valid reply has all of its m steps right; MAKER, equation 10.
-
-    Raises:
-        InvalidUsage: for p outside [0, 1] or m below 1.
-    """
-    check_chance(p)
-    check_whole("steps_per_call", steps_per_call)
-    return math.pow(p, steps_per_call)
-
-
 def p_full(p: float, k: int, steps: int, *, steps_per_call: int = 1) -> float:
     """Compute the chance that the right answer wins every election of the task; MAKER, equation 13.
 

@@ -76,17 +76,6 @@ class Interval(NamedTuple):
     high: float
 
 
-class Trend(NamedTuple):
-    """Error rates along the chain."""
-
-    chance: float
-    """Chance that steps in a random order depend on their position as much (`trend_chance`)."""
-    first: float
-    """Mean error rate of the first third of the sampled steps."""
-    last: float
-    """Mean error rate of the last third."""
-
-
 @lru_cache(maxsize=4_096)
 def _rival_likelihood(wrong: tuple[int, ...]) -> Array:
     """Compute the chance of the numbers of equal wrong replies at each share of the first rival, up to a factor."""
@@ -394,15 +383,12 @@ class StepRates(RunRates):
         return errors[None], np.array(RIVALS)[picked(shares[(errors >= HARD).astype(int)] * likely, rng)]
 
     @cached_property
-    def trend(self) -> Trend:
-        """How errors differ from one end of the chain to the other."""
+    def ends(self) -> list[float]:
+        """Mean error rates of the first third of the sampled steps and of the last third."""
         ordered = sorted(self.seen, key=lambda each: each.number)
         third = max(1, len(ordered) // 3)
-        first, last = (
-            float((populations([(sum(each.wrong), each.valid) for each in part], (0, 0))[0] @ ERRORS).mean())
-            for part in (ordered[:third], ordered[-third:])
-        )
-        return Trend(trend_chance(self.seen), first, last)
+        parts = [[(sum(each.wrong), each.valid) for each in part] for part in (ordered[:third], ordered[-third:])]
+        return [float((populations(part, (0, 0))[0] @ ERRORS).mean()) for part in parts]
 
 
 def trend_chance(seen: Sequence[SeenStep]) -> float:

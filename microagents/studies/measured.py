@@ -280,12 +280,10 @@ class ModelMeasurement(Struct, frozen=True, kw_only=True, dict=True):
     def trend(self) -> str | None:
         """Say how errors change along the chain; None if they may be the same."""
         rates = self.rates()
-        if self.of_inputs or not isinstance(rates, StepRates) or trend_chance(rates.seen) >= TREND:
+        if self.of_inputs or not isinstance(rates, StepRates) or (chance := trend_chance(rates.seen)) >= TREND:
             return None
-        return (
-            f"errors change along the chain: {rates.trend.first:.2%} in the first third of the sampled steps, {rates.trend.last:.2%} in "
-            f"the last (p-value {rates.trend.chance:.2g})"
-        )
+        said = "errors change along the chain: {:.2%} in the first third of the sampled steps, {:.2%} in the last (p-value {:.2g})"
+        return said.format(*rates.ends, chance)
 
     @property
     def mistakes(self) -> dict[str, int]:

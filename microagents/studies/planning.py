@@ -17,11 +17,11 @@ from microagents.actors.role import Strategy
 from microagents.base.errors import InvalidUsage
 from microagents.elections.laws import (
     chance_of,
+    check_chance,
     check_majority,
     check_target,
     check_whole,
     k_min,
-    p_vote,
     race_won,
     votes_per_sample,
 )
@@ -247,7 +247,8 @@ def _by_rates(by: Rates, wanted: _Goals, strategy: Maker) -> PlannedRuns:
 
     With several steps a call, a reply is right if all of them are, and all wrong replies are one: the worst case.
     """
-    right, elections = p_vote(by.p, steps_per_call=strategy.steps), ceil(wanted.total / strategy.steps)
+    check_chance(by.p)
+    right, elections = by.p**strategy.steps, ceil(wanted.total / strategy.steps)
     check_majority(right)
     votes = votes_per_sample(right, valid=by.valid)
     runs = list[PlannedRun]()

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Literal, Unpack
 
 import msgspec
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from microagents.actors.registry import MODELS, STRATEGIES, TASKS
 from microagents.actors.role import Strategy
@@ -186,7 +186,7 @@ async def try_model(
         more = await _tried(best, task, steps, runs_dir, given)
         best = more if more.found is not None else best
     found = _advised(name, model, tasks, best, forms)
-    return msgspec.structs.replace(found, is_interrupted=is_ended_by_caller(given))
+    return structs.replace(found, is_interrupted=is_ended_by_caller(given))
 
 
 def _provider(spec: ModelSpec) -> type[HttpModel] | None:
@@ -197,20 +197,14 @@ def _provider(spec: ModelSpec) -> type[HttpModel] | None:
 
 def _forms_of(task: Task, model: str) -> list[TriedForm]:
     """List the forms to try, the task's own first."""
-    spec, bare = ModelSpec.parse(model), {"lines": "lines, no reasoning", "json": "JSON, no reasoning"}
+    spec = ModelSpec.parse(model)
     wanted = [(task.format, task.reasoning), ("lines", True), ("lines", False), ("json", False)]
-    forms = [
-        TriedForm(
-            name=bare[form] if not reasoning else {"lines": "lines", "json": "JSON"}[form],
-            model=model,
-            settings={
-                name: value
-                for name, value, own in (("format", form, task.format), ("reasoning", reasoning, task.reasoning))
-                if value != own
-            },
-        )
-        for form, reasoning in dict.fromkeys(wanted)
-    ]
+    forms = []
+    for form, reasoning in dict.fromkeys(wanted):
+        settings = {"format": form, "reasoning": reasoning}
+        own = {name: value for name, value in settings.items() if value != getattr(task, name)}
+        named = {"lines": "lines", "json": "JSON"}[form] + ("" if reasoning else ", no reasoning")
+        forms.append(TriedForm(name=named, model=model, settings=own))
     has_schema = capabilities_of(spec.provider, spec.name).json_schema is not False and not task.looks_up
     if _provider(spec) is None or not has_schema:
         return forms
@@ -241,23 +235,21 @@ async def _tried(
             report = await measure(
                 task, form.model, **chosen, runs_dir=runs_dir, run_id=run_id, **{**given, **form.settings}
             )
-    except TimeoutError:
-        return msgspec.structs.replace(
-            form, reason=f"too slow for a try: its replies take more than {FORM_S:g} s; take `measure`"
-        )
     except InvalidUsage:
         raise
-    except MicroagentsError as error:
-        return msgspec.structs.replace(form, reason=str(error))
-    return msgspec.structs.replace(form, found=next(iter(report.models), None), reason=report.reason)
+    except (TimeoutError, MicroagentsError) as error:
+        slow = f"too slow for a try: its replies take more than {FORM_S:g} s; take `measure`"
+        return structs.replace(form, reason=slow if isinstance(error, TimeoutError) else str(error))
+    return structs.replace(form, found=next(iter(report.models), None), reason=report.reason)
 
 
 def _advised(name: str, model: str, tasks: Sequence[Task], best: TriedForm | None, forms: Sequence[TriedForm]) -> Tried:
     if best is None or best.found is None:
         failed = next((each.reason for each in forms if each.reason is not None), None)
         advice: Advice = "all-flagged" if failed is None else "unreachable"
-        said = SENTENCES[advice].format(why=failed)
-        return Tried(model=model, task=name, advice=advice, said=said, forms=tuple(forms))
+        return Tried(
+            model=model, task=name, advice=advice, said=SENTENCES[advice].format(why=failed), forms=tuple(forms)
+        )
     found, task = best.found, tasks[0]
     strategy = STRATEGIES.find(task.default_strategy, Strategy)
     default_k = strategy.model_fields["k"].default if strategy.takes("k") else None

@@ -20,7 +20,6 @@ from microagents.elections.laws import (
     expected_votes,
     k_min,
     p_full,
-    p_vote,
     pass_k,
     race_by_turns,
     race_won,
@@ -352,7 +351,7 @@ def test_the_tally_of_a_pool_behaves_as_the_law_of_two_models_says() -> None:
 def test_several_steps_per_call_leave_the_race_as_it_is_but_fewer_samples_count(
     p: float, m: int, k: int, valid: float
 ) -> None:
-    right, rival, steps = p_vote(p, steps_per_call=m), (1 - p) * p ** (m - 1), 10**6
+    right, rival, steps = p**m, (1 - p) * p ** (m - 1), 10**6
     assert right**k / (right**k + rival**k) == pytest.approx(race_won(p, k))
     assert votes_per_sample(p, steps_per_call=m, valid=valid) == pytest.approx(valid * (right + rival))
     full = 2e-4 * steps * expected_votes(p, k) / valid / (right + rival)
@@ -424,12 +423,11 @@ NO_CHANCES, NO_COUNTS, NO_COSTS = [-0.1, 1.1, math.nan], [0, -1, 10**31], [-1.0,
         (lambda p: cost_full(1.0, p, 3, 10), MINORITIES, "^p must be "),
         (lambda p: race_won(p, 3), NO_CHANCES, "^p must be from 0 to 1"),
         (lambda p: expected_votes(p, 3), NO_CHANCES, "^p must be from 0 to 1"),
-        (p_vote, NO_CHANCES, "^p must be from 0 to 1"),
         (votes_per_sample, NO_CHANCES, "^p must be from 0 to 1"),
         (lambda target: k_min(0.9, 10, target), [0.0, 1.0, -1.0, 2.0, math.nan, math.inf], "^the target must be above 0"),
         (lambda k: race_won(0.9, k), NO_COUNTS, "^k must be a whole number"),
         (lambda steps: p_full(0.9, 3, steps), NO_COUNTS, "^steps must be a whole number"),
-        (lambda m: p_vote(0.9, steps_per_call=m), NO_COUNTS, "^steps_per_call must be a whole number"),
+        (lambda m: votes_per_sample(0.9, steps_per_call=m), NO_COUNTS, "^steps_per_call must be a whole number"),
         (lambda m: p_full(0.9, 3, 10, steps_per_call=m), [11], "at most steps=10, not 11"),
         (lambda m: votes_per_sample(0.6, steps_per_call=m), [10**6], "put fewer steps into a call"),
         (lambda valid: votes_per_sample(0.9, valid=valid), [0.0, -0.5, 1.1, math.nan], "^valid must be above 0 and at most 1"),
