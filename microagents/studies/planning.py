@@ -287,9 +287,10 @@ def _agent_by_rates(by: Rates, actions: Mapping[str, int], target: float, option
             raise InvalidUsage(f"unknown kind of action {kind!r}; known: {', '.join(margins)}")
         check_whole(f"the number of actions {kind}", number)
     check_majority(by.p)
-    share, votes = trial_law([(kind, number, by.p) for kind, number in actions.items()], margins)
+    rates, a_vote = np.array([1 - by.p]), 1 / votes_per_sample(by.p, valid=by.valid)
+    share, calls = trial_law([(kind, n, rates, np.ones((1, 1)), a_vote) for kind, n in actions.items()], margins)
     options = {f"k_{kind}": margin for kind, margin in margins.items() if kind in actions}
-    run = _row("act", share, votes / votes_per_sample(by.p, valid=by.valid), by.call_usd, options)
+    run = _row("act", float(share[0]), calls, by.call_usd, options)
     note = "all wrong replies are one action that does harm: the worst case of the law; a model errs alike in trials: microagents measure"
     best = structs.replace(run, is_best=run.chance.share >= target)
     return PlannedRuns(steps=1, unit="trial", target=target, runs=(best,), notes={(): (note,)})
@@ -326,17 +327,15 @@ def _agents(agents: Sequence[AgentMeasurement], target: float, options: Mapping[
     first = validated(Act, "strategy 'act'", options, flag="-s")
     runs, notes = list[PlannedRun](), dict[tuple[str, ...], tuple[str, ...]]()
     for found in agents:
-        before: PlannedRun | None = None
         for more in range(ROWS):
             margins = {kind: k + more for kind, k in margins_of(first).items()}
             chance, calls = found.at(margins)
             call_usd = None if found.cost_usd is None or not found.calls else found.cost_usd / found.calls
             named = {f"k_{kind}": k for kind, k in margins.items()}
             run = _row("act", chance, calls, call_usd, named, models=found.models)
-            if before is not None and run.chance.share - before.chance.share < LEAST_GAIN:
+            if more and run.chance.share - runs[-1].chance.share < LEAST_GAIN:
                 break
             runs.append(run)
-            before = run
             if chance.low >= target:
                 break
         said = [

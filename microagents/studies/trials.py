@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property, lru_cache
 from itertools import count
-from math import exp, fsum, log1p
 from pathlib import Path
 from typing import Annotated, Any, ClassVar
 
+import numpy as np
 from msgspec import Struct, structs
 from pydantic import Field
 
 from microagents.base.errors import InvalidUsage
 from microagents.elections.election import Ballot
 from microagents.elections.laws import uneven_race_lost, uneven_race_votes
-from microagents.elections.race_tables import ERRORS
+from microagents.elections.race_tables import ERRORS, Array
 from microagents.elections.rules import BestOf, Rule
 from microagents.elections.step_rates import SeenStep, StepRates, ends_of
 from microagents.journal.reading import Reader, reader_of
@@ -107,35 +107,33 @@ class AgentMeasurement(Struct, frozen=True, kw_only=True, dict=True):
         """
         if not self.succeeded:
             raise InvalidUsage(f"no trial of {self.run_id!r} succeeded, so nothing is known of its actions")
-        rival = _margin_of_rival([each.kind for each in self.actions], margins)
-        kept: Any = 1.0
-        votes = 0.0
-        for each in self.actions:
-            k, rates = margins[each.kind], rates_of(each.seen)
-            lost, raced = (rates.populations @ [_race(1 - error, k, rival) for error in ERRORS]).T
-            kept = kept * (1 - lost) ** each.a_trial
-            votes += each.a_trial * float((raced * rates.replies[1]).mean())
-        return proportion_of(ends_of(kept)), votes
+        rates = [rates_of(each.seen) for each in self.actions]
+        actions = zip(self.actions, rates, strict=True)
+        law = [(each.kind, each.a_trial, ERRORS, of.populations, of.replies[1]) for each, of in actions]
+        kept, calls = trial_law(law, margins)
+        return proportion_of(ends_of(kept)), calls
 
 
-def trial_law(actions: Sequence[tuple[str, float, float]], margins: Mapping[str, int]) -> tuple[float, float]:
-    """Compute the chance that a trial succeeds, and its votes, by MAKER's races between the margins of an action and of its rival.
+def trial_law(
+    actions: Sequence[tuple[str, float, Array, Array, Array | float]], margins: Mapping[str, int]
+) -> tuple[Array, float]:
+    """Compute the chance that a trial succeeds, by draw, and its calls, by MAKER's races between the margins of an action and of its rival.
 
     The worst case: all wrong replies are one action that does harm, of the kind with the smallest margin.
 
     Args:
-        actions: for each kind of action its number and the share of right replies.
+        actions: for each kind of action its number, the error rates of the shape (rates,), their shares of the shape (draws, rates), and
+            the calls of a vote.
         margins: the margin of each kind.
     """
-    rival = _margin_of_rival([kind for kind, _, _ in actions], margins)
-    races = [(n, _race(p, margins[kind], rival)) for kind, n, p in actions]
-    kept = fsum(n * log1p(-min(lost, 1 - 1e-12)) for n, (lost, _) in races)
-    return exp(kept), fsum(n * votes for n, (_, votes) in races)
-
-
-def _margin_of_rival(kinds: Iterable[str], margins: Mapping[str, int]) -> int:
-    """Return the least margin of an action that does harm: an end too early is always possible, and so is each effect of the agent."""
-    return min(margins[kind] for kind in {*kinds, "end"} - {"read"})
+    # An end too early is always possible, and so is each effect of the agent.
+    rival = min(margins[kind] for kind in {*(kind for kind, *_ in actions), "end"} - {"read"})
+    kept, calls = np.zeros(1), 0.0
+    for kind, number, errors, shares, a_vote in actions:
+        lost, votes = (shares @ np.array([_race(1 - float(error), margins[kind], rival) for error in errors])).T
+        kept = kept + number * np.log1p(-np.minimum(lost, 1 - 1e-12))
+        calls += number * float((votes * a_vote).mean())
+    return np.exp(kept), calls
 
 
 def _race(p: float, k: int, rival: int) -> tuple[float, float]:
