@@ -108,8 +108,7 @@ def _paired_likelihood(seen: tuple[int, int]) -> Array:
 def _turns_table(k: int) -> RaceTable:
     races = [[race_by_turns(1 - float(one), 1 - float(other), k) for other in _PAIRED] for one in _PAIRED]
     return RaceTable(
-        np.array([[each.lost for each in row] for row in races]),
-        np.array([[each.votes for each in row] for row in races]),
+        *[np.array([[getattr(each, name) for each in row] for row in races]) for name in ("lost", "votes")]
     )
 
 

@@ -315,9 +315,9 @@ class StepRates(RunRates):
         self.forms = (forms,)
         self._kinds = Counter(each.kind for each in self.seen)
         hard = {kind: float(self._given(kind)[:, _IS_HARD].sum(1).mean()) for kind in self._kinds}
-        counts = self._kinds.items()
         by_hardness = [
-            {kind: count * abs(is_ordinary - hard[kind]) for kind, count in counts} for is_ordinary in (1, 0)
+            {kind: count * abs(is_ordinary - hard[kind]) for kind, count in self._kinds.items()}
+            for is_ordinary in (1, 0)
         ]
         # A step that is wrong in most samples is wrong in its own way, so the rivals of hard steps are a population of their own.
         self._shares = np.stack([_rival_shares(each, rng) for each in by_hardness])
