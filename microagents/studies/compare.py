@@ -183,7 +183,8 @@ def _title(row: _Chosen) -> str:
 def _plans(
     chosen: Sequence[_Chosen], inputs: Sequence[Task], shared: Settings, objects: Mapping[str, ModelObject], prefix: str
 ) -> list[RunPlan]:
-    roles = [_role_names(each.strategy) for each in chosen]
+    kinds = [(strategy.conductor, *(each.role for each in strategy.deployments())) for strategy, _ in chosen]
+    roles = [[role.__name__.lower() for role in each] for each in kinds]
     everywhere = [role for each in roles for role in each]
     found = []
     for (strategy, _), own in zip(chosen, roles, strict=True):
@@ -208,10 +209,6 @@ def _run_id_suffix(strategy: Strategy) -> str:
         if name not in ("k", *strategy.changes_no_decision) and value != usual[name]
     }
     return f"-{short_digest((address, unusual))}" if unusual or address not in STRATEGIES.addresses.values() else ""
-
-
-def _role_names(strategy: Strategy) -> list[str]:
-    return [role.__name__.lower() for role in (strategy.conductor, *(each.role for each in strategy.deployments()))]
 
 
 def _for_roles(given: Mapping[str, V], own: Sequence[str], everywhere: Sequence[str]) -> dict[str, V]:

@@ -31,7 +31,7 @@ from microagents.studies.analysis import Distances, PositionAccuracy, distances_
 from microagents.studies.compare import variants_of
 from microagents.studies.flags import FlagFindings, flags_in
 from microagents.studies.measured import Latency, ModelMeasurement, Threshold
-from microagents.studies.measuring import Measured, Measuring, chosen_among
+from microagents.studies.measuring import FIRST, Measured, Measuring, chosen_among
 from microagents.studies.series import Series, SeriesOutcome, short_digest
 from microagents.studies.states import States, has_oracle
 from microagents.studies.trials import ActingTrial, AgentMeasurement, trials_in
@@ -153,7 +153,11 @@ async def measure(
         identity: list[Any] = [*map(dump_options, tasks)]
     elif chain is not None:
         accepted, source = EXTENDED, "the oracle" if states is None else states.source
-        tasks, strategy = [chain], _on_states(chain, validated(Measuring, "the measurement", wanted), states, seed)
+        tasks, strategy = [chain], validated(Measuring, "the measurement", wanted)
+        if states is not None:
+            chosen = states.chosen(strategy.steps, seed)
+            of = {"steps": len(chosen), "states": chosen, "of": len(states.given), "judged": has_oracle(chain, states)}
+            strategy = strategy.model_copy(update=of)
         identity = [dump_options(chain), *([each.state for each in states.given] if states else [])]
     else:
         tasks, strategy = _inputs(tasks_of([task] if isinstance(task, Task) else task), wanted, seed)
@@ -263,14 +267,6 @@ def _check(
         raise InvalidUsage(f"{name} has no oracle, so neither rollouts, flags nor a distance can be judged")
 
 
-def _on_states(chain: ChainTask[Any, Any], strategy: Measuring, states: States | None, seed: int) -> Measuring:
-    if states is None:
-        return strategy
-    chosen = states.chosen(strategy.steps, seed)
-    of = {"steps": len(chosen), "states": chosen, "of": len(states.given), "judged": has_oracle(chain, states)}
-    return strategy.model_copy(update=of)
-
-
 def _trials(task: AgentTask[Any], wanted: Mapping[str, Any]) -> tuple[list[Task], ActingTrial]:
     if type(task).check is AgentTask.check:
         raise InvalidUsage(f"{type(task).__name__} has no method `check`, so its trials cannot be judged")
@@ -368,7 +364,10 @@ def _missed(one: ModelMeasurement, other: ModelMeasurement) -> MissedTogether:
 
 def _facts(found: ModelMeasurement) -> dict[str, Any]:
     facts: dict[str, Any] = {name: getattr(found, name) for name in FACTS}
-    facts |= {"steps": len(found.steps), "agreement": found.agreement if found.has_pairs else None}
+    facts |= {
+        "steps": len(found.steps),
+        "agreement": found.agreement if any(each.first_valid == FIRST for each in found.steps) else None,
+    }
     if not found.judged:
         return facts | {name: getattr(found, name) for name in ("p_high", "as_decided", "differing")}
     rates, (kind, said) = found.rates(), found.verdict()

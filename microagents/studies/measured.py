@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from math import log, sqrt
 from random import Random
-from statistics import NormalDist, fmean
+from statistics import NormalDist
 from typing import Any, Literal
 
 from msgspec import Struct
@@ -61,12 +61,6 @@ def proportion(found: float, steps: int) -> Proportion:
 def proportion_of(found: Interval) -> Proportion:
     """Return a share by its interval."""
     return Proportion(share=found.mid, low=found.low, high=found.high)
-
-
-def mean_if_known(values: Sequence[float | None]) -> float | None:
-    """Return the mean of values; None if one is unknown."""
-    known = [each for each in values if each is not None]
-    return fmean(known) if len(known) == len(values) else None
 
 
 class Threshold(Struct, frozen=True, kw_only=True):
@@ -232,11 +226,6 @@ class ModelMeasurement(Struct, frozen=True, kw_only=True, dict=True):
     def valid(self) -> Proportion:
         """Share of the replies without a red flag, over steps."""
         return proportion_of(self.rates().valid)
-
-    @property
-    def has_pairs(self) -> bool:
-        """Whether the first two samples of a step are valid."""
-        return any(each.first_valid == FIRST for each in self.steps)
 
     @cached_property
     def agreement(self) -> Proportion:

@@ -29,6 +29,7 @@ from microagents.elections.race_tables import ERRORS, Array, race_table
 from microagents.elections.races import race_end
 from microagents.elections.rules import ORDERS
 from microagents.elections.step_rates import MAX_K, SURE, StepRates
+from microagents.runs.driver.forecast import mean_if_known
 from microagents.runs.settings import strategy_of, validated
 from microagents.runs.step_counts import steps_of
 from microagents.runs.words.money import are_simulated, money
@@ -41,7 +42,6 @@ from microagents.studies.measured import (
     ModelMeasurement,
     PooledMeasurement,
     Proportion,
-    mean_if_known,
     pooled,
     proportion_of,
 )
@@ -387,7 +387,7 @@ def _by_models(task: Task | None, models: Sequence[ModelMeasurement], wanted: _G
     pools = [_Pool(each, task, wanted) for each in (*able, *([] if few else _pools(able)))]
     by_pool = [(pool, list(_runs(pool, task, k, only_ks=few is not None))) for pool in pools]
     found = [run for _, runs in by_pool for run in runs]
-    enough = [run for pool, runs in by_pool for run in runs if pool.is_enough(run) and _is_within(run, wanted)]
+    enough = [run for pool, runs in by_pool for run in runs if pool.is_enough(run)]
     best = None if few else min(enough, key=_rank, default=None)
     return PlannedRuns(
         steps=total,
@@ -406,12 +406,17 @@ class _Pool:
         self.found = found
         self.models = found.models
         self.terms = [Terms(each, task) for each in found.members]
-        self.total, self.target = wanted.total, wanted.target
+        self.wanted, self.total, self.target = wanted, wanted.total, wanted.target
         self._is_of_input = found.of_inputs and self.total == 1
-        self._concurrency = wanted.concurrency
 
     def is_enough(self, run: PlannedRun) -> bool:
-        """Return whether a row reaches the target: votes by their joint draws, other strategies and inputs by the lower bound."""
+        """Return whether a row reaches the target within budget and deadline.
+
+        Votes are judged by their joint draws, other strategies and inputs by the lower bound.
+        """
+        bounds = ((run.cost_usd.mid, self.wanted.budget_usd), (run.duration_s, self.wanted.deadline_s))
+        if any(most is not None and (amount is None or amount > most) for amount, most in bounds):
+            return False
         if run.k is None or run.independent is None or self._is_of_input:
             return run.chance.low >= self.target
         return run.k == self.least_k or self.found.rates(self.total).sure(run.k, self.target) >= SURE
@@ -465,7 +470,9 @@ class _Pool:
         if any(each.latency is None for each in self.found.members):
             return None
         steps = min(self.total, TIMED_CALLS // at_once)
-        timed = simulate(simulated_rates(self.found, self.total), steps, strategy, 1, concurrency=self._concurrency)
+        timed = simulate(
+            simulated_rates(self.found, self.total), steps, strategy, 1, concurrency=self.wanted.concurrency
+        )
         return timed.duration_s / max(1.0, timed.steps)
 
 
@@ -473,11 +480,6 @@ def _rank(run: PlannedRun) -> tuple[bool, bool, float, float]:
     """Order runs: first the runs that a law judges, then by price. A model of unknown price is the cheapest only if all are unknown."""
     cost_usd = run.cost_usd.mid
     return run.independent is None, cost_usd is None, cost_usd or 0.0, run.calls
-
-
-def _is_within(run: PlannedRun, wanted: _Goals) -> bool:
-    bounds = ((run.cost_usd.mid, wanted.budget_usd), (run.duration_s, wanted.deadline_s))
-    return all(most is None or (amount is not None and amount <= most) for amount, most in bounds)
 
 
 def _runs(pool: _Pool, task: Task | None, k: int | None, *, only_ks: bool) -> Iterator[PlannedRun]:

@@ -256,6 +256,10 @@ def _advised(name: str, model: str, tasks: Sequence[Task], best: TriedForm | Non
     advice, k = _judged(found, best, default_k)
     at = k or default_k
     calls = None if not found.judged or at is None else found.chances(at).calls
+    settings: dict[str, Any] = {"model": best.model, **best.settings}
+    cap = TOKENS_ROUNDED * -(-int(ROOM * (best.tokens or 0)) // TOKENS_ROUNDED)
+    if 0 < cap < task.sampling.max_output_tokens:
+        settings["max-output-tokens"] = cap
     more = max(FEWEST_DRAWS, 2 * found.draws if found.draws >= FEWEST_DRAWS else 0) - found.draws
     wanted = -(-(found.draws + more) // FIRST)
     call_usd = found.call_usd
@@ -280,7 +284,7 @@ def _advised(name: str, model: str, tasks: Sequence[Task], best: TriedForm | Non
         said=SENTENCES[advice].format(**facts),
         forms=tuple(forms),
         best=best,
-        settings=_settings(best, task, k),
+        settings=settings if k is None else {**settings, "k": k},
         k=at,
         calls=calls,
         cost_usd=None if calls is None or call_usd is None else calls * call_usd,
@@ -302,11 +306,3 @@ def _judged(found: ModelMeasurement, best: TriedForm, default_k: int | None) -> 
     if found.draws < FEWEST_DRAWS or p <= 0.5:  # noqa: PLR2004 - votes help above one half
         return "too-few", None
     return "k", k_min(p, found.total, TARGET)
-
-
-def _settings(best: TriedForm, task: Task, k: int | None) -> dict[str, Any]:
-    settings: dict[str, Any] = {"model": best.model, **best.settings}
-    cap = TOKENS_ROUNDED * -(-int(ROOM * (best.tokens or 0)) // TOKENS_ROUNDED)
-    if 0 < cap < task.sampling.max_output_tokens:
-        settings["max-output-tokens"] = cap
-    return settings if k is None else {**settings, "k": k}

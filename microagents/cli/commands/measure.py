@@ -172,7 +172,7 @@ def _report(report: Measurement) -> Iterator[str | Table]:
             yield from _lookahead(report.lookahead[number])
         if report.flags:
             yield from _flags(report.flags[number])
-        yield from _thresholds(report.thresholds[number : number + 1])
+        yield from _thresholds(each.thresholds)
         if each.judged:
             yield f"verdict: {each.verdict()[1]}"
     for agent in report.agents:
@@ -263,11 +263,11 @@ def _flags(found: FlagFindings) -> Iterator[str | Table]:
     yield f"advice: {found.advice}"
 
 
-def _thresholds(of_model: Sequence[Sequence[Threshold]]) -> Iterator[str | Table]:
-    if not any(of_model):
+def _thresholds(found: Sequence[Threshold]) -> Iterator[str | Table]:
+    if not found:
         return
     rows = [["target error", "at_least", "decided", "wrong", "95 % interval"]]
-    for each in of_model[0]:
+    for each in found:
         at_least = "-" if each.at_least is None else f"{each.at_least:.4f}"
         rows.append([f"{each.target:.1%}", at_least, _cells(each.decided)[0], *_cells(each.wrong)])
     yield Table(rows, to_the_left=())

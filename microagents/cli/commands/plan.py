@@ -145,7 +145,11 @@ def command(
     command_line = None
     if task is not None and work is not None and found.best is not None and found.best.models:
         command_line = command_of(task, work.default_strategy, option, found.best, concurrency)
-    typer.echo(_as_json(found, command_line) if as_json else report_text(_report(task, work, found, command_line)))
+    if as_json:
+        notes = {" + ".join(models): said for models, said in found.notes.items()}
+        typer.echo(json_text({**structs.asdict(found), "notes": notes, "command": command_line}))
+    else:
+        typer.echo(report_text(_report(task, work, found, command_line)))
     raise typer.Exit(NO_RUN if found.best is None else 0)
 
 
@@ -153,17 +157,13 @@ def _numbers(actions: str) -> dict[str, int]:
     return {kind: count(number) for kind, number in pairs("--actions", actions.split(",")).items()}
 
 
-def _as_json(found: PlannedRuns, command_line: str | None) -> str:
-    notes = {" + ".join(models): said for models, said in found.notes.items()}
-    return json_text({**structs.asdict(found), "notes": notes, "command": command_line})
-
-
 def _report(task: str | None, work: Task | None, found: PlannedRuns, command_line: str | None) -> Iterator[str | Table]:
     named = "" if work is None else f"{task}{options_text(work.model_dump(exclude_defaults=True))}: "
     size = counted(found.steps, "step") if found.unit == "steps" else f"one {found.unit}"
     yield f"{named}{size}"
     models = list(dict.fromkeys(model for run in found.runs for model in run.models))
-    letters = dict(zip(models, models if len(models) == 1 else map(_letter, range(len(models))), strict=True))
+    letters = {name: chr(65 + at) if at < ALPHABET else f"model {at + 1}" for at, name in enumerate(models)}
+    letters = letters if len(models) > 1 else {name: name for name in models}
     for model, letter in letters.items():
         if letter != model:
             yield f"{letter} is {model}"
@@ -242,10 +242,6 @@ def command_of(task: str, default: str, options: list[str], run: PlannedRun, con
     chosen = [word for name, value in run.options.items() for word in ("-s", f"{name}={value}")]
     strategy = [] if run.strategy == default else ["--strategy", run.strategy]
     return shlex.join(["microagents", "run", task, *given, *models, *strategy, *k, *chosen, *limit])
-
-
-def _letter(number: int) -> str:
-    return chr(ord("A") + number) if number < ALPHABET else f"model {number + 1}"
 
 
 def _named(run: PlannedRun) -> str:
