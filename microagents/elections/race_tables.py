@@ -7,6 +7,7 @@ chance OTHERS / (OTHERS + n) (Ewens 1972). A share of 1 is one rival.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -14,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from microagents.base.errors import InvalidUsage
-from microagents.elections.laws import check_whole
+from microagents.elections.laws import check_whole, uneven_race_lost, uneven_race_votes
 
 Array = NDArray[np.float64]
 
@@ -37,6 +38,8 @@ _MAX_K = 8
 """The largest k of the simulation: from here on several rivals are to one as at this k."""
 _EVEN = 0.0
 """Log-odds up to which losses are computed from elections that the right reply wins: no digit is lost where a loss is rare."""
+_MAJORITY = 0.5001
+"""Share of right replies, above one half, from which on the laws of races hold."""
 _FLOOR = 1e-12
 """Least value of which a logarithm is taken."""
 
@@ -74,6 +77,41 @@ def race_table(k: int, max_votes: int = MAX_DRAWS) -> RaceTable:
         losses.append(np.minimum(1.0, loss * np.exp(np.interp(LOGITS, [_RARE, *_NODES], ratios))))
         lengths.append(votes * np.interp(LOGITS, [_RARE, *_NODES], [1.0, *longer]))
     return RaceTable(np.stack(losses, 1), np.stack(lengths, 1))
+
+
+class Raced(NamedTuple):
+    """Elections with error rates of their own."""
+
+    number: float
+    errors: Array
+    """The error rates."""
+    shares: Array
+    """Share of each among the elections, of the shape (draws, error rates)."""
+    a_vote: Array | float
+    """Calls of a vote, by draw."""
+
+
+def equal_rates(error: float, number: int) -> tuple[Array, Array]:
+    """Return the error rates of equal elections, of the shape (1, number), and the first rival's share in the wrong votes."""
+    return np.full((1, number), error), np.ones(number)
+
+
+def uneven_races(elections: Sequence[tuple[int, Raced]], rival: int) -> tuple[Array, float]:
+    """Compute the chance that the right replies, each by its margin, win all elections against rivals of another, and the calls."""
+    kept, calls = np.zeros(1), 0.0
+    for k, of in elections:
+        lost, votes = (of.shares @ np.array([_uneven_race(1 - float(error), k, rival) for error in of.errors])).T
+        kept = kept + of.number * np.log1p(-np.minimum(lost, 1 - 1e-12))
+        calls += of.number * float((votes * of.a_vote).mean())
+    return np.exp(kept), calls
+
+
+def _uneven_race(p: float, k: int, rival: int) -> tuple[float, float]:
+    """Return the chance that the right reply loses, and the votes."""
+    if p >= _MAJORITY:
+        return uneven_race_lost(p, k, rival), uneven_race_votes(p, k, rival)
+    against = max(_MAJORITY, 1 - p)
+    return 1 - uneven_race_lost(against, rival, k), uneven_race_votes(against, rival, k)
 
 
 def _against_one(errors: Array, k: int, max_votes: int) -> tuple[Array, Array]:

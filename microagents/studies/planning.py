@@ -9,7 +9,6 @@ from itertools import combinations
 from math import ceil
 from typing import Any
 
-import numpy as np
 from msgspec import Struct, structs
 from msgspec.structs import astuple
 
@@ -25,7 +24,7 @@ from microagents.elections.laws import (
     race_won,
     votes_per_sample,
 )
-from microagents.elections.race_tables import ERRORS, Array, race_table
+from microagents.elections.race_tables import ERRORS, Array, Raced, equal_rates, race_table
 from microagents.elections.races import race_end
 from microagents.elections.rules import ORDERS
 from microagents.elections.step_rates import MAX_K, SURE, StepRates
@@ -83,7 +82,7 @@ class Rates(Struct, frozen=True, kw_only=True):
 
     def simulated(self) -> SimulatedRates:
         """Return the rates of a model that answers at once."""
-        draw = lambda _, count: (np.full((1, count), 1 - self.p), np.ones(count))  # noqa: E731
+        draw = lambda _, count: equal_rates(1 - self.p, count)  # noqa: E731
         return SimulatedRates(draw=draw, flags=(1 - self.valid,), latencies=((0.0, 0.0),))
 
 
@@ -287,10 +286,11 @@ def _agent_by_rates(by: Rates, actions: Mapping[str, int], target: float, option
             raise InvalidUsage(f"unknown kind of action {kind!r}; known: {', '.join(margins)}")
         check_whole(f"the number of actions {kind}", number)
     check_majority(by.p)
-    rates, a_vote = np.array([1 - by.p]), 1 / votes_per_sample(by.p, valid=by.valid)
-    share, calls = trial_law([(kind, n, rates, np.ones((1, 1)), a_vote) for kind, n in actions.items()], margins)
+    (rates, share), a_vote = equal_rates(1 - by.p, 1), 1 / votes_per_sample(by.p, valid=by.valid)
+    raced = [(kind, Raced(number, rates[0], share[None], a_vote)) for kind, number in actions.items()]
+    kept, calls = trial_law(raced, margins)
     options = {f"k_{kind}": margin for kind, margin in margins.items() if kind in actions}
-    run = _row("act", float(share[0]), calls, by.call_usd, options)
+    run = _row("act", float(kept[0]), calls, by.call_usd, options)
     note = "all wrong replies are one action that does harm: the worst case of the law; a model errs alike in trials: microagents measure"
     best = structs.replace(run, is_best=run.chance.share >= target)
     return PlannedRuns(steps=1, unit="trial", target=target, runs=(best,), notes={(): (note,)})

@@ -9,14 +9,12 @@ from itertools import count
 from pathlib import Path
 from typing import Annotated, Any, ClassVar
 
-import numpy as np
 from msgspec import Struct, structs
 from pydantic import Field
 
 from microagents.base.errors import InvalidUsage
 from microagents.elections.election import Ballot
-from microagents.elections.laws import uneven_race_lost, uneven_race_votes
-from microagents.elections.race_tables import ERRORS, Array
+from microagents.elections.race_tables import ERRORS, Array, Raced, uneven_races
 from microagents.elections.rules import BestOf, Rule
 from microagents.elections.step_rates import SeenStep, StepRates, ends_of
 from microagents.journal.reading import Reader, reader_of
@@ -29,8 +27,6 @@ from microagents.systems.agents.actions import END, Action
 from microagents.systems.agents.agent import AgentTask
 from microagents.task import Task
 
-LEAST = 0.5001
-"""Share of right replies, above one half, from which on the laws of races hold."""
 KINDS = {"read_only": "read", "idempotent": "write", "destructive": "destructive"}
 """The kind of action, as margins name it, by the effect of its tool."""
 
@@ -108,40 +104,23 @@ class AgentMeasurement(Struct, frozen=True, kw_only=True, dict=True):
         if not self.succeeded:
             raise InvalidUsage(f"no trial of {self.run_id!r} succeeded, so nothing is known of its actions")
         rates = [rates_of(each.seen) for each in self.actions]
-        actions = zip(self.actions, rates, strict=True)
-        law = [(each.kind, each.a_trial, ERRORS, of.populations, of.replies[1]) for each, of in actions]
+        raced = [
+            Raced(each.a_trial, ERRORS, of.populations, of.replies[1])
+            for each, of in zip(self.actions, rates, strict=True)
+        ]
+        law = [(each.kind, of) for each, of in zip(self.actions, raced, strict=True)]
         kept, calls = trial_law(law, margins)
         return proportion_of(ends_of(kept)), calls
 
 
-def trial_law(
-    actions: Sequence[tuple[str, float, Array, Array, Array | float]], margins: Mapping[str, int]
-) -> tuple[Array, float]:
-    """Compute the chance that a trial succeeds, by draw, and its calls, by MAKER's races between the margins of an action and of its rival.
+def trial_law(actions: Sequence[tuple[str, Raced]], margins: Mapping[str, int]) -> tuple[Array, float]:
+    """Compute the chance that a trial succeeds, by draw, and its calls; for kinds of action, by the margin of each.
 
     The worst case: all wrong replies are one action that does harm, of the kind with the smallest margin.
-
-    Args:
-        actions: for each kind of action its number, the error rates of the shape (rates,), their shares of the shape (draws, rates), and
-            the calls of a vote.
-        margins: the margin of each kind.
     """
     # An end too early is always possible, and so is each effect of the agent.
-    rival = min(margins[kind] for kind in {*(kind for kind, *_ in actions), "end"} - {"read"})
-    kept, calls = np.zeros(1), 0.0
-    for kind, number, errors, shares, a_vote in actions:
-        lost, votes = (shares @ np.array([_race(1 - float(error), margins[kind], rival) for error in errors])).T
-        kept = kept + number * np.log1p(-np.minimum(lost, 1 - 1e-12))
-        calls += number * float((votes * a_vote).mean())
-    return np.exp(kept), calls
-
-
-def _race(p: float, k: int, rival: int) -> tuple[float, float]:
-    """Return the chance that the right action loses, and the votes."""
-    if p >= LEAST:
-        return uneven_race_lost(p, k, rival), uneven_race_votes(p, k, rival)
-    against = max(LEAST, 1 - p)
-    return 1 - uneven_race_lost(against, rival, k), uneven_race_votes(against, rival, k)
+    rival = min(margins[kind] for kind in {*(kind for kind, _ in actions), "end"} - {"read"})
+    return uneven_races([(margins[kind], raced) for kind, raced in actions], rival)
 
 
 def trials_in(runs_dir: Path, result: Result) -> AgentMeasurement:

@@ -32,7 +32,7 @@ from microagents.cli.options import (
     with_settings,
 )
 from microagents.cli.reporting import EXIT_CODES, json_text
-from microagents.cli.views.tables import Table, closing_notes, report_text
+from microagents.cli.views.tables import Columns, closing_notes, report_text
 from microagents.cli.watching import Watched, kept_in_runs, run_in_terminal
 from microagents.runs.words.money import are_simulated, specs_in
 from microagents.studies.compare import DEFAULT_REPEAT, compare
@@ -143,11 +143,11 @@ def command(
     raise typer.Exit(EXIT_CODES[comparison.outcome])
 
 
-def _report(comparison: Comparison) -> Iterator[str | Table]:
+def _report(comparison: Comparison) -> Iterator[str | Columns]:
     yield comparison.title
     if comparison.rows:
         yield ""
-        yield Table([HEADERS, *(_cells(row) for row in comparison.rows)])
+        yield Columns([HEADERS, *(_cells(row) for row in comparison.rows)])
         yield ""
     if are_simulated(specs_in(comparison.models)):
         yield "simulated: no real model was asked; costs are what the real one would have cost at list prices"

@@ -27,7 +27,7 @@ from microagents.cli.options import (
     with_settings,
 )
 from microagents.cli.reporting import EXIT_CODES, json_text
-from microagents.cli.views.tables import Table, closing_notes, report_text
+from microagents.cli.views.tables import Columns, closing_notes, report_text
 from microagents.cli.watching import Watched, kept_in_runs, run_in_terminal
 from microagents.runs.settings import Settings
 from microagents.runs.words.money import are_simulated, money, prices_of
@@ -162,7 +162,7 @@ def _states(given: str, runs_dir: Path, task: Task | Sequence[Task]) -> States:
     return states_in_file(Path(given), task) if given.endswith(".jsonl") else states_of_run(runs_dir, given, task)
 
 
-def _report(report: Measurement) -> Iterator[str | Table]:
+def _report(report: Measurement) -> Iterator[str | Columns]:
     steps = report.source if report.agents else f"random steps of {report.source}"
     yield f"{report.task}{options_text(report.options)}: {steps}; seed {report.seed}"
     for number, each in enumerate(report.models):
@@ -193,7 +193,7 @@ def _report(report: Measurement) -> Iterator[str | Table]:
     yield from closing_notes(report.recorded_at, report.reason, "samples")
 
 
-def _model(found: ModelMeasurement, source: str) -> Iterator[str | Table]:
+def _model(found: ModelMeasurement, source: str) -> Iterator[str | Columns]:
     price, call, calls = prices_of([found.model])(found.cost_usd), money(found.call_usd), max(1, found.calls)
     unit = "input" if found.of_inputs else "step"
     yield f"{found.model}: {counted(len(found.steps), unit)} of {found.total:,}, {counted(found.draws, 'draw')}, {price}, {call} a call"
@@ -222,7 +222,7 @@ def _model(found: ModelMeasurement, source: str) -> Iterator[str | Table]:
         yield "wrong first in: " + ", ".join(f"{name} {count:,}" for name, count in found.mistakes.items())
 
 
-def _agent(found: AgentMeasurement) -> Iterator[str | Table]:
+def _agent(found: AgentMeasurement) -> Iterator[str | Columns]:
     price = prices_of(found.models)(found.cost_usd)
     yield f"{found.name}: {counted(found.trials, 'trial')}, {found.draws} draws of each action, {counted(found.calls, 'call')}, {price}"
     yield f"--from {found.run_id} takes its trials"
@@ -230,7 +230,7 @@ def _agent(found: AgentMeasurement) -> Iterator[str | Table]:
     rows = [["kind", "actions", "right", "95 % interval", "wrong in one way"]]
     rows += [[each.kind, f"{len(each.seen):,}", *_cells(each.p), f"{each.same_wrong:.1%}"] for each in found.actions]
     if len(rows) > 1:
-        yield Table(rows)
+        yield Columns(rows)
         yield (
             "right: the share of the draws that are the right action; of a trial that fails, the action with the least lead counts as "
             "wrong"
@@ -238,49 +238,49 @@ def _agent(found: AgentMeasurement) -> Iterator[str | Table]:
     yield f"trials that fail though every vote agreed: {found.unseen:,} of {found.trials - found.succeeded:,}; no margin mends them"
 
 
-def _lookahead(positions: Sequence[PositionAccuracy]) -> Iterator[str | Table]:
+def _lookahead(positions: Sequence[PositionAccuracy]) -> Iterator[str | Columns]:
     rows = [["position", "right", "95 % interval", "first right", "hardest step"]]
     for each in positions:
         name, hardest = f"+{each.position}" if each.position else "alone", each.at_hardest
         first = _cells(each.given_first)[0]
         rows.append([name, *_cells(each.accuracy), first, "-" if hardest is None else f"{hardest:.1%}"])
-    yield Table(rows)
+    yield Columns(rows)
 
 
-def _flags(found: FlagFindings) -> Iterator[str | Table]:
+def _flags(found: FlagFindings) -> Iterator[str | Columns]:
     rows = [["reading", "valid", "wrong", "first two wrong", "right flagged", "nats a call"]]
     for each in found.readings:
         wrong = f"{each.wrong / each.valid:.2%}" if each.valid else "-"
         gained = f"{each.information:.3f}{' +' * each.gains}"
         valid, both = f"{each.valid / found.replies:.1%}", f"{each.collisions:,}"
         rows.append([each.name, valid, wrong, both, f"{each.right_flagged:,}", gained])
-    yield Table(rows, to_the_left=(0, 5))
+    yield Columns(rows, to_the_left=(0, 5))
     rows = [["characters", "replies", "wrong or unreadable"]]
     rows += [
         [f"to {each.most_chars:,}", f"{each.replies:,}", f"{each.wrong / each.replies:.2%}"] for each in found.lengths
     ]
-    yield Table(rows, to_the_left=())
+    yield Columns(rows, to_the_left=())
     yield f"advice: {found.advice}"
 
 
-def _thresholds(found: Sequence[Threshold]) -> Iterator[str | Table]:
+def _thresholds(found: Sequence[Threshold]) -> Iterator[str | Columns]:
     if not found:
         return
     rows = [["target error", "at_least", "decided", "wrong", "95 % interval"]]
     for each in found:
         at_least = "-" if each.at_least is None else f"{each.at_least:.4f}"
         rows.append([f"{each.target:.1%}", at_least, _cells(each.decided)[0], *_cells(each.wrong)])
-    yield Table(rows, to_the_left=())
+    yield Columns(rows, to_the_left=())
     yield "at_least: fitted on one half of the steps; the rest of the row is of the other half"
 
 
-def _distances(found: Distances) -> Iterator[str | Table]:
+def _distances(found: Distances) -> Iterator[str | Columns]:
     yield "total variation distance between halves of samples; of one model between its own two halves:"
     numbers = [str(number) for number in range(1, len(found.models) + 1)]
     rows = [["model", "errors", *numbers]]
     for number, spec, errors, cells in zip(numbers, found.models, found.errors, found.matrix, strict=True):
         rows.append([f"{number} {spec}", f"{errors:,}", *("-" if each is None else f"{each:.3f}" for each in cells)])
-    yield Table(rows)
+    yield Columns(rows)
 
 
 def _named(numbers: Sequence[int]) -> str:

@@ -13,7 +13,7 @@ from msgspec import structs
 from microagents.base.errors import InvalidUsage
 from microagents.cli.options import RUNS, AsJson, Options, RunsDir, Set, pairs, task_of
 from microagents.cli.reporting import json_text
-from microagents.cli.views.tables import Table, clock, report_text
+from microagents.cli.views.tables import Columns, clock, report_text
 from microagents.runs.words.money import are_simulated, money
 from microagents.runs.words.summary import options_text
 from microagents.runs.words.verdict import counted
@@ -157,7 +157,9 @@ def _numbers(actions: str) -> dict[str, int]:
     return {kind: count(number) for kind, number in pairs("--actions", actions.split(",")).items()}
 
 
-def _report(task: str | None, work: Task | None, found: PlannedRuns, command_line: str | None) -> Iterator[str | Table]:
+def _report(
+    task: str | None, work: Task | None, found: PlannedRuns, command_line: str | None
+) -> Iterator[str | Columns]:
     named = "" if work is None else f"{task}{options_text(work.model_dump(exclude_defaults=True))}: "
     size = counted(found.steps, "step") if found.unit == "steps" else f"one {found.unit}"
     yield f"{named}{size}"
@@ -167,7 +169,7 @@ def _report(task: str | None, work: Task | None, found: PlannedRuns, command_lin
     for model, letter in letters.items():
         if letter != model:
             yield f"{letter} is {model}"
-    yield Table([*_rows(found, letters)], to_the_left=(0, 1, 2) if models else (0, 1))
+    yield Columns([*_rows(found, letters)], to_the_left=(0, 1, 2) if models else (0, 1))
     for names, notes in found.notes.items():
         of = f"{' + '.join(letters[each] for each in names)}: " if names else ""
         for note in notes:
@@ -202,7 +204,7 @@ def _rows(found: PlannedRuns, letters: dict[str, str]) -> Iterator[list[str]]:
         yield [mark, named, _named(run), independent, *chance, calls, money(cost.mid), spread, time]
 
 
-def _simulation(found: Simulation) -> Iterator[str | Table]:
+def _simulation(found: Simulation) -> Iterator[str | Columns]:
     share = found.success
     yield f"{counted(found.runs, 'run')} in virtual time, each step with an error rate drawn from the measured ones:"
     rows = [
@@ -211,10 +213,10 @@ def _simulation(found: Simulation) -> Iterator[str | Table]:
         ["  calls of a run", f"{found.calls:,.0f}"],
         ["  duration of a run", f"{found.duration_s:,.1f} s"],
     ]
-    yield Table(rows, to_the_left=(0, 1))
+    yield Columns(rows, to_the_left=(0, 1))
 
 
-def _end(found: PlannedRuns, command_line: str | None) -> Iterator[str | Table]:
+def _end(found: PlannedRuns, command_line: str | None) -> Iterator[str | Columns]:
     if found.needed is not None:
         yield found.needed
     elif found.best is None:

@@ -28,7 +28,7 @@ from microagents.cli.options import (
 )
 from microagents.cli.reporting import EXIT_CODES, json_text
 from microagents.cli.trusting import has_terminal
-from microagents.cli.views.tables import Table, report_text
+from microagents.cli.views.tables import Columns, report_text
 from microagents.cli.watching import Watched, kept_in_runs, run_in_terminal
 from microagents.runs.words.money import prices_of
 from microagents.studies.trying import KNOWN_STEPS, USELESS, Tried, TriedForm, try_model
@@ -84,11 +84,11 @@ def command(
         typer.echo(f"microagents: wrote {', '.join(found.settings)} into {PROJECT}", err=True)
 
 
-def _report(found: Tried) -> Iterator[str | Table]:
+def _report(found: Tried) -> Iterator[str | Columns]:
     price = prices_of([found.model])
     if found.forms:
         rows = [["form", "valid", "right", "flags", "tokens a reply", "seconds", "cost"]]
-        yield Table([*rows, *[_row(each, price) for each in found.forms]], to_the_left=(0, 3))
+        yield Columns([*rows, *[_row(each, price) for each in found.forms]], to_the_left=(0, 3))
     for each in found.forms:
         if each.reason is not None:
             yield f"{each.name}: {each.reason}"
@@ -101,7 +101,7 @@ def _report(found: Tried) -> Iterator[str | Table]:
     yield found.said
     if found.settings and found.advice not in USELESS:
         yield ""
-        yield Table([[line] for line in with_defaults("", found.settings).splitlines()])
+        yield Columns([[line] for line in with_defaults("", found.settings).splitlines()])
 
 
 def _row(form: TriedForm, price: Any) -> list[str]:

@@ -12,16 +12,16 @@ from typing import NamedTuple
 from microagents.runs.words.summary import columns_of_stdout, printable
 
 
-class Table(NamedTuple):
+class Columns(NamedTuple):
     """A table in a report. Columns are aligned to the right, except those with these numbers."""
 
     rows: Sequence[Sequence[str]]
     to_the_left: Container[int] = (0,)
 
 
-def report_text(parts: Iterable[str | Table]) -> str:
+def report_text(parts: Iterable[str | Columns]) -> str:
     """Lay out sentences, on a terminal wrapped at words to its width, and tables. An empty sentence is an empty line."""
-    lines = (table(*each) if isinstance(each, Table) else _wrapped(each) for each in parts)
+    lines = (table(*each) if isinstance(each, Columns) else _wrapped(each) for each in parts)
     return "\n".join(chain.from_iterable(lines))
 
 
