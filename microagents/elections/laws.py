@@ -26,6 +26,8 @@ _LEAST_CHANCE = 1e-12
 """Lower limit of a chance by which the law of two models divides."""
 _NEAR_EVEN = 1e-4
 """Two chances whose sum is this close to 1 are computed as the mean of both sides: exactly there the law is 0 / 0."""
+_MAJORITY = 0.5001
+"""Least share of right votes by which the law of uneven margins divides."""
 _MIN_SHARE = 1e-100
 """Lower limit of the share of samples that count for either racer, so that nothing overflows."""
 
@@ -192,29 +194,24 @@ def _turns_votes(first: float, second: float, k: int) -> float:
 # -- margins of their own ------------------------------------------------------------------------------------------------
 
 
-def uneven_race_lost(p: float, k: int, rival_k: int) -> float:
-    """Compute the chance that the one rival leads by its margin before the right candidate leads by k.
+def uneven_race(p: float, k: int, rival_k: int) -> tuple[float, float]:
+    """Compute the chance that the one rival leads by its margin before the right candidate leads by k, and the expected votes.
 
-    The gambler's ruin (Feller, An Introduction to Probability Theory and Its Applications, volume 1, XIV.2) from k to rival_k. With equal
-    margins it is MAKER's equation 9.
+    The gambler's ruin (Feller, An Introduction to Probability Theory and Its Applications, volume 1, XIV.2) from k to rival_k, and Wald's
+    identity. With equal margins it is MAKER's equation 9. Close to one half p is taken for .5001.
 
     Raises:
-        InvalidUsage: for p outside (0.5, 1], or a margin below 1.
+        InvalidUsage: for p outside [0, 1], or a margin below 1.
     """
-    check_majority(p)
+    check_chance(p)
     check_whole("k", k)
     check_whole("the margin of the rival", rival_k)
+    if p < _MAJORITY:
+        won, votes = uneven_race(max(_MAJORITY, 1 - p), rival_k, k)
+        return 1 - won, votes
     ln_ratio = -_log_odds(p)
-    return math.exp(rival_k * ln_ratio) * math.expm1(k * ln_ratio) / math.expm1((k + rival_k) * ln_ratio)
-
-
-def uneven_race_votes(p: float, k: int, rival_k: int) -> float:
-    """Estimate the votes until one of two candidates leads by its own margin, by Wald's identity.
-
-    Raises:
-        InvalidUsage: for p outside (0.5, 1], or a margin below 1.
-    """
-    return (k - (k + rival_k) * uneven_race_lost(p, k, rival_k)) / (2 * p - 1)
+    lost = math.exp(rival_k * ln_ratio) * math.expm1(k * ln_ratio) / math.expm1((k + rival_k) * ln_ratio)
+    return lost, (k - (k + rival_k) * lost) / (2 * p - 1)
 
 
 # -- costs -------------------------------------------------------------------------------------------------------------

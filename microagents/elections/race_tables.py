@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from microagents.base.errors import InvalidUsage
-from microagents.elections.laws import check_whole, uneven_race_lost, uneven_race_votes
+from microagents.elections.laws import check_whole, uneven_race
 
 Array = NDArray[np.float64]
 
@@ -38,8 +38,6 @@ _MAX_K = 8
 """The largest k of the simulation: from here on several rivals are to one as at this k."""
 _EVEN = 0.0
 """Log-odds up to which losses are computed from elections that the right reply wins: no digit is lost where a loss is rare."""
-_MAJORITY = 0.5001
-"""Share of right replies, above one half, from which on the laws of races hold."""
 _FLOOR = 1e-12
 """Least value of which a logarithm is taken."""
 
@@ -100,18 +98,10 @@ def uneven_races(elections: Sequence[tuple[int, Raced]], rival: int) -> tuple[Ar
     """Compute the chance that the right replies, each by its margin, win all elections against rivals of another, and the calls."""
     kept, calls = np.zeros(1), 0.0
     for k, of in elections:
-        lost, votes = (of.shares @ np.array([_uneven_race(1 - float(error), k, rival) for error in of.errors])).T
+        lost, votes = (of.shares @ np.array([uneven_race(1 - float(error), k, rival) for error in of.errors])).T
         kept = kept + of.number * np.log1p(-np.minimum(lost, 1 - 1e-12))
         calls += of.number * float((votes * of.a_vote).mean())
     return np.exp(kept), calls
-
-
-def _uneven_race(p: float, k: int, rival: int) -> tuple[float, float]:
-    """Return the chance that the right reply loses, and the votes."""
-    if p >= _MAJORITY:
-        return uneven_race_lost(p, k, rival), uneven_race_votes(p, k, rival)
-    against = max(_MAJORITY, 1 - p)
-    return 1 - uneven_race_lost(against, rival, k), uneven_race_votes(against, rival, k)
 
 
 def _against_one(errors: Array, k: int, max_votes: int) -> tuple[Array, Array]:

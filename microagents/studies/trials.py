@@ -103,12 +103,8 @@ class AgentMeasurement(Struct, frozen=True, kw_only=True, dict=True):
         """
         if not self.succeeded:
             raise InvalidUsage(f"no trial of {self.run_id!r} succeeded, so nothing is known of its actions")
-        rates = [rates_of(each.seen) for each in self.actions]
-        raced = [
-            Raced(each.a_trial, ERRORS, of.populations, of.replies[1])
-            for each, of in zip(self.actions, rates, strict=True)
-        ]
-        law = [(each.kind, of) for each, of in zip(self.actions, raced, strict=True)]
+        rates = [(each, rates_of(each.seen)) for each in self.actions]
+        law = [(each.kind, Raced(each.a_trial, ERRORS, of.populations, of.replies[1])) for each, of in rates]
         kept, calls = trial_law(law, margins)
         return proportion_of(ends_of(kept)), calls
 
