@@ -232,7 +232,6 @@ class StepConductor(ChainConductor[Strategy]):
 
 async def question_of_step(plan: RunPlan, step: int) -> Question:
     """Find the question that `show_step` asks, and ask no model. Args and errors as for `show_step`."""
-    plan = await with_tools_of_servers(plan)
     (_, question), *_ = await _preview(plan, step, Seen(draws=False))
     return question
 
