@@ -208,10 +208,10 @@ def _steps(
         vote, verdict = task.vote_of(reply), called(task.correct, state, reply, gives=(bool, NoneType), at=number)
         return vote, vote == task.vote_of(right) if verdict is None else bool(verdict)
 
-    for number, state in _states(task, states, kind):
+    for number, state, right in _states(task, states, kind):
         if number not in drawn:
             continue
-        right, step = called(task.oracle, state, gives=kind, at=number), []
+        step = []
         for at in (f"0/step/{number}/{start}-{end}" for start, end in blocks(drawn[number])):
             recorded, texts = reader.decision_at(at), {each.seq: each.text for each in reader.texts_at(at)}
             for ballot in () if recorded is None else recorded.ballots:
@@ -226,12 +226,13 @@ def _steps(
         yield step
 
 
-def _states(task: ChainTask[Any, Any], given: Mapping[int, Any], kind: type[Reply]) -> Iterator[tuple[int, Any]]:
-    """Walk the given states, or else the oracle's."""
-    for number, state in given.items():
-        yield number, json.decode(json.encode(state), type=chain_types(type(task))[0])
+def _states(task: ChainTask[Any, Any], given: Mapping[int, Any], kind: type[Reply]) -> Iterator[tuple[int, Any, Reply]]:
+    """Walk the given states, or else the oracle's, with its replies."""
+    for number, plain in given.items():
+        state = json.decode(json.encode(plain), type=chain_types(type(task))[0])
+        yield number, state, called(task.oracle, state, gives=kind, at=number)
     state, number = called(task.start), 0
     while not given and not called(task.done, state, gives=bool, at=number):
-        yield number, state
         right = called(task.oracle, state, gives=kind, at=number)
+        yield number, state, right
         state, number = called(task.advance, state, right, at=number), number + 1

@@ -165,7 +165,7 @@ def _report(
     yield f"{named}{size}"
     models = list(dict.fromkeys(model for run in found.runs for model in run.models))
     letters = {name: chr(65 + at) if at < ALPHABET else f"model {at + 1}" for at, name in enumerate(models)}
-    letters = letters if len(models) > 1 else {name: name for name in models}
+    letters = letters if len(models) > 1 else dict(zip(models, models, strict=True))
     for model, letter in letters.items():
         if letter != model:
             yield f"{letter} is {model}"
