@@ -92,14 +92,15 @@ def _report(found: Tried) -> Iterator[str | Columns]:
     for each in found.forms:
         if each.reason is not None:
             yield f"{each.name}: {each.reason}"
-    if found.calls is not None:
+    will_do = found.advice not in USELESS
+    if found.calls is not None and will_do:
         yield f"at k = {found.k} the task takes about {found.calls:,.0f} calls, {price(found.cost_usd)}"
-    if found.certain:
+    if found.certain and will_do:
         yield found.certain
     if found.hard:
         yield f"hard steps: {', '.join(map(str, found.hard))}"
     yield found.said
-    if found.settings and found.advice not in USELESS:
+    if found.settings and will_do:
         yield ""
         yield Columns([[line] for line in with_defaults("", found.settings).splitlines()])
 
