@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from array import array
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -10,6 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 
+import msgspec
 import typer
 
 from microagents.actors.registry import TASKS
@@ -126,9 +126,8 @@ def _open(file: str) -> Iterator[IO[bytes]]:
 
 def _parse_line(text: bytes, where: str, kind: type[Task]) -> dict[str, Any]:
     try:
-        found = json.loads(text.decode())
-        json.dumps(found, ensure_ascii=False, allow_nan=False).encode()  # Python reads NaN, 1e400 and half characters
-    except (ValueError, RecursionError) as error:
+        found = msgspec.json.decode(text)
+    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
         raise InvalidUsage(
             f"{where} is not JSON: {error}; write a JSON object with the options of {kind.__name__}"
         ) from None

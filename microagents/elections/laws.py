@@ -12,7 +12,7 @@ without a red flag. Everything is computed from the log-odds ln(p/(1-p)), so tha
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from bisect import bisect_left
 from functools import lru_cache
 from statistics import NormalDist
 from typing import NamedTuple
@@ -26,6 +26,8 @@ _LEAST_CHANCE = 1e-12
 """Lower limit of a chance by which the law of two models divides."""
 _NEAR_EVEN = 1e-4
 """Two chances whose sum is this close to 1 are computed as the mean of both sides: exactly there the law is 0 / 0."""
+_MAJORITY = 0.5001
+"""Least share of right votes by which the law of uneven margins divides."""
 _MIN_SHARE = 1e-100
 """Lower limit of the share of samples that count for either racer, so that nothing overflows."""
 
@@ -44,30 +46,6 @@ def race_won(p: float, k: int) -> float:
         InvalidUsage: for p outside [0, 1] or k below 1.
     """
     return math.exp(_ln_race_won(p, k))
-
-
-def p_vote(p: float, *, steps_per_call: int = 1) -> float:
-    """Compute the chance that a valid reply has all of its m steps right; MAKER, equation 10.
-
-    Raises:
-        InvalidUsage: for p outside [0, 1] or m below 1.
-    """
-    check_chance(p)
-    check_whole("steps_per_call", steps_per_call)
-    return math.pow(p, steps_per_call)
-
-
-def p_alternative(p: float, *, steps_per_call: int = 1) -> float:
-    """Compute the chance that a valid reply is the rival: one given step of its m wrong, the others right.
-
-    MAKER, equation 11.
-
-    Raises:
-        InvalidUsage: for p outside [0, 1] or m below 1.
-    """
-    check_chance(p)
-    check_whole("steps_per_call", steps_per_call)
-    return (1 - p) * math.pow(p, steps_per_call - 1)
 
 
 def p_full(p: float, k: int, steps: int, *, steps_per_call: int = 1) -> float:
@@ -91,26 +69,13 @@ def k_min(p: float, steps: int, target: float, *, steps_per_call: int = 1) -> in
     """
     check_majority(p)
     check_target(target)
-    return smallest(lambda k: p_full(p, k, steps, steps_per_call=steps_per_call) >= target)
+    reaches = lambda k: p_full(p, k, steps, steps_per_call=steps_per_call) >= target  # noqa: E731
+    return bisect_left(range(2**62), x=True, lo=1, key=reaches)
 
 
 def chance_of(loss: float, steps: float) -> float:
     """Compute the chance that none of the steps is lost, each with this chance."""
     return math.exp(steps * math.log1p(-loss)) if loss < 1 else 0.0
-
-
-def smallest(is_enough: Callable[[int], bool]) -> int:
-    """Find the smallest number from 1 up that is enough; every larger one must be enough, too."""
-    too_small, enough = 0, 1
-    while not is_enough(enough):
-        too_small, enough = enough, 2 * enough
-    while enough - too_small > 1:
-        middle = (too_small + enough) // 2
-        if is_enough(middle):
-            enough = middle
-        else:
-            too_small = middle
-    return enough
 
 
 # -- votes and calls ---------------------------------------------------------------------------------------------------
@@ -132,20 +97,10 @@ def expected_votes(p: float, k: int) -> float:
     return k * math.tanh(k * half) / math.tanh(half) if half else float(k) * k
 
 
-def samples_per_vote(p: float, *, valid: float = 1.0, steps_per_call: int = 1) -> float:
-    """Estimate the samples until one is valid and for either of the two racers: 1 / (valid (p_vote + p_alternative)).
-
-    Raises:
-        InvalidUsage: for p outside (0.5, 1], valid outside (0, 1], m below 1, or if such samples are too rare to count.
-    """
-    check_majority(p)
-    return 1 / votes_per_sample(p, valid=valid, steps_per_call=steps_per_call)
-
-
 def votes_per_sample(p: float, *, valid: float = 1.0, steps_per_call: int = 1) -> float:
-    """Compute the share of samples that are valid and for the right answer or its rivals.
+    """Compute the share of samples that are valid and for the right answer or its rival: one given step of its m wrong.
 
-    The inverse of `samples_per_vote`.
+    MAKER, equations 10 and 11.
 
     Raises:
         InvalidUsage: for p outside [0, 1], valid outside (0, 1], m below 1, or if such samples are too rare to count.
@@ -165,14 +120,15 @@ def votes_per_sample(p: float, *, valid: float = 1.0, steps_per_call: int = 1) -
 
 
 def expected_calls(p: float, k: int, steps: int, *, valid: float = 1.0, steps_per_call: int = 1) -> float:
-    """Estimate the samples of the whole task: its elections, times the votes of each, times the samples per vote.
+    """Estimate the samples of the whole task: its elections, times the votes of each, over the votes per sample.
 
     Raises:
-        InvalidUsage: for an argument out of range, see `samples_per_vote` and `p_full`.
+        InvalidUsage: for p outside (0.5, 1] and other arguments out of range, see `votes_per_sample` and `p_full`.
     """
     check_steps(steps, steps_per_call)
-    per_vote = samples_per_vote(p, valid=valid, steps_per_call=steps_per_call)
-    return steps / steps_per_call * expected_votes(p, k) * per_vote
+    check_majority(p)
+    per_sample = votes_per_sample(p, valid=valid, steps_per_call=steps_per_call)
+    return steps / steps_per_call * expected_votes(p, k) / per_sample
 
 
 # -- two models by turns -------------------------------------------------------------------------------------------------
@@ -238,63 +194,27 @@ def _turns_votes(first: float, second: float, k: int) -> float:
 # -- margins of their own ------------------------------------------------------------------------------------------------
 
 
-def uneven_race_lost(p: float, k: int, rival_k: int) -> float:
-    """Compute the chance that the one rival leads by its margin before the right candidate leads by k.
+def uneven_race(p: float, k: int, rival_k: int) -> tuple[float, float]:
+    """Compute the chance that the one rival leads by its margin before the right candidate leads by k, and the expected votes.
 
-    The gambler's ruin (Feller, An Introduction to Probability Theory and Its Applications, volume 1, XIV.2) from k to rival_k. With equal
-    margins it is MAKER's equation 9.
+    The gambler's ruin (Feller, An Introduction to Probability Theory and Its Applications, volume 1, XIV.2) from k to rival_k, and Wald's
+    identity. With equal margins it is MAKER's equation 9. Close to one half p is taken for .5001.
 
     Raises:
-        InvalidUsage: for p outside (0.5, 1], or a margin below 1.
+        InvalidUsage: for p outside [0, 1], or a margin below 1.
     """
-    check_majority(p)
+    check_chance(p)
     check_whole("k", k)
     check_whole("the margin of the rival", rival_k)
+    if p < _MAJORITY:
+        won, votes = uneven_race(max(_MAJORITY, 1 - p), rival_k, k)
+        return 1 - won, votes
     ln_ratio = -_log_odds(p)
-    return math.exp(rival_k * ln_ratio) * math.expm1(k * ln_ratio) / math.expm1((k + rival_k) * ln_ratio)
-
-
-def uneven_race_votes(p: float, k: int, rival_k: int) -> float:
-    """Estimate the votes until one of two candidates leads by its own margin, by Wald's identity.
-
-    Raises:
-        InvalidUsage: for p outside (0.5, 1], or a margin below 1.
-    """
-    return (k - (k + rival_k) * uneven_race_lost(p, k, rival_k)) / (2 * p - 1)
+    lost = math.exp(rival_k * ln_ratio) * math.expm1(k * ln_ratio) / math.expm1((k + rival_k) * ln_ratio)
+    return lost, (k - (k + rival_k) * lost) / (2 * p - 1)
 
 
 # -- costs -------------------------------------------------------------------------------------------------------------
-
-
-def expected_bill(cost_usd: float, calls: float) -> float:
-    """Price a number of calls in US dollars, each for ``cost_usd``.
-
-    Raises:
-        InvalidUsage: for a cost below 0.
-    """
-    _check_amount("cost_usd", cost_usd)
-    return cost_usd * calls
-
-
-def cost_per_vote(cost_usd: float, p: float, *, valid: float = 1.0, steps_per_call: int = 1) -> float:
-    """Price one vote in US dollars, at ``cost_usd`` for a sample of one step; MAKER, equation 15, with 19's 1/v.
-
-    Raises:
-        InvalidUsage: for a cost below 0, and for an argument out of range, see `samples_per_vote`.
-    """
-    _check_amount("cost_usd", cost_usd)
-    return cost_usd * steps_per_call * samples_per_vote(p, valid=valid, steps_per_call=steps_per_call)
-
-
-def cost_per_subtask(cost_usd: float, p: float, k: int, *, valid: float = 1.0, steps_per_call: int = 1) -> float:
-    """Price one election in US dollars, at ``cost_usd`` for a sample of one step.
-
-    MAKER, equation 16, with 19's 1/v.
-
-    Raises:
-        InvalidUsage: for a cost below 0, and for an argument out of range, see `samples_per_vote` and `expected_votes`.
-    """
-    return cost_per_vote(cost_usd, p, valid=valid, steps_per_call=steps_per_call) * expected_votes(p, k)
 
 
 def cost_full(cost_usd: float, p: float, k: int, steps: int, *, valid: float = 1.0, steps_per_call: int = 1) -> float:

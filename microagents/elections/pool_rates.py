@@ -43,11 +43,8 @@ class PoolRates(RunRates):
         self.forms = (*one.forms, *other.forms)
         self._draw(_paired(one.populations), _paired(other.populations), both, np.random.default_rng(seed))
 
-    def rates(self, seed: int, steps: int | None = None) -> tuple[Array, Array]:
-        """Draw the error rates of both models at every step, or a number of random ones, and 1 as the share of the first rival.
-
-        One joint draw, in a random order: the error rates are of the shape (2, steps).
-        """
+    def rates(self, seed: int, steps: int | None = None, *, hard: float = 0.0) -> tuple[Array, Array]:  # noqa: ARG002 - of one model
+        """Draw the error rates of both models, of the shape (2, steps), in a random order, and 1 as the first rival's share."""
         rng = np.random.default_rng(seed)
         counts = self._counts[int(rng.integers(DRAWS))].ravel().astype(np.int64)
         count = self.total if steps is None else min(steps, self.total)
@@ -111,8 +108,7 @@ def _paired_likelihood(seen: tuple[int, int]) -> Array:
 def _turns_table(k: int) -> RaceTable:
     races = [[race_by_turns(1 - float(one), 1 - float(other), k) for other in _PAIRED] for one in _PAIRED]
     return RaceTable(
-        np.array([[each.lost for each in row] for row in races]),
-        np.array([[each.votes for each in row] for row in races]),
+        *[np.array([[getattr(each, name) for each in row] for row in races]) for name in ("lost", "votes")]
     )
 
 

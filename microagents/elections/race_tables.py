@@ -7,14 +7,15 @@ chance OTHERS / (OTHERS + n) (Ewens 1972). A share of 1 is one rival.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from functools import lru_cache
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from microagents.base.errors import InvalidUsage
-from microagents.elections.laws import check_whole
+from microagents.elections.laws import check_whole, uneven_race
 
 Array = NDArray[np.float64]
 
@@ -64,7 +65,7 @@ def race_table(k: int, max_votes: int = MAX_DRAWS) -> RaceTable:
         raise InvalidUsage(f"no election of {max_votes!r} votes is decided by a lead of k = {k!r}; raise the cap")
     loss, votes = _against_one(ERRORS, k, max_votes)
     if k == 1:
-        return RaceTable(np.stack([loss] * len(RIVALS), 1), np.stack([votes] * len(RIVALS), 1))
+        return RaceTable(*[np.stack([each] * len(RIVALS), 1) for each in (loss, votes)])
     lost, held = _simulated_ends(min(k, _MAX_K), min(max_votes, MAX_DRAWS))
     losses, lengths = [loss], [votes]
     for share, ratio, longer in zip(RIVALS[1:], lost[1:] / lost[0], held[1:] / held[0], strict=True):
@@ -76,8 +77,31 @@ def race_table(k: int, max_votes: int = MAX_DRAWS) -> RaceTable:
     return RaceTable(np.stack(losses, 1), np.stack(lengths, 1))
 
 
-def _errors(logits: Array) -> Array:
-    return np.asarray(1 / (1 + np.exp(-logits)))
+class Raced(NamedTuple):
+    """Elections with error rates of their own."""
+
+    number: float
+    errors: Array
+    """The error rates."""
+    shares: Array
+    """Share of each among the elections, of the shape (draws, error rates)."""
+    a_vote: Array | float
+    """Calls of a vote, by draw."""
+
+
+def equal_rates(error: float, number: int) -> tuple[Array, Array]:
+    """Return the error rates of equal elections, of the shape (1, number), and the first rival's share in the wrong votes."""
+    return np.full((1, number), error), np.ones(number)
+
+
+def uneven_races(elections: Sequence[tuple[int, Raced]], rival: int) -> tuple[Array, float]:
+    """Compute the chance that the right replies, each by its margin, win all elections against rivals of another, and the calls."""
+    kept, calls = np.zeros(1), 0.0
+    for k, of in elections:
+        lost, votes = (of.shares @ np.array([uneven_race(1 - float(error), k, rival) for error in of.errors])).T
+        kept = kept + of.number * np.log1p(-np.minimum(lost, 1 - 1e-12))
+        calls += of.number * float((votes * of.a_vote).mean())
+    return np.exp(kept), calls
 
 
 def _against_one(errors: Array, k: int, max_votes: int) -> tuple[Array, Array]:
@@ -96,35 +120,29 @@ def _against_one(errors: Array, k: int, max_votes: int) -> tuple[Array, Array]:
     return lost + at.sum(0), votes
 
 
-class _Simulated(NamedTuple):
-    """Elections against several rivals, of the shape (shares, error rates, elections, ks)."""
-
-    ended: NDArray[np.int64]
-    """Number of the vote that ends each; above the cap if none does."""
-    is_right: NDArray[np.bool_]
-    mirrored: Array
-    """Chance of the paths on which a rival has the right reply's votes and wins, for each path on which the right reply wins."""
-
-
 def _simulated_ends(k: int, max_votes: int) -> tuple[Array, Array]:
     """Return losses and lengths, of the shape (shares, error rates)."""
-    found = _simulated()
-    over = found.ended[..., k - 1] <= max_votes
-    won = over & found.is_right[..., k - 1]
-    votes = np.minimum(found.ended[..., k - 1], max_votes).mean(2)
-    odds = np.where(won, found.mirrored[..., k - 1], 0.0).sum(2) / np.maximum(1, won.sum(2))
+    ended, is_right, mirrored = [each[..., k - 1] for each in _simulated()]
+    over = ended <= max_votes
+    won = over & is_right
+    votes = np.minimum(ended, max_votes).mean(2)
+    odds = np.where(won, mirrored, 0.0).sum(2) / np.maximum(1, won.sum(2))
     undecided = 1 - over.mean(2)
     rare = undecided + (1 - undecided) * odds / (1 + odds)
     return np.where(_NODES <= _EVEN, rare, 1 - won.mean(2)), votes
 
 
 @lru_cache(maxsize=1)
-def _simulated() -> _Simulated:
-    """Simulate elections; those of all shares have the same right votes, so that their ratios are known well."""
+def _simulated() -> tuple[NDArray[Any], ...]:
+    """Simulate elections; those of all shares have the same right votes, so that their ratios are known well.
+
+    Returns, of the shape (shares, error rates, elections, ks), the number of the vote that ends each, above the cap if none does; whether
+    it is right; and the chance of the paths on which a rival has the right reply's votes and wins, for each on which the right reply wins.
+    """
     rng = np.random.default_rng(0)
     shape = (len(RIVALS), len(_NODES), _ROWS)
     first = np.repeat(RIVALS, len(_NODES) * _ROWS)[:, None]
-    errors = np.tile(np.repeat(_errors(_NODES), _ROWS), len(RIVALS))
+    errors = np.tile(np.repeat(1 / (1 + np.exp(-_NODES)), _ROWS), len(RIVALS))
     # The shares of the others in the wrong votes: a stick of which each reply breaks off a random part.
     left = (1 - first) * np.cumprod(rng.random((len(first), _RIVALS - 2)) ** (1 / OTHERS), axis=1)
     bounds = np.concatenate([first, 1 - left, np.ones_like(first)], axis=1)
@@ -150,5 +168,4 @@ def _simulated() -> _Simulated:
         with np.errstate(over="ignore"):
             mirrored[new, most[new]] = (odds[new] ** (counts[new, -1:] - counts[new, :-1])).sum(1)
         most[new] += 1
-    by_k = (*shape, _MAX_K)
-    return _Simulated(ended.reshape(by_k), is_right.reshape(by_k), mirrored.reshape(by_k))
+    return tuple([each.reshape(*shape, _MAX_K) for each in (ended, is_right, mirrored)])

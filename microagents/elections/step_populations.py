@@ -42,11 +42,9 @@ class _Population(NamedTuple):
 
     @property
     def whole(self) -> Array:
-        return self.base if self.hard is None or self.share is None else _mixed(self.base, self.hard, self.share)
-
-
-def _mixed(base: Array, hard: Array, share: Array) -> Array:
-    return np.asarray((1 - share[:, None]) * base + share[:, None] * hard)
+        if self.hard is None or self.share is None:
+            return self.base
+        return np.asarray((1 - self.share[:, None]) * self.base + self.share[:, None] * self.hard)
 
 
 def _between(low: float, high: float, at: Array) -> Array:
@@ -128,20 +126,19 @@ def _populations(kinds: tuple[tuple[tuple[int, int], int], ...], seed: tuple[int
     rng, number = np.random.default_rng(seed), np.array([count for _, count in kinds])
     wrong, valid = np.array([samples for samples, _ in kinds]).T
     likely = likelihood(wrong, valid)
-    tried = [_fitted(form, likely, number, rng) for form in _FORMS]
-    weights = np.concatenate([each.weights for each in tried])
+    tried, logs = zip(*[_fitted(form, likely, number, rng) for form in _FORMS], strict=True)
+    weights = np.concatenate(logs)
     weights = np.exp(weights - weights.max())
     bounds = np.cumsum(weights) / weights.sum()
     chosen = np.searchsorted(bounds, (np.arange(DRAWS) + rng.random()) / DRAWS)
     drawn, first = [], 0
     for form, each in zip(_FORMS, tried, strict=True):
-        at = each.at[chosen[(chosen >= first) & (chosen < first + len(each.at))] - first]
-        first += len(each.at)
-        found = form.population(at)
+        found = form.population(each[chosen[(chosen >= first) & (chosen < first + len(each))] - first])
+        first += len(each)
         if found.hard is not None and found.share is not None:
             base = (1 - found.share)[:, None] * (found.base @ likely.T)
             none = (number * np.log(np.maximum(base / np.maximum(found.whole @ likely.T, LEAST), LEAST))).sum(1)
-            is_none = rng.random(len(at)) < np.exp(none)
+            is_none = rng.random(len(none)) < np.exp(none)
             found = found._replace(share=np.where(is_none, 0.0, found.share))
         drawn.append(found.whole)
     order = rng.permutation(DRAWS)
@@ -154,15 +151,11 @@ def likelihood(wrong: Counts, valid: Counts) -> Array:
     return np.asarray(np.exp(logs - logs.max(1, keepdims=True)))
 
 
-class _Fitted(NamedTuple):
-    at: Array
-    """Parameters, each between 0 and 1, of the shape (tries, parameters)."""
-    weights: Array
-    """Logarithms of their shares in the posterior of all forms."""
+def _fitted(form: _Form, likely: Array, number: Counts, rng: np.random.Generator) -> tuple[Array, Array]:
+    """Weigh parameters of a form by importance, drawn around those that fit (population Monte Carlo, Cappé 2004).
 
-
-def _fitted(form: _Form, likely: Array, number: Counts, rng: np.random.Generator) -> _Fitted:
-    """Weigh parameters of a form by importance, drawn around those that fit (population Monte Carlo, Cappé 2004)."""
+    Returns parameters, each between 0 and 1, of the shape (tries, parameters), and logarithms of their shares in all forms' posterior.
+    """
 
     def reached(populations: Array) -> Array:
         return np.asarray(np.log(np.maximum(populations @ likely.T, LEAST)) @ number)
@@ -186,7 +179,7 @@ def _fitted(form: _Form, likely: Array, number: Counts, rng: np.random.Generator
     # A point that is too heavy stands for a region that the others have missed (Ionides 2008).
     most = weights.max()
     weights = np.minimum(weights, most + math.log(np.exp(weights - most).mean()) + math.log(_REFINED) / 2)
-    return _Fitted(_unit(z), weights + math.log(form.weight))
+    return _unit(z), weights + math.log(form.weight)
 
 
 @lru_cache(maxsize=len(_FORMS))

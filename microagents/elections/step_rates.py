@@ -62,6 +62,11 @@ class SeenStep(Struct, frozen=True, kw_only=True):
         """Number of samples without a red flag."""
         return self.right + sum(self.wrong)
 
+    @property
+    def kind(self) -> SeenStep:
+        """Stands for all steps whose samples are alike."""
+        return SeenStep(right=self.right, wrong=tuple(sorted(self.wrong, reverse=True)), is_own=self.is_own)
+
 
 class Interval(NamedTuple):
     """A figure with its 95 % interval."""
@@ -69,29 +74,6 @@ class Interval(NamedTuple):
     mid: float
     low: float
     high: float
-
-
-class Trend(NamedTuple):
-    """Error rates along the chain."""
-
-    chance: float
-    """Chance that steps in a random order depend on their position as much (`trend_chance`)."""
-    first: float
-    """Mean error rate of the first third of the sampled steps."""
-    last: float
-    """Mean error rate of the last third."""
-
-
-class Kind(NamedTuple):
-    """Steps whose samples are alike."""
-
-    right: int
-    wrong: tuple[int, ...]
-    is_own: bool
-
-
-def _kind(step: SeenStep) -> Kind:
-    return Kind(step.right, tuple(sorted(step.wrong, reverse=True)), step.is_own)
 
 
 @lru_cache(maxsize=4_096)
@@ -109,7 +91,7 @@ def _rival_likelihood(wrong: tuple[int, ...]) -> Array:
     return np.asarray(at / at.max())
 
 
-def _rival_shares(kinds: Mapping[Kind, float], rng: np.random.Generator) -> Array:
+def _rival_shares(kinds: Mapping[SeenStep, float], rng: np.random.Generator) -> Array:
     """Draw the population of the first rivals' shares, given kinds of steps by their number; of the shape (`DRAWS`, shares)."""
     several = [(_rival_likelihood(kind.wrong), count) for kind, count in kinds.items() if sum(kind.wrong) > 1]
     taken = _RIVAL_PRIOR
@@ -331,15 +313,15 @@ class StepRates(RunRates):
         rng = np.random.default_rng((seed, 2))
         self.populations, forms = populations([(sum(each.wrong), each.valid) for each in self.seen], (seed, 0))
         self.forms = (forms,)
-        self._kinds = Counter(_kind(each) for each in self.seen)
+        self._kinds = Counter(each.kind for each in self.seen)
         hard = {kind: float(self._given(kind)[:, _IS_HARD].sum(1).mean()) for kind in self._kinds}
-        counts = self._kinds.items()
         by_hardness = [
-            {kind: count * abs(is_ordinary - hard[kind]) for kind, count in counts} for is_ordinary in (1, 0)
+            {kind: count * abs(is_ordinary - hard[kind]) for kind, count in self._kinds.items()}
+            for is_ordinary in (1, 0)
         ]
         # A step that is wrong in most samples is wrong in its own way, so the rivals of hard steps are a population of their own.
         self._shares = np.stack([_rival_shares(each, rng) for each in by_hardness])
-        self._hard_chances = [hard[_kind(each)] for each in self.seen]
+        self._hard_chances = [hard[each.kind] for each in self.seen]
         self.replies = _valid_draws(seen, seed)
         self._draw(rng)
 
@@ -366,13 +348,12 @@ class StepRates(RunRates):
         self._counts = (counts + _with_rivals(plain, self._shares, rng)).astype(np.float64)
         self._hard_own = self._bound_hard(hard, hard_own, rng)
 
-    def _given(self, kind: Kind) -> Array:
+    def _given(self, kind: SeenStep) -> Array:
         """Return the posterior of the rate at a step with these samples, in each draw."""
-        wrong = sum(kind.wrong)
-        return normal(self.populations * likelihood(np.array([wrong]), np.array([kind.right + wrong])))
+        return normal(self.populations * likelihood(np.array([sum(kind.wrong)]), np.array([kind.valid])))
 
     def rates(self, seed: int, steps: int | None = None, *, hard: float = 0.0) -> tuple[Array, Array]:
-        """Draw the error rate of every step of the run, and the share of the first rival in its wrong votes, by position.
+        """Draw the error rate of every step of the run, of the shape (1, steps), and the first rival's share in its wrong votes.
 
         One joint draw: sampled steps by their own samples, at their own positions, and the others from the population.
 
@@ -388,10 +369,10 @@ class StepRates(RunRates):
         chosen = range(count) if count == self.total else sorted(rng.choice(self.total, count, replace=False).tolist())
         errors, likely = rng.choice(ERRORS, size=count, p=population), np.ones((count, len(RIVALS)))
         index = {number: place for place, number in enumerate(chosen)}
-        places: dict[Kind, list[int]] = {}
+        places: dict[SeenStep, list[int]] = {}
         for each in self.seen:
             if each.is_own and each.number in index:
-                places.setdefault(_kind(each), []).append(index[each.number])
+                places.setdefault(each.kind, []).append(index[each.number])
         for kind, at in places.items():
             errors[at] = rng.choice(ERRORS, size=len(at), p=self._given(kind)[row])
             likely[at] = _rival_likelihood(kind.wrong)
@@ -399,18 +380,15 @@ class StepRates(RunRates):
             weights = self._counts.sum((0, 2)) * (ERRORS >= HARD)
             replaced = rng.choice(count, size=max(1, round(hard * count)), replace=False)
             errors[replaced] = rng.choice(ERRORS, size=len(replaced), p=weights / weights.sum())
-        return errors, np.array(RIVALS)[picked(shares[(errors >= HARD).astype(int)] * likely, rng)]
+        return errors[None], np.array(RIVALS)[picked(shares[(errors >= HARD).astype(int)] * likely, rng)]
 
     @cached_property
-    def trend(self) -> Trend:
-        """How errors differ from one end of the chain to the other."""
+    def ends(self) -> list[float]:
+        """Mean error rates of the first third of the sampled steps and of the last third."""
         ordered = sorted(self.seen, key=lambda each: each.number)
         third = max(1, len(ordered) // 3)
-        first, last = (
-            float((populations([(sum(each.wrong), each.valid) for each in part], (0, 0))[0] @ ERRORS).mean())
-            for part in (ordered[:third], ordered[-third:])
-        )
-        return Trend(trend_chance(self.seen), first, last)
+        parts = [[(sum(each.wrong), each.valid) for each in part] for part in (ordered[:third], ordered[-third:])]
+        return [float((populations(part, (0, 0))[0] @ ERRORS).mean()) for part in parts]
 
 
 def trend_chance(seen: Sequence[SeenStep]) -> float:

@@ -73,15 +73,11 @@ async def examine(models: Sequence[str], runs_dir: Path, *, on_ray: bool = False
     )
     findings = [each for some in found for each in some]
     if all(each.subject != "clock" for each in findings):
-        findings.append(
-            _ok("clock", f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC; compared with a provider's where one is asked")
-        )
+        now = f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC"
+        findings.append(_ok("clock", f"{now}; compared with a provider's where one is asked"))
     if not any(os.environ.get(name, "").strip() for name in KEYS.values()):
-        findings.append(
-            _missing(
-                "keys", "none is set: only simulated models and servers without a key can be asked", is_needed=False
-            )
-        )
+        said = "none is set: only simulated models and servers without a key can be asked"
+        findings.append(_missing("keys", said, is_needed=False))
     return findings
 
 
@@ -154,30 +150,18 @@ def _of_provider(
     """What the free list of models shows: key, address, model and clock."""
     place = model.base_url
     if isinstance(answer, ModelUnavailable):
-        yield _missing(
-            f"{text} endpoint", f"{place} cannot be reached: {answer.args[1]}; check the address and the network"
-        )
-    elif answer.status_code in (401, 403):
-        yield _missing(
-            f"{text} key",
-            f"{place} refuses the key (HTTP {answer.status_code}); set the environment variable to a valid one",
-        )
-    elif answer.is_success:
-        yield _ok(f"{text} endpoint", f"{place} answers, and takes the key")
+        said = f"{place} cannot be reached: {answer.args[1]}; check the address and the network"
+        yield _missing(f"{text} endpoint", said)
+    elif (code := answer.status_code) in (401, 403):
+        said = f"{place} refuses the key (HTTP {code}); set the environment variable to a valid one"
+        yield _missing(f"{text} key", said)
     else:
-        yield _ok(
-            f"{text} endpoint",
-            f"{place} answers, and has no list of models (HTTP {answer.status_code}), so the key is not checked",
-        )
+        unlisted = f"has no list of models (HTTP {code}), so the key is not checked"
+        yield _ok(f"{text} endpoint", f"{place} answers, and {'takes the key' if answer.is_success else unlisted}")
     yield _model_known(text, spec, answer, is_vendor=model.base_url == model.url)
-    if model.priced:
-        yield _ok(f"{text} price", "known")
-    else:
-        yield _missing(
-            f"{text} price",
-            "unknown, so --max-cost cannot be used; give price_in and price_out, or --prices",
-            is_needed=False,
-        )
+    unpriced = "unknown, so --max-cost cannot be used; give price_in and price_out, or --prices"
+    price = f"{text} price"
+    yield _ok(price, "known") if model.priced else _missing(price, unpriced, is_needed=False)
     if isinstance(answer, Response) and (sent := answer.headers.get("date")):
         yield from _clock(sent)
 
@@ -286,15 +270,11 @@ def _disk(runs_dir: Path) -> Iterator[Finding]:
     place = runs_dir.absolute()
     while not place.exists():
         place = place.parent
-    free = shutil.disk_usage(place).free
+    free, here = shutil.disk_usage(place).free, repr(str(runs_dir))
     if not (place.is_dir() and os.access(place, os.W_OK)):
-        yield _missing(
-            "disk", f"journals cannot be written into {str(runs_dir)!r}; give another folder with --runs-dir"
-        )
+        yield _missing("disk", f"journals cannot be written into {here}; give another folder with --runs-dir")
     elif free < LEAST_FREE_BYTES:
-        yield _missing(
-            "disk",
-            f"{free / 2**20:,.0f} MB are free at {str(runs_dir)!r}; make room, or give another folder with --runs-dir",
-        )
+        said = f"{free / 2**20:,.0f} MB are free at {here}; make room, or give another folder with --runs-dir"
+        yield _missing("disk", said)
     else:
-        yield _ok("disk", f"{free / 2**30:,.0f} GB are free at {str(runs_dir)!r}")
+        yield _ok("disk", f"{free / 2**30:,.0f} GB are free at {here}")

@@ -10,7 +10,8 @@ from statistics import fmean
 
 from msgspec import Struct
 
-from microagents.studies.measured import ModelMeasurement, Proportion, mean_if_known, proportion
+from microagents.runs.driver.forecast import mean_if_known
+from microagents.studies.measured import ModelMeasurement, Proportion, proportion
 from microagents.studies.measuring import MeasuredStep
 
 
@@ -69,7 +70,8 @@ def lookahead_in(steps: Sequence[MeasuredStep]) -> tuple[PositionAccuracy, ...]:
 
 def distances_between(models: Sequence[ModelMeasurement]) -> Distances:
     """Return the distances between the errors of all models, on the steps that they share."""
-    halves = [[_distribution(each.steps, half) for half in (0, 1)] for each in models]
+    wrong = [[[sum(step.errors[half::2]) for step in each.steps] for half in (0, 1)] for each in models]
+    halves = [[[each / sum(half) for each in half] if any(half) else None for half in of_model] for of_model in wrong]
     matrix = []
     for row, mine in enumerate(halves):
         own = [_distance(mine[0], mine[1])]
@@ -80,12 +82,6 @@ def distances_between(models: Sequence[ModelMeasurement]) -> Distances:
         matrix.append(tuple([mean_if_known(each) for each in between]))
     errors = tuple([sum(step.wrong for step in each.steps) for each in models])
     return Distances(models=tuple([each.model for each in models]), errors=errors, matrix=tuple(matrix))
-
-
-def _distribution(steps: Sequence[MeasuredStep], half: int) -> list[float] | None:
-    """Return the share of each step in the errors of one half of the samples; None without errors."""
-    wrong = [sum(each.errors[half::2]) for each in steps]
-    return [each / sum(wrong) for each in wrong] if any(wrong) else None
 
 
 def _distance(one: Sequence[float] | None, other: Sequence[float] | None) -> float | None:

@@ -46,32 +46,23 @@ class Terms:
 
     def __init__(self, found: ModelMeasurement, task: Task | None) -> None:
         self._found = found
-        self._spec = ModelSpec.parse(found.model)
+        spec = self._spec = ModelSpec.parse(found.model)
         is_simulated = found.model.startswith(SIMULATED)
-        is_vendors = not is_simulated and "base_url" not in self._spec.options
-        self._capabilities = (
-            capabilities_of(self._spec.provider, self._spec.name)
-            if is_vendors and self._spec.provider in MODELS.addresses
-            else UNKNOWN
-        )
+        is_vendors = not is_simulated and "base_url" not in spec.options
+        is_known = is_vendors and spec.provider in MODELS.addresses
+        self._capabilities = capabilities_of(spec.provider, spec.name) if is_known else UNKNOWN
         self._constant_tokens = _constant_tokens(task)
-        self._tariff = _tariff(self._spec, found, is_simulated=is_simulated)
-        self._has_flex = (
-            is_vendors
-            and self._spec.provider in ("openai", "openai-responses")
-            and "service_tier" not in self._spec.options
-        )
+        self._tariff = _tariff(spec, found, is_simulated=is_simulated)
+        can_flex = is_vendors and spec.provider in ("openai", "openai-responses")
+        self._has_flex = can_flex and "service_tier" not in spec.options
         most = MAX_SAMPLES if is_simulated else self._capabilities.max_choices or 1
-        takes_several = self._spec.provider in ("sim", "openai") and SEVERAL not in self._spec.options
-        self._most_votes = most if takes_several else 1
-
-    @property
-    def _read(self) -> float:
-        return self._found.input_tokens / max(1, self._found.calls)
-
-    @property
-    def _written(self) -> float:
-        return self._found.output_tokens / max(1, self._found.calls)
+        self._most_votes = most if spec.provider in ("sim", "openai") and SEVERAL not in spec.options else 1
+        self._read, self._written = [
+            tokens / max(1, found.calls) for tokens in (found.input_tokens, found.output_tokens)
+        ]
+        floor = self._capabilities.cache_floor
+        is_cached = floor is not None and self._constant_tokens >= floor
+        self._cached_tokens = min(self._read, self._constant_tokens) if is_cached else 0.0
 
     def bill(self, votes: int) -> Bill:
         """Return the cost of a vote when ``votes`` are asked for at once."""
@@ -87,11 +78,6 @@ class Terms:
         high = self._tariff.cost_usd(plain)
         return Bill(low=mid if low is None else min(low, mid), mid=mid, high=mid if high is None else max(high, mid))
 
-    @property
-    def _cached_tokens(self) -> float:
-        floor = self._capabilities.cache_floor
-        return min(self._read, self._constant_tokens) if floor is not None and self._constant_tokens >= floor else 0.0
-
     def least_s(self, calls: float) -> tuple[float, str]:
         """Return the least duration of the calls under the provider's limits, and the limit that makes it; 0 for none."""
         of_call = {
@@ -100,10 +86,10 @@ class Terms:
             INPUT_TOKENS: self._read,
             OUTPUT_TOKENS: self._written,
         }
-        each = [
-            (60 * calls * of_call[name] / limit, name) for name, limit in self._found.limits.items() if name in of_call
-        ]
-        return max(each, default=(0.0, ""))
+        limits = self._found.limits.items()
+        return max(
+            [(60 * calls * of_call[name] / most, name) for name, most in limits if name in of_call], default=(0.0, "")
+        )
 
     def notes(self, today: date) -> Iterator[str]:
         """Say what bears on a plan: what the low cost counts on, a prompt below the threshold of the cache, and an announced end."""
@@ -142,7 +128,5 @@ def _constant_tokens(task: Task | None) -> int:
     asked, reply = called(task.first_prompt), type(task).reply_type()
     if asked is None or reply is None:
         return 0
-    return (
-        len(system_with_instructions(asked.system, reply, task.format, task.reasoning) + asked.user_parts[0])
-        // CHARS_PER_TOKEN
-    )
+    system = system_with_instructions(asked.system, reply, task.format, task.reasoning)
+    return len(system + asked.user_parts[0]) // CHARS_PER_TOKEN

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar, Unpack
 
@@ -30,7 +30,7 @@ from microagents.runs.settings import (
 )
 from microagents.runs.task_list import compact_options, dump_options, tasks_of
 from microagents.studies.comparison import ENDED, Comparison, row_of
-from microagents.studies.series import Series, SeriesRun, short_digest
+from microagents.studies.series import Series, short_digest
 from microagents.task import Task
 
 V = TypeVar("V")
@@ -85,13 +85,12 @@ async def compare(
         MicroagentsError: the run of a row failed, see `run`; the results of rows that have ended are kept.
     """
     check_arguments({"runs_dir": runs_dir, "options": options or {}, **given})
-    inputs = (
-        variants_of(task, DEFAULT_REPEAT if repeat is None else repeat)
-        if isinstance(task, Task)
-        else _listed(task, repeat)
-    )
     if trials < 1:
         raise InvalidUsage(f"trials must be at least 1, not {trials!r}")
+    if not isinstance(task, Task) and repeat is not None:
+        raise InvalidUsage(f"all inputs are given, so repeat={repeat!r} has no meaning; leave it out")
+    of_one = DEFAULT_REPEAT if repeat is None else repeat
+    inputs = variants_of(task, of_one) if isinstance(task, Task) else tasks_of(task)
     inputs = [each for each in inputs for _ in range(trials)]
     first, settings = inputs[0], without_control(given)
     chosen = _strategies(first, strategies or [first.default_strategy], k, options or {})
@@ -101,21 +100,26 @@ async def compare(
     options_of_first, own = compact_options(inputs)
     compared = dump_options(task) if isinstance(task, Task) else (options_of_first, list(own))
     asked = compared if trials == 1 else (compared, trials)
-    plans = _plans(chosen, inputs, shared, pools.objects, run_id or _run_id_prefix(first, asked, shared, len(inputs)))
-    plans = [await with_tools_of_servers(plan) for plan in plans]
+    address = address_of(type(first))
+    # Comparisons whose results could differ have different names.
+    digest = short_digest((address, asked, shared.models, shared.seed, shared.on_undecided, len(inputs)))
+    prefix = run_id or f"compare-{TASKS.name_of(address).lower()}-{digest}"
+    plans = [await with_tools_of_servers(each) for each in _plans(chosen, inputs, shared, pools.objects, prefix)]
     titles = [f"{_title(each)} (row {number} of {len(chosen)})" for number, each in enumerate(chosen, 1)]
-    series = Series("comparison", [*map(SeriesRun, titles, plans)], Path(runs_dir), ended=ENDED)
+    series = Series("comparison", dict(zip(titles, plans, strict=True)), Path(runs_dir), ended=ENDED)
     outcome, reason, results = await series.do(given, on_row)
     judged = first.oracle_judges_result
     rows = [
         structs.replace(row_of(each.strategy, result, inputs, oracle_judges=judged), given=each.given)
         for each, result in zip(chosen, results, strict=False)
     ]
+    differing = {name for each in own for name in msgspec.json.decode(each, type=dict[str, Any])}
+    common = {name: value for name, value in options_of_first.items() if name not in differing}
     return Comparison(
         outcome=outcome,
         reason=reason,
-        task=TASKS.name_of(address_of(type(first))),
-        options=dump_options(task) if isinstance(task, Task) else _common_options(options_of_first, own),
+        task=TASKS.name_of(address),
+        options=dump_options(task) if isinstance(task, Task) else common,
         models=shared.models,
         seed=shared.seed,
         repeat=len(inputs),
@@ -129,24 +133,6 @@ def variants_of(task: Task, repeat: int) -> list[Task]:
     if repeat < 1:
         raise InvalidUsage(f"repeat must be at least 1, not {repeat!r}")
     return [called(task.variant, number, gives=type(task)) for number in range(repeat)]
-
-
-def _listed(given: Sequence[Task], repeat: int | None) -> Sequence[Task]:
-    if repeat is not None:
-        raise InvalidUsage(f"all inputs are given, so repeat={repeat!r} has no meaning; leave it out")
-    return tasks_of(given)
-
-
-def _common_options(first: dict[str, Any], own: Iterable[str]) -> dict[str, Any]:
-    differing = {name for each in own for name in msgspec.json.decode(each, type=dict[str, Any])}
-    return {name: value for name, value in first.items() if name not in differing}
-
-
-def _run_id_prefix(task: Task, inputs: object, settings: Settings, repeat: int) -> str:
-    """Prefix of the names of all rows. Comparisons whose results could differ have different ones."""
-    address = address_of(type(task))
-    compared = (address, inputs, settings.models, settings.seed, settings.on_undecided, repeat)
-    return f"compare-{TASKS.name_of(address).lower()}-{short_digest(compared)}"
 
 
 def _strategies(
@@ -197,7 +183,8 @@ def _title(row: _Chosen) -> str:
 def _plans(
     chosen: Sequence[_Chosen], inputs: Sequence[Task], shared: Settings, objects: Mapping[str, ModelObject], prefix: str
 ) -> list[RunPlan]:
-    roles = [_role_names(each.strategy) for each in chosen]
+    kinds = [(strategy.conductor, *(each.role for each in strategy.deployments())) for strategy, _ in chosen]
+    roles = [[role.__name__.lower() for role in each] for each in kinds]
     everywhere = [role for each in roles for role in each]
     found = []
     for (strategy, _), own in zip(chosen, roles, strict=True):
@@ -222,10 +209,6 @@ def _run_id_suffix(strategy: Strategy) -> str:
         if name not in ("k", *strategy.changes_no_decision) and value != usual[name]
     }
     return f"-{short_digest((address, unusual))}" if unusual or address not in STRATEGIES.addresses.values() else ""
-
-
-def _role_names(strategy: Strategy) -> list[str]:
-    return [role.__name__.lower() for role in (strategy.conductor, *(each.role for each in strategy.deployments()))]
 
 
 def _for_roles(given: Mapping[str, V], own: Sequence[str], everywhere: Sequence[str]) -> dict[str, V]:

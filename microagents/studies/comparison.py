@@ -197,7 +197,7 @@ def _pass_k(inputs: Sequence[Task], verdicts: Sequence[bool]) -> tuple[PassK, ..
         trials.setdefault(msgspec.json.encode(dump_options(task), order="deterministic"), []).append(is_right)
     fewest = min(map(len, trials.values()))
     powers = {2**power for power in range(1, fewest.bit_length())}
-    return tuple(_passed(list(trials.values()), k) for k in sorted({*powers, fewest} - {1}))
+    return tuple([_passed([*trials.values()], k) for k in sorted({*powers, fewest} - {1})])
 
 
 def _passed(trials: Sequence[Sequence[bool]], k: int) -> PassK:

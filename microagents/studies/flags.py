@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import product
 from math import log
+from pathlib import Path
 from random import Random
 from types import NoneType
 from typing import Any, NamedTuple
@@ -15,10 +17,11 @@ from microagents.base.errors import InvalidUsage
 from microagents.base.user_code import called
 from microagents.elections.election import Flagged
 from microagents.elections.red_flags import MALFORMED, TOO_LONG
-from microagents.journal.reading import Reader
+from microagents.journal.reading import Reader, reader_of
 from microagents.replies.chat import Reading, Reply
 from microagents.replies.parsing import Malformed, parse
-from microagents.studies.measuring import FIRST, MeasuredStep, blocks
+from microagents.studies.measured import ModelMeasurement
+from microagents.studies.measuring import FIRST, blocks
 from microagents.task import ChainTask, chain_types
 
 QUANTILES = (0.5, 0.75, 0.9, 0.95, 0.99)
@@ -28,7 +31,7 @@ CHARS_PER_TOKEN = 4
 RESAMPLINGS = 400
 MOST_AGAINST = 2
 """Number of resamplings at most in which what is advised gains nothing: 0.5 %, since several caps are tried."""
-READ_AGAIN = (None, TOO_LONG, MALFORMED)
+READ_AGAIN = (TOO_LONG, MALFORMED)
 """Flags of the run that a reading judges anew. A reply with another one, such as one that was cut off, is not a strict reply."""
 
 
@@ -73,52 +76,48 @@ class FlagFindings(Struct, frozen=True, kw_only=True):
     advice: str
 
 
+Vote = tuple[Any, bool]
+"""A vote, None for a flagged reply; and whether it is right."""
+
+
 class _Read(NamedTuple):
     """A reply, read both ways."""
 
     chars: int
-    lenient: Any
-    """Its vote; None if it cannot be read."""
-    strict: Any
-    is_right: bool
-    """Whether the lenient reading is right."""
-    is_strict_right: bool
+    lenient: Vote
+    strict: Vote
 
 
 def flags_in(
-    reader: Reader, task: ChainTask[Any, Any], measured: Sequence[MeasuredStep], states: Mapping[int, Any]
+    runs_dir: Path, task: ChainTask[Any, Any], found: ModelMeasurement, states: Mapping[int, Any]
 ) -> FlagFindings:
     """Read the texts of a measurement again.
 
     Args:
-        reader: reads its journal.
+        runs_dir: the folder of its journal.
         task: the task.
-        measured: the sampled steps.
+        found: the measurement.
         states: their states as JSON has them, by number; none for the oracle's.
 
     Raises:
         InvalidUsage: the journal has not all texts.
     """
-    steps = list(_steps(reader, task, {each.number: each.drawn for each in measured}, states))
+    with reader_of(runs_dir, found.run_id) as reader:
+        steps = list(_steps(reader, task, {each.number: each.drawn for each in found.steps}, states))
     lengths = sorted(each.chars for step in steps for each in step)
     if not lengths:
         raise InvalidUsage("the model gave no reply, so no flag can be judged")
     own = (task.sampling.flag_above_tokens or 0) * CHARS_PER_TOKEN
     caps = sorted({*(lengths[int(share * (len(lengths) - 1))] for share in QUANTILES), *([own] if own else [])})
-    lenient = [[(each.lenient, each.is_right) for each in step] for step in steps]
-    strict = [[(each.strict, each.is_strict_right) for each in step] for step in steps]
-    right_read = sum(right for step in lenient for _, right in step)
-    readings = [
-        _judged("lenient", None, lenient, lenient, right_read),
-        _judged("strict", None, strict, lenient, right_read),
-    ]
-    for name, taken in (("lenient", lenient), ("strict", strict)):
-        for cap in caps:
-            kept = [
-                [vote if each.chars <= cap else (None, False) for each, vote in zip(step, votes, strict=True)]
-                for step, votes in zip(steps, taken, strict=True)
-            ]
-            readings.append(_judged(f"{name}, at most {cap:,} characters", cap, kept, taken, right_read))
+    taken = {name: [[getattr(each, name) for each in step] for step in steps] for name in ("lenient", "strict")}
+    right_read = sum(is_right for step in taken["lenient"] for _, is_right in step)
+    readings = [_judged(name, None, taken[name], taken["lenient"], right_read) for name in taken]
+    for name, cap in product(taken, caps):
+        kept = [
+            [vote if each.chars <= cap else (None, False) for each, vote in zip(step, votes, strict=True)]
+            for step, votes in zip(steps, taken[name], strict=True)
+        ]
+        readings.append(_judged(f"{name}, at most {cap:,} characters", cap, kept, taken[name], right_read))
     return FlagFindings(
         replies=len(lengths), readings=tuple(readings), lengths=tuple(_by_length(steps)), advice=_advice(readings)
     )
@@ -126,7 +125,7 @@ def flags_in(
 
 def _by_length(steps: Sequence[Sequence[_Read]]) -> Iterator[LengthBin]:
     """Count the wrong replies between the quantiles of the lengths."""
-    replies = sorted((each.chars, not each.is_right) for step in steps for each in step)
+    replies = sorted((each.chars, not each.lenient[1]) for step in steps for each in step)
     after = 0
     for most in sorted({replies[int(share * (len(replies) - 1))][0] for share in (*QUANTILES, 1)}):
         before, after = after, bisect_right(replies, (most, True))
@@ -148,54 +147,51 @@ def _advice(readings: Sequence[FlaggedReading]) -> str:
     return f"{form}; flag replies of more than {best.most_chars:,} characters: a call tells {more:.1%} more"
 
 
-Taken = Sequence[Sequence[tuple[Any, bool]]]
-"""For each step its replies: the vote, None for a flagged one, and whether it is right."""
+Taken = Sequence[Sequence[Vote]]
+"""The replies of each step."""
+Counts = Sequence[tuple[int, int, int]]
+"""The drawn, valid and right replies of each step."""
 
 
 def _judged(name: str, cap: int | None, taken: Taken, other: Taken, right_read: int) -> FlaggedReading:
-    drawn, valid, right = map(sum, zip(*_counts(taken), strict=True))
+    counts = _counts(taken)
+    _, valid, right = map(sum, zip(*counts, strict=True))
+    firsts = [[is_right for vote, is_right in step if vote is not None][:FIRST] for step in taken]
     return FlaggedReading(
         name=name,
         most_chars=cap,
         valid=valid,
         wrong=valid - right,
         right_flagged=max(0, right_read - right),
-        collisions=sum(
-            [is_right for vote, is_right in step if vote is not None][:FIRST] == [False] * FIRST for step in taken
-        ),
-        information=_information(drawn, valid, right),
-        gains=_gains(_counts(taken), _counts(other)),
+        collisions=firsts.count([False] * FIRST),
+        information=_information(counts),
+        gains=_gains(counts, _counts(other)),
     )
 
 
-def _counts(taken: Taken) -> list[tuple[int, int, int]]:
-    """Count the drawn, valid and right replies of each step."""
+def _counts(taken: Taken) -> Counts:
     return [
         (len(step), sum(vote is not None for vote, _ in step), sum(is_right for _, is_right in step)) for step in taken
     ]
 
 
-def _information(drawn: int, valid: int, right: int) -> float:
+def _information(counts: Counts) -> float:
+    drawn, valid, right = map(sum, zip(*counts, strict=True))
     p = (right + 0.5) / (valid + 1)  # half a wrong reply more than seen: none seen is not none
     return valid / drawn * (2 * p - 1) * log(p / (1 - p)) if 2 * p > 1 else 0.0
 
 
-def _gains(counts: Sequence[tuple[int, int, int]], others: Sequence[tuple[int, int, int]]) -> bool:
+def _gains(counts: Counts, others: Counts) -> bool:
     """Return whether a reading gives more information than another, by the bootstrap over steps."""
     if counts == others:
         return False
     rng, both, against = Random(0), list(zip(counts, others, strict=True)), 0  # noqa: S311 - seeded on purpose
     for _ in range(RESAMPLINGS):
         mine, theirs = zip(*rng.choices(both, k=len(both)), strict=True)
-        against += _information(*_sums(mine)) <= _information(*_sums(theirs))
+        against += _information(mine) <= _information(theirs)
         if against > MOST_AGAINST:
             return False
     return True
-
-
-def _sums(counts: Sequence[tuple[int, int, int]]) -> tuple[int, int, int]:
-    drawn, valid, right = zip(*counts, strict=True)
-    return sum(drawn), sum(valid), sum(right)
 
 
 def _steps(
@@ -203,53 +199,40 @@ def _steps(
 ) -> Iterator[list[_Read]]:
     """Read what was sampled at each step."""
     kind = chain_types(type(task))[1]
-    for number, state in _states(task, states, kind):
+
+    def read(text: str, reading: Reading, state: Any, right: Reply, number: int) -> Vote:
+        try:
+            reply = parse(text, kind, task.format, reading)
+        except Malformed:
+            return None, False
+        vote, verdict = task.vote_of(reply), called(task.correct, state, reply, gives=(bool, NoneType), at=number)
+        return vote, vote == task.vote_of(right) if verdict is None else bool(verdict)
+
+    for number, state, right in _states(task, states, kind):
         if number not in drawn:
             continue
-        right, step = called(task.oracle, state, gives=kind, at=number), []
+        step = []
         for at in (f"0/step/{number}/{start}-{end}" for start, end in blocks(drawn[number])):
             recorded, texts = reader.decision_at(at), {each.seq: each.text for each in reader.texts_at(at)}
             for ballot in () if recorded is None else recorded.ballots:
-                if ballot.seq not in texts:
+                if (text := texts.get(ballot.seq)) is None:
                     raise InvalidUsage(
                         f"the text of sample {ballot.seq} of {at} is not in the journal; begin another run"
                     )
-                text = texts[ballot.seq]
-                flag = ballot.flag if isinstance(ballot, Flagged) else None
-                lenient = _reply(text, kind, task, "last")
-                strict = _reply(text, kind, task, "strict") if flag in READ_AGAIN else None
-                step.append(
-                    _Read(
-                        chars=len(text),
-                        lenient=None if lenient is None else task.vote_of(lenient),
-                        strict=None if strict is None else task.vote_of(strict),
-                        is_right=_is_right(task, state, lenient, right, number),
-                        is_strict_right=_is_right(task, state, strict, right, number),
-                    )
-                )
+                is_read = not isinstance(ballot, Flagged) or ballot.flag in READ_AGAIN
+                lenient = read(text, "last", state, right, number)
+                strict = read(text, "strict", state, right, number) if is_read else (None, False)
+                step.append(_Read(len(text), lenient, strict))
         yield step
 
 
-def _states(task: ChainTask[Any, Any], given: Mapping[int, Any], kind: type[Reply]) -> Iterator[tuple[int, Any]]:
-    """Walk the given states, or else the oracle's."""
-    for number, state in given.items():
-        yield number, json.decode(json.encode(state), type=chain_types(type(task))[0])
+def _states(task: ChainTask[Any, Any], given: Mapping[int, Any], kind: type[Reply]) -> Iterator[tuple[int, Any, Reply]]:
+    """Walk the given states, or else the oracle's, with its replies."""
+    for number, plain in given.items():
+        state = json.decode(json.encode(plain), type=chain_types(type(task))[0])
+        yield number, state, called(task.oracle, state, gives=kind, at=number)
     state, number = called(task.start), 0
     while not given and not called(task.done, state, gives=bool, at=number):
-        yield number, state
         right = called(task.oracle, state, gives=kind, at=number)
+        yield number, state, right
         state, number = called(task.advance, state, right, at=number), number + 1
-
-
-def _reply(text: str, kind: type[Reply], task: ChainTask[Any, Any], reading: Reading) -> Reply | None:
-    try:
-        return parse(text, kind, task.format, reading)
-    except Malformed:
-        return None
-
-
-def _is_right(task: ChainTask[Any, Any], state: Any, reply: Reply | None, right: Reply, number: int) -> bool:
-    if reply is None:
-        return False
-    verdict = called(task.correct, state, reply, gives=(bool, NoneType), at=number)
-    return task.vote_of(reply) == task.vote_of(right) if verdict is None else bool(verdict)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from itertools import combinations
 from pathlib import Path
+from statistics import fmean
 from typing import Any, Unpack
 
 import msgspec
@@ -15,11 +16,7 @@ from microagents.base.durations import quantile_s
 from microagents.base.errors import InvalidUsage
 from microagents.base.messages import address_of
 from microagents.base.user_code import called
-from microagents.elections.certainty import decides_alone
-from microagents.elections.election import Ballot
-from microagents.elections.rules import MARGIN
-from microagents.journal.reading import Reader, reader_of
-from microagents.models.weighing import at_least
+from microagents.journal.reading import reader_of
 from microagents.runs.arguments import check_arguments
 from microagents.runs.driver.keywords import SharedKeywords, without_control
 from microagents.runs.driver.tool_lists import with_tools_of_servers
@@ -34,18 +31,21 @@ from microagents.studies.analysis import Distances, PositionAccuracy, distances_
 from microagents.studies.compare import variants_of
 from microagents.studies.flags import FlagFindings, flags_in
 from microagents.studies.measured import Latency, ModelMeasurement, Threshold
-from microagents.studies.measured_agents import AgentMeasurement
-from microagents.studies.measuring import FIRST, Measured, MeasuredStep, Measuring, chosen_among
-from microagents.studies.series import Series, SeriesOutcome, SeriesRun, short_digest
+from microagents.studies.measuring import FIRST, Measured, Measuring, chosen_among
+from microagents.studies.series import Series, SeriesOutcome, short_digest
 from microagents.studies.states import States, has_oracle
-from microagents.studies.thresholds import thresholds_in
-from microagents.studies.trials import ActingTrial, trials_in
+from microagents.studies.trials import ActingTrial, AgentMeasurement, trials_in
 from microagents.systems.agents.agent import AgentTask
 from microagents.systems.questions.problem import Problem
 from microagents.task import ChainTask, Task
 
 STEPS, TRIALS = 1_000, 20
 """Number of steps, and of trials of an agent, by default."""
+FACTS = (
+    *("model", "run_id", "total", "draws", "calls", "cost_usd", "call_usd", "input_tokens", "output_tokens"),
+    *("latency", "limits", "valid", "judged", "certified"),
+)
+"""What ``--json`` has of every measured model."""
 EXTENDED = tuple(f"strategy.{name}" for name in ("steps", "draws", "rollouts", "horizon", "states", "of"))
 """What may differ when a measurement is asked again: its journal has the samples so far, and only others are bought."""
 
@@ -153,7 +153,11 @@ async def measure(
         identity: list[Any] = [*map(dump_options, tasks)]
     elif chain is not None:
         accepted, source = EXTENDED, "the oracle" if states is None else states.source
-        tasks, strategy = [chain], _on_states(chain, validated(Measuring, "the measurement", wanted), states, seed)
+        tasks, strategy = [chain], validated(Measuring, "the measurement", wanted)
+        if states is not None:
+            chosen = states.chosen(strategy.steps, seed)
+            of = {"steps": len(chosen), "states": chosen, "of": len(states.given), "judged": has_oracle(chain, states)}
+            strategy = strategy.model_copy(update=of)
         identity = [dump_options(chain), *([each.state for each in states.given] if states else [])]
     else:
         tasks, strategy = _inputs(tasks_of([task] if isinstance(task, Task) else task), wanted, seed)
@@ -163,8 +167,7 @@ async def measure(
         tasks, strategy, [models] if pool else models, identity, listed=chain is None, run_id=run_id, settings=settings
     )
     plans = {spec: await with_tools_of_servers(plan) for spec, plan in plans.items()}
-    runs = [SeriesRun(*each) for each in plans.items()]
-    series = Series("measurement", runs, Path(runs_dir), ended=("completed", "undecided"), accepted=accepted)
+    series = Series("measurement", plans, Path(runs_dir), ended=("completed", "undecided"), accepted=accepted)
     outcome, reason, begun = await series.do(given, on_model)
     ended = {spec: each for spec, each in zip(plans, begun, strict=False) if each.outcome in ("completed", "undecided")}
     first = tasks[0]
@@ -178,17 +181,19 @@ async def measure(
         recorded_at=series.recorded_at,
     )
     if isinstance(task, AgentTask):
-        return structs.replace(report, agents=tuple([_agent(each, Path(runs_dir)) for each in ended.values()]))
-    found = [_findings(*each, Path(runs_dir)) for each in ended.items()]
+        return structs.replace(report, agents=tuple([trials_in(Path(runs_dir), each) for each in ended.values()]))
+    found = [_findings(*each) for each in ended.items()]
     judged = [each for each in found if each.judged]
     fitted = [each.thresholds for each in found]
+    assert isinstance(strategy, Measuring)
+    given_states = {each.number: each.state for each in strategy.states}
     return structs.replace(
         report,
         models=tuple(found),
         missed=tuple([_missed(*each) for each in combinations(judged, 2)]),
         lookahead=tuple([lookahead_in(each.steps) for each in found]) if rollouts else (),
         distances=distances_between(found) if distance and outcome == "completed" else None,
-        flags=tuple([_flags(chain, strategy, each, Path(runs_dir)) for each in found]) if flags and chain else (),
+        flags=tuple([flags_in(Path(runs_dir), chain, each, given_states) for each in found]) if flags and chain else (),
         thresholds=tuple(fitted) if any(fitted) else (),
     )
 
@@ -214,9 +219,8 @@ def measured_from(runs_dir: Path, run_id: str, task: Task | None = None) -> Mode
             f"you did not begin the measurement {run_id!r} here, and it gives {named[0]}, which may send your keys elsewhere; if you trust "
             f"it: microagents show {run_id} --code"
         )
-    if recipe.strategy == reference_to(ActingTrial):
-        return _agent(result, runs_dir)
-    return _findings(result.models[0], result, runs_dir)
+    is_agent = recipe.strategy == reference_to(ActingTrial)
+    return trials_in(runs_dir, result) if is_agent else _findings(result.models[0], result)
 
 
 def model_measured(runs_dir: Path, run_id: str, task: Task) -> ModelMeasurement:
@@ -261,14 +265,6 @@ def _check(
         )
     if states is not None and not has_oracle(chain, states) and (rollouts or flags or distance):
         raise InvalidUsage(f"{name} has no oracle, so neither rollouts, flags nor a distance can be judged")
-
-
-def _on_states(chain: ChainTask[Any, Any], strategy: Measuring, states: States | None, seed: int) -> Measuring:
-    if states is None:
-        return strategy
-    chosen = states.chosen(strategy.steps, seed)
-    of = {"steps": len(chosen), "states": chosen, "of": len(states.given), "judged": has_oracle(chain, states)}
-    return strategy.model_copy(update=of)
 
 
 def _trials(task: AgentTask[Any], wanted: Mapping[str, Any]) -> tuple[list[Task], ActingTrial]:
@@ -332,13 +328,9 @@ def _plans(
     return plans
 
 
-def _findings(spec: str, result: Result, runs_dir: Path) -> ModelMeasurement:
+def _findings(spec: str, result: Result) -> ModelMeasurement:
     of_inputs, account = isinstance(result.value, Results), result.account
     found = msgspec.convert(list(result.value) if of_inputs else [result.value], list[Measured])
-    with reader_of(runs_dir, result.run_id) as reader:
-        certified = None if of_inputs else _certified(reader, found[0].steps)
-        weighs = not of_inputs and at_least((spec,)) is not None
-        thresholds = thresholds_in(reader, found[0].steps) if weighs else ()
     return ModelMeasurement(
         model=spec,
         run_id=result.run_id,
@@ -354,33 +346,7 @@ def _findings(spec: str, result: Result, runs_dir: Path) -> ModelMeasurement:
         prices=result.settings.prices,
         limits=account.limits.get(spec, {}),
         latency=_latency(account.durations),
-        certified=certified,
-        thresholds=thresholds,
     )
-
-
-def _certified(reader: Reader, steps: Sequence[MeasuredStep]) -> float | None:
-    recorded = [reader.decision_at(f"0/step/{step.number}/0-{FIRST}") for step in steps]
-    ballots = [ballot for each in recorded if each is not None for ballot in each.ballots]
-    if all(each.mass is None for each in ballots):
-        return None
-    likely = [
-        isinstance(each, Ballot) and each.mass is not None and decides_alone(each.mass, MARGIN) for each in ballots
-    ]
-    return sum(likely) / len(likely)
-
-
-def _agent(result: Result, runs_dir: Path) -> AgentMeasurement:
-    with reader_of(runs_dir, result.run_id) as reader:
-        return trials_in(reader, result)
-
-
-def _flags(
-    task: ChainTask[Any, Any], strategy: Measuring | ActingTrial, found: ModelMeasurement, runs_dir: Path
-) -> FlagFindings:
-    assert isinstance(strategy, Measuring)
-    with reader_of(runs_dir, found.run_id) as reader:
-        return flags_in(reader, task, found.steps, {each.number: each.state for each in strategy.states})
 
 
 def _latency(durations: Mapping[int, int]) -> Latency | None:
@@ -390,31 +356,21 @@ def _latency(durations: Mapping[int, int]) -> Latency | None:
 
 def _missed(one: ModelMeasurement, other: ModelMeasurement) -> MissedTogether:
     rates = [{each.number: each.wrong / each.valid for each in model.steps if each.valid} for model in (one, other)]
-    both = [(rate, rates[1][number]) for number, rate in rates[0].items() if number in rates[1]]
-    count = max(1, len(both))
-    means = [sum(pair[side] for pair in both) / count for side in (0, 1)]
-    together = sum(left * right for left, right in both) / count
-    return MissedTogether(models=(one.model, other.model), together=together, independent=means[0] * means[1])
+    both = [(rate, rates[1][number]) for number, rate in rates[0].items() if number in rates[1]] or [(0.0, 0.0)]
+    mine, theirs = zip(*both, strict=True)
+    together, independent = fmean(left * right for left, right in both), fmean(mine) * fmean(theirs)
+    return MissedTogether(models=(one.model, other.model), together=together, independent=independent)
 
 
 def _facts(found: ModelMeasurement) -> dict[str, Any]:
-    names = ("model", "run_id", "total", "draws", "calls", "cost_usd", "call_usd", "input_tokens", "output_tokens")
-    more = ("latency", "limits", "valid", "judged", "certified")
-    facts: dict[str, Any] = {name: getattr(found, name) for name in (*names, *more)}
-    facts |= {"steps": len(found.steps), "agreement": found.agreement if found.has_pairs else None}
-    if not found.judged:
-        return {**facts, "p_high": found.p_high, "as_decided": found.as_decided, "differing": found.differing}
-    kind, said = found.verdict()
-    return {
-        **facts,
-        "p": found.p,
-        "p_ordinary": found.rates().p_ordinary,
-        "correlation": found.rates().correlation,
-        "hard": found.hard,
-        "most_hard": found.rates().hard.high,
-        "trend": found.trend,
-        "mistakes": found.mistakes,
-        "condition": found.condition(found.total),
-        "verdict": kind,
-        "said": said,
+    facts: dict[str, Any] = {name: getattr(found, name) for name in FACTS}
+    facts |= {
+        "steps": len(found.steps),
+        "agreement": found.agreement if any(each.first_valid == FIRST for each in found.steps) else None,
     }
+    if not found.judged:
+        return facts | {name: getattr(found, name) for name in ("p_high", "as_decided", "differing")}
+    rates, (kind, said) = found.rates(), found.verdict()
+    facts |= {name: getattr(found, name) for name in ("p", "hard", "trend", "mistakes")}
+    facts |= {"p_ordinary": rates.p_ordinary, "correlation": rates.correlation, "most_hard": rates.hard.high}
+    return {**facts, "condition": found.condition(found.total), "verdict": kind, "said": said}

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from math import log, sqrt
-from statistics import NormalDist, fmean
+from random import Random
+from statistics import NormalDist
 from typing import Any, Literal
 
 from msgspec import Struct
@@ -36,6 +37,10 @@ VERDICTS: dict[Verdict, str] = {
     "too-few": "too few samples for a promise: {needed:,} more are needed, by --steps or --draws",
     "too-many-answers": "answers too many for exact votes: right replies differ from each other; use votes by meaning",
 }
+TARGETS = (0.05, 0.01, 0.001)
+"""Shares of wrong decisions to which thresholds are fitted."""
+LEAST = 0.5001
+"""Smallest threshold: the likeliest option must have more than one half."""
 _NORMAL_P95 = NormalDist().inv_cdf(0.95)
 
 
@@ -58,12 +63,6 @@ def proportion_of(found: Interval) -> Proportion:
     return Proportion(share=found.mid, low=found.low, high=found.high)
 
 
-def mean_if_known(values: Sequence[float | None]) -> float | None:
-    """Return the mean of values; None if one is unknown."""
-    known = [each for each in values if each is not None]
-    return fmean(known) if len(known) == len(values) else None
-
-
 class Threshold(Struct, frozen=True, kw_only=True):
     """A threshold, by the steps of a measurement."""
 
@@ -75,6 +74,29 @@ class Threshold(Struct, frozen=True, kw_only=True):
     """Share of the steps of the other half that it decides; None without a threshold."""
     wrong: Proportion | None = None
     """Share of wrong ones among these; None if it decides none."""
+
+
+def _thresholds(weighed: list[tuple[float, bool]]) -> Iterator[Threshold]:
+    """Fit a threshold to each target on one half of the steps, and hold it against the other."""
+    Random(0).shuffle(weighed)  # noqa: S311 - no secret; kinds of steps may take turns
+    half = len(weighed) // 2
+    for target in TARGETS if half else ():
+        if (at_least := _fitted(target, weighed[:half])) is None:
+            yield Threshold(target=target, at_least=None)
+            continue
+        decided = [is_right for p, is_right in weighed[half:] if p >= at_least]
+        wrong = proportion(decided.count(False), len(decided)) if decided else None
+        share = proportion(len(decided), len(weighed) - half)
+        yield Threshold(target=target, at_least=at_least, decided=share, wrong=wrong)
+
+
+def _fitted(target: float, weighed: Sequence[tuple[float, bool]]) -> float | None:
+    """Return the smallest threshold with at most the target's share of wrong decisions; None if there is none."""
+    for p in sorted({p for p, _ in weighed if p > LEAST}):
+        decided = [is_right for other, is_right in weighed if other >= p]
+        if decided.count(False) <= target * len(decided):
+            return max(LEAST, int(p * 10_000) / 10_000)  # as it is typed
+    return None
 
 
 class Chances(Struct, frozen=True, kw_only=True):
@@ -129,10 +151,28 @@ class ModelMeasurement(Struct, frozen=True, kw_only=True, dict=True):
     """Limits a minute that the provider stated, by what they limit: ``requests``, ``tokens``, ``input tokens`` or ``output tokens``."""
     latency: Latency | None = None
     """None if it was not measured: of a model that answers at once."""
-    certified: float | None = None
-    """Share of the samples of a chain whose probability decides a step by itself; None if the model gives no probabilities."""
-    thresholds: tuple[Threshold, ...] = ()
-    """Values of ``at_least``, of a chain whose options the model weighs."""
+
+    @cached_property
+    def certified(self) -> float | None:
+        """Share of the first samples of a chain whose probability decides a step by itself; None if the model gives no probabilities."""
+        known = [each.certain for each in self.steps if each.certain is not None]
+        return sum(known) / (FIRST * len(self.steps)) if known and not self.of_inputs else None
+
+    @cached_property
+    def thresholds(self) -> tuple[Threshold, ...]:
+        """Values of ``at_least``, of a chain whose options the model weighs."""
+        weighed = [each.likeliest for each in self.steps if each.likeliest is not None]
+        return () if self.of_inputs else tuple(_thresholds(weighed))
+
+    @property
+    def members(self) -> tuple[ModelMeasurement, ...]:
+        """The measured models: itself, or those of a pool."""
+        return (self,)
+
+    @property
+    def models(self) -> tuple[str, ...]:
+        """Their specs."""
+        return tuple([each.model for each in self.members])
 
     @property
     def judged(self) -> bool:
@@ -187,11 +227,6 @@ class ModelMeasurement(Struct, frozen=True, kw_only=True, dict=True):
         """Share of the replies without a red flag, over steps."""
         return proportion_of(self.rates().valid)
 
-    @property
-    def has_pairs(self) -> bool:
-        """Whether the first two samples of a step are valid."""
-        return any(each.first_valid == FIRST for each in self.steps)
-
     @cached_property
     def agreement(self) -> Proportion:
         """Share of the steps at which the first two samples give the same vote, among steps where both are valid.
@@ -234,12 +269,10 @@ class ModelMeasurement(Struct, frozen=True, kw_only=True, dict=True):
     def trend(self) -> str | None:
         """Say how errors change along the chain; None if they may be the same."""
         rates = self.rates()
-        if self.of_inputs or not isinstance(rates, StepRates) or trend_chance(rates.seen) >= TREND:
+        if self.of_inputs or not isinstance(rates, StepRates) or (chance := trend_chance(rates.seen)) >= TREND:
             return None
-        return (
-            f"errors change along the chain: {rates.trend.first:.2%} in the first third of the sampled steps, {rates.trend.last:.2%} in "
-            f"the last (p-value {rates.trend.chance:.2g})"
-        )
+        said = "errors change along the chain: {:.2%} in the first third of the sampled steps, {:.2%} in the last (p-value {:.2g})"
+        return said.format(*rates.ends, chance)
 
     @property
     def mistakes(self) -> dict[str, int]:
@@ -327,6 +360,11 @@ class PooledMeasurement(ModelMeasurement, frozen=True, kw_only=True, dict=True):
     """What the measurements of two models say of a pool of both, from the steps that both were asked."""
 
     both: tuple[ModelMeasurement, ModelMeasurement]
+
+    @property
+    def members(self) -> tuple[ModelMeasurement, ...]:
+        """Both models."""
+        return self.both
 
     def _rates(self, total: int) -> PoolRates:
         one, other = [each.rates(total) for each in self.both]

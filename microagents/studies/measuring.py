@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter, deque
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
 from hashlib import blake2b
 from heapq import nsmallest
 from types import NoneType
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar, NamedTuple
 
 from msgspec import Struct, json, structs
 from pydantic import BaseModel, ConfigDict, Field
@@ -18,8 +18,10 @@ from microagents.actors.role import Strategy
 from microagents.base.aio import TaskScope
 from microagents.base.errors import InvalidUsage
 from microagents.base.user_code import called
-from microagents.elections.rules import FirstValid, Rule
-from microagents.replies.chat import Prompt, Reply, hashable, voted_fields
+from microagents.elections.certainty import decides_alone
+from microagents.elections.election import Ballot, Flagged
+from microagents.elections.rules import MARGIN, ORDERS, FirstValid, Rule, likeliest
+from microagents.replies.chat import Prompt, Reply, decoder_of, hashable, voted_fields
 from microagents.replies.rollouts import Rollout
 from microagents.systems.chains.chain import Chain, ChainConductor
 from microagents.systems.questions.problem import Problem, answer_type_of, direct_prompt
@@ -51,6 +53,10 @@ class MeasuredStep(Struct, frozen=True, array_like=True):
     """Number of samples with the vote that an earlier run decided; None without one."""
     rollouts: tuple[tuple[bool | None, ...], ...] = ()
     """For each rollout from here whether each of its steps is right; None for a step that it does not give."""
+    certain: int | None = None
+    """Number of the first samples whose probability decides the step by itself; None if none has a probability."""
+    likeliest: tuple[float, bool] | None = None
+    """Mean probability of the likeliest option, and whether it is right; None if the model weighs no options."""
 
     @property
     def valid(self) -> int:
@@ -97,11 +103,10 @@ class MeasuringConductor(ChainConductor["Measuring"]):
         strategy, of_inputs = work.strategy, work.strategy.numbers
         if is_problem(work):
             return Measured(total=strategy.of or 1, steps=(await _answer(work),))
-        sampling = structs.replace(work.task.sampling, first_temperature=work.task.sampling.temperature)
-        chain = Chain(work, max_draws=FIRST, sampling=sampling)
+        chain = Chain(work)
         if of_inputs:
             state = chain.start()
-            only = await _Step(chain, 0, state, right_reply(chain, state, 0)).measured()
+            only = await _measured(chain, _Step(0, state, right_reply(chain, state, 0)))
             return Measured(total=strategy.of or 1, steps=(structs.replace(only, number=of_inputs[work.input]),))
         total = max(strategy.of or 0, chain.total or 0) or sum(1 for _ in _walk(chain))
         count = min(strategy.steps, total)
@@ -112,7 +117,7 @@ class MeasuringConductor(ChainConductor["Measuring"]):
         async with TaskScope() as scope:
             for step in _given(chain, strategy) if strategy.states else _walk(chain):
                 if chosen is None or step.number in chosen:
-                    open_steps.append(scope.start(step.measured()))
+                    open_steps.append(scope.start(_measured(chain, step)))
                 while open_steps and (len(open_steps) >= strategy.window or len(done) + len(open_steps) == count):
                     done.append(await open_steps.popleft())
                     work.progress(len(done), count)
@@ -167,68 +172,55 @@ class Measuring(Strategy):
         return FirstValid(1)
 
 
-class _Step:
+class _Step(NamedTuple):
     """A step of a chain in a state."""
 
-    def __init__(self, chain: Chain, number: int, state: Any, right: Reply | None, decided: Any = None) -> None:
-        self.number = number
-        self._chain = chain
-        self._state = state
-        self._right = right
-        self._decided = decided
+    number: int
+    state: Any
+    right: Reply | None
+    """The oracle's reply; None if nothing judges the samples."""
+    decided: Any = None
+    """The reply that an earlier run decided."""
 
-    async def measured(self) -> MeasuredStep:
-        chain, strategy = self._chain, self._chain.work.strategy
-        asked, at = chain.asked(self._state, self.number), f"step/{self.number}"
 
-        async def drawn(place: str, count: int) -> list[Any]:
-            return await chain.work.sample(
-                f"{at}/{place}",
-                asked,
-                chain.reply_type,
-                n=count,
-                max_draws=count,
-                sampling=chain.sampling,
-                state=self._state,
-            )
+async def _measured(chain: Chain, step: _Step) -> MeasuredStep:
+    (number, state, right, _), strategy, rollouts = step, chain.work.strategy, []
 
-        async with TaskScope() as scope:
-            rollouts = []
-            if strategy.rollouts:
-                several: Prompt = called(
-                    chain.task.rollout_prompt, self._state, strategy.horizon, gives=Prompt, at=self.number
-                )
-                places = [f"{at}/rollout/{strategy.horizon}-{each}" for each in range(strategy.rollouts)]
-                rollouts = [scope.start(chain.rollout(place, several, strategy.horizon)) for place in places]
-            step = await _sampled(self.number, chain.work, drawn, self._judge, self._decided)
-            await scope.join()
-        valid = [reply for each in rollouts if isinstance(reply := each.result(), Rollout)]
-        return structs.replace(step, rollouts=tuple([self._judge_rollout(each, strategy.horizon) for each in valid]))
-
-    def _judge(self, reply: Any) -> str | None:
+    def judge(reply: Any) -> str | None:
         """Name the first field of a reply that is wrong; empty if it is right, None if nothing judges it."""
-        right = self._right
         if right is None:
             return None
-        if _is_right(self._chain, self._state, reply, self.number, right):
+        if _is_right(chain, state, reply, number, right):
             return ""
-        fields = voted_fields(self._chain.reply_type)
+        fields = voted_fields(chain.reply_type)
         differing = (name for name in fields if hashable(getattr(reply, name)) != hashable(getattr(right, name)))
         return next(differing, "vote")
 
-    def _judge_rollout(self, rollout: Rollout, horizon: int) -> tuple[bool | None, ...]:
-        """Each step is judged in the state that the right ones before it lead to; a wrong one counts as if the oracle had replied."""
-        chain, state = self._chain, self._state
-        verdicts: list[bool | None] = []
-        for number in range(self.number, self.number + horizon):
-            if chain.is_done(state, number):
-                break
-            reply = rollout.steps[len(verdicts)] if len(verdicts) < len(rollout.steps) else None
-            right = right_reply(chain, state, number)
-            verdict = None if reply is None else _is_right(chain, state, reply, number, right)
-            verdicts.append(verdict)
-            state = chain.next_state(state, reply if verdict else right, number)
-        return tuple(verdicts)
+    async with TaskScope() as scope:
+        if strategy.rollouts:
+            several: Prompt = called(chain.task.rollout_prompt, state, strategy.horizon, gives=Prompt, at=number)
+            places = [f"step/{number}/rollout/{strategy.horizon}-{each}" for each in range(strategy.rollouts)]
+            rollouts = [scope.start(chain.rollout(place, several, strategy.horizon)) for place in places]
+        asked, at = chain.asked(state, number), f"step/{number}"
+        found = await _sampled(
+            chain.work, number, at, asked, chain.reply_type, judge=judge, state=state, decided=step.decided
+        )
+        await scope.join()
+    valid = [reply for each in rollouts if isinstance(reply := each.result(), Rollout)]
+    return structs.replace(found, rollouts=tuple([_judged(chain, step, each, strategy.horizon) for each in valid]))
+
+
+def _judged(chain: Chain, step: _Step, rollout: Rollout, horizon: int) -> tuple[bool | None, ...]:
+    """Judge each step in the state that the right ones before it lead to; a wrong one counts as if the oracle had replied."""
+    state, verdicts = step.state, list[bool | None]()
+    for number in range(step.number, step.number + horizon):
+        if chain.is_done(state, number):
+            break
+        reply = rollout.steps[len(verdicts)] if len(verdicts) < len(rollout.steps) else None
+        right = right_reply(chain, state, number)
+        verdicts.append(None if reply is None else _is_right(chain, state, reply, number, right))
+        state = chain.next_state(state, reply if verdicts[-1] else right, number)
+    return tuple(verdicts)
 
 
 def chosen_among(total: int, count: int, seed: int) -> set[int]:
@@ -263,7 +255,7 @@ def _walk(chain: Chain) -> Iterator[_Step]:
     state, number = chain.start(), 0
     while not chain.is_done(state, number):
         right = right_reply(chain, state, number)
-        yield _Step(chain, number, state, right)
+        yield _Step(number, state, right)
         state, number = chain.next_state(state, right, number), number + 1
 
 
@@ -272,18 +264,12 @@ def _given(chain: Chain, strategy: Measuring) -> Iterator[_Step]:
         state = chain.read_state(json.encode(each.state))
         right = right_reply(chain, state, each.number) if strategy.judged else None
         decided = None if each.reply is None else json.decode(json.encode(each.reply), type=chain.reply_type)
-        yield _Step(chain, each.number, state, right, decided)
+        yield _Step(each.number, state, right, decided)
 
 
 async def _answer(work: Work[Any, Measuring]) -> MeasuredStep:
     """Sample direct answers to a problem, which its `correct` judges."""
     task, numbers = work.task, work.strategy.numbers
-    sampling = structs.replace(task.sampling, first_temperature=task.sampling.temperature)
-
-    async def drawn(place: str, count: int) -> list[Any]:
-        return await work.sample(
-            f"answer/{place}", direct_prompt(task), answer_type_of(task), n=count, max_draws=count, sampling=sampling
-        )
 
     def judge(reply: Any) -> str:
         verdict: bool | None = called(task.correct, reply)
@@ -291,7 +277,8 @@ async def _answer(work: Work[Any, Measuring]) -> MeasuredStep:
             raise InvalidUsage(f"{type(task).__name__}.correct cannot judge an answer, so it cannot be measured")
         return "" if verdict else "answer"
 
-    return await _sampled(numbers[work.input] if numbers else 0, work, drawn, judge)
+    number = numbers[work.input] if numbers else 0
+    return await _sampled(work, number, "answer", direct_prompt(task), answer_type_of(task), judge=judge)
 
 
 def blocks(drawn: int) -> Iterator[tuple[int, int]]:
@@ -306,30 +293,67 @@ def blocks(drawn: int) -> Iterator[tuple[int, int]]:
 
 
 async def _sampled(
-    number: int,
     work: Work[Any, Measuring],
-    draw: Callable[[str, int], Awaitable[list[Any]]],
+    number: int,
+    at: str,
+    asked: Prompt,
+    reply: type[Reply],
+    *,
     judge: Callable[[Any], str | None],
+    state: Any = None,
     decided: Any = None,
 ) -> MeasuredStep:
     """Draw the samples of a step and judge them."""
-    strategy, vote_of = work.strategy, work.task.vote_of
-    replies: list[Any] = await draw(f"0-{FIRST}", FIRST)
+    strategy, vote_of, decode = work.strategy, work.task.vote_of, decoder_of(reply).decode
+    sampling = structs.replace(work.task.sampling, first_temperature=work.task.sampling.temperature)
+
+    async def drawn(start: int, end: int) -> list[Ballot | Flagged]:
+        count = end - start
+        question = work.question(asked, reply, rule=FirstValid(count), sampling=sampling, max_draws=count, state=state)
+        place = work.election_id(f"{at}/{start}-{end}", question)
+        verdict = await work.hold(place, question)
+        work.record_sample(place, verdict)
+        return [*verdict.ballots]
+
+    first = await drawn(0, FIRST)
+    replies = [decode(each.value) for each in first if isinstance(each, Ballot)]
     first_valid = len(replies)
     is_clean = first_valid == FIRST and not any(map(judge, replies)) and len(set(map(vote_of, replies))) == 1
-    drawn = strategy.draws or (FIRST if is_clean or not strategy.judged else ALL)
-    for start, end in [*blocks(drawn)][1:]:
-        replies += await draw(f"{start}-{end}", end - start)
-    votes = [vote_of(reply) for reply in replies]
+    count = strategy.draws or (FIRST if is_clean or not strategy.judged else ALL)
+    for block in [*blocks(count)][1:]:
+        replies += [decode(each.value) for each in await drawn(*block) if isinstance(each, Ballot)]
+    votes = [vote_of(each) for each in replies]
     kinds = dict(zip(votes, replies, strict=True))
     order = {vote: place for place, vote in enumerate(kinds)}
-    wrong = {vote: judge(reply) for vote, reply in kinds.items()}
+    wrong = {vote: judge(each) for vote, each in kinds.items()}
+    right = tuple([not field for field in wrong.values()]) if strategy.judged else None
+    numbered = tuple([order[vote] for vote in votes])
     return MeasuredStep(
         number=number,
-        drawn=drawn,
+        drawn=count,
         first_valid=first_valid,
-        votes=tuple([order[vote] for vote in votes]),
-        right=tuple([not field for field in wrong.values()]) if strategy.judged else None,
+        votes=numbered,
+        right=right,
         mistakes=dict(Counter(field for vote in votes if (field := wrong[vote]))),
         decided=None if decided is None else votes.count(vote_of(decided)),
+        certain=_certain(first),
+        likeliest=None if right is None else _likeliest(first, [right[vote] for vote in numbered]),
     )
+
+
+def _certain(ballots: Sequence[Ballot | Flagged]) -> int | None:
+    if all(each.mass is None for each in ballots):
+        return None
+    return sum(
+        isinstance(each, Ballot) and each.mass is not None and decides_alone(each.mass, MARGIN) for each in ballots
+    )
+
+
+def _likeliest(ballots: Sequence[Ballot | Flagged], right: Sequence[bool]) -> tuple[float, bool] | None:
+    """Return the mean probability of the likeliest option, and whether it is right; None unless there is a sample of each order."""
+    weighed = [each for each in ballots if isinstance(each, Ballot) and each.shares]
+    if not len({each.seq % ORDERS for each in weighed}) == ORDERS == len(weighed):
+        return None
+    led = {likeliest(each.shares): verdict for each, verdict in zip(weighed, right, strict=False)}
+    means = {option: sum(each.shares.get(option, 0.0) for each in weighed) / ORDERS for option in led}
+    return means[likeliest(means)], led[likeliest(means)]

@@ -3,30 +3,32 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from datetime import UTC, date, datetime
+from datetime import UTC, datetime
 from functools import cached_property
 from itertools import combinations
 from math import ceil
 from typing import Any
 
 from msgspec import Struct, structs
+from msgspec.structs import astuple
 
 from microagents.actors.role import Strategy
 from microagents.base.errors import InvalidUsage
 from microagents.elections.laws import (
     chance_of,
+    check_chance,
     check_majority,
     check_target,
     check_whole,
     k_min,
-    p_vote,
     race_won,
     votes_per_sample,
 )
-from microagents.elections.race_tables import ERRORS, Array, race_table
-from microagents.elections.races import Course, Race
+from microagents.elections.race_tables import ERRORS, Array, Raced, equal_rates, race_table
+from microagents.elections.races import race_end
 from microagents.elections.rules import ORDERS
 from microagents.elections.step_rates import MAX_K, SURE, StepRates
+from microagents.runs.driver.forecast import mean_if_known
 from microagents.runs.settings import strategy_of, validated
 from microagents.runs.step_counts import steps_of
 from microagents.runs.words.money import are_simulated, money
@@ -39,13 +41,11 @@ from microagents.studies.measured import (
     ModelMeasurement,
     PooledMeasurement,
     Proportion,
-    mean_if_known,
     pooled,
     proportion_of,
 )
-from microagents.studies.measured_agents import AgentMeasurement, trial_law
 from microagents.studies.simulation import SimulatedChain, SimulatedRates, Simulation, simulate, simulated_rates
-from microagents.studies.trials import margins_of
+from microagents.studies.trials import AgentMeasurement, margins_of, trial_law
 from microagents.systems.agents.act import Act
 from microagents.systems.agents.agent import AgentTask
 from microagents.systems.chains.lead import Lead
@@ -79,6 +79,11 @@ class Rates(Struct, frozen=True, kw_only=True):
     """Probability that a reply has no red flag."""
     call_usd: float | None = None
     """Price of a call."""
+
+    def simulated(self) -> SimulatedRates:
+        """Return the rates of a model that answers at once."""
+        draw = lambda _, count: equal_rates(1 - self.p, count)  # noqa: E731
+        return SimulatedRates(draw=draw, flags=(1 - self.valid,), latencies=((0.0, 0.0),))
 
 
 class PlannedRun(Struct, frozen=True, kw_only=True):
@@ -185,10 +190,7 @@ def plan(
     if actions is not None:
         raise InvalidUsage("the number of actions is for given rates; a measurement of an agent knows it")
     models = [each for each in measured if isinstance(each, ModelMeasurement)]
-    if not models and not isinstance(by, Rates):
-        raise InvalidUsage("nothing was measured, so nothing can be planned")
-    of_inputs = any(each.of_inputs for each in models)
-    total = 1 if of_inputs and steps is None else _steps(task, steps)
+    total = 1 if steps is None and any(each.of_inputs for each in models) else _steps(task, steps)
     given = None
     if strategy is not None or set(chosen) - {"k"}:
         given = strategy_of(strategy or "maker", SimulatedChain(), chosen)
@@ -201,21 +203,22 @@ def plan(
     )
     if isinstance(by, Rates):
         found = _by_rates(by, wanted, given if isinstance(given, Maker) else Maker())
-        error, flagged = 1 - by.p, 1 - by.valid
-        rates = SimulatedRates(
-            draw=lambda _, count: ([[error] * count], [1.0] * count), flags=(flagged,), latencies=((0.0, 0.0),)
-        )
     else:
         found = _by_models(task, models, wanted)
-        rates = simulated_rates(models[0], total)
-    found = structs.replace(found, unit="input" if of_inputs else "steps")
     if not simulations:
         return found
     by_law = [run for run in found.runs if run.independent is not None]
     row = next((run for run in by_law if run.k == k), None) or found.best or by_law[-1]
-    if given is None and row.models:
-        rates = simulated_rates(next(each for each in (*models, *_pools(models)) if _names(each) == row.models), total)
-    simulated = simulate(rates, total, given or _of_row(row), simulations, concurrency=concurrency)
+    of_row = {each.models: each for each in (*models, *_pools(models))}
+    rates = (
+        by.simulated()
+        if isinstance(by, Rates)
+        else simulated_rates(of_row[row.models] if given is None else models[0], total)
+    )
+    walked = given or (
+        Lead() if row.strategy == "lead" else validated(Maker, "the plan", {"k": row.k or Maker().k, **row.options})
+    )
+    simulated = simulate(rates, total, walked, simulations, concurrency=concurrency)
     return structs.replace(found, simulation=simulated)
 
 
@@ -235,10 +238,6 @@ def _steps(task: Task | None, steps: int | None) -> int:
     return total
 
 
-def _of_row(row: PlannedRun) -> Stepwise:
-    return Lead() if row.strategy == "lead" else validated(Maker, "the plan", {**row.options, "k": row.k or Maker().k})
-
-
 # -- given rates -------------------------------------------------------------------------------------------------------
 
 
@@ -247,13 +246,14 @@ def _by_rates(by: Rates, wanted: _Goals, strategy: Maker) -> PlannedRuns:
 
     With several steps a call, a reply is right if all of them are, and all wrong replies are one: the worst case.
     """
-    right, elections = p_vote(by.p, steps_per_call=strategy.steps), ceil(wanted.total / strategy.steps)
+    check_chance(by.p)
+    right, elections = by.p**strategy.steps, ceil(wanted.total / strategy.steps)
     check_majority(right)
     votes = votes_per_sample(right, valid=by.valid)
     runs = list[PlannedRun]()
     for k in [wanted.k] if wanted.k is not None else range(1, min(MAX_K, strategy.max_draws) + 1):
         at_k = validated(Maker, "strategy 'maker'", {**strategy.model_dump(), "k": k}, flag="-s")
-        ending = Course(Race(p=right, rule=at_k.default_rule)).ending(strategy.max_draws, votes)
+        ending = race_end(right, at_k.default_rule, strategy.max_draws, valid=votes)
         share = chance_of(ending.wrong + ending.undecided, elections)
         if runs and share < runs[-1].chance.share:
             break  # the cap loses more than the margin gains
@@ -286,9 +286,11 @@ def _agent_by_rates(by: Rates, actions: Mapping[str, int], target: float, option
             raise InvalidUsage(f"unknown kind of action {kind!r}; known: {', '.join(margins)}")
         check_whole(f"the number of actions {kind}", number)
     check_majority(by.p)
-    share, votes = trial_law([(kind, number, by.p) for kind, number in actions.items()], margins)
+    (rates, share), a_vote = equal_rates(1 - by.p, 1), 1 / votes_per_sample(by.p, valid=by.valid)
+    raced = [(kind, Raced(number, rates[0], share[None], a_vote)) for kind, number in actions.items()]
+    kept, calls = trial_law(raced, margins)
     options = {f"k_{kind}": margin for kind, margin in margins.items() if kind in actions}
-    run = _row("act", share, votes / votes_per_sample(by.p, valid=by.valid), by.call_usd, options)
+    run = _row("act", float(kept[0]), calls, by.call_usd, options)
     note = "all wrong replies are one action that does harm: the worst case of the law; a model errs alike in trials: microagents measure"
     best = structs.replace(run, is_best=run.chance.share >= target)
     return PlannedRuns(steps=1, unit="trial", target=target, runs=(best,), notes={(): (note,)})
@@ -325,17 +327,15 @@ def _agents(agents: Sequence[AgentMeasurement], target: float, options: Mapping[
     first = validated(Act, "strategy 'act'", options, flag="-s")
     runs, notes = list[PlannedRun](), dict[tuple[str, ...], tuple[str, ...]]()
     for found in agents:
-        before: PlannedRun | None = None
         for more in range(ROWS):
             margins = {kind: k + more for kind, k in margins_of(first).items()}
             chance, calls = found.at(margins)
             call_usd = None if found.cost_usd is None or not found.calls else found.cost_usd / found.calls
             named = {f"k_{kind}": k for kind, k in margins.items()}
             run = _row("act", chance, calls, call_usd, named, models=found.models)
-            if before is not None and run.chance.share - before.chance.share < LEAST_GAIN:
+            if more and run.chance.share - runs[-1].chance.share < LEAST_GAIN:
                 break
             runs.append(run)
-            before = run
             if chance.low >= target:
                 break
         said = [
@@ -361,45 +361,42 @@ def _agents(agents: Sequence[AgentMeasurement], target: float, options: Mapping[
 # -- measured models ---------------------------------------------------------------------------------------------------
 
 
-def _names(found: ModelMeasurement) -> tuple[str, ...]:
-    return tuple([each.model for each in (found.both if isinstance(found, PooledMeasurement) else (found,))])
-
-
 def _pools(models: Sequence[ModelMeasurement]) -> list[PooledMeasurement]:
     return [both for pair in combinations(models, 2) if (both := pooled(*pair)) is not None]
 
 
 def _by_models(task: Task | None, models: Sequence[ModelMeasurement], wanted: _Goals) -> PlannedRuns:
     total, target, k = wanted.total, wanted.target, wanted.k
+    if not models:
+        raise InvalidUsage("nothing was measured, so nothing can be planned")
     able = [each for each in models if each.p.share > MOSTLY]
     if not able:
         names = ", ".join(each.model for each in models)
         raise InvalidUsage(
             f"{names}: wrong more often than right, so no k reaches a target; take a stronger model or smaller steps"
         )
-    few = [each for each in able if each.draws < FEWEST_DRAWS]
-    if few:
+    few = next((each for each in able if each.draws < FEWEST_DRAWS), None)
+    needed = None
+    if few is not None:
         k = k or Maker().k  # the default stands: too little is known for another
+        more = FEWEST_DRAWS - few.draws
+        price = "" if few.call_usd is None else f", for {money(more * few.call_usd)}"
+        needed = (
+            f"{few.draws:,} samples advise no k, so the default stands; {more:,} more samples would say more{price}"
+        )
     pools = [_Pool(each, task, wanted) for each in (*able, *([] if few else _pools(able)))]
-    by_pool = [(pool, list(_runs(pool, task, k, only_ks=bool(few)))) for pool in pools]
+    by_pool = [(pool, list(_runs(pool, task, k, only_ks=few is not None))) for pool in pools]
     found = [run for _, runs in by_pool for run in runs]
-    enough = [run for pool, runs in by_pool for run in runs if pool.is_enough(run) and _is_within(run, wanted)]
+    enough = [run for pool, runs in by_pool for run in runs if pool.is_enough(run)]
     best = None if few else min(enough, key=_rank, default=None)
-    today = datetime.now(UTC).date()
     return PlannedRuns(
         steps=total,
-        unit="steps",
+        unit="input" if any(each.of_inputs for each in models) else "steps",
         target=target,
         runs=tuple(structs.replace(run, is_best=True) if run is best else run for run in found),
-        notes={pool.models: tuple(_notes(pool, runs, today)) for pool, runs in by_pool},
-        needed=_needed(few[0]) if few else None,
+        notes={pool.models: tuple(_notes(pool, runs)) for pool, runs in by_pool},
+        needed=needed,
     )
-
-
-def _needed(found: ModelMeasurement) -> str:
-    more = FEWEST_DRAWS - found.draws
-    price = "" if found.call_usd is None else f", for {money(more * found.call_usd)}"
-    return f"{found.draws:,} samples advise no k, so the default stands; {more:,} more samples would say more{price}"
 
 
 class _Pool:
@@ -407,15 +404,19 @@ class _Pool:
 
     def __init__(self, found: ModelMeasurement, task: Task | None, wanted: _Goals) -> None:
         self.found = found
-        self.members = found.both if isinstance(found, PooledMeasurement) else (found,)
-        self.models = _names(found)
-        self.terms = [Terms(each, task) for each in self.members]
-        self.total, self.target = wanted.total, wanted.target
+        self.models = found.models
+        self.terms = [Terms(each, task) for each in found.members]
+        self.wanted, self.total, self.target = wanted, wanted.total, wanted.target
         self._is_of_input = found.of_inputs and self.total == 1
-        self._concurrency = wanted.concurrency
 
     def is_enough(self, run: PlannedRun) -> bool:
-        """Return whether a row reaches the target: votes by their joint draws, other strategies and inputs by the lower bound."""
+        """Return whether a row reaches the target within budget and deadline.
+
+        Votes are judged by their joint draws, other strategies and inputs by the lower bound.
+        """
+        bounds = ((run.cost_usd.mid, self.wanted.budget_usd), (run.duration_s, self.wanted.deadline_s))
+        if any(most is not None and (amount is None or amount > most) for amount, most in bounds):
+            return False
         if run.k is None or run.independent is None or self._is_of_input:
             return run.chance.low >= self.target
         return run.k == self.least_k or self.found.rates(self.total).sure(run.k, self.target) >= SURE
@@ -429,29 +430,22 @@ class _Pool:
         return self.found.rates(self.total).least_k(self.target)
 
     def planned(
-        self,
-        strategy: Stepwise,
-        chance: Proportion,
-        *,
-        independent: float | None,
-        at_once: int,
-        calls: float,
-        calls_high: float,
-        paid: float = 1.0,
+        self, strategy: Stepwise, chance: Proportion, calls: float, high: float, *, at_once: int, paid: float = 1.0
     ) -> PlannedRun:
         """Build the row of a strategy.
 
         Args:
             strategy: the strategy.
             chance: its chance.
-            independent: its chance if all steps had the mean error rate.
-            at_once: number of votes that a step asks for at once.
             calls: expected number of calls.
-            calls_high: its upper end.
+            high: its upper end.
+            at_once: number of votes that a step asks for at once.
             paid: what a call costs, in votes: more than 1 if some are rollouts.
         """
         bills = [each.bill(at_once) for each in self.terms]
-        low, mid, high = [mean_if_known([getattr(bill, end) for bill in bills]) for end in ("low", "mid", "high")]
+        ends = [mean_if_known(each) for each in zip(*map(astuple, bills), strict=True)]
+        paid_calls = (calls, paid * calls, paid * high)
+        low, mid, most = [None if usd is None else usd * n for usd, n in zip(ends, paid_calls, strict=True)]
         waits_s = self._pace_s(strategy, at_once)
         least_s, limit = max(each.least_s(paid * calls / len(self.terms)) for each in self.terms)
         duration_s = None if waits_s is None else max(self.total * waits_s, least_s)
@@ -462,13 +456,8 @@ class _Pool:
             k=strategy.k if isinstance(strategy, Maker) else None,
             options={name: str(value) for name, value in changed.items()},
             chance=chance,
-            independent=independent,
             calls=calls,
-            cost_usd=Bill(
-                low=None if low is None else low * calls,
-                mid=None if mid is None else mid * paid * calls,
-                high=None if high is None else high * paid * calls_high,
-            ),
+            cost_usd=Bill(low=low, mid=mid, high=most),
             duration_s=duration_s,
             limited_by=limit if limit and duration_s == least_s else None,
         )
@@ -478,10 +467,12 @@ class _Pool:
 
         If steps open on guesses, a step waits only for its first vote, and wrong guesses cost time: no law gives their number.
         """
-        if any(each.latency is None for each in self.members):
+        if any(each.latency is None for each in self.found.members):
             return None
         steps = min(self.total, TIMED_CALLS // at_once)
-        timed = simulate(simulated_rates(self.found, self.total), steps, strategy, 1, concurrency=self._concurrency)
+        timed = simulate(
+            simulated_rates(self.found, self.total), steps, strategy, 1, concurrency=self.wanted.concurrency
+        )
         return timed.duration_s / max(1.0, timed.steps)
 
 
@@ -491,25 +482,17 @@ def _rank(run: PlannedRun) -> tuple[bool, bool, float, float]:
     return run.independent is None, cost_usd is None, cost_usd or 0.0, run.calls
 
 
-def _is_within(run: PlannedRun, wanted: _Goals) -> bool:
-    bounds = ((run.cost_usd.mid, wanted.budget_usd), (run.duration_s, wanted.deadline_s))
-    return all(most is None or (amount is not None and amount <= most) for amount, most in bounds)
-
-
 def _runs(pool: _Pool, task: Task | None, k: int | None, *, only_ks: bool) -> Iterator[PlannedRun]:
     tried = _tried(pool) if k is None else [pool.found.chances(k, pool.total)]
     for each in tried:
-        yield pool.planned(
-            Maker(k=each.k),
-            each.measured,
-            independent=each.independent,
-            at_once=each.k,
-            calls=each.calls,
-            calls_high=each.calls_high,
-        )
+        planned = pool.planned(Maker(k=each.k), each.measured, each.calls, each.calls_high, at_once=each.k)
+        yield structs.replace(planned, independent=each.independent)
     if only_ks or isinstance(pool.found, PooledMeasurement) or pool.found.of_inputs:
         return
-    is_able = not are_simulated(pool.models) or _rolls_out(task)
+    # The simulated model can only continue from a state that the prompt of a task shows.
+    is_able = not are_simulated(pool.models) or (
+        isinstance(task, ChainTask) and type(task).state_in is not ChainTask.state_in
+    )
     rates, last = pool.found.rates(pool.total), tried[-1].k
     assert isinstance(rates, StepRates)
     ladder = "lookahead,judge" if is_able else "judge"
@@ -532,11 +515,6 @@ def _tried(pool: _Pool) -> list[Chances]:
     return tried[-ROWS:]
 
 
-def _rolls_out(task: Task | None) -> bool:
-    """Return whether the simulated model can continue from the state that a prompt of a task shows."""
-    return isinstance(task, ChainTask) and type(task).state_in is not ChainTask.state_in
-
-
 def _lead_lost(rate: float, lead: Lead) -> float:
     """Compute the chance that lead loses a step whose rollouts err as often as its samples, against one rival."""
     wrong, right = rate**lead.samples, (1 - rate) ** lead.samples
@@ -554,20 +532,13 @@ def _by_simulation(pool: _Pool, rates: StepRates, strategy: Stepwise, at_once: i
         of_hard = max(1, round(HARD_SHARE * steps)) * runs
         tried = simulate(simulated_rates(found, total, hard=HARD_SHARE, timed=False), steps, at_once_all, runs)
         failed = min(tried.lost, of_hard)
-    calls = total * as_measured.calls / steps
-    by_law = found.chances(at_once, total)
-    return pool.planned(
-        strategy,
-        proportion_of(rates.chance_by(loss, failed=failed, of_hard=of_hard)),
-        independent=None,
-        at_once=at_once,
-        calls=calls,
-        calls_high=calls * by_law.calls_high / by_law.calls,
-        paid=1 + (strategy.horizon - 1) * as_measured.rollouts / as_measured.calls,
-    )
+    calls, by_law = total * as_measured.calls / steps, found.chances(at_once, total)
+    chance = proportion_of(rates.chance_by(loss, failed=failed, of_hard=of_hard))
+    high, paid = by_law.calls_high / by_law.calls, 1 + (strategy.horizon - 1) * as_measured.rollouts / as_measured.calls
+    return pool.planned(strategy, chance, calls, calls * high, at_once=at_once, paid=paid)
 
 
-def _notes(pool: _Pool, runs: Sequence[PlannedRun], today: date) -> Iterator[str]:
+def _notes(pool: _Pool, runs: Sequence[PlannedRun]) -> Iterator[str]:
     found = pool.found
     yield found.condition(pool.total)
     if found.hard:
@@ -586,4 +557,4 @@ def _notes(pool: _Pool, runs: Sequence[PlannedRun], today: date) -> Iterator[str
     limit = next((run.limited_by for run in runs if run.limited_by), None)
     if limit is not None:
         yield f"the limit of {found.limits[limit]:,} {limit} a minute makes a run last longer than its waiting"
-    yield from pool.terms[0].notes(today)
+    yield from pool.terms[0].notes(datetime.now(UTC).date())

@@ -6,7 +6,7 @@ Of a chain it is any step, of other work the first question that its strategy as
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Iterator
 from contextlib import aclosing
 from typing import Any
 
@@ -39,7 +39,7 @@ from microagents.runs.driver.tool_lists import with_tools_of_servers
 from microagents.runs.plan import RunPlan, check_reading
 from microagents.runtimes.dispatcher import RoleMessenger
 from microagents.runtimes.local import LocalRuntime
-from microagents.systems.chains.chain import Chain, ChainConductor
+from microagents.systems.chains.chain import ChainConductor
 from microagents.task import ChainTask, Task
 from microagents.work.conductor import Conduct
 from microagents.work.durable import Work
@@ -116,38 +116,29 @@ class Seen:
         self.drawn: dict[SampleId, tuple[Draw, Sample]] = {}
         self.screened: dict[SampleId, Ballot | Flagged] = {}
 
-    @property
-    def reading(self) -> Reading:
-        """Reading of the replies to the question."""
-        return "strict" if self.asked is None else self.asked[1].reading
-
-    def replies(self, election: ElectionId, task: Task) -> list[ShownReply]:
-        """Return the replies of an election, in launch order."""
+    def replies(self, election: ElectionId, task: Task, reading: Reading) -> Iterator[ShownReply]:
+        """Yield the replies of an election, in launch order."""
         counted = None if not self.verdict.done() else {ballot.seq for ballot in self.verdict.result().ballots}
-        shown = []
         for sample_id, (draw, sample) in sorted(self.drawn.items(), key=lambda item: item[0].seq):
-            ballot = self.screened.get(sample_id)
             if sample_id.election != election:
                 continue
-            is_malformed = isinstance(ballot, Flagged) and ballot.flag == MALFORMED
-            shown.append(
-                ShownReply(
-                    seq=sample_id.seq,
-                    temperature=draw.temperature,
-                    model=draw.model,
-                    text=sample.text,
-                    finish=sample.finish,
-                    output_tokens=sample.usage.output_tokens,
-                    cost_usd=sample.usage.cost_usd,
-                    flag=ballot.flag if isinstance(ballot, Flagged) else None,
-                    why=malformed_reason(sample.text, resolve(draw.reply, Reply), task.format, self.reading)
-                    if is_malformed
-                    else None,
-                    vote=msgspec.json.decode(ballot.value) if isinstance(ballot, Ballot) else None,
-                    counted=ballot is not None if counted is None else sample_id.seq in counted,
-                )
+            ballot, why = self.screened.get(sample_id), None
+            flag = ballot.flag if isinstance(ballot, Flagged) else None
+            if flag == MALFORMED:
+                why = malformed_reason(sample.text, resolve(draw.reply, Reply), task.format, reading)
+            yield ShownReply(
+                seq=sample_id.seq,
+                temperature=draw.temperature,
+                model=draw.model,
+                text=sample.text,
+                finish=sample.finish,
+                output_tokens=sample.usage.output_tokens,
+                cost_usd=sample.usage.cost_usd,
+                flag=flag,
+                why=why,
+                vote=msgspec.json.decode(ballot.value) if isinstance(ballot, Ballot) else None,
+                counted=ballot is not None if counted is None else sample_id.seq in counted,
             )
-        return shown
 
 
 class PreviewVoter(Voter):
@@ -155,33 +146,30 @@ class PreviewVoter(Voter):
 
     async def elect(self, request: Elect) -> Verdict:
         """Hold the first election."""
-        await self._take_first(request)
-        verdict = await super().elect(request) if self._seen.draws else NOT_ASKED
-        self._seen.verdict.set_result(verdict)
+        seen = await self._first(request)
+        verdict = await super().elect(request) if seen.draws else NOT_ASKED
+        seen.verdict.set_result(verdict)
         return verdict
 
     async def follow(self, request: Follow) -> AsyncGenerator[Ballot | Verdict]:
         """Hold the first election."""
-        await self._take_first(request)
-        if not self._seen.draws:
-            self._seen.verdict.set_result(NOT_ASKED)
+        seen = await self._first(request)
+        if not seen.draws:
+            seen.verdict.set_result(NOT_ASKED)
             yield NOT_ASKED
             return
         async with aclosing(super().follow(request)) as items:
             async for item in items:
                 if isinstance(item, Verdict):
-                    self._seen.verdict.set_result(item)
+                    seen.verdict.set_result(item)
                 yield item
 
-    @property
-    def _seen(self) -> Seen:
+    async def _first(self, request: Elect | Follow) -> Seen:
         seen: Seen = self.context.options["seen"]
-        return seen
-
-    async def _take_first(self, request: Elect | Follow) -> None:
-        if self._seen.asked is not None:
+        if seen.asked is not None:
             await asyncio.Event().wait()
-        self._seen.asked = request.id, request.question
+        seen.asked = request.id, request.question
+        return seen
 
 
 class PreviewSolver(Solver):
@@ -211,13 +199,10 @@ class PreviewRedFlagger(RedFlagger):
 class StepConductor(ChainConductor[Strategy]):
     """Holds the election of one step. The oracle does the steps before it."""
 
-    def _chain_of_strategy(self, work: Work[ChainTask[Any, Any], Strategy]) -> Chain:
-        kind = work.strategy.conductor
-        return (kind(self.context, self._messenger) if issubclass(kind, ChainConductor) else self).chain(work)
-
     async def conduct(self, work: Work[ChainTask[Any, Any], Strategy]) -> Judged:
         """Hold the election of the step; returns what the oracle says of the vote."""
-        task, wanted, chain = work.task, self.context.settings["step"], self._chain_of_strategy(work)
+        kind, task, wanted = work.strategy.conductor, work.task, self.context.settings["step"]
+        chain = (kind(self.context, self._messenger) if issubclass(kind, ChainConductor) else self).chain(work)
         state = chain.start()
         for step in range(wanted):
             known = None if chain.is_done(state, step) else chain.oracle(state, step)
@@ -247,7 +232,6 @@ class StepConductor(ChainConductor[Strategy]):
 
 async def question_of_step(plan: RunPlan, step: int) -> Question:
     """Find the question that `show_step` asks, and ask no model. Args and errors as for `show_step`."""
-    plan = await with_tools_of_servers(plan)
     (_, question), *_ = await _preview(plan, step, Seen(draws=False))
     return question
 
@@ -270,7 +254,7 @@ async def show_step(plan: RunPlan, step: int) -> ShownStep:
         path=place.path,
         system=question.prompts[0].system,
         user=question.prompts[0].user,
-        replies=seen.replies(place, plan.tasks[0]),
+        replies=[*seen.replies(place, plan.tasks[0], question.reading)],
         outcome="stopped" if verdict is None else verdict.outcome,
         reason=reason,
         tally=[] if verdict is None else [(msgspec.json.decode(value), votes) for value, votes in verdict.tally],

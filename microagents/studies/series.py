@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from hashlib import blake2b
 from pathlib import Path
 from typing import Literal, NamedTuple
@@ -22,14 +22,6 @@ from microagents.runs.plan import RunPlan, experiment_of
 from microagents.runs.result import Result
 
 SeriesOutcome = Literal["completed", "stopped", "interrupted"]
-
-
-class SeriesRun(NamedTuple):
-    """A run of a series."""
-
-    title: str
-    """Its name in messages."""
-    plan: RunPlan
 
 
 class SeriesEnd(NamedTuple):
@@ -59,7 +51,7 @@ class Series:
 
     Args:
         kind: what it is, for messages: a comparison or a measurement.
-        runs: the runs, in their order. All have the limits of the whole series.
+        runs: the runs by their names in messages, in their order. All have the limits of the whole series.
         runs_dir: the folder of journals.
         ended: outcomes of a run that needs no more work.
         accepted: names of fields in which a recorded run may differ: it is then continued.
@@ -71,7 +63,7 @@ class Series:
     def __init__(
         self,
         kind: str,
-        runs: Sequence[SeriesRun],
+        runs: Mapping[str, RunPlan],
         runs_dir: Path,
         *,
         ended: Collection[str],
@@ -81,14 +73,11 @@ class Series:
         self._runs_dir = runs_dir
         self._ended = ended
         self._accepted = accepted
-        self._recorded = {
-            each.plan.settings.run_id: found
-            for each in runs
-            if (found := _recorded(kind, each, runs_dir, accepted)) is not None
-        }
+        recorded = {title: _recorded(kind, title, plan, runs_dir, accepted) for title, plan in runs.items()}
+        self._recorded = {title: each for title, each in recorded.items() if each is not None}
         self._done = {
-            name: each.result
-            for name, each in self._recorded.items()
+            title: each.result
+            for title, each in self._recorded.items()
             if each.result.outcome in ended and not each.left and not each.is_changed
         }
 
@@ -100,19 +89,15 @@ class Series:
 
     async def do(self, control: RunControl, on_run: Callable[[str], None] | None) -> SeriesEnd:
         """Do the runs that are left."""
-        left = [plan for _, plan in self._runs if plan.settings.run_id not in self._done]
-        on_forecast, measurement = control.get("on_forecast"), control.get("measurement")
-        total = total_of(
-            [forecast_of(plan, journal_of(self._runs_dir, plan.settings.run_id), measurement) for plan in left]
+        self._forecast(control)
+        first = next(iter(self._runs.values())).settings
+        budget = Budget(
+            first, {self._runs[title].settings.run_id: each.result for title, each in self._recorded.items()}
         )
-        if on_forecast is not None and total is not None:
-            on_forecast(total)
-        budget = Budget(self._runs[0].plan.settings, {name: each.result for name, each in self._recorded.items()})
         results: list[Result] = []
-        for title, plan in self._runs:
-            before = self._done.get(plan.settings.run_id)
-            if before is not None:
-                results.append(before)
+        for title, plan in self._runs.items():
+            if title in self._done:
+                results.append(self._done[title])
                 continue
             if is_ended_by_caller(control):
                 return SeriesEnd("interrupted", f"interrupted before {title}", results)
@@ -121,47 +106,48 @@ class Series:
             if on_run is not None:
                 on_run(title)
             try:
-                results.append(await self._execute(plan, budget, control))
+                results.append(await self._execute(title, plan, budget, control))
             except MicroagentsError as error:
                 if results:
                     error.add_note(f"this happened in {title}; the results of the runs before it are kept")
                 raise
-            budget.take(results[-1])
-            if (end := self._early_end(title, results, budget)) is not None:
-                return end
+            result = results[-1]
+            budget.take(result)
+            if result.outcome == "interrupted":
+                return SeriesEnd("interrupted", f"interrupted in {title}", results)
+            if result.outcome not in self._ended:
+                limit = budget.reached(result)
+                why = f"{limit} is reached in {title}" if limit else f"stopped in {title}: {result.reason}"
+                return SeriesEnd("stopped", why, results)
         return SeriesEnd("completed", None, results)
 
-    async def _execute(self, plan: RunPlan, budget: Budget, control: RunControl) -> Result:
-        run_id = plan.settings.run_id
-        limited = structs.replace(plan, settings=plan.settings.model_copy(update=budget.left_for(run_id)))
-        only = self._recorded[run_id].left if run_id in self._recorded else None
+    def _forecast(self, control: RunControl) -> None:
+        on_forecast, measurement = control.get("on_forecast"), control.get("measurement")
+        left = [plan for title, plan in self._runs.items() if title not in self._done]
+        total = total_of([forecast_of(plan, self._journal(plan), measurement) for plan in left])
+        if on_forecast is not None and total is not None:
+            on_forecast(total)
+
+    def _journal(self, plan: RunPlan) -> Path:
+        return journal_of(self._runs_dir, plan.settings.run_id)
+
+    async def _execute(self, title: str, plan: RunPlan, budget: Budget, control: RunControl) -> Result:
+        left = budget.left_for(plan.settings.run_id)
+        limited = structs.replace(plan, settings=plan.settings.model_copy(update=left))
+        only = self._recorded[title].left if title in self._recorded else None
         silent: RunControl = {**control, "on_forecast": None}  # one forecast of all runs was reported
-        return await execute_plan(
-            limited, journal_of(self._runs_dir, run_id), only=only, accepted=self._accepted, control=silent
-        )
-
-    def _early_end(self, title: str, results: list[Result], budget: Budget) -> SeriesEnd | None:
-        """Return the end of the series after its last result; None if it continues."""
-        result = results[-1]
-        if result.outcome == "interrupted":
-            return SeriesEnd("interrupted", f"interrupted in {title}", results)
-        if result.outcome in self._ended:
-            return None
-        limit = budget.reached(result)
-        return SeriesEnd(
-            "stopped", f"{limit} is reached in {title}" if limit else f"stopped in {title}: {result.reason}", results
-        )
+        return await execute_plan(limited, self._journal(plan), only=only, accepted=self._accepted, control=silent)
 
 
-def _recorded(kind: str, run: SeriesRun, runs_dir: Path, accepted: Sequence[str]) -> _Recorded | None:
-    plan, run_id = run.plan, run.plan.settings.run_id
+def _recorded(kind: str, title: str, plan: RunPlan, runs_dir: Path, accepted: Sequence[str]) -> _Recorded | None:
+    run_id = plan.settings.run_id
     if holds_nothing(journal_of(runs_dir, run_id)):
         return None
     with reader_of(runs_dir, run_id) as reader:
         try:
             changes = reader.changes_to(*experiment_of(plan), accepted)
         except JournalMismatch as error:
-            remedy = f"run {run_id} differs from {run.title}, and a {kind} changes no run; give another --run-id"
+            remedy = f"run {run_id} differs from {title}, and a {kind} changes no run; give another --run-id"
             raise error.with_remedy(remedy) from None
         ended = {ending.input for ending in reader.input_endings()} if plan.listed else ()
         left = [number for number in range(len(plan.tasks)) if number not in ended] if plan.listed else None

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
+from functools import partial
 from statistics import fmean
 from typing import Any
 
@@ -12,7 +13,7 @@ from msgspec import Struct
 from microagents.actors.role import Strategy
 from microagents.base.errors import InvalidUsage
 from microagents.elections.race_tables import OTHERS, Array
-from microagents.elections.step_rates import HARD, StepRates
+from microagents.elections.step_rates import HARD
 from microagents.models.model import ModelSpec
 from microagents.models.simulation.answers import Answers, SimulatedReply
 from microagents.models.simulation.simulated import SimulatedModel
@@ -20,20 +21,18 @@ from microagents.replies.chat import Prompt, Reply
 from microagents.runs.driver.begin import run
 from microagents.runs.result import Result
 from microagents.runtimes.virtual import run_virtual
-from microagents.studies.measured import ModelMeasurement, PooledMeasurement, Proportion, proportion
+from microagents.studies.measured import ModelMeasurement, Proportion, proportion
 from microagents.systems.chains.stepwise import Stepwise
 from microagents.tasks.drift import Drift, Onward, Place
 
 AHEAD = 0.1
 """Error rate at a hard step that a rollout reaches from two or more steps before (LEAD, table 2)."""
-Rates = Array | Sequence[float]
-"""A rate of each step."""
 
 
 class SimulatedRates(Struct, frozen=True, kw_only=True):
     """Error rates of steps, and what else a simulated model takes from a measurement."""
 
-    draw: Callable[[int, int], tuple[Sequence[Rates], Rates]]
+    draw: Callable[[int, int], tuple[Array, Array]]
     """By a seed and a number of steps: the error rates of each model at each step, and the first rival's shares of the wrong votes."""
     flags: tuple[float, ...]
     """For each model its share of flagged replies."""
@@ -52,22 +51,11 @@ def simulated_rates(
         hard: share of the steps that are replaced by hard ones; of one model.
         timed: whether they take the measured time, rather than to answer at once.
     """
-    members = found.both if isinstance(found, PooledMeasurement) else (found,)
-    rates = found.rates(total)
-
-    def draw(seed: int, steps: int) -> tuple[Sequence[Rates], Rates]:
-        if isinstance(rates, StepRates):
-            errors, rivals = rates.rates(seed, steps, hard=hard)
-            return [errors], rivals
-        both, rivals = rates.rates(seed, steps)
-        return [*both], rivals
-
+    timings = [each.latency if timed else None for each in found.members]
     return SimulatedRates(
-        draw=draw,
-        flags=tuple([1 - each.valid.share for each in members]),
-        latencies=tuple(
-            [(each.latency.p50, each.latency.sigma) if timed and each.latency else (0.0, 0.0) for each in members]
-        ),
+        draw=partial(found.rates(total).rates, hard=hard),
+        flags=tuple([1 - each.valid.share for each in found.members]),
+        latencies=tuple([(0.0, 0.0) if each is None else (each.p50, each.sigma) for each in timings]),
     )
 
 
@@ -112,7 +100,7 @@ class _MeasuredModel(SimulatedModel):
     """A simulated model that errs at each step as drawn from what was measured."""
 
     def __init__(
-        self, of: SimulatedRates, member: int, rates: tuple[Rates, Rates], task: SimulatedChain, seed: int
+        self, of: SimulatedRates, member: int, rates: tuple[Array, Array], task: SimulatedChain, seed: int
     ) -> None:
         latency, sigma = of.latencies[member]
         options = {"error": 0, "flag": of.flags[member], "latency": latency, "sigma": sigma}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -48,8 +48,8 @@ def states_of_run(runs_dir: Path, run_id: str, task: Task) -> States:
                 f"run {run_id!r} is a run of {theirs}, not of {own}, so its states are no states of {own}"
             )
         given = [
-            GivenState(number=number, state=_plain(state), reply=_plain(reply))
-            for number, state, reply in decided_steps(reader)
+            GivenState(number=at, state=_plain(state), reply=_plain(reply))
+            for at, state, reply in decided_steps(reader)
         ]
     return _states(f"run {run_id!r}", given)
 
@@ -71,23 +71,23 @@ def states_in_file(path: Path, task: Task) -> States:
     for number, line in enumerate(lines):
         if not line.strip():
             continue
+        where = f"line {number + 1} of {str(path)!r}"
         try:
             state, unknown = msgspec.json.decode(line, type=kind), _unknown(line, kind)
         except (msgspec.MsgspecError, ValueError, RecursionError) as error:
-            raise InvalidUsage(f"line {number + 1} of {str(path)!r} is no {kind.__name__}: {error}") from None
+            raise InvalidUsage(f"{where} is no {kind.__name__}: {error}") from None
         if unknown:
-            raise InvalidUsage(f"line {number + 1} of {str(path)!r} is no {kind.__name__}: it has no {unknown!r}")
+            raise InvalidUsage(f"{where} is no {kind.__name__}: it has no {unknown!r}")
         if called(task.done, state, gives=bool, at=number):
-            raise InvalidUsage(f"line {number + 1} of {str(path)!r} is a last state, in which no step is asked")
+            raise InvalidUsage(f"{where} is a last state, in which no step is asked")
         given.append(GivenState(number=number, state=_plain(state)))
     return _states(repr(str(path)), given)
 
 
-def _states(source: str, given: Iterable[GivenState]) -> States:
-    found = tuple(given)
-    if not found:
+def _states(source: str, given: Sequence[GivenState]) -> States:
+    if not given:
         raise InvalidUsage(f"{source} has no state of a step")
-    return States(source=source, given=found)
+    return States(source=source, given=tuple(given))
 
 
 def has_oracle(task: Task, states: States) -> bool:

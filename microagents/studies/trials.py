@@ -3,22 +3,25 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property, lru_cache
 from itertools import count
+from pathlib import Path
 from typing import Annotated, Any, ClassVar
 
-from msgspec import structs
+from msgspec import Struct, structs
 from pydantic import Field
 
+from microagents.base.errors import InvalidUsage
 from microagents.elections.election import Ballot
+from microagents.elections.race_tables import ERRORS, Array, Raced, uneven_races
 from microagents.elections.rules import BestOf, Rule
-from microagents.elections.step_rates import SeenStep
-from microagents.journal.reading import Reader
+from microagents.elections.step_rates import SeenStep, StepRates, ends_of
+from microagents.journal.reading import Reader, reader_of
 from microagents.replies.chat import decoder_of
 from microagents.runs.plan import plan_of
 from microagents.runs.result import Result
-from microagents.studies.measured import proportion_of
-from microagents.studies.measured_agents import AgentMeasurement, MeasuredAction, rates_of
+from microagents.studies.measured import Proportion, proportion, proportion_of
 from microagents.systems.agents.act import Act
 from microagents.systems.agents.actions import END, Action
 from microagents.systems.agents.agent import AgentTask
@@ -41,17 +44,93 @@ class ActingTrial(Act):
         return BestOf(self.draws)
 
 
-def trials_in(reader: Reader, result: Result) -> AgentMeasurement:
+@lru_cache(maxsize=16)
+def rates_of(seen: tuple[SeenStep, ...]) -> StepRates:
+    """Return the error rates of actions by the votes for each."""
+    return StepRates(seen, len(seen))
+
+
+class MeasuredAction(Struct, frozen=True, kw_only=True):
+    """Actions of one kind. Of a trial that fails, they are those up to the one with the least lead, which counts as the wrong one."""
+
+    kind: str
+    """`read`, `write`, `destructive` or `end`."""
+    a_trial: float
+    """Mean number in a trial that succeeds."""
+    seen: tuple[SeenStep, ...]
+    """Votes for each action."""
+    p: Proportion
+    """Share of the valid replies that are the right action, over actions."""
+    same_wrong: float
+    """Share of the other replies of an action that are its most frequent other one: 1 if all errors are one."""
+
+
+class AgentMeasurement(Struct, frozen=True, kw_only=True, dict=True):
+    """What trials of an agent say of one model, or of a pool."""
+
+    models: tuple[str, ...]
+    """One model, or those of a pool, whose samples alternate."""
+    run_id: str
+    draws: int
+    """Number of samples of each action."""
+    trials: int
+    succeeded: int
+    """Number of trials that `check` finds right."""
+    unseen: int
+    """Number of other trials in which every action had all its votes: errors that no vote sees, and no margin mends."""
+    actions: tuple[MeasuredAction, ...]
+    calls: int
+    cost_usd: float | None
+
+    @property
+    def name(self) -> str:
+        """Names of the models."""
+        return ", ".join(self.models)
+
+    @cached_property
+    def success(self) -> Proportion:
+        """Share of the trials that succeed, with each action decided by plurality."""
+        return proportion(self.succeeded, self.trials)
+
+    def at(self, margins: Mapping[str, int]) -> tuple[Proportion, float]:
+        """Compute the chance that a trial succeeds with margins by kind of action, and its calls.
+
+        By the races of each kind at error rates that differ from action to action as its votes say, all wrong replies of an action being
+        one that does harm.
+
+        Raises:
+            InvalidUsage: no trial succeeded, so nothing is known of the actions.
+        """
+        if not self.succeeded:
+            raise InvalidUsage(f"no trial of {self.run_id!r} succeeded, so nothing is known of its actions")
+        rates = [(each, rates_of(each.seen)) for each in self.actions]
+        law = [(each.kind, Raced(each.a_trial, ERRORS, of.populations, of.replies[1])) for each, of in rates]
+        kept, calls = trial_law(law, margins)
+        return proportion_of(ends_of(kept)), calls
+
+
+def trial_law(actions: Sequence[tuple[str, Raced]], margins: Mapping[str, int]) -> tuple[Array, float]:
+    """Compute the chance that a trial succeeds, by draw, and its calls; for kinds of action, by the margin of each.
+
+    The worst case: all wrong replies are one action that does harm, of the kind with the smallest margin.
+    """
+    # An end too early is always possible, and so is each effect of the agent.
+    rival = min(margins[kind] for kind in {*(kind for kind, _ in actions), "end"} - {"read"})
+    return uneven_races([(margins[kind], raced) for kind, raced in actions], rival)
+
+
+def trials_in(runs_dir: Path, result: Result) -> AgentMeasurement:
     """Read the trials of a run from its journal."""
-    plan = plan_of(reader)
-    task, strategy = plan.tasks[0], plan.strategy
-    assert isinstance(task, AgentTask)
-    assert isinstance(strategy, ActingTrial)
+    with reader_of(runs_dir, result.run_id) as reader:
+        plan = plan_of(reader)
+        task, strategy = plan.tasks[0], plan.strategy
+        assert isinstance(task, AgentTask)
+        assert isinstance(strategy, ActingTrial)
+        trials = [[*_actions(reader, task, number)] for number in range(len(result.value))]
     right = [bool(value and value["correct"]) for value in result.value]
     seen, done = defaultdict[str, list[SeenStep]](list), Counter[str]()
     unseen = 0
-    for number, succeeded in enumerate(right):
-        taken = [*_actions(reader, task, number)]
+    for taken, succeeded in zip(trials, right, strict=True):
         unseen += not succeeded and all(each.right == each.valid for _, each in taken)
         if succeeded:
             done.update(kind for kind, _ in taken)
@@ -59,7 +138,7 @@ def trials_in(reader: Reader, result: Result) -> AgentMeasurement:
             leads = [each.right - max(each.wrong, default=0) for _, each in taken]
             at = max(range(len(taken)), key=lambda at: (-leads[at], at))
             kind, least = taken[at]
-            taken = [*taken[:at], (kind, _as_wrong(least))]
+            taken[at:] = [(kind, _as_wrong(least))]
         for kind, each in taken:
             seen[kind].append(each)
     return AgentMeasurement(

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Literal, Unpack
 
 import msgspec
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from microagents.actors.registry import MODELS, STRATEGIES, TASKS
 from microagents.actors.role import Strategy
@@ -20,7 +20,7 @@ from microagents.models.capabilities import UNKNOWN, capabilities_of
 from microagents.models.http.provider import HttpModel
 from microagents.models.model import Model, ModelSpec
 from microagents.runs.doctor import examined_model
-from microagents.runs.driver.keywords import SharedKeywords
+from microagents.runs.driver.keywords import SharedKeywords, is_ended_by_caller
 from microagents.runs.task_list import dump_options, tasks_of
 from microagents.runs.words.money import prices_of
 from microagents.runs.words.verdict import counted
@@ -178,19 +178,15 @@ async def try_model(
     for form in _forms_of(first, model):
         on_form(form.name)
         forms.append(await _tried(form, task, KNOWN_STEPS, runs_dir, {**given, "on_forecast": None}))
-        if _is_left(given):
+        if is_ended_by_caller(given):
             break
     best = max((each for each in forms if each.valid), key=lambda each: (each.right or 0, each.valid), default=None)
-    if best is not None and steps > KNOWN_STEPS and not _is_left(given):
+    if best is not None and steps > KNOWN_STEPS and not is_ended_by_caller(given):
         on_form(f"{best.name}, {steps:,} steps")
         more = await _tried(best, task, steps, runs_dir, given)
         best = more if more.found is not None else best
     found = _advised(name, model, tasks, best, forms)
-    return msgspec.structs.replace(found, is_interrupted=_is_left(given))
-
-
-def _is_left(given: SharedKeywords) -> bool:
-    return any(event is not None and event.is_set() for event in (given.get("interrupt"), given.get("terminate")))
+    return structs.replace(found, is_interrupted=is_ended_by_caller(given))
 
 
 def _provider(spec: ModelSpec) -> type[HttpModel] | None:
@@ -201,20 +197,14 @@ def _provider(spec: ModelSpec) -> type[HttpModel] | None:
 
 def _forms_of(task: Task, model: str) -> list[TriedForm]:
     """List the forms to try, the task's own first."""
-    spec, bare = ModelSpec.parse(model), {"lines": "lines, no reasoning", "json": "JSON, no reasoning"}
+    spec = ModelSpec.parse(model)
     wanted = [(task.format, task.reasoning), ("lines", True), ("lines", False), ("json", False)]
-    forms = [
-        TriedForm(
-            name=bare[form] if not reasoning else {"lines": "lines", "json": "JSON"}[form],
-            model=model,
-            settings={
-                name: value
-                for name, value, own in (("format", form, task.format), ("reasoning", reasoning, task.reasoning))
-                if value != own
-            },
-        )
-        for form, reasoning in dict.fromkeys(wanted)
-    ]
+    forms = []
+    for form, reasoning in dict.fromkeys(wanted):
+        settings = {"format": form, "reasoning": reasoning}
+        own = {name: value for name, value in settings.items() if value != getattr(task, name)}
+        named = {"lines": "lines", "json": "JSON"}[form] + ("" if reasoning else ", no reasoning")
+        forms.append(TriedForm(name=named, model=model, settings=own))
     has_schema = capabilities_of(spec.provider, spec.name).json_schema is not False and not task.looks_up
     if _provider(spec) is None or not has_schema:
         return forms
@@ -245,29 +235,31 @@ async def _tried(
             report = await measure(
                 task, form.model, **chosen, runs_dir=runs_dir, run_id=run_id, **{**given, **form.settings}
             )
-    except TimeoutError:
-        return msgspec.structs.replace(
-            form, reason=f"too slow for a try: its replies take more than {FORM_S:g} s; take `measure`"
-        )
     except InvalidUsage:
         raise
-    except MicroagentsError as error:
-        return msgspec.structs.replace(form, reason=str(error))
-    return msgspec.structs.replace(form, found=next(iter(report.models), None), reason=report.reason)
+    except (TimeoutError, MicroagentsError) as error:
+        slow = f"too slow for a try: its replies take more than {FORM_S:g} s; take `measure`"
+        return structs.replace(form, reason=slow if isinstance(error, TimeoutError) else str(error))
+    return structs.replace(form, found=next(iter(report.models), None), reason=report.reason)
 
 
 def _advised(name: str, model: str, tasks: Sequence[Task], best: TriedForm | None, forms: Sequence[TriedForm]) -> Tried:
     if best is None or best.found is None:
         failed = next((each.reason for each in forms if each.reason is not None), None)
         advice: Advice = "all-flagged" if failed is None else "unreachable"
-        said = SENTENCES[advice].format(why=failed)
-        return Tried(model=model, task=name, advice=advice, said=said, forms=tuple(forms))
+        return Tried(
+            model=model, task=name, advice=advice, said=SENTENCES[advice].format(why=failed), forms=tuple(forms)
+        )
     found, task = best.found, tasks[0]
     strategy = STRATEGIES.find(task.default_strategy, Strategy)
     default_k = strategy.model_fields["k"].default if strategy.takes("k") else None
     advice, k = _judged(found, best, default_k)
     at = k or default_k
     calls = None if not found.judged or at is None else found.chances(at).calls
+    settings: dict[str, Any] = {"model": best.model, **best.settings}
+    cap = TOKENS_ROUNDED * -(-int(ROOM * (best.tokens or 0)) // TOKENS_ROUNDED)
+    if 0 < cap < task.sampling.max_output_tokens:
+        settings["max-output-tokens"] = cap
     more = max(FEWEST_DRAWS, 2 * found.draws if found.draws >= FEWEST_DRAWS else 0) - found.draws
     wanted = -(-(found.draws + more) // FIRST)
     call_usd = found.call_usd
@@ -292,7 +284,7 @@ def _advised(name: str, model: str, tasks: Sequence[Task], best: TriedForm | Non
         said=SENTENCES[advice].format(**facts),
         forms=tuple(forms),
         best=best,
-        settings=_settings(best, task, k),
+        settings=settings if k is None else {**settings, "k": k},
         k=at,
         calls=calls,
         cost_usd=None if calls is None or call_usd is None else calls * call_usd,
@@ -314,11 +306,3 @@ def _judged(found: ModelMeasurement, best: TriedForm, default_k: int | None) -> 
     if found.draws < FEWEST_DRAWS or p <= 0.5:  # noqa: PLR2004 - votes help above one half
         return "too-few", None
     return "k", k_min(p, found.total, TARGET)
-
-
-def _settings(best: TriedForm, task: Task, k: int | None) -> dict[str, Any]:
-    settings: dict[str, Any] = {"model": best.model, **best.settings}
-    cap = TOKENS_ROUNDED * -(-int(ROOM * (best.tokens or 0)) // TOKENS_ROUNDED)
-    if 0 < cap < task.sampling.max_output_tokens:
-        settings["max-output-tokens"] = cap
-    return settings if k is None else {**settings, "k": k}

@@ -16,21 +16,16 @@ from hypothesis import strategies as st
 from microagents.base.errors import InvalidUsage
 from microagents.elections.laws import (
     cost_full,
-    cost_per_subtask,
-    cost_per_vote,
     expected_calls,
     expected_votes,
     k_min,
-    p_alternative,
     p_full,
-    p_vote,
     pass_k,
     race_by_turns,
     race_won,
     sample_price,
-    samples_per_vote,
-    uneven_race_lost,
-    uneven_race_votes,
+    uneven_race,
+    votes_per_sample,
     wilson_interval,
 )
 from microagents.elections.rules import FirstToAheadBy, Tally
@@ -192,16 +187,14 @@ def test_the_smallest_margin_keeps_its_digits_where_the_plain_formula_has_none()
 def test_races_with_two_margins_agree_with_the_gamblers_ruin_in_fractions(p: float, k: int, rival_k: int) -> None:
     r = 1 / Fraction(p) - 1
     lost = 1 - (1 - r**rival_k) / (1 - r ** (k + rival_k))
-    assert uneven_race_lost(p, k, rival_k) == pytest.approx(float(lost), rel=1e-10)
-    assert uneven_race_votes(p, k, rival_k) == pytest.approx(
-        float((k * (1 - lost) - rival_k * lost) / (2 * Fraction(p) - 1)), rel=1e-10
-    )
+    votes = (k * (1 - lost) - rival_k * lost) / (2 * Fraction(p) - 1)
+    assert uneven_race(p, k, rival_k) == pytest.approx((float(lost), float(votes)), rel=1e-10)
 
 
 @given(USUAL, MARGINS)
 def test_a_race_with_equal_margins_is_that_of_the_paper(p: float, k: int) -> None:
-    assert 1 - uneven_race_lost(p, k, k) == pytest.approx(race_won(p, k), rel=1e-10)
-    assert uneven_race_votes(p, k, k) == pytest.approx(expected_votes(p, k), rel=1e-10)
+    lost, votes = uneven_race(p, k, k)
+    assert (1 - lost, votes) == pytest.approx((race_won(p, k), expected_votes(p, k)), rel=1e-10)
 
 
 @given(st.integers(1, 12), st.integers(1, 6), st.fractions(0, 1))
@@ -351,25 +344,15 @@ def test_the_tally_of_a_pool_behaves_as_the_law_of_two_models_says() -> None:
     assert votes / trials == pytest.approx(law.votes, rel=0.05)
 
 
-@given(USUAL, st.integers(1, 30), MARGINS.filter(lambda k: k <= 10))
-def test_several_steps_per_call_leave_the_race_as_it_is_but_fewer_samples_count(p: float, m: int, k: int) -> None:
-    right, rival = p_vote(p, steps_per_call=m), p_alternative(p, steps_per_call=m)
-    assert right**k / (right**k + rival**k) == pytest.approx(race_won(p, k))
-    assert samples_per_vote(p, steps_per_call=m) == pytest.approx(1 / (right + rival))
-    assert samples_per_vote(p, steps_per_call=m, valid=0.25) == pytest.approx(4 / (right + rival))
-
-
 @given(USUAL, st.integers(1, 30), st.integers(1, 10), st.floats(0.01, 1.0))
-def test_costs_build_on_one_another(p: float, m: int, k: int, valid: float) -> None:
-    c, steps = 2e-4, 10**6
-    vote = cost_per_vote(c, p, valid=valid, steps_per_call=m)
-    subtask = cost_per_subtask(c, p, k, valid=valid, steps_per_call=m)
-    full = cost_full(c, p, k, steps, valid=valid, steps_per_call=m)
-    p_sub = race_won(p, k)
-    assert vote == pytest.approx(c * m * p ** (1 - m) / valid)
-    assert subtask == pytest.approx(vote * k * (2 * p_sub - 1) / (2 * p - 1))
-    assert full == pytest.approx(steps / m * subtask)
-    assert full == pytest.approx(c * m * expected_calls(p, k, steps, valid=valid, steps_per_call=m))
+def test_several_steps_per_call_leave_the_race_as_it_is_but_fewer_samples_count(
+    p: float, m: int, k: int, valid: float
+) -> None:
+    right, rival, steps = p**m, (1 - p) * p ** (m - 1), 10**6
+    assert right**k / (right**k + rival**k) == pytest.approx(race_won(p, k))
+    assert votes_per_sample(p, steps_per_call=m, valid=valid) == pytest.approx(valid * (right + rival))
+    full = 2e-4 * steps * expected_votes(p, k) / valid / (right + rival)
+    assert cost_full(2e-4, p, k, steps, valid=valid, steps_per_call=m) == pytest.approx(full)
 
 
 def test_a_sample_is_priced_by_its_tokens() -> None:
@@ -434,20 +417,17 @@ NO_CHANCES, NO_COUNTS, NO_COSTS = [-0.1, 1.1, math.nan], [0, -1, 10**31], [-1.0,
     [
         (lambda p: k_min(p, 10, 0.9), MINORITIES, "^p must be "),
         (lambda p: expected_calls(p, 3, 10), MINORITIES, "^p must be "),
-        (lambda p: cost_per_vote(1.0, p), MINORITIES, "^p must be "),
-        (lambda p: cost_per_subtask(1.0, p, 3), MINORITIES, "^p must be "),
         (lambda p: cost_full(1.0, p, 3, 10), MINORITIES, "^p must be "),
         (lambda p: race_won(p, 3), NO_CHANCES, "^p must be from 0 to 1"),
         (lambda p: expected_votes(p, 3), NO_CHANCES, "^p must be from 0 to 1"),
-        (p_vote, NO_CHANCES, "^p must be from 0 to 1"),
-        (p_alternative, NO_CHANCES, "^p must be from 0 to 1"),
+        (votes_per_sample, NO_CHANCES, "^p must be from 0 to 1"),
         (lambda target: k_min(0.9, 10, target), [0.0, 1.0, -1.0, 2.0, math.nan, math.inf], "^the target must be above 0"),
         (lambda k: race_won(0.9, k), NO_COUNTS, "^k must be a whole number"),
         (lambda steps: p_full(0.9, 3, steps), NO_COUNTS, "^steps must be a whole number"),
-        (lambda m: p_vote(0.9, steps_per_call=m), NO_COUNTS, "^steps_per_call must be a whole number"),
+        (lambda m: votes_per_sample(0.9, steps_per_call=m), NO_COUNTS, "^steps_per_call must be a whole number"),
         (lambda m: p_full(0.9, 3, 10, steps_per_call=m), [11], "at most steps=10, not 11"),
-        (lambda m: samples_per_vote(0.6, steps_per_call=m), [10**6], "put fewer steps into a call"),
-        (lambda valid: samples_per_vote(0.9, valid=valid), [0.0, -0.5, 1.1, math.nan], "^valid must be above 0 and at most 1"),
+        (lambda m: votes_per_sample(0.6, steps_per_call=m), [10**6], "put fewer steps into a call"),
+        (lambda valid: votes_per_sample(0.9, valid=valid), [0.0, -0.5, 1.1, math.nan], "^valid must be above 0 and at most 1"),
         (lambda usd: cost_full(usd, 0.9, 3, 10), NO_COSTS, "^cost_usd must be"),
         (lambda usd: sample_price(1, 1, input_usd=1.0, output_usd=usd), NO_COSTS, "^output_usd must be"),
     ],

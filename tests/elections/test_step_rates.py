@@ -110,7 +110,7 @@ def test_flags_are_paid_and_steps_without_a_valid_sample_say_only_that() -> None
 def test_the_rates_of_a_run_are_those_of_its_sampled_steps_and_come_again() -> None:
     steps = [SeenStep(right=0, wrong=(10,), number=7), *[SeenStep(right=2, number=number) for number in range(20, 60)]]
     found = StepRates(steps, 100)
-    errors, rivals = found.rates(3)
+    (errors,), rivals = found.rates(3)
     assert errors.shape == rivals.shape == (100,)
     assert errors[7] > 0.6
     assert np.median(errors) < 0.05
@@ -119,9 +119,9 @@ def test_the_rates_of_a_run_are_those_of_its_sampled_steps_and_come_again() -> N
 
 
 def test_a_look_along_the_chain_sees_drift_and_rarely_where_there_is_none() -> None:
-    rising = StepRates(seen_of(0.002 * np.exp(np.linspace(0, 4, 1_000))), 1_000).trend
-    assert rising.chance < 1e-4
-    assert rising.last > 4 * rising.first
+    rising = StepRates(seen_of(0.002 * np.exp(np.linspace(0, 4, 1_000))), 1_000)
+    assert trend_chance(rising.seen) < 1e-4
+    assert rising.ends[1] > 4 * rising.ends[0]
     level = [trend_chance(seen_of(np.full(200, 0.05), seed=seed)) for seed in range(100)]
     assert sum(chance < 0.05 for chance in level) <= 12  # more: once in 700 times
 

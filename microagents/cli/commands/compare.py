@@ -32,7 +32,7 @@ from microagents.cli.options import (
     with_settings,
 )
 from microagents.cli.reporting import EXIT_CODES, json_text
-from microagents.cli.views.tables import closing_notes, table, wrapped
+from microagents.cli.views.tables import Columns, closing_notes, report_text
 from microagents.cli.watching import Watched, kept_in_runs, run_in_terminal
 from microagents.runs.words.money import are_simulated, specs_in
 from microagents.studies.compare import DEFAULT_REPEAT, compare
@@ -40,21 +40,9 @@ from microagents.studies.comparison import Comparison, Row
 from microagents.studies.measure import model_measured
 
 HEADERS = (
-    "strategy",
-    "k",
-    "solved",
-    "rate",
-    "95 % interval",
-    "undecided",
-    "failed",
-    "argmax",
-    "calls",
-    "tokens",
-    "cost",
-    "time",
+    *("strategy", "k", "solved", "rate", "95 % interval", "undecided", "failed", "argmax"),
+    *("calls", "tokens", "cost", "time"),
 )
-TEXT_COLUMNS = (0,)
-"""Columns that are aligned to the left; all others are numbers."""
 
 
 @partial(with_settings, short=("max_draws", "speculate", "known_inputs"))
@@ -151,22 +139,20 @@ def command(
             yes=yes,
         )
     draw_picture(comparison, svg)
-    typer.echo(json_text(comparison.as_json()) if as_json else "\n".join(_report(comparison)))
+    typer.echo(json_text(comparison.as_json()) if as_json else report_text(_report(comparison)))
     raise typer.Exit(EXIT_CODES[comparison.outcome])
 
 
-def _report(comparison: Comparison) -> Iterator[str]:
-    yield from wrapped(comparison.title)
+def _report(comparison: Comparison) -> Iterator[str | Columns]:
+    yield comparison.title
     if comparison.rows:
         yield ""
-        yield from table([HEADERS, *(_cells(row) for row in comparison.rows)], to_the_left=TEXT_COLUMNS)
+        yield Columns([HEADERS, *(_cells(row) for row in comparison.rows)])
         yield ""
     if are_simulated(specs_in(comparison.models)):
-        yield from wrapped(
-            "simulated: no real model was asked; costs are what the real one would have cost at list prices"
-        )
+        yield "simulated: no real model was asked; costs are what the real one would have cost at list prices"
     if any(row.solved is None for row in comparison.rows):
-        yield from wrapped(
+        yield (
             "?: a decision was wrong, or code cannot tell; give the result a field `correct` or `solved` to count the right results, "
             "then repeat with another --run-id"
         )
@@ -175,12 +161,12 @@ def _report(comparison: Comparison) -> Iterator[str]:
             shown = ", ".join(
                 f"pass^{each.k} {each.chance:.1%} ({each.low:.1%} to {each.high:.1%})" for each in row.pass_k
             )
-            yield from wrapped(f"{_named(row)}{'' if row.k is None else f' k={row.k}'}: {shown}")
+            yield f"{_named(row)}{'' if row.k is None else f' k={row.k}'}: {shown}"
     if f1s := [f"{_named(row)} {row.f1:.3f}" for row in comparison.rows if row.f1 is not None]:
-        yield from wrapped(f"mean F1 of the answers: {', '.join(f1s)}")
+        yield f"mean F1 of the answers: {', '.join(f1s)}"
     for row in comparison.rows:
         if row.failed:
-            yield from wrapped(f"{row.run_id}: {row.reason}, or repeat with another --run-id to do all inputs anew")
+            yield f"{row.run_id}: {row.reason}, or repeat with another --run-id to do all inputs anew"
     yield from closing_notes(comparison.recorded_at, comparison.reason, "decisions")
 
 

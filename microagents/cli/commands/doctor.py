@@ -9,7 +9,7 @@ import typer
 
 from microagents.cli.options import DEFAULT_MODEL, RUNS, AsJson, Config, RunsDir, model_option
 from microagents.cli.reporting import EXIT_CODES, json_text
-from microagents.cli.views.tables import table
+from microagents.cli.views.tables import Columns, report_text
 
 
 def command(
@@ -30,11 +30,6 @@ def command(
     from microagents.runs.doctor import examine  # noqa: PLC0415 - of its own kind
 
     findings = asyncio.run(examine(model or [DEFAULT_MODEL], runs_dir, on_ray=runtime == "ray"))
-    if as_json:
-        typer.echo(json_text(findings))
-    else:
-        for line in table(
-            [[each.state, each.subject, " ".join(each.said.split())] for each in findings], to_the_left=(0, 1, 2)
-        ):
-            typer.echo(line)
+    rows = [[each.state, each.subject, " ".join(each.said.split())] for each in findings]
+    typer.echo(json_text(findings) if as_json else report_text([Columns(rows, to_the_left=(0, 1, 2))]))
     raise typer.Exit(EXIT_CODES["failed" if any(each.state == "missing" for each in findings) else "completed"])

@@ -27,7 +27,7 @@ from microagents.cli.options import (
     with_settings,
 )
 from microagents.cli.reporting import EXIT_CODES, json_text
-from microagents.cli.views.tables import closing_notes, table, wrapped
+from microagents.cli.views.tables import Columns, closing_notes, report_text
 from microagents.cli.watching import Watched, kept_in_runs, run_in_terminal
 from microagents.runs.settings import Settings
 from microagents.runs.words.money import are_simulated, money, prices_of
@@ -37,8 +37,8 @@ from microagents.studies.analysis import Distances, PositionAccuracy
 from microagents.studies.flags import FlagFindings
 from microagents.studies.measure import Measurement, measure
 from microagents.studies.measured import ModelMeasurement, Proportion, Threshold
-from microagents.studies.measured_agents import AgentMeasurement
 from microagents.studies.states import States, states_in_file, states_of_run
+from microagents.studies.trials import AgentMeasurement
 from microagents.systems.chains.maker import Maker
 from microagents.task import Task
 
@@ -152,7 +152,7 @@ def command(
         as_json=as_json,
         yes=yes,
     )
-    typer.echo(json_text(report.as_json()) if as_json else "\n".join(_report(report)))
+    typer.echo(json_text(report.as_json()) if as_json else report_text(_report(report)))
     raise typer.Exit(EXIT_CODES[report.outcome])
 
 
@@ -162,9 +162,9 @@ def _states(given: str, runs_dir: Path, task: Task | Sequence[Task]) -> States:
     return states_in_file(Path(given), task) if given.endswith(".jsonl") else states_of_run(runs_dir, given, task)
 
 
-def _report(report: Measurement) -> Iterator[str]:
+def _report(report: Measurement) -> Iterator[str | Columns]:
     steps = report.source if report.agents else f"random steps of {report.source}"
-    yield from wrapped(f"{report.task}{options_text(report.options)}: {steps}; seed {report.seed}")
+    yield f"{report.task}{options_text(report.options)}: {steps}; seed {report.seed}"
     for number, each in enumerate(report.models):
         yield ""
         yield from _model(each, report.source)
@@ -172,132 +172,115 @@ def _report(report: Measurement) -> Iterator[str]:
             yield from _lookahead(report.lookahead[number])
         if report.flags:
             yield from _flags(report.flags[number])
-        yield from _thresholds(report.thresholds[number : number + 1])
+        yield from _thresholds(each.thresholds)
         if each.judged:
-            yield from wrapped(f"verdict: {each.verdict()[1]}")
+            yield f"verdict: {each.verdict()[1]}"
     for agent in report.agents:
         yield ""
         yield from _agent(agent)
     for pair in report.missed:
         yield ""
         names = " and ".join(pair.models)
-        yield from wrapped(
-            f"{names} miss the same step with a chance of {pair.together:.4%}; {pair.independent:.4%} if independent"
-        )
+        yield f"{names} miss the same step with a chance of {pair.together:.4%}; {pair.independent:.4%} if independent"
     if report.distances is not None:
         yield ""
         yield from _distances(report.distances)
     asked = [*[each.model for each in report.models], *[name for each in report.agents for name in each.models]]
     if asked and not all(each.judged for each in report.models):
-        yield from ("", *wrapped(UNKNOWN))
+        yield from ("", UNKNOWN)
     if asked and are_simulated(asked):
-        yield from ("", *wrapped("simulated: no real model was asked"))
+        yield from ("", "simulated: no real model was asked")
     yield from closing_notes(report.recorded_at, report.reason, "samples")
 
 
-def _model(found: ModelMeasurement, source: str) -> Iterator[str]:
+def _model(found: ModelMeasurement, source: str) -> Iterator[str | Columns]:
     price, call, calls = prices_of([found.model])(found.cost_usd), money(found.call_usd), max(1, found.calls)
     unit = "input" if found.of_inputs else "step"
-    yield from wrapped(
-        f"{found.model}: {counted(len(found.steps), unit)} of {found.total:,}, {counted(found.draws, 'draw')}, {price}, {call} a call"
-    )
-    yield from wrapped(
-        f"a call reads {found.input_tokens / calls:,.0f} tokens and writes {found.output_tokens / calls:,.0f}"
-    )
-    yield from wrapped(f"--from {found.run_id} takes its samples")
+    yield f"{found.model}: {counted(len(found.steps), unit)} of {found.total:,}, {counted(found.draws, 'draw')}, {price}, {call} a call"
+    yield f"a call reads {found.input_tokens / calls:,.0f} tokens and writes {found.output_tokens / calls:,.0f}"
+    yield f"--from {found.run_id} takes its samples"
     if found.latency is not None:
         p50, p95, p99 = found.latency.p50, found.latency.p95, found.latency.p99
-        yield from wrapped(f"a call takes {p50:,.2g} s, {p95:,.2g} s in one of 20, {p99:,.2g} s in one of 100")
+        yield f"a call takes {p50:,.2g} s, {p95:,.2g} s in one of 20, {p99:,.2g} s in one of 100"
     if not found.judged:
-        yield from wrapped(
-            f"two draws agree = {_within(found.agreement)}, valid = {_within(found.valid)} (95 % over steps)"
-        )
+        yield f"two draws agree = {_within(found.agreement)}, valid = {_within(found.valid)} (95 % over steps)"
         if found.differing:
-            yield from wrapped(f"they differ at {counted(len(found.differing), 'step')}: {_named(found.differing)}")
+            yield f"they differ at {counted(len(found.differing), 'step')}: {_named(found.differing)}"
         if found.as_decided is not None:
-            yield from wrapped(f"as {source} decided, rightly or not = {_within(found.as_decided)}")
-        yield from wrapped(
-            f"p is at most {found.p_high:.4f}; at least {found.agreement.low:.4f} only if each step's most frequent reply is the right one"
-        )
+            yield f"as {source} decided, rightly or not = {_within(found.as_decided)}"
+        low = found.agreement.low
+        yield f"p is at most {found.p_high:.4f}; at least {low:.4f} only if each step's most frequent reply is the right one"
         return
-    yield from wrapped(f"p = {_within(found.p)}, valid = {_within(found.valid)} (95 % over steps)")
-    yield from wrapped(f"correlation of two draws of a step: {found.rates().correlation:.2f}")
+    yield f"p = {_within(found.p)}, valid = {_within(found.valid)} (95 % over steps)"
+    yield f"correlation of two draws of a step: {found.rates().correlation:.2f}"
     named = f" (steps {_named(found.hard)})" if found.hard else ""
-    yield from wrapped(
-        f"hard steps: {len(found.hard):,}{named}; at most {found.rates().hard.high:,.0f} of all {found.total:,} (95 %)"
-    )
+    yield f"hard steps: {len(found.hard):,}{named}; at most {found.rates().hard.high:,.0f} of all {found.total:,} (95 %)"
     if found.hard:
-        yield from wrapped(f"p at the other steps = {found.rates().p_ordinary:.4f}, for `-s p=` of a ladder")
-    for said in (found.trend, found.if_certain(Maker().k, found.total)):
-        yield from wrapped(said or "")
+        yield f"p at the other steps = {found.rates().p_ordinary:.4f}, for `-s p=` of a ladder"
+    yield from filter(None, (found.trend, found.if_certain(Maker().k, found.total)))
     if found.mistakes:
-        yield from wrapped(
-            "wrong first in: " + ", ".join(f"{name} {count:,}" for name, count in found.mistakes.items())
-        )
+        yield "wrong first in: " + ", ".join(f"{name} {count:,}" for name, count in found.mistakes.items())
 
 
-def _agent(found: AgentMeasurement) -> Iterator[str]:
+def _agent(found: AgentMeasurement) -> Iterator[str | Columns]:
     price = prices_of(found.models)(found.cost_usd)
-    yield from wrapped(
-        f"{found.name}: {counted(found.trials, 'trial')}, {found.draws} draws of each action, {counted(found.calls, 'call')}, {price}"
-    )
-    yield from wrapped(f"--from {found.run_id} takes its trials")
-    yield from wrapped(f"trials that succeed, by the plurality of the draws = {_within(found.success)} (95 %)")
+    yield f"{found.name}: {counted(found.trials, 'trial')}, {found.draws} draws of each action, {counted(found.calls, 'call')}, {price}"
+    yield f"--from {found.run_id} takes its trials"
+    yield f"trials that succeed, by the plurality of the draws = {_within(found.success)} (95 %)"
     rows = [["kind", "actions", "right", "95 % interval", "wrong in one way"]]
     rows += [[each.kind, f"{len(each.seen):,}", *_cells(each.p), f"{each.same_wrong:.1%}"] for each in found.actions]
     if len(rows) > 1:
-        yield from table(rows, to_the_left=(0,))
-        yield from wrapped(
-            "right: the share of the draws that are the right action; of a trial that fails, the action with the least lead counts as wrong"
+        yield Columns(rows)
+        yield (
+            "right: the share of the draws that are the right action; of a trial that fails, the action with the least lead counts as "
+            "wrong"
         )
-    yield from wrapped(
-        f"trials that fail though every vote agreed: {found.unseen:,} of {found.trials - found.succeeded:,}; no margin mends them"
-    )
+    yield f"trials that fail though every vote agreed: {found.unseen:,} of {found.trials - found.succeeded:,}; no margin mends them"
 
 
-def _lookahead(positions: Sequence[PositionAccuracy]) -> Iterator[str]:
+def _lookahead(positions: Sequence[PositionAccuracy]) -> Iterator[str | Columns]:
     rows = [["position", "right", "95 % interval", "first right", "hardest step"]]
     for each in positions:
         name, hardest = f"+{each.position}" if each.position else "alone", each.at_hardest
         first = _cells(each.given_first)[0]
         rows.append([name, *_cells(each.accuracy), first, "-" if hardest is None else f"{hardest:.1%}"])
-    yield from table(rows, to_the_left=(0,))
+    yield Columns(rows)
 
 
-def _flags(found: FlagFindings) -> Iterator[str]:
+def _flags(found: FlagFindings) -> Iterator[str | Columns]:
     rows = [["reading", "valid", "wrong", "first two wrong", "right flagged", "nats a call"]]
     for each in found.readings:
         wrong = f"{each.wrong / each.valid:.2%}" if each.valid else "-"
         gained = f"{each.information:.3f}{' +' * each.gains}"
         valid, both = f"{each.valid / found.replies:.1%}", f"{each.collisions:,}"
         rows.append([each.name, valid, wrong, both, f"{each.right_flagged:,}", gained])
-    yield from table(rows, to_the_left=(0, 5))
+    yield Columns(rows, to_the_left=(0, 5))
     rows = [["characters", "replies", "wrong or unreadable"]]
     rows += [
         [f"to {each.most_chars:,}", f"{each.replies:,}", f"{each.wrong / each.replies:.2%}"] for each in found.lengths
     ]
-    yield from table(rows, to_the_left=())
-    yield from wrapped(f"advice: {found.advice}")
+    yield Columns(rows, to_the_left=())
+    yield f"advice: {found.advice}"
 
 
-def _thresholds(of_model: Sequence[Sequence[Threshold]]) -> Iterator[str]:
-    if not any(of_model):
+def _thresholds(found: Sequence[Threshold]) -> Iterator[str | Columns]:
+    if not found:
         return
     rows = [["target error", "at_least", "decided", "wrong", "95 % interval"]]
-    for each in of_model[0]:
+    for each in found:
         at_least = "-" if each.at_least is None else f"{each.at_least:.4f}"
         rows.append([f"{each.target:.1%}", at_least, _cells(each.decided)[0], *_cells(each.wrong)])
-    yield from table(rows)
-    yield from wrapped("at_least: fitted on one half of the steps; the rest of the row is of the other half")
+    yield Columns(rows, to_the_left=())
+    yield "at_least: fitted on one half of the steps; the rest of the row is of the other half"
 
 
-def _distances(found: Distances) -> Iterator[str]:
-    yield from wrapped("total variation distance between halves of samples; of one model between its own two halves:")
+def _distances(found: Distances) -> Iterator[str | Columns]:
+    yield "total variation distance between halves of samples; of one model between its own two halves:"
     numbers = [str(number) for number in range(1, len(found.models) + 1)]
     rows = [["model", "errors", *numbers]]
     for number, spec, errors, cells in zip(numbers, found.models, found.errors, found.matrix, strict=True):
         rows.append([f"{number} {spec}", f"{errors:,}", *("-" if each is None else f"{each:.3f}" for each in cells)])
-    yield from table(rows, to_the_left=(0,))
+    yield Columns(rows)
 
 
 def _named(numbers: Sequence[int]) -> str:

@@ -13,7 +13,7 @@ from msgspec import structs
 from microagents.base.errors import InvalidUsage
 from microagents.cli.options import RUNS, AsJson, Options, RunsDir, Set, pairs, task_of
 from microagents.cli.reporting import json_text
-from microagents.cli.views.tables import clock, table, wrapped
+from microagents.cli.views.tables import Columns, clock, report_text
 from microagents.runs.words.money import are_simulated, money
 from microagents.runs.words.summary import options_text
 from microagents.runs.words.verdict import counted
@@ -145,7 +145,11 @@ def command(
     command_line = None
     if task is not None and work is not None and found.best is not None and found.best.models:
         command_line = command_of(task, work.default_strategy, option, found.best, concurrency)
-    typer.echo(_as_json(found, command_line) if as_json else "\n".join(_report(task, work, found, command_line)))
+    if as_json:
+        notes = {" + ".join(models): said for models, said in found.notes.items()}
+        typer.echo(json_text({**structs.asdict(found), "notes": notes, "command": command_line}))
+    else:
+        typer.echo(report_text(_report(task, work, found, command_line)))
     raise typer.Exit(NO_RUN if found.best is None else 0)
 
 
@@ -153,31 +157,29 @@ def _numbers(actions: str) -> dict[str, int]:
     return {kind: count(number) for kind, number in pairs("--actions", actions.split(",")).items()}
 
 
-def _as_json(found: PlannedRuns, command_line: str | None) -> str:
-    notes = {" + ".join(models): said for models, said in found.notes.items()}
-    return json_text({**structs.asdict(found), "notes": notes, "command": command_line})
-
-
-def _report(task: str | None, work: Task | None, found: PlannedRuns, command_line: str | None) -> Iterator[str]:
+def _report(
+    task: str | None, work: Task | None, found: PlannedRuns, command_line: str | None
+) -> Iterator[str | Columns]:
     named = "" if work is None else f"{task}{options_text(work.model_dump(exclude_defaults=True))}: "
     size = counted(found.steps, "step") if found.unit == "steps" else f"one {found.unit}"
-    yield from wrapped(f"{named}{size}")
+    yield f"{named}{size}"
     models = list(dict.fromkeys(model for run in found.runs for model in run.models))
-    letters = dict(zip(models, models if len(models) == 1 else map(_letter, range(len(models))), strict=True))
+    letters = {name: chr(65 + at) if at < ALPHABET else f"model {at + 1}" for at, name in enumerate(models)}
+    letters = letters if len(models) > 1 else dict(zip(models, models, strict=True))
     for model, letter in letters.items():
         if letter != model:
-            yield from wrapped(f"{letter} is {model}")
-    yield from table([*_rows(found, letters)], to_the_left=(0, 1, 2) if models else (0, 1))
+            yield f"{letter} is {model}"
+    yield Columns([*_rows(found, letters)], to_the_left=(0, 1, 2) if models else (0, 1))
     for names, notes in found.notes.items():
         of = f"{' + '.join(letters[each] for each in names)}: " if names else ""
         for note in notes:
-            yield from wrapped(f"{of}{note}")
+            yield f"{of}{note}"
     if models and any(run.independent is None for run in found.runs) and found.unit == "steps":
-        yield from wrapped(EXTRAPOLATED)
+        yield EXTRAPOLATED
     if found.simulation is not None:
         yield from _simulation(found.simulation)
     if models and are_simulated(models):
-        yield from wrapped("simulated: costs are what the real model would have cost at list prices")
+        yield "simulated: costs are what the real model would have cost at list prices"
     yield from _end(found, command_line)
 
 
@@ -202,26 +204,27 @@ def _rows(found: PlannedRuns, letters: dict[str, str]) -> Iterator[list[str]]:
         yield [mark, named, _named(run), independent, *chance, calls, money(cost.mid), spread, time]
 
 
-def _simulation(found: Simulation) -> Iterator[str]:
+def _simulation(found: Simulation) -> Iterator[str | Columns]:
     share = found.success
     yield f"{counted(found.runs, 'run')} in virtual time, each step with an error rate drawn from the measured ones:"
-    yield f"  all steps right    {share.share:.3f} ({share.low:.3f} to {share.high:.3f} with 95 %)"
-    yield f"  undecided          {found.undecided:,} of {found.runs:,}"
-    yield f"  calls of a run     {found.calls:,.0f}"
-    yield f"  duration of a run  {found.duration_s:,.1f} s"
+    rows = [
+        ["  all steps right", f"{share.share:.3f} ({share.low:.3f} to {share.high:.3f} with 95 %)"],
+        ["  undecided", f"{found.undecided:,} of {found.runs:,}"],
+        ["  calls of a run", f"{found.calls:,.0f}"],
+        ["  duration of a run", f"{found.duration_s:,.1f} s"],
+    ]
+    yield Columns(rows, to_the_left=(0, 1))
 
 
-def _end(found: PlannedRuns, command_line: str | None) -> Iterator[str]:
+def _end(found: PlannedRuns, command_line: str | None) -> Iterator[str | Columns]:
     if found.needed is not None:
-        yield from wrapped(found.needed)
+        yield found.needed
     elif found.best is None:
-        yield from wrapped(
-            f"no run reaches {found.target:g} for sure with a cost and a duration known and within their limits"
-        )
+        yield f"no run reaches {found.target:g} for sure with a cost and a duration known and within their limits"
     elif command_line is not None:
-        yield from wrapped(f"* the cheapest that is enough for {found.target:g}: {command_line}")
+        yield f"* the cheapest that is enough for {found.target:g}: {command_line}"
     else:
-        yield from wrapped(f"* the least that reaches {found.target:g}")
+        yield f"* the least that reaches {found.target:g}"
 
 
 def command_of(task: str, default: str, options: list[str], run: PlannedRun, concurrency: int | None) -> str:
@@ -241,10 +244,6 @@ def command_of(task: str, default: str, options: list[str], run: PlannedRun, con
     chosen = [word for name, value in run.options.items() for word in ("-s", f"{name}={value}")]
     strategy = [] if run.strategy == default else ["--strategy", run.strategy]
     return shlex.join(["microagents", "run", task, *given, *models, *strategy, *k, *chosen, *limit])
-
-
-def _letter(number: int) -> str:
-    return chr(ord("A") + number) if number < ALPHABET else f"model {number + 1}"
 
 
 def _named(run: PlannedRun) -> str:

@@ -28,7 +28,7 @@ from microagents.cli.options import (
 )
 from microagents.cli.reporting import EXIT_CODES, json_text
 from microagents.cli.trusting import has_terminal
-from microagents.cli.views.tables import table, wrapped
+from microagents.cli.views.tables import Columns, report_text
 from microagents.cli.watching import Watched, kept_in_runs, run_in_terminal
 from microagents.runs.words.money import prices_of
 from microagents.studies.trying import KNOWN_STEPS, USELESS, Tried, TriedForm, try_model
@@ -74,7 +74,7 @@ def command(
         as_json=as_json,
         yes=yes,
     )
-    typer.echo(json_text(found.as_json()) if as_json else "\n".join(_report(found)))
+    typer.echo(json_text(found.as_json()) if as_json else report_text(_report(found)))
     if found.is_interrupted:
         raise typer.Exit(EXIT_CODES["interrupted"])
     if found.advice in USELESS:
@@ -84,24 +84,25 @@ def command(
         typer.echo(f"microagents: wrote {', '.join(found.settings)} into {PROJECT}", err=True)
 
 
-def _report(found: Tried) -> Iterator[str]:
+def _report(found: Tried) -> Iterator[str | Columns]:
     price = prices_of([found.model])
     if found.forms:
         rows = [["form", "valid", "right", "flags", "tokens a reply", "seconds", "cost"]]
-        yield from table([*rows, *[_row(each, price) for each in found.forms]], to_the_left=(0, 3))
+        yield Columns([*rows, *[_row(each, price) for each in found.forms]], to_the_left=(0, 3))
     for each in found.forms:
         if each.reason is not None:
-            yield from wrapped(f"{each.name}: {each.reason}")
+            yield f"{each.name}: {each.reason}"
     will_do = found.advice not in USELESS
     if found.calls is not None and will_do:
-        yield from wrapped(f"at k = {found.k} the task takes about {found.calls:,.0f} calls, {price(found.cost_usd)}")
+        yield f"at k = {found.k} the task takes about {found.calls:,.0f} calls, {price(found.cost_usd)}"
     if found.certain and will_do:
-        yield from wrapped(found.certain)
+        yield found.certain
     if found.hard:
-        yield from wrapped(f"hard steps: {', '.join(map(str, found.hard))}")
-    yield from wrapped(found.said)
+        yield f"hard steps: {', '.join(map(str, found.hard))}"
+    yield found.said
     if found.settings and will_do:
-        yield from ("", *with_defaults("", found.settings).splitlines())
+        yield ""
+        yield Columns([[line] for line in with_defaults("", found.settings).splitlines()])
 
 
 def _row(form: TriedForm, price: Any) -> list[str]:

@@ -4,13 +4,28 @@ from __future__ import annotations
 
 import sys
 import textwrap
-from collections.abc import Container, Iterator, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
 from datetime import datetime
+from itertools import chain
+from typing import NamedTuple
 
 from microagents.runs.words.summary import columns_of_stdout, printable
 
 
-def table(rows: Sequence[Sequence[str]], *, to_the_left: Container[int] = ()) -> Iterator[str]:
+class Columns(NamedTuple):
+    """A table in a report. Columns are aligned to the right, except those with these numbers."""
+
+    rows: Sequence[Sequence[str]]
+    to_the_left: Container[int] = (0,)
+
+
+def report_text(parts: Iterable[str | Columns]) -> str:
+    """Lay out sentences, on a terminal wrapped at words to its width, and tables. An empty sentence is an empty line."""
+    lines = (table(*each) if isinstance(each, Columns) else _wrapped(each) for each in parts)
+    return "\n".join(chain.from_iterable(lines))
+
+
+def table(rows: Sequence[Sequence[str]], to_the_left: Container[int] = ()) -> Iterator[str]:
     """Draw the lines of a table. Columns are aligned to the right, except those with these numbers."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     for row in rows:
@@ -24,11 +39,11 @@ def table(rows: Sequence[Sequence[str]], *, to_the_left: Container[int] = ()) ->
 def closing_notes(recorded_at: str | None, reason: str | None, kept: str) -> Iterator[str]:
     """Note answers without a call, since the task's code may have changed meanwhile; and how to continue what ended early."""
     if recorded_at is not None:
-        yield from wrapped(f"answered from runs of {local_time(recorded_at)}; --run-id NAME begins another")
+        yield f"answered from runs of {local_time(recorded_at)}; --run-id NAME begins another"
     if reason is not None:
         higher = " with a higher limit" if " is reached" in reason else ""
         kept = "" if "decisions so far are kept" in reason else f"all {kept} so far are kept; "
-        yield from wrapped(f"{reason}; {kept}the same command{higher} continues")
+        yield f"{reason}; {kept}the same command{higher} continues"
 
 
 def local_time(at: str) -> str:
@@ -46,11 +61,6 @@ def clock(seconds: float) -> str:
     return f"{hour}:{minute:02}:{second:02}" if hour else f"{minute}:{second:02}"
 
 
-def wrapped(text: str) -> list[str]:
-    """Split a sentence into lines; on a terminal wrapped at words to its width."""
-    return textwrap.wrap(
-        printable(" ".join(text.split())),
-        columns_of_stdout(sys.maxsize),
-        subsequent_indent="  ",
-        break_long_words=False,
-    )
+def _wrapped(text: str) -> list[str]:
+    said, columns = printable(" ".join(text.split())), columns_of_stdout(sys.maxsize)
+    return textwrap.wrap(said, columns, subsequent_indent="  ", break_long_words=False) or [""]

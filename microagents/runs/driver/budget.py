@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 
 from microagents.journal.reading import RunEnding
 from microagents.runs.result import Result
@@ -26,21 +26,13 @@ class Budget:
     def spent_before(self, run_id: str) -> str | None:
         """Return the limit that the other runs have used up; None if this run may begin."""
         left = self.left_for(run_id)
-        options = [text for _, text in _options(self._limits)]
-        limited = [amount for amount in left.values() if amount is not None]
-        return next((text for text, amount in zip(options, limited, strict=True) if amount <= 0), None)
+        return next((text for name, (_, text) in _options(self._limits).items() if (left[name] or 0) <= 0), None)
 
     def reached(self, result: Result) -> str | None:
         """Return the limit over all runs that a run has stopped at; None for none."""
-        reason = result.reason or ""
-        return next(
-            (
-                text
-                for name, text in _options(self._limits)
-                if result.outcome == "stopped" and reason.startswith(f"{name} ")
-            ),
-            None,
-        )
+        reason = (result.reason or "") if result.outcome == "stopped" else ""
+        options = _options(self._limits).values()
+        return next((text for option, text in options if reason.startswith(f"{option} ")), None)
 
     def left_for(self, run_id: str) -> dict[str, float | None]:
         """Return the limits of one run."""
@@ -61,12 +53,15 @@ def stops_again(limits: Settings, ending: RunEnding | None) -> bool:
     if ending is None or ending.outcome != "stopped":
         return False
     reason = ending.reason or ""
-    return any(reason.startswith(f"{text} is reached") for name, text in _options(limits) if name != "--max-time")
+    options = _options(limits).values()
+    return any(reason.startswith(f"{text} is reached") for option, text in options if option != "--max-time")
 
 
-def _options(limits: Settings) -> Iterator[tuple[str, str]]:
+def _options(limits: Settings) -> dict[str, tuple[str, str]]:
     """Each limit as an option: its name, and with its value."""
+    found = {}
     for name in LIMITS:
         if (value := getattr(limits, name)) is not None:
             option = f"--{name.removesuffix('_usd').removesuffix('_s').replace('_', '-')}"
-            yield option, f"{option} {value:g}" if isinstance(value, float) else f"{option} {value}"
+            found[name] = option, f"{option} {value:g}" if isinstance(value, float) else f"{option} {value}"
+    return found

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from math import ceil
 from pathlib import Path
+from statistics import fmean
 from typing import Protocol
 
 from msgspec import Struct, structs
@@ -134,7 +135,7 @@ def _measured(plan: RunPlan, measurement: MeasuredModel) -> Forecast:
         )
     if not isinstance(task, ChainTask) and not measurement.of_inputs:
         raise InvalidUsage(f"{named} measured the steps of a chain, and {type(task).__name__} is none")
-    steps = _mean([steps_of(each) if isinstance(each, ChainTask) else 1 for each in _some(plan.tasks)])
+    steps = mean_if_known([steps_of(each) if isinstance(each, ChainTask) else 1 for each in _some(plan.tasks)])
     if steps is None:
         raise InvalidUsage(
             f"{type(task).__name__} has neither steps() nor an oracle that counts them, so {named} says nothing of all of them"
@@ -225,7 +226,7 @@ def _tariff(text: str, plan: RunPlan) -> Tariff | None:
 
 
 def _calls(strategy: Strategy, tasks: Sequence[Task]) -> float | None:
-    calls = _mean([called(strategy.expected_calls, each) for each in _some(tasks)])
+    calls = mean_if_known([called(strategy.expected_calls, each) for each in _some(tasks)])
     return None if calls is None else calls * len(tasks)
 
 
@@ -235,10 +236,10 @@ def _some(tasks: Sequence[Task]) -> list[Task]:
     return [tasks[number] for number in range(0, len(tasks), every)]
 
 
-def _mean(numbers: Sequence[float | None]) -> float | None:
-    """Take the mean; None if a number is unknown."""
+def mean_if_known(numbers: Sequence[float | None]) -> float | None:
+    """Return the mean; None if a number is unknown."""
     known = [each for each in numbers if each is not None]
-    return sum(known) / len(known) if len(known) == len(numbers) else None
+    return fmean(known) if len(known) == len(numbers) else None
 
 
 def _replies_per_call(plan: RunPlan, paid: Sequence[str]) -> float:
