@@ -118,7 +118,7 @@ def test_a_folder_of_that_name_is_refused(who: str) -> None:
     ids=["of later", "of before", "without checksums"],
 )
 def test_a_journal_of_another_version_is_refused(who: str, statement: str) -> None:
-    walk()
+    put(walked(40))
     with closing(sqlite3.connect(JOURNAL)) as db:
         db.executescript(statement)
     assert_refused(
