@@ -1019,7 +1019,7 @@ def looks(journal: Path, look: Callable[[Reader], object]) -> object:
     ids=lambda look: look.__name__,
 )
 def test_who_looks_on_changes_nothing(look: Callable[[Reader], object]) -> None:
-    walk(max_calls=200)
+    put(walked(most=200))
     before = on_disk()
     looks(JOURNAL, look)
     assert on_disk() == before
