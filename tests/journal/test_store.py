@@ -840,7 +840,7 @@ def texts() -> list[tuple[str, int, str, bytes]]:
 
 
 def test_prompts_stand_nowhere_in_the_file() -> None:
-    walk(max_calls=700)
+    put(walked(most=700))
     held = JOURNAL.read_bytes() + b"".join(zlib.decompress(text) for (text,) in sql("SELECT text FROM reply"))
     prompt = Drift().prompt(Place())
     for asked in (prompt.system, *prompt.system.split(", "), prompt.user, "Number: "):
@@ -974,7 +974,7 @@ def test_verify_names_what_an_edit_made_of_a_finished_run(edit: str, shown: set[
     ],
 )
 def test_a_run_that_was_edited_halfway_does_not_pass_for_the_undisturbed_one(edit: str) -> None:
-    walk(max_calls=700)
+    put(walked(most=700))
     sql(edit)
     noticed = problems()
     go_on(max_calls=None)
@@ -990,7 +990,7 @@ def test_a_run_that_was_edited_halfway_does_not_pass_for_the_undisturbed_one(edi
     ],
 )
 def test_a_chain_is_taken_up_only_where_its_last_decision_leads(edit: str) -> None:
-    walk(max_calls=700)
+    put(walked(most=700))
     sql(edit)
     with pytest.raises(InvalidUsage, match=r"begin another run|accept-change question"):
         go_on(max_calls=None)
