@@ -5,11 +5,8 @@ from __future__ import annotations
 import pytest
 from msgspec import structs
 
-from microagents.replies.parsing import parse
-from microagents.replies.rollouts import rollout_of
-from microagents.tasks.checkers import Checkers, CheckersStep
 from tests import evidence
-from tests.benchmarks.tiny import RIGHT, calls
+from tests.benchmarks.tiny import RIGHT
 
 
 @pytest.mark.slow
@@ -40,16 +37,3 @@ def test_what_a_rung_leaves_is_for_the_next_one() -> None:
         evidence.voted(([steps], climbs), ([sure], evidence.ahead(1)))[0]
         > evidence.voted(([steps], evidence.ahead(3)))[0]
     )
-
-
-async def test_a_model_of_single_steps_gives_a_rollout_by_a_call_for_each_of_its_steps() -> None:
-    task, kind = Checkers(n=2), rollout_of(CheckersStep, 3)
-    model = evidence.InSingleSteps("checkers", task)
-    (call,) = calls([task.rollout_prompt(task.start(), 3)])
-    sample = await model.complete(structs.replace(call, reply=kind))
-    rollout, state = parse(sample.text, kind), task.start()
-    for reply in rollout.steps:
-        assert task.correct(state, reply)
-        state = task.advance(state, reply)
-    assert (model.calls, state.moves) == (3, 3)
-    await model.close()

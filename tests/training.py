@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from hashlib import sha256
 from itertools import islice
 from random import Random
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -23,7 +24,8 @@ from torch.nn import functional
 from microagents.models.tiny.trained import WEIGHTS, Card, TinyModel, weights_of
 from microagents.models.tiny.vocabulary import CHECKERS, HANOI, SUM, Vocabulary
 from microagents.replies.chat import Prompt, write
-from microagents.task import ChainTask
+from microagents.replies.rollouts import rollout_of
+from microagents.task import ChainTask, chain_types
 from microagents.tasks.checkers import Checkers
 from microagents.tasks.hanoi import Hanoi
 
@@ -36,6 +38,7 @@ LOOK_UPDATES = 50
 MAX_UPDATES = 20_000
 EASY = 0.02
 """Share of a state in which the model is never wrong, beside that of one in which it always is."""
+SELDOM = 9
 TESTED = 2000
 SUMS_OF_A_SIZE = 20_000
 
@@ -73,6 +76,10 @@ class Recipe(Struct, frozen=True, kw_only=True):
     """Share of ``mean_wrong`` that every size errs at least; else another seed is needed."""
     has_drill: bool = True
     """Whether states are shown the more often, the more often the model is wrong in them."""
+    horizon: int = 0
+    """Steps of the rollouts that are trained on beside single steps; 0 for none."""
+    seldom: float = 1.0
+    """Share of times that every `SELDOM`-th state is asked about, beside the others."""
 
 
 _TOWERS = Recipe(
@@ -90,10 +97,14 @@ RECIPES = {
     "checkers": structs.replace(
         _STOPPED_EARLY,
         vocabulary=CHECKERS,
-        trained_on="Checkers Jumping with 1 to 8 checkers of a colour, without names, one step at a time, in the states of the right way",
+        trained_on="Checkers Jumping with 1 to 8 checkers of a colour, without names, in the states of the right way, in single steps and "
+        "in rollouts of 3; every ninth state is asked about a hundred times as seldom as the others",
         tasks=tuple(Checkers(n=n) for n in range(1, 9)),
         width=48,
         layers=2,
+        mean_wrong=0.145,
+        horizon=3,
+        seldom=0.01,
     ),
     "sums": structs.replace(
         _STOPPED_EARLY,
@@ -120,6 +131,19 @@ def pairs(task: ChainTask | Addition) -> Iterator[tuple[Prompt, str]]:  # type: 
         state = task.advance(state, reply)
 
 
+def rollouts(task: ChainTask, horizon: int) -> Iterator[tuple[Prompt, str]]:  # type: ignore[type-arg]
+    """Each state of the right way: the prompt of a rollout, and the steps of the expert."""
+    state, states, steps = task.start(), list[Any](), list[Any]()
+    while not task.done(state):
+        states.append(state)
+        steps.append(task.oracle(state))
+        state = task.advance(state, steps[-1])
+    kind = rollout_of(chain_types(type(task))[1], horizon)
+    for at, state in enumerate(states):
+        reply = kind(steps=tuple(steps[at : at + horizon]))
+        yield task.rollout_prompt(state, horizon), write(reply)
+
+
 class Data:
     """All pairs as tokens: prompts in their slots, the opening, and replies, each behind it."""
 
@@ -130,12 +154,18 @@ class Data:
         self.tested: list[int] = []
         rows, shares = list[tuple[list[int], list[int]]](), list[float]()
         for size, task in enumerate(recipe.tasks):
-            found = [(words.read(prompt), words.read_reply(reply)) for prompt, reply in pairs(task)]
-            tested = range(len(rows), len(rows) + min(len(found), TESTED))
+            singles = list(pairs(task))
+            tested = range(len(rows), len(rows) + min(len(singles), TESTED))
             self.tested += tested
-            rows += found
-            self.sizes += [size] * len(found)
-            shares += [len(found) ** -0.4] * len(found)
+            for kind in (
+                singles,
+                rollouts(task, recipe.horizon) if recipe.horizon and isinstance(task, ChainTask) else (),
+            ):
+                found = [(words.read(prompt), words.read_reply(reply)) for prompt, reply in kind]
+                rows += found
+                self.sizes += [size] * len(found)
+                seldom = {SELDOM - 2: recipe.seldom}
+                shares += [len(found) ** -0.4 * seldom.get(at % SELDOM, 1.0) for at in range(len(found))]
             if isinstance(task, Addition):
                 shares[tested.start : tested.stop] = [0.0] * TESTED
         self.shares = torch.tensor(shares)

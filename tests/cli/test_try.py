@@ -79,6 +79,8 @@ def test_each_weakness_of_a_model_has_its_sentence(options: str, advice: str, co
     ran = microagents(*TRY, f"sim:gpt-4.1-mini@{options}", "--steps", "20", "--json")
     assert (ran.json["advice"], ran.code) == (advice, code)
     assert ran.json["said"].startswith("not with this model") is (advice in USELESS)
+    said = microagents(*TRY, f"sim:gpt-4.1-mini@{options}", "--steps", "20").out
+    assert ("the task takes about" in said) is (advice not in USELESS)
 
 
 def test_a_form_that_the_model_keeps_is_found_and_asked_for_by_the_settings() -> None:

@@ -23,10 +23,11 @@ from microagents.models.tiny.trained import Card, TinyModel, weights_of
 from microagents.models.tiny.transformer import HEADS, Transformer
 from microagents.models.tiny.vocabulary import CHECKERS, HANOI, STOP, SUM, VOCABULARIES, Unreadable
 from microagents.replies.chat import Prompt, Sampling, write
+from microagents.replies.rollouts import rollout_of
 from microagents.runs.doctor import examine
 from microagents.systems import Maker
 from microagents.task import ChainTask
-from microagents.tasks.checkers import Checkers
+from microagents.tasks.checkers import Checkers, CheckersStep
 from microagents.tasks.hanoi import Hanoi, HanoiStep
 from tests.models.simulation import call, read, replies
 
@@ -87,6 +88,14 @@ async def test_what_it_was_not_trained_to_read_gets_a_reply_without_a_form(user:
     assert read(sample, HanoiStep, TOWERS) is None
     assert sample.usage.cost_usd == 0
     await model.close()
+
+
+async def test_a_model_of_checkers_reads_rollouts_of_three_steps() -> None:
+    task, kind = Checkers(n=3), rollout_of(CheckersStep, 3)
+    for horizon, count in ((3, 3), (4, None)):
+        asked = call(1, prompt=task.rollout_prompt(task.start(), horizon), reply=kind, temperature=0.0)
+        found: Any = read(await TinyModel("checkers").complete(asked), kind, task)
+        assert (found and len(found.steps)) == count
 
 
 async def test_a_cut_reply_says_so() -> None:
@@ -261,7 +270,7 @@ def test_the_card_says_how_often_it_errs(name: str) -> None:
         for at, (prompt, right) in enumerate(pairs):
             if at in card.mostly_wrong[label] or wrong[at] > 0.5:
                 assert (at in card.mostly_wrong[label]) == (next(iter(model.law(prompt))) != right)
-    assert bool(any(card.mostly_wrong.values())) == (name == "hanoi-weak")
+    assert bool(any(card.mostly_wrong.values())) == (name in ("hanoi-weak", "checkers"))
 
 
 @pytest.mark.parametrize(("temperature", "law"), [(0.0, "model"), (0.5, "draw"), (1.0, "draw")])

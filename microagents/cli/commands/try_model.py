@@ -92,14 +92,15 @@ def _report(found: Tried) -> Iterator[str]:
     for each in found.forms:
         if each.reason is not None:
             yield from wrapped(f"{each.name}: {each.reason}")
-    if found.calls is not None:
+    will_do = found.advice not in USELESS
+    if found.calls is not None and will_do:
         yield from wrapped(f"at k = {found.k} the task takes about {found.calls:,.0f} calls, {price(found.cost_usd)}")
-    if found.certain:
+    if found.certain and will_do:
         yield from wrapped(found.certain)
     if found.hard:
         yield from wrapped(f"hard steps: {', '.join(map(str, found.hard))}")
     yield from wrapped(found.said)
-    if found.settings and found.advice not in USELESS:
+    if found.settings and will_do:
         yield from ("", *with_defaults("", found.settings).splitlines())
 
 

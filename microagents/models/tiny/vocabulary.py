@@ -88,7 +88,7 @@ class Vocabulary(Struct, frozen=True, kw_only=True, dict=True):
             return self.opening + "".join(reversed(written))
         text = self.opening
         for each in written:
-            text += each if text.endswith("[") or each.startswith("]") else f",{each}"
+            text += each if text.endswith("[") or each.startswith("]") or not text else f",{each}"
         return text
 
     def _ids(self, texts: list[str], most: int) -> list[int]:
@@ -103,7 +103,7 @@ class Vocabulary(Struct, frozen=True, kw_only=True, dict=True):
 
 _MOVE = r"\[\d+, \d+, \d+\]"
 _PEG = r"\[[\d, ]*\]"
-_NUMBERS = tuple(str(number) for number in range(17))
+_NUMBERS = tuple(str(number) for number in range(81))
 HANOI = Vocabulary(
     question=rf"Previous move: (none|{_MOVE})\nState: \[{_PEG}, {_PEG}, {_PEG}\]",
     setting=r"cycle (0 -> [12])",
@@ -113,13 +113,18 @@ HANOI = Vocabulary(
     reply_slots=18,
 )
 CHECKERS = Vocabulary(
-    question=r'Board: \[("[^"]*"(, )?)*\]',
-    setting="Checkers Jumping",
-    opening="move = [",
-    tokens=('"R"', '"B"', '"_"', "]\nboard = [", "]", *_NUMBERS),
-    prompt_slots=18,
-    reply_slots=23,
+    question=r'Board: \[("[^"]*"(, )?)*\](\nMoves left: \d+)?',
+    setting=r"(?s)Checkers Jumping(?!.*Number of moves to give: (?!3,))",
+    opening="",
+    tokens=(
+        *('"R"', '"B"', '"_"', "move = [", "]\nboard = [", "]"),
+        *("\nMoves left: ", 'steps = [{"move":[', '],"board":[', ']},{"move":[', "]}]"),
+        *_NUMBERS,
+    ),
+    prompt_slots=20,
+    reply_slots=68,
 )
+"""Single steps, and rollouts of three."""
 SUM = Vocabulary(
     question=r"-?\d{1,4} and -?\d{1,4}",
     setting="",
