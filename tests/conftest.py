@@ -17,12 +17,13 @@ import structlog
 from hypothesis import settings
 
 from microagents.journal import commits
+from microagents.studies import planning
 from tests.models.wires import WIRES, Provider
 
 HOUSE = Path(__file__).parent.parent
 MEMORY = Path("/dev/shm")
 ROOM_BYTES = 2**30
-settings.register_profile("quick", max_examples=40)
+settings.register_profile("quick", max_examples=25)
 settings.load_profile("quick")
 
 
@@ -78,6 +79,14 @@ def in_a_folder_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> I
 def commits_without_a_pause(monkeypatch: pytest.MonkeyPatch) -> None:
     """A run in this process gathers no records for a commit: at its end a test would wait for those 20 ms, more than once."""
     monkeypatch.setattr(commits, "COMMIT_EVERY_S", 0.0)
+
+
+@pytest.fixture(autouse=True)
+def plans_by_few_simulated_steps(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A plan simulates thousands of calls; a quarter of them shows all but the rates that slow tests look at."""
+    if request.node.get_closest_marker("slow") is None:
+        monkeypatch.setattr(planning, "SAMPLED", planning.SAMPLED // 4)
+        monkeypatch.setattr(planning, "TIMED_CALLS", planning.TIMED_CALLS // 4)
 
 
 @pytest.fixture(scope="session")

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import ast
 import inspect
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
+from functools import cache
 from pathlib import Path
 from textwrap import dedent
 from typing import Any
@@ -31,18 +32,21 @@ def sent_by(role: type) -> Mapping[type[Message], str]:
     return found
 
 
-def _sent_in(method: Any) -> Iterator[tuple[ast.Call, type[Message]]]:
+@cache  # its source takes most of the start of a short run to read
+def _sent_in(method: Any) -> list[tuple[ast.Call, type[Message]]]:
+    found: list[tuple[ast.Call, type[Message]]] = []
     try:
         tree = ast.parse(dedent(inspect.getsource(method)))
         names = {**method.__globals__, **inspect.getclosurevars(method).nonlocals}
     except (OSError, TypeError, SyntaxError, ValueError):  # no source, as in a program that is typed in
-        return
+        return found
     for node in ast.walk(tree):
         match node:
             case ast.Call(func=ast.Attribute(attr=sends), args=[ast.Call(func=called), *_]) if sends in SENDING:
                 message = _value_of(called, names)
                 if isinstance(message, type) and issubclass(message, Message):
-                    yield node, message
+                    found.append((node, message))
+    return found
 
 
 def _value_of(node: ast.expr, names: Mapping[str, Any]) -> object:

@@ -102,7 +102,7 @@ def assert_one_sentence(ran: Ran, *said: str) -> None:
 
 
 def test_a_tower_of_ten_disks_is_solved_without_an_error_and_stdout_is_one_json_object() -> None:
-    ran = installed("run", "hanoi", "-o", "disks=10", "--json")
+    ran = started("run", "hanoi", "-o", "disks=10", "--json")
     assert (ran.code, ran.err) == (COMPLETED, "")
     assert ran.out.count("\n") == 1
     shown = ran.json
@@ -122,7 +122,7 @@ def test_a_tower_of_ten_disks_is_solved_without_an_error_and_stdout_is_one_json_
 
 
 def test_a_seed_repeats_every_ballot_in_every_process_and_another_seed_draws_others() -> None:
-    words = ("run", "drift", "--model", "sim:perfect@error=0.4,flag=0.1", "-k", "2", "--json")
+    words = ("run", "drift", "-o", "length=40", "--model", "sim:perfect@error=0.4,flag=0.1", "-k", "2", "--json")
     here, again, other = (
         microagents(*words).json,
         installed(*words, env={"PYTHONHASHSEED": "77"}).json,
@@ -135,7 +135,7 @@ def test_a_seed_repeats_every_ballot_in_every_process_and_another_seed_draws_oth
 
 
 def test_a_linked_runtime_takes_the_same_ballots_to_the_same_decisions() -> None:
-    words = ("run", "drift", "--model", "sim:perfect@error=0.4,flag=0.1", "-k", "2", "--json")
+    words = ("run", "drift", "-o", "length=40", "--model", "sim:perfect@error=0.4,flag=0.1", "-k", "2", "--json")
     local, linked = microagents(*words).json, microagents(*words, "--runtime", "linked").json
     assert linked["runtime"] == "linked"
     timing = (

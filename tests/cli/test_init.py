@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.commands import COMPLETED, WAIT_S, WRONG_USAGE, Ran, microagents, write
+from tests.cli.commands import COMPLETED, WRONG_USAGE, Ran, microagents, write
 
 
 def assert_refused(ran: Ran, said: str) -> None:
@@ -39,14 +39,6 @@ def test_a_chain_that_is_done_at_its_start_completes_without_a_step() -> None:
     )
     assert (alone.code, alone.json["outcome"], alone.json["steps"]) == (COMPLETED, "completed", 0), alone.err
     assert [alone.json["result"]] == listed.json["result"]
-
-
-@pytest.mark.slow
-def test_the_test_that_init_writes_passes_with_pytest() -> None:
-    microagents("init", "invoices")
-    words = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-W", "ignore", "test_invoices.py"]
-    ran = subprocess.run(words, capture_output=True, text=True, check=False, timeout=WAIT_S)
-    assert "2 passed" in ran.stdout
 
 
 def test_init_says_what_to_run_next_and_those_commands_work() -> None:
@@ -95,11 +87,11 @@ def test_a_task_named_as_a_class_of_the_file_gets_another_class() -> None:
     assert microagents("run", "due.py", "--json").json["task"] == "DueTask"
 
 
-def test_the_test_follows_a_class_that_is_renamed() -> None:
+def test_the_test_passes_and_follows_a_class_that_is_renamed() -> None:
     microagents("init", "plans")
     task = Path("plans.py")
     task.write_text(task.read_text(encoding="utf-8").replace("class Plans(", "class MyPlan("), encoding="utf-8")
     ran = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "test_plans.py"], capture_output=True, text=True, check=False
     )
-    assert ran.returncode == 0, ran.stdout
+    assert "2 passed" in ran.stdout

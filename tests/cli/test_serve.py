@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import signal
 import subprocess
-import sys
+from contextlib import redirect_stdout
+from io import StringIO
 
 import pytest
 
@@ -47,14 +48,15 @@ def test_a_printed_request_is_understood_by_a_server_in_each_of_its_three_forms(
         assert process.stdout is not None
         url = json.loads(process.stdout.readline())["url"]
         asked = {name: text.replace(f"http://127.0.0.1:{SERVE_PORT}", url) for name, text in shown.json.items()}
-        words = [["bash", "-c", asked["curl"]], [sys.executable, "-c", f"{asked['openai']}\n{asked['anthropic']}"]]
-        curl, sdks = [
-            subprocess.run(each, check=True, capture_output=True, timeout=WAIT_S).stdout.decode() for each in words
-        ]
+        curl = subprocess.run(["bash", "-c", asked["curl"]], check=True, capture_output=True, timeout=WAIT_S).stdout
+        with redirect_stdout(StringIO()) as said:
+            for sdk in ("openai", "anthropic"):
+                exec(asked[sdk], {})
         process.send_signal(signal.SIGINT)
     answer = ["move", "=", "[2,0,1]", "next_state", "=", "[[3],[2],[1]]"]
     assert json.loads(curl)["choices"][0]["message"]["content"].split()[-6:] == answer
-    assert sdks.split().count("[2,0,1]") == sdks.split().count("[[3],[2],[1]]") == 2
+    sdks = said.getvalue().split()
+    assert sdks.count("[2,0,1]") == sdks.count("[[3],[2],[1]]") == 2
 
 
 def test_a_process_of_its_own_answers_the_questions_of_every_strategy_for_problems() -> None:

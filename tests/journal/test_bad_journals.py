@@ -118,7 +118,7 @@ def test_a_folder_of_that_name_is_refused(who: str) -> None:
     ids=["of later", "of before", "without checksums"],
 )
 def test_a_journal_of_another_version_is_refused(who: str, statement: str) -> None:
-    walk()
+    put(walked(40))
     with closing(sqlite3.connect(JOURNAL)) as db:
         db.executescript(statement)
     assert_refused(
@@ -502,14 +502,14 @@ def test_an_option_that_is_long_is_told_apart_by_its_digest() -> None:
 
 
 def test_a_mismatch_ends_the_command_with_one_sentence_and_the_code_of_wrong_usage() -> None:
-    walk(max_calls=100)
+    put(walked(most=100))
     ran = microagents(*WALK, "--seed", "7")
     assert ran.code == WRONG_USAGE
     assert "seed=0, now it is 7" in ran.reason
 
 
 def test_a_change_that_is_accepted_is_written_down_and_what_is_decided_stays() -> None:
-    walk(max_calls=200)
+    put(walked(most=200))
     before = decisions()
     result = walk(k=3, accept_changes=["strategy.k"])
     assert (result.outcome, problems()) == ("completed", [])
@@ -523,12 +523,12 @@ def test_a_change_that_is_accepted_is_written_down_and_what_is_decided_stays() -
 
 
 def test_a_field_may_be_named_by_its_last_part() -> None:
-    walk(max_calls=200)
+    put(walked(most=200))
     assert walk(k=3, accept_changes=["k"]).outcome == "completed"
 
 
 def test_a_change_of_several_fields_needs_each_to_be_accepted() -> None:
-    walk(max_calls=200)
+    put(walked(most=200))
     for accepted in ([], ["k"], ["seed"], ["length"]):
         with pytest.raises(JournalMismatch):
             walk(k=3, seed=1, accept_changes=accepted)
@@ -598,7 +598,7 @@ def names_of(rows: Sequence[tuple[Any, ...]]) -> set[str]:
 
 def test_tables_of_a_newer_minor_kind_do_no_harm() -> None:
     """Somebody may add a table or an index of their own to look things up."""
-    walk(max_calls=200)
+    put(walked(most=200))
     sql("CREATE TABLE notes (path TEXT, text TEXT)")
     sql("CREATE INDEX by_value ON decision (value)")
     assert {"notes", "by_value"} <= names_of(sql("SELECT name FROM sqlite_master"))

@@ -80,7 +80,7 @@ KEY = "(SELECT key FROM decision LIMIT 1 OFFSET 9)"
     ],
 )
 def test_a_resume_names_the_damaged_row_and_changes_nothing(statement: str, place: str) -> None:
-    walk(max_calls=203)
+    put(walked(most=203))
     changed(statement)
     before = on_disk()
     with pytest.raises(InvalidUsage, match="left as it is; begin another run") as raised:

@@ -94,7 +94,6 @@ def digests(result: Result) -> tuple[str, str]:
         (2, "linked", Maker),
         (2, "linked", Slow),
         (2, "linked", Shuffled),
-        (2, "ray", Shuffled),
     ],
 )
 @pytest.mark.parametrize("known_inputs", [False, True])
@@ -111,8 +110,8 @@ async def test_digests_do_not_depend_on_runtime_or_latency(
 
 @both_ks
 async def test_digests_differ_between_seeds(k: int) -> None:
-    results = [await drift(Maker(k=k), seed=seed) for seed in range(5)]
-    assert len({digest for result in results for digest in digests(result)}) == 10
+    results = [await drift(Maker(k=k), seed=seed) for seed in range(3)]
+    assert len({digest for result in results for digest in digests(result)}) == 6
 
 
 async def test_what_a_run_decides_is_told_from_how() -> None:

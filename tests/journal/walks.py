@@ -21,7 +21,7 @@ from tests.journal.seal import sealed
 
 MODEL = "sim:perfect@error=0.4,flag=0.1"
 """It errs so often that a step takes five calls, and one wrong count would lead the walk elsewhere."""
-LENGTH, K = 300, 2
+LENGTH, K = 200, 2
 RUNS = Path("runs")
 JOURNAL = RUNS / "r.sqlite"
 WAIT_S = 60

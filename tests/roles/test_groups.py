@@ -44,7 +44,7 @@ async def drifting(model: Any, *, steps: int = 40, strategy: Maker | None = None
 
 @pytest.mark.parametrize("runtime", ["local", "linked"])
 @pytest.mark.parametrize("speculate", [True, False])
-@pytest.mark.parametrize("seed", [1, 2, 3])
+@pytest.mark.parametrize("seed", [1, 2])
 def test_votes_and_digests_are_those_of_single_draws(seed: int, runtime: str, *, speculate: bool) -> None:
     strategy = Maker(k=4, speculate=speculate)
     single, joined, pairs = [

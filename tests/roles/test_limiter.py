@@ -142,7 +142,7 @@ def test_decisions_do_not_depend_on_how_many_calls_are_open_at_a_time(runtime: s
 
 
 @both_runtimes
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", range(2))
 @pytest.mark.parametrize("more", [{}, {"concurrency": 3}, {"is_busy": True}], ids=str)
 def test_a_limit_of_calls_is_kept_exactly_however_many_replicas_send_them(
     runtime: str, seed: int, more: dict[str, Any]
@@ -211,8 +211,8 @@ def test_a_draw_that_is_cancelled_before_it_is_sent_uses_up_no_call(
             return "sent" if GaugedSolver.sent else (await opened.messenger.ask(draw)).text
 
     outcomes = []
-    for seed in range(20):
+    for seed in range(10):
         GaugedSolver.sent = []
         outcomes.append(run_virtual(drawn(), seed=seed))
     assert set(outcomes) <= {"sent", "a"}
-    assert turns_later > 1 or outcomes == ["a"] * 20
+    assert turns_later > 1 or outcomes == ["a"] * 10

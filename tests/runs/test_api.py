@@ -55,8 +55,9 @@ async def test_an_async_callback_is_awaited_one_decision_after_the_other_and_to_
     assert told == [f"0/step/{step}" for step in range(10)]
 
 
-@pytest.mark.parametrize("runtime", ["local", "linked", "ray"])
-@pytest.mark.parametrize("listed", [False, True])
+@pytest.mark.parametrize(
+    ("listed", "runtime"), [(False, "local"), (False, "linked"), (True, "local"), (True, "linked"), (True, "ray")]
+)
 async def test_a_run_asks_in_the_form_that_its_settings_name(runtime: str, *, listed: bool, tmp_path: Path) -> None:
     asked = set[str]()
 

@@ -119,12 +119,11 @@ def moments(turns: int, number: int) -> Iterator[list[int]]:
 @pytest.mark.parametrize(
     ("loop", "runtime", "number", "what"),
     [
-        (VirtualTurns, "local", 45, "the run"),
-        (VirtualTurns, "linked", 45, "the run"),
-        (VirtualTurns, "local", 30, "all tasks"),
-        (RealTurns, "local", 12, "the run"),
-        (RealTurns, "linked", 12, "all tasks"),
-        (RealTurns, "ray", 3, "the run"),
+        (VirtualTurns, "local", 21, "the run"),
+        (VirtualTurns, "linked", 21, "the run"),
+        (VirtualTurns, "local", 15, "all tasks"),
+        (RealTurns, "local", 6, "the run"),
+        (RealTurns, "linked", 6, "all tasks"),
         (RealTurns, "ray", 3, "all tasks"),
     ],
 )

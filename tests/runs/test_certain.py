@@ -99,7 +99,7 @@ class Slow(Claiming):
 @pytest.mark.parametrize(("claimed", "is_false"), [(0.75, False), (0.97, True)])
 def test_whether_masses_hold_does_not_depend_on_the_times_of_calls(claimed: float, *, is_false: bool) -> None:
     """Draws in flight while masses are found false change nothing, so that the journal of a resumed run says the same."""
-    accounts = [run_virtual(ran(Slow(seed, claimed), runs_dir=None)).account for seed in range(8)]
+    accounts = [run_virtual(ran(Slow(seed, claimed), runs_dir=None)).account for seed in range(3)]
     assert {each.decisions_sha256 for each in accounts} == {accounts[0].decisions_sha256}
     assert all(each.masses == accounts[0].masses and bool(each.doubted) == is_false for each in accounts)
     if not is_false:

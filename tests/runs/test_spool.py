@@ -20,7 +20,7 @@ from microagents.runs.spool import Spool
 from microagents.runs.task_list import TaskList, compact_options
 from microagents.tasks.drift import Drift
 
-INPUTS = 20_000
+INPUTS = 10_000
 KEPT_BYTES = 160
 """Of each input; with room for an ending that is under way."""
 

@@ -508,7 +508,6 @@ class Tardy(Role):
         await self.late(Turns(turns=request.turns))
 
 
-@quick_on_ray
 async def test_a_cancel_that_meets_the_reply_on_its_way_waits_for_no_other(opened: Opened) -> None:
     async def cancel_later(messenger: RoleMessenger, other: asyncio.Task[None]) -> None:
         await messenger.ask(Turns(turns=0))
@@ -523,7 +522,6 @@ async def test_a_cancel_that_meets_the_reply_on_its_way_waits_for_no_other(opene
             assert other.done(), turns
 
 
-@also_on_ray
 async def test_closing_a_stream_whose_end_is_on_its_way_waits_for_no_other(opened: Opened) -> None:
     async def read_one(messenger: RoleMessenger, turns: int) -> None:
         async with aclosing(messenger.stream(TurnsItems(turns=turns))) as items:
@@ -703,7 +701,6 @@ async def test_a_deadline_bounds_the_wait_for_each_item_and_ends_the_callee(open
         await messenger.ask(Marked(name="closed"))
 
 
-@also_on_ray
 async def test_an_error_in_the_middle_of_a_stream_comes_after_the_items_before_it(opened: Opened) -> None:
     async with opened(Counter_, Stage) as messenger:
         for ours in (True, False):
@@ -714,7 +711,6 @@ async def test_an_error_in_the_middle_of_a_stream_comes_after_the_items_before_i
             assert ("enough" if ours else "Torn: ValueError: no third") in str(raised.value)
 
 
-@also_on_ray
 async def test_a_stream_that_never_pauses_is_stopped_by_closing_it(opened: Opened) -> None:
     async with opened(Counter_, Stage) as messenger:
         async with aclosing(messenger.stream(Torrent())) as items:
@@ -826,7 +822,6 @@ async def test_what_a_handler_raises_names_the_role_the_message_and_the_cause(op
             await messenger.ask(Fail())
 
 
-@also_on_ray
 async def test_the_role_that_failed_is_named_through_those_that_asked_it(opened: Opened) -> None:
     async with opened(FailRelay, Failing) as messenger:
         with pytest.raises(
@@ -924,7 +919,6 @@ async def test_what_one_sender_tells_keeps_its_order_and_is_handled_before_what_
         assert await messenger.ask(Written()) == [f"{number}" for number in range(100)]
 
 
-@also_on_ray
 async def test_what_is_told_is_handled_without_anybody_asking(opened: Opened) -> None:
     async with opened(Gossiper, Diary, Stage) as messenger:
         await messenger.ask(Gossip(count=50))
@@ -989,7 +983,6 @@ async def test_a_told_message_that_failed_a_while_ago_shows_at_the_next_tell_or_
             await messenger.ask(Written(), timeout_s=SOON_S)
 
 
-@also_on_ray
 async def test_what_is_sent_behind_a_message_to_a_role_that_failed_arrives(opened: Opened) -> None:
     async with opened(Diary, Doubler, Stage) as messenger:
         messenger.tell(Spill())
@@ -1176,7 +1169,6 @@ async def test_without_a_key_every_replica_gets_its_share(opened: Opened) -> Non
         assert set(Counter([await messenger.ask(Anywhere()) for _ in range(30)]).values()) == {10}
 
 
-@also_on_ray
 async def test_the_messages_of_a_lane_stay_in_it(opened: Opened) -> None:
     async with opened(
         Deployment(role=AskingWhere, num_replicas=2), Deployment(role=Replica, num_replicas=4)
@@ -1294,7 +1286,6 @@ async def test_roles_start_in_the_order_of_deployments_and_stop_in_reverse(opene
     assert lines(chronicle)[3:] == ["Third stops", "Second stops", "First stops"]
 
 
-@also_on_ray
 async def test_every_replica_starts_and_stops(opened: Opened, chronicle: Path) -> None:
     async with opened(Deployment(role=First, num_replicas=3, options={"file": str(chronicle)})):
         pass

@@ -96,8 +96,7 @@ async def opened(*deployments: Deployment | type[Role], **settings: Any) -> Asyn
     "options",
     [
         pytest.param({}, id="one actor"),
-        pytest.param({"spread": True}, id="an actor a role"),
-        pytest.param({"deploy": TWICE, "speculate": False}, id="two replicas, step by step"),
+        pytest.param({"spread": True, "deploy": TWICE, "speculate": False}, id="two actors a role, step by step"),
     ],
 )
 def test_decisions_and_ballots_are_those_of_every_other_runtime(options: dict[str, Any]) -> None:

@@ -29,7 +29,7 @@ async def bold(call: Call) -> str:
     return f"**number = {number}**.\n\nThat is it." if call.id.seq % 2 else f"number = {number}"
 
 
-@pytest.mark.parametrize("runtime", ["local", "linked", "ray"])
+@pytest.mark.parametrize("runtime", ["local", "linked"])
 async def test_the_reading_of_a_task_reaches_the_red_flagger_on_every_runtime(runtime: str) -> None:
     strict = await run(Drift(length=3), models=bold, k=2, runtime=runtime, runs_dir=None)
     loose = await run(Loose(length=3), models=bold, k=2, runtime=runtime, runs_dir=None)

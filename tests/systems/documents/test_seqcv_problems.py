@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any, Literal
 
 import msgspec
-import pytest
 
 from microagents import Result, resume, run
 from microagents.journal.reading import reader_of
@@ -67,11 +66,6 @@ def test_authors_judges_and_splitters_see_the_problem_and_the_form_of_its_answer
     objective = objective_of(Ask(text="How many limbs are left?"))
     assert objective.startswith("How many limbs are left?\n\n")
     assert objective.endswith('{"answer": "<text>"}')
-
-
-@pytest.mark.parametrize("runtime", ["linked", "ray"])
-async def test_reasoning_is_the_same_on_every_runtime(runtime: str) -> None:
-    assert digests(await reasoned(runs_dir=None, runtime=runtime)) == digests(await reasoned(runs_dir=None))
 
 
 def test_reasoning_is_the_same_whatever_the_order_of_events() -> None:

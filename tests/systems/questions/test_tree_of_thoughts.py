@@ -145,14 +145,9 @@ def test_decisions_and_what_is_drawn_do_not_depend_on_time_nor_on_where_roles_ru
 
 
 @pytest.mark.usefixtures("ray_here")
-@pytest.mark.parametrize("options", OPTIONS[1:], ids=["breadth", "forest"])
-async def test_decisions_on_ray_are_those_of_one_process(options: dict[str, Any]) -> None:
-    here, there = [
-        await run(
-            WordProblem(depth=3), models=MODEL, strategy=TreeOfThoughts(steps=2, **options), runs_dir=None, runtime=each
-        )
-        for each in ("local", "ray")
-    ]
+async def test_decisions_on_ray_are_those_of_one_process() -> None:
+    how: dict[str, Any] = {"models": MODEL, "strategy": TreeOfThoughts(steps=2, **OPTIONS[2]), "runs_dir": None}
+    here, there = [await run(WordProblem(depth=3), **how, runtime=each) for each in ("local", "ray")]
     assert digests(here) == digests(there)
 
 
