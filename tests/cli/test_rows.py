@@ -184,8 +184,8 @@ def test_frames_go_in_and_come_out_of_python(monkeypatch: pytest.MonkeyPatch) ->
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
-def test_of_20000_rows_and_a_kill_in_the_middle_none_is_lost_or_twice_and_the_order_is_kept() -> None:
-    rows = 20_000
+def test_of_100000_rows_and_a_kill_in_the_middle_none_is_lost_or_twice_and_the_order_is_kept() -> None:
+    rows = 100_000
     cities = ([str(number), f'"c{number}",\n\u00e4'] for number in range(rows))
     table("in.csv", ["id", "city"], *cities, encoding="utf-8-sig")
     words = (
@@ -193,7 +193,7 @@ def test_of_20000_rows_and_a_kill_in_the_middle_none_is_lost_or_twice_and_the_or
         *("--durability", "normal"),
     )
     with Sitting("run", *words, "--run-id", "r") as sitting:
-        sitting.until_sent(6_000)
+        sitting.until_sent(30_000)
         sitting.end(signal.SIGKILL)
     assert not Path("out.csv").exists()
     assert 0 < microagents("show", "r", "--json").json["inputs_done"] < rows
