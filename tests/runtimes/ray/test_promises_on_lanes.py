@@ -91,7 +91,7 @@ async def test_a_lane_whose_loop_is_blocked_holds_up_no_other_and_is_not_taken_f
 ) -> None:
     monkeypatch.setattr(liveness, "PING_EVERY_S", 0.2)
     with capture_logs() as logs:
-        result, order = await ended(walks(blocking, 3.0), runtime="ray", lanes=2)
+        result, order = await ended(walks(blocking, 9.0), runtime="ray", lanes=2)
     # Two of four open inputs are in the blocked lane. All others were done meanwhile.
     assert order.index(0) >= len(order) - 2
     assert not [log for log in logs if "died" in log["event"]]
