@@ -111,7 +111,7 @@ SHORT: Mapping[str, Benchmark] = {
         words="--turns 1 --towers 30 --nodes 2",
         figures={"steps a second on two nodes": Figure(rf"2 nodes {NUMBER} steps/s", 50)},
     ),
-    "placing": Benchmark(words="--turns 1 --disks 7"),
+    "placing": Benchmark(words="--turns 1 --disks 10"),
     "providers": Benchmark(
         words="--part rate",
         figures={
