@@ -16,9 +16,18 @@ from microagents.journal.encoding import SIBLINGS, UNREADABLE
 from microagents.journal.lease import read_lease
 from microagents.journal.opening import connect
 from microagents.journal.reading import Reader
-from microagents.journal.requests import Ask, leave_request, now, record_decision, request_of, requests_of, this_user
+from microagents.journal.requests import (
+    Ask,
+    Decide,
+    leave_request,
+    now,
+    record_decision,
+    request_of,
+    requests_of,
+    this_user,
+)
 from microagents.journal.rows import Rows
-from microagents.journal.statements import OF_PATH, writing
+from microagents.journal.statements import writing
 
 MAX_TAKING_S, LOOK_EVERY_S = 5.0, 0.1
 """Longest wait for a live run to take a request, and interval of looks at it."""
@@ -38,8 +47,8 @@ def _alone(journal: Path) -> Iterator[Rows]:
         db.close()
 
 
-def decide_in(journal: Path, path: str, value: str, *, again: bool = False) -> None:
-    """Record a person's decision for the next `resume`; ``again`` replaces another one.
+def decide_in(journal: Path, ask: Decide) -> None:
+    """Record a person's decision for the next `resume`.
 
     Raises:
         AlreadyDecided: a person has decided otherwise.
@@ -47,15 +56,11 @@ def decide_in(journal: Path, path: str, value: str, *, again: bool = False) -> N
     """
     try:
         with _alone(journal) as rows:
-            before = None if again else rows.first("person", OF_PATH, (path,))
-            if before is not None and before[1] != value:
-                raise AlreadyDecided(
-                    f"{before[2]} has decided {path!r} already, at {before[3]}, as {before[1]:.200}; nothing was changed; to replace that, "
-                    "decide once more (with --again)"
-                )
-            record_decision(rows, path, value, this_user(), now())
+            refused = record_decision(rows, ask, this_user(), now())
     except sqlite3.Error as error:
         raise InvalidUsage(f"the decision cannot be written: {error}; nothing was changed") from None
+    if refused is not None:
+        raise AlreadyDecided(refused)
 
 
 def forget_unsettled(journal: Path) -> str | None:
@@ -119,7 +124,8 @@ def ask_live(journal: Path, ask: Ask, why: str = "") -> bool:
             is_live = not reader.lease().may_be_taken
             taken, refused = reader.request_effect(request.id)
         if refused is not None:
-            raise InvalidUsage(f"run {journal.stem} did not take the request: {refused}")
+            kind = AlreadyDecided if isinstance(ask, Decide) else InvalidUsage
+            raise kind(f"run {journal.stem} did not take the request: {refused}")
         if taken or not is_live:  # else the next sitting takes it
             return taken
         time.sleep(LOOK_EVERY_S)

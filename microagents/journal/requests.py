@@ -25,7 +25,7 @@ from microagents.base.errors import InvalidUsage
 from microagents.base.logs import log
 from microagents.journal.encoding import key_at
 from microagents.journal.rows import Rows
-from microagents.journal.statements import AS_TAKEN, OF_KEY, OR_INSTEAD
+from microagents.journal.statements import AS_TAKEN, OF_KEY, OF_PATH, OR_INSTEAD
 from microagents.journal.tables import OPEN_CODES
 
 ENDING = ".requests"
@@ -46,6 +46,8 @@ class Decide(Struct, frozen=True, kw_only=True, tag="decide", forbid_unknown_fie
     path: Annotated[str, Meta(min_length=1, max_length=2000)]
     value: Annotated[str, Meta(max_length=MAX_REQUEST_BYTES)]
     """The reply, as JSON."""
+    again: bool = False
+    """Whether it replaces what a person has decided otherwise."""
 
 
 class PauseRun(Struct, frozen=True, kw_only=True, tag="pause", forbid_unknown_fields=True, omit_defaults=True):
@@ -121,8 +123,7 @@ def _decide(rows: Rows, request: LiveRequest, ask: Decide, _is_left: bool) -> st
     row = None if key is None else rows.first("decision", OF_KEY, (key,))
     if row is not None and row[2] not in OPEN_CODES:
         return f"{ask.path} is decided already"
-    record_decision(rows, ask.path, ask.value, request.who, request.at)
-    return None
+    return record_decision(rows, ask, request.who, request.at)
 
 
 def _set(rows: Rows, _request: LiveRequest, ask: SetRun, _is_left: bool) -> str | None:  # noqa: FBT001 - as in `EFFECTS`
@@ -176,9 +177,16 @@ def pause_among(taken: Iterable[TakenRequest]) -> TakenRequest | None:
     return last if last is not None and last.kind == "pause" else None
 
 
-def record_decision(rows: Rows, path: str, value: str, who: str, at: str) -> None:
-    """Write a person's decision, in the caller's transaction."""
-    rows.insert("person", [(path, value, who, at)], OR_INSTEAD)
+def record_decision(rows: Rows, ask: Decide, who: str, at: str) -> str | None:
+    """Write a person's decision, in the caller's transaction; returns why it has no effect, or None."""
+    before = None if ask.again else rows.first("person", OF_PATH, (ask.path,))
+    if before is not None and before[1] != ask.value:
+        return (
+            f"{before[2]} has decided {ask.path!r} already, at {before[3]}, as {before[1]:.200}; nothing was changed; to replace that, "
+            "decide once more (with --again)"
+        )
+    rows.insert("person", [(ask.path, ask.value, who, at)], OR_INSTEAD)
+    return None
 
 
 def request_of(ask: Ask, why: str = "") -> LiveRequest:

@@ -77,12 +77,15 @@ def test_a_request_that_a_killed_run_did_not_read_takes_effect_once_it_is_resume
         request = request_of(Decide(path="0/step/0", value='{"number":5}'))
         leave_request(JOURNAL, request)
         leave_request(JOURNAL, request)
+        leave_request(JOURNAL, request_of(Decide(path="0/step/0", value='{"number":6}')))
         os.kill(sitting.process.pid, signal.SIGKILL)
         sitting.process.wait(WAIT_S)
     assert recorded("SELECT * FROM request") == []
     assert microagents("resume", "r").code == WRONG
-    assert recorded("SELECT id, refused FROM request") == [(request.id, None)]
+    (taken, (_, refused)) = recorded("SELECT id, refused FROM request ORDER BY rowid")
+    assert (taken, "has decided '0/step/0' already" in str(refused)) == ((request.id, None), True)
     assert inspect_run(RUNS, "r").account.settled_at == {"0/step/0": "person"}
+    assert recorded("SELECT value FROM decisions WHERE path = '0/step/0'") == [('{"number":5}',)]
 
 
 @pytest.mark.slow

@@ -53,10 +53,10 @@ def recorded_result(reader: Reader, *, whole: bool = True) -> Result:
     outcome, reason = _outcome(reader, ending)
     recipe = reader.experiment.recipe
     value, failed = None if ending is None or ending.result is None else msgspec.json.decode(ending.result), None
-    if reader.experiment.listed:
-        failed = tuple(reader.input_endings(unsolved=MAX_UNSOLVED))
     if reader.experiment.listed and whole:
         value, failed = results_of(reader.input_endings(), reader.experiment.inputs)
+    elif reader.experiment.listed:
+        failed = tuple(reader.input_endings(unsolved=MAX_UNSOLVED))
     return Result(
         outcome=outcome,
         reason=reason,
@@ -165,7 +165,7 @@ def decide(runs_dir: Path, run_id: str, path: str, value: str, *, again: bool = 
         run_id: name of the run.
         path: place of the decision. A short one, such as ``step/7``, names what waits there.
         value: the reply as JSON, or in words if only a person can give it, such as ``approve``.
-        again: whether to replace what somebody has decided otherwise since the run ended.
+        again: whether to replace what somebody has decided otherwise.
 
     Raises:
         AlreadyDecided: a person has decided it otherwise.
@@ -188,11 +188,11 @@ def decide(runs_dir: Path, run_id: str, path: str, value: str, *, again: bool = 
             raise InvalidUsage(
                 f"{type(task).__name__} red-flags {value!r:.100} as {flag!r}; nothing was changed; decide for another reply"
             )
-    encoded = msgspec.json.encode(reply).decode()
+    ask = Decide(path=path, value=msgspec.json.encode(reply).decode(), again=again)
     if is_live:
-        ask_live(journal, Decide(path=path, value=encoded))
+        ask_live(journal, ask)
     else:
-        decide_in(journal, path, encoded, again=again)
+        decide_in(journal, ask)
     return PersonDecided(path, reply, go_on)
 
 
