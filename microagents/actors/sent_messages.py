@@ -5,9 +5,10 @@ from __future__ import annotations
 import ast
 import inspect
 from collections.abc import Mapping
-from functools import cache
+from functools import lru_cache
 from pathlib import Path
 from textwrap import dedent
+from types import CodeType
 from typing import Any
 
 from microagents.base.messages import Message
@@ -25,28 +26,35 @@ def sent_by(role: type) -> Mapping[type[Message], str]:
     found: dict[type[Message], str] = {}
     for base in role.__mro__:
         for method in map(inspect.unwrap, filter(inspect.isfunction, vars(base).values())):
-            for node, message in _sent_in(method):
-                code = method.__code__
-                place = f"{Path(code.co_filename).name}:{code.co_firstlineno + node.lineno - 1}"
-                found.setdefault(message, f"{method.__qualname__} ({place})")
+            code = method.__code__
+            for line, made in _made_in(code):
+                message = _value_of(made, _names_in(method))
+                if isinstance(message, type) and issubclass(message, Message):
+                    place = f"{Path(code.co_filename).name}:{code.co_firstlineno + line - 1}"
+                    found.setdefault(message, f"{method.__qualname__} ({place})")
     return found
 
 
-@cache  # its source takes most of the start of a short run to read
-def _sent_in(method: Any) -> list[tuple[ast.Call, type[Message]]]:
-    found: list[tuple[ast.Call, type[Message]]] = []
+def _names_in(method: Any) -> Mapping[str, Any]:
     try:
-        tree = ast.parse(dedent(inspect.getsource(method)))
-        names = {**method.__globals__, **inspect.getclosurevars(method).nonlocals}
+        return {**method.__globals__, **inspect.getclosurevars(method).nonlocals}
+    except ValueError:  # a variable of an outer function has no value yet
+        return {}
+
+
+@lru_cache(maxsize=4_096)  # to read the source takes most of the start of a short run
+def _made_in(code: CodeType) -> tuple[tuple[int, ast.expr], ...]:
+    """For each message that is made where it is sent its line in the source of a method, and what is called to make it."""
+    try:
+        tree = ast.parse(dedent(inspect.getsource(code)))
     except (OSError, TypeError, SyntaxError, ValueError):  # no source, as in a program that is typed in
-        return found
+        return ()
+    found = list[tuple[int, ast.expr]]()
     for node in ast.walk(tree):
         match node:
-            case ast.Call(func=ast.Attribute(attr=sends), args=[ast.Call(func=called), *_]) if sends in SENDING:
-                message = _value_of(called, names)
-                if isinstance(message, type) and issubclass(message, Message):
-                    found.append((node, message))
-    return found
+            case ast.Call(func=ast.Attribute(attr=sends), args=[ast.Call(func=made), *_]) if sends in SENDING:
+                found.append((node.lineno, made))
+    return tuple(found)
 
 
 def _value_of(node: ast.expr, names: Mapping[str, Any]) -> object:
