@@ -69,8 +69,8 @@ def k_min(p: float, steps: int, target: float, *, steps_per_call: int = 1) -> in
     """
     check_majority(p)
     check_target(target)
-    reaches = lambda k: p_full(p, k, steps, steps_per_call=steps_per_call) >= target  # noqa: E731
-    return bisect_left(range(2**62), x=True, lo=1, key=reaches)
+    ks = range(2**62)
+    return bisect_left(ks, x=True, lo=1, key=lambda k: p_full(p, k, steps, steps_per_call=steps_per_call) >= target)
 
 
 def chance_of(loss: float, steps: float) -> float:

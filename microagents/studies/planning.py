@@ -82,8 +82,9 @@ class Rates(Struct, frozen=True, kw_only=True):
 
     def simulated(self) -> SimulatedRates:
         """Return the rates of a model that answers at once."""
-        draw = lambda _, count: equal_rates(1 - self.p, count)  # noqa: E731
-        return SimulatedRates(draw=draw, flags=(1 - self.valid,), latencies=((0.0, 0.0),))
+        return SimulatedRates(
+            draw=lambda _, count: equal_rates(1 - self.p, count), flags=(1 - self.valid,), latencies=((0.0, 0.0),)
+        )
 
 
 class PlannedRun(Struct, frozen=True, kw_only=True):
