@@ -12,7 +12,6 @@ from collections.abc import Iterator
 from hashlib import sha256
 from itertools import islice
 from random import Random
-from typing import Any
 
 import msgspec
 import numpy as np
@@ -28,6 +27,7 @@ from microagents.replies.rollouts import rollout_of
 from microagents.task import ChainTask, chain_types
 from microagents.tasks.checkers import Checkers
 from microagents.tasks.hanoi import Hanoi
+from tests.benchmarks.tiny import states
 
 BATCH = 64
 RATE = 2e-3
@@ -123,25 +123,18 @@ def pairs(task: ChainTask | Addition) -> Iterator[tuple[Prompt, str]]:  # type: 
     if isinstance(task, Addition):
         yield from task.pairs()
         return
-    state = task.start()
-    while not task.done(state):
+    for state in states(task):
         reply = task.oracle(state)
         assert reply is not None
         yield task.prompt(state), write(reply)
-        state = task.advance(state, reply)
 
 
 def rollouts(task: ChainTask, horizon: int) -> Iterator[tuple[Prompt, str]]:  # type: ignore[type-arg]
     """Each state of the right way: the prompt of a rollout, and the steps of the expert."""
-    state, states, steps = task.start(), list[Any](), list[Any]()
-    while not task.done(state):
-        states.append(state)
-        steps.append(task.oracle(state))
-        state = task.advance(state, steps[-1])
-    kind = rollout_of(chain_types(type(task))[1], horizon)
-    for at, state in enumerate(states):
-        reply = kind(steps=tuple(steps[at : at + horizon]))
-        yield task.rollout_prompt(state, horizon), write(reply)
+    walk, kind = [*states(task)], rollout_of(chain_types(type(task))[1], horizon)
+    steps = [task.oracle(state) for state in walk]
+    for at, state in enumerate(walk):
+        yield task.rollout_prompt(state, horizon), write(kind(steps=tuple(steps[at : at + horizon])))
 
 
 class Data:
@@ -164,8 +157,10 @@ class Data:
                 found = [(words.read(prompt), words.read_reply(reply)) for prompt, reply in kind]
                 rows += found
                 self.sizes += [size] * len(found)
-                seldom = {SELDOM - 2: recipe.seldom}
-                shares += [len(found) ** -0.4 * seldom.get(at % SELDOM, 1.0) for at in range(len(found))]
+                shares += [
+                    len(found) ** -0.4 * (recipe.seldom if at % SELDOM == SELDOM - 2 else 1.0)
+                    for at in range(len(found))
+                ]
             if isinstance(task, Addition):
                 shares[tested.start : tested.stop] = [0.0] * TESTED
         self.shares = torch.tensor(shares)
