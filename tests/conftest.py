@@ -17,7 +17,6 @@ import structlog
 from hypothesis import settings
 
 from microagents.journal import commits
-from microagents.studies import planning
 from tests.models.wires import WIRES, Provider
 
 HOUSE = Path(__file__).parent.parent
@@ -81,12 +80,12 @@ def commits_without_a_pause(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(commits, "COMMIT_EVERY_S", 0.0)
 
 
-@pytest.fixture(autouse=True)
+@pytest.fixture
 def plans_by_few_simulated_steps(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """A plan simulates thousands of calls; a quarter of them shows all but the rates that slow tests look at."""
     if request.node.get_closest_marker("slow") is None:
-        monkeypatch.setattr(planning, "SAMPLED", planning.SAMPLED // 4)
-        monkeypatch.setattr(planning, "TIMED_CALLS", planning.TIMED_CALLS // 4)
+        monkeypatch.setattr("microagents.studies.planning.SAMPLED", 100)
+        monkeypatch.setattr("microagents.studies.planning.TIMED_CALLS", 500)
 
 
 @pytest.fixture(scope="session")

@@ -16,6 +16,7 @@ from microagents.studies.measured import Proportion
 from microagents.studies.planning import PlannedRun
 from tests.cli.commands import COMPLETED, FAILED, STOPPED, WRONG_USAGE, microagents
 
+pytestmark = pytest.mark.usefixtures("plans_by_few_simulated_steps")
 EXAMPLES = Path(__file__).parents[2] / "docs" / "examples"
 OTHER = "sim:o3-mini@error=0.02,alternatives=1"
 MODEL = "sim:gpt-4.1-mini@error=0.02,alternatives=1"

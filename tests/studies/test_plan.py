@@ -28,6 +28,7 @@ from microagents.tasks.hanoi import Hanoi
 from microagents.tasks.multiplication import Multiplication
 from tests.studies.measured import EASY, TASK, WRONG, hard_steps, made, measured, only, planted
 
+pytestmark = pytest.mark.usefixtures("plans_by_few_simulated_steps")
 LUNA = {"openai:gpt-6-luna": OwnPrice(input=1.0, output=10.0, cached=0.1)}
 
 
