@@ -2,31 +2,27 @@
 
 from __future__ import annotations
 
+import io
 from array import array
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from functools import partial
 from pathlib import Path
-from typing import IO, Any, NamedTuple
+from typing import Any, NamedTuple
 
-import msgspec
 import typer
 
 from microagents.actors.registry import TASKS
-from microagents.base.errors import InputMismatch, InvalidUsage, TaskFailed, read_failure
+from microagents.base.errors import InputMismatch, InvalidUsage, TaskFailed
 from microagents.base.user_code import called
 from microagents.cli.options import task_of, task_options
 from microagents.replies.chat import Prompt
-from microagents.runs.row_files import read_cells
-from microagents.runs.settings import TABLES, validated
+from microagents.runs.row_files import Dialect, Peekable, ending_of, opened, read_rows
+from microagents.runs.settings import validated
 from microagents.runs.task_list import TaskList, compact_options
 from microagents.systems.chains.row_task import RowTask
 from microagents.task import Task
 
 STDIN = "-"
-MAX_LINE_BYTES = 16 << 20
-"""Longest line of a file with inputs: a file without line breaks must not fill the memory."""
-BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
 
 class Given(NamedTuple):
@@ -37,7 +33,9 @@ class Given(NamedTuple):
     source: str = ""
     """Name of the file in error messages."""
     numbers: Sequence[int] = ()
-    """For each input of the file the number of its line, from 1. Blank lines have no input."""
+    """For each input of the file the number of its unit, from 1. Blank lines have no input."""
+    unit: str = "line"
+    dialect: Dialect = Dialect()
 
     @contextmanager
     def name_lines(self) -> Iterator[None]:
@@ -46,7 +44,7 @@ class Given(NamedTuple):
             yield
         except InputMismatch as error:
             if error.input < len(self.numbers):
-                error.add_note(f"this input is in line {self.numbers[error.input]} of {self.source}")
+                error.add_note(f"this input is {self.unit} {self.numbers[error.input]} of {self.source}")
             raise
 
 
@@ -72,31 +70,20 @@ def given_by(task: str, options: list[str], file: str | None) -> Given:
     def given(options: dict[str, Any]) -> dict[str, Any]:
         return {**shared, "row": options} if issubclass(kind, RowTask) and options else {**shared, **options}
 
-    def rows(stream: IO[bytes]) -> Iterator[Task]:
-        for number, cells in read_cells(stream, source, TABLES[Path(file).suffix.lower()]):
-            yield validated(kind, f"line {number} of {source}", given(cells), flag="-o")
-            numbers.append(number)
+    with _opened(file) as stream:
+        found = read_rows(stream, source, ending_of(Path(file)))
 
-    def tasks(stream: IO[bytes]) -> Iterator[Task]:
-        for number, line in enumerate(iter(partial(stream.readline, MAX_LINE_BYTES + 1), b""), 1):
-            if len(line) > MAX_LINE_BYTES:
-                raise InvalidUsage(
-                    f"line {number} of {source} is longer than {MAX_LINE_BYTES >> 20} MiB; nothing was started; write one JSON object a "
-                    "line, and name a large file in it instead of its text"
-                )
-            text = line.removeprefix(BYTE_ORDER_MARK) if number == 1 else line
-            if text.strip():
-                where = f"line {number} of {source}"
-                yield validated(kind, where, given(_parse_line(text, where, kind)), flag="-o")
+        def tasks() -> Iterator[Task]:
+            for number, row in found.rows:
+                yield validated(kind, f"{found.unit} {number} of {source}", given(row), flag="-o")
                 numbers.append(number)
 
-    with _open(file) as stream:
-        first, own = compact_options((rows if TABLES.get(Path(file).suffix.lower()) else tasks)(stream))
+        first, own = compact_options(tasks())
     if not own:
         raise InvalidUsage(f"{source} holds no input; write a row, or a JSON object, for each")
     inputs = TaskList(kind, first, own)
     _check_columns(inputs[0], source)
-    return Given(inputs, inputs[0], source, numbers)
+    return Given(inputs, inputs[0], source, numbers, found.unit, found.dialect)
 
 
 def _check_columns(first: Task, source: str) -> None:
@@ -113,26 +100,13 @@ def _check_columns(first: Task, source: str) -> None:
 
 
 @contextmanager
-def _open(file: str) -> Iterator[IO[bytes]]:
-    if file == STDIN:
-        yield typer.get_binary_stream("stdin")
-        return
-    try:
-        with Path(file).open("rb") as stream:
+def _opened(file: str) -> Iterator[Peekable]:
+    if file != STDIN:
+        with opened(file) as stream:
             yield stream
-    except OSError as error:
-        raise InvalidUsage(f"{file!r} cannot be read: {read_failure(error)}") from None
-
-
-def _parse_line(text: bytes, where: str, kind: type[Task]) -> dict[str, Any]:
+        return
+    stdin = io.BufferedReader(typer.get_binary_stream("stdin"))  # type: ignore[type-var]  # a raw stream to a reader
     try:
-        found = msgspec.json.decode(text)
-    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
-        raise InvalidUsage(
-            f"{where} is not JSON: {error}; write a JSON object with the options of {kind.__name__}"
-        ) from None
-    if not isinstance(found, dict):
-        raise InvalidUsage(
-            f"{where} is not a JSON object: {text.decode().strip()!r:.100}; write one, with the options of {kind.__name__}"
-        )
-    return found
+        yield stdin
+    finally:
+        stdin.detach()

@@ -21,7 +21,8 @@ from microagents.base.packages import require_package
 from microagents.cli.reporting import warn
 from microagents.models.simulation.profiles import PROFILES
 from microagents.models.tiny.vocabulary import VOCABULARIES
-from microagents.runs.settings import LIMITS, TABLES, Flag, Settings, plain_type, read_value, strategy_of, validated
+from microagents.runs.row_files import names_rows
+from microagents.runs.settings import LIMITS, Flag, Settings, plain_type, read_value, strategy_of, validated
 from microagents.runs.words.verdict import RUNS_DIR
 from microagents.studies.comparison import Comparison
 from microagents.task import Task
@@ -211,8 +212,8 @@ InputsFile = Annotated[
         "--inputs",
         metavar="FILE",
         help=(
-            "Do many inputs. Each row of a FILE.csv or .tsv, or each line of any other, a JSON object of at most 16 MiB, is one input: "
-            "its columns are options of the task, which override -o. `-` reads lines from stdin."
+            "Do many inputs. Each row of a FILE.csv, .tsv or .parquet, or each JSON object of any other (one a line, or an array), is one "
+            "input: its columns are options of the task, which override -o. FILE may be gzipped. `-` reads JSON from stdin."
         ),
     ),
 ]
@@ -364,7 +365,7 @@ _NAMES_A_FILE = re.compile("file|path|folder|dir|output", re.IGNORECASE)
 
 def with_output(options: list[str], output: Path | None, changed: dict[str, Any]) -> list[str]:
     """Note the output of rows in the settings; returns the words of the task's options without it."""
-    named = [word for word in options if "=" not in word and Path(word).suffix.lower() in TABLES]
+    named = [word for word in options if names_rows(word)]
     if found := [*named, *([output] if output is not None else [])]:
         changed["output"] = found[-1]
     return [word for word in options if word not in named]

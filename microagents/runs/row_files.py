@@ -1,45 +1,183 @@
-"""Files of rows: CSV, TSV, and JSON lines, read row by row and written at once."""
+"""Files of rows: CSV, TSV, JSON, JSON lines and Parquet, plain or gzipped; read row by row, and written at once."""
 
 from __future__ import annotations
 
 import csv
+import gzip
 import io
+import os
 import re
-from collections.abc import Collection, Iterable, Iterator, Sequence
+import zlib
+from collections.abc import Callable, Collection, Iterable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from itertools import dropwhile, islice, takewhile
 from pathlib import Path
 from tempfile import TemporaryFile
-from typing import IO, Any
+from typing import IO, Any, NamedTuple, TypeAlias, cast
 
 import msgspec
 
 from microagents.base.errors import InvalidUsage, read_failure
 from microagents.base.files import replacing
-from microagents.runs.settings import TABLES
+from microagents.base.packages import require_package
 
+SEPARATORS = {".csv": ",;\t|", ".tsv": "\t,;|"}
+"""Endings of files of cells, each with the separators that are looked for, the likeliest first."""
+PARQUET = ".parquet"
+ENDINGS = (*SEPARATORS, ".json", ".jsonl", PARQUET)
+"""Endings of files of rows; each may be followed by ``.gz``."""
+SPREADSHEETS = (".xlsx", ".xls", ".xlsm", ".ods", ".numbers")
 _FORMULA = re.compile(r"(?![-+]?[0-9]+([.,][0-9]+)*\Z)[-=+@\t\r]")
 """The start of a text that is no number, and that a spreadsheet takes for a formula."""
+_NAMED_SEPARATOR = re.compile(r'"?sep=(.)"?\r?\n', re.IGNORECASE)
+"""The first line by which a spreadsheet names the separator."""
+_MARK, _GZIP, _ZIP = b"\xef\xbb\xbf", b"\x1f\x8b", b"PK\x03\x04"
+_WIDE_MARKS = (b"\xff\xfe", b"\xfe\xff")
+"""Byte order marks of UTF-16."""
 MAX_CELL = 16 << 20
 """Longest cell in characters: a quote that is never closed must not fill the memory."""
+MAX_LINE_BYTES = 16 << 20
+"""Longest line of JSON: a file without line breaks must not fill the memory."""
+SAMPLE_BYTES = 1 << 16
+"""Bytes at the beginning of a file from which its form is found."""
+INT64_BITS = 64
+ROWS_PER_GROUP = 10_000
+"""Rows of a Parquet file that are read or written at a time."""
 
 
-def read_cells(stream: IO[bytes], source: str, separator: str) -> Iterator[tuple[int, dict[str, str]]]:
-    """Yield the rows of a file with a header, each with the number of its last line, from 1. Empty lines are no rows.
+Peekable: TypeAlias = "io.BufferedReader[Any] | gzip.GzipFile"
+"""A file whose beginning can be looked at."""
 
-    Args:
-        stream: the file, in UTF-8 with or without a byte order mark.
-        source: its name in error messages.
-        separator: what stands between two cells; a file without a comma in its first line may have semicolons, as some spreadsheets do.
+
+class Dialect(NamedTuple):
+    """Form of a CSV file, which the output takes over from the input."""
+
+    separator: str = ","
+    has_mark: bool = False
+    """Whether a byte order mark stands at the beginning."""
+    names_separator: bool = False
+    """Whether the first line is ``sep=`` and the separator."""
+
+
+class RowFile(NamedTuple):
+    """Rows of an open file."""
+
+    rows: Iterator[tuple[int, dict[str, Any]]]
+    """The rows, each with its number from 1, counted in units."""
+    unit: str = "line"
+    """Name of one unit of the file in error messages: a line, an item of an array, or a row."""
+    dialect: Dialect = Dialect()
+
+
+def ending_of(path: Path) -> str:
+    """Return the ending of a file in lower case, without that of a compression."""
+    plain = path.with_suffix("") if path.suffix.lower() == ".gz" else path
+    return plain.suffix.lower()
+
+
+def names_rows(word: str) -> bool:
+    """Return whether a word of the command line is the name of a file of rows, or of a spreadsheet."""
+    return "=" not in word and ending_of(Path(word)) in (*ENDINGS, *SPREADSHEETS)
+
+
+def _as_spreadsheet(name: str) -> str:
+    return f"{name!r:.100} is a spreadsheet, which is neither read nor written; name a .csv file, which every spreadsheet opens and saves"
+
+
+def checked_output(value: str | Path) -> str:
+    """Return the absolute path of an output of rows.
 
     Raises:
-        InvalidUsage: it is no such file, a column stands twice in its header, or a row has more or fewer cells.
+        ValueError: no rows are written into files with its ending.
     """
-    csv.field_size_limit(MAX_CELL)
-    text = io.TextIOWrapper(stream, "utf-8-sig", newline="")
+    if ending_of(Path(value)) in SPREADSHEETS:
+        raise ValueError(_as_spreadsheet(str(value)))
+    if ending_of(Path(value)) not in ENDINGS:
+        raise ValueError(f"the output of rows ends in {', '.join(ENDINGS)}, unlike {str(value)!r:.100}")
+    return os.path.abspath(value)  # noqa: PTH100 - a path without its links resolved
+
+
+@contextmanager
+def opened(file: str) -> Iterator[Peekable]:
+    """Open a file of rows, unpacked if its content is gzip.
+
+    Raises:
+        InvalidUsage: it cannot be read, or is a spreadsheet.
+    """
     try:
-        if separator == "," and "," not in (first := text.readline()) and ";" in first:
-            separator = ";"
-        text.seek(0)
-        lines = csv.reader(text, strict=True, delimiter=separator)
+        with io.BufferedReader(io.FileIO(file), SAMPLE_BYTES) as stream:
+            beginning = stream.peek(len(_ZIP))
+            if beginning.startswith(_ZIP) or ending_of(Path(file)) in SPREADSHEETS:
+                raise InvalidUsage(f"{_as_spreadsheet(file)}; nothing was started")
+            yield gzip.GzipFile(fileobj=stream) if beginning.startswith(_GZIP) else stream
+    except (OSError, EOFError, zlib.error) as error:
+        said = read_failure(error) if isinstance(error, OSError) else str(error)
+        raise InvalidUsage(f"{file!r} cannot be read: {said}") from None
+
+
+def read_rows(stream: Peekable, source: str, ending: str) -> RowFile:
+    """Read the rows of a file.
+
+    Args:
+        stream: the file.
+        source: its name in error messages.
+        ending: its ending; one that is not known is read as JSON, one object a line or an array of objects.
+
+    Raises:
+        InvalidUsage: it is no such file. The iterator raises it, too.
+    """
+    if ending in SEPARATORS:
+        return _read_cells(stream, source, ending)
+    if ending == PARQUET:
+        return RowFile(_read_parquet(stream, source), "row")
+    if _begins_array(stream):
+        return RowFile(_read_array(stream, source), "item")
+    return RowFile(_read_lines(stream, source))
+
+
+def _read_cells(stream: Peekable, source: str, ending: str) -> RowFile:
+    csv.field_size_limit(MAX_CELL)
+    beginning = stream.peek(SAMPLE_BYTES)
+    sample = beginning.removeprefix(_MARK).decode(errors="replace")
+    named = _NAMED_SEPARATOR.match(sample)
+    separator = named[1] if named else _separator_of(sample, SEPARATORS[ending])
+    found = Dialect(separator, beginning.startswith(_MARK), named is not None)
+    return RowFile(_cells(stream, source, found, beginning), dialect=found if ending == ".csv" else Dialect())
+
+
+@contextmanager
+def _as_table(source: str, beginning: bytes) -> Iterator[None]:
+    """Say of a file that is no table in UTF-8 what it may be, and what to do."""
+    try:
+        yield
+    except UnicodeDecodeError as error:
+        encoding = "UTF-16" if beginning.startswith(_WIDE_MARKS) else "WINDOWS-1252"
+        raise InvalidUsage(
+            f"{source} cannot be read as a table in UTF-8, it may be {encoding} ({error.reason}); nothing was started; save it as CSV "
+            f"UTF-8, or convert it: iconv -f {encoding} -t UTF-8 {source} > utf8.csv"
+        ) from None
+    except csv.Error as error:
+        raise InvalidUsage(f"{source} cannot be read as a table in UTF-8: {error}; nothing was started") from None
+
+
+def _separator_of(sample: str, separators: str) -> str:
+    """Return the separator that splits the header and the row after it into equally many cells; the first one if none does."""
+    for each in separators:
+        records = csv.reader(io.StringIO(sample), delimiter=each)
+        header, *others = islice(filter(any, records), 2)
+        if len(header) > 1 and all(len(other) == len(header) for other in others):
+            return each
+    return separators[0]
+
+
+def _cells(stream: Peekable, source: str, dialect: Dialect, beginning: bytes) -> Iterator[tuple[int, dict[str, str]]]:
+    """Yield the rows of a table with a header, each with the number of its last line. Empty lines are no rows."""
+    with _as_table(source, beginning), io.TextIOWrapper(stream, "utf-8-sig", newline="") as text:
+        records = csv.reader(text, strict=True, delimiter=dialect.separator)
+        if dialect.names_separator:
+            next(records)
+        lines = dropwhile(lambda cells: not any(cells), records)
         names = next(lines, [])
         if twice := sorted({name for name in names if names.count(name) > 1}):
             raise InvalidUsage(
@@ -48,13 +186,64 @@ def read_cells(stream: IO[bytes], source: str, separator: str) -> Iterator[tuple
         for cells in filter(None, lines):
             if len(cells) != len(names):
                 raise InvalidUsage(
-                    f"line {lines.line_num} of {source} has {len(cells)} cells, and its header {len(names)} columns; nothing was started"
+                    f"line {records.line_num} of {source} has {len(cells)} cells, and its header {len(names)} columns; nothing was started"
                 )
-            yield lines.line_num, dict(zip(names, cells, strict=True))
-    except (UnicodeDecodeError, csv.Error) as error:
-        raise InvalidUsage(f"{source} cannot be read as a table in UTF-8: {error}; nothing was started") from None
-    finally:
-        text.detach()
+            yield records.line_num, dict(zip(names, cells, strict=True))
+
+
+def _begins_array(stream: Peekable) -> bool:
+    """Return whether a file of JSON begins with an array."""
+    beginning: bytes = stream.peek(SAMPLE_BYTES)
+    return beginning.removeprefix(_MARK).lstrip().startswith(b"[")
+
+
+def _read_array(stream: Peekable, source: str) -> Iterator[tuple[int, dict[str, Any]]]:
+    try:
+        items = msgspec.json.decode(stream.read().removeprefix(_MARK), type=list[msgspec.Raw])
+    except (msgspec.MsgspecError, RecursionError) as error:
+        raise InvalidUsage(f"{source} is not JSON: {error}; write an array of objects, or an object a line") from None
+    for number, item in enumerate(items, 1):
+        yield number, _object_in(bytes(item), f"item {number} of {source}")
+
+
+def _read_lines(stream: Peekable, source: str) -> Iterator[tuple[int, dict[str, Any]]]:
+    for number, line in enumerate(iter(partial(stream.readline, MAX_LINE_BYTES + 1), b""), 1):
+        if len(line) > MAX_LINE_BYTES:
+            raise InvalidUsage(
+                f"line {number} of {source} is longer than {MAX_LINE_BYTES >> 20} MiB; nothing was started; write one JSON object a "
+                "line, and name a large file in it instead of its text"
+            )
+        text = line.removeprefix(_MARK) if number == 1 else line
+        if text.strip():
+            yield number, _object_in(text, f"line {number} of {source}")
+
+
+def _object_in(text: bytes, where: str) -> dict[str, Any]:
+    try:
+        found = msgspec.json.decode(text)
+    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
+        raise InvalidUsage(f"{where} is not JSON: {error}; write a JSON object with the options of the input") from None
+    if not isinstance(found, dict):
+        raise InvalidUsage(
+            f"{where} is not a JSON object: {text.decode().strip()!r:.100}; write one, with the options of the input"
+        )
+    return found
+
+
+def _read_parquet(stream: Peekable, source: str) -> Iterator[tuple[int, dict[str, Any]]]:
+    require_package("a Parquet file", "pyarrow")
+    import pyarrow as pa  # noqa: PLC0415 - an optional package
+    from pyarrow import parquet  # noqa: PLC0415
+
+    number = 0
+    try:
+        for batch in parquet.ParquetFile(stream).iter_batches(ROWS_PER_GROUP):
+            for row in batch.to_pylist():
+                number += 1
+                # As JSON, in which a journal keeps it: a date and a decimal are texts.
+                yield number, msgspec.json.decode(msgspec.json.encode(row))
+    except (pa.ArrowException, TypeError, UnicodeEncodeError) as error:
+        raise InvalidUsage(f"{source} cannot be read as Parquet: {error}; nothing was started") from None
 
 
 def check_new(path: Path) -> None:
@@ -63,6 +252,8 @@ def check_new(path: Path) -> None:
     Raises:
         InvalidUsage: it cannot become the output.
     """
+    if ending_of(path) == PARQUET:
+        require_package("an output in Parquet", "pyarrow")
     try:
         what = "exists; it was kept, and" if path.exists() else ""
         TemporaryFile(dir=path.parent).close()
@@ -72,34 +263,114 @@ def check_new(path: Path) -> None:
         raise InvalidUsage(f"the output {str(path)!r} {what} nothing was started; name another output")
 
 
-def write_table(
-    path: Path, rows: Iterable[dict[str, Any]], columns: Sequence[str], *, given: Collection[str], marked: bool
-) -> None:
+def write_rows(path: Path, rows: Callable[[], Iterable[dict[str, Any]]], dialect: Dialect) -> None:
     """Write rows into a file at once: a reader sees the old file or the new one.
 
     Args:
         path: the file; its ending says the form.
-        rows: the rows; one may lack columns.
-        columns: the columns, in their order.
-        given: those of the input, which stay as they are.
-        marked: whether a CSV file begins with a byte order mark, without which some spreadsheets misread other letters than ASCII.
+        rows: gives the rows of `Result.rows` anew; one may lack columns.
+        dialect: the form of a CSV file. One with other letters than ASCII gets a byte order mark in any case, without which some
+            spreadsheets misread them.
 
     Raises:
         InvalidUsage: it cannot be written.
     """
-    separator = TABLES[path.suffix.lower()]
-    encoding = "utf-8-sig" if marked and separator == "," else "utf-8"
+    ending = ending_of(path)
+    found = _scan(rows())
     try:
-        with replacing(path) as new, new.open("w", encoding=encoding, newline="") as file:
-            if separator:
-                lines = csv.writer(file, delimiter=separator)
-                lines.writerow(columns)
-                lines.writerows([cell(row.get(name), may_act=name in given) for name in columns] for row in rows)
+        with replacing(path) as new:
+            if ending == PARQUET:
+                _write_parquet(new, rows(), found)
+            elif ending in SEPARATORS:
+                _write_cells(path, new, rows(), found, dialect if ending == ".csv" else Dialect("\t", has_mark=False))
             else:
-                file.writelines(f"{msgspec.json.encode({n: r.get(n) for n in columns}).decode()}\n" for r in rows)
+                _write_json(path, new, rows(), found)
     except (OSError, UnicodeEncodeError) as error:
         said = read_failure(error) if isinstance(error, OSError) else str(error)
         raise InvalidUsage(f"the rows cannot be written into {str(path)!r}: {said}; the journal has them") from None
+
+
+class _Columns(NamedTuple):
+    kinds: dict[str, set[type]]
+    """Types of the values by column, in the order of columns."""
+    given: set[str]
+    """Columns of the input, which stay as they are."""
+    is_ascii: bool
+
+
+def _scan(rows: Iterable[dict[str, Any]]) -> _Columns:
+    kinds = dict[str, set[type]]()
+    given = set[str]()
+    is_ascii = True
+    for row in rows:
+        ours = "state_reply" if "state_reply" in row else "state"
+        given.update(takewhile(ours.__ne__, row))
+        for name, value in row.items():
+            kinds.setdefault(name, set()).add(object if _is_large(value) else type(value))
+            is_ascii = is_ascii and name.isascii() and str(cell(value)).isascii()
+    return _Columns(kinds, given, is_ascii)
+
+
+def _is_large(value: object) -> bool:
+    return isinstance(value, int) and value.bit_length() >= INT64_BITS
+
+
+def _text_file(path: Path, new: Path, encoding: str = "utf-8") -> IO[str]:
+    packed = path.suffix.lower() == ".gz"
+    open_text = gzip.open if packed else open
+    return cast("IO[str]", open_text(new, "wt", encoding=encoding, newline=""))
+
+
+def _write_cells(path: Path, new: Path, rows: Iterable[dict[str, Any]], found: _Columns, dialect: Dialect) -> None:
+    is_csv = ending_of(path) == ".csv"
+    has_mark = dialect.has_mark or (is_csv and not found.is_ascii)
+    with _text_file(path, new, "utf-8-sig" if has_mark else "utf-8") as file:
+        if dialect.names_separator:
+            file.write(f"sep={dialect.separator}\r\n")
+        lines = csv.writer(file, delimiter=dialect.separator)
+        lines.writerow(found.kinds)
+        for row in rows:
+            lines.writerow([cell(row.get(name), may_act=name in found.given) for name in found.kinds])
+
+
+def _write_json(path: Path, new: Path, rows: Iterable[dict[str, Any]], found: _Columns) -> None:
+    is_array = ending_of(path) == ".json"
+    between = ",\n" if is_array else "\n"
+    with _text_file(path, new) as file:
+        if is_array:
+            file.write("[\n")
+        for number, row in enumerate(rows):
+            if number:
+                file.write(between)
+            file.write(msgspec.json.encode({name: row.get(name) for name in found.kinds}).decode())
+        file.write("\n]\n" if is_array else "\n")
+
+
+def _write_parquet(new: Path, rows: Iterable[dict[str, Any]], found: _Columns) -> None:
+    import pyarrow as pa  # noqa: PLC0415 - an optional package
+    from pyarrow import parquet  # noqa: PLC0415
+
+    types = {bool: pa.bool_(), int: pa.int64(), float: pa.float64()}
+    schema = pa.schema([(name, types.get(_kind_of(kinds), pa.string())) for name, kinds in found.kinds.items()])
+    texts = [name for name in schema.names if schema.field(name).type == pa.string()]
+    remaining = iter(rows)
+    with parquet.ParquetWriter(new, schema) as file:
+        while group := list(islice(remaining, ROWS_PER_GROUP)):
+            for row in group:
+                row.update({name: _text_of(row[name]) for name in texts if name in row})
+            file.write_table(pa.Table.from_pylist(group, schema=schema))
+
+
+def _kind_of(kinds: Collection[type]) -> type:
+    """Return the type of a column's values: numbers of both kinds are floats, and other mixtures are objects."""
+    present = {*kinds} - {type(None)}
+    if present == {int, float}:
+        return float
+    return present.pop() if len(present) == 1 else object
+
+
+def _text_of(value: object) -> str | None:
+    return None if value is None else str(cell(value, may_act=True))
 
 
 def cell(value: object, *, may_act: bool = False) -> object:

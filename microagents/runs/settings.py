@@ -6,7 +6,6 @@ import functools
 import json
 import math
 import operator
-import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -28,6 +27,7 @@ from microagents.models.model import ModelObject, ModelSpec, spec_of
 from microagents.models.prices import OwnPrice, read_prices
 from microagents.replies.chat import Format, Reading
 from microagents.runs.fields import allowed_values
+from microagents.runs.row_files import Dialect, checked_output
 from microagents.systems.documents.document import Document
 from microagents.systems.questions.problem import Problem
 from microagents.task import ChainTask, Task
@@ -54,8 +54,6 @@ LIMITS = ("max_calls", "max_tokens", "max_cost_usd", "max_time_s")
 """The settings that end a run. Its journal keeps them for the next sitting."""
 NO_LIMIT = "inf"
 """The value that lifts a limit."""
-TABLES = {".csv": ",", ".tsv": "\t", ".jsonl": ""}
-"""Files of rows by their endings: what stands between two cells, nothing in JSON lines."""
 PricesGiven = str | Path | Mapping[str, OwnPrice | Mapping[str, Any]]
 """A TOML file of prices, or its content."""
 
@@ -152,15 +150,15 @@ asked."""
     tokens. They go before the known prices. [default: no file]"""
 
     output: str | Path | None = None
-    """File for the rows of the inputs and their results, see `Result.rows`: CSV, TSV or JSON lines, by its ending. It is written whenever \
-the run ends, also by a resume; a file that is there before the run begins is kept."""
+    """File for the rows of the inputs and their results, see `Result.rows`: CSV, TSV, JSON, JSON lines or Parquet, by its ending, also \
+gzipped. It is written whenever the run ends, also by a resume; a file that is there before the run begins is kept."""
+    output_dialect: Dialect = Dialect()
+    """Separator, byte order mark and `sep=` line of an output in CSV. [default: those of the input]"""
 
     @field_validator("output")
     @classmethod
     def _check_output(cls, value: str | Path | None) -> str | None:
-        if value is not None and Path(value).suffix.lower() not in TABLES:
-            raise ValueError(f"the output of rows ends in {', '.join(TABLES)}, unlike {str(value)!r:.100}")
-        return None if value is None else os.path.abspath(value)  # noqa: PTH100 - a path without its links resolved
+        return None if value is None else checked_output(value)
 
     @field_validator("run_id")
     @classmethod
@@ -261,6 +259,7 @@ class SettingKeywords(TypedDict, total=False):
     otel_sample: float
     prices: PricesGiven
     output: str | Path | None
+    output_dialect: Dialect
 
 
 class OptionKeywords(TypedDict, total=False):

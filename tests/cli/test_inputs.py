@@ -14,9 +14,9 @@ from typing import Any
 import pytest
 
 from microagents import run_sync
-from microagents.cli import inputs
 from microagents.cli.views.display import live_display
 from microagents.journal.messages import Account
+from microagents.runs import row_files
 from microagents.tasks.drift import Drift
 from tests.cli.commands import (
     COMPLETED,
@@ -513,12 +513,12 @@ def test_a_list_of_inputs_is_another_run_than_one_task() -> None:
         (b"", ["'items.jsonl' holds no input"]),
         (b"\n \n\r\n", ["'items.jsonl' holds no input"]),
         (b'{"length": 2}\n{"length": \n', ["line 2 of 'items.jsonl' is not JSON:"]),
-        (b'\n[{"length": 2}]\n', ["line 2 of 'items.jsonl' is not a JSON object: '[{"]),
+        (b'{"length": 2}\n[{"length": 2}]\n', ["line 2 of 'items.jsonl' is not a JSON object: '[{"]),
         (b'{"length": NaN}\n', ["line 1 of 'items.jsonl' is not JSON: JSON is malformed: invalid character"]),
         (b'{"length": 1e400}\n', ["line 1 of 'items.jsonl' is not JSON: Number out of range"]),
         (b'{"length": 2}\n{"length": "\\ud800"}\n', ["line 2 of 'items.jsonl' is not JSON:"]),
         (b'{"length": 2}\n\xff{}\n', ["line 2 of 'items.jsonl' is not JSON:"]),
-        (b"[" * 100_000, ["line 1 of 'items.jsonl' is not JSON:"]),
+        (b"[" * 100_000, ["'items.jsonl' is not JSON:"]),
         (b'{"length": 2}\n{"lenght": 2}\n', ["line 2 of 'items.jsonl'", "'lenght'; did you mean 'length'?"]),
         (
             b'{"length": 2}\n\n{"length": 0}\n',
@@ -567,6 +567,6 @@ def test_a_line_without_an_end_is_not_read_whole(monkeypatch: pytest.MonkeyPatch
         file.truncate(4 << 30)  # a sparse file: reading it whole would take 4 GB
     ran = microagents("run", "drift", "--inputs", "endless.jsonl")
     assert_one_sentence(ran, "line 2 of 'endless.jsonl' is longer than 16 MiB; nothing was started")
-    monkeypatch.setattr(inputs, "MAX_LINE_BYTES", len(b'{"length": 1}\n'))
+    monkeypatch.setattr(row_files, "MAX_LINE_BYTES", len(b'{"length": 1}\n'))
     Path("whole.jsonl").write_bytes(b'{"length": 1}\n{"length": 2}')
     assert microagents("run", "drift", "--inputs", "whole.jsonl", "--no-journal").code == COMPLETED

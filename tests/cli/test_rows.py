@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from microagents import run_sync
-from microagents.runs.row_files import cell
+from microagents.runs.row_files import cell, ending_of, opened, read_rows
 from tests.cli.commands import COMPLETED, UNDECIDED, WRONG_USAGE, Sitting, microagents, write
 
 CLEAN = """
@@ -62,11 +62,14 @@ def clean(*words: str) -> Any:
 )
 def test_a_table_keeps_its_columns_and_gets_those_of_the_reply(file: str, separator: str, encoding: str) -> None:
     table(file, ["id", "city"], *HARD, separator=separator, encoding=encoding)
-    ran = clean("--inputs", file, "-o", "out.csv")
+    output = f"out{Path(file).suffix.lower()}"
+    ran = clean("--inputs", file, "-o", output)
     assert (ran.code, ran.out) == (COMPLETED, ""), ran.err
     assert "right: 4 of 4 inputs" in microagents("list").out
-    assert Path("out.csv").read_bytes().startswith(b"\xef\xbb\xbfid,city,state,why,name,length\r\n1,m\xc3\xbcnchen,")
-    for row, (number, city) in zip(read("out.csv"), HARD, strict=True):
+    beginning = "id,city,state,why,name,length\r\n1,münchen,".replace(",", separator)
+    assert Path(output).read_bytes().removeprefix(b"\xef\xbb\xbf").startswith(beginning.encode())
+    assert Path(output).read_bytes().startswith(b"\xef\xbb\xbf") is (output == "out.csv")
+    for row, (number, city) in zip(read(output, separator), HARD, strict=True):
         cleaned = {"name": city.strip().title(), "length": str(len(city))}
         assert row == {"id": number, "city": city, "state": "decided", "why": "", **cleaned}
 
@@ -156,7 +159,19 @@ def test_a_table_that_does_not_fit_gets_one_sentence(rows: list[list[str]], said
         ),
         (b"city\nrome\n", "/proc/out.csv", "cannot be written: no such file or directory; nothing was started"),
         (b"city\nrome\n", f"{'x' * 300}.csv", "cannot be written: file name too long; nothing was started"),
-        (b"city\nrome\n", "out.xlsx", "is not of the form NAME=VALUE"),
+        (
+            b"city\nrome\n",
+            "out.xlsx",
+            "'out.xlsx' is a spreadsheet, which is neither read nor written; name a .csv file",
+        ),
+        (
+            "city\nz\u00fcrich\n".encode("utf-16"),
+            "out.csv",
+            "it may be UTF-16 (invalid start byte); nothing was started; save it as CSV",
+        ),
+        ("city\nz\u00fcrich\n".encode("cp1252"), "out.csv", "iconv -f WINDOWS-1252 -t UTF-8 'in.csv' > utf8.csv"),
+        (b"PK\x03\x04a spreadsheet", "out.csv", "'in.csv' is a spreadsheet, which is neither read nor written"),
+        (b"\x1f\x8b\x08never a gzip", "out.csv", "'in.csv' cannot be read:"),
     ],
 )
 def test_files_that_cannot_be_read_or_written_start_nothing(content: bytes, output: str, said: str) -> None:
@@ -165,6 +180,64 @@ def test_files_that_cannot_be_read_or_written_start_nothing(content: bytes, outp
     ran = clean("--inputs", "in.csv", "-o", output)
     assert (ran.code, said in ran.err, "Traceback" in ran.err) == (WRONG_USAGE, True, False), ran.err
     assert Path("in.csv").read_bytes() == content
+
+
+@pytest.mark.parametrize(
+    ("content", "written"),
+    [
+        (b"sep=;\r\nid;city\r\n1;rome\r\n", b"sep=;\r\nid;city;state;why;name;length\r\n1;rome;decided;;Rome;4\r\n"),
+        (b"\xef\xbb\xbfid;city\n1;rome\n", b"\xef\xbb\xbfid;city;state;why;name;length\r\n1;rome;decided;;Rome;4\r\n"),
+        (
+            b"id\tcity\n1\trome, italy\n",
+            b"id\tcity\tstate\twhy\tname\tlength\r\n1\trome, italy\tdecided\t\tRome, Italy\t11\r\n",
+        ),
+        (b"id|city\n1|rome\n", b"id|city|state|why|name|length\r\n1|rome|decided||Rome|4\r\n"),
+        (
+            b'"id";"city, or town";city\n1;a;rome\n',
+            b"id;city, or town;city;state;why;name;length\r\n1;a;rome;decided;;Rome;4\r\n",
+        ),
+        (
+            b'\n,\n\nid,city\n1,"rome; italy"\n',
+            b"id,city,state,why,name,length\r\n1,rome; italy,decided,,Rome; Italy,11\r\n",
+        ),
+    ],
+)
+def test_an_output_has_the_form_of_the_table_it_came_from_also_after_a_resume(content: bytes, written: bytes) -> None:
+    table("any.csv")
+    Path("in.csv").write_bytes(content)
+    assert (ran := clean("--inputs", "in.csv", "-o", "out.csv")).code == COMPLETED, ran.err
+    assert microagents("resume", "r", "-o", "again.csv").code == COMPLETED
+    assert Path("out.csv").read_bytes() == Path("again.csv").read_bytes() == written
+
+
+@pytest.mark.parametrize("ending", [".json", ".jsonl.gz", ".csv.gz", ".parquet"])
+def test_an_output_is_read_again_as_the_rows_that_were_written(ending: str) -> None:
+    table("any.csv")
+    Path("in.json").write_text('\n[{"city": "rome", "id": 7, "tags": ["a"]},\n {"city": "z\\u00fcrich", "id": null}]')
+    assert (ran := clean("--inputs", "in.json", "-o", f"out{ending}")).code == COMPLETED, ran.err
+    with opened(f"out{ending}") as file:
+        rows = [row for _, row in read_rows(file, "out", ending_of(Path(f"out{ending}"))).rows]
+    typed = ending != ".csv.gz"
+    tags = ["a"] if "json" in ending else '["a"]'
+    blank = None if typed else ""
+    rome = {"city": "rome", "id": 7 if typed else "7", "tags": tags, "state": "decided", "why": blank, "name": "Rome"}
+    zurich = {"city": "zürich", "id": blank, "tags": blank, "state": "decided", "why": blank, "name": "Zürich"}
+    assert rows == [{**rome, "length": 4 if typed else "4"}, {**zurich, "length": 6 if typed else "6"}]
+
+
+def test_a_number_too_large_for_a_column_of_numbers_is_written_as_text() -> None:
+    table("any.csv")
+    Path("in.jsonl").write_text(f'{{"city": "rome", "id": {2**70}}}\n{{"city": "ulm", "id": 1}}\n')
+    assert (ran := clean("--inputs", "in.jsonl", "-o", "out.parquet")).code == COMPLETED, ran.err
+    with opened("out.parquet") as file:
+        assert [row["id"] for _, row in read_rows(file, "out", ".parquet").rows] == [str(2**70), "1"]
+
+
+def test_an_item_of_an_array_is_refused_by_its_number() -> None:
+    table("any.csv")
+    Path("in.json").write_text('[{"city": "rome"}, 7]')
+    ran = clean("--inputs", "in.json", "-o", "out.csv")
+    assert (ran.code, "item 2 of 'in.json' is not a JSON object: '7'" in ran.err) == (WRONG_USAGE, True), ran.err
 
 
 def test_frames_go_in_and_come_out_of_python(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -152,7 +152,7 @@ def _flat(row: Struct) -> dict[str, Any]:
 
 
 def _write_parquet(rows: Iterator[Struct], kind: type[Struct], stream: IO[bytes]) -> None:
-    import pyarrow as pa  # type: ignore[import-not-found]  # noqa: PLC0415 - an optional package
+    import pyarrow as pa  # noqa: PLC0415 - an optional package
     from pyarrow import parquet  # noqa: PLC0415
 
     kinds = {int: pa.int64(), float: pa.float64()}

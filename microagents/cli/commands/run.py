@@ -87,6 +87,8 @@ def command(
     check_stream(stream, as_json=as_json, is_listed=inputs is not None)
     option = with_output(option, output, changed)
     given = given_by(task, with_tools(option, tool), inputs)
+    if "output" in changed:
+        changed["output_dialect"] = given.dialect
     measurement = None if from_ is None else model_measured(runs_dir, from_, given.first)
     changed["measurement"] = measurement
     models = models_of(model if measurement is None else model or [measurement.model])

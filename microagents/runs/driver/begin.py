@@ -10,7 +10,6 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from contextvars import copy_context
 from datetime import UTC, datetime
-from itertools import takewhile
 from pathlib import Path
 from typing import Any, TypeVar, Unpack, overload
 
@@ -34,7 +33,7 @@ from microagents.runs.driver.tool_lists import with_tools_of_servers
 from microagents.runs.inspection.runs import recorded_result
 from microagents.runs.plan import RunPlan, plan_of, recorded_limits, settings_of, what_stranger_names
 from microagents.runs.result import Result, Results
-from microagents.runs.row_files import cell, check_new, write_table
+from microagents.runs.row_files import check_new, write_rows
 from microagents.runs.settings import (
     Models,
     OptionKeywords,
@@ -173,10 +172,10 @@ async def resume(
         ending = reader.ending()
         if ending is not None and ending.outcome == "completed" and not accept_changes:
             recorded = settings_of(reader.experiment).model_dump()
-            given = {name: value for name, value in changed.items() if name == "output"}
-            table = validated(Settings, "the run", {**recorded, **given}).output
+            given = {name: value for name, value in changed.items() if name in ("output", "output_dialect")}
+            settings = validated(Settings, "the run", {**recorded, **given})
             result = _with_outputs(reader, recorded_result(reader))
-            return _with_table(result, table, is_kept=not given)
+            return _with_table(result, settings, is_kept="output" not in given)
         calls_before = reader.account().calls if ending is not None and ending.outcome == "undecided" else None
         plan = _changed_plan(plan_of(reader, whole=True), changed)
     result = await _execute(plan, changed, runs_dir=runs_dir, only=inputs, accepted=accept_changes)
@@ -227,22 +226,15 @@ async def _execute(
     if show is not None:
         show(result.account)
     result = outputs.finished(result)
-    return _with_table(result, table)
+    return _with_table(result, plan.settings)
 
 
-def _with_table(result: Result, output: str | Path | None, *, is_kept: bool = False) -> Result:
+def _with_table(result: Result, settings: Settings, *, is_kept: bool = False) -> Result:
     """Write the rows of a run into its output, if it has one; one that is there may be kept."""
-    path = Path(output or "")
-    if output is None or (is_kept and path.exists()):
+    path = Path(settings.output or "")
+    if settings.output is None or (is_kept and path.exists()):
         return result
-    columns, given = dict[str, None](), dict[str, None]()
-    marked = False
-    for row in result.rows():
-        columns.update(dict.fromkeys(row))
-        ours = "state_reply" if "state_reply" in row else "state"
-        given.update(dict.fromkeys(takewhile(ours.__ne__, row)))
-        marked = marked or not all(str(cell(each)).isascii() for each in (*row, *row.values()))
-    write_table(path, result.rows(), [*columns], given=given, marked=marked)
+    write_rows(path, result.rows, settings.output_dialect)
     return structs.replace(result, outputs=(*result.outputs, path))
 
 
