@@ -103,7 +103,7 @@ def compiles(text: str) -> bool | None:
         # Paranoid: it opens files only below its own folder and of the LaTeX installation.
         words = [program, "-no-shell-escape", "-interaction=nonstopmode", "-halt-on-error", "text.tex"]
         ended = _run(words, folder, {"openin_any": "p", "openout_any": "p"}, COMPILE_S)
-        return ended == 0 and Path(folder, "text.pdf").is_file()
+        return ended == 0 and os.path.isfile(Path(folder, "text.pdf"))
 
 
 @lru_cache(maxsize=2)

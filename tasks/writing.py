@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Sequence
 from pathlib import Path
@@ -79,7 +80,7 @@ class Writing(WorkedDocument):
     @field_validator("output")
     @classmethod
     def _is_a_file(cls, value: str | None) -> str | None:
-        if value is not None and (not Path(value).name or value.endswith("/") or "\0" in value or Path(value).is_dir()):
+        if value is not None and (not Path(value).name or value.endswith("/") or "\0" in value or os.path.isdir(value)):
             raise ValueError(f"output={value!r} names no file; give it a name and an ending, such as out/lecture.tex")
         return value
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 import structlog
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
 from microagents.journal import commits
 from tests.models.wires import WIRES, Provider
@@ -22,7 +22,8 @@ from tests.models.wires import WIRES, Provider
 HOUSE = Path(__file__).parent.parent
 MEMORY = Path("/dev/shm")
 ROOM_BYTES = 2**30
-settings.register_profile("quick", max_examples=25)
+# No clock: a machine that does much else is no failure.
+settings.register_profile("quick", max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("quick")
 
 

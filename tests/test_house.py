@@ -66,6 +66,8 @@ UNSAFE_MODULES = {"pickle", "cloudpickle", "dill", "shelve", "marshal"}
 UNREPEATABLE_MODULES = {"time", "secrets"}
 UNREPEATABLE_CALLS = {"as_completed", "wait"}
 """Of asyncio: what hands out results in the order of their arrival."""
+CHANGED_IN_PATHLIB = {"exists", "is_dir", "is_file", "glob", "rglob", "resolve"}
+"""Methods of paths that raise errors of the system up to Python 3.12 or 3.13, and later none. Use `os.path`, or `base.files.is_there`."""
 
 
 # -- packaging ---------------------------------------------------------------------------------------------------------
@@ -202,10 +204,16 @@ def unrepeatable(source: str, file: str) -> set[str]:
     )
 
 
+def differs_by_python(source: str, file: str) -> set[str]:  # noqa: ARG001 - nowhere
+    methods = {name for name in called(parsed(source)) if "." in name.removeprefix("os.path.")}
+    return {name for name in methods if name.rpartition(".")[2] in CHANGED_IN_PATHLIB}
+
+
 CHECKS: dict[str, Callable[[str, str], set[str]]] = {
     "sdks": sdks_out_of_place,
     "unsafe": unsafe,
     "unrepeatable": unrepeatable,
+    "differs by Python": differs_by_python,
 }
 
 
@@ -238,6 +246,7 @@ def test_no_file_imports_an_sdk_evaluates_or_unpickles_and_no_strategy_is_unrepe
         ("unrepeatable", "import asyncio\nasyncio.as_completed([])", "microagents/systems/chains/lead.py"),
         ("unrepeatable", "import asyncio\nasyncio.wait([])", "microagents/systems/chains/lead.py"),
         ("unrepeatable", "from asyncio import wait", "microagents/systems/chains/lead.py"),
+        ("differs by Python", "Path('a').exists()", "microagents/journal/opening.py"),
     ],
 )
 def test_the_checks_see_what_they_look_for(check: str, source: str, file: str) -> None:

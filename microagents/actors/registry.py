@@ -6,6 +6,7 @@ a file with one class of the kind. A module is imported only when its class is n
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from difflib import get_close_matches
@@ -98,7 +99,7 @@ class Registry(Struct, frozen=True, kw_only=True):
             bool(self.combiner)
             and "+" in name
             and name not in self.addresses
-            and not Path(name.rpartition(":")[0] or name).is_file()
+            and not os.path.isfile(name.rpartition(":")[0] or name)
         )
 
     def _locate(self, name: str) -> tuple[object, ModuleType, str]:
@@ -106,7 +107,7 @@ class Registry(Struct, frozen=True, kw_only=True):
         where, colon, attribute = self.addresses.get(name, name).rpartition(":")
         if not colon:
             known = unknown(self.kind, name, list(self.addresses))
-            file = f"; did you mean the file {name}.py?" if Path(f"{name}.py").is_file() else ""
+            file = f"; did you mean the file {name}.py?" if os.path.isfile(f"{name}.py") else ""
             raise InvalidUsage(f"{known}; or name your own as path/file.py:Class or package.module:Class{file}")
         module = self._import(name, where)
         return getattr(module, attribute, None), module, attribute
@@ -219,7 +220,7 @@ def reference_to(named: Any) -> str:
         and "." not in module.__name__
         and not hasattr(module, "__path__")
     ):
-        return f"{Path(file).resolve()}:{named.__qualname__}"
+        return f"{os.path.realpath(file)}:{named.__qualname__}"
     return address_of(named)
 
 
@@ -263,8 +264,8 @@ def _classes_in(module: ModuleType, base: type[C]) -> list[type[C]]:
 
 def _put_on_path(kind: str, where: str) -> str:
     """Make a file importable, behind all others, lest it stands in for a package; returns the name of its module."""
-    path = Path(where).resolve()
-    if not path.is_file():
+    path = Path(os.path.realpath(where))
+    if not os.path.isfile(path):
         moved = "to continue a run whose file has moved, give its first command again, with its --run-id, where the file is now"
         here = moved if Path(where).is_absolute() else f"the folder here is {str(Path.cwd())!r}"
         raise InvalidUsage(f"the {kind}'s file {where!r} is not there; {here}")
@@ -279,6 +280,6 @@ def _put_on_path(kind: str, where: str) -> str:
         invalidate_caches()  # the file may be new
     spec = find_spec(stem) if loaded is None else None
     found = getattr(loaded, "__file__", None) or (spec and spec.origin) or "built in"
-    if Path(found).resolve() != path:
+    if os.path.realpath(found) != str(path):
         raise InvalidUsage(f"rename {where!r}: it would be imported as {stem!r}, which is already another module")
     return stem

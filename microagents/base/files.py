@@ -26,6 +26,20 @@ def read_text(path: str | Path) -> str:
     return text.decode("utf-8-sig")
 
 
+def is_there(path: Path) -> bool:
+    """Return whether a file, a folder or a link has this path.
+
+    Raises:
+        OSError: nothing can have it, such as a name that is too long, or its folder may not be searched.
+        ValueError: the path has a null character.
+    """
+    try:
+        path.lstat()
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    return True
+
+
 def make_private(path: Path) -> None:
     """Make an empty file that only this user may read, whatever the umask. A file with content is left as it is.
 
@@ -35,7 +49,7 @@ def make_private(path: Path) -> None:
     try:
         os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
     except FileExistsError:
-        if not path.is_file():
+        if not os.path.isfile(path):
             raise OSError(NOT_PLAIN) from None
         if path.stat().st_size:
             return

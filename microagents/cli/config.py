@@ -47,9 +47,9 @@ def load_files(context: typer.Context, *, trusts: bool) -> None:
     Raises:
         InvalidUsage: a file is broken, or not trusted.
     """
-    if DOTENV.is_file():  # a folder of this name is somebody's virtual environment
+    if os.path.isfile(DOTENV):  # a folder of this name is somebody's virtual environment
         _take_dotenv(context, trusts=trusts)
-    if PROJECT.is_file():
+    if os.path.isfile(PROJECT):
         _take_project(context, trusts=trusts)
 
 
@@ -115,7 +115,7 @@ def with_defaults(text: str, settings: Mapping[str, Any]) -> str:
 
 def write_defaults(settings: Mapping[str, Any]) -> None:
     """Write options into microagents.toml of the working folder, and trust it if the file before was trusted."""
-    text = _text_of(PROJECT) if PROJECT.is_file() else ""
+    text = _text_of(PROJECT) if os.path.isfile(PROJECT) else ""
     new = with_defaults(text, settings)
     if not text or FOLDERS.has(PROJECT, text.encode()) or not references_in(tomllib.loads(text).items()):
         FOLDERS.add(PROJECT, new.encode())

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from contextlib import suppress
 from functools import wraps
+from glob import glob
 from inspect import Parameter, Signature, signature
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import Annotated, Any, NamedTuple, get_origin, get_type_hints
 
 import typer
@@ -16,7 +19,7 @@ import typer
 from microagents.actors.registry import STRATEGIES, TASKS
 from microagents.actors.role import Strategy
 from microagents.base.docstrings import described_fields
-from microagents.base.errors import InvalidUsage
+from microagents.base.errors import InvalidUsage, read_failure
 from microagents.base.packages import require_package
 from microagents.cli.reporting import warn
 from microagents.models.simulation.profiles import PROFILES
@@ -34,8 +37,7 @@ ASKED_FROM_USD = 1.0
 
 def complete_task(incomplete: str) -> list[str]:
     """Names for the shell: shipped and installed tasks, and the files of the working folder."""
-    files = sorted(str(path) for path in Path().glob("*.py"))
-    return [name for name in (*TASKS.addresses, *files) if name.startswith(incomplete)]
+    return [name for name in (*TASKS.addresses, *sorted(glob("*.py"))) if name.startswith(incomplete)]
 
 
 def complete_strategy(incomplete: str) -> list[str]:
@@ -51,7 +53,7 @@ def complete_model(incomplete: str) -> list[str]:
 
 def complete_run(context: typer.Context, incomplete: str) -> list[str]:
     """Names for the shell: the runs of the folder."""
-    names = sorted(path.stem for path in Path(context.params.get("runs_dir") or RUNS).glob("*.sqlite"))
+    names = sorted(Path(file).stem for file in glob("*.sqlite", root_dir=context.params.get("runs_dir") or RUNS))
     return [name for name in names if name.startswith(incomplete)]
 
 
@@ -377,9 +379,8 @@ def task_options(kind: type[Task], words: list[str]) -> dict[str, Any]:
         field = kind.model_fields.get(name)
         if field is None or plain_type(field.annotation) not in (str, str | None) or _NAMES_A_FILE.search(name):
             continue
-        with suppress(OSError):  # a text that is longer than any name of a file
-            if Path(value).is_file():
-                warn(f"{name} is the text {value!r}; for the content of that file write {name}=@{value}")
+        if os.path.isfile(value):
+            warn(f"{name} is the text {value!r}; for the content of that file write {name}=@{value}")
     return pairs("-o", words)
 
 
@@ -415,8 +416,14 @@ def check_picture(file: Path | None) -> None:
     if file is None:
         return
     require_package("--svg", "matplotlib")
-    if file.is_dir() or not file.absolute().parent.is_dir():
-        raise InvalidUsage(f"{str(file)!r} cannot be written: it is a folder, or its folder is not there")
+    if os.path.isdir(file):
+        raise InvalidUsage(f"{str(file)!r} cannot be written: it is a folder")
+    try:
+        with suppress(FileNotFoundError):
+            file.stat()
+        TemporaryFile(dir=file.parent).close()
+    except (OSError, ValueError) as error:
+        raise InvalidUsage(f"{str(file)!r} cannot be written: {read_failure(error)}") from None
     if file.suffix.lower() != ".svg":
         raise InvalidUsage(f"the name of a file for --svg must end in .svg, not be {str(file)!r}")
 

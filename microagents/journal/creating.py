@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sqlite3
 from pathlib import Path
 
@@ -20,7 +21,7 @@ def on_network(path: Path) -> bool:
         mounts = [line.split()[1:3] for line in Path("/proc/self/mounts").read_text(encoding="utf-8").splitlines()]
     except OSError:
         return False
-    folder = path.resolve().parent
+    folder = Path(os.path.realpath(path)).parent
     # The kernel writes a blank in a path as \040. Of nested mounts the longest path is the one in effect.
     containing = [(len(at), kind) for at, kind in mounts if folder.is_relative_to(at.replace("\\040", " "))]
     return bool(containing) and max(containing)[1].startswith(NETWORK_FILE_SYSTEMS)
@@ -45,7 +46,7 @@ def make_folder(folder: Path) -> None:
     try:
         folder.mkdir(mode=0o700, parents=True)
     except FileExistsError:
-        if not folder.is_dir():
+        if not os.path.isdir(folder):
             raise
     else:
         folder.chmod(0o700)  # a umask may have taken the owner's rights, too

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sqlite3
 import time
 from collections.abc import Iterator
@@ -99,7 +100,7 @@ def remove(journal: Path) -> list[Path]:
         with _alone(journal):
             beside = [journal.with_name(journal.name + suffix) for suffix in SIBLINGS]
             for path in (journal, *beside, requests_of(journal), output_of(journal)):
-                if path.exists():
+                if os.path.exists(path):
                     path.unlink()
                     removed.append(path)
     except (OSError, *UNREADABLE) as error:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sqlite3
 from contextlib import closing
 from pathlib import Path
@@ -9,7 +10,7 @@ from subprocess import SubprocessError, run
 from tempfile import TemporaryDirectory
 from urllib.parse import quote
 
-from microagents.base.errors import InvalidUsage
+from microagents.base.errors import InvalidUsage, read_failure
 from microagents.base.files import NOT_PLAIN
 from microagents.journal.encoding import SIBLINGS, UNREADABLE
 from microagents.journal.lease import read_lease
@@ -61,9 +62,9 @@ def connect_to_read(path: Path) -> sqlite3.Connection:
 
 def holds_nothing(path: Path) -> bool:
     """Whether no run is recorded: the file is missing, empty, or has no tables because a crash or a full disk came before them."""
-    if not _is_there(path):
+    if not os.path.exists(path):
         return True
-    if not path.is_file():
+    if not os.path.isfile(path):
         return False
     if not path.stat().st_size:
         return not log_bytes(path)
@@ -118,12 +119,14 @@ def _open(path: Path, opened: Path, options: str) -> sqlite3.Connection:
     """Open a file, which is the journal or a copy of it, and read its first page."""
     try:
         _refuse_special_files(path)
-        if path.is_file() and path.stat().st_size < HEADER_BYTES:
+        if path.stat().st_size < HEADER_BYTES:
             raise unreadable(path, "it has no header")
         uri = f"file:{quote(str(opened))}?{options}"
         db = sqlite3.connect(uri, uri=True, timeout=BUSY_S, isolation_level=None, check_same_thread=False)
     except (OSError, sqlite3.Error) as error:
-        raise InvalidUsage(f"the journal {str(path)!r} cannot be opened: {error}; nothing was changed") from None
+        raise InvalidUsage(
+            f"the journal {str(path)!r} cannot be opened: {read_failure(error)}; nothing was changed"
+        ) from None
     try:
         pragma(db, "trusted_schema = OFF")
         number_of_tables(db)
@@ -136,15 +139,8 @@ def _open(path: Path, opened: Path, options: str) -> sqlite3.Connection:
 def _refuse_special_files(path: Path) -> None:
     """Refuse a pipe or the like in the place of a journal or of a file beside it: to open a pipe would wait for ever."""
     for each in (path, *[Path(f"{path}{ending}") for ending in SIBLINGS]):
-        if _is_there(each) and not each.is_file():
+        if os.path.exists(each) and not os.path.isfile(each):
             raise OSError(f"{NOT_PLAIN}: {each.name!r}")
-
-
-def _is_there(path: Path) -> bool:
-    try:
-        return path.exists()
-    except OSError:  # a link to itself, or a longer name than any file can have
-        return False
 
 
 def _open_aside(path: Path) -> sqlite3.Connection:

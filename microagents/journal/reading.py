@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 import sqlite3
 import zlib
@@ -100,7 +101,7 @@ class Reader:
         try:
             self._db = connect_to_read(path)
         except InvalidUsage:
-            if path.is_file() and holds_nothing(path):
+            if os.path.isfile(path) and holds_nothing(path):
                 raise InvalidUsage(
                     f"nothing is recorded in {str(path)!r}: it was left empty, as by a full disk; `microagents run TASK ... --run-id "
                     f"{path.stem}` begins the run in it"
@@ -408,20 +409,12 @@ def journal_of(runs_dir: Path, run_id: str) -> Path:
     return runs_dir / f"{run_id}{SUFFIX}"
 
 
-def _exists(path: Path) -> bool:
-    try:
-        return path.exists()
-    except OSError:  # a link to itself, or a longer name than any file can have
-        return False
-
-
 def _refuse_file(runs_dir: Path, given: str) -> None:
     """Refuse the file of a journal in place of the name of its run, and name the run."""
     for file in (Path(given), runs_dir / given):
-        if file.suffix == SUFFIX and _exists(file) and not _exists(runs_dir / f"{given}{SUFFIX}"):
-            folder = (
-                "" if file.parent.resolve() == runs_dir.resolve() else f" --runs-dir {shlex.quote(str(file.parent))}"
-            )
+        if file.suffix == SUFFIX and os.path.exists(file) and not os.path.exists(runs_dir / f"{given}{SUFFIX}"):
+            elsewhere = os.path.realpath(file.parent) != os.path.realpath(runs_dir)
+            folder = f" --runs-dir {shlex.quote(str(file.parent))}" if elsewhere else ""
             raise InvalidUsage(f"{given!r} is the file of a journal; name its run: {file.stem}{folder}")
 
 
@@ -439,9 +432,9 @@ def reader_of(runs_dir: Path, run_id: str, *, trust: bool = False) -> Iterator[R
     """
     _refuse_file(runs_dir, run_id)
     path = journal_of(runs_dir, run_id)
-    if not _exists(path):
+    if not os.path.exists(path):
         raise InvalidUsage(
-            f"there is no run {run_id!r} in {str(runs_dir.resolve())!r}; `microagents list` shows the runs of a folder"
+            f"there is no run {run_id!r} in {os.path.realpath(runs_dir)!r}; `microagents list` shows the runs of a folder"
         )
     with Reader(path) as reader:
         if reader.experiment.run_id != run_id:

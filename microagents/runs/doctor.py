@@ -17,6 +17,7 @@ from msgspec import Struct
 
 from microagents.actors.role import Context, Strategy
 from microagents.base.errors import InvalidUsage, MicroagentsError, ModelUnavailable
+from microagents.base.files import is_there
 from microagents.models.capabilities import capabilities_of, has_ended, nearest_model
 from microagents.models.http.open_files import connections_allowed
 from microagents.models.http.provider import HttpModel
@@ -266,14 +267,24 @@ def _ray(is_needed: bool) -> Iterator[Finding]:  # noqa: FBT001 - called in a th
         yield _ok("Ray", f"answers at {address}")
 
 
+def _writable(folder: Path) -> Path | None:
+    """Return the folder, or the nearest one above it that is there; None if nothing can be written there."""
+    place = folder
+    try:
+        while not is_there(place):
+            place = place.parent
+    except OSError:
+        return None
+    return place if os.path.isdir(place) and os.access(place, os.W_OK) else None
+
+
 def _disk(runs_dir: Path) -> Iterator[Finding]:
-    place = runs_dir.absolute()
-    while not place.exists():
-        place = place.parent
-    free, here = shutil.disk_usage(place).free, repr(str(runs_dir))
-    if not (place.is_dir() and os.access(place, os.W_OK)):
+    place, here = _writable(runs_dir.absolute()), repr(str(runs_dir))
+    if place is None:
         yield _missing("disk", f"journals cannot be written into {here}; give another folder with --runs-dir")
-    elif free < LEAST_FREE_BYTES:
+        return
+    free = shutil.disk_usage(place).free
+    if free < LEAST_FREE_BYTES:
         said = f"{free / 2**20:,.0f} MB are free at {here}; make room, or give another folder with --runs-dir"
         yield _missing("disk", said)
     else:

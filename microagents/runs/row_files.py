@@ -19,7 +19,7 @@ from typing import IO, Any, NamedTuple, TypeAlias, cast
 import msgspec
 
 from microagents.base.errors import InvalidUsage, read_failure
-from microagents.base.files import replacing
+from microagents.base.files import is_there, replacing
 from microagents.base.packages import require_package
 
 SEPARATORS = {".csv": ",;\t|", ".tsv": "\t,;|"}
@@ -255,9 +255,9 @@ def check_new(path: Path) -> None:
     if ending_of(path) == PARQUET:
         require_package("an output in Parquet", "pyarrow")
     try:
-        what = "exists; it was kept, and" if path.exists() else ""
+        what = "exists; it was kept, and" if is_there(path) else ""
         TemporaryFile(dir=path.parent).close()
-    except OSError as error:
+    except (OSError, ValueError) as error:
         what = f"cannot be written: {read_failure(error)};"
     if what:
         raise InvalidUsage(f"the output {str(path)!r} {what} nothing was started; name another output")

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from os.path import abspath
-from pathlib import Path
+from os.path import abspath, isdir
 from typing import Any
 
 import ray
@@ -56,7 +55,7 @@ def _pickled(part: object) -> bytes:
 def import_folders() -> list[str]:
     """Return the folders of the import path that hold the user's modules."""
     installed = (sys.prefix, sys.base_prefix)
-    return [each for each in map(abspath, sys.path) if Path(each).is_dir() and not each.startswith(installed)]
+    return [each for each in map(abspath, sys.path) if isdir(each) and not each.startswith(installed)]
 
 
 def _refuse_main(context: Context, deployments: Sequence[Deployment]) -> None:

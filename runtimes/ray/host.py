@@ -10,7 +10,6 @@ import sys
 from collections import deque
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
-from pathlib import Path
 from types import FrameType
 from typing import Any, TextIO
 
@@ -257,7 +256,7 @@ class RayLink:
 def _extend_import_path(folders: Sequence[str]) -> None:
     """Make the user's modules importable, behind all packages: from the driver's folders, or from this node's copy of the job's folder."""
     for folder in folders:
-        here = folder if Path(folder).is_dir() else os.path.join(os.getcwd(), os.path.basename(folder))  # noqa: PTH109, PTH118, PTH119
+        here = folder if os.path.isdir(folder) else os.path.join(os.getcwd(), os.path.basename(folder))  # noqa: PTH109, PTH118, PTH119
         if here not in sys.path:
             sys.path.append(here)
 

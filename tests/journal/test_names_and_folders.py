@@ -9,7 +9,7 @@ from threading import Barrier, Thread
 import pytest
 
 from microagents.journal.store import Store
-from tests.cli.commands import COMPLETED, WRONG_USAGE, microagents
+from tests.cli.commands import COMPLETED, STOPPED, WRONG_USAGE, microagents
 from tests.journal.walks import JOURNAL, RUNS, opened, walk
 
 
@@ -44,6 +44,36 @@ def test_list_names_links_that_lead_nowhere_and_goes_on() -> None:
     listed = microagents("list")
     assert (listed.code, len(listed.out.splitlines())) == (COMPLETED, 4)
     assert listed.out.count("cannot be opened") == 2
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "list --runs-dir {}",
+        "show r --runs-dir {}",
+        "run hanoi --runs-dir {}",
+        "run {}",
+        "run {}.py",
+        "run hanoi --strategy {}",
+        "run writing -o brief=Why? -o output={}.txt",
+        "compare hanoi -o disks=2 --repeat 2 --svg {}.svg",
+        "init {}",
+    ],
+)
+@pytest.mark.parametrize("name", ["n" * 300, "itself"])
+def test_a_name_that_no_file_can_have_is_refused_in_one_sentence_on_every_python(name: str, words: str) -> None:
+    for each in ("itself", "itself.py", "itself.svg", "itself.txt"):
+        Path(each).symlink_to(each)
+    ran = microagents(*words.format(name).split())
+    assert (ran.code in (WRONG_USAGE, STOPPED), ran.out, len(ran.err.splitlines())) == (True, "", 1), ran.err
+    assert not RUNS.exists()
+
+
+def test_a_folder_that_cannot_be_read_is_not_said_to_be_empty() -> None:
+    Path("file").touch()
+    assert "the folder 'file' cannot be read: Not a directory" in microagents("list", "--runs-dir", "file").err
+    for folder in ("n" * 300, "file", "file/runs"):
+        assert "journals cannot be written into" in microagents("doctor", "--runs-dir", folder).out
 
 
 def together(count: int, begin: Callable[[int], Store]) -> list[str]:

@@ -16,7 +16,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 from msgspec import structs
 
@@ -485,7 +485,6 @@ class Reference:
 
 
 @either_order
-@settings(deadline=None, max_examples=25)
 @example(
     [
         [a_record("0/step/0", "decided", 0), a_record("0/step/0", "completed", 0)],

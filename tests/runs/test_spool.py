@@ -25,7 +25,7 @@ KEPT_BYTES = 160
 """Of each input; with room for an ending that is under way."""
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=50)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow], max_examples=50)
 @given(st.lists(st.text(max_size=20)), st.integers(0, 40))
 def test_a_spool_reads_like_the_list_of_its_texts_in_memory_and_in_its_file(texts: list[str], kept: int) -> None:
     with pytest.MonkeyPatch.context() as patch:

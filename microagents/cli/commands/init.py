@@ -54,14 +54,14 @@ def command(
 
 def _folder_and_name(place: str) -> tuple[Path, str]:
     path = Path(place)
-    if place.endswith(os.sep) or path.is_dir():
+    if place.endswith(os.sep) or os.path.isdir(path):
         path /= NAME
     name = path.name.removesuffix(".py").replace("-", "_")
     if not name.isidentifier() or keyword.iskeyword(name):
         raise InvalidUsage(
             f"{path.name!r} cannot name a task's file; give letters, digits and underscores, such as {NAME}"
         )
-    if not (path.parent / f"{name}.py").exists() and find_spec(name) is not None:
+    if not os.path.exists(path.parent / f"{name}.py") and find_spec(name) is not None:
         raise InvalidUsage(f"{name!r} is the name of a module that Python has already; give the task another name")
     return path.parent, name
 

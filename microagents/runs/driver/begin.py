@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import re
 import secrets
 from collections.abc import Mapping, Sequence
@@ -232,7 +233,7 @@ async def _execute(
 def _with_table(result: Result, settings: Settings, *, is_kept: bool = False) -> Result:
     """Write the rows of a run into its output, if it has one; one that is there may be kept."""
     path = Path(settings.output or "")
-    if settings.output is None or (is_kept and path.exists()):
+    if settings.output is None or (is_kept and os.path.exists(path)):
         return result
     write_rows(path, result.rows, settings.output_dialect)
     return structs.replace(result, outputs=(*result.outputs, path))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import os
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AsyncExitStack, contextmanager, suppress
@@ -143,7 +144,7 @@ def _completed(journal: Path, experiment: Experiment, own: Sequence[str], accept
 def _check(plan: RunPlan, journal: Path | None) -> None:
     """Refuse what cannot be done, and warn of what looks like a mistake but may be meant."""
     # Ray removes the folder that a job was submitted with, after the job.
-    if journal is not None and "runtime_resources" in (runs_dir := journal.parent).resolve().parts:
+    if journal is not None and "runtime_resources" in Path(os.path.realpath(runs_dir := journal.parent)).parts:
         raise InvalidUsage(
             f"{str(runs_dir)!r} is in the folder of this Ray job, which Ray removes after the job, with the journal; name a folder that "
             "stays: --runs-dir /some/where/runs"

@@ -13,8 +13,8 @@ from types import NoneType
 import msgspec
 from msgspec import Struct
 
-from microagents.base.errors import InvalidUsage, TaskFailed
-from microagents.base.files import replace_text
+from microagents.base.errors import InvalidUsage, TaskFailed, read_failure
+from microagents.base.files import is_there, replace_text
 from microagents.base.logs import log
 from microagents.base.user_code import called
 from microagents.journal.messages import InputEnding
@@ -142,22 +142,16 @@ class Outputs:
 
 
 def _refuse_existing(path: Path) -> None:
-    if _is_there(path):
+    try:
+        exists = is_there(path)
+    except (OSError, ValueError) as error:
+        raise InvalidUsage(
+            f"the output {str(path)!r} cannot be written: {read_failure(error)}; nothing was started; name another output"
+        ) from None
+    if exists:
         raise InvalidUsage(
             f"the output {str(path)!r} exists; it was kept, and nothing was started; move it away, or name another output"
         )
-
-
-def _is_there(path: Path) -> bool:
-    try:
-        path.lstat()
-    except (FileNotFoundError, NotADirectoryError):
-        return False
-    except (OSError, ValueError) as error:
-        raise InvalidUsage(
-            f"the output {str(path)!r} cannot be written: {error}; nothing was started; name another output"
-        ) from None
-    return True
 
 
 def _output_of(task: Task) -> Path | None:
@@ -203,7 +197,7 @@ def _write_whole(path: Path, text: str, *, is_new: bool) -> bool:
 
 def _holds(path: Path, text: str) -> bool:
     with suppress(OSError):
-        return path.is_file() and path.stat().st_size == len(text.encode()) and path.read_bytes() == text.encode()
+        return os.path.isfile(path) and path.stat().st_size == len(text.encode()) and path.read_bytes() == text.encode()
     return False
 
 

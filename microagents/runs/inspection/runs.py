@@ -18,7 +18,7 @@ from microagents.elections.rules import FirstValid
 from microagents.journal.books import UndecidedElection
 from microagents.journal.interventions import ask_live, decide_in, remove
 from microagents.journal.messages import RunOutcome
-from microagents.journal.reading import Reader, RunEnding, reader_of
+from microagents.journal.reading import SUFFIX, Reader, RunEnding, reader_of
 from microagents.journal.requests import Decide, pause_among, said_by
 from microagents.replies.chat import Reply, json_form
 from microagents.replies.persons import PERSON_REPLIES, PersonReply
@@ -135,9 +135,12 @@ def runs_in(
 
 def _journals_in(runs_dir: Path) -> list[Path]:
     try:
-        return sorted(runs_dir.glob("*.sqlite"), key=_last_write_s)
+        found = [each for each in runs_dir.iterdir() if each.suffix == SUFFIX]
+    except FileNotFoundError:
+        return []
     except OSError as error:
         raise InvalidUsage(f"the folder {str(runs_dir)!r} cannot be read: {error.strerror}") from None
+    return sorted(found, key=_last_write_s)
 
 
 def _last_write_s(path: Path) -> float:
