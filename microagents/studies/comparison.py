@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
+from math import inf
 from statistics import fmean
 from types import NoneType
 from typing import Any, Literal
@@ -11,9 +13,12 @@ import msgspec
 from msgspec import Struct
 
 from microagents.actors.role import Strategy
+from microagents.base.errors import InvalidUsage
 from microagents.base.user_code import called
 from microagents.elections.laws import pass_k, wilson_interval
 from microagents.journal.messages import verdict_of
+from microagents.journal.reading import Reader
+from microagents.runs.inspection.rebuilding import wrong_steps
 from microagents.runs.result import Result
 from microagents.runs.task_list import dump_options
 from microagents.runs.words.money import specs_in
@@ -126,14 +131,14 @@ def row_of(strategy: Strategy, result: Result, inputs: Sequence[Task], *, oracle
         strategy: the strategy.
         result: the result of its run.
         inputs: its inputs.
-        oracle_judges: whether a result without a verdict of its own is right if the oracle found every decision right.
+        oracle_judges: whether a result without a verdict of its own is right if the oracle finds each of its decisions right.
     """
     account, outcome = result.account, result.outcome
     assert outcome in ("completed", "undecided", "failed", "stopped", "interrupted")
     repeat, completed = len(result.value), account.inputs_done
     failed = result.failed_inputs or ()
     results = [each for each in result.value if isinstance(each, dict)]
-    verdicts = _verdicts(result.value, completed, all_right=oracle_judges and account.errors == 0)
+    verdicts = _verdicts(result, completed, oracle_judges=oracle_judges)
     solved = None if verdicts is None else sum(verdicts)
     has_ended = completed + len(failed) == repeat
     rate = low = high = None
@@ -183,12 +188,28 @@ def _mean_f1(inputs: Sequence[Task], values: Sequence[Any]) -> float | None:
     return fmean(known) if any(known) and len(known) == len(found) else None
 
 
-def _verdicts(values: Sequence[Any], completed: int, *, all_right: bool) -> list[bool] | None:
-    """Which results are right by their own ``correct`` or ``solved``; without these all or None, by ``all_right``."""
-    verdicts = [verdict_of(each) for each in values]
+def _verdicts(result: Result, completed: int, *, oracle_judges: bool) -> list[bool] | None:
+    """List which results are right: by their own ``correct`` or ``solved``, else by their decisions; None if code cannot tell."""
+    verdicts = [verdict_of(each) for each in result.value]
     if sum(each is not None for each in verdicts) == completed:
         return [each is True for each in verdicts]
-    return [each is not None for each in values] if all_right else None
+    account = result.account
+    if not oracle_judges or account.errors is None or account.checked < account.decided:
+        return None
+    wrong = _inputs_with_an_error(result) if account.errors else set[int]()
+    if wrong is None:
+        return None
+    return [each is not None and number not in wrong for number, each in enumerate(result.value)]
+
+
+def _inputs_with_an_error(result: Result) -> set[int] | None:
+    """Return the inputs with a decision that the oracle refuses; None if the journal or the task's code is not there."""
+    if result.journal is None:
+        return None
+    with Reader(result.journal) as reader, suppress(InvalidUsage):
+        inputs = range(reader.experiment.inputs)
+        return {number for number in inputs if wrong_steps(reader, number, inf)[0]}
+    return None
 
 
 def _pass_k(inputs: Sequence[Task], verdicts: Sequence[bool]) -> tuple[PassK, ...]:

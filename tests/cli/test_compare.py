@@ -119,11 +119,11 @@ def test_the_same_command_again_answers_at_once_and_buys_nothing() -> None:
 
 
 def test_where_code_cannot_tell_the_table_says_so_and_shows_what_is_completed() -> None:
-    words = ("compare", "drift", "-o", "length=9", "-k", "1", "--model", "sim:perfect@error=0.2", "--repeat", "3")
+    words = ("compare", "tests.studies.test_compare:Riddle", "--strategy", "single-shot", "--model", "sim:perfect", "--repeat", "3")
     ran = microagents(*words)
     assert "then repeat with another --run-id" in ran.out
     _, row = table(ran)
-    assert row[:5] == ["maker", "1", "? (3 completed)", "-", "-"]
+    assert row[:5] == ["single-shot", "-", "? (3 completed)", "-", "-"]
     (told,) = microagents(*words, "--json").json["rows"]
     assert (told["solved"], told["rate"], told["completed"]) == (None, None, 3)
 

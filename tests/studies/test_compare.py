@@ -16,6 +16,7 @@ from microagents.elections.laws import wilson_interval
 from microagents.journal.messages import Account
 from microagents.journal.reading import reader_of
 from microagents.replies.chat import Prompt, write
+from microagents.runs.inspection.runs import recorded_result
 from microagents.studies.comparison import Comparison, row_of
 from microagents.systems.chains.self_consistency import SelfConsistency
 from microagents.systems.chains.single_shot import SingleShot
@@ -191,12 +192,16 @@ def test_a_chain_is_solved_if_its_result_says_so() -> None:
     assert (row.strategy, row.k, row.solved, row.argmax) == ("maker", 3, 4, None)
 
 
-def test_a_chain_whose_result_does_not_tell_is_solved_where_no_decision_of_the_row_is_wrong() -> None:
+def test_a_chain_whose_result_does_not_tell_is_solved_where_none_of_its_decisions_is_wrong() -> None:
     right, wrong = compared(
         Drift(length=9), strategies=["maker"], k=[5, 1], models="sim:perfect@error=0.1,alternatives=9"
     ).rows
     assert (right.solved, right.completed) == (8, 8)
-    assert (wrong.solved, wrong.completed) == (None, 8)
+    with reader_of(Path("runs"), wrong.run_id) as reader:
+        ends = [value["number"] for value in recorded_result(reader).value]
+    right_end = run_sync(Drift(length=9), models="sim:perfect").value["number"]
+    assert 0 < ends.count(right_end) == wrong.solved < wrong.completed == 8
+    assert wrong.rate == wrong.solved / 8
 
 
 def test_of_a_row_that_has_not_ended_nothing_is_said_per_input_and_an_unknown_cost_is_not_zero() -> None:

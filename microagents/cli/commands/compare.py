@@ -100,7 +100,7 @@ def command(
     same N variants of it. Any other task is done N times. With --inputs every row does the inputs of the file.
 
     `solved` is the number of inputs with a right result. A problem is judged by its `correct`, a chain by `solved` in its result. A
-    chain whose result has no `solved` counts as solved if its oracle finds no wrong decision in the whole row. If code cannot judge
+    chain or row whose result has no `solved` counts as solved if its oracle finds none of its decisions wrong. If code cannot judge
     results, `solved` is `?`. An undecided or failed input is not solved, and stops no other.
 
     If inputs are done several times, pass^k is the chance that all of k trials of one input succeed, with an interval of 95 %.
@@ -153,7 +153,7 @@ def _report(comparison: Comparison) -> Iterator[str | Columns]:
         yield "simulated: no real model was asked; costs are what the real one would have cost at list prices"
     if any(row.solved is None for row in comparison.rows):
         yield (
-            "?: a decision was wrong, or code cannot tell; give the result a field `correct` or `solved` to count the right results, "
+            "?: code cannot tell; give the task an `oracle`, or its result a field `correct` or `solved`, to count the right results, "
             "then repeat with another --run-id"
         )
     for row in comparison.rows:
