@@ -119,7 +119,16 @@ def test_the_same_command_again_answers_at_once_and_buys_nothing() -> None:
 
 
 def test_where_code_cannot_tell_the_table_says_so_and_shows_what_is_completed() -> None:
-    words = ("compare", "tests.studies.test_compare:Riddle", "--strategy", "single-shot", "--model", "sim:perfect", "--repeat", "3")
+    words = (
+        "compare",
+        "tests.studies.test_compare:Riddle",
+        "--strategy",
+        "single-shot",
+        "--model",
+        "sim:perfect",
+        "--repeat",
+        "3",
+    )
     ran = microagents(*words)
     assert "then repeat with another --run-id" in ran.out
     _, row = table(ran)

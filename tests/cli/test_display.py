@@ -92,7 +92,7 @@ def test_no_line_of_the_live_display_is_wider_than_80_columns(
 
 def test_of_many_inputs_those_done_the_total_and_the_steps_are_shown(displayed: Displayed) -> None:
     said = " ".join(displayed(MANY))
-    for words in ("1,000/100,000 inputs", "15,000 steps", "1 failed", "3.000 votes a step"):
+    for words in ("999/100,000 inputs", "15,000 steps", "1 without a result", "3.000 votes a step"):
         assert words in said
 
 

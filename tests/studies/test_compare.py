@@ -200,8 +200,9 @@ def test_a_chain_whose_result_does_not_tell_is_solved_where_none_of_its_decision
     with reader_of(Path("runs"), wrong.run_id) as reader:
         ends = [value["number"] for value in recorded_result(reader).value]
     right_end = run_sync(Drift(length=9), models="sim:perfect").value["number"]
-    assert 0 < ends.count(right_end) == wrong.solved < wrong.completed == 8
-    assert wrong.rate == wrong.solved / 8
+    assert (wrong.solved, wrong.completed) == (ends.count(right_end), 8)
+    assert 0 < ends.count(right_end) < 8
+    assert wrong.rate == ends.count(right_end) / 8
 
 
 def test_of_a_row_that_has_not_ended_nothing_is_said_per_input_and_an_unknown_cost_is_not_zero() -> None:

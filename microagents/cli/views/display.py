@@ -126,7 +126,7 @@ def _measured(account: Account) -> tuple[int, int | None]:
 
 def _done_text(account: Account, unit: str) -> str:
     if account.inputs > 1:
-        return f"{account.inputs_done + account.inputs_failed:,}/{account.inputs:,} inputs"
+        return f"{account.inputs_done:,}/{account.inputs:,} inputs"
     if (
         account.total_steps is None and not account.steps
     ):  # the number of steps is unknown: replies show that work is done

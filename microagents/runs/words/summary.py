@@ -52,8 +52,7 @@ def _value_text(value: object) -> str:
 def progress_line(title: str, account: Account, unit: str, price: Price) -> str:
     """Write the progress of a run on one line."""
     total = "" if account.total_steps is None else f" of {account.total_steps:,}"
-    ended = account.inputs_done + account.inputs_failed
-    inputs = f"{ended:,}/{account.inputs:,} inputs \N{MIDDLE DOT} " if account.inputs > 1 else ""
+    inputs = f"{account.inputs_done:,}/{account.inputs:,} inputs \N{MIDDLE DOT} " if account.inputs > 1 else ""
     return f"{title}: {inputs}{account.steps:,}{total} {unit}s   {'   '.join(counts_of(account, unit, price))}"
 
 
@@ -72,7 +71,7 @@ def counts_of(account: Account, unit: str, price: Price) -> Iterator[str]:
     if account.deaths:
         yield f"{deaths_text(account)} died"
     if account.inputs_failed:
-        yield f"{account.inputs_failed:,} failed"
+        yield f"{account.inputs_failed:,} without a result"
     if account.errors:
         yield f"{account.errors} wrong"
     if account.silent_s >= SILENT_S:

@@ -473,3 +473,21 @@ def test_many_inputs_are_a_grid_that_is_ordered_and_whose_cells_open(visit: Call
         drawn(page)
         assert page.url.endswith("?input=59")
         assert "Result of input 59" in page.locator("main").inner_text()
+
+
+def test_of_a_run_that_has_stopped_no_input_is_running_and_those_without_a_result_are_not_done(
+    visit: Callable[..., Any],
+) -> None:
+    Path("many.jsonl").write_text('{"length": 9}\n' * 20)
+    words = ("--inputs", "many.jsonl", "--model", "sim:perfect@error=0.3,alternatives=1", "--run-id")
+    started("run", "drift", *words, "cut", "--max-calls", "60")
+    started("run", "drift", *words, "open", "-s", "max_draws=5")
+    with served() as url:
+        page = visit(f"{url}/run/cut")
+        page.get_by_role("button", name="begun, not ended").wait_for()
+        assert "▶ running" not in page.locator("main").inner_text()
+        page = visit(f"{url}/run/open")
+        page.get_by_role("button", name="undecided").wait_for()
+        said = page.locator("main").inner_text()
+        assert "without a result" in said
+        assert "of 20, 100 %" not in said

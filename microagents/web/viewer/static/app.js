@@ -95,7 +95,7 @@ async function runPage(run, signal) {
     else if (found.listed && !query.has("input")) problems.replaceChildren(...withoutResult(found.failed_inputs.filter((each) => each.outcome !== "undecided"), (number) => runUrl(run, `?input=${number}`)));
     if (found.listed && !query.has("input")) {
       if (!fillGrid) { const here = h("div"); inputs.replaceChildren(section("Inputs", here)); fillGrid = grid(here, (i) => runUrl(run, `?input=${i}`)); }
-      fillGrid(await bytes(apiUrl(run, "inputs"), signal), found.inputs);
+      fillGrid(await bytes(apiUrl(run, "inputs"), signal), found.inputs, found.outcome === "running");
     }
     if (found.result !== null && found.result !== undefined && isAlone()) result.replaceChildren(section(found.listed ? `Result of input ${input}` : "Result", readable(found.result)));
     const isOver = found.outcome !== "running", changed = `${found.steps} ${found.calls} ${found.outcome}`;

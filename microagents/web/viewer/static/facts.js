@@ -3,9 +3,9 @@ import { count, duration, fact, firstOf, h, moment, money, outcomeMark, plural, 
 
 export function accountOf(found) {
   const waiting = ["undecided", "contested"].includes(found.outcome); // the page lists the places, and each says why
-  const unit = found.unit ?? "step", total = found.listed ? found.inputs : found.total_steps, done = found.listed ? found.inputs_done + found.inputs_failed : found.steps;
-  const speed = found.wall_s > 0 ? found.steps / found.wall_s : 0, pace = found.wall_s > 0 ? done / found.wall_s : 0, left = total && pace && found.outcome === "running" ? (total - done) / pace : null;
-  const facts = h("dl", { class: "facts" }, found.paused ? fact("paused", said(found.paused)) : null, fact("done", plural(done, found.listed ? "input" : unit), total ? `of ${count(total)}, ${share(done, total)}` : null), found.listed ? fact(`${unit}s`, count(found.steps)) : null,
+  const unit = found.unit ?? "step", total = found.listed ? found.inputs : found.total_steps, done = found.listed ? found.inputs_done : found.steps, lost = found.listed ? found.inputs_failed : 0;
+  const speed = found.wall_s > 0 ? found.steps / found.wall_s : 0, pace = found.wall_s > 0 ? (done + lost) / found.wall_s : 0, left = total && pace && found.outcome === "running" ? (total - done - lost) / pace : null;
+  const facts = h("dl", { class: "facts" }, found.paused ? fact("paused", said(found.paused)) : null, fact("done", plural(done, found.listed ? "input" : unit), total ? `of ${count(total)}, ${share(done, total)}${lost ? `; ${count(lost)} without a result` : ""}` : null), found.listed ? fact(`${unit}s`, count(found.steps)) : null,
     fact("cost", money(found.cost_usd), found.max_cost_usd ? `limit ${money(found.max_cost_usd)}` : null), fact("calls", count(found.calls), found.max_calls ? `limit ${count(found.max_calls)}` : found.wasted_calls ? `${count(found.wasted_calls)} wasted` : null),
     fact("votes", count(found.votes), found.votes_per_decision ? `${found.votes_per_decision.toFixed(2)} a decision` : null), fact("outvoted", count(found.outvoted)),
     fact("wrong by the oracle", found.errors === null || found.errors === undefined ? { true: "none", false: "the result" }[found.right] ?? "not checked" : count(found.errors), found.checked ? `of ${count(found.checked)} checked` : null),

@@ -3,6 +3,7 @@ import { colour, count, duration, h, money, plural, redrawn, share, svg } from "
 
 const CELL = 18, BINS = 32;
 const KINDS = [["waiting", "·", "line"], ["running", "▶", "accent"], ["completed", "●", "good"], ["undecided", "◇", "undecided"], ["failed", "✕", "wrong"], ["wrong", "✗", "wrong"]];
+const CUT_OFF = ["begun, not ended", "■", "line"]; // what "running" is in a run that has stopped
 const MEASURES = [["samples", (samples) => plural(samples, "sample")], ["cost", money], ["time", (seconds) => `${duration(seconds)} into the run`]];
 
 function histogram(values, [name, written]) {
@@ -22,7 +23,7 @@ export function grid(host, open) {
   const box = h("div", { class: "grid" }, canvas, tall), readout = h("p", { class: "readout" });
   const choice = h("select", { onchange: () => { at = box.scrollTop = 0; sort(); } }, h("option", { value: "" }, "number"), MEASURES.map(([name], i) => h("option", { value: String(i) }, `${name}, most first`)));
   const tools = h("div", { class: "tools", hidden: true }, h("label", null, "Order by ", choice));
-  let codes = new Uint8Array(0), sums = [], order = codes, at = 0, columns = 1, waits = 0;
+  let kinds = KINDS, codes = new Uint8Array(0), sums = [], order = codes, at = 0, columns = 1, waits = 0;
   const paint = () => {
     waits = 0;
     columns = Math.max(1, Math.floor(box.clientWidth / CELL));
@@ -31,21 +32,21 @@ export function grid(host, open) {
     if (!width) return;
     tall.style.height = `${Math.max(0, Math.ceil(codes.length / columns) * CELL - height)}px`;
     if (canvas.width !== Math.round(width * ratio) || canvas.height !== Math.round(height * ratio)) { canvas.width = Math.round(width * ratio); canvas.height = Math.round(height * ratio); canvas.style.width = `${width}px`; canvas.style.height = `${height}px`; }
-    const c = canvas.getContext("2d"), inks = KINDS.map((each) => colour(each[2])), first = Math.floor(box.scrollTop / CELL);
+    const c = canvas.getContext("2d"), inks = kinds.map((each) => colour(each[2])), first = Math.floor(box.scrollTop / CELL);
     c.setTransform(ratio, 0, 0, ratio, 0, -(box.scrollTop % CELL) * ratio);
     c.clearRect(0, 0, width, height + CELL);
     c.font = "13px system-ui, sans-serif"; c.textAlign = "center"; c.textBaseline = "middle";
     for (let i = first * columns, n = Math.min(codes.length, (first + Math.ceil(height / CELL) + 1) * columns); i < n; i++) {
       const x = (i % columns) * CELL, y = (Math.floor(i / columns) - first) * CELL, code = codes[order[i]];
       c.fillStyle = inks[code];
-      c.fillText(KINDS[code][1], x + CELL / 2, y + CELL / 2);
+      c.fillText(kinds[code][1], x + CELL / 2, y + CELL / 2);
       if (i === at) { c.strokeStyle = colour("ink"); c.strokeRect(x + 1, y + 1, CELL - 2, CELL - 2); }
     }
   };
   const draw = () => { waits ||= requestAnimationFrame(paint); };
   const point = (i, scroll) => {
     at = Math.max(0, Math.min(codes.length - 1, i));
-    const number = order[at], said = `input ${count(number)}: ${KINDS[codes[number]][0]}`, y = Math.floor(at / columns) * CELL;
+    const number = order[at], said = `input ${count(number)}: ${kinds[codes[number]][0]}`, y = Math.floor(at / columns) * CELL;
     const more = sums[0]?.[number] ? `, ${MEASURES.map(([, written], i) => written(sums[i][number])).join(", ")}` : "";
     if (scroll && (y < box.scrollTop || y + CELL > box.scrollTop + box.clientHeight)) box.scrollTop = y - box.clientHeight / 2;
     canvas.setAttribute("aria-valuenow", at);
@@ -74,13 +75,14 @@ export function grid(host, open) {
   host.append(tools, bars, box, readout, legend);
   new ResizeObserver(draw).observe(box);
   redrawn(canvas, draw);
-  return (body, inputs) => {
+  return (body, inputs, isRunning) => {
+    kinds = isRunning ? KINDS : KINDS.with(1, CUT_OFF);
     codes = body.subarray(0, inputs);
     sums = body.length > inputs ? MEASURES.map((_, i) => new Float32Array(body.slice(inputs + 4 * inputs * i, inputs + 4 * inputs * (i + 1)).buffer)) : [];
     tools.hidden = !sums.length;
     canvas.setAttribute("aria-valuemax", String(inputs - 1));
-    const totals = KINDS.map((_, kind) => codes.reduce((sum, each) => sum + (each === kind), 0));
-    legend.replaceChildren(...KINDS.flatMap(([name, shape], kind) => (totals[kind] ? [h("li", null, h("button", { type: "button", class: name, onclick: () => next(kind) }, `${shape} ${name} ${count(totals[kind])}`), h("span", { class: "soft" }, ` ${share(totals[kind], inputs)}`))] : [])));
+    const totals = kinds.map((_, kind) => codes.reduce((sum, each) => sum + (each === kind), 0));
+    legend.replaceChildren(...kinds.flatMap(([name, shape], kind) => (totals[kind] ? [h("li", null, h("button", { type: "button", class: KINDS[kind][0], onclick: () => next(kind) }, `${shape} ${name} ${count(totals[kind])}`), h("span", { class: "soft" }, ` ${share(totals[kind], inputs)}`))] : [])));
     sort();
   };
 }

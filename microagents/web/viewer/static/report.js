@@ -13,7 +13,7 @@ const unpacked = async (text) => new Uint8Array(await new Response(new Blob([Uin
 const { run } = content, steps = await unpacked(content.steps), unit = run.unit ?? "step", wrong = new Set(content.wrong.map((number) => `0/step/${number}`));
 priceAs(run);
 if (run.result !== null && run.result !== undefined) add(section("Result", readable(run.result)));
-if (content.inputs) { const here = h("div"); add(section("Inputs", here)); grid(here, null)(await unpacked(content.inputs), run.inputs); }
+if (content.inputs) { const here = h("div"); add(section("Inputs", here)); grid(here, null)(await unpacked(content.inputs), run.inputs, run.outcome === "running"); }
 add(withoutResult(run.failed_inputs ?? [], () => null));
 if (steps.length) {
   const host = h("div");
