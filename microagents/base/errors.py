@@ -172,6 +172,17 @@ class Stopped(MicroagentsError):
     """A limit, an outage or a full disk stopped the run before its work was done. All decisions are kept."""
 
 
+class Unwritable(Stopped):
+    """A record was not written, since no reader would take the journal with it; args: the record, why."""
+
+    def __str__(self) -> str:
+        record, why = self.args
+        return (
+            f"{record} would make the journal unreadable ({why}), so it was not written; everything before it is kept; this is a defect: "
+            "report it, and resume the run"
+        )
+
+
 class NotSent(Stopped):
     """A call was not sent, because the run is ending; args: the path of its election."""
 

@@ -36,7 +36,7 @@ Digests = ChainDigests | TreeDigests
 NO_VOTE = (*OPEN_OUTCOMES, "sampled", "inferred", "once")
 """Outcomes whose valid replies are not counted as votes."""
 
-_ADDED = ("unanswered", "estimated_usd", "unsettled_usd", "unsettled_tokens", "unmeasured", "joined")
+_ADDED = ("unanswered", "estimated_usd", "unsettled_usd", "unsettled_tokens", "unmeasured", "miscounted", "joined")
 """Numbers of calls that an account adds up under the same names."""
 _TOKENS = ("input_tokens", "output_tokens", "cached_tokens", "cache_write_tokens")
 ENDED_AS: tuple[InputOutcome | None, ...] = (None, "completed", "undecided", "failed", "completed", "completed")

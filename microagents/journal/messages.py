@@ -95,6 +95,8 @@ class RecordCalls(Recorded, frozen=True, kw_only=True):
     """Most tokens that calls may have used beyond the counted ones."""
     unmeasured: int = 0
     """Replies whose length was to be compared with a limit, and is unknown."""
+    miscounted: int = 0
+    """Replies whose stated usage cannot be right."""
     joined: int = 0
     """Samples that came in the request of another one."""
     repeated: dict[str, int] = field(default_factory=dict)
@@ -400,6 +402,8 @@ class Account(Struct, kw_only=True):
     """Most tokens that they may have used beyond the counted ones."""
     unmeasured: int = 0
     """Replies of unknown length, to which the flag ``too_long`` could not be applied."""
+    miscounted: int = 0
+    """Replies whose stated usage cannot be right, so that their calls count at the most that they can have used."""
     joined: int = 0
     """Samples that came in the request of another one, so that they are no calls."""
     fallbacks: dict[str, int] = field(default_factory=dict)

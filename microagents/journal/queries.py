@@ -179,7 +179,16 @@ def read_sums(rows: Rows) -> InputSums:
 
 def read_totals(rows: Rows) -> Totals:
     """Return the totals as of the last commit."""
-    totals = msgspec.json.decode(rows.only("account")[0], type=Totals)
+    return totals_in(rows.only("account")[0])
+
+
+def totals_in(text: str | bytes) -> Totals:
+    """Decode the totals of an account.
+
+    Raises:
+        ValueError, msgspec.MsgspecError: they have values that no run counts.
+    """
+    totals = msgspec.json.decode(text, type=Totals)
     _check_numbers(msgspec.to_builtins(totals.account))
     return totals
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 
+from microagents.base.errors import Unwritable
 from microagents.journal.books import Books
 from microagents.journal.encoding import Places, decision_row, packed_text, sample_row
 from microagents.journal.messages import (
@@ -20,7 +21,7 @@ from microagents.journal.messages import (
     RecordSample,
     RowRecord,
 )
-from microagents.journal.queries import began_s, moment, read_checkpoint
+from microagents.journal.queries import began_s, moment, read_checkpoint, totals_in
 from microagents.journal.requests import now
 from microagents.journal.rows import Rows
 from microagents.journal.statements import IF_MISSING, chunks, outcomes
@@ -156,7 +157,15 @@ class RecordRows:
         self._rows.replace("progress", rows, [row[0] for row in rows])
 
     def write_totals(self) -> None:
-        """Write the totals of the books, and the time that the run has taken."""
+        """Write the totals of the books, and the time that the run has taken.
+
+        Raises:
+            Unwritable: no reader would take the totals.
+        """
         totals = msgspec.json.encode(self._books.totals).decode()
+        try:
+            totals_in(totals)
+        except (msgspec.MsgspecError, ValueError) as error:
+            raise Unwritable("the account", str(error)) from None
         wall_s = self._earlier_s + (0.0 if self._working_since_s is None else time.monotonic() - self._working_since_s)
         self._rows.set_only("account", (totals, wall_s, now()))

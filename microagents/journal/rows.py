@@ -13,6 +13,7 @@ from zlib import crc32
 
 import msgspec
 
+from microagents.base.errors import Unwritable
 from microagents.journal import statements
 from microagents.journal.encoding import joined, place_of
 from microagents.journal.tables import ROWS, TABLES
@@ -117,9 +118,24 @@ class Rows:
 
     # -- writing ----------------------------------------------------------------------------------------------------------------------
 
+    def _sealed(self, table: str, values: tuple[Any, ...]) -> tuple[Any, ...]:
+        """Return a row with its checksum, as it is written.
+
+        Raises:
+            Unwritable: it would be refused when it is read.
+        """
+        sealed = checksum(table, values)
+        try:
+            msgspec.convert(values, ROWS[table])
+        except msgspec.ValidationError as error:
+            raise Unwritable(self._name_of(table, values), str(error)) from None
+        if sealed is None:
+            raise Unwritable(self._name_of(table, values), "a text of it is not UTF-8")
+        return (*values, sealed)
+
     def insert(self, table: str, rows: Sequence[tuple[Any, ...]], verb: str = "INSERT") -> None:
         """Insert rows."""
-        written = [(*row, checksum(table, row)) for row in rows]
+        written = [self._sealed(table, row) for row in rows]
         before = self.db.total_changes
         for some in statements.chunks(written):
             self.db.execute(statements.insert(verb, table, some), [value for each in some for value in each])
@@ -131,7 +147,7 @@ class Rows:
 
     def set_only(self, table: str, values: tuple[Any, ...]) -> None:
         """Change the row of a table that has exactly one."""
-        self.db.execute(statements.update(table), (*values, checksum(table, values)))
+        self.db.execute(statements.update(table), self._sealed(table, values))
 
     def replace(self, table: str, rows: Sequence[tuple[Any, ...]], there: Sequence[int]) -> None:
         """Insert rows. ``there`` names the keys of existing ones: to look for them takes as long as to write them."""

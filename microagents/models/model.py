@@ -8,7 +8,6 @@ from difflib import get_close_matches
 from importlib.util import find_spec
 from inspect import iscoroutinefunction
 from itertools import accumulate
-from math import inf
 from typing import Any, Protocol, Self, get_type_hints
 
 from msgspec import MsgspecError, Struct, json, structs
@@ -18,9 +17,10 @@ from microagents.actors.registry import MODELS, OBJECT, can_be_found, reference_
 from microagents.actors.role import Context
 from microagents.base.errors import InvalidUsage, ModelUnavailable
 from microagents.elections.election import SampleId
+from microagents.models.possible_usage import possible
 from microagents.models.prices import Tariff
 from microagents.models.rates import Rate
-from microagents.replies.chat import Prompt, Reply, Sample
+from microagents.replies.chat import Prompt, Reply, Sample, Usage
 from microagents.replies.masses import Mass
 from microagents.tools.effect_keys import KeyedBy
 
@@ -66,6 +66,19 @@ class Most(Struct, frozen=True, kw_only=True):
     """Tokens of the prompt and of the reply."""
     cost_usd: float | None
     """None if the model's price is known only from its replies."""
+
+    def tokens_of(self, usage: Usage) -> int:
+        """Tokens of a reply. With an unknown count: the most, or what is known and the most if the model passed it."""
+        known = (usage.input_tokens or 0) + (usage.output_tokens or 0)
+        if usage.input_tokens is not None and usage.output_tokens is not None:
+            return known
+        return self.tokens if known <= self.tokens else known + self.tokens
+
+    def cost_of(self, usage: Usage) -> float | None:
+        """Cost of a reply. If it is unknown: the most, and in proportion more if the model passed the tokens of it."""
+        if usage.cost_usd is not None or self.cost_usd is None:
+            return usage.cost_usd
+        return self.cost_usd * max(1.0, self.tokens_of(usage) / max(1, self.tokens))
 
 
 def keyed_by_sample(call: Call, run_id: str | None = None) -> KeyedBy:
@@ -294,35 +307,26 @@ def checked_sample(given: object, provider: str) -> Sample:
     """Check the sample that a provider gave.
 
     Raises:
-        ModelUnavailable: it is not a sample, or its text, tokens or cost are of no use.
+        ModelUnavailable: it is not a sample, or its text or usage is of no use.
     """
-    if isinstance(given, Sample):
+    if isinstance(given, Sample) and _is_of_use(given):
         if given.mass is not None and not _can_be_kept(given.mass):
             given = structs.replace(given, mass=None)
-        text: object = given.text
-        usage = given.usage
-        try:  # without calls of functions, since it runs for every sample
-            for count in (
-                usage.input_tokens,
-                usage.output_tokens,
-                usage.cost_usd,
-                usage.cached_tokens,
-                usage.cache_write_tokens,
-            ):
-                if count is not None and not 0 <= count < inf:
-                    break
-            else:
-                if isinstance(text, str) and (
-                    not given.shares or all(0 <= share <= 1 for share in given.shares.values())
-                ):
-                    return (
-                        _without_zero_usage(given) if text and 0 in (usage.input_tokens, usage.output_tokens) else given
-                    )
-        except TypeError:  # a text, say, cannot be compared with a number
-            pass
-    raise ModelUnavailable(
-        "refused", f"{provider} must give a Sample with a text, and a usage of numbers from 0 on, not {given!r:.100}"
-    )
+        usage = possible(given.usage)
+        if usage is not given.usage:
+            given = structs.replace(given, usage=usage)
+        return _without_zero_usage(given) if given.text and 0 in (usage.input_tokens, usage.output_tokens) else given
+    raise ModelUnavailable("refused", f"{provider} must give a Sample with a text and a Usage, not {given!r:.100}")
+
+
+def _is_of_use(given: Sample) -> bool:
+    text: object = given.text
+    usage: object = given.usage
+    try:
+        has_shares = not given.shares or all(0 <= share <= 1 for share in given.shares.values())
+    except TypeError:  # a text, say, cannot be compared with a number
+        return False
+    return isinstance(text, str) and isinstance(usage, Usage) and has_shares
 
 
 def _can_be_kept(mass: Mass) -> bool:

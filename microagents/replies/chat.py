@@ -101,6 +101,8 @@ class Usage(Struct, frozen=True, kw_only=True):
     """Number of the input tokens that the provider read from its cache; 0 if it does not say."""
     cache_write_tokens: int = 0
     """Number of the input tokens that it wrote into its cache for a higher price; 0 if it does not say."""
+    flaw: str = ""
+    """A number that cannot be right, and is left out. The call then counts at the most that it can have used."""
 
     @property
     def visible_tokens(self) -> int | None:

@@ -182,6 +182,10 @@ SHORT: Mapping[str, Benchmark] = {
             "steps a second on Ray": Figure(rf"in one process, {NUMBER} on Ray", better="more"),
         },
     ),
+    "usages": Benchmark(
+        words="--replies 100",
+        figures={"journals refused": Figure(rf"{NUMBER} journals refused", high=0)},
+    ),
 }
 LEFT_OUT = {
     "recursive": "takes six minutes",

@@ -33,7 +33,7 @@ from microagents import (
     run,
     run_sync,
 )
-from microagents.base.errors import TaskFailed
+from microagents.base.errors import Stopped, TaskFailed
 from microagents.elections.election import Ballot, ElectionId, Flagged, SampleId, Verdict, input_of
 from microagents.journal import opening
 from microagents.journal.books import Books
@@ -253,6 +253,25 @@ def test_a_cost_that_is_none_is_damage(table: str, cost: str) -> None:
     sql(f"UPDATE {table} SET cost_usd = {cost}")
     with Reader(JOURNAL) as reader, pytest.raises(InvalidUsage, match="is not a journal, or it is damaged"):
         reader.of_input(0)
+
+
+@pytest.mark.parametrize(
+    "record",
+    [
+        RecordCalls(source="solver/0", usage=Usage(cost_usd=0.0), unsettled_tokens=-1488),
+        RecordCalls(source="solver/0", usage=Usage(input_tokens=1 << 63, cost_usd=0.0)),
+        sampled(election("step/2"), structs.replace(ballot(0, 7), cost_usd=-1.0)),
+        sampled(election("step/2"), Flagged(seq=0, flag="\ud800")),
+        InputEnding(input=0, outcome="failed", reason="\ud800"),
+    ],
+    ids=["below nothing", "too large", "a cost below nothing", "no text", "no reason"],
+)
+def test_a_record_that_no_reader_takes_is_not_written_with_its_batch(record: Record) -> None:
+    with store() as there:
+        there.commit([decided(election(), [7])])
+        with pytest.raises(Stopped, match="would make the journal unreadable"):
+            there.commit([decided(election("step/1"), [7]), record])
+    assert (problems(), rows("decision")) == ([], 1)
 
 
 def test_a_decision_takes_the_samples_of_every_question_that_was_asked_at_its_place() -> None:

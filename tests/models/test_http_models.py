@@ -296,19 +296,26 @@ def reasoned(provider: Provider, written: int, reasoning: object = None, block: 
     ("reasoning", "block", "visible"),
     [
         (None, None, 900), (0, None, 900), (850, None, 50), (850, "reasoning", 50), (None, "reasoning", None),
-        (0, "reasoning_content", None), (901, None, 900), ("many", None, 900), (-1, "reasoning_content", None),
+        (0, "reasoning_content", None),
     ],
 )  # fmt: skip
 async def test_tokens_of_reasoning_are_told_from_those_of_the_text_where_usage_tells(
     provider: Provider, reasoning: object, block: str | None, visible: int | None
 ) -> None:
     usage = (await sample_of(provider, reasoned(provider, 900, reasoning, block))).usage
-    assert (usage.output_tokens, usage.visible_tokens) == (900, visible)
+    assert (usage.output_tokens, usage.visible_tokens, usage.flaw) == (900, visible, "")
 
 
-@pytest.mark.parametrize(
-    ("cached", "written", "read"), [(700, 100, (1000, 700, 100)), (0, None, (1000, 0, 0)), ("many", -1, (1000, 0, 0))]
-)
+@pytest.mark.parametrize(("reasoning", "block"), [(901, None), ("many", None), (-1, "reasoning_content")])
+async def test_reasoning_that_cannot_be_right_makes_the_output_unknown(
+    provider: Provider, reasoning: object, block: str | None
+) -> None:
+    usage = (await sample_of(provider, reasoned(provider, 900, reasoning, block))).usage
+    assert (usage.input_tokens, usage.output_tokens, usage.visible_tokens) == (11, None, None)
+    assert repr(reasoning) in usage.flaw
+
+
+@pytest.mark.parametrize(("cached", "written", "read"), [(700, 100, (1000, 700, 100)), (0, None, (1000, 0, 0))])
 async def test_cached_tokens_are_a_part_of_the_input(
     provider: Provider, cached: object, written: object, read: tuple[int, int, int]
 ) -> None:
@@ -325,16 +332,20 @@ async def test_cached_tokens_are_a_part_of_the_input(
     assert (found.input_tokens, found.cached_tokens, found.cache_write_tokens) == read
 
 
-async def test_more_cached_tokens_than_input_are_not_believed() -> None:
-    usage = {"prompt_tokens": 10, "prompt_tokens_details": {"cached_tokens": 11}}
-    assert (await sample_of(OPENAI, OPENAI.good(usage=usage))).usage.cached_tokens == 0
+@pytest.mark.parametrize("parts", [{"cached_tokens": 11}, {"cached_tokens": -1}, {"cache_write_tokens": "many"}])
+async def test_cached_tokens_that_cannot_be_right_make_the_input_unknown(parts: dict[str, object]) -> None:
+    usage = {"prompt_tokens": 10, "completion_tokens": 7, "prompt_tokens_details": parts}
+    found = (await sample_of(OPENAI, OPENAI.good(usage=usage))).usage
+    assert (found.input_tokens, found.cached_tokens, found.cache_write_tokens, found.output_tokens) == (None, 0, 0, 7)
+    assert found.flaw.startswith("cache")
 
 
-@pytest.mark.parametrize("count", [-1, 10**12, 10**40, 1.5, "7", True, None, [], {}])
+@pytest.mark.parametrize("count", [-1, 10**12, 10**40, 1e30, 1.5, "7", True, None, [], {}])
 async def test_a_count_that_cannot_be_true_is_none_and_so_is_its_cost(provider: Provider, count: object) -> None:
     usage = {provider.input_tokens: 11, provider.output_tokens: count}
-    sample = await sample_of(provider, provider.good(usage=usage), price_in="1", price_out="1")
-    assert sample.usage == Usage(input_tokens=11, output_tokens=None, cost_usd=None)
+    found = (await sample_of(provider, provider.good(usage=usage), price_in="1", price_out="1")).usage
+    assert (found.input_tokens, found.output_tokens, found.cost_usd) == (11, None, None)
+    assert found.flaw == ("input_tokens 11 without output_tokens" if count is None else f"output_tokens {count!r:.40}")
 
 
 @pytest.mark.parametrize("usage", [{}, [], "many", 3, None])

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 from msgspec import Raw, Struct, structs
 
 from microagents.models.model import Call, split
+from microagents.models.possible_usage import possible
 from microagents.models.prices import Tariff
 from microagents.replies.chat import Usage
 
 S = TypeVar("S", bound=Struct)
 
-MAX_COUNT_DIGITS = 9
 CHARS_PER_TOKEN = 4
 """Characters of a token of ordinary text."""
 _TOO_MANY_CHARS = 8
@@ -42,9 +42,14 @@ class Counts(Struct, frozen=True, kw_only=True):
     """Whether the input tokens exclude the cached ones and those written into the cache."""
 
 
-def _count(written: Raw) -> int | None:
-    digits = bytes(written)
-    return int(digits) if digits.isdigit() and len(digits) <= MAX_COUNT_DIGITS else None
+def _stated(written: Raw) -> Any:
+    """Decode what stands in the place of a count; None if nothing does."""
+    if not bytes(written):
+        return None
+    try:
+        return msgspec.json.decode(written)
+    except (msgspec.MsgspecError, RecursionError):
+        return bytes(written)
 
 
 def name_or_none(written: Raw) -> str | None:
@@ -79,36 +84,28 @@ class Meter:
         self._tariff = tariff
 
     def usage(self, counts: Counts) -> Usage:
-        """Usage of a reply; a count is None if the provider's is missing or implausible."""
-        input_tokens, output_tokens, reasoning_tokens = (
-            _count(counts.read),
-            _count(counts.written),
-            _count(counts.reasoned),
+        """Usage of a reply. Counts that are missing or cannot be right are None, and so is the cost."""
+        read, cached, cache_written = (
+            _stated(counts.read),
+            _stated(counts.cached) or 0,
+            _stated(counts.cache_written) or 0,
         )
-        cached_tokens, cache_write_tokens = _count(counts.cached) or 0, _count(counts.cache_written) or 0
-        if counts.excludes_cached and input_tokens is not None:
-            input_tokens += cached_tokens + cache_write_tokens
-        elif cached_tokens + cache_write_tokens > (input_tokens or 0):
-            cached_tokens = cache_write_tokens = 0
-        has_reasoning = counts.has_reasoning
-        if (
-            reasoning_tokens is None
-            or (has_reasoning and not reasoning_tokens)
-            or (output_tokens or 0) < reasoning_tokens
-        ):
-            reasoning_tokens = None if has_reasoning else 0
-        usage = Usage(
-            input_tokens=input_tokens,
-            output_tokens=output_tokens,
-            reasoning_tokens=reasoning_tokens,
-            cached_tokens=cached_tokens,
-            cache_write_tokens=cache_write_tokens,
+        if counts.excludes_cached and all(type(each) is int for each in (read, cached, cache_written)):
+            read += cached + cache_written
+        usage = possible(
+            Usage(
+                input_tokens=read,
+                output_tokens=_stated(counts.written),
+                reasoning_tokens=_stated(counts.reasoned) or 0,
+                cached_tokens=cached,
+                cache_write_tokens=cache_written,
+            )
         )
-        return (
-            usage
-            if self._tariff is None
-            else structs.replace(usage, cost_usd=self._tariff.cost_usd(usage, name_or_none(counts.served)))
-        )
+        if counts.has_reasoning and not usage.reasoning_tokens:
+            usage = structs.replace(usage, reasoning_tokens=None)
+        if self._tariff is None:
+            return usage
+        return structs.replace(usage, cost_usd=self._tariff.cost_usd(usage, name_or_none(counts.served)))
 
     def split(self, usage: Usage, lengths: Sequence[int], served: str | None) -> list[Usage]:
         """Return the usage of each of several samples: the prompt in equal parts, the output by the lengths of the texts, in characters.
@@ -144,6 +141,7 @@ class Meter:
                 reasoning_tokens=reasoned[index],
                 cached_tokens=cached[index] or 0,
                 cache_write_tokens=cache_written[index] or 0,
+                flaw=usage.flaw,
             )
             for index in range(number)
         ]
@@ -189,4 +187,5 @@ def what_is_left(usages: Sequence[Usage], owed: Sequence[Usage]) -> Usage:
         cost_usd=left([each.cost_usd for each in usages], [each.cost_usd for each in owed]),
         cached_tokens=sum(each.cached_tokens for each in usages),
         cache_write_tokens=sum(each.cache_write_tokens for each in usages),
+        flaw=next((each.flaw for each in usages if each.flaw), ""),
     )

@@ -46,10 +46,13 @@ class Reservation(Struct, frozen=True, kw_only=True):
     def spent(self, usage: Usage) -> dict[str, int]:
         """What it has used up with its reply; if the reply does not say, the most."""
         spent = self.whole
-        if TOKENS in spent and usage.input_tokens is not None and usage.output_tokens is not None:
-            spent[TOKENS] = usage.input_tokens + usage.output_tokens
-        if COST in spent and usage.cost_usd is not None:
-            spent[COST] = units(usage.cost_usd)
+        if self.most is None:
+            return spent
+        cost_usd = self.most.cost_of(usage)
+        if TOKENS in spent:
+            spent[TOKENS] = self.most.tokens_of(usage)
+        if COST in spent and cost_usd is not None:
+            spent[COST] = units(cost_usd)
         return spent
 
 

@@ -99,15 +99,24 @@ class Attempts:
             return sample
         finally:
             backend.health.in_flight -= 1
-            # A cancelled call is accounted for as well: the provider may bill it.
-            if attempt.sample is not None:
-                usage = attempt.sample.usage
-                is_measured = not call.needs_length or usage.visible_tokens is not None
-                self._accounts.end_answered(usage, backend.prices, measured=is_measured, most=attempt.most)
-            elif attempt.may_be_billed:
+            self._account_for(attempt)
+
+    def _account_for(self, attempt: Attempt) -> None:
+        """Account for the end of a call, also of a cancelled one: the provider may bill it."""
+        backend, call = attempt.backend, attempt.call
+        if attempt.sample is None:
+            if attempt.may_be_billed:
                 self._accounts.end_unanswered(backend.prices, attempt.most)
             else:
                 self._accounts.end_unbilled()
+            return
+        usage = attempt.sample.usage
+        is_measured = not call.needs_length or usage.visible_tokens is not None
+        if usage.flaw:
+            backend.warn_of_usage(usage.flaw)
+            if attempt.most is None:
+                usage = structs.replace(usage, cost_usd=backend.model.at_most(call).cost_of(usage))
+        self._accounts.end_answered(usage, backend.prices, measured=is_measured, most=attempt.most)
 
     def _timed(self, sample: Sample, backend: Backend, took_s: float) -> Sample:
         backend.latencies.add(took_s)

@@ -42,6 +42,16 @@ class Backend:
         """Whether a request for several samples was refused."""
         self.replaced = 0
         """Number of its calls that were sent again as stragglers."""
+        self._flaws: list[str] = []
+        """The flaw of usage that was told, if there was one. Copies of the backend share it."""
+
+    def warn_of_usage(self, flaw: str) -> None:
+        """Tell once that the model states a usage that cannot be right."""
+        if not self._flaws:
+            self._flaws.append(flaw)
+            log().warning(
+                "the usage of a reply cannot be right: such calls count at their most", model=self.spec, usage=flaw
+            )
 
     @property
     def takes_several(self) -> bool:

@@ -61,7 +61,7 @@ class CallAccounts:
         self._clear()
 
     def _clear(self) -> None:
-        self._sent = self._billed = self._unanswered = self._unmeasured = self._joined = 0
+        self._sent = self._billed = self._unanswered = self._unmeasured = self._miscounted = self._joined = 0
         self._input_tokens = self._output_tokens = self._cached_tokens = self._cache_write_tokens = 0
         self._cost_usd: float | None = 0.0
         self._estimated_usd = self._unsettled_usd = 0.0
@@ -91,6 +91,7 @@ class CallAccounts:
             self._report_soon()
         self._billed += 1
         self._unmeasured += not measured
+        self._miscounted += bool(usage.flaw)
         self._input_tokens += usage.input_tokens or 0
         self._output_tokens += usage.output_tokens or 0
         self._cached_tokens += usage.cached_tokens
@@ -116,13 +117,12 @@ class CallAccounts:
             self._unsettled_tokens += most.tokens
 
     def _settle(self, usage: Usage, most: Most) -> float | None:
-        """Return the cost of a reply under a limit. If the reply does not say, it is what was reserved."""
-        if usage.input_tokens is None or usage.output_tokens is None:
-            self._unsettled_tokens += most.tokens - (usage.input_tokens or 0) - (usage.output_tokens or 0)
-        if usage.cost_usd is None and most.cost_usd is not None:
-            self._estimated_usd += most.cost_usd
-            return most.cost_usd
-        return usage.cost_usd
+        """Return the cost of a reply, at most if it does not say, and count the tokens that it may have used beyond the known ones."""
+        self._unsettled_tokens += most.tokens_of(usage) - (usage.input_tokens or 0) - (usage.output_tokens or 0)
+        cost_usd = most.cost_of(usage)
+        if usage.cost_usd is None and cost_usd is not None:
+            self._estimated_usd += cost_usd
+        return cost_usd
 
     def end_unbilled(self) -> None:
         """Count the end of a call that failed, and is not billed."""
@@ -180,6 +180,7 @@ class CallAccounts:
                 unsettled_usd=self._unsettled_usd,
                 unsettled_tokens=self._unsettled_tokens,
                 unmeasured=self._unmeasured,
+                miscounted=self._miscounted,
                 joined=self._joined,
                 repeated=self._repeated,
                 refused=self._refused,

@@ -149,6 +149,7 @@ def _sum(usages: Sequence[Usage]) -> Usage:
         cost_usd=total_usd([each.cost_usd for each in usages]),
         cached_tokens=sum(each.cached_tokens for each in usages),
         cache_write_tokens=sum(each.cache_write_tokens for each in usages),
+        flaw=next((each.flaw for each in usages if each.flaw), ""),
     )
 
 

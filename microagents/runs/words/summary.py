@@ -231,6 +231,9 @@ def _calls_text(account: Account, price: Price) -> str | None:
         )
     if account.unmeasured:
         parts.append(f"{counted(account.unmeasured, 'reply', 'replies')} of unknown length, not flagged as too_long")
+    if account.miscounted:
+        wrong = counted(account.miscounted, "reply", "replies")
+        parts.append(f"{wrong} with a usage that cannot be right, counted at the most that the call can have used")
     return "; ".join(parts) or None
 
 
