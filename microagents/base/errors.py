@@ -6,7 +6,7 @@ that was kept, and the next step for the user.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Self
 
 PASSING = (KeyboardInterrupt, GeneratorExit)
@@ -267,15 +267,23 @@ class Undecided(MicroagentsError):
         )
 
 
+def agreement(votes: Iterable[int]) -> str:
+    """Say how often the models of a pool gave their replies, each one reply only; takes the votes of each reply."""
+    return " and ".join(f"{each} of {each}" for each in votes)
+
+
 class Contested(Undecided):
-    """The models of a pool contradict each other; args: path, number of draws, tally."""
+    """The models of a pool contradict each other; args: path, number of draws, tally, votes of each reply in words."""
+
+    def __init__(self, path: str, draws: int, tally: str, agreed: str) -> None:
+        super(Undecided, self).__init__(path, draws, tally, agreed)
 
     def __str__(self) -> str:
-        path, draws, tally = self.args
+        path, draws, tally, agreed = self.args
         return (
-            f"the election at {path} is contested after {draws} draws: each model of the pool gives the same reply again and again, and "
-            f"they differ ({tally}); all decisions so far are kept; decide it yourself (`microagents decide RUN {path} 'REPLY'`) and "
-            "resume, or resume with --on-undecided and the spec of a third model"
+            f"the election at {path} is contested after {draws} draws: each model of the pool gave one reply only, in {agreed} votes, "
+            f"and the replies differ ({tally}); all decisions so far are kept; decide it yourself "
+            f"(`microagents decide RUN {path} 'REPLY'`) and resume, or resume with --on-undecided and the spec of a third model"
         )
 
 

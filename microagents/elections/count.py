@@ -82,7 +82,7 @@ class Count:
         decided_at = drawn + tally.votes_needed + len(flagged_ahead)
         if not (tally.of_models and tally.votes_needed and tally.may_be_contested):
             return decided_at
-        missing = [each.votes_needed for each in tally.of_models]
+        missing = [each.votes_to_contest for each in tally.of_models]
         while any(missing) and drawn < decided_at:
             if drawn not in flagged_ahead:
                 model = self._models[self._question.model_of(self._election, drawn)]

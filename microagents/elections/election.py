@@ -15,7 +15,7 @@ from typing import Generic, Literal
 import msgspec
 from msgspec import Struct, structs
 
-from microagents.base.errors import Contested, Undecided
+from microagents.base.errors import Contested, Undecided, agreement
 from microagents.base.messages import Request, Stream
 from microagents.elections.rules import PortableRule, Weighed
 from microagents.replies.chat import (
@@ -43,8 +43,8 @@ ElectionOutcome = Literal[
 - `person`: the decision of a person.
 - `sampled`: valid replies without a vote.
 - `undecided`: the cap was reached before a decision.
-- `contested`: each model of the pool would have decided it unanimously by itself, but not all for one value. Like an undecided one, it is
-  left to the ladder, to another model or to a person.
+- `contested`: each model of the pool gave one reply only, six times more often than it decides alone, and the replies differ. Like an
+  undecided one, it is left to the ladder, to another model or to a person.
 - `climbed`: left to the next rung of a ladder.
 - `inferred`: decided by samples at other places, the predictions of rollouts or the choice of a judge. Its votes are no calls.
 """
@@ -314,8 +314,10 @@ class Decision(Struct, Generic[A], frozen=True, kw_only=True):
             names = [each.path.rpartition("/")[2] for each in self.rungs]
             votes = [each._votes() or "no valid reply" for each in self.rungs]  # noqa: SLF001
             rungs = "".join(f"; then {name}: {voted}" for name, voted in zip(names, votes, strict=True))
-            kind = Contested if self.outcome == "contested" else Undecided
-            raise kind(self.path, draws, f"{shown or 'no valid reply'}; {self.flagged} flagged{rungs}")
+            said = f"{shown or 'no valid reply'}; {self.flagged} flagged{rungs}"
+            if self.outcome == "contested":
+                raise Contested(self.path, draws, said, agreement([votes for _, votes in self.tally]))
+            raise Undecided(self.path, draws, said)
         return self.value
 
     def _votes(self) -> str:

@@ -18,6 +18,7 @@ from statistics import NormalDist
 from typing import NamedTuple
 
 from microagents.base.errors import InvalidUsage
+from microagents.elections.rules import BEYOND
 
 _HALF = 0.5
 _MAX_COUNT = 10**30
@@ -140,7 +141,7 @@ class RaceByTurns(NamedTuple):
     lost: float
     """Chance that it is not decided right: for the rival, or contested."""
     contested: float
-    """Chance that the first k votes of one model are all right, and the other's all wrong."""
+    """Chance that the first k + `BEYOND` votes of one model are all right, and the other's all wrong."""
     votes: float
     """Expected number of votes."""
 
@@ -149,7 +150,8 @@ class RaceByTurns(NamedTuple):
 def race_by_turns(p: float, other: float, k: int) -> RaceByTurns:
     """Compute the end of a race in which the votes of two models alternate, and either may be the first.
 
-    The right candidate and one rival race until one leads by k, or each model has k votes for a candidate of its own (`contested`).
+    The right candidate and one rival race until one leads by k, or each model has k + `BEYOND` votes for a candidate of its own
+    (`contested`).
 
     Raises:
         InvalidUsage: a chance is not from 0 to 1, or k is below 1.
@@ -158,11 +160,12 @@ def race_by_turns(p: float, other: float, k: int) -> RaceByTurns:
     check_chance(other)
     check_whole("k", k)
     if k > 1 and {p, other} == {0, 1}:
-        return RaceByTurns(1.0, 1.0, 2.0 * k)
+        return RaceByTurns(1.0, 1.0, 2.0 * (k + BEYOND))
     if abs(p + other - 1) < _NEAR_EVEN:
         sides = [race_by_turns(p + 2 * side, other, k) for side in (-_NEAR_EVEN, _NEAR_EVEN) if 0 <= p + 2 * side <= 1]
         return RaceByTurns(*[sum(values) / len(sides) for values in zip(*sides, strict=True)])
-    contested = (p * (1 - other)) ** k + ((1 - p) * other) ** k if k > 1 else 0.0
+    alike = k + BEYOND
+    contested = (p * (1 - other)) ** alike + ((1 - p) * other) ** alike if k > 1 else 0.0
     # A contested race is level at its end. Were it continued, it would be as at the beginning, so that both factors are 1 - contested.
     pairs = [[min(max(each, _LEAST_CHANCE), 1 - _LEAST_CHANCE) for each in pair] for pair in ((p, other), (other, p))]
     lost = sum(_turns_lost(first, second, k) for first, second in pairs) / 2

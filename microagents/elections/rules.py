@@ -23,6 +23,8 @@ AT_LEAST = 0.9
 """Probability from which an option is decided, unless the spec of the model says otherwise."""
 MARGIN = 0.05
 """How much likelier than any other a vote that masses decide is at least: room for the noise of servers."""
+BEYOND = 6
+"""Votes that each model of a pool casts beyond those with which it decides alone, all alike, before an election is contested."""
 
 
 class Rule(Struct, frozen=True, tag=True):
@@ -435,7 +437,9 @@ class Tally:
         self.of_models = tuple([Tally(rule) for _ in range(models)]) if models > 1 else ()
         """The votes of each model; empty if one model casts all."""
         self.is_contested = False
-        """Whether the models contradict each other: each by itself would have decided it unanimously, but not all for one value."""
+        """Whether the models contradict each other: each has `BEYOND` votes more than it needs alone, all alike, and they differ."""
+        self.decided_with = 0
+        """Number of votes with which it was decided; 0 before."""
         self.votes_needed = rule.votes_needed(self)
         """Fewest further votes that can decide; 0 once the election is decided or contested."""
 
@@ -458,10 +462,13 @@ class Tally:
         else:
             self.second = max(self.second, votes)
         self.votes_needed = self.rule.votes_needed(self)
+        if not self.votes_needed and not self.decided_with:
+            self.decided_with = self.counted
         if self.of_models:
             self.of_models[model].count(vote)
+            # With k alike of each, two models that err at 45 % of a hard step's replies would stop there every tenth time.
             if self.votes_needed and self.may_be_contested:
-                self.is_contested = all(each.outcome == "decided" for each in self.of_models)
+                self.is_contested = not any(each.votes_to_contest for each in self.of_models)
                 self.votes_needed *= not self.is_contested
 
     def flag(self) -> None:
@@ -479,6 +486,14 @@ class Tally:
         """Whether each model has voted for one value only so far, and not all of them for the same."""
         is_unanimous = all(len(each.counts) <= 1 for each in self.of_models)
         return is_unanimous and not (len(self.counts) == 1 and all(each.counts for each in self.of_models))
+
+    @property
+    def votes_to_contest(self) -> int:
+        """Fewest further votes, all alike, until it has `BEYOND` more than decide it."""
+        needed = self.votes_needed
+        if self.decided_with:
+            needed = self.decided_with - self.counted
+        return max(0, needed + BEYOND)
 
     @property
     def plurality(self) -> Hashable:

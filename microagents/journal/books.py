@@ -84,8 +84,8 @@ class UndecidedElection(Struct, frozen=True, kw_only=True):
     """The state that the step was asked in, as JSON; empty for any other question."""
     rung: str | None = None
     """Name of the rung that failed, if the election is one of a ladder: the step is decided, not the rung."""
-    is_contested: bool = False
-    """Whether the models of a pool contradict each other."""
+    contested: tuple[int, ...] = ()
+    """Votes of each reply, if the models of a pool contradict each other."""
     after: str
     """Digest of the decisions that its input had before it; empty if decisions have no order."""
 
@@ -148,7 +148,7 @@ class Totals(Struct, kw_only=True):
         account.calls = max(account.calls, account.valid + flagged.total() - account.joined)
         waiting = self.waiting()
         account.undecided_at = tuple(waiting)
-        account.contested_at = tuple(path for path, each in waiting.items() if each.is_contested)
+        account.contested_at = {path: each.contested for path, each in waiting.items() if each.contested}
         account.steps, account.inputs = sums.steps, inputs
         account.total_steps = sums.total_steps if sums.with_total == inputs else None
         ended = Counter[InputOutcome | None]()
@@ -285,7 +285,7 @@ class Books:
                 choices=record.choices,
                 state=record.state.decode(),
                 rung=record.rung,
-                is_contested=verdict.outcome == "contested",
+                contested=tuple(votes for _, votes in verdict.tally) if verdict.outcome == "contested" else (),
                 after=self._digest_before(record.id.input) if before is None else before.after,
             )
             return

@@ -418,8 +418,8 @@ class Account(Struct, kw_only=True):
     """Number of answered calls by duration, see `microagents.base.durations`."""
     undecided_at: tuple[str, ...] = ()
     """Paths of elections that ended without a decision and are not settled."""
-    contested_at: tuple[str, ...] = ()
-    """Paths among them at which the models of a pool contradict each other."""
+    contested_at: dict[str, tuple[int, ...]] = field(default_factory=dict)
+    """Votes of each reply, by the path among them at which the models of a pool contradict each other."""
     settled_at: dict[str, str] = field(default_factory=dict)
     """How elections were settled without a vote, by path: undecided ones by ``leader``, ``person``, or the spec of another model; and
     turns at a problem as ``single``, if only one of several samples was valid."""

@@ -14,6 +14,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
+from microagents.base.errors import agreement
 from microagents.journal.messages import Account, Promise
 from microagents.runs.words.money import Price, are_simulated, money, prices_of
 from microagents.runs.words.verdict import RunFacts, checked_text, command_about, counted, outcome_text, progress_text
@@ -349,11 +350,10 @@ def _certified_text(account: Account) -> str | None:
 def _contested_text(account: Account) -> str | None:
     """Count the elections in which the models of a pool contradict each other; None without one."""
     found = account.contested_at
-    return (
-        f"{counted(len(found), 'election')}, the first at {found[0]}: each model gives a reply of its own again and again"
-        if found
-        else None
-    )
+    if not found:
+        return None
+    path, votes = next(iter(found.items()))
+    return f"{counted(len(found), 'election')}, the first at {path}: each model gave one reply only, in {agreement(votes)} votes"
 
 
 def _climbed_text(result: RunFacts[Any]) -> str | None:

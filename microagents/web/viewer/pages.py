@@ -55,7 +55,7 @@ def run_facts(reader: Reader, of_input: int) -> dict[str, Any]:
         "max_calls": bounds.max_calls,
         "paused": result.account.paused,
         "undecided_at": found["undecided_at"][:MAX_LISTED],
-        "contested_at": found["contested_at"][:MAX_LISTED],
+        "contested_at": dict(islice(found["contested_at"].items(), MAX_LISTED)),
         "settled_at": dict(islice(found["settled_at"].items(), MAX_LISTED)),
     }
 

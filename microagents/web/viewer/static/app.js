@@ -90,7 +90,7 @@ async function runPage(run, signal) {
     flags.replaceChildren(...flagsOf(found));
     draw();
     const waiting = found.undecided_at ?? [];
-    waits.replaceChildren(...(waiting.length ? [section("Undecided", firstOf(waiting, (shown) => h("ul", null, shown.map((path) => h("li", null, h("a", { href: decisionUrl(run, path) }, "◇ ", said(path)), found.contested_at?.includes(path) ? " contested: each model gives a reply of its own" : ""))), FIRST), h("p", { class: "note" }, "Each has its reply or its approval on its page; a person may decide it there."))] : []));
+    waits.replaceChildren(...(waiting.length ? [section("Undecided", firstOf(waiting, (shown) => h("ul", null, shown.map((path) => h("li", null, h("a", { href: decisionUrl(run, path) }, "◇ ", said(path)), found.contested_at?.[path] ? ` contested: ${found.contested_at[path].map((votes) => `${votes} of ${votes}`).join(" and ")} votes` : ""))), FIRST), h("p", { class: "note" }, "Each has its reply or its approval on its page; a person may decide it there."))] : []));
     if (found.failed) problems.replaceChildren(section(`Input ${input} ${found.failed.outcome}`, h("p", null, said(found.failed.reason ?? ""))));
     else if (found.listed && !query.has("input")) problems.replaceChildren(...withoutResult(found.failed_inputs.filter((each) => each.outcome !== "undecided"), (number) => runUrl(run, `?input=${number}`)));
     if (found.listed && !query.has("input")) {
