@@ -160,6 +160,20 @@ def test_an_idempotent_or_looked_up_effect_is_made_exactly_once_across_a_kill(to
     assert effects() == EFFECTS
 
 
+def test_an_effect_that_only_the_third_look_up_finds_is_not_made_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    kill("mail", before=False)
+    asked: list[None] = []
+
+    def found_late() -> list[dict[str, Any]]:
+        asked.append(None)
+        return [] if len(asked) < 3 else done()
+
+    with monkeypatch.context() as late:
+        late.setitem(vars(shop), "done", found_late)
+        assert act().outcome == "completed"
+    assert effects() == EFFECTS
+
+
 @pytest.mark.parametrize("before", [True, False])
 def test_a_destructive_effect_of_unknown_outcome_is_left_to_a_person(*, before: bool) -> None:
     kill("refund", before=before)

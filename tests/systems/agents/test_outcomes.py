@@ -31,7 +31,7 @@ from microagents.systems.agents.actions import Action
 from microagents.tools.effect_keys import MAKING
 from microagents.tools.mcp_connections import McpConnections
 from microagents.tools.mcp_servers import McpServer
-from microagents.tools.tool import tool
+from microagents.tools.tool import EffectKey, tool
 from microagents.tools.toolbox import GivenTool
 from tests.cli.commands import COMPLETED, UNDECIDED, microagents
 from tests.systems.agents.shop import Script, Ticket, done, write
@@ -274,10 +274,22 @@ async def nap(seconds: float) -> str:
     return "paid"
 
 
+def find_none(key: EffectKey) -> str | None:  # noqa: ARG001 - the server has heard of no call yet
+    return None
+
+
+@tool("destructive", lookup=find_none)
+async def pay_later(seconds: float) -> str:
+    """Pay slowly, at a server that knows a payment once it is made."""
+    CALLS.append(None)
+    await asyncio.sleep(seconds)
+    return "paid"
+
+
 class Slow(Script):
     """Its payments take as long as a test wants."""
 
-    tools: ClassVar[tuple[GivenTool, ...]] = (pay, pay_async, nap)
+    tools: ClassVar[tuple[GivenTool, ...]] = (pay, pay_async, nap, pay_later)
 
 
 PAY = Slow(calls=(("pay", {}),))
@@ -407,6 +419,12 @@ def test_without_a_journal_no_work_goes_on_after_a_late_call() -> None:
     task = Slow(calls=(("nap", {"seconds": 0.2}),))
     result = sitting(task, tool_timeout=0.05, runs_dir=None)
     assert (result.outcome, "no result within 0.05 s" in str(result.reason)) == ("undecided", True)
+
+
+def test_a_call_that_is_still_alive_and_that_no_look_up_finds_is_not_made_again() -> None:
+    task = Slow(calls=(("pay_later", {"seconds": 30.0}),))
+    result = run_virtual(run(task, models="sim:perfect", strategy=Act(tool_timeout=1), run_id="r"))
+    assert (result.outcome, len(CALLS)) == ("completed", 1)
 
 
 def test_digests_do_not_depend_on_when_a_late_call_ends() -> None:

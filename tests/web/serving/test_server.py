@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import hmac
 import json
 from collections.abc import AsyncIterator
 from typing import Any, get_type_hints
@@ -388,7 +389,15 @@ def test_faults_meet_shares_by_seed() -> None:
 # -- who may use it ----------------------------------------------------------------------------------------------------
 
 
-async def test_a_token_is_needed_where_one_is_set() -> None:
+async def test_a_token_is_needed_where_one_is_set(monkeypatch: pytest.MonkeyPatch) -> None:
+    compared: list[bytes] = []
+    compare = hmac.compare_digest
+
+    def comparing(sent: bytes, own: bytes) -> bool:
+        compared.append(sent)
+        return compare(sent, own)
+
+    monkeypatch.setattr(hmac, "compare_digest", comparing)
     async with serving(Endpoint(model="sim:perfect", task=TASK, host="0.0.0.0", token="let me in")) as served:
         url = served.url.replace("0.0.0.0", "127.0.0.1")
         for key in ("", "let me", "let me in!", "l\u00e9t"):
@@ -397,6 +406,7 @@ async def test_a_token_is_needed_where_one_is_set() -> None:
                 session.get(f"{url}/v1/models", headers={"x-api-key": key}) as got,
             ):
                 assert got.status == 401
+        assert len(compared) == 4, "in a time that tells nothing"
         async with (
             AsyncOpenAI(api_key="let me in", base_url=f"{url}/v1") as chat,
             AsyncAnthropic(api_key="let me in", base_url=url) as other,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import hmac
 import json
 import os
 import re
@@ -240,7 +241,8 @@ UNDECIDED = (
     "drift", "--model", "sim:perfect@error=0.4,alternatives=1", "-k", "9", "--max-draws", "13", "--run-id", "r",
 )  # fmt: skip
 ANSWER = {"json": {"path": "0/step/0", "value": '{"number": 1}'}}
-SECRET = {"Authorization": "Bearer t"}
+TOKEN = "a-token"
+SECRET = {"Authorization": f"Bearer {TOKEN}"}
 
 
 def test_no_answer_sets_a_cookie() -> None:
@@ -252,13 +254,13 @@ def test_no_answer_sets_a_cookie() -> None:
 def test_a_person_decides_from_the_page_as_on_the_command_line() -> None:
     microagents("run", *UNDECIDED)
     assert get("/api/run/r")[2]["undecided_at"] == ["0/step/0"]
-    sent = asyncio.run(asked("POST", "/api/run/r/decide", token="t", headers=SECRET, **ANSWER))
+    sent = asyncio.run(asked("POST", "/api/run/r/decide", token=TOKEN, headers=SECRET, **ANSWER))
     assert (sent[0], sent[2]) == (200, {"path": "0/step/0", "go_on": "microagents resume r"})
     other = {"path": "0/step/0", "value": ANSWER["json"]["value"].replace("1", "2")}
     assert other["value"] != ANSWER["json"]["value"]
     for more, status in (({}, 409), ({"again": True}, 200)):
         assert (
-            asyncio.run(asked("POST", "/api/run/r/decide", token="t", headers=SECRET, json=other | more))[0] == status
+            asyncio.run(asked("POST", "/api/run/r/decide", token=TOKEN, headers=SECRET, json=other | more))[0] == status
         )
     refused = microagents("decide", "r", "step/0", ANSWER["json"]["value"])
     assert (refused.code, "has decided '0/step/0' already" in refused.err) == (WRONG_USAGE, True), refused
@@ -271,9 +273,12 @@ def test_a_person_decides_from_the_page_as_on_the_command_line() -> None:
     ("given", "status"),
     [
         (ANSWER, 403),
-        ({"headers": {"Authorization": "Bearer other"}, **ANSWER}, 403),
-        ({"headers": {"Authorization": "Basic t"}, **ANSWER}, 403),
-        ({"headers": {"Cookie": "token=t"}, **ANSWER}, 403),
+        *[
+            ({"headers": {"Authorization": f"Bearer {wrong}"}, **ANSWER}, 403)
+            for wrong in ("other", "", TOKEN[:-1], f"{TOKEN}2", TOKEN.upper())
+        ],
+        ({"headers": {"Authorization": f"Basic {TOKEN}"}, **ANSWER}, 403),
+        ({"headers": {"Cookie": f"token={TOKEN}"}, **ANSWER}, 403),
         ({"headers": SECRET, "data": "path=0/step/0"}, 415),
         ({"headers": SECRET, "json": {"path": 1}}, 400),
         ({"headers": {**SECRET, "Origin": "https://evil.example"}, **ANSWER}, 403),
@@ -284,8 +289,22 @@ def test_a_person_decides_from_the_page_as_on_the_command_line() -> None:
 def test_nobody_else_decides(given: dict[str, Any], status: int) -> None:
     microagents("run", *UNDECIDED)
     before = Path("runs/r.sqlite").read_bytes()
-    assert asyncio.run(asked("POST", "/api/run/r/decide", token="t", **given))[0] == status
+    assert asyncio.run(asked("POST", "/api/run/r/decide", token=TOKEN, **given))[0] == status
     assert Path("runs/r.sqlite").read_bytes() == before
+
+
+def test_a_token_is_compared_whole_in_a_time_that_tells_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    compared: list[tuple[bytes, bytes]] = []
+
+    def compare(sent: bytes, expected: bytes) -> bool:
+        compared.append((sent, expected))
+        return hmac.compare_digest(sent, expected)
+
+    monkeypatch.setattr(viewer, "compare_digest", compare)
+    for sent in ("x", TOKEN[:-1]):
+        headers = {"Authorization": f"Bearer {sent}"}
+        assert asyncio.run(asked("POST", "/api/run/r/decide", token=TOKEN, headers=headers, **ANSWER))[0] == 403
+    assert compared == [(b"x", TOKEN.encode()), (TOKEN[:-1].encode(), TOKEN.encode())]
 
 
 # -- the report --------------------------------------------------------------------------------------------------------
