@@ -927,7 +927,7 @@ def test_an_outage_is_said_at_once_and_in_the_reason_of_an_interrupt() -> None:
             assert process.stderr is not None
             assert "calls are tried again" in process.stderr.readline()
             process.send_signal(signal.SIGINT)
-            out, _ = process.communicate(timeout=20)
+            out, _ = process.communicate(timeout=WAIT_S)
         finally:
             process.kill()
     shown = json.loads(out)

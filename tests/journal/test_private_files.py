@@ -77,7 +77,6 @@ HANGING = {
 }
 
 
-@pytest.mark.timeout(20)
 @pytest.mark.filterwarnings("ignore::ResourceWarning")
 @pytest.mark.parametrize("kind", MAKE)
 @pytest.mark.parametrize("use", HANGING)
@@ -94,7 +93,6 @@ def test_what_is_no_plain_file_is_refused_at_once_in_the_place_of_a_journal(kind
     assert len(ran.err.splitlines()) == 1
 
 
-@pytest.mark.timeout(20)
 @pytest.mark.parametrize("ending", ["-wal", "-shm", "-journal"])
 def test_a_pipe_beside_a_journal_is_refused_at_once(ending: str) -> None:
     run_sync(Drift(length=2), models="sim:perfect", run_id="r", runs_dir=RUNS)
@@ -102,7 +100,6 @@ def test_a_pipe_beside_a_journal_is_refused_at_once(ending: str) -> None:
     assert f"it is not a plain file: 'r.sqlite{ending}'" in microagents("show", "r").err
 
 
-@pytest.mark.timeout(20)
 def test_a_pipe_in_the_place_of_a_log_is_refused_at_once() -> None:
     RUNS.mkdir()
     os.mkfifo(output_of(JOURNAL))

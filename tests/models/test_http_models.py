@@ -607,7 +607,7 @@ async def test_a_large_prompt_to_a_server_that_does_not_read_ends_by_our_clock(p
     listener = await asyncio.start_server(answer_early, "127.0.0.1", 0)
     model = provider.open(f"http://127.0.0.1:{listener.sockets[0].getsockname()[1]}", timeout_s=TINY_S)
     try:
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(60):
             with pytest.raises(ModelUnavailable) as caught:
                 await model.complete(a_call(user="x" * 16 * 2**20))
     finally:

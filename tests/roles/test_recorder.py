@@ -24,7 +24,7 @@ from microagents.runtimes.virtual import run_virtual
 from microagents.systems import Maker
 from microagents.tasks.drift import Drift
 
-WAIT_S = 20.0
+WAIT_S = 60.0
 
 
 @pytest.fixture(autouse=True)

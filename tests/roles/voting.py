@@ -21,7 +21,7 @@ from microagents.runs.driver.execute import runtime_of
 from microagents.runtimes.dispatcher import RoleMessenger
 from microagents.systems import Maker
 
-ROBUST_S = 20.0
+ROBUST_S = 60.0
 """A time that is not meant to pass."""
 TURNS = 40
 """Turns of the loop in which all has happened that can happen without another arrival, links between dispatchers included."""

@@ -150,7 +150,7 @@ async def test_what_is_no_exception_ends_a_run_that_can_go_on_at_once(
         else {}
     )
     given: dict[str, Any] = {"models": "sim:perfect", "run_id": "a", "runs_dir": tmp_path, **options}
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         with pytest.raises(Odd, match="seventeen") as caught:
             await run([Drift(length=20)] * inputs, **given)
         assert where == "prompt" or "resume run a" in "".join(

@@ -132,7 +132,8 @@ async def test_a_provider_that_does_not_answer_takes_no_longer_than_the_check(mo
     assert any(each.state == "missing" and "no answer within 0.3 s" in each.said for each in findings)
 
 
-async def test_nobody_listening_is_said() -> None:
+async def test_nobody_listening_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(doctor, "CHECK_S", 100.0)  # the SDK is imported meanwhile
     findings = await examine(["anthropic:m@base_url=http://127.0.0.1:1"], RUNS)
     assert "cannot be reached: no connection to 127.0.0.1:1" in found(findings, "endpoint")[1]
     assert found(findings, "model") == ("missing", "cannot be checked, since the endpoint cannot be reached")

@@ -68,7 +68,7 @@ def test_what_would_leave_the_process_is_refused(attempt: str, tmp_path: Path) -
     ids=["exit", "SystemExit", "foreign output", "memory", "busy", "asleep", "printed", "imports"],
 )  # fmt: skip
 def test_only_a_program_that_comes_to_its_end_in_time_has_passed(program: str, ending: Ending) -> None:
-    assert run_confined(program, timeout_s=0.5) is ending
+    assert run_confined(program, timeout_s=0.5 if ending is Ending.TIMED_OUT else 60) is ending
 
 
 @pytest.fixture
@@ -93,7 +93,7 @@ def test_a_hard_limit_below_a_bound_does_not_fail_right_programs(bound: str) -> 
         "print(Code(text='f', test_list=['assert f() == 1']).correct(right))"
     )
     run = ["bash", "-c", f'ulimit {bound}; exec "$0" -c "$1"', sys.executable, scored]
-    ended = subprocess.run(run, capture_output=True, text=True, timeout=60, check=False)
+    ended = subprocess.run(run, capture_output=True, text=True, timeout=100, check=False)
     assert ended.stdout.strip() == "True", ended.stderr
 
 
@@ -130,7 +130,7 @@ def test_the_mark_of_a_pass_is_in_no_frame_and_no_file_of_the_program() -> None:
         "import os\nmark = open('program', 'rb').read(32)\n"
         "for each in range(3, 20):\n    try: os.write(each, mark)\n    except OSError: pass\nos._exit(0)"
     )
-    assert [run_confined(program, timeout_s=5) for program in (in_frames, in_files)] == [Ending.FAILED] * 2
+    assert [run_confined(program, timeout_s=60) for program in (in_frames, in_files)] == [Ending.FAILED] * 2
 
 
 TIMERS = {
@@ -149,7 +149,7 @@ def test_a_program_cannot_ignore_the_end_of_its_time(program: str, then: str) ->
         run_confined(f"import signal, time\ntry:\n    {program}\nexcept OSError:\n    pass\n{then}", timeout_s=0.5)
         is Ending.TIMED_OUT
     )
-    assert time.monotonic() - started < 8
+    assert time.monotonic() - started < 50
 
 
 FCNTL = dict.fromkeys((0, 1, 2, 3, 1030), True)

@@ -8,11 +8,11 @@ import os
 import signal
 import sys
 import threading
-import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from queue import Queue
 from typing import Any, ClassVar
 from urllib.request import urlopen
 
@@ -20,7 +20,7 @@ import pytest
 
 from microagents import InvalidUsage, Prompt, Reply, Result, Stopped, run, run_sync
 from microagents.journal.messages import Account, Record, RecordAnswer
-from microagents.journal.requests import EndRun
+from microagents.journal.requests import EndRun, SetRun
 from microagents.journal.store import Store
 from microagents.replies.tool_calls import ToolCall
 from microagents.runs.inspection.control import ask_run
@@ -37,7 +37,7 @@ from tests.cli.commands import COMPLETED, UNDECIDED, microagents
 from tests.systems.agents.shop import Script, Ticket, done, write
 
 RUNS = Path("runs")
-WAIT_S = 20.0
+WAIT_S = 60.0
 
 
 def sitting(task: Script | Ticket, run_id: str = "r", **given: Any) -> Result:
@@ -66,13 +66,13 @@ def test_no_call_is_made_whose_intention_could_not_be_written(monkeypatch: pytes
 
 
 @contextmanager
-def late_bank() -> Iterator[tuple[str, list[str]]]:
+def late_bank() -> Iterator[tuple[str, Queue[str]]]:
     """A server that books at once and answers late; gives its address and its bookings."""
-    booked, may_answer = list[str](), threading.Event()
+    booked, may_answer = Queue[str](), threading.Event()
 
     class Bank(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
-            booked.append(self.path)
+            booked.put(self.path)
             may_answer.wait(WAIT_S)
             with suppress(OSError):  # the client has left
                 self.send_response(200)
@@ -116,12 +116,13 @@ def test_a_bank_that_books_and_answers_too_late_books_once_and_a_person_is_asked
     with late_bank() as (address, booked):
         for _ in range(2):
             result = sitting(Stubborn(address=address))
-            assert (result.outcome, booked) == ("undecided", ["/book"])
+            assert result.outcome == "undecided"
             assert "nobody can tell whether" in str(result.reason)
             assert "(TimeoutError: timed out" in str(result.reason)
         assert microagents("decide", "r", "step/0", "done", "200").code == COMPLETED
         assert sitting(Stubborn(address=address)).outcome == "completed"
-        assert booked == ["/book"]
+        assert booked.get(timeout=WAIT_S) == "/book"
+        assert booked.empty()
 
 
 SERVER = f"{sys.executable} -S {Path(__file__).with_name('unruly_server.py')} 0"
@@ -338,9 +339,8 @@ async def test_of_many_inputs_only_the_one_with_the_late_call_waits_and_goes_on(
 
 
 def test_a_call_that_does_not_end_is_left_and_its_outcome_unknown(caplog: pytest.LogCaptureFixture) -> None:
-    began_s = time.monotonic()
     result = sitting(PAY, tool_timeout=0.05, max_wait_effects_s=0.1)
-    assert (result.outcome, time.monotonic() - began_s < 5) == ("undecided", True)
+    assert result.outcome == "undecided"
     assert "no result within 0.05 s" in str(result.reason)
     assert "waiting for calls of tools that are under way" in caplog.text
     assert "at_most_s=0.1" in caplog.text
@@ -371,7 +371,7 @@ ENDS = ("interrupt", "terminate", "cancel", "stop", "stop --now", "limit", "call
 @pytest.mark.parametrize("how", ENDS)
 async def test_however_a_run_ends_it_waits_for_what_is_under_way(how: str) -> None:
     events = {each: asyncio.Event() for each in ("interrupt", "terminate")}
-    options: dict[str, Any] = {"limit": {"max_time_s": 0.3}, "callback": {"on_progress": broken}}
+    options: dict[str, Any] = {"callback": {"on_progress": broken}}
     given: Any = {"models": "sim:perfect", "strategy": Act(), "run_id": "r"}
     options = {**given, **events, **options.get(how, {})}
     running = asyncio.ensure_future(run(PAY, **options))
@@ -383,10 +383,12 @@ async def test_however_a_run_ends_it_waits_for_what_is_under_way(how: str) -> No
             running.cancel()
             await asyncio.sleep(0.05)
             running.cancel()  # impatient callers do it twice
+        case "limit":
+            await asyncio.to_thread(ask_run, RUNS, "r", SetRun(max_time_s=0.1))
         case "stop" | "stop --now":
             ask = EndRun(after="calls" if how == "stop" else "nothing")
             await asyncio.to_thread(ask_run, RUNS, "r", ask)
-    await asyncio.sleep(0.6 if how in ("limit", "callback") else 0.15)  # these two come at a time of their own
+    await asyncio.sleep(0.6 if how == "callback" else 0.15)  # a callback comes at a time of its own
     assert not running.done()
     MAY_END.set()
     with suppress(asyncio.CancelledError, LookupError):

@@ -116,7 +116,7 @@ def address() -> Iterator[str]:
         thread.start()
         yield f"http://127.0.0.1:{listening.getsockname()[1]}/mcp"
         serving.should_exit = True
-        thread.join(10)
+        thread.join(60)
 
 
 async def test_a_misspelt_tool_or_argument_of_a_server_is_refused_when_it_is_read(address: str) -> None:

@@ -64,7 +64,7 @@ async def authors(first: Behavior, second: Behavior, third: Behavior) -> AsyncIt
 
 
 async def written(served: list[Served], **options: Any) -> Result:
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(60):
         return await run(COUNT, models=[each.spec for each in served], strategy=SeqCV(**options), run_id="r")
 
 

@@ -417,7 +417,7 @@ async def test_a_half_that_fails_ends_the_other_at_once(failing: str) -> None:
         after_s={f"solve/{other}/answer": 3600.0},
     )
     with pytest.raises(ModelUnavailable, match=f"has no reply for sample 0 of 0/solve/{failing}/answer"):
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             await run(Ask(text=QUESTION), models=spec, strategy=Recursive(depth=1), runs_dir=None)
 
 
