@@ -7,6 +7,7 @@ import signal
 import subprocess
 from contextlib import redirect_stdout
 from io import StringIO
+from typing import Any
 
 import pytest
 
@@ -51,7 +52,9 @@ def test_a_printed_request_is_understood_by_a_server_in_each_of_its_three_forms(
         curl = subprocess.run(["bash", "-c", asked["curl"]], check=True, capture_output=True, timeout=WAIT_S).stdout
         with redirect_stdout(StringIO()) as said:
             for sdk in ("openai", "anthropic"):
-                exec(asked[sdk], {})
+                names: dict[str, Any] = {}
+                exec(asked[sdk], names)
+                assert names["client"].is_closed(), "an open one warns later, in the middle of something else"
         process.send_signal(signal.SIGINT)
     answer = ["move", "=", "[2,0,1]", "next_state", "=", "[[3],[2],[1]]"]
     assert json.loads(curl)["choices"][0]["message"]["content"].split()[-6:] == answer

@@ -57,9 +57,14 @@ def test_an_empty_file_becomes_a_journal_that_only_this_user_may_read() -> None:
     assert JOURNAL.stat().st_mode & 0o777 == 0o600
 
 
+def bind(path: Path) -> None:
+    with socket.socket(socket.AF_UNIX) as bound:
+        bound.bind(str(path))
+
+
 MAKE: dict[str, Callable[[Path], object]] = {
     "pipe": os.mkfifo,
-    "socket": lambda path: socket.socket(socket.AF_UNIX).bind(str(path)),
+    "socket": bind,
     "device": lambda path: path.symlink_to("/dev/zero"),
     "folder": Path.mkdir,
 }
@@ -77,7 +82,6 @@ HANGING = {
 }
 
 
-@pytest.mark.filterwarnings("ignore::ResourceWarning")
 @pytest.mark.parametrize("kind", MAKE)
 @pytest.mark.parametrize("use", HANGING)
 def test_what_is_no_plain_file_is_refused_at_once_in_the_place_of_a_journal(kind: str, use: str) -> None:

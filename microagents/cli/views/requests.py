@@ -31,7 +31,6 @@ def requests_of(question: Question, url: str) -> dict[str, str]:
 
 def _python(client: str, resource: str, arguments: dict[str, Any], text: str) -> str:
     name = client.partition("(")[0]
-    written = "".join(f"    {key}={value!r},\n" for key, value in arguments.items())
-    return (
-        f"from {name.lower()} import {name}\n\nreply = {client}.{resource}.create(\n{written})\nprint(reply.{text})\n"
-    )
+    written = "".join(f"        {key}={value!r},\n" for key, value in arguments.items())
+    asked = f"with {client} as client:\n    reply = client.{resource}.create(\n{written}    )\n"
+    return f"from {name.lower()} import {name}\n\n{asked}print(reply.{text})\n"
