@@ -18,6 +18,8 @@ from typing import Any
 
 COMMAND = str(Path(sys.executable).with_name("microagents"))
 REQUEST_BYTES, MOST_FILES, HIGH = 2**20, 8, 500
+HASTILY = "from microagents.journal import commits; commits.COMMIT_EVERY_S = 0; "
+PACED = "from microagents.models.simulation.simulated import Purchases; Purchases.line_bytes = 4095; "
 SET_CHILD_SUBREAPER = 36
 """Of prctl: an orphan below this process becomes its child."""
 USUAL = ("cli.commands.run", "cli.views.display", "runtimes.local", "tasks.drift", "tasks.hanoi")
@@ -40,23 +42,25 @@ def server() -> socket.socket:
 
 
 class Forked(subprocess.Popen[str]):
-    """A child of this process that runs ``microagents WORDS``; ``hastily``, it makes no pause between commits."""
+    """A child of this process that runs ``microagents WORDS``; ``hastily``, it makes no pause between commits.
 
-    def __init__(self, *words: str, hastily: bool = False, **given: Any) -> None:
-        self._hastily = hastily
+    ``paced``, each line about a call fills a page of a pipe.
+    """
+
+    def __init__(self, *words: str, hastily: bool = False, paced: bool = False, **given: Any) -> None:
+        self._before = hastily * HASTILY + paced * PACED
         super().__init__(words, **{"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True, **given})
 
     def _execute_child(self, words: tuple[str, ...], *given: Any) -> None:
         if sys.platform != "linux":  # elsewhere no process can take in an orphan
-            hastily = "from microagents.journal import commits; commits.COMMIT_EVERY_S = 0; " * self._hastily
-            plain = [sys.executable, "-c", f"{hastily}from microagents.cli import main; main()", *words]
+            plain = [sys.executable, "-c", f"{self._before}from microagents.cli import main; main()", *words]
             super()._execute_child(plain, *given)  # type: ignore[misc]
             return
         passed, cwd, env, pipes = given[3], given[4], given[5], given[9:15]
         umask = os.umask(0)
         os.umask(umask)
         asked: dict[str, Any] = {"words": words, "cwd": str(cwd or Path.cwd()), "umask": umask}
-        asked |= {"hastily": self._hastily, "numbers": [0, 1, 2, *passed]}
+        asked |= {"before": self._before, "numbers": [0, 1, 2, *passed]}
         asked |= {"env": {**(os.environ if env is None else env)}}
         standard = [n if pipe == -1 else pipe for n, pipe in enumerate((pipes[0], pipes[3], pipes[5]))]
         prctl = ctypes.CDLL(None).prctl
@@ -108,9 +112,7 @@ def become(asked: dict[str, Any], files: list[int]) -> None:
     os.environ.update(asked["env"])
     sys.argv = [COMMAND, *asked["words"]]
     sys.path[0] = str(Path(COMMAND).parent)
-    if asked["hastily"]:
-        commits: Any = import_module("microagents.journal.commits")
-        commits.COMMIT_EVERY_S = 0
+    exec(asked["before"], {})
 
 
 def main() -> None:

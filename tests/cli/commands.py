@@ -153,19 +153,22 @@ def shopping(*words: str) -> tuple[Ran, Bought]:
 class Sitting(Bought):
     """A run in a process of its own that is followed call by call: its seller's list is a pipe, so nothing is waited for by the clock.
 
-    A context manager; whatever is still running at its end is killed. ``hastily``, it goes no further than its list is read, as the pipe
-    is narrow, and makes no pause between commits.
+    A context manager; whatever is still running at its end is killed. ``paced``, it is at most two calls ahead of who reads its
+    list, so that no signal comes too late; ``hastily``, it also makes no pause between commits.
     """
 
-    def __init__(self, *words: str, stderr: int = subprocess.PIPE, hastily: bool = False) -> None:
+    def __init__(self, *words: str, stderr: int = subprocess.PIPE, hastily: bool = False, paced: bool = False) -> None:
         super().__init__()
         reading, writing = os.pipe()
-        if hastily:
+        paced = paced or hastily
+        if paced:
             fcntl.fcntl(writing, fcntl.F_SETPIPE_SZ, 4096)
         self._list = os.fdopen(reading, encoding="utf-8")
         environment = {**os.environ, Purchases.VARIABLE: f"/dev/fd/{writing}"}
         try:
-            self.process = Forked(*words, hastily=hastily, stderr=stderr, env=environment, pass_fds=[writing])
+            self.process = Forked(
+                *words, hastily=hastily, paced=paced, stderr=stderr, env=environment, pass_fds=[writing]
+            )
         finally:
             os.close(writing)
 

@@ -240,7 +240,7 @@ def test_ctrl_c_saves_with_130_and_the_same_command_goes_on_to_the_same_figures(
     words = (*SMALL, "--repeat", "6", "--model", "sim:gpt-4.1-mini@latency=0.02")
     whole = microagents(*words, "--json", "--runs-dir", "whole").json
     first, second, third = (row["calls"] for row in whole["rows"])
-    with Sitting(*words) as sitting:
+    with Sitting(*words, paced=True) as sitting:
         sitting.until_sent(first + second + third // 2)
         ran = sitting.end(signal.SIGINT)
     assert ran.code == INTERRUPTED

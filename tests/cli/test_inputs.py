@@ -312,7 +312,7 @@ def test_progress_counts_inputs_and_steps(capfd: pytest.CaptureFixture[str], mon
 def test_a_run_that_is_killed_comes_to_the_end_that_it_comes_to_undisturbed() -> None:
     words = ("run", *NOISY, "--inputs", walks(), "--run-id", "killed", "--json")
     right = undisturbed()
-    with Sitting(*words) as sitting:
+    with Sitting(*words, paced=True) as sitting:
         sitting.until_sent(right["calls"] // 2)
         assert sitting.end(signal.SIGKILL).code == -signal.SIGKILL
     shown = microagents("show", "killed", "--json").json

@@ -211,7 +211,7 @@ def test_a_killed_run_comes_to_the_same_end_and_buys_nothing_that_was_recorded_a
     decided: set[str] = set()
     samples: set[str] = set()
     for _ in range(kills):
-        with Sitting(*command) as sitting:
+        with Sitting(*command, paced=True) as sitting:
             sitting.until_sent(random.randrange(1, max(2, (undisturbed(*words)["calls"] - calls) // 2)))
             assert sitting.end(signal.SIGKILL).code == -signal.SIGKILL
         assert not bought_again(sitting.sent, decided, samples)
@@ -306,7 +306,7 @@ DRAINED = {
 )
 def test_ctrl_c_waits_for_the_calls_in_flight_and_none_is_bought_twice(case: str) -> None:
     words = DRAINED[case]
-    with Sitting("run", *words, "--run-id", "stopped") as sitting:
+    with Sitting("run", *words, "--run-id", "stopped", paced=True) as sitting:
         sitting.until_sent(undisturbed(*words)["calls"] // 3)
         ran = sitting.end(signal.SIGINT)
     assert (ran.code, ran.err) == (INTERRUPTED, "")
@@ -327,7 +327,7 @@ def test_ctrl_c_waits_for_the_calls_in_flight_and_none_is_bought_twice(case: str
 
 def test_ctrl_c_ends_a_run_that_guesses_wrong_with_every_call_accounted_for() -> None:
     words = CASES["drift"]
-    with Sitting("run", *words, "--run-id", "stopped", "--json") as sitting:
+    with Sitting("run", *words, "--run-id", "stopped", "--json", paced=True) as sitting:
         sitting.until_sent(undisturbed(*words)["calls"] // 3)
         ran = sitting.end(signal.SIGINT)
     assert (ran.code, ran.json["outcome"], ran.json["calls"]) == (INTERRUPTED, "interrupted", len(sitting.sent))
@@ -341,7 +341,7 @@ def test_ctrl_c_buys_no_call_that_only_waited_for_its_turn() -> None:
         *("drift", "-o", "length=60", "--model", "sim:perfect@latency=0.01,sigma=0", "-k", "2", "--known-inputs"),
         *("--concurrency", "2"),
     )
-    with Sitting("run", *words, "--run-id", "stopped", "--json") as sitting:
+    with Sitting("run", *words, "--run-id", "stopped", "--json", paced=True) as sitting:
         sitting.until_sent(10)
         ran = sitting.end(signal.SIGINT)
     assert ran.code == INTERRUPTED
@@ -1164,7 +1164,7 @@ def test_a_kill_in_the_first_moments_leaves_a_small_limit_to_go_on_with() -> Non
         *("--max-cost", "0.05"),
     )
     for _ in range(3):
-        with Sitting(*words) as sitting:
+        with Sitting(*words, paced=True) as sitting:
             sitting.until_sent(1)
             sitting.end(signal.SIGKILL)
     left = json.loads(microagents("show", "a", "--json").out)

@@ -16,7 +16,7 @@ from hashlib import blake2b
 from math import exp, log
 from random import Random
 from statistics import NormalDist
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 from msgspec import structs
 
@@ -66,6 +66,8 @@ class Purchases:
 
     VARIABLE = "MICROAGENTS_PURCHASES"
     """Environment variable with the path of the file; without it nothing is logged."""
+    line_bytes: ClassVar[int] = 0
+    """Least length of a line: in a pipe of that size the process is one line ahead of its reader."""
 
     def __init__(self, path: str) -> None:
         self._file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
@@ -79,9 +81,8 @@ class Purchases:
     def note(self, what: str, sample: SampleId) -> None:
         """Log that a call was ``sent`` or ``billed``."""
         # One write per line: a killed process leaves no partial lines.
-        os.write(
-            self._file, f"{what} {sample.election.path} {sample.election.question_digest.hex()} {sample.seq}\n".encode()
-        )
+        line = f"{what} {sample.election.path} {sample.election.question_digest.hex()} {sample.seq}"
+        os.write(self._file, f"{line:{self.line_bytes}}\n".encode())
 
     def close(self) -> None:
         """Close the file."""
