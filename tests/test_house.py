@@ -42,6 +42,7 @@ SDK_PLACES: dict[str, str | tuple[str, ...]] = {
     "mcp_types": "microagents/tools/mcp_transports.py",
     "re2": "microagents/tools/json_schemas.py",
     "opentelemetry": "microagents/telemetry/",
+    "psutil": "microagents/base/processes.py",
 }
 PROVIDERS = "microagents/models/"
 """The folder whose files may each import an SDK of their own."""

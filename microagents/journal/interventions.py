@@ -15,7 +15,7 @@ from microagents.base.errors import AlreadyDecided, InvalidUsage
 from microagents.journal.books import Totals
 from microagents.journal.encoding import SIBLINGS, UNREADABLE
 from microagents.journal.lease import read_lease
-from microagents.journal.opening import connect
+from microagents.journal.opening import connect, error_text, watch_unclear
 from microagents.journal.reading import Reader
 from microagents.journal.requests import (
     Ask,
@@ -37,12 +37,12 @@ MAX_TAKING_S, LOOK_EVERY_S = 5.0, 0.1
 @contextmanager
 def _alone(journal: Path) -> Iterator[Rows]:
     """Keep every process from taking the lease while the body changes the journal; `InvalidUsage` if the run is running."""
+    watch_unclear([journal])
     db = connect(journal)
     try:
         with writing(db):
             rows = Rows(db)
-            if not read_lease(rows).may_be_taken:
-                raise InvalidUsage(f"run {journal.stem} is running, so it was kept; end it first (Ctrl-C)")
+            read_lease(rows, journal).refuse_if_held(journal.stem)
             yield rows
     finally:
         db.close()
@@ -59,7 +59,9 @@ def decide_in(journal: Path, ask: Decide) -> None:
         with _alone(journal) as rows:
             refused = record_decision(rows, ask, this_user(), now())
     except sqlite3.Error as error:
-        raise InvalidUsage(f"the decision cannot be written: {error}; nothing was changed") from None
+        raise InvalidUsage(
+            f"the decision cannot be written: {error_text(journal, error)}; nothing was changed"
+        ) from None
     if refused is not None:
         raise AlreadyDecided(refused)
 
@@ -85,7 +87,9 @@ def forget_unsettled(journal: Path) -> str | None:
             rows.insert("change", [(now(), "unsettled calls", counted, f"forgotten by {this_user()}")])
             rows.set_only("account", (msgspec.json.encode(totals).decode(), wall_s, now()))
     except sqlite3.Error as error:
-        raise InvalidUsage(f"the account cannot be written: {error}; nothing was changed") from None
+        raise InvalidUsage(
+            f"the account cannot be written: {error_text(journal, error)}; nothing was changed"
+        ) from None
     return counted
 
 
@@ -105,7 +109,7 @@ def remove(journal: Path) -> list[Path]:
                     removed.append(path)
     except (OSError, *UNREADABLE) as error:
         kept = "" if removed else ", so it was kept"
-        raise InvalidUsage(f"run {journal.stem} cannot be removed{kept}: {error}") from None
+        raise InvalidUsage(f"run {journal.stem} cannot be removed{kept}: {error_text(journal, error)}") from None
     return removed
 
 
@@ -122,7 +126,7 @@ def ask_live(journal: Path, ask: Ask, why: str = "") -> bool:
     while time.monotonic() < until_s:
         # Opened anew each time: while a reader is connected, a run that ends cannot close its journal.
         with Reader(journal) as reader:
-            is_live = not reader.lease().may_be_taken
+            is_live = not reader.lease().is_free
             taken, refused = reader.request_effect(request.id)
         if refused is not None:
             kind = AlreadyDecided if isinstance(ask, Decide) else InvalidUsage

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import sqlite3
-from contextlib import closing
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import closing, suppress
 from pathlib import Path
 from subprocess import SubprocessError, run
 from tempfile import TemporaryDirectory
@@ -12,14 +14,20 @@ from urllib.parse import quote
 
 from microagents.base.errors import InvalidUsage, read_failure
 from microagents.base.files import NOT_PLAIN
+from microagents.base.logs import log
+from microagents.base.processes import ProcessIdentity
 from microagents.journal.encoding import SIBLINGS, UNREADABLE
-from microagents.journal.lease import read_lease
+from microagents.journal.lease import SILENT_S, Lease, read_lease
 from microagents.journal.rows import Rows
 from microagents.journal.statements import ALL_MADE, CREATED, number_of_tables, pragma
 from microagents.journal.tables import APPLICATION_ID, VERSION
 
+WATCH_EVERY_S = 0.5
+"""Interval of looks at a lease that is watched."""
 HEADER_BYTES = 100
 """Length of the header of an SQLite file."""
+FIRST_BYTE = 0xFF
+"""The part of an extended error code that is the code itself."""
 BUSY_S = 10.0
 """Seconds that a statement waits for the transaction of another process."""
 MOST_STEPS = 10_000_000
@@ -44,20 +52,31 @@ def connect_to_read(path: Path) -> sqlite3.Connection:
     Raises:
         InvalidUsage: the file is not a journal, is damaged, or has another version. It is left unchanged.
     """
-    is_live = _has_writer(path)
-    db = _checked(path, _open(path, path, "mode=ro") if is_live else _open_aside(path))
-    if not is_live:
-        try:
-            is_live = not read_lease(Rows(db)).may_be_taken
-        except UNREADABLE:
-            is_live = False
-        if is_live:
-            db.close()
-            db = _checked(path, _open(path, path, "mode=ro"))
+    db = _checked(path, _open(path, path, "mode=ro")) if _has_writer(path) else _connect_aside(path)
     size = path.stat().st_size + log_bytes(path)
     if size < MAX_BOUND:
         db.set_progress_handler(lambda: 1, min(MOST_STEPS + STEPS_PER_BYTE * size, MAX_BOUND))
     return db
+
+
+def _connect_aside(path: Path) -> sqlite3.Connection:
+    """Open a journal that seems to have no writer on this machine; if it has one after all, as other processes do."""
+    db = _checked(path, _open_aside(path))
+    try:
+        state = read_lease(Rows(db), path).state()
+    except UNREADABLE:
+        return db
+    if state == "free":
+        return db
+    try:
+        shared = _checked(path, _open(path, path, "mode=ro"))
+    except InvalidUsage:
+        if state == "held":
+            db.close()
+            raise
+        return db  # such as a copy, on a disk that is read-only, of the journal of a process that nobody knows here
+    db.close()
+    return shared
 
 
 def holds_nothing(path: Path) -> bool:
@@ -80,18 +99,66 @@ def _has_writer(path: Path) -> bool:
 
     Who asks a run for its status many times a second need then make no copy of the journal.
     """
+    holder = _holder_without_log(path)
+    return holder is not None and holder.state() in ("running", "stopped")
+
+
+def _holder_without_log(path: Path) -> ProcessIdentity | None:
     try:
         with closing(_open(path, path, "mode=ro&immutable=1")) as db:
             db.set_progress_handler(lambda: 1, MOST_STEPS)
-            holder = read_lease(Rows(db)).holder
+            return read_lease(Rows(db), path).holder
     except (*UNREADABLE, InvalidUsage):  # the log has all of it, or a checkpoint is under way
-        return False
-    return holder is not None and holder.is_alive
+        return None
 
 
-def unreadable(path: Path, error: object) -> InvalidUsage:
+def error_text(path: Path, error: Exception | str) -> str:
+    """Return the message of an error; if the journal is locked, with the process that keeps it locked, and what to do about that."""
+    if getattr(error, "sqlite_errorcode", 0) & FIRST_BYTE != sqlite3.SQLITE_BUSY:
+        return " ".join(str(error).split())
+    pid = next(_locking_pids(path), None)
+    holder = _holder_without_log(path) if pid is None else ProcessIdentity.of(pid)
+    if holder is None:
+        return "another process keeps it locked"
+    remedy = holder.remedy() or "wait until it is done, continue it if it is stopped, or end it"
+    return f"{holder} keeps it locked; {remedy}"
+
+
+def _locking_pids(path: Path) -> Iterator[int]:
+    """Yield the other processes that have locked a journal or the index of its log for writing, as far as the system tells."""
+    files = [each.stat().st_ino for each in (path, Path(f"{path}-shm")) if os.path.exists(each)]
+    with suppress(OSError):
+        for line in Path("/proc/locks").read_text(encoding="utf-8").splitlines():
+            _, _, _, access, pid, file, *_ = line.split()
+            if access == "WRITE" and int(file.rpartition(":")[2]) in files and int(pid) not in (-1, 0, os.getpid()):
+                yield int(pid)
+
+
+def watch_unclear(journals: Sequence[Path]) -> None:
+    """Wait until it is clear of each journal whether its holder lives, at most `SILENT_S`, and say so if that takes time."""
+    is_told = False
+    while unclear := [lease for lease in map(_lease_of, journals) if lease is not None and lease.state() == "unclear"]:
+        if not is_told:
+            is_told = True
+            log().warning(
+                f"run {unclear[0].journal.stem} is held by {unclear[0].holder}, which cannot be looked up from here; watching for up "
+                f"to {SILENT_S:g} s whether it goes on"
+            )
+        time.sleep(WATCH_EVERY_S)
+
+
+def _lease_of(journal: Path) -> Lease | None:
+    with (
+        suppress(InvalidUsage, *UNREADABLE),
+        closing(connect_to_read(journal)) as db,
+    ):  # others say what is wrong with it
+        return read_lease(Rows(db), journal)
+    return None
+
+
+def unreadable(path: Path, error: Exception | str) -> InvalidUsage:
     """Return the error for a journal that cannot be read or is damaged."""
-    why = " ".join(str(error).split())
+    why = error_text(path, error)
     if why == "interrupted":
         why = "a table has more rows than the file has room for"
     elif isinstance(error, sqlite3.OperationalError) and not why.startswith("no such"):

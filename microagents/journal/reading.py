@@ -28,7 +28,7 @@ from microagents.journal.messages import (
     Recalled,
     RunOutcome,
 )
-from microagents.journal.opening import connect_to_read, holds_nothing, unreadable
+from microagents.journal.opening import connect_to_read, holds_nothing, unreadable, watch_unclear
 from microagents.journal.overview import read_differences, read_input_sums, read_inputs, read_overview, read_series
 from microagents.journal.queries import (
     Row,
@@ -142,7 +142,7 @@ class Reader:
     def lease(self) -> Lease:
         """Return the lease of the writing process."""
         with self._reading():
-            return read_lease(self._rows)
+            return read_lease(self._rows, self.path)
 
     def ending(self) -> RunEnding | None:
         """How the run ended; None while it is running, and after a crash."""
@@ -419,13 +419,14 @@ def _refuse_file(runs_dir: Path, given: str) -> None:
 
 
 @contextmanager
-def reader_of(runs_dir: Path, run_id: str, *, trust: bool = False) -> Iterator[Reader]:
+def reader_of(runs_dir: Path, run_id: str, *, trust: bool = False, watched: bool = False) -> Iterator[Reader]:
     """Open the journal of a run for reading. Of one that is not this user's, no code is imported inside the block.
 
     Args:
         runs_dir: the folder of journals.
         run_id: name of the run.
         trust: whether to trust it from now on.
+        watched: whether to wait until it is clear whether the run is under way, see `watch_unclear`.
 
     Raises:
         InvalidUsage: the journal is missing, cannot be read, or belongs to another run.
@@ -436,6 +437,8 @@ def reader_of(runs_dir: Path, run_id: str, *, trust: bool = False) -> Iterator[R
         raise InvalidUsage(
             f"there is no run {run_id!r} in {os.path.realpath(runs_dir)!r}; `microagents list` shows the runs of a folder"
         )
+    if watched:
+        watch_unclear([path])
     with Reader(path) as reader:
         if reader.experiment.run_id != run_id:
             raise InvalidUsage(

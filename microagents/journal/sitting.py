@@ -16,7 +16,7 @@ from microagents.base.trust import JOURNALS
 from microagents.journal.books import Books, Totals
 from microagents.journal.experiment import INPUTS, Change, Experiment
 from microagents.journal.lease import read_lease
-from microagents.journal.opening import connect_to_read, unreadable
+from microagents.journal.opening import connect_to_read, unreadable, watch_unclear
 from microagents.journal.queries import (
     first_record,
     other_inputs,
@@ -27,7 +27,6 @@ from microagents.journal.queries import (
 from microagents.journal.requests import now
 from microagents.journal.rows import Rows
 from microagents.journal.statements import SAMPLED_KEYS, create_tables, number_of_tables, writing
-from microagents.journal.transactions import refuse_if_leased
 from microagents.journal.verifying import damage
 
 INPUTS_PER_INSERT = 5000
@@ -76,9 +75,10 @@ class Sitting:
     def read_before_writing(self) -> Found:
         """Read and check all of a journal through a connection that changes no byte: every refusal comes here."""
         path = self._config.path
+        watch_unclear([path])
         with closing(connect_to_read(path)) as db:
             rows = Rows(db)
-            refuse_if_leased(self._experiment.run_id, read_lease(rows))
+            read_lease(rows, path).refuse_if_held(self._experiment.run_id)
             found = self.read(rows)
             if (problem := next(damage(rows), None)) is not None:
                 raise unreadable(path, problem)
@@ -96,7 +96,7 @@ class Sitting:
         is_listed_anew = INPUTS in [field for field, _, _ in changes]
         others = other_inputs(rows, recorded, given, self._config.own) if is_listed_anew else ()
         return Found(
-            epoch=read_lease(rows).epoch,
+            epoch=read_lease(rows, self._config.path).epoch,
             books=read_books(rows, given.inputs, in_order=given.in_order),
             changes=changes,
             changed_inputs=[number for number, _, _ in others],
@@ -115,7 +115,7 @@ class Sitting:
             rows = Rows(db, totals.checksums)
             rows.insert("run", [(self._experiment.run_id, installed_version(), at, _json(self._experiment))])
             self._insert_inputs(rows)
-            rows.insert("lease", [(0, None, 0.0)])
+            rows.insert("lease", [(0, None, 0)])
             rows.insert("account", [(_json(totals), 0.0, at)])
             self.put_on_list(rows)
         return True

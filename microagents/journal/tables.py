@@ -10,7 +10,7 @@ from msgspec import Meta, Struct
 from microagents.elections.election import OPEN_OUTCOMES
 
 APPLICATION_ID = 0x6D61676A
-VERSION = 1
+VERSION = 2
 """Version of the tables. Journals of any other are refused."""
 MAX_COUNTED = 1_000_000
 """A row that claims more counted samples is damaged: reading it would exhaust the memory."""
@@ -52,9 +52,7 @@ _KEY, _PATH_KEY = Column("INTEGER PRIMARY KEY", _Natural), Column("TEXT PRIMARY 
 TABLES: dict[str, TableSchema] = {
     "run": TableSchema(columns={"id": _TEXT, "version": _TEXT, "created_at": _TEXT, "experiment": _TEXT}),
     "change": TableSchema(columns={"at": _TEXT, "field": _TEXT, "recorded": _TEXT, "given": _TEXT}, is_summed=True),
-    "lease": TableSchema(
-        columns={"epoch": _NUMBER, "holder": _TEXT_OR_NONE, "renewed_at": Column("REAL NOT NULL", _Amount)}
-    ),
+    "lease": TableSchema(columns={"epoch": _NUMBER, "holder": _TEXT_OR_NONE, "renewals": _NUMBER}),
     "place": TableSchema(
         columns={
             "id": Column("INTEGER PRIMARY KEY", Annotated[int, Meta(ge=1, lt=1 << 23)]),

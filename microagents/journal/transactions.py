@@ -11,10 +11,11 @@ from pathlib import Path
 import msgspec
 
 from microagents.base.errors import InvalidUsage, Stopped, TakenOver
+from microagents.base.processes import ProcessIdentity
 from microagents.journal.creating import creation_error
 from microagents.journal.encoding import UNREADABLE
-from microagents.journal.lease import RENEW_EVERY_S, Holder, Lease, read_lease
-from microagents.journal.opening import unreadable
+from microagents.journal.lease import RENEW_EVERY_S, abandon, read_lease
+from microagents.journal.opening import error_text, unreadable
 from microagents.journal.rows import Rows
 from microagents.journal.statements import pragma, writing
 
@@ -26,8 +27,8 @@ class Transactions:
         self._path = path
         self._run_id = run_id
         self._is_new = is_new
-        self._holder = Holder.here()
-        self._epoch = 0
+        self._holder = ProcessIdentity.here()
+        self._epoch = self._renewals = 0
         self._renewed_s = time.monotonic()
         self._rows: Rows
 
@@ -36,8 +37,12 @@ class Transactions:
         self._rows = rows
         # Check and update in one transaction: of two processes that start at once, the second sees the epoch of the first.
         with writing(rows.db):
-            lease = read_lease(rows)
-            refuse_if_leased(self._run_id, lease, epoch)
+            lease = read_lease(rows, self._path)
+            lease.refuse_if_held(self._run_id)
+            if epoch not in (None, lease.epoch):
+                raise InvalidUsage(
+                    f"run {self._run_id} was written by another process at the same time; nothing was changed; try again"
+                )
             self._epoch = lease.epoch + 1
             self._write_lease(self._holder)
         pragma(rows.db, "wal_checkpoint")  # those who ask whether the run is live need not read the log
@@ -49,7 +54,10 @@ class Transactions:
         try:
             with self._transaction():
                 self._write_lease(None)
-        except (sqlite3.Error, TakenOver):
+        except sqlite3.Error:
+            abandon(self._path, self._epoch, self._holder)
+            return False
+        except TakenOver:
             return False
         return True
 
@@ -62,9 +70,10 @@ class Transactions:
     def _is_renewal_due(self) -> bool:
         return time.monotonic() >= self._renewed_s + RENEW_EVERY_S
 
-    def _write_lease(self, holder: Holder | None) -> None:
+    def _write_lease(self, holder: ProcessIdentity | None) -> None:
+        self._renewals += 1
         written = None if holder is None else msgspec.json.encode(holder).decode()
-        self._rows.set_only("lease", (self._epoch, written, time.time()))
+        self._rows.set_only("lease", (self._epoch, written, self._renewals))
         self._renewed_s = time.monotonic()
 
     @contextmanager
@@ -81,10 +90,10 @@ class Transactions:
     @contextmanager
     def _transaction(self) -> Iterator[None]:
         with writing(self._rows.db):
-            # A process that was suspended for longer than STALE_AFTER_S may have lost the lease without noticing.
-            lease = read_lease(self._rows)
+            # A process that was suspended for longer than SILENT_S may have lost the lease without noticing.
+            lease = read_lease(self._rows, self._path)
             if lease.epoch != self._epoch:
-                raise TakenOver(self._run_id, _describe(lease.holder))
+                raise TakenOver(self._run_id, str(lease.holder or "another process"))
             yield
             if self._is_renewal_due():
                 self._write_lease(self._holder)
@@ -98,25 +107,8 @@ class Transactions:
             if self._is_new and not self._epoch:
                 raise creation_error(self._path, error) from None
             raise Stopped(
-                f"the journal {str(self._path)!r} cannot be written: {error}; everything in it is kept; make it writable again, then "
-                f"resume run {self._run_id}"
+                f"the journal {str(self._path)!r} cannot be written: {error_text(self._path, error)}; everything in it is kept; once it "
+                f"can be written, resume run {self._run_id}"
             ) from None
         except UNREADABLE as error:
             raise unreadable(self._path, error) from None
-
-
-def refuse_if_leased(run_id: str, lease: Lease, epoch: int | None = None) -> None:
-    """Refuse a journal that another process writes, or wrote after this ``epoch``."""
-    if not lease.may_be_taken:
-        raise InvalidUsage(
-            f"run {run_id} is being run by {_describe(lease.holder)}, last active {lease.age_s:.0f} s ago; nothing was changed; "
-            f"watch it with `microagents show {run_id}`, or wait until it has ended"
-        )
-    if epoch not in (None, lease.epoch):
-        raise InvalidUsage(
-            f"run {run_id} was written by another process at the same time; nothing was changed; try again"
-        )
-
-
-def _describe(holder: Holder | None) -> str:
-    return "another process" if holder is None else f"process {holder.pid} on {holder.host}"

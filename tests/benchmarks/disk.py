@@ -28,7 +28,8 @@ import msgspec
 from msgspec import Struct, structs
 
 from microagents import InvalidUsage, MicroagentsError, Result, run
-from microagents.journal import lease, statements, store, transactions
+from microagents.base import processes
+from microagents.journal import statements, store, transactions
 from microagents.journal.messages import Account, RecordedDecision
 from microagents.journal.opening import holds_nothing
 from microagents.journal.reading import Reader, RunEnding
@@ -94,7 +95,7 @@ def machine(case: Case, number: int) -> Iterator[None]:
         patch.object(deploying, "VIRTUAL_COMMIT_S", COMMIT_S),
         patch.object(store, "on_network", lambda _: case.is_network),
         patch.object(statements, "CHECKPOINT_PAGES", 12),
-        patch.object(lease, "_start_time", lambda _: f"{number}"),
+        patch.object(processes, "_start_and_state", lambda _: (f"{number}", "running")),
         patch.object(transactions, "time", clock),
     ):
         yield

@@ -65,7 +65,7 @@ def test_on_a_terminal_it_asks(answer: str, is_removed: bool) -> None:  # noqa: 
 def test_a_run_that_is_running_is_kept() -> None:
     with Sitting("run", *SLOW, "--run-id", "slow", "--json") as sitting:
         sitting.until_sent(1)
-        assert_kept(microagents("rm", "slow", "--yes"), "run slow is running, so it was kept; end it first")
+        assert_kept(microagents("rm", "slow", "--yes"), "run slow is being run by process ")
     assert "slow.sqlite" in files()
 
 

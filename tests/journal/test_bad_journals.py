@@ -253,7 +253,7 @@ def settled(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
     run_virtual(run(Drift(length=length), models=MODEL, k=K, run_id="r", runs_dir=folder), seed=0)
     for edit in (
         "UPDATE run SET created_at = 'once', version = '0'",
-        "UPDATE lease SET epoch = 1, holder = NULL, renewed_at = 0",
+        "UPDATE lease SET epoch = 1, holder = NULL, renewals = 0",
         "UPDATE account SET wall_s = 1, saved_at = 'once'",
         "UPDATE ending SET ended_at = 'once'",
     ):

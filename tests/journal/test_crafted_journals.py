@@ -31,7 +31,7 @@ def replaced(table: str, by: str) -> None:
         ("decision", f"CREATE VIEW decision AS {ENDLESS} SELECT i, x'00', 0, 1, '1', NULL, 0.0, 0 FROM n"),
         ("account", f"CREATE VIEW account AS {ENDLESS} SELECT 'x', 0.0, 'x', i FROM n WHERE i < 0"),
         ("run", f"CREATE VIEW run AS {ENDLESS} SELECT i, i, i, i, i FROM n WHERE i < 0"),
-        ("lease", "CREATE TABLE lease (epoch, holder, renewed_at, checksum AS (length(zeroblob(1000000000))))"),
+        ("lease", "CREATE TABLE lease (epoch, holder, renewals, checksum AS (length(zeroblob(1000000000))))"),
         ("input", "CREATE TABLE input (input INTEGER PRIMARY KEY, options TEXT NOT NULL)"),
         ("place", ""),
     ],
@@ -66,7 +66,7 @@ def test_a_trigger_is_refused(who: str) -> None:
         "UPDATE account SET wall_s = 9e999",
         "UPDATE progress SET done = -1",
         "UPDATE place SET id = 1 << 50",
-        "UPDATE lease SET renewed_at = 'now'",
+        "UPDATE lease SET renewals = 'now'",
     ],
 )
 @pytest.mark.usefixtures("little_memory")

@@ -284,8 +284,7 @@ def test_ctrl_c_ends_the_wait_for_a_server_that_does_not_answer() -> None:
 
 
 @pytest.mark.slow
-def test_two_ctrl_c_leave_a_run_whose_loop_is_held_and_running_until_then(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("microagents.journal.lease.STALE_AFTER_S", 0.0)
+def test_two_ctrl_c_leave_a_run_whose_loop_is_held_and_running_until_then() -> None:
     held = """
         from pathlib import Path
         from microagents.tasks.drift import Drift
@@ -300,8 +299,7 @@ def test_two_ctrl_c_leave_a_run_whose_loop_is_held_and_running_until_then(monkey
     with Forked(*words) as process:
         try:
             _until(Path("reached.txt").exists)
-            shown = microagents("show", "r", "--json").json
-            assert (shown["outcome"], "without a sign of life" in shown["reason"]) == ("running", True)
+            assert microagents("show", "r", "--json").json["outcome"] == "running"
             process.send_signal(signal.SIGINT)
             time.sleep(0.5)  # two signals at once may be one
             process.send_signal(signal.SIGINT)

@@ -84,8 +84,10 @@ def command(
         changed = "" if before is None or not isinstance(ask, SetRun) else f": {change_text(before, ask)}"
         typer.echo(printable(f"run {run} {DONE[verb]}{changed}"), err=as_json)
     else:
+        why = asked.status.result.reason
         typer.echo(
-            printable(f"run {run} has not answered within 5 s; it takes the request as soon as it can"), err=True
+            printable(f"run {run} has not answered within 5 s; it takes the request as soon as it can ({why})"),
+            err=True,
         )
     if as_json:
         typer.echo(json_text(asked.status.as_json()))

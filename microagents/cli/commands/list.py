@@ -15,7 +15,8 @@ from microagents.cli.options import RUNS, AsJson, RunsDir
 from microagents.cli.reporting import json_text
 from microagents.cli.views.lines import wrapped_cells
 from microagents.cli.views.tables import local_time
-from microagents.runs.inspection.runs import runs_in
+from microagents.journal.opening import watch_unclear
+from microagents.runs.inspection.runs import journals_in, runs_in
 from microagents.runs.result import Result
 from microagents.runs.words.money import prices_of
 from microagents.runs.words.summary import columns_of_stdout, printable
@@ -41,6 +42,7 @@ def command(
     if live and sys.stdout is not None and sys.stdout.isatty():
         _show_live(runs_dir)
         return
+    watch_unclear(journals_in(runs_dir))
     if as_json:
         found = [
             {"run_id": name, "error": str(row)} if isinstance(row, InvalidUsage) else row.as_json()

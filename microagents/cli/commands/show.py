@@ -98,7 +98,7 @@ def command(
         )
         _show_decision(run, path, runs_dir, code=code, as_json=as_json)
         return
-    with reader_of(runs_dir, run, trust=code) as reader:
+    with reader_of(runs_dir, run, trust=code, watched=True) as reader:
         with redirect_stdout(sys.stderr) if as_json else nullcontext():  # this imports the task's code, which may print
             climbs = _climbs(reader, of_input)
             tree, note = _tree(

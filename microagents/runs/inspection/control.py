@@ -75,7 +75,7 @@ def status_of(runs_dir: Path, run_id: str) -> RunStatus:
     Raises:
         InvalidUsage: no run has this name.
     """
-    with reader_of(runs_dir, run_id) as reader:
+    with reader_of(runs_dir, run_id, watched=True) as reader:
         return _status(reader)
 
 
@@ -97,9 +97,9 @@ def ask_run(runs_dir: Path, run_id: str, ask: Ask, *, why: str = "", dry_run: bo
     Raises:
         InvalidUsage: the run is not under way, or has spent more than a new limit; its lanes cannot change.
     """
-    with reader_of(runs_dir, run_id) as reader:
+    with reader_of(runs_dir, run_id, watched=True) as reader:
         journal, before = reader.path, _status(reader)
-        if reader.lease().may_be_taken:
+        if reader.lease().is_free:
             go_on = before.result.go_on
             raise InvalidUsage(
                 f"run {run_id} is not under way, so nothing was changed{'; go on with it: ' if go_on else ''}{go_on or ''}"

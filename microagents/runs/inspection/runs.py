@@ -17,6 +17,7 @@ from microagents.elections.election import input_of
 from microagents.elections.rules import FirstValid
 from microagents.journal.books import UndecidedElection
 from microagents.journal.interventions import ask_live, decide_in, remove
+from microagents.journal.lease import Lease
 from microagents.journal.messages import RunOutcome
 from microagents.journal.reading import SUFFIX, Reader, RunEnding, reader_of
 from microagents.journal.requests import Decide, pause_among, said_by
@@ -37,7 +38,7 @@ MAX_UNSOLVED = 500
 
 def inspect_run(runs_dir: Path, run_id: str) -> Result:
     """Return the result of a run as far as it is recorded."""
-    with reader_of(runs_dir, run_id) as reader:
+    with reader_of(runs_dir, run_id, watched=True) as reader:
         return recorded_result(reader)
 
 
@@ -83,14 +84,18 @@ def recorded_result(reader: Reader, *, whole: bool = True) -> Result:
 def _outcome(reader: Reader, ending: RunEnding | None) -> tuple[RunOutcome, str | None]:
     """Return the outcome of a run and its reason. A run with a lease is running; one without lease and ending was cut off."""
     lease = reader.lease()
-    if lease.holder is not None and not lease.may_be_taken:
-        return "running", f"process {lease.holder.pid} on {lease.holder.host} is running it"
-    if lease.holder is not None and lease.holder.is_alive and ending is None:
-        held = f"process {lease.holder.pid} on {lease.holder.host} has held it for {lease.age_s:.0f} s without a sign of life"
-        return "running", f"{held}: it is suspended or hangs; end that process, or resume the run, which takes it over"
+    if lease.holder is not None and not lease.is_free:
+        return "running", f"{lease.holder} is running it{_remark(lease)}"
     if ending is None:
         return "cut off", "its process ended without recording an outcome; all decisions so far are kept"
     return ending.outcome, ending.reason
+
+
+def _remark(lease: Lease) -> str:
+    remedy = None if lease.holder is None else lease.holder.remedy()
+    if remedy is not None:
+        return f"; {remedy}"
+    return "" if lease.state() == "held" else ", or was: it cannot be looked up from here, and is watched"
 
 
 def solution_of(reader: Reader, of_input: int) -> Struct:
@@ -123,7 +128,7 @@ def runs_in(
     runs_dir: Path, *, since_s: float = 0.0, whole: bool = False
 ) -> Iterator[tuple[str, Result | InvalidUsage]]:
     """Yield the names and results of the runs in a folder, in the order of their last writes; see `recorded_result`."""
-    for path in _journals_in(runs_dir):
+    for path in journals_in(runs_dir):
         if _last_write_s(path) < since_s:
             continue
         try:
@@ -133,7 +138,8 @@ def runs_in(
             yield path.stem, error
 
 
-def _journals_in(runs_dir: Path) -> list[Path]:
+def journals_in(runs_dir: Path) -> list[Path]:
+    """List the journals of a folder, in the order of their last writes."""
     try:
         found = [each for each in runs_dir.iterdir() if each.suffix == SUFFIX]
     except FileNotFoundError:
@@ -174,8 +180,8 @@ def decide(runs_dir: Path, run_id: str, path: str, value: str, *, again: bool = 
         AlreadyDecided: a person has decided it otherwise.
         InvalidUsage: no election is undecided there, or the value is not a valid reply.
     """
-    with reader_of(runs_dir, run_id) as reader:
-        is_live, journal = not reader.lease().may_be_taken, reader.path
+    with reader_of(runs_dir, run_id, watched=True) as reader:
+        is_live, journal = not reader.lease().is_free, reader.path
         needs_program = reader.experiment.recipe.needs_program
         go_on = go_on_text(run_id, runs_dir, *_outcome(reader, reader.ending()), needs_program=needs_program)
         path = _place_of(reader, path)
@@ -210,7 +216,7 @@ class WaitingPlace(NamedTuple):
 def waiting_in(runs_dir: Path, run_id: str | None = None) -> list[WaitingPlace]:
     """List all that waits for a person in a folder, or in one run of it: the oldest run first."""
     found = list[WaitingPlace]()
-    for name in [path.stem for path in _journals_in(runs_dir)] if run_id is None else [run_id]:
+    for name in [path.stem for path in journals_in(runs_dir)] if run_id is None else [run_id]:
         with suppress(InvalidUsage) if run_id is None else nullcontext(), reader_of(runs_dir, name) as reader:
             task = TASKS.name_of(reader.experiment.recipe.task)
             decided = reader.persons()
