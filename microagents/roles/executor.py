@@ -15,6 +15,7 @@ from microagents.base.aio import TaskScope, retrieve_exception
 from microagents.base.errors import NotSent
 from microagents.base.logs import log
 from microagents.base.messages import Message, Request
+from microagents.base.processes import ProcessIdentity
 from microagents.elections.admission import PAUSES, FollowAdmission
 from microagents.elections.election import Ballot, ElectionId, SampleId
 from microagents.journal.messages import Recall, RecordDraws, RecordSample
@@ -34,8 +35,12 @@ MAX_KEPT = 20_000
 """Outcomes of look-ups that an executor remembers: of the oldest ones the inputs are mostly done."""
 KEPT = b"kept outcome\0\0\0\0"
 """Stands for the digest of a question in the record of a kept outcome."""
+MAKER = b"maker of a call\0"
+"""Stands for the digest of a question in the record of a process that begins a call."""
 RECORD_S = 5.0
 """Time for the record of a call that is left, when the run ends."""
+OUTCOME = "/outcome"
+"""Last component of the place at which the outcome of a call is recorded."""
 LOST = Called(outcome="unknown", text="the process that made the call died before it heard of the outcome")
 _acting: set[asyncio.Task[Called]] = set()
 """Destructive calls under way in this process. Nothing cancels them, not even the end of their run."""
@@ -98,6 +103,8 @@ class Executor(DurableRole):
         """Effects that are asked for, by the path of their making."""
         self._under_way: dict[str, asyncio.Task[Called]] = {}
         """Destructive calls without a recorded outcome, by the path of the call, including calls that ended after their time-out."""
+        self._makers: dict[str, list[ProcessIdentity]] = {}
+        """Processes that began a destructive call without a recorded outcome, by the path of its making."""
         self._late: dict[str, asyncio.Task[None]] = {}
         """Records of destructive calls that go on after their time-out, by the path of their making."""
         self._ended_late: list[int] = []
@@ -117,9 +124,13 @@ class Executor(DurableRole):
         """Follow the admission, so that nothing begins once the run is ending."""
         await super().start()
         for each in (await self.ask(Recall(with_open_elections=True))).open_elections:
-            if each.id.question_digest == KEPT and isinstance(each.ballots[0], Ballot):
+            values = [ballot.value for ballot in each.ballots if isinstance(ballot, Ballot)]
+            if each.id.question_digest == MAKER:
+                makers = [msgspec.json.decode(value, type=ProcessIdentity) for value in values]
+                self._makers[each.id.path.removesuffix(OUTCOME)] = makers
+            elif each.id.question_digest == KEPT and values:
                 kept = self._kept[each.id.path] = asyncio.get_running_loop().create_future()
-                kept.set_result(msgspec.json.decode(each.ballots[0].value, type=LookedUpBefore))
+                kept.set_result(msgspec.json.decode(values[0], type=LookedUpBefore))
         self._scope.start(self._follow_admission())
 
     async def stop(self) -> None:
@@ -203,7 +214,7 @@ class Executor(DurableRole):
 
     async def _effect(self, work: Work[Any, Any], request: Execute, spec: ToolSpec) -> Called:
         """Make a call that changes the world, or give its recorded outcome."""
-        known = await _recorded(work, f"{request.at}/outcome")
+        known = await _recorded(work, f"{request.at}{OUTCOME}")
         if known is not None:
             return known
         if spec.effect != "idempotent":
@@ -211,32 +222,33 @@ class Executor(DurableRole):
         await _intend(work, request, spec)
         called = await self._call(work, request, TRIES)
         if called.outcome != "unknown":
-            await work.record_answer(f"{request.at}/outcome", called)
+            await work.record_answer(f"{request.at}{OUTCOME}", called)
         return called
 
     async def _made_once(self, work: Work[Any, Any], request: Execute, spec: ToolSpec) -> Called:
         """Make a destructive call after its intention is durable, and never again if that may do it twice."""
         at, path, place = request.at, work.path_of(request.at), _call_of(work, request)
         unknown = await _recorded(work, f"{at}/unknown")
-        is_lost = unknown is None and await work.recorded(at) is not None
-        called = unknown or (LOST if is_lost else await self._make(work, request, spec))
+        is_begun = unknown is None and await work.recorded(at) is not None
+        called = unknown or (self._unheard_of(path) if is_begun else await self._make(work, request, spec))
         if called.outcome == "unknown" and spec.can_be_looked_up:
             found = await self._look_up(work, request)
             if found is not None and found.was_made:
                 called = Called(outcome="done", text=found.text)
-            # A call of this process may still be under way. One of a process that died is not.
-            elif found is not None and is_lost:
-                is_lost, called = False, await self._begin(work, request)
+            # A call of a living process may still be under way. One of a process that died is not.
+            elif found is not None and called is LOST:
+                is_begun, called = False, await self._begin(work, request, spec)
         call = self._under_way.get(place)
         if called.outcome == "unknown" and call is not None and call.done():
             called = call.result()
         if called.outcome != "unknown":
             self._under_way.pop(place, None)
+            self._makers.pop(path, None)
             if (late := self._late.get(path)) is not None:
                 late.cancel()
             await _record(work, at, called, is_asked=await work.recorded(f"{at}/found") is not None)
             return called
-        if unknown is None and not is_lost:
+        if unknown is None and not is_begun:
             await work.record_answer(f"{at}/unknown", called)
         if call is not None and path not in self._late:
             late_record = self._record_late(work, request, call)
@@ -250,17 +262,39 @@ class Executor(DurableRole):
             called = await self._outcome_of(earlier, request)
             if not earlier.done() or called.outcome != "unknown":
                 return called
-        await _intend(work, request, spec)
-        return await self._begin(work, request)
+        return await self._begin(work, request, spec)
 
-    async def _begin(self, work: Work[Any, Any], request: Execute) -> Called:
-        """Begin a destructive call, and wait for its outcome until its time-out. The call itself continues."""
+    async def _begin(self, work: Work[Any, Any], request: Execute, spec: ToolSpec) -> Called:
+        """Begin a destructive call, and wait for its outcome until its time-out. The call itself continues.
+
+        It is durable before which process makes the call. A process that has lost the lease cannot record this, so it begins nothing.
+        """
+        self._record_maker(work.path_of(request.at))
+        await _intend(work, request, spec)
         call = asyncio.get_running_loop().create_task(self._called(work, request, None))
         self._under_way[_call_of(work, request)] = call
         _acting.add(call)
         call.add_done_callback(_acting.discard)
         call.add_done_callback(retrieve_exception)
         return await self._outcome_of(call, request)
+
+    def _unheard_of(self, path: str) -> Called:
+        """Return the outcome of a call that was begun, and of which nothing is recorded."""
+        if path not in self._makers:
+            return Called(outcome="unknown", text="nothing is known of the process that began the call")
+        maker = self._makers[path][-1]
+        if maker.state() == "dead":
+            return LOST
+        remedy = maker.remedy() or "it may still make the call, unless it has ended, which is not known here"
+        return Called(outcome="unknown", text=f"{maker} has begun the call and not recorded an outcome; {remedy}")
+
+    def _record_maker(self, path: str) -> None:
+        """Record this process as the one that makes a call. It enters no digest, and the record of the outcome removes it."""
+        makers, maker = self._makers.setdefault(path, []), ProcessIdentity.here()
+        place = SampleId(election=ElectionId(path=f"{path}{OUTCOME}", question_digest=MAKER), seq=len(makers))
+        ballot = Ballot(seq=place.seq, value=msgspec.json.encode(maker), cost_usd=0.0)
+        makers.append(maker)
+        self.tell(RecordDraws(records=(RecordSample(id=place, ballot=ballot),)))
 
     async def _outcome_of(self, call: asyncio.Task[Called], request: Execute) -> Called:
         """Wait for the outcome of a destructive call, until its time-out or the end of the run."""
@@ -359,4 +393,4 @@ async def _intend(work: Work[Any, Any], request: Execute, spec: ToolSpec) -> Non
 async def _record(work: Work[Any, Any], at: str, called: Called, *, is_asked: bool) -> None:
     """Record the outcome of a call; if a person is asked for it, as the answer."""
     found = FoundOutcome(was_made=called.outcome == "done", value=called.text)
-    await work.record_answer(f"{at}/found" if is_asked else f"{at}/outcome", found if is_asked else called)
+    await work.record_answer(f"{at}/found" if is_asked else f"{at}{OUTCOME}", found if is_asked else called)

@@ -72,13 +72,22 @@ def write(run: str, what: str, key: str) -> None:
         log.write(json.dumps({"what": what, "key": key}) + "\n")
 
 
+def fault_of(run: str, of_tool: str, point: str, number: signal.Signals = signal.SIGKILL) -> Path:
+    """Want a process of a run to get a signal at a point of a call; returns the file that is renamed to ``.hit`` then."""
+    FOLDER.mkdir(exist_ok=True)
+    fault = FOLDER / f"{run}.fault"
+    fault.write_text(json.dumps([of_tool, point, number]))
+    return fault
+
+
 def killed_at(run: str, of_tool: str, point: str, process: int) -> bool:
-    """Kill a process if that is wanted here; once a run."""
+    """Kill or stop a process if that is wanted here; once a run."""
     fault = FOLDER / f"{name_of(run)}.fault"
-    if not fault.exists() or fault.read_text() != f"{of_tool} {point}":
+    wanted = json.loads(fault.read_text()) if fault.exists() else None
+    if wanted is None or wanted[:2] != [of_tool, point]:
         return False
     fault.rename(fault.with_suffix(".hit"))
-    os.kill(process, signal.SIGKILL)
+    os.kill(process, wanted[2])
     return True
 
 
@@ -88,6 +97,8 @@ def change(run: str, what: str, key: str) -> None:
         (FOLDER / f"{name_of(run)}.server").write_text(str(os.getpid()))
     if killed_at(run, what, "during the call", os.getppid() if IS_SERVER else os.getpid()):
         time.sleep(0.05)
+        while (FOLDER / f"{name_of(run)}.hold").exists():
+            time.sleep(0.01)
     write(run, what, key)
 
 
@@ -237,9 +248,7 @@ def check(how: str, of_tool: str, point: str) -> None:
         AssertionError: an effect was lost or made twice, or its outcome was unknown where it was not, or known where it was not.
     """
     run = f"effects-{uuid4().hex[:12]}"
-    fault = FOLDER / f"{run}.fault"
-    FOLDER.mkdir(exist_ok=True)
-    fault.write_text(f"{of_tool} {point}")
+    fault = fault_of(run, of_tool, point)
     if how.endswith("local"):
         assert in_child(run, how), "it was not killed"
         until_server_ends(run)

@@ -2,10 +2,20 @@
 
 from __future__ import annotations
 
+import os
+import signal
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from uuid import uuid4
+
 import pytest
 
 from tests.benchmarks import effects
-from tests.benchmarks.effects import POINTS, TOOLS
+from tests.benchmarks.effects import POINTS, RUNS, TOOLS, done, fault_of, in_child, sitting
+from tests.journal.walks import sql
+
+HOW = "functions, local"
 
 
 @pytest.mark.parametrize("tool", TOOLS)
@@ -22,3 +32,46 @@ def test_so_do_tools_of_a_server_and_an_executor_on_ray(how: str, point: str, re
     if how.endswith("Ray"):
         request.getfixturevalue("ray_here")
     effects.check(how, "refund", point)
+
+
+@contextmanager
+def stopped_amid_a_mail(run: str) -> Iterator[int]:
+    """A process that is stopped after it has begun the call, and whose run another host has taken over meanwhile."""
+    fault_of(run, "mail", "during the call", signal.SIGSTOP)
+    child = os.fork()
+    if not child:
+        try:
+            sitting(run, HOW)
+        finally:
+            os._exit(0)
+    try:
+        os.waitid(os.P_PID, child, os.WSTOPPED)
+        sql("UPDATE lease SET holder = NULL", journal=RUNS / f"{run}.sqlite")
+        yield child
+    finally:
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+
+
+@pytest.mark.parametrize("number", [signal.SIGCONT, signal.SIGKILL])
+@pytest.mark.parametrize("is_second", [False, True])
+def test_a_call_that_a_living_process_began_is_not_made_by_another_until_it_is_dead(
+    number: signal.Signals,
+    is_second: bool,  # noqa: FBT001 - a parameter of the test
+) -> None:
+    """The look-up finds nothing: who began the call may still make it. That may be who made it after the first one had died."""
+    run = f"effects-{uuid4().hex[:12]}"
+    if is_second:
+        fault_of(run, "mail", "during the call")
+        assert in_child(run, HOW)
+    with stopped_amid_a_mail(run) as child:
+        for _ in range(2):
+            result = sitting(run, HOW)
+            assert result.outcome == "undecided"
+            assert f"process {child} is stopped: continue it (kill -CONT {child}) or end it" in str(result.reason)
+        assert done(run)["mail"] == 0
+        os.kill(child, number)
+        os.waitid(os.P_PID, child, os.WEXITED | os.WNOWAIT)
+        assert done(run)["mail"] == (number == signal.SIGCONT)
+        assert sitting(run, HOW).outcome == "completed"
+    assert done(run) == Counter(TOOLS)
