@@ -770,7 +770,7 @@ def three(tmp_path_factory: pytest.TempPathFactory) -> Path:
         monkeypatch.chdir(tmp_path_factory.mktemp("three"))
         microagents("run", *QUICK, "--run-id", "over")
         microagents("run", *STALEMATE, "--run-id", "stuck")
-        with Sitting("run", *SLOW, "--run-id", "killed") as sitting:
+        with Sitting("run", *SLOW, "--run-id", "killed", paced=True) as sitting:
             sitting.until_sent(2)
             sitting.end(signal.SIGKILL)
         return Path("runs").resolve()
@@ -852,7 +852,7 @@ def test_show_tells_how_far_a_run_is_and_does_not_change_a_byte(run: str, outcom
 def test_a_run_that_goes_on_is_looked_at_and_let_alone() -> None:
     slow = tuple("length=3" if word == "length=1" else word for word in SLOW)
     keys = undisturbed(*slow).keys()
-    with Sitting("run", *slow, "--run-id", "slow", "--json") as sitting:
+    with Sitting("run", *slow, "--run-id", "slow", "--json", paced=True) as sitting:
         sitting.until_sent(2)
         shown = microagents("show", "slow")
         assert (shown.code, next(iter(shown.rows))) == (COMPLETED, "running")

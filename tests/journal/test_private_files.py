@@ -34,7 +34,7 @@ def rights() -> dict[str, int]:
 
 @pytest.mark.parametrize("umask", [0o000, 0o777], indirect=True)
 def test_only_this_user_may_read_what_a_live_run_keeps(umask: int) -> None:  # noqa: ARG001 - set for the processes
-    with Sitting(*SLOW) as sitting:
+    with Sitting(*SLOW, paced=True) as sitting:
         sitting.until_sent(30)
         leave_request(JOURNAL, request_of(PauseRun()))
         beside = [f"r.sqlite{ending}" for ending in ("", "-shm", "-wal", ".requests")]
