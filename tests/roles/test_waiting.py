@@ -82,7 +82,7 @@ async def test_the_timeout_of_a_call_starts_when_it_has_a_connection(monkeypatch
         await replied(connection)
 
     async with serving(late) as server:
-        model = f"openai:m@base_url={server.url}/v1,timeout_s=0.5"
+        model = f"openai:m@base_url={server.url}/v1,timeout_s=1"
         result = await run([Drift(length=1)] * 8, models=model, runs_dir=None)
         received = len(server.received)
     assert result.outcome == "completed"
