@@ -437,7 +437,7 @@ def test_errors_and_the_loop_of_the_thread_are_as_before() -> None:
         asyncio.set_event_loop(before)
         with pytest.raises(KeyError, match="mine"):
             run_virtual(fail())
-        assert asyncio.get_event_loop_policy().get_event_loop() is before
+        assert asyncio.get_event_loop() is before
         asyncio.set_event_loop(None)
 
 
