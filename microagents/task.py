@@ -294,8 +294,7 @@ class ChainTask(Task[R], Generic[S, A, R]):
 
     def first_prompt(self) -> Prompt | None:
         """Ask the question of the first step; None for a chain that is done at its start and has none."""
-        state: Any = chain_types(type(self))[0]
-        started = called(self.start, gives=state if isinstance(state, type) else object)
+        started = called(self.start, gives=state_class(type(self)))
         asked: Prompt | None = None
         try:
             asked = called(self.prompt, started, gives=Prompt, at=0)
@@ -383,6 +382,12 @@ def chain_types(task: type[ChainTask[Any, Any]]) -> tuple[type[Struct], type[Rep
     """
     state, reply, _ = types_named(task, ChainTask, "YourState, YourReply")
     return state, reply_named(task, reply)
+
+
+def state_class(task: type[ChainTask[Any, Any]]) -> type:
+    """Return the class of which the states of a task are instances; ``object`` for ``list[int]``, a union, or ``Any``."""
+    named: Any = chain_types(task)[0]
+    return named if isinstance(named, type) and named is not Any else object
 
 
 def reply_named(task: type[Task], reply: Any) -> type[Reply]:

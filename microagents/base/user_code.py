@@ -61,6 +61,12 @@ def mistyped(method: Callable[..., Any], result: object, wanted: str, at: int | 
     return TaskFailed(_name(method), f"must give {wanted}, not {shown(result)}{_at(at)} ({_first_line(method)})")
 
 
+def unkept(method: Callable[..., Any], lost: str, at: int | str = "") -> TaskFailed:
+    """Build the error of a method that gave a value which the journal cannot keep: ``lost`` names the part."""
+    failure = f"gave what the journal cannot give back{_at(at)}: {lost} ({_first_line(method)})"
+    return TaskFailed(_name(method), f"{failure}; all decisions so far are kept; give values that JSON has")
+
+
 def role_failed(role: str, message: str, error: BaseException) -> RoleFailed:
     """Build the error of a role whose handler raised: it names the innermost line of the user's code."""
     kind = RoleFailed if isinstance(error, (Exception, asyncio.CancelledError, SystemExit)) else Aborted

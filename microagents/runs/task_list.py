@@ -12,6 +12,7 @@ from pydantic_core import PydanticSerializationError
 
 from microagents.actors.role import Strategy
 from microagents.base.errors import InvalidDefinition, InvalidUsage
+from microagents.base.round_trips import difference, lost_part
 from microagents.journal.experiment import options_of
 from microagents.runs.arguments import is_list
 from microagents.runs.settings import validated
@@ -119,12 +120,24 @@ def compact_options(tasks: Iterable[Task]) -> tuple[dict[str, Any], Spool]:
 
 
 def dump_options(options: Task | Strategy) -> dict[str, Any]:
-    """Return the options of a task or a strategy, as JSON-like values."""
+    """Return the options of a task or a strategy, as JSON-like values from which they can be built again.
+
+    Raises:
+        InvalidDefinition: they cannot; the message names the option.
+    """
+    kind = type(options)
+    refused = f"the options of {kind.__qualname__} cannot be kept in a journal"
     try:
         found = options.model_dump(mode="json")
-        msgspec.json.encode(found)
+        written = msgspec.json.encode(found)
     except (PydanticSerializationError, UnicodeEncodeError) as error:
-        raise InvalidDefinition(
-            f"the options of {type(options).__qualname__} cannot be kept in a journal: {error}"
-        ) from None
+        raise InvalidDefinition(f"{refused}: {error}") from None
+    try:
+        read = validated(kind, refused, msgspec.json.decode(written))
+    except InvalidUsage as error:
+        parts = (lost_part(getattr(options, name), name) for name in found)
+        raise InvalidDefinition(f"{refused}: {next(filter(None, parts), error)}") from None
+    for name in found:
+        if (lost := difference(getattr(options, name), getattr(read, name), name)) is not None:
+            raise InvalidDefinition(f"{refused}: {lost}; give a value of the field's type, which JSON has")
     return found

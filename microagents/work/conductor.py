@@ -9,6 +9,8 @@ from msgspec import Struct
 
 from microagents.actors.role import G, T
 from microagents.base.messages import Message, Request
+from microagents.base.round_trips import lost_part
+from microagents.base.user_code import unkept
 from microagents.journal.messages import Recall
 from microagents.work.durable import DurableRole, Work
 
@@ -43,10 +45,17 @@ class Conductor(DurableRole, Generic[T, G]):
         raise NotImplementedError
 
     async def conduct_input(self, request: Conduct) -> Conducted:
-        """Conduct one input."""
+        """Conduct one input.
+
+        Raises:
+            TaskFailed: the result has a value that JSON lacks.
+        """
         found = await self.ask(Recall(path=str(request.input)))
         work: Work[T, G] = Work(self, request.input, recalls=request.recalls, checkpoint=found.checkpoint)
         try:
-            return Conducted(value=msgspec.json.encode(await self.conduct(work)))
+            result = await self.conduct(work)
+            if (lost := lost_part(result, "result")) is not None:
+                raise unkept(self.conduct, lost)
+            return Conducted(value=msgspec.json.encode(result))
         finally:
             work.tell_progress()

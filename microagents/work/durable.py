@@ -11,12 +11,12 @@ from collections.abc import Callable, Sequence
 from hashlib import blake2b
 from typing import Any, ClassVar, Generic, Unpack
 
-import msgspec
 from msgspec import Struct, structs
 
 from microagents.actors.role import G, T
 from microagents.base.errors import InvalidDefinition
 from microagents.base.messages import Message, R, Request, address_of, reply_type
+from microagents.base.round_trips import NotGivenBack, RoundTrip
 from microagents.elections.election import Ballot, Decision, ElectionId, Flagged, Question, Verdict
 from microagents.elections.rules import FirstValid
 from microagents.journal.messages import Checkpoint, Recall, RecordAnswer, RecordDecision, RecordProgress
@@ -81,17 +81,26 @@ class Work(Elections[T, G]):
     async def once(self, at: str, request: Request[R]) -> R:
         """Send a request once at this place, and answer from the journal afterwards.
 
+        The answer is given as the journal gives it back.
+
         Raises:
             JournalMismatch: another request was recorded there.
+            InvalidDefinition: the journal cannot give the answer back.
         """
         asked = address_of(type(request)).encode() + b"\0" + encode_state(request)
         place = self._only_question(at, ElectionId(path=self.path_of(at), question_digest=_digest(asked)))
         recalled = await self.recorded(place)
-        if recalled is not None and recalled.value is not None:
-            answer: R = msgspec.json.decode(recalled.value, type=reply_type(type(request)))
-            return answer
-        answer = await self.role.ask(request)
-        self.role.tell(RecordAnswer(id=place, value=msgspec.json.encode(answer)))
+        kept: RoundTrip[R] = RoundTrip(reply_type(type(request)), "answer")
+        try:
+            if recalled is not None and recalled.value is not None:
+                return kept.decode(recalled.value)
+            written, answer = kept(await self.role.ask(request))
+        except NotGivenBack as error:
+            raise InvalidDefinition(
+                f"the journal cannot give the answer to {type(request).__qualname__} at {place.path} back: {error}; answer with values "
+                "that JSON has"
+            ) from None
+        self.role.tell(RecordAnswer(id=place, value=written))
         return answer
 
     async def sample(
@@ -241,14 +250,23 @@ class Work(Elections[T, G]):
         return self.commit(await self.settle(election, question, verdict), reply, correct)
 
     async def record_answer(self, at: str, value: object) -> None:
-        """Record a value that depends on time, and wait until the recorder has it. Nothing may depend on the value before that."""
+        """Record a value that depends on time, and wait until the recorder has it. Nothing may depend on the value before that.
+
+        Raises:
+            InvalidDefinition: the journal cannot give the value back.
+        """
         self.tell_answer(at, value)
         await self.flush()
 
     def tell_answer(self, at: str, value: object) -> None:
         """Record a value that depends on time, without a wait. What depends on it is recorded after it."""
         place = ElectionId(path=self.path_of(at), question_digest=_digest(at.encode()))
-        self.role.tell(RecordAnswer(id=place, value=msgspec.json.encode(value)))
+        kept: RoundTrip[object] = RoundTrip(type(value), "value")
+        try:
+            written, _ = kept(value)
+        except NotGivenBack as error:
+            raise InvalidDefinition(f"the journal cannot give the value at {place.path} back: {error}") from None
+        self.role.tell(RecordAnswer(id=place, value=written))
 
     async def flush(self) -> None:
         """Wait until the recorder has all records that this role has sent."""

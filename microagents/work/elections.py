@@ -6,7 +6,7 @@ from collections.abc import AsyncGenerator, Callable, Sequence
 from typing import Any, ClassVar, Generic, TypedDict, Unpack, cast
 
 import msgspec
-from msgspec import Struct, structs
+from msgspec import Raw, Struct, structs
 
 from microagents.actors.registry import unknown
 from microagents.actors.role import Context, G, Messenger, Role, T
@@ -153,7 +153,7 @@ class Elections(Generic[T, G]):
         prompt: Prompt | Sequence[Prompt],
         reply: type[A],
         *,
-        state: Struct | None = None,
+        state: Struct | Raw | None = None,
         **options: Unpack[ElectionOptions],
     ) -> Question:
         """Return the question of an election, with the format instructions in its prompts.

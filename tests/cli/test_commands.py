@@ -325,6 +325,26 @@ def test_half_a_character_in_an_option_is_refused_since_no_journal_can_keep_it()
     assert (ran.code, len(ran.err.splitlines())) == (WRONG_USAGE, 1)
 
 
+@pytest.mark.parametrize(
+    ("kind", "value", "said"),
+    [
+        ("Any", "float('inf')", "held is inf, and would come back as None"),
+        ("list[float]", "[0.5, float('nan')]", "held[1] is nan, which JSON lacks"),
+        ("Any", "(1, 2)", "held is (1, 2), and would come back as [1, 2]"),
+        ("Any", "[{1: 2}]", "held[0] is {1: 2}, and would come back as {'1': 2}"),
+    ],
+)
+def test_an_option_that_a_journal_cannot_give_back_is_named_before_anything_starts(
+    kind: str, value: str, said: str
+) -> None:
+    imports = "from typing import Any\n\nfrom microagents.tasks.drift import Drift\n"
+    write("held.py", f"{imports}\n\nclass Held(Drift):\n    held: {kind} = {value}\n")
+    ran = microagents("run", "held.py")
+    sys.modules.pop("held")
+    assert ran.err.startswith(f"microagents: the options of Held cannot be kept in a journal: {said}"), ran.err
+    assert (ran.code, len(ran.err.splitlines())) == (WRONG_USAGE, 1)
+
+
 def test_what_is_missing_within_an_option_is_named_without_advice_that_does_not_fit() -> None:
     write(
         "stops.py",

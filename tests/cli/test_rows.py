@@ -6,6 +6,7 @@ import csv
 import json
 import signal
 import sys
+from datetime import date
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -248,6 +249,8 @@ def test_frames_go_in_and_come_out_of_python(monkeypatch: pytest.MonkeyPatch) ->
 
     pandas = SimpleNamespace(to_json=lambda **_: '[{"city": "ulm", "id": null}]')  # what a frame of pandas has
     polars = SimpleNamespace(to_dicts=lambda: [{"city": "ulm", "id": None}])
+    (dated,) = Clean.rows([{"city": "ulm", "id": date(2030, 1, 2)}])
+    assert dated.row["id"] == "2030-01-02", "as in a file, and as a journal gives it back"
     pyarrow = SimpleNamespace(to_pylist=lambda: [{"city": "ulm", "id": None}])
     for given in (pandas, polars, pyarrow, [{"city": "ulm", "id": None}]):
         result = run_sync(Clean.rows(given), models="sim:perfect")

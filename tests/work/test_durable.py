@@ -26,7 +26,7 @@ from microagents import (
     Work,
     run_sync,
 )
-from microagents.base.errors import InvalidDefinition, JournalMismatch, RoleFailed
+from microagents.base.errors import InvalidDefinition, JournalMismatch, MicroagentsError, RoleFailed
 from microagents.journal.reading import Reader
 from microagents.models.simulation.simulated import Purchases
 from microagents.work import durable
@@ -309,3 +309,38 @@ def test_another_question_at_a_place_that_is_not_decided_is_no_change() -> None:
     TravelConductor.remark = {"2/choice": " Please."}
     result = go_on()
     assert (result.outcome, problems()) == ("completed", [])
+
+
+class Given(Request[Any], frozen=True):
+    """Ask for what the desk holds."""
+
+
+class Shelf(Role):
+    """Answers with a set, which JSON lacks."""
+
+    async def given(self, request: Given) -> Any:  # noqa: ARG002 - it has one answer
+        return {"held": {1}}
+
+
+class Fetching(Conductor[Journey, "Fetch"]):
+    """Asks for it."""
+
+    asks = (Given,)
+
+    async def conduct(self, work: Work[Journey, Fetch]) -> object:
+        return str(await work.once("held", Given()))
+
+
+class Fetch(Strategy):
+    """One question to a shelf."""
+
+    solves, conductor = (Journey,), Fetching
+
+    def deployments(self) -> list[Deployment]:
+        return [*super().deployments(), Deployment(role=Shelf)]
+
+
+def test_an_answer_that_the_journal_cannot_give_back_is_refused_by_name_and_place(tmp_path: Path) -> None:
+    said = r"the answer to Given at 0/held back: answer\['held'\] is \{1\}, and would come back as \[1\]"
+    with pytest.raises(MicroagentsError, match=said):
+        run_sync(Journey(), models=MODEL, strategy=Fetch(), runs_dir=tmp_path)

@@ -12,11 +12,12 @@ from types import NoneType
 from typing import Any, Protocol
 
 import msgspec
-from msgspec import Struct, structs
+from msgspec import Raw, Struct, structs
 
 from microagents.actors.role import G, Strategy
 from microagents.base.errors import InvalidDefinition, InvalidUsage, TaskFailed
-from microagents.base.user_code import called, mistyped
+from microagents.base.round_trips import NotGivenBack, RoundTrip, lost_part
+from microagents.base.user_code import called, mistyped, unkept
 from microagents.elections.election import (
     ESCALATED,
     OPEN_OUTCOMES,
@@ -31,11 +32,11 @@ from microagents.replies.chat import Prompt, Sampling, decoder_of
 from microagents.replies.rollouts import MAX_OUTPUT_TOKENS, Rollout, rollout_of
 from microagents.systems.chains.judge import Choose
 from microagents.systems.chains.paraphraser import Paraphrase
-from microagents.task import ChainTask, chain_types
+from microagents.task import ChainTask, chain_types, state_class
 from microagents.tools.effect_keys import KeyedBy
 from microagents.work.conductor import Conductor
 from microagents.work.durable import Work
-from microagents.work.elections import Resolution, decision_of, encode_state
+from microagents.work.elections import Resolution, decision_of
 
 MAX_TIMES_LONGER, MAX_MORE_STEPS = 10, 100
 """A chain is endless once it has taken this multiple of its number of steps, plus this number."""
@@ -99,8 +100,8 @@ class Chain:
         self._first = 0
         """Number of the step at which this sitting resumes the chain. Of those still to do, only this one can have a record: it ended
         undecided, and a person may have decided it since."""
-        state: Any = self.state_type
-        self._state: Any = state if isinstance(state, type) else object
+        self._state = state_class(type(work.task))
+        self._kept: RoundTrip[Any] = RoundTrip(self.state_type, "state")
 
     # The task's methods. The number of a step names it in errors; it enters no question.
 
@@ -129,7 +130,7 @@ class Chain:
         """
         with KeyedBy(self.work.role.context.run_id, step.election.path, reply):
             state = self.next_state(step.state, reply, step.number)
-        if encode_state(step.state) != step.question.state:
+        if self._kept.encode(step.state) != step.question.state:
             raise TaskFailed(
                 f"{type(self.task).__name__}.advance",
                 f"changed the state that it was given at step {step.number}; return a new state, and copy the lists and dicts in it",
@@ -152,6 +153,8 @@ class Chain:
             msgspec.json.encode(result)
         except (TypeError, ValueError) as error:
             raise mistyped(self.task.result, result, f"JSON-like values or a struct ({error})") from None
+        if (lost := lost_part(result, "result")) is not None:
+            raise unkept(self.task.result, lost)
         return result
 
     # The parts of the work.
@@ -159,8 +162,10 @@ class Chain:
     def step(self, number: int, state: Any) -> ChainStep:
         """Build the step with this number in this state.
 
+        The step is asked, and the chain goes on, in the state as the journal gives it back: a resumed chain does the same.
+
         Raises:
-            TaskFailed: the chain has gone on far beyond its number of steps.
+            TaskFailed: the chain has gone on far beyond its number of steps, or the journal cannot give the state back.
         """
         if self._most_steps is not None and number >= self._most_steps:
             failure = (
@@ -169,10 +174,11 @@ class Chain:
             raise TaskFailed(
                 f"{type(self.task).__name__}.done", f"{failure}; perhaps advance leads to the same state again"
             )
+        written, state = self._read_back(state, number)
         asked = self.asked(state, number)
         rule = self._strategy.rule_of(self.task, number, self.total)
         question = self.work.question(
-            asked, self.reply_type, rule=rule, max_draws=self.max_draws, sampling=self.sampling, state=state
+            asked, self.reply_type, rule=rule, max_draws=self.max_draws, sampling=self.sampling, state=Raw(written)
         )
         return ChainStep(
             number=number, state=state, election=self.work.election_id(f"step/{number}", question), question=question
@@ -183,14 +189,10 @@ class Chain:
 
         Raises:
             InvalidUsage: the checkpoint names another decision than the journal has.
-            InvalidDefinition: a state cannot be read back from JSON.
+            InvalidDefinition: the recorded state is not a state of the task.
         """
         last, total = await self.last_step(), self.total
-        if last is None:
-            state = self.start()
-            self._check_readable(state)
-        else:
-            state = self.advance(*last)
+        state = self.start() if last is None else self.advance(*last)
         # Wrong decisions may make a chain longer, but one that never ends would buy calls for ever.
         self._most_steps = None if total is None else MAX_TIMES_LONGER * total + MAX_MORE_STEPS
         self.work.progress(self._first, total)
@@ -318,6 +320,7 @@ class Chain:
         if any(number not in self._past for number in numbers):
             state = self.start()
             for number in range(step.number):
+                state = self._read_back(state, number)[1]
                 value = await self._value_at(f"step/{number}")
                 if value is None:
                     raise InvalidUsage(f"the decision of step {number} is not in the journal; begin another run")
@@ -359,18 +362,17 @@ class Chain:
             InvalidDefinition: it is not a state of the task.
         """
         try:
-            return msgspec.json.decode(state, type=self.state_type)
-        except (msgspec.MsgspecError, TypeError, ValueError) as error:
-            name = self.state_type.__qualname__
-            raise InvalidDefinition(
-                f"a {name} cannot be read back from the journal: {error}; use field types that JSON can hold"
-            ) from None
+            return self._kept.decode(state)
+        except NotGivenBack as error:
+            raise InvalidDefinition(f"{error}; use field types that JSON can hold") from None
 
-    def _check_readable(self, state: Struct) -> None:
-        # Without this check, a state that cannot be read back would fail only when a long run is resumed.
-        written = encode_state(state)
-        if encode_state(self.read_state(written)) != written:
-            raise InvalidDefinition(f"{state!r:.200} does not survive JSON; use field types that JSON can hold")
+    def _read_back(self, state: Any, number: int) -> tuple[bytes, Any]:
+        """Return a state as the journal keeps it, and as it gives it back. Nothing is bought in a state that a resumed chain would lack."""
+        try:
+            return self._kept(state)
+        except NotGivenBack as error:
+            method = self.task.advance if number else self.task.start
+            raise unkept(method, str(error), number) from None
 
 
 def _checked(rung: Rung, held: object) -> tuple[ElectionId, Verdict] | None:

@@ -8,6 +8,7 @@ from typing import Any, ClassVar, Generic, Self
 
 import msgspec
 from pydantic import Field
+from pydantic_core import to_jsonable_python
 
 from microagents.replies.chat import A, Prompt
 from microagents.task import ChainTask
@@ -33,6 +34,8 @@ class RowTask(ChainTask[Row, A, Row], Generic[A]):
     def rows(cls, table: Iterable[Mapping[str, Any]] | Any, **options: Any) -> list[Self]:
         """Make a task for each row of a table: a frame of pandas or polars, a table of pyarrow, or mappings.
 
+        Values are as in a file of JSON lines, so a date is a text.
+
         Args:
             table: the rows.
             options: other fields of the task, the same for all rows.
@@ -41,7 +44,7 @@ class RowTask(ChainTask[Row, A, Row], Generic[A]):
             table = json.loads(table.to_json(orient="records", date_format="iso"))
         elif given := getattr(table, "to_dicts", getattr(table, "to_pylist", None)):  # polars, pyarrow
             table = given()
-        return [cls(row=dict(each), **options) for each in table]
+        return [cls(row=to_jsonable_python(dict(each)), **options) for each in table]
 
     def prompt(self, row: Row) -> Prompt:
         """Ask the question about the row. The format instructions are added to it."""

@@ -13,6 +13,8 @@ from collections.abc import Hashable
 from contextlib import aclosing
 from typing import Any
 
+from msgspec import json
+
 from microagents.base.aio import TaskScope
 from microagents.base.logs import log
 from microagents.elections.election import Ballot, Verdict
@@ -68,7 +70,8 @@ class _Window:
     def advance(self, reply: Any, *, calls: int) -> Any:
         """Close the first step with its decided reply; returns the state after it. Steps on another guess are dropped."""
         first = self._steps.popleft()
-        if self._steps and first.guess == reply:
+        # Equal replies may still lead to different states: 0.0 and -0.0, dicts in another order.
+        if self._steps and json.encode(first.guess) == json.encode(reply):
             state = self._steps[0].step.state
         else:
             state = self._chain.advance(first.step, reply)

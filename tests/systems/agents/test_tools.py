@@ -119,7 +119,9 @@ def test_two_tools_of_one_name_are_refused_before_anything_runs() -> None:
     [
         ("a\x1b[2J\u202eb", "a\\u001b[2J\\u202eb"),
         ({"a": [1, None]}, '{"a":[1,null]}'),
-        (math.nan, "null"),
+        (math.nan, '"NaN"'),
+        ({"left": [1.5, -math.inf]}, '{"left":[1.5,"-Infinity"]}'),
+        ({"a": "\ud800"}, "(the call was made; it returned a dict, which cannot be written as JSON"),
         (b"\xff", '"/w=="'),
         (object(), "(the call was made; it returned a object, which cannot be written as JSON"),
         (None, "null"),
