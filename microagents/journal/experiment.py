@@ -20,6 +20,12 @@ INPUTS = "inputs"
 """The identity field for the inputs of a run with a list of inputs."""
 FIRST_PROMPT = "prompt"
 """The identity field for the first prompt."""
+CODE = "code"
+"""The identity field for the code of the task and the strategy, where it can be read."""
+CODE_CHANGED = (
+    "the code of the task or of the strategy was edited; take the edit back, begin another run, or pass --accept-change code to go on "
+    "with it"
+)
 
 Change = tuple[str, str, str]
 """A changed field: its name, the recorded value, the value now."""
@@ -90,7 +96,7 @@ class Experiment(Struct, frozen=True, kw_only=True):
         changes = list(_differences(self.identity, given.identity))
         for change in changes:
             if change[0] not in accepted and change[0].rpartition(".")[2] not in accepted and not _raises_cap(change):
-                raise JournalMismatch(*change)
+                raise JournalMismatch(*change, *[CODE_CHANGED] * (change[0] == CODE))
         if given.inputs < self.inputs:
             raise InvalidUsage(
                 f"the run was started with {self.inputs:,} inputs, now there are {given.inputs:,}; nothing was changed; inputs may be "
@@ -118,6 +124,8 @@ def _raises_cap(change: Change) -> bool:
 
 def _differences(recorded: dict[str, str], given: dict[str, str]) -> Iterator[Change]:
     for name in {**recorded, **given}:
+        if name == CODE and not (name in recorded and name in given):
+            continue  # a notebook has no file to read it from; prompts and replies are compared all the same
         if name == FIRST_PROMPT and INPUTS in recorded and not (name in recorded and name in given):
             # The first of many inputs failed then, or fails now, so one of the two has no first prompt. The durable calls compare the
             # question at each place anyway.

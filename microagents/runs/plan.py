@@ -15,10 +15,11 @@ from msgspec import Struct, structs
 
 from microagents.actors.registry import STRATEGIES, TASKS, can_be_found, reference_to
 from microagents.actors.role import Context, Strategy
+from microagents.base.code_digests import code_digest
 from microagents.base.errors import InvalidUsage, MicroagentsError
 from microagents.base.messages import address_of
 from microagents.base.user_code import called
-from microagents.journal.experiment import FIRST_PROMPT, INPUTS, Experiment, InputsDigest, Recipe
+from microagents.journal.experiment import CODE, FIRST_PROMPT, INPUTS, Experiment, InputsDigest, Recipe
 from microagents.journal.opening import holds_nothing
 from microagents.journal.reading import Reader, journal_of
 from microagents.models.model import ModelObject
@@ -83,9 +84,13 @@ def experiment_of(plan: RunPlan) -> tuple[Experiment, Sequence[str]]:
     task, strategy, settings = plan.tasks[0], plan.strategy, plan.settings
     first, own = (plan.tasks.first, plan.tasks.own) if isinstance(plan.tasks, TaskList) else compact_options(plan.tasks)
     own = own if plan.listed else ()
+    identity = dict(_identity(plan, first, own))
+    code = code_digest([type(task), type(strategy)])
+    if code is not None:
+        identity[CODE] = code
     experiment = Experiment(
         run_id=settings.run_id,
-        identity=dict(_identity(plan, first, own)),
+        identity=identity,
         recipe=Recipe(
             task=reference_to(type(task)),
             options=first,

@@ -1038,7 +1038,8 @@ def test_what_a_run_bought_before_its_users_code_failed_is_not_bought_again_once
     assert_one_sentence(microagents("resume", "faulty"), "raised KeyError('no such line') at step ", code=FAILED)
     write("faulty.py", faulty.replace("== 20", "== 99"))
     sys.modules.pop("faulty")
-    ran, second = shopping("resume", "faulty", "--json")
+    assert_one_sentence(microagents("resume", "faulty"), "code=", "--accept-change code")
+    ran, second = shopping("resume", "faulty", "--accept-change", "code", "--json")
     assert digests(ran.json) == digests(undisturbed(*QUICK))
     assert max(Counter([*first.sent, *second.sent]).values()) == 1
     assert ran.json["calls"] == len(first.sent) + len(second.sent)
@@ -1067,6 +1068,65 @@ def test_another_margin_is_refused_unless_it_is_meant() -> None:
     assert_one_sentence(microagents(*words), "strategy.k=1", "now it is 3")
 
 
+COUNT = """
+    from microagents import ChainTask, Prompt, Reply
+
+    # A class of replies.
+    class One(Reply, frozen=True):
+        number: int
+
+    def last():
+        return 40
+
+    class Count(ChainTask[int, One]):
+        def start(self):
+            return 0
+
+        def done(self, state):
+            return state >= last()
+
+        def prompt(self, state):
+            return Prompt(user="one")
+
+        def advance(self, state, reply):
+            return state + 1
+
+        def expert(self, prompt, reply):
+            return One(number=1)
+    """
+
+
+@pytest.mark.parametrize(
+    ("old", "new"), [("return state + 1", "return state + 2"), ("state >= last()", "state > last()"), ("40", "41")]
+)
+def test_changed_code_is_refused_on_a_resume_unless_it_is_meant(old: str, new: str) -> None:
+    write("count.py", COUNT)
+    sys.modules.pop("count", None)
+    stopped = microagents("run", "count.py", "--run-id", "c", "--model", "sim:perfect", "-k", "1", "--max-calls", "9")
+    assert stopped.code == STOPPED
+    before = show("c")
+    for words in (("resume", "c"), ("run", "count.py", "--run-id", "c", "--model", "sim:perfect", "-k", "1")):
+        write("count.py", COUNT.replace(old, new))
+        sys.modules.pop("count")
+        said = ("code=", "now it is", "nothing was changed", "was edited", "--accept-change code")
+        assert_one_sentence(microagents(*words, "--max-calls", "99"), *said)
+    assert show("c") == before
+    ran = microagents("resume", "c", "--max-calls", "99", "--accept-change", "code", "--json")
+    assert (ran.code, ran.json["result"] > 40 or new == "return state + 2") == (COMPLETED, True)
+    assert "changed on purpose" in microagents("show", "c").out
+
+
+def test_comments_docstrings_and_other_classes_of_the_file_may_change_on_a_resume() -> None:
+    write("count.py", COUNT)
+    sys.modules.pop("count", None)
+    microagents("run", "count.py", "--run-id", "c", "--model", "sim:perfect", "-k", "1", "--max-calls", "9")
+    changed = COUNT.replace("# A class of replies.", "LIMIT = 7").replace("return 40", "return (  # steps\n        40)")
+    write("count.py", changed + '\n    """The end."""\n')
+    sys.modules.pop("count")
+    ran = microagents("resume", "c", "--max-calls", "99", "--json")
+    assert (ran.code, ran.json["result"]) == (COMPLETED, 40)
+
+
 def test_another_prompt_is_refused_on_a_resume_unless_it_is_meant() -> None:
     write("mine.py", MINE)
     microagents("run", *MINE_STUCK)
@@ -1079,7 +1139,8 @@ def test_another_prompt_is_refused_on_a_resume_unless_it_is_meant() -> None:
     sys.modules.pop("mine")
     words = ("resume", "mine", "--on-undecided", "leader")
     assert_one_sentence(microagents(*words), "prompt=", "now it is", "--accept-change prompt")
-    assert microagents(*words, "--accept-change", "prompt").code == COMPLETED
+    accepted = ("--accept-change", "prompt", "--accept-change", "code")
+    assert microagents(*words, *accepted).code == COMPLETED
     assert "changed on purpose" in microagents("show", "mine").out
 
 
