@@ -113,7 +113,9 @@ def _read(name: str, tops: frozenset[str]) -> _Module | None:
     main = sys.modules["__main__"]
     try:
         spec = _spec(name) if name != "__main__" else getattr(main, "__spec__", None)
-        file = getattr(main, "__file__", None) if spec is None and name == "__main__" else spec and spec.origin
+        file = None if spec is None else spec.origin
+        if spec is None and name == "__main__":
+            file = getattr(main, "__file__", None)
         if file is None or _is_ours(name) or (name.partition(".")[0] not in tops and _is_of_library(file)):
             return None
         is_package = spec is not None and spec.submodule_search_locations is not None
