@@ -36,7 +36,16 @@ Digests = ChainDigests | TreeDigests
 NO_VOTE = (*OPEN_OUTCOMES, "sampled", "inferred", "once")
 """Outcomes whose valid replies are not counted as votes."""
 
-_ADDED = ("unanswered", "estimated_usd", "unsettled_usd", "unsettled_tokens", "unmeasured", "miscounted", "joined")
+_ADDED = (
+    "unanswered",
+    "estimated_usd",
+    "unsettled_usd",
+    "unsettled_tokens",
+    "unpriced",
+    "unmeasured",
+    "miscounted",
+    "joined",
+)
 """Numbers of calls that an account adds up under the same names."""
 _TOKENS = ("input_tokens", "output_tokens", "cached_tokens", "cache_write_tokens")
 ENDED_AS: tuple[InputOutcome | None, ...] = (None, "completed", "undecided", "failed", "completed", "completed")
@@ -98,8 +107,8 @@ class Totals(Struct, kw_only=True):
     """Calls that a solver may have sent since it reported, at most, by the name of the replica."""
     call_tokens: int = 0
     """The most tokens that an allotted call can use; 0 if neither tokens nor cost are limited."""
-    call_usd: float = 0.0
-    """The most that an allotted call can cost."""
+    call_usd: float | None = None
+    """The most that an allotted call can cost; None while no price is known."""
     undecided: dict[str, UndecidedElection] = {}
     """Undecided elections by path."""
     checksums: dict[str, int] = {}
@@ -122,8 +131,11 @@ class Totals(Struct, kw_only=True):
         account = self.account
         lost = max(0, sum(account.in_flight_by.pop(source, {}).values()) + self.leased.pop(source, 0))
         account.lost_in_flight += lost
-        account.unsettled_usd += lost * self.call_usd
         account.unsettled_tokens += lost * self.call_tokens
+        if self.call_usd is not None:
+            account.unsettled_usd += lost * self.call_usd
+        elif self.call_tokens:
+            account.unpriced += lost
 
     def lose_all(self) -> None:
         """Count the calls of all replicas as lost, after their process was killed."""
@@ -229,13 +241,14 @@ class Books:
         allotted = self.totals.leased
         allotted[record.source] = allotted.get(record.source, 0) + record.calls
         self.totals.call_tokens = max(self.totals.call_tokens, record.call_tokens)
-        self.totals.call_usd = max(self.totals.call_usd, record.call_usd)
+        if record.call_usd is not None:
+            self.totals.call_usd = max(self.totals.call_usd or 0.0, record.call_usd)
 
     def end_calls(self) -> None:
         """Drop all allotments and loads."""
         self.totals.leased.clear()
         self.totals.account.loads.clear()
-        self.totals.call_tokens, self.totals.call_usd = 0, 0.0
+        self.totals.call_tokens, self.totals.call_usd = 0, None
 
     def _add_calls(self, record: RecordCalls) -> None:
         account, usage = self.totals.account, record.usage
@@ -245,6 +258,7 @@ class Books:
         account.calls += record.billed
         for name in _ADDED:
             setattr(account, name, getattr(account, name) + getattr(record, name))
+        account.unpriced = max(0, account.unpriced)  # a call that died unsent is settled, too
         for reason, count in record.repeated.items():
             account.repeated[reason] = account.repeated.get(reason, 0) + count
         for spec, refused in record.refused.items():

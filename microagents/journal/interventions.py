@@ -78,12 +78,12 @@ def forget_unsettled(journal: Path) -> str | None:
             totals = msgspec.json.decode(totals_text, type=Totals)
             rows, account = Rows(found.db, totals.checksums), totals.account
             calls = account.lost_in_flight + account.in_flight + sum(totals.leased.values())
-            if not (calls or account.unsettled_usd or account.unsettled_tokens):
+            if not (calls or account.unsettled_usd or account.unsettled_tokens or account.unpriced):
                 return None
             counted = f"{calls} lost calls, ${account.unsettled_usd:.6f} and {account.unsettled_tokens} tokens"
             account.in_flight_by.clear()
             totals.leased.clear()
-            account.lost_in_flight, account.unsettled_usd, account.unsettled_tokens = 0, 0.0, 0
+            account.lost_in_flight, account.unsettled_usd, account.unsettled_tokens, account.unpriced = 0, 0.0, 0, 0
             rows.insert("change", [(now(), "unsettled calls", counted, f"forgotten by {this_user()}")])
             rows.set_only("account", (msgspec.json.encode(totals).decode(), wall_s, now()))
     except sqlite3.Error as error:

@@ -93,6 +93,8 @@ class RecordCalls(Recorded, frozen=True, kw_only=True):
     """What unanswered calls may have cost beyond their estimate, at most."""
     unsettled_tokens: int = 0
     """Most tokens that calls may have used beyond the counted ones."""
+    unpriced: int = 0
+    """Unanswered calls under a limit of cost that no price was known for; the first price settles them, so it may be negative."""
     unmeasured: int = 0
     """Replies whose length was to be compared with a limit, and is unknown."""
     miscounted: int = 0
@@ -151,8 +153,8 @@ class AllotCalls(Request[int | None], frozen=True, kw_only=True):
     """Calls among them that wait and fit the limits of the run."""
     call_tokens: int = 0
     """The most tokens that one of them can use; 0 if neither tokens nor cost are limited."""
-    call_usd: float = 0.0
-    """The most that one of them can cost."""
+    call_usd: float | None = None
+    """The most that one of them can cost; None if that is unknown, or nothing is limited."""
 
 
 class CallsOver(Struct, frozen=True, kw_only=True):
@@ -176,12 +178,12 @@ class RecordOutage(Request[None], frozen=True, kw_only=True):
 
 
 class RecordLimit(Request[None], frozen=True, kw_only=True):
-    """A limit is reached: the run ends after the calls in flight."""
+    """A limit is reached, or cannot be kept: the run ends after the calls in flight."""
 
-    limit: str
-    """The option and its value, such as ``--max-calls 100``."""
-    left: str = ""
-    """What is left of it, and why that is not enough; empty if nothing is left."""
+    reason: str
+    """The option and its value, such as ``--max-calls 100``, and what is left of it, or by how much it was passed."""
+    remedy: str = "resume with a higher limit"
+    """What the user can do. A resumed run keeps a limit that is not given."""
 
 
 class RecordDecision(Recorded, frozen=True, kw_only=True, tag=True):
@@ -400,6 +402,8 @@ class Account(Struct, kw_only=True):
     """What unanswered and lost calls may have cost beyond ``cost_usd``, at most, while a limit of tokens or cost was given."""
     unsettled_tokens: int = 0
     """Most tokens that they may have used beyond the counted ones."""
+    unpriced: int = 0
+    """Unanswered and lost calls under a limit whose price is unknown: their model states no maximum, and has told no cost yet."""
     unmeasured: int = 0
     """Replies of unknown length, to which the flag ``too_long`` could not be applied."""
     miscounted: int = 0

@@ -143,17 +143,23 @@ class Model:
 
     @property
     def throttled_as(self) -> str | None:
-        """Name under which all solvers of a run share a throttle for it (`microagents.models.throttle`); None for no throttle."""
-        return None
+        """Name under which all solvers of a run share a throttle for it (`microagents.models.throttle`).
+
+        Empty, the default, stands for its spec. None is for no throttle: all its calls may be in flight at once.
+        """
+        return ""
 
     @property
     def rates(self) -> Mapping[str, Rate]:
         """Requests and tokens a minute that the provider allows, as far as its first reply states them."""
         return {}
 
-    def at_most(self, call: Call) -> Most:
-        """Bound what a call can use; ``--max-tokens`` and ``--max-cost`` reserve it before the call is sent."""
-        return Most(tokens=most_tokens(call.prompt) + call.samples * call.max_output_tokens, cost_usd=None)
+    def at_most(self, call: Call) -> Most | None:  # noqa: ARG002 - for models that know
+        """Bound what a call can use; ``--max-tokens`` and ``--max-cost`` reserve it before the call is sent.
+
+        None, the default, if that is known only from replies: the first call then goes alone, and the dearest so far bounds later ones.
+        """
+        return None
 
     @classmethod
     def tariff(cls, spec: ModelSpec, prices: Mapping[str, Any]) -> Tariff | None:  # noqa: ARG003 - for providers that have prices
@@ -391,10 +397,8 @@ def open_model(text: str, context: Context) -> Model:
     """
     given = context.model_objects.get(text)
     if given is not None:
-        if isinstance(given, Model):
-            return given.in_run(context)
         # The caller owns an object that is no `Model`, and closes it.
-        return FunctionModel(getattr(given, "complete", given), text, priced=getattr(given, "priced", False) is True)
+        return given.in_run(context) if isinstance(given, Model) else _of_function(given, text)
     spec = ModelSpec.parse(text)
     if spec.provider == OBJECT or not can_be_found(f"{spec.provider}:{spec.name}"):
         raise InvalidUsage(
@@ -411,10 +415,13 @@ def open_model(text: str, context: Context) -> Model:
         raise _unknown_provider(text, spec.provider)
     found = MODELS.find_or_function(name, Model)
     return (
-        found.open(spec, context)
-        if isinstance(found, type) and issubclass(found, Model)
-        else FunctionModel(found, text)
+        found.open(spec, context) if isinstance(found, type) and issubclass(found, Model) else _of_function(found, text)
     )
+
+
+def _of_function(given: Any, text: str) -> FunctionModel:
+    """Make a model of a function, or of an object with ``complete``. Either may have an attribute ``priced``."""
+    return FunctionModel(getattr(given, "complete", given), text, priced=getattr(given, "priced", False) is True)
 
 
 def _unknown_provider(text: str, provider: str) -> InvalidUsage:

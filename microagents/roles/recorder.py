@@ -51,8 +51,6 @@ if TYPE_CHECKING:
 
 SPARE_SHARE = 0.1
 """Share of what the limits leave that is allotted to calls that do not wait yet."""
-HIGHER_LIMIT = "resume with a higher limit"
-"""What the user can do after a limit. A resumed run keeps a limit that is not given."""
 
 
 class RecordEnding(Request[None], frozen=True, kw_only=True):
@@ -263,7 +261,7 @@ class Recorder(Role):
 
     def limit(self, request: RecordLimit) -> None:
         """Stop the run after the calls in flight."""
-        self._stop(f"{request.limit} is reached{request.left and ': '}{request.left}", HIGHER_LIMIT)
+        self._stop(request.reason, request.remedy)
 
     def _check_first_replies(self, first: FirstReplies, records: Sequence[RecordSample | RecordReply]) -> None:
         for record in records:
@@ -407,4 +405,6 @@ def _allotted(request: AllotCalls, books: Books, settings: Mapping[str, Any]) ->
         if total is not None and each:
             left = (total - spent) / each - allotted
             most = min(most, int(left), request.waiting + int(max(0.0, SPARE_SHARE * left)))
+    if request.call_tokens and request.call_usd is None:  # after a kill the first price counts for each
+        most = min(most, request.waiting)
     return max(most, min(request.waiting, 1))  # a call that waits holds its part of the limits

@@ -44,6 +44,11 @@ class Result(RunFacts[V], Generic[V], frozen=True, kw_only=True):
         return specs_in(self.settings.models)
 
     @property
+    def most(self) -> tuple[float | None, int | None]:
+        """Limits of cost and of tokens."""
+        return self.settings.max_cost_usd, self.settings.max_tokens
+
+    @property
     def calls(self) -> int:
         """Number of requests sent to models."""
         return self.account.calls

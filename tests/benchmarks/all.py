@@ -75,6 +75,9 @@ SHORT: Mapping[str, Benchmark] = {
             "bills outside of the account's bounds": Figure(rf"bounds {NUMBER} times", high=0),
         },
     ),
+    "caps": Benchmark(
+        words="--runs 30", figures={"runs beyond their bound": Figure(rf"their cap, {NUMBER} beyond", high=0)}
+    ),
     "certain": Benchmark(words="--models tiny:hanoi --disks 5 --runs 1"),
     "chain": Benchmark(
         words="--turns 1 --steps 5000",

@@ -50,7 +50,7 @@ BEYOND = {
     *("checked", "right"),
     *("votes", "samples", "votes_per_decision", "outvoted", "misled", "first_wrong", "deaths", "certified", "masses"),
     *("repeated", "refused", "unanswered", "unmeasured", "estimated_usd", "cached_tokens", "cache_write_tokens"),
-    *("expected_usd", "promise", "unsettled_usd", "unsettled_tokens", "joined", "fallbacks"),
+    *("expected_usd", "promise", "unsettled_usd", "unsettled_tokens", "unpriced", "miscounted", "joined", "fallbacks"),
 }
 """Keys that came later."""
 

@@ -9,12 +9,11 @@ from contextlib import asynccontextmanager
 from microagents import Context, Deployment
 from microagents.base.aio import TaskScope
 from microagents.base.errors import NotSent
-from microagents.elections.election import ElectionId, SampleId
 from microagents.journal.messages import RecordCalls, ReplicaEnded
 from microagents.models.rates import Rate
 from microagents.replies.chat import Usage
 from microagents.roles import Limiter, Recorder
-from microagents.roles.limits.leaves import Leaves, Outcome
+from microagents.roles.limits.leaves import Leave, Leaves, Outcome
 from microagents.roles.limits.reservations import Reservations
 from microagents.runtimes.dispatcher import RoleMessenger
 from microagents.runtimes.local import LinkedRuntime
@@ -41,9 +40,9 @@ class Replica:
         return self._calls[-1]
 
     async def _call(self, path: str, seq: int, lasts_s: float, *, is_billed: bool) -> None:
-        world, sample = self._world, SampleId(election=ElectionId(path=path, question_digest=b""), seq=seq)
+        world = self._world
         try:
-            number, _ = await self._leaves.take(sample, world.amounts)
+            number, _ = await self._leaves.take(Leave(path=path, seq=seq, amounts=world.amounts))
         except NotSent:
             if self in world.replicas:
                 raise
@@ -81,16 +80,14 @@ class Replica:
 
     async def attempt(self, path: str, model: str) -> Outcome:
         """Make one attempt at a call to a throttled model, and tell the throttle how it ended."""
-        amounts, sample = {model: 1}, SampleId(election=ElectionId(path=path, question_digest=b""), seq=0)
-        number, _ = await self._leaves.take(sample, amounts, throttle=model)
+        number, _ = await self._leaves.take(Leave(path=path, seq=0, amounts={model: 1}, throttle=model))
         outcome = await self._world.answer()
         self._leaves.end(number, outcome=outcome)
         return outcome
 
     async def counted(self, path: str, name: str, rate: Rate, *, takes: int, spends: int) -> None:
         """Make a call that a provider counts by the minute, at once."""
-        sample = SampleId(election=ElectionId(path=path, question_digest=b""), seq=0)
-        number, _ = await self._leaves.take(sample, {name: takes}, rates={name: rate})
+        number, _ = await self._leaves.take(Leave(path=path, seq=0, amounts={name: takes}, rates={name: rate}))
         self._world.billed += spends
         self._leaves.end(number, {name: spends})
 

@@ -20,6 +20,7 @@ class Narrow(Model):
     """Says what Drift expects, after a second, and takes a limited number of calls at a time."""
 
     priced = True
+    throttled_as = None
 
     def __init__(self, width: int) -> None:
         self.max_in_flight = width

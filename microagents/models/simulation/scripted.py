@@ -36,6 +36,8 @@ class ScriptedModel(Model):
         InvalidUsage: the script cannot be read.
     """
 
+    throttled_as = None
+
     def __init__(self, spec: ModelSpec) -> None:
         self.name = f"scripted:{spec.name}"
         self.asked: list[tuple[str, int]] = []

@@ -102,6 +102,7 @@ class SimulatedModel(Model):
         InvalidUsage: the profile or an option is unknown, a value is out of range, or the task has no expert.
     """
 
+    throttled_as = None
     priced = True  # a profile without prices is free
     joins_guesses = True  # each sample of a request arrives after its own latency
 

@@ -104,6 +104,7 @@ class TinyModel(Model):
         InvalidUsage: there is no such model, or its weights are damaged.
     """
 
+    throttled_as = None
     priced = True  # it is free
 
     def __init__(self, name: str, seed: int = 0, temperature: float | None = None) -> None:

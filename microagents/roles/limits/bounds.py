@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from heapq import heappop, heappush
+from math import ceil
 from typing import Any
 
 from microagents.journal.digests import in_order
@@ -77,6 +78,33 @@ class RateBound(Bound):
         return (amount - self.free) / self._each_s
 
 
+MARGIN = 3
+"""Of a bound of which a model states no maximum a call may use up as many times the largest use so far."""
+
+
+class Experience:
+    """The use of a bound by the calls to one model that states no maximum, or has gone above it; by the sample."""
+
+    def __init__(self) -> None:
+        self.dearest = 0
+        """The largest use so far."""
+        self._seen = 0
+        """Number of calls whose use is known."""
+
+    def learn(self, used: int, samples: int) -> None:
+        """Note the use of a call that asked for a number of samples."""
+        self._seen += 1
+        self.dearest = max(self.dearest, ceil(used / samples))
+
+    def most(self, samples: int) -> int:
+        """Bound the use of a call by the dearest; 0 while no price is known."""
+        return MARGIN * self.dearest * samples
+
+    def needed(self, left: int, samples: int) -> int:
+        """Return the amount that a call reserves: the first one all that is left, so that it goes alone, and later ones smaller parts."""
+        return max(1, self.most(samples), left // (1 + self._seen))
+
+
 class QueuedCall:
     """A call that waits for room.
 
@@ -85,6 +113,8 @@ class QueuedCall:
         amounts: what it takes of each bound.
         least: what is enough for it, if less.
         answer: called once with what it was granted; with None if it is not sent.
+        learned: experience with its model, by the name of the bound.
+        samples: number of samples that it asks for.
     """
 
     def __init__(
@@ -93,17 +123,39 @@ class QueuedCall:
         amounts: Mapping[str, int],
         least: Mapping[str, int],
         answer: Callable[[dict[str, int] | None], None],
+        *,
+        learned: Mapping[str, Experience] = {},
+        samples: int = 1,
     ) -> None:
         path, *rest = place
         self._order: tuple[Any, ...] = (in_order(path), *rest)
         self.amounts = amounts
         self.least = least
         self._answer = answer
+        self._learned = learned
+        self.samples = samples
         self.is_over = False
         self.granted: dict[str, int] = {}
 
     def __lt__(self, other: QueuedCall) -> bool:
         return self._order < other._order
+
+    def needed(self, bounds: Mapping[str, Bound]) -> dict[str, int]:
+        """Return the amounts that it reserves, by the experience with its model until now."""
+        found = dict(self.amounts)
+        for name, experience in self._learned.items():
+            if name in found:
+                found[name] = max(found[name], experience.needed(bounds[name].total, self.samples))
+        return found
+
+    def enough(self, name: str) -> int | None:
+        """Return the amount of a bound that is enough for it; None if only the whole one is."""
+        return None if name in self._learned else self.least.get(name)
+
+    def most(self, name: str) -> int:
+        """Return the most that it may use up of a bound; 0 if that is unknown."""
+        experience = self._learned.get(name)
+        return max(self.amounts[name], 0 if experience is None else experience.most(self.samples))
 
     def end(self, granted: dict[str, int] | None = None) -> None:
         """Answer the call, if it was not answered yet."""
@@ -135,21 +187,20 @@ class Queue:
         """Grant what is free, in order; yields each first call that lacks room, with what it lacks at least by bound."""
         blocked: set[str] = set()
         while (waiting := self._first(blocked)) is not None:
-            lacking = {
-                name: amount for name, amount in waiting.amounts.items() if amount > max(0, self._bounds[name].free)
-            }
+            needed = waiting.needed(self._bounds)
+            lacking = {name: amount for name, amount in needed.items() if amount > max(0, self._bounds[name].free)}
             if lacking and not all(self._is_rest_enough(name, waiting) for name in lacking):
                 blocked.update(lacking)
-                yield waiting, {name: waiting.least.get(name, amount) for name, amount in lacking.items()}
+                yield waiting, {name: waiting.enough(name) or amount for name, amount in lacking.items()}
                 continue
-            granted = {name: min(amount, self._bounds[name].free) for name, amount in waiting.amounts.items()}
+            granted = {name: min(amount, self._bounds[name].free) for name, amount in needed.items()}
             for name, amount in granted.items():
                 self._bounds[name].take(amount)
             waiting.end(granted)
 
     def _is_rest_enough(self, name: str, waiting: QueuedCall) -> bool:
         """Whether nothing can come back to a bound, and what is left is enough for a call."""
-        bound, least = self._bounds[name], waiting.least.get(name)
+        bound, least = self._bounds[name], waiting.enough(name)
         return not bound.renews and not bound.held and least is not None and 0 < least <= bound.free
 
     def _first(self, blocked: set[str]) -> QueuedCall | None:

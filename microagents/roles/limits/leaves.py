@@ -6,12 +6,11 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequen
 from contextlib import aclosing
 from typing import Literal
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from microagents.base.aio import Notifier, TaskScope
 from microagents.base.errors import MicroagentsError, NotSent
 from microagents.base.messages import Batched, Request, Stream
-from microagents.elections.election import SampleId
 from microagents.models.rates import Rate
 
 Outcome = Literal["replied", "refused", "failed"]
@@ -40,16 +39,22 @@ class Leave(Request[dict[str, int] | None], frozen=True, kw_only=True):
     The reply is what the call holds of each bound; None if no call is sent any more.
     """
 
-    holder: int
-    number: int
+    holder: int = 0
+    number: int = 0
     """Number of the leave, which its end names."""
     path: str
     seq: int
     amounts: Mapping[str, int]
     least: Mapping[str, int] = {}
     """Amounts that are enough for the call if a bound has no more left, by the bound's name."""
+    model: str = ""
+    """Spec of the call's model."""
+    samples: int = 1
+    """Number of samples that the call asks for."""
+    unstated: tuple[str, ...] = ()
+    """Bounds of which the model states no maximum: the amounts are then the least, and what its calls have used up gives the rest."""
     throttle: str | None = None
-    """Name of the bound that is the throttle of the call's model."""
+    """Name of the bound that is the throttle of the model."""
     rates: Mapping[str, Rate] = {}
     """Rates of the bounds that a provider fills again each minute."""
 
@@ -61,6 +66,8 @@ class Ended(Struct, frozen=True, kw_only=True):
     number: int
     spent: dict[str, int] = {}
     """What it has used up for good, by bound; more than it held makes a debt."""
+    unknown: tuple[str, ...] = ()
+    """Bounds of which this is unknown, and counted at the most."""
     outcome: Outcome | None = None
     """For the throttle of its model."""
     wait_s: float | None = None
@@ -123,51 +130,33 @@ class Leaves:
         self._known.notify()
         await self._scope.close()
 
-    async def take(
-        self,
-        sample: SampleId,
-        amounts: Mapping[str, int],
-        least: Mapping[str, int] = {},
-        *,
-        throttle: str | None = None,
-        rates: Mapping[str, Rate] = {},
-    ) -> tuple[int, dict[str, int]]:
-        """Take a leave for a call; wait until the bounds have room. Arguments are those of `Leave`.
+    async def take(self, wanted: Leave) -> tuple[int, dict[str, int]]:
+        """Take a leave for a call; wait until the bounds have room. Holder and number are filled in here.
 
         Returns:
-            The number of the leave, and what it holds: less than was asked for only of a bound with less left.
+            The number of the leave, and what the call may use up: less than was asked for only of a bound with less left, and more if its
+            model states no maximum.
 
         Raises:
             NotSent: no call is sent any more.
         """
         while self._holder is None:
-            self._check(sample)
+            self._check(wanted.path)
             if not self._is_following:
                 self._is_following = True
                 self._scope.start(self._follow())
             await self._known.wait()
-        self._check(sample)
+        self._check(wanted.path)
         self._asked += 1
-        number, holder = self._asked, self._holder
+        number = self._asked
         try:
-            granted = await self._ask(
-                Leave(
-                    holder=holder,
-                    number=number,
-                    path=sample.election.path,
-                    seq=sample.seq,
-                    amounts=amounts,
-                    least=least,
-                    throttle=throttle,
-                    rates=rates,
-                )
-            )
+            granted = await self._ask(structs.replace(wanted, holder=self._holder, number=number))
         except BaseException:
             self.end(number)  # it may have been granted meanwhile
             raise
         if granted is None:
             self.end(number)
-            raise NotSent(sample.election.path)
+            raise NotSent(wanted.path)
         return number, granted
 
     def end(
@@ -176,10 +165,13 @@ class Leaves:
         spent: dict[str, int] | None = None,
         outcome: Outcome | None = None,
         wait_s: float | None = None,
+        unknown: tuple[str, ...] = (),
     ) -> None:
         """Give a leave back. Arguments are the fields of `Ended`."""
         if self._holder is not None:
-            ended = Ended(holder=self._holder, number=number, spent=spent or {}, outcome=outcome, wait_s=wait_s)
+            ended = Ended(
+                holder=self._holder, number=number, spent=spent or {}, unknown=unknown, outcome=outcome, wait_s=wait_s
+            )
             self._tell(EndLeaves(ended=[ended]))
 
     def dismiss(self, failure: MicroagentsError | None = None) -> None:
@@ -189,11 +181,11 @@ class Leaves:
         if self._holder is not None and failure is None:
             self._tell(RefuseLeaves(holder=self._holder))
 
-    def _check(self, sample: SampleId) -> None:
+    def _check(self, path: str) -> None:
         if self._failure is not None:
             raise self._failure
         if self._is_over:
-            raise NotSent(sample.election.path)
+            raise NotSent(path)
 
     async def _follow(self) -> None:
         try:

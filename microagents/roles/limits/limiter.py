@@ -12,9 +12,10 @@ from msgspec import Struct, structs
 from microagents.actors.role import Context, Messenger, Role
 from microagents.base.aio import TaskScope
 from microagents.base.errors import InvalidUsage
-from microagents.journal.messages import Account, FollowSettings, RecordLimit, Report
+from microagents.journal.messages import Account, FollowSettings, RecordCalls, RecordLimit, Report
 from microagents.models.throttle import START, Throttle
-from microagents.roles.limits.bounds import Bound, Queue, QueuedCall, RateBound
+from microagents.replies.chat import Usage
+from microagents.roles.limits.bounds import Bound, Experience, Queue, QueuedCall, RateBound
 from microagents.roles.limits.leaves import Ended, EndLeaves, HoldLeaves, Leave, News, RefuseLeaves
 from microagents.roles.limits.reservations import CALLS, CONCURRENCY, COST, TOKENS, UNITS_PER_USD, units
 
@@ -24,6 +25,8 @@ REFILL_S = 0.05
 """Shortest time between two looks at what a provider has filled again."""
 RUN_BOUNDS = {CONCURRENCY: True, CALLS: False, TOKENS: False, COST: False}
 """The bounds that settings of the run set, and whether calls give back what they take of them."""
+MOST_UNPRICED = 3
+"""Under a limit of cost a run stops once so many calls that may be billed had no reply, before any price is known."""
 UNBOUNDED = 1 << 62
 """The total of a bound that was lifted."""
 
@@ -78,7 +81,7 @@ class Limiter(Role):
     Before it is sent, a call takes the most that it can use, so no limit is passed.
     """
 
-    asks = (FollowSettings, RecordLimit, Report)
+    asks = (FollowSettings, RecordCalls, RecordLimit, Report)
 
     def __init__(self, context: Context, messenger: Messenger) -> None:
         super().__init__(context, messenger)
@@ -88,6 +91,10 @@ class Limiter(Role):
         self._came = self._asked = 0
         """Numbers of holders and of leaves so far."""
         self._limits = _limits(context.settings)
+        self._learned: dict[str, dict[str, Experience]] = {}
+        """Experience with models that state no maximum, by spec and by the name of the bound."""
+        self._unpriced = 0
+        """Calls without a reply that no price was known for; the first price counts for them."""
         self._throttles: dict[str, Throttle] = {}
         """Of the bounds on the calls in flight to one model."""
         self._out_since: dict[str, float] = {}
@@ -121,6 +128,7 @@ class Limiter(Role):
                 f"the cost of earlier calls of this run is unknown, so {self._limits[COST].option} cannot be kept; lift the limit, "
                 "--max-cost inf, or begin another run"
             )
+        self._unpriced = account.unpriced
         for name, limit in self._limits.items():
             self._bounds[name] = Bound(limit.left(account), renews=False)
 
@@ -156,9 +164,12 @@ class Limiter(Role):
             holder.ended.remove(request.number)
             return None
         self._add_bounds(request)
+        learned = self._learned.setdefault(request.model, {})
+        for name in request.unstated:
+            learned.setdefault(name, Experience())
         self._asked += 1
         answer: asyncio.Future[dict[str, int] | None] = self._loop.create_future()
-        held = HeldLeave(request, self._asked, answer, self._throttles.get(request.throttle or ""))
+        held = HeldLeave(request, self._asked, answer, self._throttles.get(request.throttle or ""), learned)
         holder.leaves[request.number] = held
         self._queue.add(held)
         self._deal_soon()
@@ -177,6 +188,7 @@ class Limiter(Role):
             self._note(held, ended)
             for name, amount in held.granted.items():
                 self._bounds[name].give_back(amount, ended.spent.get(name, 0))
+            self._learn(held, ended)
         self._deal_soon()
 
     def refuse_leaves(self, request: RefuseLeaves) -> None:
@@ -221,6 +233,49 @@ class Limiter(Role):
                 self._limits[name] = limit
                 bound.total += limit.left(account) if before is None else limit.total - before.total
         self._deal_soon()
+
+    def _learn(self, held: HeldLeave, ended: Ended) -> None:
+        """Learn what a call has used up, if its model states no maximum, or has gone above it."""
+        learned = held.learned
+        for name in (TOKENS, COST):
+            spent = ended.spent.get(name)
+            if spent is None or name not in held.granted:
+                continue
+            has_replied, is_known = ended.outcome == "replied", name not in ended.unknown
+            if is_known and spent > held.most(name):
+                learned.setdefault(name, Experience())
+            if has_replied and name in learned:
+                learned[name].learn(spent if is_known else 0, held.samples)
+            if not spent and not is_known:
+                self._unpriced += not has_replied
+                self._check_price(held.model, has_replied=has_replied)
+        if self._unpriced and COST in learned:
+            self._settle(learned[COST].most(1))
+
+    def _settle(self, most: int) -> None:
+        """Count the calls without a reply that no price was known for at the most that they may have cost, once there is one."""
+        if most:
+            count, self._unpriced = self._unpriced, 0
+            self._bounds[COST].total -= count * most
+            unsettled_usd = count * most / UNITS_PER_USD
+            nothing = Usage(cost_usd=0.0)
+            self.tell(
+                RecordCalls(source=self.context.name, usage=nothing, unsettled_usd=unsettled_usd, unpriced=-count)
+            )
+
+    def _check_price(self, spec: str, *, has_replied: bool) -> None:
+        """Stop the run if a model has replied without a cost before any price was known, or too many calls had no reply."""
+        if has_replied:
+            why = f"{spec} replied without a cost"
+            remedy = "give its samples usage.cost_usd, or begin another run without the limit"
+        else:
+            why = f"{self._unpriced} calls to {spec} ended without a reply and may be billed"
+            remedy = "resume it to try again"
+        if not self._is_reported and (has_replied or self._unpriced >= MOST_UNPRICED):
+            self._is_reported = True
+            self._bounds[COST].total = 0
+            option = self._limits[COST].option
+            self.tell(RecordLimit(reason=f"{option} cannot be kept: {why}, and no price is known", remedy=remedy))
 
     def _note(self, held: HeldLeave, ended: Ended) -> None:
         """Let the throttle of a model learn how a call ended, unless it was sent before the last cut."""
@@ -298,19 +353,18 @@ class Limiter(Role):
             self._scope.start(self._count_again(name, bound))
         else:
             self._is_reported = True
-            limit = self._limits[name]
-            left = (
-                f"{limit.text(bound.free)} left, and the next call may use up to {limit.text(lacking)}"
-                if bound.free > 0
-                else ""
-            )
-            self.tell(RecordLimit(limit=limit.option, left=left))
+            limit, reason = self._limits[name], f"{self._limits[name].option} is reached"
+            if bound.free > 0:
+                reason += f": {limit.text(bound.free)} left, and the next call may use up to {limit.text(lacking)}"
+            elif bound.free < 0:
+                reason += f", and passed by {limit.text(-bound.free)}: calls used up more than was reserved for them"
+            self.tell(RecordLimit(reason=reason))
 
     async def _count_again(self, name: str, bound: Bound) -> None:
         """Ask the recorder what the dead have spent. All calls of the living have ended, and are recorded."""
         (lost, bound.lost), total = (bound.lost, 0), bound.total
         account = await self.ask(Report(final=True))
-        self._is_counting = False
+        self._is_counting, self._unpriced = False, account.unpriced
         bound.total += max(0, min(lost, self._limits[name].left(account) - total))
         self._deal_soon()
 
@@ -323,6 +377,7 @@ class HeldLeave(QueuedCall):
         number: number of all leaves.
         answer: gets what it was granted.
         throttle: the throttle of its model.
+        learned: experience with the model, by the name of the bound.
     """
 
     def __init__(
@@ -331,8 +386,13 @@ class HeldLeave(QueuedCall):
         number: int,
         answer: asyncio.Future[dict[str, int] | None],
         throttle: Throttle | None,
+        learned: dict[str, Experience],
     ) -> None:
-        super().__init__((request.path, request.seq, number), request.amounts, request.least, self._answered)
+        place = (request.path, request.seq, number)
+        super().__init__(
+            place, request.amounts, request.least, self._answered, learned=learned, samples=request.samples
+        )
+        self.model, self.learned = request.model, learned
         self.throttled_as, self.throttle = request.throttle, throttle
         self._future = answer
         self.epoch = 0
@@ -341,6 +401,8 @@ class HeldLeave(QueuedCall):
     def _answered(self, granted: dict[str, int] | None) -> None:
         if self.throttle is not None:
             self.epoch = self.throttle.epoch
+        if granted is not None:  # its first calls reserve more, to go alone
+            granted = {name: min(amount, self.most(name)) for name, amount in granted.items()}
         if not self._future.done():  # else its asker was cancelled, and ends it
             self._future.set_result(granted)
 

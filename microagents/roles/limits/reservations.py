@@ -9,9 +9,9 @@ from collections.abc import Mapping
 from math import ceil
 from typing import Any
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
-from microagents.models.model import Call, Model, Most
+from microagents.models.model import Call, Model, Most, most_tokens
 from microagents.replies.chat import Usage
 
 CONCURRENCY = "concurrency"
@@ -37,6 +37,8 @@ class Reservation(Struct, frozen=True, kw_only=True):
     """First what it gives back when it ends, then what it uses up."""
     most: Most | None
     """The most that it can use; None if neither tokens nor cost are limited."""
+    unstated: tuple[str, ...] = ()
+    """Bounds of which its model states no maximum."""
 
     @property
     def whole(self) -> dict[str, int]:
@@ -54,6 +56,24 @@ class Reservation(Struct, frozen=True, kw_only=True):
         if COST in spent and cost_usd is not None:
             spent[COST] = units(cost_usd)
         return spent
+
+    def unknown(self, usage: Usage) -> tuple[str, ...]:
+        """Bounds of which a usage does not say what it has used up."""
+        has_tokens = usage.input_tokens is not None and usage.output_tokens is not None
+        is_told = {TOKENS: has_tokens, COST: usage.cost_usd is not None}
+        return tuple([name for name, told in is_told.items() if name in self.amounts and not told])
+
+    def granted(self, held: Mapping[str, int]) -> Reservation:
+        """Return the reservation with what the calls before it have shown that it can use."""
+        learned = {name: held[name] for name, amount in self.amounts.items() if held[name] > amount}
+        if self.most is None or not learned:
+            return self
+        tokens, cost = learned.get(TOKENS), learned.get(COST)
+        most = Most(
+            tokens=self.most.tokens if tokens is None else tokens,
+            cost_usd=self.most.cost_usd if cost is None else cost / UNITS_PER_USD,
+        )
+        return structs.replace(self, amounts={**self.amounts, **learned}, most=most)
 
 
 class Reservations:
@@ -80,16 +100,22 @@ class Reservations:
         Args:
             model: its model.
             call: the call.
-            largest_usd: the largest cost of a reply of the model so far: the reservation if the model cannot state the most.
+            largest_usd: the largest cost of a reply of the model so far: the most if it states none and the cost is not limited.
         """
         if not self.of_most:
             return self.plain
-        most = model.at_most(call)
-        if most.cost_usd is None:
-            most = Most(tokens=most.tokens, cost_usd=largest_usd)
+        stated, unstated = model.at_most(call), list[str]()
+        most = stated or Most(tokens=most_tokens(call.prompt) + call.samples * call.max_output_tokens, cost_usd=None)
         amounts = dict(self.plain.amounts)
         if self._tokens:
             amounts[TOKENS] = most.tokens
-        if self._cost:
+        if stated is None:
+            unstated.append(TOKENS)
+        if self._cost and most.cost_usd is None:
+            amounts[COST] = 0
+            unstated.append(COST)
+        elif self._cost:
             amounts[COST] = max(1, units(most.cost_usd or 0.0))
-        return Reservation(amounts=amounts, most=most)
+        elif most.cost_usd is None:
+            most = Most(tokens=most.tokens, cost_usd=largest_usd)
+        return Reservation(amounts=amounts, most=most, unstated=tuple(unstated))

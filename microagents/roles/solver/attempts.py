@@ -114,8 +114,9 @@ class Attempts:
         is_measured = not call.needs_length or usage.visible_tokens is not None
         if usage.flaw:
             backend.warn_of_usage(usage.flaw)
-            if attempt.most is None:
-                usage = structs.replace(usage, cost_usd=backend.model.at_most(call).cost_of(usage))
+            stated = backend.model.at_most(call) if attempt.most is None else None
+            if stated is not None:
+                usage = structs.replace(usage, cost_usd=stated.cost_of(usage))
         self._accounts.end_answered(usage, backend.prices, measured=is_measured, most=attempt.most)
 
     def _timed(self, sample: Sample, backend: Backend, took_s: float) -> Sample:

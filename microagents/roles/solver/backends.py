@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from copy import copy
 from functools import partial
 
+from microagents.actors.registry import MODELS
 from microagents.actors.role import Context
 from microagents.base.aio import Slots
 from microagents.base.errors import InvalidUsage, ModelUnavailable
@@ -28,6 +29,10 @@ class Backend:
     def __init__(self, model: Model, spec: str = "", on_out: Callable[[ModelUnavailable], None] | None = None) -> None:
         self.model = model
         self.spec = spec
+        self.throttled_as = model.throttled_as
+        """Name under which all solvers of the run share a throttle for it; None for no throttle."""
+        if self.throttled_as == "":
+            self.throttled_as = None if model.answers_at_once else spec  # at once, one call is in flight at a time
         self.reported_refusals = 0
         """Number of refused parameters that the journal knows."""
         self.has_reported_limits = False
@@ -109,7 +114,7 @@ class Backends:
             out_s: time since which it is out; None once it delivers.
         """
         for backend in self:
-            if backend.model.throttled_as != throttle:
+            if backend.throttled_as != throttle:
                 continue
             if out_s is None:
                 backend.health.delivered()
@@ -163,8 +168,13 @@ class Backends:
         if spec in self._context.model_objects:
             raise InvalidUsage(
                 f"the price of {spec!r} is unknown, so max_cost_usd={max_cost_usd:g} cannot be kept; give a client's model its "
-                "price, client_model(..., price_in='1', price_out='6') or prices={'PROVIDER:MODEL': ...}, or your own model "
+                "price, client_model(..., price_in='1', price_out='6') or prices={'PROVIDER:MODEL': ...}, or your own model or function "
                 "priced = True and costs with its samples; or lift the limit, max_cost_usd=None"
+            )
+        if spec.partition(":")[0] not in MODELS.addresses:
+            raise InvalidUsage(
+                f"the price of {spec!r} is unknown, so --max-cost {max_cost_usd:g} cannot be kept; give the class or function "
+                "priced = True, and its samples usage.cost_usd; or lift the limit, --max-cost inf"
             )
         raise InvalidUsage(
             f"the price of {spec!r} is unknown, so --max-cost {max_cost_usd:g} cannot be kept; give the price in the spec, "

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
+from math import inf
 
 from microagents.journal.messages import RecordCalls
 from microagents.models.model import Most
@@ -21,6 +22,8 @@ class Prices:
         """The largest cost of a reply."""
         self._owed = 0
         """Number of unanswered calls that no estimate was possible for."""
+        self._owed_most_usd = 0.0
+        """The most that they can have cost."""
 
     def answered(self, cost_usd: float | None) -> float:
         """Add an answered call; returns the estimated cost of the unanswered calls before it that had no estimate."""
@@ -30,15 +33,21 @@ class Prices:
             self.largest_usd = cost_usd
         if not self._owed:
             return 0.0
-        owed, self._owed = self._owed, 0
-        return owed * (cost_usd or 0.0)
+        owed_usd = min(self._owed * (cost_usd or 0.0), self._owed_most_usd)
+        self._owed, self._owed_most_usd = 0, 0.0
+        return owed_usd
 
-    def unanswered(self) -> float:
-        """Return the estimated cost of a call whose reply did not arrive: 0 until the first reply, which makes up for it."""
+    def unanswered(self, most_usd: float) -> float:
+        """Return the estimated cost of a call whose reply did not arrive: 0 until the first reply, which makes up for it.
+
+        Args:
+            most_usd: the most that it can have cost.
+        """
         if not self._answered:
             self._owed += 1
+            self._owed_most_usd += most_usd
             return 0.0
-        return (self._total_usd or 0.0) / self._answered
+        return min((self._total_usd or 0.0) / self._answered, most_usd)
 
 
 class CallAccounts:
@@ -65,7 +74,7 @@ class CallAccounts:
         self._input_tokens = self._output_tokens = self._cached_tokens = self._cache_write_tokens = 0
         self._cost_usd: float | None = 0.0
         self._estimated_usd = self._unsettled_usd = 0.0
-        self._unsettled_tokens = 0
+        self._unsettled_tokens = self._unpriced = 0
         self._repeated: dict[str, int] = {}
         self._refused: dict[str, dict[str, str | None]] = {}
         self._limits: dict[str, dict[str, int]] = {}
@@ -110,11 +119,16 @@ class CallAccounts:
         self.end_unbilled()
         self._billed += 1
         self._unanswered += 1
-        estimate_usd = prices.unanswered()
+        if most is not None:
+            self._unsettled_tokens += most.tokens
+        if most is not None and most.cost_usd is None:  # the limiter settles it
+            self._unpriced += 1
+            return
+        most_usd = inf if most is None else most.cost_usd or 0.0
+        estimate_usd = prices.unanswered(most_usd)
         self._add_estimate(estimate_usd)
         if most is not None:
-            self._unsettled_usd += (most.cost_usd or 0.0) - estimate_usd
-            self._unsettled_tokens += most.tokens
+            self._unsettled_usd += most_usd - estimate_usd
 
     def _settle(self, usage: Usage, most: Most) -> float | None:
         """Return the cost of a reply, at most if it does not say, and count the tokens that it may have used beyond the known ones."""
@@ -179,6 +193,7 @@ class CallAccounts:
                 estimated_usd=self._estimated_usd,
                 unsettled_usd=self._unsettled_usd,
                 unsettled_tokens=self._unsettled_tokens,
+                unpriced=self._unpriced,
                 unmeasured=self._unmeasured,
                 miscounted=self._miscounted,
                 joined=self._joined,

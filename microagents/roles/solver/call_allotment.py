@@ -41,7 +41,7 @@ class CallAllotment:
         self._scope = TaskScope()
         self._left: float = 0
         self._block = 0
-        self._most = Most(tokens=0, cost_usd=0.0)
+        self._most = Most(tokens=0, cost_usd=None)
         """The most that a call of the allotment may use."""
         self._wanted = self._most
         """The most that any call wanted to use."""
@@ -88,10 +88,10 @@ class CallAllotment:
         allotted = self._most
         if most.tokens <= allotted.tokens and (most.cost_usd or 0.0) <= (allotted.cost_usd or 0.0):
             return False
-        self._wanted = Most(
-            tokens=max(self._wanted.tokens, round(most.tokens * HEADROOM)),
-            cost_usd=max(self._wanted.cost_usd or 0.0, (most.cost_usd or 0.0) * HEADROOM),
-        )
+        cost_usd = self._wanted.cost_usd
+        if most.cost_usd is not None:
+            cost_usd = max(cost_usd or 0.0, most.cost_usd * HEADROOM)
+        self._wanted = Most(tokens=max(self._wanted.tokens, round(most.tokens * HEADROOM)), cost_usd=cost_usd)
         return True
 
     async def close(self) -> None:
@@ -112,7 +112,7 @@ class CallAllotment:
                 calls=calls,
                 waiting=self._waiting,
                 call_tokens=most.tokens,
-                call_usd=most.cost_usd or 0.0,
+                call_usd=most.cost_usd,
             )
             allotted = await self._ask(request)
             if allotted is not None:

@@ -12,7 +12,7 @@ from microagents.journal.digests import in_order
 from microagents.models.model import Call, Most
 from microagents.models.rates import INPUT_TOKENS, OUTPUT_TOKENS, REQUESTS, TOKENS
 from microagents.replies.chat import Sample, Usage
-from microagents.roles.limits.leaves import Leaves, Outcome
+from microagents.roles.limits.leaves import Leave, Leaves, Outcome
 from microagents.roles.limits.reservations import Reservation, Reservations
 from microagents.roles.solver.backends import Backend
 from microagents.roles.solver.call_allotment import CallAllotment
@@ -124,7 +124,7 @@ class Permit(Struct, frozen=True, kw_only=True):
     reserved: Reservation
 
     def spent(self, attempt: Attempt) -> dict[str, int]:
-        """What the call has used up."""
+        """What the call has used up; the most if it is unknown."""
         if attempt.sample is not None:
             usage = attempt.sample.usage
             counted = {name: _counted(name, amount, usage) for name, amount in self.counted.items()}
@@ -141,26 +141,32 @@ class Permits(Gate):
 
     def concerns(self, backend: Backend) -> bool:
         """Whether the run has limits, or the model a throttle."""
-        return self.reservations.are_needed or backend.model.throttled_as is not None
+        return self.reservations.are_needed or backend.throttled_as is not None
 
     async def enter(self, attempt: Attempt) -> None:
         """Wait until the bounds have room; for a request for several samples, for as many as the limits leave."""
-        backend, call, throttle = attempt.backend, attempt.call, attempt.backend.model.throttled_as
+        backend, call, throttle = attempt.backend, attempt.call, attempt.backend.throttled_as
         in_flight = {} if throttle is None else {throttle: 1}
         reserved, counted = self._reserved(backend, call), _counted_by_provider(backend, call)
         least = reserved if call.samples == 1 else self._reserved(backend, structs.replace(call, samples=1))
-        number, held = await self._leaves.take(
-            call.id,
-            {**counted, **in_flight, **reserved.amounts},
-            least.amounts,
+        wanted = Leave(
+            path=call.id.election.path,
+            seq=call.id.seq,
+            amounts={**counted, **in_flight, **reserved.amounts},
+            least=least.amounts,
+            model=backend.spec,
+            samples=call.samples,
+            unstated=reserved.unstated,
             throttle=throttle,
             rates={_bound_of(backend, kind): rate for kind, rate in backend.model.rates.items()},
         )
+        number, held = await self._leaves.take(wanted)
         while any(
             held[name] < amount for name, amount in reserved.amounts.items()
         ):  # the limits lack room for all samples
             call = structs.replace(call, samples=call.samples - 1)
             reserved, counted = self._reserved(backend, call), _counted_by_provider(backend, call)
+        reserved = reserved.granted(held)
         attempt.call, attempt.most = call, reserved.most
         attempt.permit = Permit(number=number, counted=counted, reserved=reserved)
 
@@ -172,7 +178,9 @@ class Permits(Gate):
             "replied" if attempt.sample is not None else None if error is None else OUTCOMES.get(error.kind)
         )
         wait_s = None if error is None else error.retry_after_s
-        self._leaves.end(permit.number, permit.spent(attempt), outcome, wait_s)
+        usage = Usage() if attempt.sample is None else attempt.sample.usage
+        unknown = permit.reserved.unknown(usage)
+        self._leaves.end(permit.number, permit.spent(attempt), outcome, wait_s, unknown)
 
     def dismiss(self) -> None:
         """Refuse every waiter."""
@@ -187,7 +195,7 @@ class Permits(Gate):
 
 
 def _bound_of(backend: Backend, kind: str) -> str:
-    return f"{backend.model.throttled_as}, {kind}{A_MINUTE}"
+    return f"{backend.throttled_as}, {kind}{A_MINUTE}"
 
 
 def _counted_by_provider(backend: Backend, call: Call) -> dict[str, int]:

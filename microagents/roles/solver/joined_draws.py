@@ -110,16 +110,11 @@ class Several(Model):
         return self._model.refused
 
     @property
-    def throttled_as(self) -> str | None:
-        """Throttle of the model."""
-        return self._model.throttled_as
-
-    @property
     def rates(self) -> Mapping[str, Rate]:
         """Rates of the model."""
         return self._model.rates
 
-    def at_most(self, call: Call) -> Most:
+    def at_most(self, call: Call) -> Most | None:
         """Return the most that the request can use."""
         return self._model.at_most(call)
 

@@ -32,7 +32,8 @@ class Budget:
         """Return the limit over all runs that a run has stopped at; None for none."""
         reason = (result.reason or "") if result.outcome == "stopped" else ""
         options = _options(self._limits).values()
-        return next((text for option, text in options if reason.startswith(f"{option} ")), None)
+        is_reached = " is reached" in reason
+        return next((text for option, text in options if is_reached and reason.startswith(f"{option} ")), None)
 
     def left_for(self, run_id: str) -> dict[str, float | None]:
         """Return the limits of one run."""

@@ -17,7 +17,15 @@ from msgspec import Struct
 from microagents.base.errors import agreement
 from microagents.journal.messages import Account, Promise
 from microagents.runs.words.money import Price, are_simulated, money, prices_of
-from microagents.runs.words.verdict import RunFacts, checked_text, command_about, counted, outcome_text, progress_text
+from microagents.runs.words.verdict import (
+    RunFacts,
+    above_limits_text,
+    checked_text,
+    command_about,
+    counted,
+    outcome_text,
+    progress_text,
+)
 from microagents.systems.documents.document import text_in
 
 MAX_RESULT_LINES = 12
@@ -117,11 +125,11 @@ def summary(result: RunFacts[Any], *, with_text: bool = True) -> str:
 
 def summary_rows(result: RunFacts[Any], *, with_text: bool = True) -> list[tuple[str, str]]:
     """List the rows of the summary of a run: a name, and a text that is printable; maybe with the text of a document without a file."""
-    account, models = result.account, result.models
+    account, models, above = result.account, result.models, above_limits_text(result)
     rows: list[tuple[str, str | None]] = [
         (
             outcome_text(result),
-            f"{result.task}{options_text(result.options)}: {progress_text(result)}{checked_text(result)}",
+            f"{result.task}{options_text(result.options)}: {progress_text(result)}{checked_text(result)}{above and f'; {above}'}",
         ),
         ("why", result.reason),
         ("how", _how_text(result)),

@@ -18,6 +18,8 @@ RUNS_DIR = Path("runs")
 """Folder of journals by default."""
 
 
+ROUNDING_USD = 1e-6
+"""Errors of sums of costs are below this."""
 MINUTES_FROM_S = 120.0
 """Time left from which it is written in minutes."""
 
@@ -31,7 +33,10 @@ _CHECKS = {
 """What code checks of a work, by its unit, and the word for a check that finds a fault. A chain has an oracle."""
 
 
-_LIMIT = re.compile(r"(?P<option>--max-(?:calls|tokens|cost)) (?P<value>\d+(?:\.\d+)?(?:e[+-]?\d{1,3})?) is reached")
+_LIMIT = re.compile(
+    r"(?P<option>--max-(?:calls|tokens|cost)) (?P<value>\d+(?:\.\d+)?(?:e[+-]?\d{1,3})?) is reached"
+    r"(?:, and passed by \$?(?P<passed>[\d,]{1,20}(?:\.\d{1,9})?))?"
+)
 """The beginning of the reason of a run that was stopped by a limit. The limit of time is anew in each sitting."""
 
 
@@ -70,6 +75,11 @@ class RunFacts(Struct, Generic[V], frozen=True, kw_only=True):
     @property
     def models(self) -> Sequence[str]:
         """Specs of all models of the run."""
+        raise NotImplementedError
+
+    @property
+    def most(self) -> tuple[float | None, int | None]:
+        """The limits of cost, in US dollars, and of tokens; None for none."""
         raise NotImplementedError
 
     @property
@@ -114,7 +124,23 @@ class Standing(Struct, frozen=True):
 
 
 def verdict_on(result: RunFacts[Any]) -> Standing:
-    """Say in one sentence how a run stands: what is wrong first, then what it waits for, then how far it is."""
+    """Say in one sentence how a run stands: a passed limit first, then what is wrong, what it waits for, and how far it is."""
+    standing, above = _standing_of(result), above_limits_text(result)
+    return Standing(standing.kind, f"{above}; {standing.text}") if above else standing
+
+
+def above_limits_text(result: RunFacts[Any]) -> str:
+    """Write the cost and the tokens of a run that are above its limits; empty if none is."""
+    account, (max_cost_usd, max_tokens) = result.account, result.most
+    tokens, above = account.input_tokens + account.output_tokens, []
+    if max_cost_usd is not None and (account.cost_usd or 0.0) > max_cost_usd + ROUNDING_USD:
+        above.append(f"${account.cost_usd:,.6f} spent, above --max-cost {max_cost_usd:g}")
+    if max_tokens is not None and tokens > max_tokens:
+        above.append(f"{tokens:,} tokens used, above --max-tokens {max_tokens}")
+    return "; ".join(above)
+
+
+def _standing_of(result: RunFacts[Any]) -> Standing:
     account, reason, done = result.account, result.reason, progress_text(result)
     wrong = _wrong_text(result)
     if result.outcome == "completed":
@@ -189,11 +215,14 @@ def _left_text(result: RunFacts[Any]) -> str:
 def go_on_text(
     run_id: str, runs_dir: Path, outcome: RunOutcome, reason: str | None, *, needs_program: bool
 ) -> str | None:
-    """Write how to continue a run, with a reached limit doubled. None if it is completed or running."""
+    """Write how to continue a run, with a limit of twice what was used. None if it is completed or running."""
     if outcome in ("completed", "running"):
         return None
     limit = _LIMIT.match(reason or "") if outcome == "stopped" else None
-    most = "" if limit is None else f"{2 * Decimal(limit['value']):f}"
+    most = ""
+    if limit is not None:
+        passed = (limit["passed"] or "0").replace(",", "") or "0"
+        most = f"{2 * (Decimal(limit['value']) + Decimal(passed)):f}"
     if needs_program:
         raised = f", {_KEYWORDS[limit['option']]}={most}" if limit is not None else ""
         return f"start the program again with run_id={run_id!r}, runs_dir={str(runs_dir)!r}{raised}"
