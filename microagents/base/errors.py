@@ -6,6 +6,7 @@ that was kept, and the next step for the user.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from typing import Self
 
@@ -123,6 +124,18 @@ class DeadlinePassed(MicroagentsError):
         return f"no reply to {message} within {timeout_s:g} s; the call was cancelled"
 
 
+_OF_CONTENT = re.compile(r"content|context|length|too[ _]long|too[ _]large|safety|polic|moderat|filter", re.IGNORECASE)
+_OF_ALL = re.compile(
+    r"unsupported|not support|unrecogni[sz]ed|unknown|not permitted|deprecated|\bparameter\b"
+    r"|model_not_found|invalid_model|\bno (?:such )?model\b|\bmodel\b[^.]{0,80}\bnot (?:exist|found|available)"
+    r"|api[ _]key|authenticat|credit balance|billing|insufficient_quota",
+    re.IGNORECASE,
+)
+"""Refusals of a parameter, the model, the key or the account, which all requests share."""
+OF_ONE_REQUEST = (400, 413, 422)
+"""HTTP statuses by which a provider refuses one request for its content or its length, unless its words say otherwise."""
+
+
 class ModelUnavailable(MicroagentsError):
     """A provider did not deliver a reply; args: kind, short message, HTTP status, retry-after in seconds, request id.
 
@@ -157,15 +170,25 @@ class ModelUnavailable(MicroagentsError):
         return self.kind != "refused"
 
     @property
+    def is_of_content(self) -> bool:
+        """Whether the request is refused for its content or its length, so that others may be accepted."""
+        return self.kind == "refused" and self.status in OF_ONE_REQUEST and _OF_ALL.search(str(self.args[1])) is None
+
+    @property
+    def words(self) -> str:
+        """The provider's own words, with the HTTP status and the name of the request."""
+        _, message, status, _, request_id = self.args
+        notes = [f"HTTP {status}"] * (status is not None) + [f"request {request_id}"] * (request_id is not None)
+        return str(message) + (f" ({', '.join(notes)})" if notes else "")
+
+    @property
     def retry_after_s(self) -> float | None:
         """Seconds that the provider asks to wait; None if it asks for none."""
         wait_s: float | None = self.args[3]
         return wait_s
 
     def __str__(self) -> str:
-        kind, message, status, _, request_id = self.args
-        notes = [f"HTTP {status}"] * (status is not None) + [f"request {request_id}"] * (request_id is not None)
-        return f"the model's provider answered {kind!r}: {message}" + (f" ({', '.join(notes)})" if notes else "")
+        return f"the model's provider answered {self.kind!r}: {self.words}"
 
 
 class Stopped(MicroagentsError):
@@ -284,6 +307,29 @@ class Contested(Undecided):
             f"the election at {path} is contested after {draws} draws: each model of the pool gave one reply only, in {agreed} votes, "
             f"and the replies differ ({tally}); all decisions so far are kept; decide it yourself "
             f"(`microagents decide RUN {path} 'REPLY'`) and resume, or resume with --on-undecided and the spec of a third model"
+        )
+
+
+class Refused(Undecided):
+    """Providers refuse a question for its content; args: path, number of draws, the words of the last refusal."""
+
+    @property
+    def may_concern_all(self) -> bool:
+        """Whether the words do not say that the content is the reason, so that the same server may refuse each request."""
+        words = str(self.args[2])
+        return "(HTTP " in words and _OF_CONTENT.search(words) is None
+
+    @property
+    def of_all(self) -> ModelUnavailable:
+        """The failure that it is if the server has accepted no request."""
+        return ModelUnavailable("refused", str(self.args[2]))
+
+    def __str__(self) -> str:
+        path, draws, words = self.args
+        return (
+            f"{words}: the provider refused {path} {draws} times in a row, before any valid reply; all decisions so far are kept; change "
+            f"the input, decide it yourself (`microagents decide RUN {path} 'REPLY'`) and resume, or resume with --on-undecided and the "
+            "spec of another model"
         )
 
 

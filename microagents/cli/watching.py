@@ -30,7 +30,7 @@ from microagents.runs.words.money import prices_of
 from microagents.runs.words.summary import printable, summary
 from microagents.runs.words.verdict import is_wrong, resume_command
 
-ALL_ENDED = ("completed", "undecided", "failed")
+ALL_ENDED = ("completed", "undecided", "failed", "refused")
 """Outcomes with which all of many inputs have ended. The list of results is printed only then: otherwise most of it is missing."""
 STDERR = 2
 RESULTS_PER_WRITE = 1000

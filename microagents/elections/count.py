@@ -11,6 +11,9 @@ from microagents.elections.rules import ORDERS, Certain, Tally
 from microagents.replies.chat import Reply, decoder_of, vote_of
 from microagents.replies.masses import Mass
 
+REFUSALS = 2
+"""Refusals in a row that end an election without a valid reply."""
+
 
 class Count:
     """Counted ballots of an election and their tally. The caller adds ballots in launch order."""
@@ -26,6 +29,10 @@ class Count:
         self._masses: SeenMasses | None = None
         """The masses of the counted replies; None before the first."""
         self._tests: list[MassTest] = []
+        self._may_be_refused = question.max_draws > self.tally.votes_needed
+        """Whether more replies may be drawn than it needs. Those that are drawn at once, without more, are all counted."""
+        self._refusing: list[str] = []
+        """The models that refused the question in a row, counted last; empty after a valid reply."""
         self._first: dict[Hashable, bytes] = {}
         """The first-launched reply of each vote."""
         self._votes: dict[bytes, Hashable] = {}
@@ -38,6 +45,7 @@ class Count:
             TaskFailed: the reply's ``vote()`` raised, or gave a value without a hash.
         """
         self.ballots.append(ballot)
+        self._refusing = self._refusing_with(ballot)
         if isinstance(ballot, Flagged):
             if ballot.mass is not None:
                 self._see(ballot, ballot.mass, FLAGGED)
@@ -51,6 +59,22 @@ class Count:
                 self.tally.weigh(vote, ballot.shares, ballot.seq % ORDERS, model)
             else:
                 self.tally.count(vote, model)
+
+    def _refusing_with(self, ballot: Ballot | Flagged) -> list[str]:
+        is_refusal = isinstance(ballot, Flagged) and ballot.said != "" and not self.tally.counts
+        if not (self._may_be_refused and is_refusal):
+            return []
+        return [*self._refusing, self._question.model_of(self._election, ballot.seq)]
+
+    @property
+    def is_refused(self) -> bool:
+        """Whether the question was refused twice in a row before any valid reply, and by each model of the pool."""
+        return len(self._refusing) >= REFUSALS and len({*self._refusing}) == len(self._models)
+
+    @property
+    def is_over(self) -> bool:
+        """Whether no more ballots are counted: the election is decided, contested, refused or at its cap."""
+        return not self.tally.votes_needed or self.is_refused or len(self.ballots) == self._question.max_draws
 
     def _see(self, ballot: Ballot | Flagged, mass: Mass, vote: Hashable) -> None:
         """Take in the mass of a reply, which also tests the masses before it."""
@@ -79,6 +103,8 @@ class Count:
         ``flagged_ahead`` are the seqs of flagged replies that are not counted yet.
         """
         tally, drawn = self.tally, len(self.ballots)
+        if self._refusing:  # one more reply tells whether the question is refused
+            return drawn + 1
         decided_at = drawn + tally.votes_needed + len(flagged_ahead)
         if not (tally.of_models and tally.votes_needed and tally.may_be_contested):
             return decided_at
@@ -102,7 +128,7 @@ class Count:
     def verdict(self) -> Verdict:
         """Return the verdict of the ballots counted so far."""
         return Verdict(
-            outcome=self.tally.outcome or "undecided",
+            outcome="refused" if self.is_refused else self.tally.outcome or "undecided",
             leader=self.tally.leader,
             tally=tuple((self._first[vote], votes) for vote, votes in self.tally.counts.items()),
             ballots=tuple(self.ballots),

@@ -15,7 +15,7 @@ from typing import Generic, Literal
 import msgspec
 from msgspec import Struct, structs
 
-from microagents.base.errors import Contested, Undecided, agreement
+from microagents.base.errors import Contested, Refused, Undecided, agreement
 from microagents.base.messages import Request, Stream
 from microagents.elections.rules import PortableRule, Weighed
 from microagents.replies.chat import (
@@ -32,7 +32,17 @@ from microagents.replies.chat import (
 from microagents.replies.masses import Mass
 
 ElectionOutcome = Literal[
-    "decided", "agreed", "argmax", "leader", "person", "sampled", "undecided", "contested", "climbed", "inferred"
+    "decided",
+    "agreed",
+    "argmax",
+    "leader",
+    "person",
+    "sampled",
+    "undecided",
+    "contested",
+    "refused",
+    "climbed",
+    "inferred",
 ]
 """Outcome of an election.
 
@@ -45,11 +55,12 @@ ElectionOutcome = Literal[
 - `undecided`: the cap was reached before a decision.
 - `contested`: each model of the pool gave one reply only, six times more often than it decides alone, and the replies differ. Like an
   undecided one, it is left to the ladder, to another model or to a person.
+- `refused`: before any valid reply the provider refused the question for its content, twice in a row, and each model of the pool did.
 - `climbed`: left to the next rung of a ladder.
 - `inferred`: decided by samples at other places, the predictions of rollouts or the choice of a judge. Its votes are no calls.
 """
 
-OPEN_OUTCOMES: tuple[ElectionOutcome, ...] = ("undecided", "contested")
+OPEN_OUTCOMES: tuple[ElectionOutcome, ...] = ("undecided", "contested", "refused")
 """Outcomes of an election that came to no decision. A ladder, the leader, another model or a person may settle it."""
 
 Votes = Literal["exact", "semantic"]
@@ -200,6 +211,8 @@ class Flagged(Struct, frozen=True, kw_only=True, tag=True, omit_defaults=True):
     """Cost of its sample; None if the price is unknown."""
     mass: Mass | None = None
     """Probability of its whole text; None if it is unknown."""
+    said: str = ""
+    """Words of the provider that refused the question for its content; empty for any other flag."""
 
 
 class Rejection(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -261,6 +274,12 @@ class Verdict(Struct, frozen=True, kw_only=True, tag=True):
     """Draws that tested masses. The journal keeps only their sums."""
 
     @property
+    def refusal(self) -> str:
+        """Words of the last refusal; empty without one."""
+        said = [each.said for each in self.ballots if isinstance(each, Flagged) and each.said]
+        return said[-1] if said else ""
+
+    @property
     def winner(self) -> bytes | None:
         """First-launched reply of the leading vote."""
         return None if self.leader is None else self.tally[self.leader][0]
@@ -291,6 +310,8 @@ class Decision(Struct, Generic[A], frozen=True, kw_only=True):
     """The rungs of a ladder that did not decide it either."""
     prose: ProseByTool = {}
     """The arguments that replies declare as prose, of an election that is undecided."""
+    refusal: str = ""
+    """Words of the provider that refused the question last; empty if none did."""
 
     @property
     def decided(self) -> bool:
@@ -305,6 +326,8 @@ class Decision(Struct, Generic[A], frozen=True, kw_only=True):
         """
         if not self.decided or self.value is None:
             draws = sum(votes for _, votes in self.tally) + self.flagged
+            if self.outcome == "refused":
+                raise Refused(self.path, draws, self.refusal)
             replies = [reply for reply, _ in self.tally]
             shown = self._votes()
             if advice := wordings(self.tally, self.prose):

@@ -22,6 +22,10 @@ UNSURE = "unsure"
 """The reply says of itself that it is likely wrong."""
 REFUSAL = "refusal"
 """The model does not answer: the provider says so, or the reply begins so."""
+CONTENT_FILTER = "content_filter"
+"""The provider does not give the reply for what it, or the prompt, says."""
+REFUSED = "refused"
+"""The provider does not accept the request for its content or its length."""
 OTHER = "other"
 """The provider ended the reply for a reason that is not known here."""
 OUT_OF_RANGE = "out_of_range"
@@ -32,15 +36,16 @@ CYCLE = "cycle"
 """Subquestions need each other in a circle."""
 EMPTY_QUESTION = "empty_question"
 """A subquestion, or a contracted question, has no text."""
+MAX_SAID_CHARS = 300
 _NAMES = (
-    *(TOO_LONG, CUT_OFF, EMPTY, MALFORMED, NO_SUCH_CHOICE, UNVERIFIED, UNSURE, OTHER),
+    *(TOO_LONG, CUT_OFF, EMPTY, MALFORMED, NO_SUCH_CHOICE, UNVERIFIED, UNSURE, REFUSED, OTHER),
     *(OUT_OF_RANGE, SELF_DEPENDENCY, CYCLE, EMPTY_QUESTION),
 )
 _FINISHES = frozenset(
     {
         "stop",
         "length",
-        "content_filter",
+        CONTENT_FILTER,
         REFUSAL,
         "tool_calls",
         "function_call",
@@ -61,6 +66,14 @@ def is_shipped(flag: str) -> bool:
 def known_finish(reason: str) -> str:
     """Read why a reply ended; ``other`` for an unknown reason: it becomes a name in accounts and on screens."""
     return reason if reason in _FINISHES else OTHER
+
+
+def refusal_in(sample: Sample) -> str:
+    """Return the words of a provider that refuses a question for its content; empty for any other reply."""
+    if sample.finish not in (REFUSAL, CONTENT_FILTER):
+        return ""
+    text = " ".join("".join(each if each.isprintable() else " " for each in sample.text).split())
+    return f"{sample.finish}: {text[:MAX_SAID_CHARS]}" if text else sample.finish
 
 
 def flag_unread(sample: Sample, above_tokens: int | None) -> str | None:

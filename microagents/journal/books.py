@@ -48,7 +48,15 @@ _ADDED = (
 )
 """Numbers of calls that an account adds up under the same names."""
 _TOKENS = ("input_tokens", "output_tokens", "cached_tokens", "cache_write_tokens")
-ENDED_AS: tuple[InputOutcome | None, ...] = (None, "completed", "undecided", "failed", "completed", "completed")
+ENDED_AS: tuple[InputOutcome | None, ...] = (
+    None,
+    "completed",
+    "undecided",
+    "failed",
+    "completed",
+    "completed",
+    "refused",
+)
 """The outcomes of inputs by their code; None for one that has not ended, and in a run of a single input."""
 _CODES: dict[tuple[InputOutcome | None, bool | None], int] = {("completed", True): 4, ("completed", False): 5}
 """Codes of completed inputs whose results say that they are right, or wrong."""
@@ -166,7 +174,10 @@ class Totals(Struct, kw_only=True):
         ended = Counter[InputOutcome | None]()
         for code, count in sums.ended.items():
             ended[ENDED_AS[code]] += count
-        account.inputs_done, account.inputs_failed = ended["completed"], ended["undecided"] + ended["failed"]
+        account.inputs_done, account.inputs_failed = (
+            ended["completed"],
+            ended["undecided"] + ended["failed"] + ended["refused"],
+        )
         account.inputs_right, account.inputs_wrong = (sums.ended[_CODES["completed", each]] for each in (True, False))
         return account
 
@@ -405,7 +416,7 @@ class Books:
 def _digested(ballot: Ballot | Flagged) -> Ballot | Flagged:
     """A ballot as it enters the digest: its cost is only in a sum, and neither its model nor its mass is a vote."""
     if isinstance(ballot, Flagged):
-        return structs.replace(ballot, cost_usd=None, mass=None)
+        return structs.replace(ballot, cost_usd=None, mass=None, said="")
     return structs.replace(ballot, cost_usd=None, fallback="", mass=None)
 
 

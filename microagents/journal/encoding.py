@@ -121,8 +121,9 @@ def key_range(place_id: int) -> tuple[int, int]:
 def written_ballots(ballots: Sequence[Ballot | Flagged], value: bytes | None) -> str | None:
     """Ballots as a JSON array in launch order; None if all of them are votes for the decided value.
 
-    An entry is ``true`` for the decided value, a string for a red flag, an array of the flag and the mass for one with a mass, an array
-    for a reply with more than its value (``true`` for the decided one), and any other JSON for a different reply.
+    An entry is ``true`` for the decided value, a string for a red flag, an array of the flag, its mass and the words of a refusal for
+    one that has more, an array for a reply with more than its value (``true`` for the decided one), and any other JSON for a different
+    reply.
     """
     if value is not None and all(
         isinstance(each, Ballot) and each.value == value and _is_plain(each) for each in ballots
@@ -133,8 +134,10 @@ def written_ballots(ballots: Sequence[Ballot | Flagged], value: bytes | None) ->
 
 def _encode_entry(ballot: Ballot | Flagged, value: bytes | None) -> str:
     if isinstance(ballot, Flagged):
-        flag = ballot.flag if ballot.mass is None else (ballot.flag, ballot.mass)
-        return msgspec.json.encode(flag).decode()
+        parts: tuple[object, ...] = (
+            (ballot.flag, ballot.mass, ballot.said) if ballot.said else (ballot.flag, ballot.mass)
+        )
+        return msgspec.json.encode(ballot.flag if parts == (ballot.flag, None) else parts).decode()
     # Unambiguous: a reply is a struct, so its JSON is neither `true` nor a string nor an array.
     return written_ballot(ballot if ballot.value != value else structs.replace(ballot, value=b"true"))
 
@@ -182,6 +185,25 @@ class _Written(msgspec.Struct, array_like=True):
 _written = msgspec.json.Decoder(_Written)
 
 
+class _WrittenFlag(msgspec.Struct, array_like=True):
+    flag: str
+    mass: Mass | None
+    said: str = ""
+
+
+def written_of_flag(flagged: Flagged) -> str | None:
+    """Return the value of the row of a flagged sample, as JSON: its mass, and the words of a refusal; None without either."""
+    if flagged.mass is None and not flagged.said:
+        return None
+    return msgspec.json.encode((flagged.mass, flagged.said)).decode()
+
+
+def read_flag(seq: int, flag: str, written: str | None, cost_usd: float | None) -> Flagged:
+    """Return a flagged sample from its row."""
+    mass, said = (None, "") if written is None else msgspec.json.decode(written, type=tuple[Mass | None, str])
+    return Flagged(seq=seq, flag=flag, cost_usd=cost_usd, mass=mass, said=said)
+
+
 def recalled(row: tuple[Any, ...]) -> Recalled:
     """Decode a row of ``decision``.
 
@@ -205,8 +227,8 @@ def _decode_entry(seq: int, entry: bytes, winner: bytes | None) -> Ballot | Flag
     if entry.startswith(b'"'):
         return Flagged(seq=seq, flag=msgspec.json.decode(entry, type=str))
     if entry.startswith(b'["'):
-        flag, mass = msgspec.json.decode(entry, type=tuple[str, Mass])
-        return Flagged(seq=seq, flag=flag, mass=mass)
+        read = msgspec.json.decode(entry, type=_WrittenFlag)
+        return Flagged(seq=seq, flag=read.flag, mass=read.mass, said=read.said)
     return read_ballot(seq, entry, winner=winner)
 
 
@@ -243,6 +265,5 @@ def sample_row(key: int, question_digest: bytes, ballot: Ballot | Flagged | Reje
         number = ballot.seq + len(ballot.replies) * REJECTED_SEQ
         return key, question_digest, number, msgspec.json.encode(ballot.replies[-1]).decode(), UNVERIFIED, cost_usd
     if isinstance(ballot, Flagged):
-        mass = None if ballot.mass is None else msgspec.json.encode(ballot.mass).decode()
-        return key, question_digest, ballot.seq, mass, ballot.flag, cost_usd
+        return key, question_digest, ballot.seq, written_of_flag(ballot), ballot.flag, cost_usd
     return key, question_digest, ballot.seq, written_ballot(ballot), None, cost_usd

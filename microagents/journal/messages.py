@@ -240,8 +240,8 @@ class RecordBatch(Request[None], frozen=True, kw_only=True):
     progress: tuple[RecordProgress, ...]
 
 
-InputOutcome = Literal["completed", "undecided", "failed"]
-"""How one of many inputs ended."""
+InputOutcome = Literal["completed", "undecided", "failed", "refused"]
+"""How one of many inputs ended; `refused` means that the providers refuse what it says."""
 
 
 def verdict_of(value: object) -> bool | None:
@@ -341,7 +341,7 @@ class Account(Struct, kw_only=True):
     inputs_done: int = 0
     """Completed inputs, in a run of many."""
     inputs_failed: int = 0
-    """Inputs that failed or ended undecided, in a run of many."""
+    """Inputs that failed, were refused or ended undecided, in a run of many."""
     inputs_right: int = 0
     """Completed inputs whose results say that they are right, in a run of many."""
     inputs_wrong: int = 0
@@ -630,5 +630,5 @@ class FollowSettings(Stream[dict[str, Any]], frozen=True, kw_only=True):
     """Follow the settings that are changed while the run is under way: all that were, by name, after each change."""
 
 
-RunOutcome = Literal["completed", "stopped", "undecided", "interrupted", "failed", "running", "cut off"]
+RunOutcome = Literal["completed", "stopped", "undecided", "refused", "interrupted", "failed", "running", "cut off"]
 """How a run ended; `failed` means that it raised. Readers of a journal derive `running` and `cut off` (by a crash): neither is recorded."""

@@ -72,12 +72,12 @@ def read_series(rows: Rows, points: int) -> list[tuple[float, int, int, float]]:
 def read_inputs(rows: Rows, inputs: int) -> bytes:
     """For each input a byte: 0 while it has no decision, 1 while it is under way, then 2 completed, 3 undecided, 4 failed.
 
-    5 is for one that is completed, and whose result says that it is wrong, by its ``correct`` or ``solved``.
+    5 is for one that is completed, and whose result says that it is wrong, by its ``correct`` or ``solved``; 6 for a refused one.
     """
     found = bytearray(inputs)
     for (number,) in rows.db.execute(BEGUN_INPUTS, (inputs,)):
         found[number] = 1
-    codes = {"completed": 2, "undecided": 3, "failed": 4}
+    codes = {"completed": 2, "undecided": 3, "failed": 4, "refused": 6}
     for number, outcome, verdict in rows.db.execute(ENDED_INPUTS, (inputs,)):
         found[number] = 5 if verdict == 0 else codes[outcome]
     return bytes(found)

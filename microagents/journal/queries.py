@@ -14,7 +14,16 @@ from msgspec import structs
 from microagents.elections.election import OPEN_OUTCOMES, Ballot, ElectionId, Flagged, Rejected, Rejection, input_of
 from microagents.journal.books import Books, InputSums, Totals, code_of
 from microagents.journal.digests import in_order
-from microagents.journal.encoding import REJECTED_SEQ, joined, key_range, path_range, place_of, read_ballot, recalled
+from microagents.journal.encoding import (
+    REJECTED_SEQ,
+    joined,
+    key_range,
+    path_range,
+    place_of,
+    read_ballot,
+    read_flag,
+    recalled,
+)
 from microagents.journal.experiment import Experiment, options_of
 from microagents.journal.messages import (
     Account,
@@ -39,7 +48,6 @@ from microagents.journal.statements import (
     one,
 )
 from microagents.journal.tables import ONCE_CODE, OUTCOMES
-from microagents.replies.masses import Mass
 
 ROWS_PER_READ = 2000
 MAX_NUMBER = 1 << 63
@@ -128,8 +136,7 @@ def read_open_elections(rows: Rows) -> list[OpenElection]:
         if flag is None:
             ballots.append(read_ballot(seq, value.encode(), cost_usd))
         elif number == seq:
-            mass = None if value is None else msgspec.json.decode(value, type=Mass)
-            ballots.append(Flagged(seq=seq, flag=flag, cost_usd=cost_usd, mass=mass))
+            ballots.append(read_flag(seq, flag, value, cost_usd))
         else:
             before = rejected[seq].replies if seq in rejected else ()
             reply = msgspec.json.decode(value, type=Rejection)

@@ -66,7 +66,14 @@ MAX_SAMPLES = 15
 MARKED = FLAGGED = 16
 OUTVOTED = 32
 UNDECIDED, CLIMBED, SETTLED = 1 << 6, 2 << 6, 3 << 6
-_STATES = {"undecided": UNDECIDED, "contested": UNDECIDED, "climbed": CLIMBED, "leader": SETTLED, "person": SETTLED}
+_STATES = {
+    "undecided": UNDECIDED,
+    "contested": UNDECIDED,
+    "refused": UNDECIDED,
+    "climbed": CLIMBED,
+    "leader": SETTLED,
+    "person": SETTLED,
+}
 _STATE_CASES = " ".join(f"WHEN {OUTCOMES.index(name)} THEN {state}" for name, state in _STATES.items())
 _MARKS = f"""CASE WHEN ballots IS NULL THEN 0 WHEN instr(ballots, '{{') = 0 THEN {FLAGGED} * (instr(ballots, '"') > 0)
     ELSE (SELECT {FLAGGED} * max('text' IN (type, first)) + {OUTVOTED} * max(type = 'object' OR first = 'object' AND shares IS '{{}}')

@@ -16,7 +16,7 @@ MAX_COUNTED = 1_000_000
 """A row that claims more counted samples is damaged: reading it would exhaust the memory."""
 OUTCOMES = (
     *("decided", "agreed", "argmax", "leader", "person", "sampled"),
-    *("undecided", "once", "climbed", "inferred", "contested"),
+    *("undecided", "once", "climbed", "inferred", "contested", "refused"),
 )
 """Outcomes by their number in the file. The most common one is 0, which SQLite stores in no bytes."""
 DECIDED_CODE, UNDECIDED_CODE, ONCE_CODE = OUTCOMES.index("decided"), OUTCOMES.index("undecided"), OUTCOMES.index("once")

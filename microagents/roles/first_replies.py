@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 
 from microagents.elections.election import Flagged, Rejected, SampleId
-from microagents.elections.red_flags import CUT_OFF, EMPTY, MALFORMED, TOO_LONG, is_shipped
+from microagents.elections.red_flags import CUT_OFF, EMPTY, MALFORMED, REFUSED, TOO_LONG, is_shipped
 from microagents.journal.messages import RecordReply, RecordSample
 from microagents.replies.chat import Reading
 from microagents.replies.parsing import Malformed, parse
@@ -57,6 +57,8 @@ class FirstReplies:
         """Add the record of a reply, or the text of one."""
         if isinstance(record, RecordReply):
             self._text = record.text if record.id == self._flagged else self._text
+        elif isinstance(record.ballot, Flagged) and record.ballot.flag == REFUSED:
+            return  # it is no reply, and cost nothing
         elif self._replies < SHARE_OF and not isinstance(
             record.ballot, Rejected
         ):  # a rejected reply may still be mended

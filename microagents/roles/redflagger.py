@@ -7,7 +7,7 @@ import msgspec
 from microagents.actors.role import Context, Messenger, Role, eager
 from microagents.base.messages import resolve
 from microagents.elections.election import Ballot, Flagged, Screen, input_of
-from microagents.elections.red_flags import MALFORMED, NO_SUCH_CHOICE, flag_unread
+from microagents.elections.red_flags import MALFORMED, NO_SUCH_CHOICE, flag_unread, refusal_in
 from microagents.replies.chat import CheckedReply, Reply
 from microagents.replies.parsing import Malformed, parse
 from microagents.replies.tool_calls import Calls
@@ -35,7 +35,8 @@ class RedFlagger(Role):
         task = self.context.tasks[of_input]
         screened = _reply_or_flag(request, task)
         if isinstance(screened, str):
-            return Flagged(seq=seq, flag=screened, cost_usd=cost_usd, mass=mass)
+            said = refusal_in(request.sample)
+            return Flagged(seq=seq, flag=screened, cost_usd=cost_usd, mass=mass, said=said)
         value = _encode(screened)
         # A state is read and a flag is asked for once an answer, not once a ballot: 7 us a step of a tower.
         judged, key = self._judged, (of_input, request.reply, request.state, value)

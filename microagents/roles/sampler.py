@@ -8,9 +8,11 @@ from hashlib import blake2b
 from msgspec import structs
 
 from microagents.actors.role import Role
-from microagents.elections.election import Draw, ElectionId, Question, SampleId, Screen
+from microagents.base.errors import ModelUnavailable
+from microagents.elections.election import Draw, ElectionId, Flagged, Question, SampleId, Screen
+from microagents.elections.red_flags import REFUSED
 from microagents.elections.rules import Certain
-from microagents.replies.chat import Prompt
+from microagents.replies.chat import Prompt, Sample
 from microagents.replies.tool_calls import ToolCall, observed
 from microagents.roles.executor import LOOKED_UP, Execute
 from microagents.roles.verification import Screened, wanted_in
@@ -77,24 +79,28 @@ class Sampler:
         needs_mass = not earlier and self._may_decide(temperature) and model not in self._doubted
         trace = self._trace
         asked_s = trace.clock() if trace is not None and self._traceparent else 0.0
-        sample = await self._voter.ask(
-            Draw(
-                id=sample_id,
-                prompt=prompt,
-                reply=question.reply,
-                temperature=temperature,
-                max_output_tokens=question.sampling.max_output_tokens,
-                needs_length=bool(question.sampling.flag_above_tokens),
-                needs_mass=needs_mass,
-                model=model,
-                substitute=question.model_of(self._id, seq + 1),
-                rejected=earlier,
-                first_prompt=first if earlier else None,
-                choices=question.choices,
-                is_followed=self._is_followed,
-                traceparent=self._traceparent,
-            )
+        draw = Draw(
+            id=sample_id,
+            prompt=prompt,
+            reply=question.reply,
+            temperature=temperature,
+            max_output_tokens=question.sampling.max_output_tokens,
+            needs_length=bool(question.sampling.flag_above_tokens),
+            needs_mass=needs_mass,
+            model=model,
+            substitute=question.model_of(self._id, seq + 1),
+            rejected=earlier,
+            first_prompt=first if earlier else None,
+            choices=question.choices,
+            is_followed=self._is_followed,
+            traceparent=self._traceparent,
         )
+        try:
+            sample = await self._voter.ask(draw)
+        except ModelUnavailable as error:
+            if not error.is_of_content:
+                raise
+            return Sample(text=error.words, model=model), Flagged(seq=seq, flag=REFUSED, cost_usd=0.0, said=error.words)
         if self.is_over:
             return None
         if sample.mass is not None and not needs_mass:

@@ -433,7 +433,10 @@ class RunningElection:
             return
         self._arrived[seq] = ballot
         if isinstance(ballot, Flagged):
-            self._flagged_ahead.add(seq)
+            if (
+                not ballot.said or self.arrivals
+            ):  # a refusal is drawn again only once it is counted: it may end the election
+                self._flagged_ahead.add(seq)
         elif self._guessed.pop(seq, None) != ballot:
             self.arrivals.append(ballot)
             self._updates.notify()
@@ -443,7 +446,7 @@ class RunningElection:
         """Count the ballots whose turn it is, and close the count once it is decided or at the cap."""
         try:
             self._count_arrived()
-            if not self._count.tally.votes_needed or len(self._count.ballots) == self._question.max_draws:
+            if self._count.is_over:
                 self._conclude()
         except PASSING:
             raise
@@ -453,7 +456,7 @@ class RunningElection:
     def _count_arrived(self) -> None:
         # Counting arrivals would favour fast answers: a ballot waits here until every earlier one is in.
         count = self._count
-        while count.tally.votes_needed and (ballot := self._arrived.get(len(count.ballots))) is not None:
+        while not count.is_over and (ballot := self._arrived.get(len(count.ballots))) is not None:
             known = ballot if self._meanings is None else self._as_counted(ballot, self._meanings)
             if known is None:
                 return

@@ -154,7 +154,7 @@ class Result(RunFacts[V], Generic[V], frozen=True, kw_only=True):
 
 def _as_input(ending: RunEnding) -> InputEnding:
     """Return the ending of a run with one task as the ending of its input."""
-    outcome = ending.outcome if ending.outcome in ("completed", "undecided") else "failed"
+    outcome = ending.outcome if ending.outcome in ("completed", "undecided", "refused") else "failed"
     result = None if ending.result is None else ending.result.encode()
     return InputEnding(input=0, outcome=outcome, reason=ending.reason, result=result)
 

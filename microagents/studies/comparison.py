@@ -27,8 +27,8 @@ from microagents.studies.series import SeriesOutcome
 from microagents.systems.questions.problem import Problem, answer_type_of
 from microagents.task import Task
 
-RowOutcome = Literal["completed", "undecided", "failed", "stopped", "interrupted"]
-ENDED = ("completed", "undecided", "failed")
+RowOutcome = Literal["completed", "undecided", "failed", "refused", "stopped", "interrupted"]
+ENDED = ("completed", "undecided", "failed", "refused")
 """Outcomes of a row all of whose inputs have ended."""
 
 
@@ -134,7 +134,7 @@ def row_of(strategy: Strategy, result: Result, inputs: Sequence[Task], *, oracle
         oracle_judges: whether a result without a verdict of its own is right if the oracle finds each of its decisions right.
     """
     account, outcome = result.account, result.outcome
-    assert outcome in ("completed", "undecided", "failed", "stopped", "interrupted")
+    assert outcome in ("completed", "undecided", "failed", "refused", "stopped", "interrupted")
     repeat, completed = len(result.value), account.inputs_done
     failed = result.failed_inputs or ()
     results = [each for each in result.value if isinstance(each, dict)]
@@ -161,7 +161,7 @@ def row_of(strategy: Strategy, result: Result, inputs: Sequence[Task], *, oracle
         pass_k=() if verdicts is None or not has_ended else _pass_k(inputs, verdicts),
         f1=_mean_f1(inputs, result.value) if has_ended else None,
         undecided=sum(each.outcome == "undecided" for each in failed),
-        failed=sum(each.outcome == "failed" for each in failed),
+        failed=sum(each.outcome in ("failed", "refused") for each in failed),
         argmax=sum(map(len, turns)) if turns else None,
         calls=result.calls,
         calls_per_input=result.calls / repeat if has_ended else None,

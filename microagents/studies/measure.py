@@ -46,6 +46,8 @@ FACTS = (
     *("latency", "limits", "valid", "judged", "certified"),
 )
 """What ``--json`` has of every measured model."""
+JUDGED = ("completed", "undecided", "refused")
+"""Outcomes of a measured run whose work has ended."""
 EXTENDED = tuple(f"strategy.{name}" for name in ("steps", "draws", "rollouts", "horizon", "states", "of"))
 """What may differ when a measurement is asked again: its journal has the samples so far, and only others are bought."""
 
@@ -167,9 +169,9 @@ async def measure(
         tasks, strategy, [models] if pool else models, identity, listed=chain is None, run_id=run_id, settings=settings
     )
     plans = {spec: await with_tools_of_servers(plan) for spec, plan in plans.items()}
-    series = Series("measurement", plans, Path(runs_dir), ended=("completed", "undecided"), accepted=accepted)
+    series = Series("measurement", plans, Path(runs_dir), ended=JUDGED, accepted=accepted)
     outcome, reason, begun = await series.do(given, on_model)
-    ended = {spec: each for spec, each in zip(plans, begun, strict=False) if each.outcome in ("completed", "undecided")}
+    ended = {spec: each for spec, each in zip(plans, begun, strict=False) if each.outcome in JUDGED}
     first = tasks[0]
     report = Measurement(
         outcome=outcome,
@@ -212,7 +214,7 @@ def measured_from(runs_dir: Path, run_id: str, task: Task | None = None) -> Mode
         raise InvalidUsage(
             f"run {run_id!r} is a measurement of {result.task}, not of {own}; make one: microagents measure {own}"
         )
-    if result.outcome not in ("completed", "undecided"):
+    if result.outcome not in JUDGED:
         raise InvalidUsage(f"the measurement {run_id!r} has not ended; the command that began it continues it")
     if not is_known and (named := references_in([("model", result.models[0])])):
         raise InvalidUsage(

@@ -22,10 +22,12 @@ from microagents.elections.election import (
     Elect,
     ElectionId,
     ElectionOutcome,
+    Flagged,
     Follow,
     Question,
     Verdict,
 )
+from microagents.elections.red_flags import REFUSED
 from microagents.elections.rules import Rule, certain, portable, without_doubt
 from microagents.journal.messages import Recall, Recalled, RecordDecision
 from microagents.models.weighing import at_least, options_of, rule_for
@@ -267,7 +269,9 @@ class Elections(Generic[T, G]):
     async def recall(self, election: ElectionId, question: Question) -> Verdict | None:
         """Return the recorded verdict of an election; None if the election must be held."""
         recalled = await self.recorded(election)
-        return None if recalled is None else verdict_of(election, question, recalled)
+        if recalled is None or _was_not_paid(recalled):
+            return None
+        return verdict_of(election, question, recalled)
 
     async def hold(self, election: ElectionId, question: Question, *, recalls: bool = True) -> Verdict:
         """Return the verdict of an election, recorded or held now. Only `commit` records it.
@@ -364,6 +368,12 @@ class Elections(Generic[T, G]):
         self.role.tell(RecordDecision(id=election, verdict=left, correct=None, rung=rung))
 
 
+def _was_not_paid(recalled: Recalled) -> bool:
+    """Whether an election ended since no request was accepted: that cost nothing, and the server may be another by now."""
+    last = recalled.ballots[-1] if recalled.outcome == "refused" and recalled.ballots else None
+    return isinstance(last, Flagged) and last.flag == REFUSED
+
+
 def verdict_of(election: ElectionId, question: Question, recalled: Recalled) -> Verdict:
     """Return the verdict in the record of an election."""
     count = Count(election, question)
@@ -404,5 +414,11 @@ def decision_of(path: str, verdict: Verdict, reply: type[A]) -> Decision[A]:
     value = None if verdict.leader is None or verdict.outcome in OPEN_OUTCOMES else tally[verdict.leader][0]
     flagged = len(verdict.ballots) - sum(votes for _, votes in tally)
     return Decision(
-        path=path, value=value, outcome=verdict.outcome, tally=tally, flagged=flagged, probability=verdict.probability
+        path=path,
+        value=value,
+        outcome=verdict.outcome,
+        tally=tally,
+        flagged=flagged,
+        probability=verdict.probability,
+        refusal=verdict.refusal,
     )

@@ -225,20 +225,20 @@ async def test_an_order_whose_answer_is_flagged_is_weighed_again(wire: Wire, ans
     assert len({each.seq % 2 for each in decision.replies if each.flag is None}) == 2
 
 
-async def test_a_model_that_only_refuses_leaves_the_vote_undecided_after_three_times_in_each_order() -> None:
+async def test_a_model_that_refuses_twice_ends_the_vote() -> None:
     async with weighing("decisions", lambda *_: REFUSAL) as (spec, server):
         result = await chosen(spec)
-    assert (result.outcome, len(server.received), result.account.flagged) == ("undecided", 6, {"refusal": 6})
+    assert (result.outcome, len(server.received), result.account.flagged) == ("refused", 2, {"refusal": 2})
 
 
 async def test_a_resumed_run_asks_only_for_the_order_that_is_missing() -> None:
     """The probabilities of an open election are in the journal."""
     shares = {label_of("A"): 0.25, label_of("B"): 0.75}
-    async with weighing("decisions", lambda _, number: shares if number == 0 else reply({}, status=400)) as (
+    async with weighing("decisions", lambda _, number: shares if number == 0 else reply({}, status=401)) as (
         spec,
         server,
     ):
-        with pytest.raises(Exception, match="400"):
+        with pytest.raises(Exception, match="401"):
             await chosen(spec, resend_stragglers=False)
         server.answers[:] = [decisions(shares)]
         result = await resume("solved")

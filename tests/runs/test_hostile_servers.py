@@ -115,13 +115,16 @@ async def test_a_run_goes_on_through_every_hostile_reply_and_counts_each_by_its_
     assert "3 calls timed out" in summary(result)
 
 
-async def test_a_run_whose_usage_cannot_be_true_has_no_cost(provider: Provider) -> None:
-    usages = [answer for name, answer in hostile(provider) if name == "valid"]
-    for usage in usages:
+async def test_a_usage_that_cannot_be_true_costs_the_most_and_one_that_is_missing_is_unknown(
+    provider: Provider,
+) -> None:
+    *missing, negative, too_large = [answer for name, answer in hostile(provider) if name == "valid"]
+    for usage in (*missing, negative, too_large):
         async with serving(usage) as server:
             spec = f"{provider.name}:m@base_url={server.url},price_in=1,price_out=1"
             result = await run(Drift(length=1), models=spec, k=1, runs_dir=None)
-        assert (result.outcome, result.cost_usd, result.account.output_tokens) == ("completed", None, 0)
+        assert (result.outcome, result.account.output_tokens) == ("completed", 0)
+        assert (result.cost_usd is None, result.account.miscounted) == ((True, 0) if usage in missing else (False, 1))
 
 
 def files_in(folder: Path) -> list[str]:

@@ -82,7 +82,7 @@ def command(
     with --stream a line as each input ends.
 
     Exit codes: 0 completed, 1 failed, 2 wrong usage, 3 stopped by a limit, an outage or a full disk, 4 undecided, 5 completed, and wrong
-    by the task's own oracle, check or result, 130 interrupted.
+    by the task's own oracle, check or result, 6 refused by the provider for what an input says, 130 interrupted.
     """
     check_stream(stream, as_json=as_json, is_listed=inputs is not None)
     option = with_output(option, output, changed)

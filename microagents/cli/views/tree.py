@@ -92,7 +92,7 @@ def _turn_text(result: TurnResult) -> str:
             outcome = f"{result.outcome} {result.candidates[0].copies} of {result.calls}"
         case "none":
             outcome = f"none valid of {result.calls}"
-        case "open" | "undecided" | "contested":
+        case "open" | "undecided" | "contested" | "refused":
             outcome = f"{result.outcome} after {result.calls}"
         case _:
             outcome = f"{':'.join(map(str, votes))} {result.outcome}" if any(votes) else result.outcome

@@ -9,7 +9,7 @@ from email.utils import parsedate_to_datetime
 from typing import Any
 
 import msgspec
-from msgspec import Struct, structs
+from msgspec import Raw, Struct, structs
 
 from microagents.base.errors import ModelUnavailable
 from microagents.base.logs import log
@@ -31,6 +31,8 @@ _ECHO_CHARS = 24
 
 _KEY_LIKE = re.compile(r"\bsk-[\w*.-]{4,}")
 NAME = re.compile(r"[A-Za-z0-9_.:-]{1,64}")
+_CONTENT_FIELDS = ("messages", "input", "prompt", "instructions", "system", "content")
+"""Fields of a request that hold what it says."""
 _UNSUPPORTED = re.compile(r"unsupported|not support|unrecogni[sz]ed|unknown|not permitted|deprecated", re.IGNORECASE)
 
 
@@ -62,6 +64,8 @@ class Redaction:
     def explanation(self, error: ServerError, prompt: Prompt) -> str:
         """What a server says of a refusal, behind its name for it."""
         message, name = self.public(error.message, prompt), str(error.code or error.type or "")
+        if error.param and re.split(r"\W", error.param)[0] not in _CONTENT_FIELDS and "parameter" not in message:
+            message = f"{message} (parameter {self.sanitize(error.param)})"
         return self.sanitize(f"{name}: {message}" if message else name) if NAME.fullmatch(name) else message
 
     def failure(self, kind: str, message: str, response: Response, wait_s: float | None = None) -> ModelUnavailable:
@@ -181,13 +185,16 @@ class ServerError(Struct):
 
 
 class _ErrorBody(Struct):
-    error: ServerError | str
+    error: ServerError | str = ""
+    message: str = ""
+    detail: Raw = Raw(b'""')
 
 
 def decode_error(body: bytes) -> ServerError:
     """Read the explanation; one that cannot be read is empty."""
     try:
-        error = msgspec.json.decode(body, type=_ErrorBody).error
+        found = msgspec.json.decode(body, type=_ErrorBody)
+        error = found.error or found.message or bytes(found.detail).decode().strip('"')
     except (msgspec.MsgspecError, ValueError, RecursionError):
         return ServerError()
     return ServerError(message=error) if isinstance(error, str) else error

@@ -45,6 +45,8 @@ class Backend:
         self.health = Health(asyncio.get_running_loop(), on_out)
         self.is_refused_several = False
         """Whether a request for several samples was refused."""
+        self.most_given = 1
+        """The largest number of samples that a request was answered with."""
         self.replaced = 0
         """Number of its calls that were sent again as stragglers."""
         self._flaws: list[str] = []

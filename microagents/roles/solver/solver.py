@@ -185,6 +185,8 @@ class Solver(Role):
                     if backend.health.is_out and self._backends.fallbacks:
                         self._accounts.repeat(error.kind)
                         break
+                    if error.is_of_content and len(calls) <= backend.most_given:
+                        raise  # all samples of the question are refused alike
                     if (
                         not error.retryable
                     ):  # single draws meet the same refusal, unless it is one of several samples at a time
@@ -195,6 +197,7 @@ class Solver(Role):
                     self._accounts.repeat(error.kind)
                 else:
                     self._outages.end()
+                    backend.most_given = max(backend.most_given, len(several.calls))
                     if len(several.calls) == len(calls) or len(group.calls) == len(
                         calls
                     ):  # not cut to what the limits left; or in vain

@@ -7,6 +7,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
+from typing import Literal
 
 from msgspec import structs
 
@@ -18,6 +19,7 @@ from microagents.base.errors import (
     ModelUnavailable,
     NoHandler,
     PeerLost,
+    Refused,
     Stopped,
     TakenOver,
     Undecided,
@@ -35,6 +37,8 @@ OnEnding = Callable[[InputEnding], None]
 """Gets the ending of one of many inputs."""
 MAX_OPEN = 1024
 """Maximum number of inputs that are open at a time, in a run without a bound of calls in flight."""
+UNSOLVED: tuple[Literal["undecided", "failed", "refused"], ...] = ("undecided", "failed", "refused")
+"""Outcomes of inputs without a result. The run has the first that one of its inputs has."""
 REFUSES_ALL = (401, 402, 403, 404)
 """HTTP statuses by which a provider refuses the key or the model, and thereby every call."""
 
@@ -64,6 +68,9 @@ class Batch:
         """Open inputs by lane: by the number of the conductor's replica."""
         self._endings: dict[int, InputEnding] = {}
         """Endings by input, as far as they are needed: `mark_undecided` and runs without a journal read them."""
+
+        self._not_accepted: dict[int, str] = {}
+        """Why requests of inputs were not accepted, by input: each input's own fault, unless no request of the run was accepted."""
 
     async def conduct(self, messenger: RoleMessenger) -> None:
         """Conduct each input to its end. The failure of one stops no other."""
@@ -95,6 +102,10 @@ class Batch:
             self._open[lane][number] = None
             try:
                 ending = await _conduct_to_ending(messenger, self._run_id, lane, Conduct(input=number, recalls=recalls))
+            except Refused as error:
+                ending = InputEnding(input=number, outcome="refused", reason=error.in_run(self._run_id))
+                if error.may_concern_all:
+                    self._not_accepted[number] = str(error.of_all)
             except PeerLost as error:
                 raise error.at_work_on(list(self._open[lane])) from None
             finally:
@@ -138,22 +149,21 @@ class Batch:
 
     async def outcome(self, messenger: RoleMessenger, account: Account) -> tuple[RunOutcome, str | None]:
         """Return the outcome of the run after its inputs were conducted, and the reason in one sentence."""
+        if not account.valid:
+            for number, reason in self._not_accepted.items():
+                self._record(messenger, InputEnding(input=number, outcome="failed", reason=reason))
         # Not from the file: there the last endings may be missing until the next commit.
         ended = (await messenger.ask(Recall())).ended
-        unsolved = [number for number, code in enumerate(ended) if ENDED_AS[code] in ("undecided", "failed")]
-        undecided = ended.count(ENDED_AS.index("undecided"))
-        failed, left = len(unsolved) - undecided, self._total - account.inputs_done - len(unsolved)
+        unsolved = [number for number, code in enumerate(ended) if ENDED_AS[code] in UNSOLVED]
+        numbers = {state: ended.count(ENDED_AS.index(state)) for state in UNSOLVED}
+        left = self._total - account.inputs_done - len(unsolved)
         if not unsolved and not left:
             return "completed", None
-        counts = ", ".join(
-            f"{count:,} {state}"
-            for count, state in ((undecided, "undecided"), (failed, "failed"), (left, "not done yet"))
-            if count
-        )
+        counts = ", ".join(f"{count:,} {state}" for state, count in (*numbers.items(), ("not done yet", left)) if count)
         first = f"; input {unsolved[0]}: {await self._reason(messenger, unsolved[0])}" if unsolved else ""
         others = ", the others are completed" if account.inputs_done else ""
         reason = f"of {self._total:,} inputs {counts}{others}{first}; resume the run to do what is not completed"
-        return "undecided" if undecided else "failed" if unsolved else "stopped", reason
+        return next((state for state in UNSOLVED if numbers[state]), "stopped"), reason
 
     async def _reason(self, messenger: RoleMessenger, number: int) -> str | None:
         """Return why an input did not complete."""
@@ -166,7 +176,7 @@ async def _conduct_to_ending(messenger: RoleMessenger, run_id: str, lane: int, r
     number = request.input
     try:
         conducted = await messenger.ask_replica(lane, request)
-    except (Aborted, Stopped, TakenOver, JournalMismatch, NoHandler, PeerLost):
+    except (Aborted, Refused, Stopped, TakenOver, JournalMismatch, NoHandler, PeerLost):
         raise
     except Undecided as error:
         return InputEnding(input=number, outcome="undecided", reason=error.in_run(run_id))

@@ -51,6 +51,8 @@ from microagents.systems.agents.agent import AgentTask
 from microagents.systems.documents.document import text_in
 from microagents.task import ChainTask, Task, V
 
+WAITS = ("undecided", "refused")
+"""Outcomes of runs that ask nothing again until something has changed."""
 NOTHING_NEW = (
     "it was undecided before, and nothing was asked again, because nothing is new: change one of these, or resume with "
     "a higher --max-draws"
@@ -177,10 +179,10 @@ async def resume(
             settings = validated(Settings, "the run", {**recorded, **given})
             result = _with_outputs(reader, recorded_result(reader))
             return _with_table(result, settings, is_kept="output" not in given)
-        calls_before = reader.account().calls if ending is not None and ending.outcome == "undecided" else None
+        calls_before = reader.account().calls if ending is not None and ending.outcome in WAITS else None
         plan = _changed_plan(plan_of(reader, whole=True), changed)
     result = await _execute(plan, changed, runs_dir=runs_dir, only=inputs, accepted=accept_changes)
-    if result.outcome == "undecided" and result.calls == calls_before:
+    if result.outcome in WAITS and result.calls == calls_before:
         return structs.replace(result, reason=f"{result.reason}; {NOTHING_NEW}")
     return result
 

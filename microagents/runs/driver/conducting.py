@@ -7,7 +7,7 @@ from collections.abc import Coroutine, Iterable
 from typing import Any, TypeVar
 
 from microagents.base.aio import TaskScope
-from microagents.base.errors import Stopped, Undecided
+from microagents.base.errors import Refused, Stopped, Undecided
 from microagents.elections.admission import Drain
 from microagents.journal.messages import Report, RunOutcome
 from microagents.roles.recorder import AwaitFailure
@@ -55,6 +55,10 @@ async def conduct_until_end(
                     await each  # raises the failure of a callback of the caller, or the recorder's reason to stop
             return INTERRUPTED
         value = await work
+    except Refused as error:
+        if error.may_concern_all and not (await messenger.ask(Report())).valid:
+            raise error.of_all from None
+        return "refused", error.in_run(settings.run_id), None
     except Undecided as error:
         return "undecided", error.in_run(settings.run_id), None
     except Stopped as error:

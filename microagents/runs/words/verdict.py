@@ -112,7 +112,7 @@ def outcome_text(result: RunFacts[Any]) -> str:
 Kind = Literal["right", "done", "wrong", "running", "waits", "stopped", "failed"]
 
 
-_KINDS: dict[str, Kind] = {"running": "running", "undecided": "waits", "failed": "failed"}
+_KINDS: dict[str, Kind] = {"running": "running", "undecided": "waits", "refused": "waits", "failed": "failed"}
 
 
 class Standing(Struct, frozen=True):

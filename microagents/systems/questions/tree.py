@@ -42,7 +42,7 @@ class Solution(Struct, frozen=True, kw_only=True):
 
 
 TurnOutcome = Literal[
-    "agreed", "single", "decided", "argmax", "leader", "person", "undecided", "contested", "none", "open"
+    "agreed", "single", "decided", "argmax", "leader", "person", "undecided", "contested", "refused", "none", "open"
 ]
 """`agreed`: all samples are equal, so no vote was needed; `single`: only one of several samples is valid; `none`: no sample is a valid
 decomposition; `open`: the turn has not ended."""

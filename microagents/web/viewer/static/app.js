@@ -211,7 +211,7 @@ async function decisionPage(run, path, signal) {
     Object.keys(reply.shares ?? {}).length ? table("Probabilities", [["probability", "number"], ["option", "text"]], Object.entries(reply.shares).map(([option, part]) => [part.toFixed(4), said(option)])) : null,
     reply.flag ? null : quoted(json(reply.vote)),
     reply.text === null ? h("p", { class: "note" }, "text not kept: ", h("code", null, "--keep-texts all"), " keeps each") : [quoted(reply.text), reply.text_is_cut ? h("p", { class: "note" }, "the rest of the text is not kept") : null]));
-  const mayDecide = ["open", "undecided", "contested"].includes(found.outcome) && !found.settled_by;
+  const mayDecide = ["open", "undecided", "contested", "refused"].includes(found.outcome) && !found.settled_by;
   show(path, beside, section("Decision", h("dl", { class: "facts" }, fact("outcome", outcomeMark(found.outcome)), fact("settled by", said(found.settled_by ?? (mayDecide ? "nobody yet" : "the vote")), moment(found.settled_at ?? "").replace("–", "")), fact("oracle", checked),
     fact("samples", count(found.replies.length)), fact("cost", money(found.cost_usd)), found.probability === null ? null : fact("probability", found.probability.toFixed(4)),
     found.decided_by ? fact("decided at", h("a", { href: decisionUrl(run, found.decided_by) }, said(found.decided_by))) : null), found.value === null ? null : quoted(json(found.value))),

@@ -103,7 +103,7 @@ export const said = (text) => h("bdi", null, text);
 export const fact = (name, value, more) => h("div", null, h("dt", null, name), h("dd", null, value, more ? h("small", null, more) : null));
 export const section = (title, ...children) => h("section", null, title ? h("h2", null, title) : null, ...children);
 
-const SHAPES = { completed: "●", running: "▶", stopped: "■", failed: "✕", undecided: "◇", contested: "◇", interrupted: "■", "cut off": "■", open: "○", right: "●", done: "○", wrong: "✗", waits: "◇" };
+const SHAPES = { completed: "●", running: "▶", stopped: "■", failed: "✕", undecided: "◇", contested: "◇", refused: "◇", interrupted: "■", "cut off": "■", open: "○", right: "●", done: "○", wrong: "✗", waits: "◇" };
 export const outcomeMark = (outcome) => h("span", { class: `mark ${outcome.split(" ")[0]}` }, `${SHAPES[outcome] ?? "●"} ${outcome}`);
 // How a run stands, in one sentence; its colour says what is wrong before what is done.
 export const verdictMark = ({ verdict }, name = "span") => h(name, { class: `verdict ${verdict.kind}` }, `${SHAPES[verdict.kind]} `, said(verdict.text));

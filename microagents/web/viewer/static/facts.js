@@ -2,7 +2,7 @@
 import { count, duration, fact, firstOf, h, moment, money, outcomeMark, plural, rate, said, section, share, table } from "./dom.js";
 
 export function accountOf(found) {
-  const waiting = ["undecided", "contested"].includes(found.outcome); // the page lists the places, and each says why
+  const waiting = ["undecided", "contested", "refused"].includes(found.outcome); // the page lists the places, and each says why
   const unit = found.unit ?? "step", total = found.listed ? found.inputs : found.total_steps, done = found.listed ? found.inputs_done : found.steps, lost = found.listed ? found.inputs_failed : 0;
   const speed = found.wall_s > 0 ? found.steps / found.wall_s : 0, pace = found.wall_s > 0 ? (done + lost) / found.wall_s : 0, left = total && pace && found.outcome === "running" ? (total - done - lost) / pace : null;
   const facts = h("dl", { class: "facts" }, found.paused ? fact("paused", said(found.paused)) : null, fact("done", plural(done, found.listed ? "input" : unit), total ? `of ${count(total)}, ${share(done, total)}${lost ? `; ${count(lost)} without a result` : ""}` : null), found.listed ? fact(`${unit}s`, count(found.steps)) : null,

@@ -2,7 +2,7 @@
 import { colour, count, duration, h, money, plural, redrawn, share, svg } from "./dom.js";
 
 const CELL = 18, BINS = 32;
-const KINDS = [["waiting", "·", "line"], ["running", "▶", "accent"], ["completed", "●", "good"], ["undecided", "◇", "undecided"], ["failed", "✕", "wrong"], ["wrong", "✗", "wrong"]];
+const KINDS = [["waiting", "·", "line"], ["running", "▶", "accent"], ["completed", "●", "good"], ["undecided", "◇", "undecided"], ["failed", "✕", "wrong"], ["wrong", "✗", "wrong"], ["refused", "◇", "undecided"]];
 const CUT_OFF = ["begun, not ended", "■", "line"]; // what "running" is in a run that has stopped
 const MEASURES = [["samples", (samples) => plural(samples, "sample")], ["cost", money], ["time", (seconds) => `${duration(seconds)} into the run`]];
 
