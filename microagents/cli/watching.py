@@ -8,7 +8,7 @@ import os
 import signal
 import sys
 from collections.abc import Callable, Coroutine, Iterable, Mapping
-from contextlib import nullcontext, redirect_stdout, suppress
+from contextlib import nullcontext, suppress
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, NoReturn, TypeVar
@@ -18,7 +18,7 @@ from msgspec import structs
 
 from microagents.base.errors import InvalidUsage
 from microagents.cli.options import ASKED_FROM_USD
-from microagents.cli.reporting import EXIT_CODES, WRONG, json_text
+from microagents.cli.reporting import EXIT_CODES, WRONG, json_text, stdout_for_json
 from microagents.cli.trusting import has_terminal
 from microagents.journal.messages import InputEnding
 from microagents.runs.driver.begin import resume
@@ -75,7 +75,7 @@ def run_in_terminal(
         yes: whether to begin without a question, whatever it is expected to cost.
     """
     # With --json, a user's code that prints must not mix its output with the JSON object.
-    with redirect_stdout(sys.stderr) if as_json else nullcontext():
+    with stdout_for_json() if as_json else nullcontext():
         return asyncio.run(_run_with_display(watched, start, stream=stream, yes=yes))
 
 
