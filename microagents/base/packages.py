@@ -7,7 +7,7 @@ from importlib.util import find_spec
 
 from microagents.base.errors import InvalidUsage
 
-PACKAGES = {"mcp": "mcp google-re2", "re2": "google-re2"}
+PACKAGES = {"mcp": "mcp jsonschema-rs", "jsonschema_rs": "jsonschema-rs"}
 """Arguments of `pip install` for modules of extras, if they differ from the name."""
 
 

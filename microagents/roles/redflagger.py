@@ -10,7 +10,6 @@ from microagents.elections.election import Ballot, Flagged, Screen, input_of
 from microagents.elections.red_flags import MALFORMED, NO_SUCH_CHOICE, flag_unread, refusal_in
 from microagents.replies.chat import CheckedReply, Reply
 from microagents.replies.parsing import Malformed, parse
-from microagents.replies.tool_calls import Calls
 from microagents.task import Task, flag_of
 
 _encode = msgspec.json.Encoder().encode
@@ -41,8 +40,6 @@ class RedFlagger(Role):
         # A state is read and a flag is asked for once an answer, not once a ballot: 7 us a step of a tower.
         judged, key = self._judged, (of_input, request.reply, request.state, value)
         if key not in judged:
-            if isinstance(screened, Calls):
-                await task.toolbox.check_aside((call.tool, call.arguments) for call in screened.calls)
             flag = flag_of(task, screened, request.state, at=path)
             if len(judged) >= MAX_JUDGED:
                 del judged[next(iter(judged))]

@@ -105,7 +105,7 @@ class Sampler:
             return None
         if sample.mass is not None and not needs_mass:
             sample = structs.replace(sample, mass=None)
-        if self._looks_up and (wanted := await wanted_in(seq, sample, question, self._task)) is not None:
+        if self._looks_up and (wanted := wanted_in(seq, sample, question, self._task)) is not None:
             if trace is not None:
                 trace.calls.append((seq, model, temperature, prompt, sample, None, asked_s, trace.clock()))
             return sample, wanted

@@ -51,7 +51,7 @@ Drawn = tuple[Sample, Ballot | Flagged]
 Screened = tuple[Sample, Ballot | Flagged | Wanted]
 
 
-async def wanted_in(seq: int, sample: Sample, question: Question, task: Task) -> Wanted | Flagged | None:
+def wanted_in(seq: int, sample: Sample, question: Question, task: Task) -> Wanted | Flagged | None:
     """What a reply asks to look up, or the red flag of its calls; None for a reply that asks nothing."""
     if "look_up" not in sample.text or flag_unread(sample, question.sampling.flag_above_tokens) is not None:
         return None
@@ -61,7 +61,6 @@ async def wanted_in(seq: int, sample: Sample, question: Question, task: Task) ->
         return None
     flag, cost_usd = wanted.flaw(), sample.usage.cost_usd
     if flag is None:
-        await task.toolbox.check_aside((call.tool, call.arguments) for call in wanted.look_up)
         flags = (task.toolbox.flag_of(call.tool, call.arguments) for call in wanted.look_up)
         flag = next((each for each in flags if each is not None), None)
     return (

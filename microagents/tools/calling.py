@@ -75,10 +75,10 @@ class Tools:
         function, acts = toolbox.functions.get(tool), toolbox.specs[tool].effect == "destructive"
         outcome: Literal["done", "error", "unknown"]
         if function is None:
-            server = toolbox.server_of[tool]
+            server, own_name = toolbox.server_of[tool]
             outcome, text = await self._connections.call(
                 server,
-                tool.removeprefix(server.prefix),
+                own_name,
                 arguments,
                 {KEY_NAME: key, RUN_NAME: run},
                 timeout_s,

@@ -1,16 +1,18 @@
-"""Checks of arguments against the JSON schema of a server's tool: they read nothing outside of the schema, and their length is bounded.
+"""Checks of arguments against the JSON schema of a server's tool, by the package jsonschema-rs.
 
-The bound is a number of steps: by a bound in time, a reply would pass on one machine and not on another. Patterns are matched by RE2, in
-linear time; Python's `re`, and with it the package `jsonschema`, takes exponential time for some. What is not checked here is left to the
-server: `format`, `contains`, `unevaluated...`, what depends on other names, and patterns that are large or that RE2 lacks.
+It is given a copy that has only the keywords that are checked here, and whose references lead to parts of the copy. So it fetches nothing,
+its patterns take linear time, and the number of its checks is counted before. The server checks the rest: `format`, `contains`,
+`unevaluated...`, what depends on other names, and patterns that are large or look around.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Hashable, Iterator, Mapping
+import re
+from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from typing import Any
+from urllib.parse import unquote
 
 from microagents.base.errors import InvalidDefinition
 from microagents.base.packages import missing_package
@@ -18,50 +20,30 @@ from microagents.base.packages import missing_package
 MAX_SCHEMA_CHARS = 20_000
 """Length of a schema, as JSON."""
 MAX_DEPTH = 64
-"""Schemas in each other that a schema may have, and that a check follows, references included."""
-MAX_STEPS = 50_000
-"""Steps of one check, a quarter of a second. A value takes one for each schema that it is checked against."""
-MAX_PATTERNS = 50
-MAX_PROGRAM = 1_000
-"""Instructions of a compiled pattern."""
-PROGRAM_CHARS_PER_STEP = 100
-"""Instructions times characters that RE2 does at most in the time of a step."""
-REGEX_BYTES = 1 << 18
+"""Schemas in each other that a schema may have."""
+MAX_CHECKS = 50_000
+"""Checks of a value and its parts, each against one schema: some .2 s. By a bound in time, a reply would pass on one machine and not on
+another."""
+CHARS_PER_CHECK = 4
+"""Characters that are matched with a pattern at most in the time of a check."""
+MAX_PATTERN_BYTES = 1 << 16
 """Memory of a compiled pattern."""
 
-Schema = dict[str, Any] | bool
 _REFERENCES = ("$ref", "$dynamicRef", "$recursiveRef")
-_ANCHORS = ("$anchor", "$dynamicAnchor")
-_ONE = ("not", "if", "then", "else", "items", "additionalItems", "additionalProperties", "propertyNames")
-_SEVERAL = ("allOf", "anyOf", "oneOf", "prefixItems", "items")
-_NAMED = ("properties", "patternProperties")
-_LENGTHS = ("minLength", "maxLength", "minItems", "maxItems", "minProperties", "maxProperties")
-_BOUNDS = ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf")
-_FORMS: Mapping[str, Any] = {
-    **dict.fromkeys((*_REFERENCES, "pattern"), str),
-    **dict.fromkeys(_ONE, dict | bool),
-    **dict.fromkeys((*_SEVERAL, "enum", "required"), list),
-    "items": dict | bool | list,
-    **dict.fromkeys(_NAMED, dict),
-    **dict.fromkeys((*_LENGTHS, *_BOUNDS), int | float),
-    "type": str | list,
-}
-"""The Python types of what keywords are given."""
-
-
-def _is_number(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
-
-
-_TYPES: Mapping[str, Callable[[Any], bool]] = {
-    "null": lambda value: value is None,
-    "boolean": lambda value: isinstance(value, bool),
-    "integer": lambda value: _is_number(value) and value % 1 == 0,
-    "number": _is_number,
-    "string": lambda value: isinstance(value, str),
-    "array": lambda value: isinstance(value, list),
-    "object": lambda value: isinstance(value, dict),
-}
+_OF_WHOLE = ("allOf", "anyOf", "oneOf", "not", "if", "then", "else")
+"""Keywords with schemas of the value itself."""
+_OF_PARTS = ("items", "prefixItems", "additionalProperties", "propertyNames")
+_BY_NAME = ("properties", "patternProperties")
+_LEADS_ON = frozenset(("$ref", *_OF_WHOLE, *_OF_PARTS, *_BY_NAME))
+_PLAIN = (
+    *("type", "enum", "const", "pattern", "required", "uniqueItems", "multipleOf", "minimum", "maximum"),
+    *("exclusiveMinimum", "exclusiveMaximum", "minLength", "maxLength", "minItems", "maxItems"),
+    *("minProperties", "maxProperties"),
+)
+_LEFT_OUT = re.compile(r'"(contains|depend|format|unevaluated)|\(\?[=!<]')
+"""Keywords that may be left out. Beside them, keywords are left out, too, that more values fit the fewer fit the schemas in them."""
+_DRAFT_4 = {"exclusiveMinimum": "minimum", "exclusiveMaximum": "maximum"}
+"""The bound that each keyword makes exclusive in draft 4, if it is true."""
 
 
 class BadSchema(InvalidDefinition):
@@ -78,231 +60,142 @@ def schema_check(text: str) -> SchemaCheck:
     return SchemaCheck(json.loads(text))
 
 
-class _TooManySteps(Exception):
-    """A check has taken its last step."""
-
-
 class SchemaCheck:
     """Checks values against one schema.
 
     Raises:
         BadSchema: it is malformed or too large, or refers to what is outside of it.
-        InvalidUsage: it has patterns, and RE2 is not installed.
+        InvalidUsage: the package jsonschema-rs is not installed.
     """
 
     def __init__(self, schema: Mapping[str, Any]) -> None:
-        self._schema = dict(schema)
-        _refuse_large(self._schema)
-        self._anchors = {
-            f"#{each[word]}": each for each in _objects_in(self._schema) for word in _ANCHORS if word in each
-        }
-        self._read = set[int]()
-        self._targets: dict[str, Schema] = {}
-        """What each reference refers to."""
-        self._patterns: dict[str, Any] = {}
-        """The program of each pattern; None if it is not checked here."""
-        self._values: dict[int, frozenset[Hashable]] = {}
-        """The values that each schema allows, by the schema's id."""
-        self._take(self._schema, MAX_DEPTH)
+        self._given = schema
+        self._is_exact = _LEFT_OUT.search(_text_of(schema)) is None
+        self._names: dict[int, str] = {}
+        """The name of each schema that is referred to, by its id."""
+        self._referred: list[Any] = []
+        self._targets: dict[str, Any] = {}
+        """Copies of the schemas that are referred to, by name."""
+        whole = self._reference("#")
+        for each in self._referred:  # which grows meanwhile
+            self._targets[self._names[id(each)]] = self._copy(each)
+        self._copied = {**whole, "$defs": self._targets}
+        self._validator = _validator(self._copied)
+        if not self._is_short(*((each, None) for each in self._targets.values() if isinstance(each, dict))):
+            raise BadSchema(f"its schema refers to itself without end, or stands for more than {MAX_CHECKS:,} schemas")
 
     def fits(self, value: object) -> bool:
-        """Return whether a JSON-like value fits; False also for one that takes more than `MAX_STEPS`."""
+        """Return whether a JSON-like value fits; False also for one that takes more than `MAX_CHECKS`."""
         try:
-            return _Check(self._targets, self._patterns, self._values).holds(self._schema, value, MAX_DEPTH)
-        except (_TooManySteps, ArithmeticError, TypeError, ValueError):  # such as 10**400 beside a fraction
+            return self._is_short((self._copied, value)) and bool(self._validator.is_valid(value))
+        except ValueError:  # one with half of a surrogate pair, which cannot be sent
             return False
 
-    def _take(self, schema: Any, depth: int) -> None:
-        """Find what a schema and those in it refer to, and compile their patterns, each once."""
-        if isinstance(schema, bool) or id(schema) in self._read:
-            return
-        if not depth:
+    def _reference(self, given: object) -> dict[str, Any]:
+        """Write a reference to a part of the schema as one to its copy."""
+        reference = unquote(str(given))
+        found: Any = self._given
+        for name in reference.split("/")[1:]:
+            found = _member(found, name.replace("~1", "/").replace("~0", "~"))
+        if reference.partition("/")[0] != "#" or not isinstance(found, dict | bool):
+            raise BadSchema(f"its schema refers to {given!r:.100}; only its own parts can be referred to, as #/...")
+        if id(found) not in self._names:
+            self._names[id(found)] = str(len(self._names))
+            self._referred.append(found)
+        return {"$ref": f"#/$defs/{self._names[id(found)]}"}
+
+    def _copy(self, given: Any, depth: int = 0) -> Any:
+        """Copy a schema, or each in a list, with the keywords that are checked here."""
+        if isinstance(given, list):
+            return [self._copy(each, depth) for each in given]
+        if not isinstance(given, dict):
+            return given
+        if depth == MAX_DEPTH:
             raise BadSchema(f"its schema is nested more than {MAX_DEPTH} deep")
-        _refuse_malformed(schema)
-        self._read.add(id(schema))
-        for reference in [schema[word] for word in _REFERENCES if word in schema]:
-            if reference not in self._targets:
-                self._targets[reference] = target = self._resolved(reference)
-                self._take(target, depth - 1)
-        for pattern in (*([schema["pattern"]] if "pattern" in schema else ()), *schema.get("patternProperties", ())):
-            if len(self._patterns) == MAX_PATTERNS:
-                raise BadSchema(f"its schema has more than {MAX_PATTERNS} patterns")
-            if pattern not in self._patterns:
-                self._patterns[pattern] = _program(pattern)
-        if "enum" in schema or "const" in schema:
-            self._values[id(schema)] = _allowed(schema)
-        for each in _parts(schema):
-            self._take(each, depth - 1)
+        schema = _as_today(given)
+        if not self._is_exact:  # of two texts in different formats, both would fit
+            schema.setdefault("anyOf", schema.pop("oneOf", [True]))
+            schema = {word: each for word, each in schema.items() if word not in ("not", "if")}
+        copy: dict[str, Any] = {}
+        for word, each in schema.items():
+            if word in _PLAIN:
+                copy[word] = each
+            elif word in _BY_NAME:
+                copy[word] = self._copy_by_name(each, depth + 1)
+            elif word in _REFERENCES:
+                copy.update(self._reference(each))
+            elif word in _LEADS_ON:
+                copy[word] = self._copy(each, depth + 1)
+        return copy
 
-    def _resolved(self, reference: str) -> Schema:
-        found: Any = self._anchors.get(reference)
-        if reference == "#" or reference.startswith("#/"):
-            found = self._schema
-            for name in reference.split("/")[1:]:
-                found = _member(found, name.replace("~1", "/").replace("~0", "~"))
-        if isinstance(found, dict | bool):
-            return found
-        raise BadSchema(
-            f"its schema refers to {reference!r:.100}; only its own parts can be referred to, as #/... or #anchor"
-        )
+    def _copy_by_name(self, given: Any, depth: int) -> Any:
+        if not isinstance(given, dict):
+            return given  # malformed, as its compilation says
+        return {name: self._copy(each, depth) for name, each in given.items()}
 
+    def _is_short(self, *steps: tuple[Any, Any]) -> bool:
+        """Whether schemas and those in them have few checks of their values, even if none is spared since an earlier one decides."""
+        left, count = list(steps), 0
+        while left:
+            schema, value = left.pop()
+            if "pattern" in schema and isinstance(value, str):
+                count += len(value) // CHARS_PER_CHECK
+            for part, each in self._steps(schema, value):
+                count += 1
+                if count > MAX_CHECKS:
+                    return False
+                if isinstance(part, dict):
+                    left.append((part, each))
+        return count <= MAX_CHECKS
 
-class _Check:
-    """One check of a value. References refer to ``targets``."""
-
-    def __init__(
-        self, targets: Mapping[str, Schema], patterns: Mapping[str, Any], values: Mapping[int, frozenset[Hashable]]
-    ) -> None:
-        self._targets = targets
-        self._patterns = patterns
-        self._values = values
-        self._left = MAX_STEPS
-
-    def _step(self, steps: int = 1) -> None:
-        self._left -= steps
-        if self._left < 0:
-            raise _TooManySteps
-
-    def holds(self, schema: Schema, value: Any, depth: int) -> bool:
-        self._step()
-        if isinstance(schema, bool):
-            return schema
-        if not depth:
-            raise _TooManySteps
-        if "type" in schema and not any(_TYPES[each](value) for each in _types_in(schema)):
-            return False
-        if id(schema) in self._values and self._key(value) not in self._values[id(schema)]:
-            return False
-        if isinstance(value, str):
-            fits = self._fits_text(schema, value)
-        elif isinstance(value, dict):
-            fits = self._fits_object(schema, value, depth - 1)
-        elif isinstance(value, list):
-            fits = self._fits_array(schema, value, depth - 1)
-        else:
-            fits = not _is_number(value) or _fits_number(schema, value)
-        return fits and self._fits_others(schema, value, depth - 1)
-
-    def _fits_others(self, schema: dict[str, Any], value: Any, depth: int) -> bool:
-        """Check a value against the schemas in its own that apply to all of it."""
-
-        def holds(each: Schema) -> bool:
-            return self.holds(each, value, depth)
-
-        targets = [self._targets[schema[word]] for word in _REFERENCES if word in schema]
-        if not all(holds(each) for each in (*targets, *schema.get("allOf", ()))):
-            return False
-        if "anyOf" in schema and not any(holds(each) for each in schema["anyOf"]):
-            return False
-        if "oneOf" in schema and sum(holds(each) for each in schema["oneOf"]) != 1:
-            return False
-        if "not" in schema and holds(schema["not"]):
-            return False
-        return "if" not in schema or holds(schema.get("then" if holds(schema["if"]) else "else", True))
-
-    def _fits_object(self, schema: dict[str, Any], value: dict[str, Any], depth: int) -> bool:
-        named, patterns = schema.get("properties", {}), schema.get("patternProperties", {})
-        names, others = schema.get("propertyNames", True), schema.get("additionalProperties", True)
-        self._step(len(schema.get("required", ())))
-        if not all(name in value for name in schema.get("required", ())):
-            return False
-        if not schema.get("minProperties", 0) <= len(value) <= schema.get("maxProperties", len(value)):
-            return False
-        for name, each in value.items():
-            parts = [part for pattern, part in patterns.items() if self._matches(pattern, name)]
-            parts += [named[name]] if name in named else []
-            if not all(self.holds(part, each, depth) for part in parts or [others]):
-                return False
-            if not self.holds(names, name, depth):
-                return False
-        return True
-
-    def _fits_array(self, schema: dict[str, Any], value: list[Any], depth: int) -> bool:
-        if not schema.get("minItems", 0) <= len(value) <= schema.get("maxItems", len(value)):
-            return False
-        if schema.get("uniqueItems") and len({self._key(each) for each in value}) < len(value):
-            return False
-        first, rest = schema.get("prefixItems", []), schema.get("items", True)
-        if isinstance(rest, list):  # before draft 2020-12
-            first, rest = rest, schema.get("additionalItems", True)
-        return all(self.holds(first[at] if at < len(first) else rest, each, depth) for at, each in enumerate(value))
-
-    def _fits_text(self, schema: dict[str, Any], value: str) -> bool:
-        is_long = schema.get("minLength", 0) <= len(value) <= schema.get("maxLength", len(value))
-        return is_long and ("pattern" not in schema or self._matches(schema["pattern"], value))
-
-    def _matches(self, pattern: str, text: str) -> bool:
-        program = self._patterns[pattern]
-        if program is None:
-            return True
-        self._step(1 + program.programsize * len(text) // PROGRAM_CHARS_PER_STEP)
-        return program.search(text) is not None
-
-    def _key(self, value: Any) -> Hashable:
-        return _key(value, self._step)
+    def _steps(self, schema: dict[str, Any], value: Any) -> Iterator[tuple[Any, Any]]:
+        """List the schemas in a schema, each with the value or the part of it that it applies to."""
+        if _LEADS_ON.isdisjoint(schema):
+            return
+        if "$ref" in schema:
+            yield self._targets[schema["$ref"].rpartition("/")[2]], value
+        for word in _OF_WHOLE:
+            given = schema.get(word, [])
+            yield from ((each, value) for each in (given if isinstance(given, list) else [given]))
+        if isinstance(value, list):
+            yield from zip(schema.get("prefixItems", ()), value, strict=False)
+            yield from ((schema.get("items", True), each) for each in value)
+        if isinstance(value, dict):
+            named = schema.get("properties", {})
+            yield from ((named[name], each) for name, each in value.items() if name in named)
+            others = [*schema.get("patternProperties", {}).values(), schema.get("additionalProperties", True)]
+            yield from ((other, each) for other in others for each in value.values())
+            yield from ((schema.get("propertyNames", True), name) for name in value)
 
 
-def _key(value: Any, step: Callable[[], None] = lambda: None) -> Hashable:
-    """Return what equal values of JSON have in common: 1 equals 1.0, and neither equals true."""
-    step()
-    if isinstance(value, dict):
-        return frozenset((name, _key(each, step)) for name, each in value.items())
-    if isinstance(value, list):
-        return tuple([_key(each, step) for each in value])
-    return value if _is_number(value) else (type(value), value)
-
-
-def _refuse_large(schema: dict[str, Any]) -> None:
+def _text_of(schema: Mapping[str, Any]) -> str:
     try:
-        length = len(json.dumps(schema))
+        text = json.dumps(schema)
     except (RecursionError, TypeError, ValueError):
         raise BadSchema("its schema is nested too deep") from None
-    if length > MAX_SCHEMA_CHARS:
-        raise BadSchema(f"its schema has {length:,} characters; at most {MAX_SCHEMA_CHARS:,} are taken")
+    if len(text) > MAX_SCHEMA_CHARS:
+        raise BadSchema(f"its schema has {len(text):,} characters; at most {MAX_SCHEMA_CHARS:,} are taken")
+    return text
 
 
-def _refuse_malformed(schema: Any) -> None:
-    """Refuse what is not a schema, apart from the schemas in it."""
-    if not isinstance(schema, dict):
-        raise BadSchema(f"its schema is malformed: it has {schema!r:.60} in the place of a schema")
-    wrong = [word for word, given in schema.items() if word in _FORMS and not isinstance(given, _FORMS[word])]
-    wrong += [word for word in (*_LENGTHS, *_BOUNDS) if isinstance(schema.get(word), bool)]
-    if not wrong and any(not isinstance(each, str) or each not in _TYPES for each in _types_in(schema)):
-        wrong = ["type"]
-    if wrong:
-        raise BadSchema(f"its schema is malformed: {wrong[0]} = {schema[wrong[0]]!r:.60}")
-
-
-def _allowed(schema: dict[str, Any]) -> frozenset[Hashable]:
-    lists = [schema["enum"]] if "enum" in schema else []
-    lists += [[schema["const"]]] if "const" in schema else []
-    return frozenset.intersection(*[frozenset(map(_key, each)) for each in lists])
-
-
-def _types_in(schema: dict[str, Any]) -> list[Any]:
-    given = schema.get("type", [])
-    return given if isinstance(given, list) else [given]
-
-
-def _objects_in(value: Any) -> Iterator[dict[str, Any]]:
-    """List the objects in a value, itself included."""
-    left = [value]
-    while left:
-        value = left.pop()
-        if isinstance(value, dict):
-            yield value
-            left += value.values()
-        elif isinstance(value, list):
-            left += value
-
-
-def _parts(schema: dict[str, Any]) -> Iterator[Any]:
-    """List the schemas right in a schema."""
-    yield from (schema[word] for word in _ONE if not isinstance(schema.get(word, []), list))
-    for word in _SEVERAL:
-        yield from schema[word] if isinstance(schema.get(word), list) else ()
-    for word in _NAMED:
-        yield from schema.get(word, {}).values()
+def _as_today(given: dict[str, Any]) -> dict[str, Any]:
+    """Write what earlier drafts write otherwise, and leave out the patterns that are not checked here."""
+    schema = dict(given)
+    if isinstance(given.get("items"), list):
+        schema["prefixItems"], schema["items"] = given["items"], given.get("additionalItems", True)
+    for word, bound in _DRAFT_4.items():
+        if isinstance(given.get(word), bool):
+            del schema[word]
+            if given[word] and bound in given:
+                schema[word] = schema.pop(bound)
+    if isinstance(given.get("required"), bool):  # draft 3
+        del schema["required"]
+    if not _is_linear(str(given.get("pattern", ""))):
+        del schema["pattern"]
+    if not all(_is_linear(str(each)) for each in given.get("patternProperties", ())):
+        del schema["patternProperties"]
+        schema.pop("additionalProperties", None)  # it may fit a name that such a pattern fits
+    return schema
 
 
 def _member(value: Any, name: str) -> Any:
@@ -312,30 +205,25 @@ def _member(value: Any, name: str) -> Any:
     return value.get(name) if isinstance(value, dict) else None
 
 
-def _fits_number(schema: dict[str, Any], value: float) -> bool:
-    if not schema.get("minimum", value) <= value <= schema.get("maximum", value):
-        return False
-    if not schema.get("exclusiveMinimum", value - 1) < value < schema.get("exclusiveMaximum", value + 1):
-        return False
-    unit = schema.get("multipleOf")
-    if unit is None:
-        return True
-    if isinstance(value, int) and isinstance(unit, int):
-        return not value % unit
-    quotient: float = value / unit
-    return abs(quotient - round(quotient)) < 1e-9 * max(1.0, abs(quotient))  # 19.99 is a multiple of 0.01
-
-
-def _program(pattern: str) -> Any:
-    """Compile a pattern for RE2; None for one that is large, or that RE2 lacks, such as one that looks ahead."""
+@lru_cache(maxsize=1024)
+def _is_linear(pattern: str) -> bool:
+    """Whether a pattern can be matched in linear time: it is small, and does not look around."""
     try:
-        import re2  # noqa: PLC0415 - an optional package
+        _validator({"pattern": pattern})
+    except BadSchema:
+        return False
+    return True
+
+
+def _validator(schema: dict[str, Any]) -> Any:
+    """Compile a schema."""
+    try:
+        import jsonschema_rs  # noqa: PLC0415 - an optional package
     except ImportError:
-        raise missing_package("a pattern in the schema of a tool", "re2") from None
-    options = re2.Options()
-    options.max_mem, options.never_capture, options.log_errors = REGEX_BYTES, True, False
+        raise missing_package("a tool of an MCP server", "jsonschema_rs") from None
+    options = jsonschema_rs.RegexOptions(size_limit=MAX_PATTERN_BYTES, dfa_size_limit=MAX_PATTERN_BYTES)
     try:
-        program = re2.compile(pattern, options)
-    except re2.error:
-        return None
-    return program if program.programsize <= MAX_PROGRAM else None
+        return jsonschema_rs.Draft202012Validator(schema, pattern_options=options, offline=True)
+    except jsonschema_rs.ValidationError as error:
+        place = "/".join(map(str, error.instance_path[2:]))  # after $defs and a name
+        raise BadSchema(f"its schema is malformed: {place:.100}: {error.message:.100}") from None

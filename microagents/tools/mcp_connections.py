@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import msgspec
 
 from microagents.base.aio import Notifier, TaskScope, retrieve_exception, wait_to_end
-from microagents.base.errors import InvalidUsage
+from microagents.base.errors import InvalidUsage, NotMade
 from microagents.base.foreign_text import bounded, visible
 from microagents.base.logs import log
 from microagents.base.packages import missing_package
@@ -31,7 +31,7 @@ RUN_NAME = "io.github.microagents/run-input"
 """The names under which the key of an effect, and the run and input that it is for, travel in the ``_meta`` of a call."""
 CONNECT_S = 30.0
 """Time in which a server must be up and list its tools."""
-END_S = 6.0
+END_S = 8.0
 """Time in which a server may end in order."""
 MAX_TOOLS_CHARS = 200_000
 """Length of the tools of a server, with which every prompt begins."""
@@ -76,18 +76,32 @@ class _ServerConnection:
             self._acting -= 1
             self._may_close.notify()
 
+    @property
+    def is_over(self) -> bool:
+        """Whether no call on it can be answered."""
+        has_ended = self.client.done() and self.transport is not None and self.transport.has_ended
+        return has_ended or self.task.done()
+
+    async def call(self, tool: str, arguments: Mapping[str, Any], meta: Mapping[str, str]) -> tuple[bool, str]:
+        """Make a call; see `Transport.call`."""
+        assert self.transport is not None
+        return await self.transport.call(self.client.result(), tool, arguments, meta)
+
+    async def list_tools(self) -> list[Any]:
+        """List the tools as the server does."""
+        assert self.transport is not None
+        return await self.transport.list_tools(self.client.result())
+
     def why(self, error: Exception, timeout_s: float | None) -> str:
         """Say why nothing was heard of the server."""
-        said = (
-            f"no answer within {timeout_s:g} s"
-            if timeout_s is not None and isinstance(error, TimeoutError)
-            else described(error)
-        )
+        said = described(error)
+        if timeout_s is not None and isinstance(error, TimeoutError):
+            said = f"no answer within {timeout_s:g} s"
         return said if self.transport is None else f"{said}{self.transport.remarks}"
 
     async def _own(self) -> None:
         try:
-            # In a thread: the import of the SDK takes a second.
+            # In a thread: the import of the package takes a second.
             self.transport = transport = await in_thread(partial(_transport_to, self._server))
             async with transport.client() as client:
                 if not self.client.done():
@@ -135,21 +149,27 @@ class McpConnections:
         acts: bool,
     ) -> tuple[Literal["done", "error", "unknown"], str]:
         """Make one call, destructive if it ``acts``; returns its outcome, and what the tool returned, or why it is unknown."""
-        try:
-            connection = await self._connected(server)
-        except Exception as error:  # noqa: BLE001 - a server may fail in any way; nothing was sent to it
-            return "error", f"the server cannot be reached, so the call was not made: {error}"
-        try:
-            async with asyncio.timeout(timeout_s):
-                with connection.kept_open() if acts else nullcontext():
-                    result = await connection.client.result().call_tool(
-                        tool, dict(arguments), read_timeout_seconds=timeout_s, meta=dict(meta)
-                    )
-        except Exception as error:  # noqa: BLE001 - as above; but it may have been made
-            self._drop(connection)
-            return "unknown", connection.why(error, timeout_s)
-        failed: Literal["error", "unknown"] = "unknown" if acts and server.errors == "unknown" else "error"
-        return (failed if result.is_error else "done"), "\n".join(each.text for each in result.content)
+        for is_last in (False, True):
+            try:
+                connection = await self._connected(server)
+            except Exception as error:  # noqa: BLE001 - a server may fail in any way; nothing was sent to it
+                return "error", f"the server cannot be reached, so the call was not made: {error}"
+            try:
+                async with asyncio.timeout(timeout_s):
+                    with connection.kept_open() if acts else nullcontext():
+                        has_failed, text = await connection.call(tool, arguments, meta)
+            except NotMade as error:
+                if is_last or not connection.is_over:
+                    return "error", f"the server did not take the call, so it was not made: {error}"
+                log().warning("an MCP server ended its session; a new one begins", server=server.text, why=str(error))
+                continue
+            except Exception as error:  # noqa: BLE001 - as above; but it may have been made
+                self._drop(connection)
+                return "unknown", connection.why(error, timeout_s)
+            if not has_failed:
+                return "done", text
+            return "unknown" if acts and server.errors == "unknown" else "error", text
+        raise AssertionError
 
     async def list_tools(self, server: McpServer) -> list[ToolSpec]:
         """List the tools of a server that its user takes.
@@ -165,14 +185,13 @@ class McpConnections:
             raise InvalidUsage(f"the tools of {server.text} cannot be read: {error}") from error
         try:
             async with asyncio.timeout(CONNECT_S):
-                listed = await connection.client.result().list_tools()
+                listed = await connection.list_tools()
         except Exception as error:
             raise InvalidUsage(
                 f"the tools of {server.text} cannot be read: {connection.why(error, CONNECT_S)}"
             ) from error
-        refused = {} if connection.transport is None else connection.transport.refused
         # In a thread: the patterns in their schemas are compiled.
-        specs, refused = await in_thread(partial(_usable, server, listed.tools, refused))
+        specs, refused = await in_thread(partial(_usable, server, listed))
         for name, why in refused.items():
             log().warning("a tool of an MCP server is left out", server=server.text, tool=name, why=why)
         for name in dict.fromkeys(server.named_tools):
@@ -194,7 +213,10 @@ class McpConnections:
     async def _connected(self, server: McpServer) -> _ServerConnection:
         key = msgspec.json.encode(server)  # all of it: another input may reach the same server with other headers
         connection = self._open.get(key)
-        if connection is None or connection.task.done():
+        if connection is not None and connection.is_over:
+            self._drop(connection)
+            connection = None
+        if connection is None:
             connection = self._open[key] = _ServerConnection(server, self._scope)
         try:
             async with asyncio.timeout(CONNECT_S):
@@ -227,37 +249,52 @@ def _transport_to(server: McpServer) -> Transport:
     return Transport(server)
 
 
-def _usable(
-    server: McpServer, listed: Sequence[Any], refused: Mapping[str, str]
-) -> tuple[dict[str, ToolSpec], dict[str, str]]:
-    """Return the tools of a server that can be taken, and why the others are refused, each by its name."""
+def _usable(server: McpServer, listed: Sequence[Any]) -> tuple[dict[str, ToolSpec], dict[str, str]]:
+    """Return the tools of a server that can be taken, and why the others are left out, each by its name."""
     specs: dict[str, ToolSpec] = {}
-    why = {bounded(name, 80): each for name, each in refused.items()}
-    for each in listed:
-        name = bounded(each.name, 80)
-        if NAME.fullmatch(each.name) is None:
-            why[name] = "its name must be 1 to 64 letters (a to z, A to Z), digits, '_' or '-'"
-        elif name in specs:
-            why[name] = "another tool of the server has its name"
+    refused: dict[str, str] = {}
+    for tool in listed:
+        name = tool.get("name") if isinstance(tool, dict) else None
+        if not isinstance(name, str):
+            refused["(without a readable name)"] = f"it is {tool!r:.100}"
+            continue
+        shown = bounded(name, 80)
+        if name in specs:
+            refused[shown] = "another tool of the server has its name"
+        elif NAME.fullmatch(server.shown(name)) is None:
+            refused[shown] = (
+                "models take names of 1 to 64 letters (a to z, A to Z), digits, '_' or '-'; give it one: "
+                f"McpServer(..., rename={{{shown!r}: ...}})"
+            )
         else:
             try:
-                SchemaCheck(each.input_schema)
+                specs[name] = _spec_of(server, tool)
             except BadSchema as error:
-                why[name] = str(error)
-            else:
-                specs[name] = _spec_of(server, each)
-    return specs, why
+                refused[shown] = str(error)
+    return specs, refused
 
 
-def _spec_of(server: McpServer, listed: Any) -> ToolSpec:
-    hints = listed.annotations
-    effect = server.effects.get(listed.name)
-    if effect is None and server.trusted and hints is not None:
-        effect = "read_only" if hints.read_only_hint else "idempotent" if hints.idempotent_hint else None
+def _spec_of(server: McpServer, tool: Mapping[str, Any]) -> ToolSpec:
+    """Read a tool of a server; `BadSchema` if no object fits its schema, or it cannot be checked."""
+    name, description, schema = tool["name"], tool.get("description"), tool.get("inputSchema")
+    if schema is None or schema is True:
+        schema = {}
+    types = schema.get("type", "object") if isinstance(schema, dict) else []
+    if "object" not in (types if isinstance(types, list) else [types]):
+        raise BadSchema(f"its schema is not one of an object: {schema!r:.100}")
+    parameters = {"properties": {}, **schema, "type": "object"}
+    SchemaCheck(parameters)
+    effect = server.effects.get(name)
+    hints = tool.get("annotations")
+    if effect is None and server.trusted and isinstance(hints, dict):
+        if hints.get("readOnlyHint") is True:
+            effect = "read_only"
+        elif hints.get("idempotentHint") is True:
+            effect = "idempotent"
     return ToolSpec(
-        name=listed.name,
-        description=visible(listed.description or "")[:MAX_DESCRIPTION_CHARS],
-        parameters=listed.input_schema,
+        name=name,
+        description=visible(description if isinstance(description, str) else "")[:MAX_DESCRIPTION_CHARS],
+        parameters=parameters,
         effect=effect or "destructive",
-        repeatable=listed.name in server.repeatable,
+        repeatable=name in server.repeatable,
     )

@@ -14,7 +14,7 @@ from microagents.base.errors import InvalidUsage
 from microagents.tools.tool import EFFECTS, Effect, ToolSpec, check_bounds
 
 PREFIX = "mcp:"
-_PREFIX = re.compile(r"[A-Za-z0-9._-]*")
+_PREFIX = re.compile(r"[A-Za-z0-9_-]*")
 _HEADER = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
 
 
@@ -44,6 +44,8 @@ class McpServer(Struct, frozen=True, kw_only=True):
     journal and no log."""
     prefix: str = ""
     """Text before the names of its tools, as models and all but the other fields of this class know them."""
+    rename: Mapping[str, str] = {}
+    """Other names for its tools, to follow the prefix: by the server's name, as in ``{"files.read": "read_file"}``."""
     prose: Mapping[str, Collection[str]] = {}
     """By tool, the arguments whose wording casts no vote."""
     timeouts: Mapping[str, float] = {}
@@ -65,7 +67,7 @@ class McpServer(Struct, frozen=True, kw_only=True):
             if isinstance(arguments, str):
                 raise InvalidUsage(f"write prose={{{name!r}: [{arguments!r}]}} of {self.server}: a list of arguments")
         if not _PREFIX.fullmatch(self.prefix):
-            raise InvalidUsage(f"a prefix has letters, digits and . _ -, not {self.prefix!r}")
+            raise InvalidUsage(f"a prefix has letters (a to z, A to Z), digits, _ and -, not {self.prefix!r}")
         if self.headers and not self.is_remote:
             raise InvalidUsage(
                 f"{self.server} is a command, which takes no headers; name variables of its environment: env=(...)"
@@ -82,14 +84,18 @@ class McpServer(Struct, frozen=True, kw_only=True):
     @property
     def named_tools(self) -> tuple[str, ...]:
         """The tools that its fields name, as the server calls them."""
-        return (*self.tools, *self.effects, *self.repeatable, *self.prose, *self.timeouts, *self.margins)
+        return (*self.tools, *self.effects, *self.repeatable, *self.prose, *self.timeouts, *self.margins, *self.rename)
+
+    def shown(self, name: str) -> str:
+        """Return the name by which models know a tool."""
+        return f"{self.prefix}{self.rename.get(name, name)}"
 
     def as_stated(self, listed: ToolSpec) -> ToolSpec:
         """Return a tool that it lists as models know it, with what its user states of it."""
         name = listed.name
         return structs.replace(
             listed,
-            name=f"{self.prefix}{name}",
+            name=self.shown(name),
             prose=tuple(self.prose.get(name, ())),
             timeout_s=self.timeouts.get(name),
             margin=self.margins.get(name),

@@ -1,127 +1,145 @@
-"""Connections to MCP servers below the SDK's client: what a server sends is bounded, and only answers to our requests reach the client.
+"""Connections to MCP servers by the package ``mcp``: its transports carry messages, of which its client gets the answers, in a simple form.
 
-The SDK reads lines of any length, parses values of any number, starts a task for each notification, and checks results against schemas of
-the server. Here no byte of a server takes more than a bounded time on the event loop. This module needs the package ``mcp``.
+A message is bounded in length. Messages that answer no request are dropped one by one, and a result becomes one text, which the client
+checks against no schema of the server. This module needs the package ``mcp``.
 """
 
 from __future__ import annotations
 
 import asyncio
+import codecs
 import logging
 import os
-import signal
-from asyncio.subprocess import PIPE, Process, SubprocessStreamProtocol
 from collections import deque
-from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager, suppress
-from functools import partial
-from typing import Any, Self
+from collections.abc import AsyncIterator, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
+from encodings import utf_8
+from http import HTTPStatus
+from typing import Any
 
+import anyio
 import httpx2
 import mcp_types
-import msgspec
-from mcp import Client
-from mcp.client.stdio import get_default_environment
-from mcp.client.streamable_http import streamable_http_client
+from mcp import Client, MCPError
+from mcp.client.stdio import StdioServerParameters, stdio_client
+from mcp.client.streamable_http import MCP_SESSION_ID, streamable_http_client
 from mcp.shared.message import SessionMessage
-from msgspec import UNSET, Raw, Struct, UnsetType
 
-from microagents.base.aio import TaskScope, finish
-from microagents.base.errors import InvalidUsage
+from microagents.base.aio import TaskScope
+from microagents.base.errors import InvalidUsage, NotMade
 from microagents.base.foreign_text import bounded, visible
 from microagents.base.logs import log
-from microagents.tools.json_schemas import MAX_SCHEMA_CHARS
 from microagents.tools.mcp_servers import McpServer
-from microagents.tools.tool import MAX_DESCRIPTION_CHARS
+from microagents.tools.observations import text_of_result
 
-logging.getLogger("mcp").addHandler(logging.NullHandler())  # else Python prints its warnings, with texts of servers
+for _name in ("mcp", "client"):  # of the package's loggers; else Python prints their warnings, with texts of servers
+    logging.getLogger(_name).addHandler(logging.NullHandler())
 
-MAX_MESSAGE_BYTES = 8 * 2**20
-"""Length of a message of a stdio server, and of all events that answer one HTTP request."""
+MAX_MESSAGE_CHARS = 8 * 2**20
+"""Length of a message of a local server, and of all events that answer one HTTP request."""
 MAX_HTTP_BYTES = 2**20
-"""Length of a message over HTTP, which the SDK parses as a whole."""
+"""Length of a message over HTTP."""
 MAX_TOOLS = 1_000
-MAX_CONTENTS = 1_000
-MAX_PART_BYTES = 20_000
-"""Length of any other part of an answer. A longer one is left out."""
-UNASKED_S = 0.005
+MAX_PAGES = 100
+"""Pages of the list of tools."""
+UNASKED_S = 0.001
 """Wait after each message that answers no request, so that a flood of them is read slowly and stops at its own pipe."""
-ENDINGS: tuple[tuple[signal.Signals | None, float], ...] = ((None, 2.0), (signal.SIGTERM, 1.0), (signal.SIGKILL, 2.0))
-"""Signals to a server that is to end, the first only at the end of its input, each with the seconds until the next."""
 MAX_LOGGED = 1_000
 """Lines of a server's stderr that are logged."""
 MAX_LINE_CHARS = 500
-_STDERR_BYTES = 2**16
+FAILED = "io.github.microagents/failed"
+"""Where the simple form of a result says whether the call failed."""
+NOT_TAKEN, SESSION_ENDED = -1_404_001, -1_404_002
+"""Codes of errors that stand for answers over HTTP: the server did not take the request."""
+_UNTAKEN = (NOT_TAKEN, SESSION_ENDED, mcp_types.METHOD_NOT_FOUND, mcp_types.INVALID_PARAMS, mcp_types.HEADER_MISMATCH)
+_UNHEARD = (mcp_types.CONNECTION_CLOSED, mcp_types.INVALID_REQUEST, mcp_types.PARSE_ERROR)
+"""Codes with which the package says that it heard no answer, or could not read it; a server may mean something else by them."""
+_UNSENT = (
+    httpx2.ConnectError,
+    httpx2.ConnectTimeout,
+    httpx2.PoolTimeout,
+    httpx2.ProxyError,
+    httpx2.UnsupportedProtocol,
+)
+_REFUSALS = (401, 403, 404, 405, 429)
 _HTTP_TIMEOUT = httpx2.Timeout(30.0, read=None)  # each call is bounded by the time-out of its tool
-_decode = msgspec.json.decode
-
-
-class _Message(Struct):
-    """A message of a server, whose parts are not parsed yet."""
-
-    id: int | str | UnsetType | None = UNSET
-    method: str | UnsetType = UNSET
-    result: Raw | UnsetType = UNSET
-    error: Raw | UnsetType = UNSET
-
-
-class _Error(Struct):
-    """An answer that is an error."""
-
-    code: int
-    message: str = ""
-    data: Raw = Raw(b"null")
-
-
-class _Content(Struct):
-    """A part of the content of a result."""
-
-    type: str
-    text: str = ""
-
-
-class _Tool(Struct, rename="camel"):
-    """A tool, without the parts that are not used."""
-
-    name: str
-    input_schema: Raw
-    description: str | None = None
-    annotations: dict[str, Any] | None = None
+_STDERR_BYTES = 2**16
+_ENCODING = "microagents_bounded_utf_8"
 
 
 class Transport:
-    """The streams of one server, for the SDK's client."""
+    """The connection to one server."""
 
     def __init__(self, server: McpServer) -> None:
         self._server = server
-        self._stack = AsyncExitStack()
-        self._pending: set[str] = set()
-        """Ids of requests without an answer."""
         self._rubbish = 0
-        self._end = ""
-        """Why its messages are read no more; empty before, and if it ended by itself."""
         self._said: deque[str] = deque(maxlen=3)
         """Last lines of its stderr."""
-        self.refused: dict[str, str] = {}
-        """Tools that cannot be read, each with the reason."""
+        self._listed: list[Any] = []
+        """Tools as the server lists them."""
+        self.has_ended = False
+        """Whether no answer can come any more, so that another connection is needed."""
 
     @property
     def remarks(self) -> str:
-        """What else is known of a failure, to follow its text."""
-        rubbish = f"it wrote {self._rubbish:,} lines that are no messages" if self._rubbish else ""
-        said = f"its stderr ends with {' / '.join(self._said)!r}" if self._said else ""
-        return "".join(f"; {each}" for each in (self._end, rubbish, said) if each)
+        """Remarks on a failure, to follow its text."""
+        remarks = []
+        if self._rubbish:
+            remarks.append(
+                f"it wrote {self._rubbish:,} lines that are no messages of at most {MAX_MESSAGE_CHARS:,} characters"
+            )
+        if self._said:
+            remarks.append(f"its stderr ends with {' / '.join(self._said)!r}")
+        return "".join(f"; {each}" for each in remarks)
 
     def client(self) -> Client:
-        """Return the SDK's client of the server, which opens and closes these streams."""
-        return Client(self, cache=None)
+        """Return the package's client of the server, which opens and closes the connection."""
+        return Client(self._streams(), cache=None)
 
-    async def __aenter__(self) -> tuple[Any, Any]:
+    async def list_tools(self, client: Client) -> list[Any]:
+        """Return the tools on all pages, as the server lists them."""
+        self._listed.clear()
+        cursor = None
+        for _ in range(MAX_PAGES):
+            page = await client.list_tools(cursor=cursor)
+            cursor = page.next_cursor
+            if not cursor or len(self._listed) > MAX_TOOLS:
+                break
+        if cursor or len(self._listed) > MAX_TOOLS:
+            log().warning(
+                "the list of tools is too long: the rest is left out", server=self._server.text, most=MAX_TOOLS
+            )
+        return self._listed[:MAX_TOOLS]
+
+    async def call(
+        self, client: Any, tool: str, arguments: Mapping[str, Any], meta: Mapping[str, str]
+    ) -> tuple[bool, str]:
+        """Call a tool; returns whether it failed, and what it returned.
+
+        Raises:
+            NotMade: the server did not take the call.
+            ConnectionError: no answer came, or none that can be read.
+        """
+        try:
+            result = await client.call_tool(tool, dict(arguments), meta=dict(meta))
+        except MCPError as error:
+            why = bounded(error.message, MAX_LINE_CHARS)
+            self.has_ended |= error.code == SESSION_ENDED
+            if error.code in _UNTAKEN:
+                raise NotMade(why) from error
+            if error.code in _UNHEARD and (self.has_ended or self._server.is_remote):
+                raise ConnectionError(why) from error
+            return True, why
+        assert isinstance(result.content[0], mcp_types.TextContent)
+        return (result.meta or {})[FAILED], result.content[0].text
+
+    @asynccontextmanager
+    async def _streams(self) -> AsyncIterator[tuple[Any, Any]]:
         opening = self._over_http() if self._server.is_remote else self._over_stdio()
-        return await self._stack.enter_async_context(opening)
-
-    async def __aexit__(self, *raised: object) -> None:
-        await self._stack.aclose()
+        given, answers = anyio.create_memory_object_stream[SessionMessage](0)
+        async with opening as (received, sent), TaskScope() as scope:
+            scope.start(self._simplify(received, given))
+            yield answers, sent
 
     @asynccontextmanager
     async def _over_stdio(self) -> AsyncIterator[tuple[Any, Any]]:
@@ -130,106 +148,72 @@ class Transport:
             raise InvalidUsage(
                 f"set {', '.join(missing)} in the environment of the executor; {self._server.text} needs it"
             )
-        env = get_default_environment() | {name: os.environ[name] for name in self._server.env}
-        async with _process(self._server.command, env) as process, TaskScope() as scope:
-            assert process.stdin is not None
-            assert process.stdout is not None
-            assert process.stderr is not None
-            scope.start(self._log(process.stderr))
-            requests = _Requests(partial(_write_line, process.stdin), self._pending)
-            yield _Answers(self._answers(self._lines(process.stdout), requests)), requests
+        command, *arguments = self._server.command
+        env = {name: os.environ[name] for name in self._server.env}
+        parameters = StdioServerParameters(
+            command=command, args=arguments, env=env, encoding=_ENCODING, encoding_error_handler="replace"
+        )
+        async with AsyncExitStack() as stack:
+            scope = await stack.enter_async_context(TaskScope())
+            reading, writing = os.pipe()
+            with os.fdopen(writing, "w") as errlog:
+                scope.start(self._log(await _reader(reading, stack), env))
+                streams = await stack.enter_async_context(stdio_client(parameters, errlog))
+            yield streams
 
     @asynccontextmanager
     async def _over_http(self) -> AsyncIterator[tuple[Any, Any]]:
-        client = httpx2.AsyncClient(
-            timeout=_HTTP_TIMEOUT,
-            headers={**self._server.headers_from(os.environ), "accept-encoding": "identity"},
-            event_hooks={"request": [_refuse_to_listen], "response": [_bound]},
-        )
-        connecting = streamable_http_client(self._server.server, http_client=client, max_sse_event_size=MAX_HTTP_BYTES)
-        async with client, connecting as (received, sent):
-            requests = _Requests(sent.send, self._pending)
-            yield _Answers(self._answers(_events(received), requests)), requests
+        headers = {**self._server.headers_from(os.environ), "accept-encoding": "identity"}
+        async with _HttpClient(timeout=_HTTP_TIMEOUT, headers=headers) as client:
+            connecting = streamable_http_client(
+                self._server.server, http_client=client, max_sse_event_size=MAX_HTTP_BYTES
+            )
+            async with connecting as streams:
+                yield streams
 
-    async def _lines(self, stream: asyncio.StreamReader) -> AsyncIterator[_Message]:
-        while True:
+    async def _simplify(self, received: Any, given: Any) -> None:
+        """Give the answers in a simple form, and the server's requests, which the client refuses; drop the rest."""
+        async with given:
             try:
-                line = await stream.readline()
-            except ValueError:  # the reader's limit
-                self._end = f"it sent a line of more than {MAX_MESSAGE_BYTES:,} bytes"
-                return
-            if not line:
-                return
-            try:
-                message = _decode(line, type=_Message)
-            except (msgspec.MsgspecError, ValueError, RecursionError):
-                self._rubbish += 1
-                await asyncio.sleep(UNASKED_S)
-            else:
-                yield message
+                async for each in received:
+                    message = each.message if isinstance(each, SessionMessage) else None
+                    if message is None:
+                        self._rubbish += 1
+                    elif isinstance(message, mcp_types.JSONRPCResponse):
+                        message.result = self._simple(message.result)
+                    if message is not None and not isinstance(message, mcp_types.JSONRPCNotification):
+                        await given.send(each)
+                    if not isinstance(message, mcp_types.JSONRPCResponse | mcp_types.JSONRPCError):
+                        await asyncio.sleep(UNASKED_S)
+            finally:
+                self.has_ended = True
 
-    async def _answers(self, messages: AsyncIterator[_Message], requests: _Requests) -> AsyncIterator[SessionMessage]:
-        """Give the answers to requests of ours, refuse the server's requests, and drop the rest."""
-        async for message in messages:
-            if message.method is UNSET and str(message.id) in self._pending:
-                self._pending.discard(str(message.id))
-                yield SessionMessage(self._answer(message))
-                await asyncio.sleep(0)  # more may be there already
-                continue
-            if message.method is not UNSET and isinstance(message.id, int | str):
-                await requests.refuse(message.id, message.method)
-            await asyncio.sleep(UNASKED_S)
-
-    def _answer(self, message: _Message) -> mcp_types.JSONRPCResponse | mcp_types.JSONRPCError:
-        assert isinstance(message.id, int | str)
-        try:
-            if message.result is not UNSET:
-                return mcp_types.JSONRPCResponse(jsonrpc="2.0", id=message.id, result=self._result(message.result))
-            error = _decode(message.error or b"null", type=_Error)
-            data = _decode(error.data) if len(bytes(error.data)) <= MAX_PART_BYTES else None
-            given = mcp_types.ErrorData(code=error.code, message=bounded(error.message, MAX_LINE_CHARS), data=data)
-        except (msgspec.MsgspecError, ValueError, RecursionError):
-            given = mcp_types.ErrorData(code=mcp_types.PARSE_ERROR, message="its answer cannot be read")
-        return mcp_types.JSONRPCError(jsonrpc="2.0", id=message.id, error=given)
-
-    def _result(self, data: Raw) -> dict[str, Any]:
-        """Read a result: what a call returned as one text, and of tools what is used."""
-        parts = _decode(data, type=dict[str, Raw])
-        contents, structured = parts.pop("content", None), parts.pop("structuredContent", None)
-        tools = parts.pop("tools", None)
-        read: dict[str, Any] = {
-            name: _decode(each) for name, each in parts.items() if len(bytes(each)) <= MAX_PART_BYTES
+    def _simple(self, result: dict[str, Any]) -> dict[str, Any]:
+        """Reduce a result to the parts that are used, so that no part in another form makes the client refuse all of it."""
+        if isinstance(result.get("tools"), list):
+            self._listed += result["tools"]
+            return {**result, "tools": []}
+        if (
+            result.keys() & {"protocolVersion", "supportedVersions"}
+            or result.get("resultType", "complete") != "complete"
+        ):
+            return result
+        # All are errors for the client, which would else list the tools, and check the result against the server's schema.
+        return {
+            "resultType": "complete",
+            "isError": True,
+            "content": [{"type": "text", "text": text_of_result(result)}],
+            "_meta": {FAILED: result.get("isError") is True},
         }
-        if contents is not None or structured is not None:
-            read["content"] = [{"type": "text", "text": _text_of(contents, structured)}]
-        if tools is not None:
-            listed = _decode(tools, type=list[Raw])[:MAX_TOOLS]
-            read["tools"] = [each for each in map(self._tool, listed) if each is not None]
-        return read
 
-    def _tool(self, data: Raw) -> dict[str, Any] | None:
-        """Read a tool; None for one that is refused. Its schema of results is left out: the SDK would check results against it."""
-        try:
-            tool = _decode(data, type=_Tool)
-            length = len(bytes(tool.input_schema))
-            if length > MAX_SCHEMA_CHARS:
-                self.refused[tool.name] = (
-                    f"its schema has {length:,} characters; at most {MAX_SCHEMA_CHARS:,} are taken"
-                )
-                return None
-            schema = _decode(tool.input_schema, type=dict[str, Any])
-        except (msgspec.MsgspecError, ValueError, RecursionError) as error:
-            self.refused["(without a readable name)"] = str(error)
-            return None
-        described = None if tool.description is None else tool.description[:MAX_DESCRIPTION_CHARS]
-        read = {"name": tool.name, "description": described, "inputSchema": schema, "annotations": tool.annotations}
-        return {name: each for name, each in read.items() if each is not None}
-
-    async def _log(self, stream: asyncio.StreamReader) -> None:
+    async def _log(self, stream: asyncio.StreamReader, env: Mapping[str, str]) -> None:
         """Log the first lines of its stderr, and read the others, so that it does not wait for us."""
         logged = 0
         while chunk := await stream.read(_STDERR_BYTES):
-            for line in chunk.decode("utf-8", "replace").splitlines()[:MAX_LOGGED]:
+            text = chunk.decode("utf-8", "replace")
+            for name, value in env.items():
+                text = text.replace(value, f"${name}") if value else text
+            for line in text.splitlines()[:MAX_LOGGED]:
                 shown = visible(line[:MAX_LINE_CHARS])[:MAX_LINE_CHARS]
                 self._said.append(shown)
                 logged += 1
@@ -238,144 +222,98 @@ class Transport:
             await asyncio.sleep(UNASKED_S)
 
 
-class _Stream:
-    """What the client does with streams besides reading and writing them."""
+class _HttpClient(httpx2.AsyncClient):
+    """Bounds what a server sends. A failure becomes an answer, so that it ends one request and not all on the connection."""
 
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(self, *raised: object) -> None:
-        await self.aclose()
-
-    async def aclose(self) -> None:
-        """Do nothing: the transport closes what it has opened."""
-
-
-class _Answers(_Stream):
-    """The answers of a server."""
-
-    def __init__(self, answers: AsyncIterator[SessionMessage]) -> None:
-        self._answers = answers
-
-    def __aiter__(self) -> Self:
-        return self
-
-    async def __anext__(self) -> SessionMessage:
-        return await anext(self._answers)
-
-
-class _Requests(_Stream):
-    """The messages to a server; notes which requests wait for an answer."""
-
-    def __init__(self, send: Any, pending: set[str]) -> None:
-        self._send = send
-        self._pending = pending
-
-    async def send(self, item: SessionMessage) -> None:
-        """Send a message."""
-        if isinstance(item.message, mcp_types.JSONRPCRequest):
-            self._pending.add(str(item.message.id))
-        await self._send(item)
-
-    async def refuse(self, request: int | str, method: str) -> None:
-        """Answer a request of the server, which may only ask whether we are there."""
-        if method == "ping":
-            answer: Any = mcp_types.JSONRPCResponse(jsonrpc="2.0", id=request, result={})
-        else:
-            error = mcp_types.ErrorData(code=mcp_types.METHOD_NOT_FOUND, message="not offered")
-            answer = mcp_types.JSONRPCError(jsonrpc="2.0", id=request, error=error)
-        await self._send(SessionMessage(answer))
+    async def send(self, request: httpx2.Request, **given: Any) -> httpx2.Response:
+        """Send a request. A stream for messages that answer none is not opened; one that continues after a break is."""
+        if request.method == "GET" and "last-event-id" not in request.headers:
+            return _answer(request, NOT_TAKEN, "not opened")
+        try:
+            response = await super().send(request, **given)
+        except httpx2.TransportError as error:
+            code = NOT_TAKEN if isinstance(error, _UNSENT) else mcp_types.CONNECTION_CLOSED
+            return _answer(request, code, f"{type(error).__name__}: {error}")
+        response.stream = _Bounded(response)
+        if response.status_code < HTTPStatus.BAD_REQUEST:
+            return response
+        try:
+            body = await response.aread()
+        except httpx2.StreamError:
+            body = b""
+        words = f"HTTP {response.status_code}: {bounded(body.decode('utf-8', 'replace'), MAX_LINE_CHARS)}"
+        # After a restart, servers made after the example of the TypeScript SDK say 400, "No valid session ID".
+        is_lost = response.status_code == HTTPStatus.NOT_FOUND
+        if response.status_code == HTTPStatus.BAD_REQUEST:
+            is_lost = b"session" in body.lower()
+        if is_lost and MCP_SESSION_ID in request.headers:
+            return _answer(request, SESSION_ENDED, words)
+        if response.status_code in _REFUSALS:
+            return _answer(request, NOT_TAKEN, words)
+        return response if b'"jsonrpc"' in body else _answer(request, mcp_types.CONNECTION_CLOSED, words)
 
 
 class _Bounded(httpx2.AsyncByteStream):
-    """The body of a response, which ends with an error beyond its bound."""
+    """The body of a response, which ends with an error beyond its bound. A compressed one, which was not asked for, may have any length."""
 
-    def __init__(self, body: Any, most: int) -> None:
-        self._body = body
-        self._left = most
+    def __init__(self, response: httpx2.Response) -> None:
+        self._body: Any = response.stream
+        has_events = response.headers.get("content-type", "").lower().startswith("text/event-stream")
+        is_plain = response.headers.get("content-encoding", "identity") == "identity"
+        most = MAX_MESSAGE_CHARS if has_events else MAX_HTTP_BYTES
+        self._left = most if is_plain else 0
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
-        async for each in self._body:
-            self._left -= len(each)
-            if self._left < 0:
-                raise httpx2.StreamError("the answer is too long, or compressed")
-            yield each
+        try:
+            async for each in self._body:
+                self._left -= len(each)
+                if self._left < 0:
+                    raise httpx2.StreamError("the answer is too long, or compressed")
+                yield each
+        except httpx2.TransportError as error:
+            raise httpx2.StreamError(f"{type(error).__name__}: {error}") from error
 
     async def aclose(self) -> None:
         """Close the body."""
         await self._body.aclose()
 
 
-async def _bound(response: httpx2.Response) -> None:
-    """Bound the body of a response. A compressed one, which was not asked for, may have any length."""
-    is_plain = response.headers.get("content-encoding", "identity") == "identity"
-    has_events = response.headers.get("content-type", "").lower().startswith("text/event-stream")
-    most = MAX_MESSAGE_BYTES if has_events else MAX_HTTP_BYTES
-    response.stream = _Bounded(response.stream, most if is_plain else 0)
+class _BoundedLines(utf_8.IncrementalDecoder):
+    """Decoder that breaks a line beyond the bound: the package's transport keeps a line in memory until it ends."""
+
+    _chars = 0
+
+    def decode(self, data: Any, final: bool = False) -> str:  # noqa: FBT001, FBT002 - as in the class above
+        """Decode the next part."""
+        text = super().decode(data, final)
+        _, line_break, rest = text.rpartition("\n")
+        self._chars = len(rest) if line_break else self._chars + len(rest)
+        if self._chars <= MAX_MESSAGE_CHARS:
+            return text
+        self._chars = 0
+        return f"{text}\n"
 
 
-async def _refuse_to_listen(request: httpx2.Request) -> None:
-    """Open no stream for messages that nobody asked for; one that continues after a break is opened."""
-    if request.method == "GET" and "last-event-id" not in request.headers:
-        raise httpx2.TransportError("not opened")
+def _codec(name: str) -> codecs.CodecInfo | None:
+    if name != _ENCODING:
+        return None
+    plain = codecs.lookup("utf-8")
+    return codecs.CodecInfo(plain.encode, plain.decode, incrementaldecoder=_BoundedLines, name=name)
 
 
-async def _events(received: AsyncIterator[Any]) -> AsyncIterator[_Message]:
-    async for item in received:
-        if isinstance(item, SessionMessage):
-            data = item.message.model_dump_json(by_alias=True, exclude_unset=True)
-            yield _decode(data, type=_Message)
+codecs.register(_codec)
 
 
-async def _write_line(stream: asyncio.StreamWriter, item: SessionMessage) -> None:
-    stream.write(item.message.model_dump_json(by_alias=True, exclude_unset=True).encode() + b"\n")
-    await stream.drain()
+async def _reader(reading: int, stack: AsyncExitStack) -> asyncio.StreamReader:
+    """Read from the end of a pipe, until the stack is left."""
+    reader = asyncio.StreamReader()
+    protocol = asyncio.StreamReaderProtocol(reader)
+    transport, _ = await asyncio.get_running_loop().connect_read_pipe(lambda: protocol, os.fdopen(reading, "rb"))
+    stack.callback(transport.close)
+    return reader
 
 
-@asynccontextmanager
-async def _process(command: list[str], env: dict[str, str]) -> AsyncIterator[Process]:
-    """Run a command in a process group of its own, which ends with the body."""
-    loop = asyncio.get_running_loop()
-    transport, protocol = await loop.subprocess_exec(
-        partial(SubprocessStreamProtocol, limit=MAX_MESSAGE_BYTES, loop=loop),
-        *command,
-        stdin=PIPE,
-        stdout=PIPE,
-        stderr=PIPE,
-        env=env,
-        start_new_session=True,
-    )
-    process = Process(transport, protocol, loop)
-
-    async def end() -> None:
-        assert process.stdin is not None
-        process.stdin.close()
-        try:
-            for sign, wait_s in ENDINGS:
-                if sign is not None:
-                    with suppress(ProcessLookupError, PermissionError):
-                        os.killpg(process.pid, sign)
-                with suppress(TimeoutError):
-                    async with asyncio.timeout(wait_s):
-                        await process.wait()
-                        return
-        finally:
-            transport.close()
-
-    try:
-        yield process
-    finally:
-        await finish(end)
-
-
-def _text_of(contents: Raw | None, structured: Raw | None) -> str:
-    """Write what a tool returned: the value that it gave as such, or else its texts."""
-    if structured is None or bytes(structured) == b"null":
-        given = [] if contents is None else _decode(contents, type=list[_Content])[:MAX_CONTENTS]
-        return "\n".join(each.text if each.type == "text" else f"({each.type:.60}, not shown)" for each in given)
-    value = bytes(structured)
-    with suppress(msgspec.ValidationError):  # servers put a bare value under this name
-        parts = _decode(value, type=dict[str, Raw])
-        value = bytes(parts["result"]) if parts.keys() == {"result"} else value
-    text = msgspec.json.format(value, indent=-1).decode()
-    return _decode(text, type=str) if text.startswith('"') else text
+def _answer(request: httpx2.Request, code: int, message: str) -> httpx2.Response:
+    """Return an answer to a request that is an error."""
+    error = {"jsonrpc": "2.0", "id": None, "error": {"code": code, "message": message}}
+    return httpx2.Response(HTTPStatus.BAD_REQUEST, json=error, request=request)

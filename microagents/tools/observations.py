@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
@@ -34,3 +36,46 @@ def observation_of(value: object, most: int) -> str:
 def _plain(value: object) -> Any:
     """Return a value that msgspec does not know as one of plain types: the fields of a model, the text of an address or a path."""
     return value.model_dump() if isinstance(value, BaseModel) else to_jsonable_python(value)
+
+
+def text_of_result(result: Mapping[str, Any]) -> str:
+    """Write the result of an MCP tool: its contents, and the structured value unless a text says the same."""
+    contents, structured = result.get("content"), result.get("structuredContent", result.get("toolResult"))
+    parts = contents if isinstance(contents, list) else [contents]
+    texts = [_text_of(part) for part in parts if part is not None]
+    if structured is None:
+        return "\n".join(texts)
+    # Servers put a bare value, all text or the contents under a name of their own, and each item of a list into a text.
+    value = structured
+    if isinstance(structured, dict) and len(structured) == 1:
+        (value,) = structured.values()
+    decoded = [_decoded(text) for text in texts]
+    said = [contents, "\n".join(texts), decoded, *texts, *decoded]
+    if not texts or (structured not in said and value not in said):
+        shown = value if structured == {"result": value} else structured
+        texts.append(shown if isinstance(shown, str) else json.dumps(shown, ensure_ascii=False, separators=(",", ":")))
+    return "\n".join(texts)
+
+
+def _text_of(part: Any) -> str:
+    """Write a part of a result: its text; of one without a text the kind, name, address, type and size."""
+    if not isinstance(part, dict):
+        return str(part)
+    resource = part.get("resource")
+    facts = {**part, **resource} if isinstance(resource, dict) else part
+    if isinstance(facts.get("text"), str):
+        return str(facts["text"])
+    shown = [f"{facts[name]:.200}" for name in ("type", "name", "uri", "mimeType") if isinstance(facts.get(name), str)]
+    data, size = facts.get("blob", facts.get("data")), facts.get("size")
+    if isinstance(data, str):  # in base64
+        size = len(data.rstrip("=")) * 3 // 4
+    if isinstance(size, int):
+        shown.append(f"{size:,} bytes")
+    return f"({', '.join(shown)})"
+
+
+def _decoded(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except (RecursionError, ValueError):
+        return text

@@ -3,25 +3,20 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from functools import partial
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 import msgspec
 
-from microagents.base.aio import loop_has_threads
 from microagents.base.errors import InvalidDefinition
 from microagents.tools.json_schemas import schema_check
 from microagents.tools.mcp_servers import McpServer
-from microagents.tools.threads import in_thread
 from microagents.tools.tool import BadArguments, FunctionTool, ToolSpec
 
 UNKNOWN_TOOL, BAD_ARGUMENTS, FORBIDDEN = "unknown_tool", "bad_arguments", "forbidden"
 """Red flags of a call: the tool is unknown; its arguments do not fit; the table of allowed values forbids it."""
 GivenTool = Callable[..., Any] | McpServer | str
 """A function, or an MCP server; a text names a server, ``mcp:COMMAND`` or ``mcp:https://...``."""
-
-MAX_KNOWN = 64
 
 
 class Toolbox:
@@ -52,18 +47,15 @@ class Toolbox:
                 f"the tools of {', '.join(unlisted)} are not known yet; they are read when a run begins"
             )
         listed = [
-            (server, server.as_stated(spec))
-            for server in servers
-            for spec in msgspec.convert(mcp_tools[server.text], list[ToolSpec])
+            (server, spec) for server in servers for spec in msgspec.convert(mcp_tools[server.text], list[ToolSpec])
         ]
         self.functions = {each.spec.name: each for each in functions}
-        self.server_of = {spec.name: server for server, spec in listed}
-        """The server of each tool that is not a function."""
-        self.specs = _by_name([*(each.spec for each in functions), *(spec for _, spec in listed)], reserved)
+        self.server_of = {server.shown(spec.name): (server, spec.name) for server, spec in listed}
+        """The server of each tool that is not a function, and the server's name of the tool."""
+        of_servers = [server.as_stated(spec) for server, spec in listed]
+        self.specs = _by_name([*(each.spec for each in functions), *of_servers], reserved)
         self._allowed = allowed
         self._check_allowed()
-        self._known: dict[tuple[str, str], bool] = {}
-        """Whether arguments fit, of the last calls that were checked aside: by tool and JSON."""
 
     def flag_of(self, name: str, arguments: Mapping[str, Any]) -> str | None:
         """Name the red flag of a call; None if it may be made."""
@@ -90,31 +82,15 @@ class Toolbox:
                         f"the allowed values of {name}.{argument} must be a tuple or a set, such as ({values!r:.100},), not {values!r:.100}"
                     )
 
-    async def check_aside(self, calls: Iterable[tuple[str, Mapping[str, Any]]]) -> None:
-        """Check the arguments for tools of servers in a thread, so that none of their schemas holds the loop; `flag_of` then knows."""
-        for name, arguments in calls:
-            key = name, json.dumps(arguments)
-            if name not in self.server_of or key in self._known:
-                continue
-            check = partial(self._fits_schema, name, arguments)
-            fits = await in_thread(check) if loop_has_threads() else check()
-            if len(self._known) >= MAX_KNOWN:
-                del self._known[next(iter(self._known))]
-            self._known[key] = fits
-
     def _fit(self, name: str, arguments: Mapping[str, Any]) -> bool:
         function = self.functions.get(name)
         if function is None:
-            known = self._known.get((name, json.dumps(arguments)))
-            return self._fits_schema(name, arguments) if known is None else known
+            return schema_check(json.dumps(self.specs[name].parameters)).fits(arguments)
         try:
             function.validated(arguments)
         except BadArguments:
             return False
         return True
-
-    def _fits_schema(self, name: str, arguments: Mapping[str, Any]) -> bool:
-        return schema_check(json.dumps(self.specs[name].parameters)).fits(arguments)
 
 
 def _is_in(value: object, values: Collection[Any]) -> bool:
@@ -137,7 +113,8 @@ def _by_name(specs: Sequence[ToolSpec], reserved: Collection[str]) -> dict[str, 
         if spec.name in found:
             raise InvalidDefinition(
                 f"two tools are called {spec.name}; give one of them another name: @tool(..., name='other') for a function, "
-                "McpServer(..., prefix='other_') for the tools of a server; or leave one out: mcp:COMMAND#NAME,NAME takes the named ones"
+                "McpServer(..., prefix='other_') or rename={...} for the tools of a server; or leave one out: "
+                "mcp:COMMAND#NAME,NAME takes the named ones"
             )
         if spec.name in reserved:
             raise InvalidDefinition(f"give the tool {spec.name} another name: {', '.join(reserved)} is not a tool's")

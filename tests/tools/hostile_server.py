@@ -1,6 +1,7 @@
 """An MCP server that misbehaves: ``python hostile_server.py WHEN WHAT``, at its ``start``, ``list`` or ``call``; else it does as asked.
 
-It has the tools of the file ``tools.json`` in its working folder, by default `act`. It needs no package, so it is up at once.
+It has the tools of the file ``tools.json`` in its working folder, by default `act`, and returns the one of ``result.json``. It needs no
+package, so it is up at once.
 """
 
 from __future__ import annotations
@@ -61,6 +62,15 @@ def close_output() -> None:
     sleep()
 
 
+def log_to_stdout() -> None:
+    write("2026-11-27 INFO \u00e4rger\n".encode("latin-1") * 20 + b"{}\n[1]\n\n")
+
+
+def die_with_words() -> None:
+    sys.stderr.write(f"no such file: config.toml; key {os.environ.get('SHOP_KEY')}\n")
+    sys.exit(3)
+
+
 def flood_stderr() -> None:
     while True:
         os.write(2, b"\x1b]0;owned\x07\x1b[2J" + b"x" * 60_000 + b"\n")
@@ -80,15 +90,19 @@ WAYS: dict[str, Callable[[], None]] = {
     "closed output": close_output,
     "stderr": flood_stderr,
 }
+OTHERS: dict[str, Callable[[], None]] = {"words and death": die_with_words, "logs": log_to_stdout}
 
 
 def result_of_call(what: str) -> dict[str, Any]:
     """Results that are hard to read."""
+    given = Path("result.json")
+    if given.exists():
+        return dict(json.loads(given.read_text()))
     match what:
         case "many texts":
-            return {"content": [{"type": "text", "text": ""}] * 200_000}
+            return {"content": [{"type": "text", "text": ""}] * 50_000}
         case "many values":
-            return {"content": [], "structuredContent": {"a": [[]] * 1_000_000}}
+            return {"content": [], "structuredContent": {"a": [[]] * 250_000}}
         case "deep":
             return {"content": [], "structuredContent": json.loads('{"a":' * 900 + "1" + "}" * 900)}
         case "own schema":
@@ -96,22 +110,34 @@ def result_of_call(what: str) -> dict[str, Any]:
     return {"content": [{"type": "text", "text": "done"}]}
 
 
-def result_of(method: str) -> dict[str, Any] | None:
+def tools_at(cursor: str) -> dict[str, Any]:
+    """Return a page of the tools; ``tools.json`` has either the tools or pages of them. At "endless pages" each page has a next one."""
+    given = Path("tools.json")
+    tools = json.loads(given.read_text()) if given.exists() else [ACT]
+    pages = tools if tools and isinstance(tools[0], list) else [tools]
+    at = int(cursor)
+    if WHAT == "endless pages":
+        return {"tools": [{**ACT, "name": f"act_{at}"}], "nextCursor": str(at + 1)}
+    return {"tools": pages[at], **({"nextCursor": str(at + 1)} if at + 1 < len(pages) else {})}
+
+
+def result_of(method: str, params: dict[str, Any]) -> dict[str, Any] | None:
     match method:
         case "initialize":
             info = {"name": "hostile", "version": "1"}
             return {"protocolVersion": "2025-06-18", "capabilities": {"tools": {}}, "serverInfo": info}
         case "tools/list":
-            given = Path("tools.json")
-            return {"tools": json.loads(given.read_text()) if given.exists() else [ACT]}
+            return tools_at(params.get("cursor", "0"))
         case "tools/call":
+            with Path("called.txt").open("a") as called:
+                called.write(f"{params['name']}\n")
             return result_of_call(WHAT if WHEN == "call" else "")
     return None
 
 
 def main() -> None:
     if WHEN == "start":
-        WAYS[WHAT]()
+        {**WAYS, **OTHERS}[WHAT]()
     for line in sys.stdin:
         request = json.loads(line)
         if "id" in request and "method" in request:
@@ -119,9 +145,10 @@ def main() -> None:
             if method == f"tools/{WHEN}" and WHAT in WAYS:
                 Path("reached.txt").write_text(WHAT)
                 WAYS[WHAT]()
-            result = result_of(method)
+            result = result_of(method, request.get("params") or {})
             error = {"code": -32601, "message": "no such method"}
-            write(message(id=request["id"], **({"error": error} if result is None else {"result": result})))
+            answer = {"error": error} if result is None else {"result": result}
+            write(message(id=request["id"], **(result if result is not None and "error" in result else answer)))
     if WHEN == "end" and WHAT in WAYS:
         WAYS[WHAT]()
 

@@ -32,8 +32,8 @@ MAX_STALL_S = 20.0
 
 @pytest.fixture(autouse=True)
 def short_waits(monkeypatch: pytest.MonkeyPatch) -> None:
-    endings = ((None, 0.1), (signal.SIGTERM, 0.1), (signal.SIGKILL, 5.0))
-    monkeypatch.setattr(mcp_transports, "ENDINGS", endings)
+    for each in ("PROCESS_TERMINATION_TIMEOUT", "FORCE_KILL_TIMEOUT"):
+        monkeypatch.setattr(f"mcp.client.stdio.{each}", 0.1)
 
 
 def server(when: str = "never", what: str = "nothing", **given: Any) -> McpServer:
@@ -85,12 +85,17 @@ async def test_a_server_that_misbehaves_in_a_call_leaves_an_unknown_outcome(what
     assert (outcome, bool(why)) == ("unknown", True)
 
 
-@pytest.mark.parametrize(
-    ("what", "begins"), [("many texts", "\n\n"), ("many values", '{"a":[[],[]'), ("deep", '{"a":{"a":')]
-)
-async def test_a_result_of_any_size_and_form_is_read(what: str, begins: str) -> None:
+@pytest.mark.parametrize(("what", "begins"), [("many texts", "\n\n"), ("many values", '{"a":[[],[]')])
+async def test_a_result_of_any_size_is_read(what: str, begins: str) -> None:
     outcome, text = await called(server("call", what), timeout_s=30)
     assert (outcome, text[: len(begins)]) == ("done", begins)
+
+
+@pytest.mark.parametrize("what", ["deep", "endless line"])
+async def test_an_answer_that_cannot_be_read_is_named_as_such(what: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(mcp_transports, "MAX_MESSAGE_CHARS", 100_000)
+    outcome, why = await called(server("call", what))
+    assert (outcome, "lines that are no messages of at most 100,000 characters" in why) == ("unknown", True)
 
 
 async def test_a_result_is_not_checked_against_a_schema_of_the_server() -> None:
@@ -112,15 +117,22 @@ async def test_tools_that_cannot_be_taken_are_left_out_with_a_sentence_each() ->
         tool("act"),
         tool("outside", **{"$ref": "http://169.254.169.254/"}),
         tool("long", description="x" * 300_000),
-        {"name": "without_schema"},
+        {"name": "without_object", "inputSchema": {"type": "string"}},
+        {"name": "never", "inputSchema": False},
+        {"description": "no name"},
+        "no tool",
     ]
     write("tools.json", json.dumps(hostile))
     with capture_logs() as logs:
         (taken,) = await listed(server())
     assert (taken.name, taken.description.isascii(), len(taken.description)) == ("act", True, 2_000)
     told = {each["tool"]: each["why"] for each in logs if "left out" in each["event"]}
-    assert list(told) == ["long", "(without a readable name)", "\u0430ct", "a" * 65, "act\\u001b[2J", "act", "outside"]
+    assert list(told) == [
+        *("\u0430ct", "a" * 65, "act\\u001b[2J", "act", "outside", "long"),
+        *("without_object", "never", "(without a readable name)"),
+    ]
     assert "its schema has 300," in told["long"]
+    assert "McpServer(..., rename={'\u0430ct': ...})" in told["\u0430ct"]
     with pytest.raises(InvalidUsage, match="no tool outside that can be taken: its schema refers to 'http://169"):
         await listed(server(tools=("outside",)))
 

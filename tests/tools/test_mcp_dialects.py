@@ -1,0 +1,322 @@
+"""MCP servers in other dialects: pages, names, schemas, contents and failures of other forms are read."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from aiohttp import web
+from structlog.testing import capture_logs
+
+from microagents import InvalidUsage, McpServer
+from microagents.tools.mcp_connections import McpConnections
+from microagents.tools.observations import text_of_result
+from microagents.tools.toolbox import Toolbox
+from tests.cli.commands import write
+from tests.tools.hostile_server import ACT
+from tests.tools.test_hostile_servers import called, listed, server
+
+TEXT = {"type": "text", "text": "read"}
+IMAGE = {"type": "image", "data": "AAAA"}
+
+
+@pytest.mark.parametrize(
+    ("result", "text"),
+    [
+        ({"content": [TEXT, {"type": "resource", "resource": {"uri": "doc://1", "text": "Tuesday"}}]}, "read\nTuesday"),
+        (
+            {"content": [{"type": "resource", "resource": {"uri": "a://b", "mimeType": "image/gif", "blob": "R0lGOA=="}}]},
+            "(resource, a://b, image/gif, 4 bytes)",
+        ),
+        (
+            {"content": [{"type": "resource_link", "uri": "file:///a.md", "name": "a", "mimeType": "text/markdown"}]},
+            "(resource_link, a, file:///a.md, text/markdown)",
+        ),
+        ({"content": [{"type": "image", "data": "AAAA", "mimeType": "image/png"}]}, "(image, image/png, 3 bytes)"),
+        ({"content": [TEXT, {"type": "audio", "data": "AAA=", "mimeType": "a/wav"}]}, "read\n(audio, a/wav, 2 bytes)"),
+        ({"content": [{"type": "hologram"}, {"text": "no type"}, {"type": "text", "text": None}]}, "(hologram)\nno type\n(text)"),
+        ({"content": []}, ""),
+        ({}, ""),
+        ({"content": None, "structuredContent": {"a": "ä"}}, '{"a":"ä"}'),
+        ({"content": "as such"}, "as such"),
+        ({"content": TEXT}, "read"),
+        ({"content": [], "structuredContent": {"result": []}}, "[]"),
+        ({"content": [], "structuredContent": {"result": None}}, "null"),
+        ({"content": [{"type": "text", "text": "1.000000000000000001"}], "structuredContent": {"result": 1.0}}, "1.000000000000000001"),
+        ({"content": [{"type": "text", "text": '{\n "a": 1}'}], "structuredContent": {"a": 1}}, '{\n "a": 1}'),
+        ({"content": [{"type": "text", "text": "x"}, {"type": "text", "text": "2"}], "structuredContent": {"result": ["x", 2]}}, "x\n2"),
+        ({"content": [{"type": "text", "text": "2 found"}], "structuredContent": {"ids": [7, 8]}}, '2 found\n{"ids":[7,8]}'),
+        ({"content": [TEXT, TEXT], "structuredContent": {"content": "read\nread"}}, "read\nread"),
+        ({"content": [IMAGE], "structuredContent": {"content": [IMAGE]}}, "(image, 3 bytes)"),
+        ({"content": [{"type": "text", "text": "[ 1 ]"}], "structuredContent": {"ids": [1]}}, "[ 1 ]"),
+        ({"content": [], "structuredContent": {"ids": [1]}}, '{"ids":[1]}'),
+        ({"toolResult": {"a": 1}}, '{"a":1}'),
+    ],
+)  # fmt: skip
+def test_nothing_that_a_tool_says_is_lost(result: dict[str, Any], text: str) -> None:
+    assert text_of_result(result) == text
+
+
+@pytest.mark.parametrize(
+    ("result", "outcome"),
+    [
+        ({"content": [{"type": "hologram", "annotations": 5}]}, ("done", "(hologram)")),
+        ({"structuredContent": {"ä": 1}}, ("done", '{"ä":1}')),
+        ({}, ("done", "")),
+        ({"content": [TEXT], "structuredContent": {"code": 7}, "isError": True}, ("error", 'read\n{"code":7}')),
+        ({"error": {"code": -32000, "message": "busy"}}, ("error", "busy")),
+    ],
+)
+async def test_a_result_in_another_form_is_one(result: dict[str, Any], outcome: tuple[str, str]) -> None:
+    write("result.json", json.dumps(result))
+    assert await called(server(), timeout_s=30) == outcome
+
+
+async def test_all_pages_of_tools_are_read() -> None:
+    write("tools.json", json.dumps([[{**ACT, "name": "first"}], [], [{**ACT, "name": "third"}]]))
+    assert [each.name for each in await listed(server())] == ["first", "third"]
+
+
+async def test_pages_without_an_end_are_bounded_and_told() -> None:
+    with capture_logs() as logs:
+        tools = await listed(server("never", "endless pages"))
+    assert [each.name for each in tools] == [f"act_{at}" for at in range(100)]
+    assert [each["event"] for each in logs] == ["the list of tools is too long: the rest is left out"]
+
+
+async def test_a_tool_with_a_bad_name_is_left_out_alone_and_can_be_renamed() -> None:
+    write("tools.json", json.dumps([ACT, {**ACT, "name": "files.read"}, {**ACT, "name": "a b/ä"}]))
+    with capture_logs() as logs:
+        assert [each.name for each in await listed(server())] == ["act"]
+    assert [(each["tool"], "rename={" in each["why"]) for each in logs] == [("files.read", True), ("a b/ä", True)]
+    renamed = server(rename={"files.read": "read_file"}, prefix="my_", effects={"files.read": "read_only"})
+    specs = await listed(renamed)
+    assert [(each.name, each.effect) for each in specs] == [("act", "destructive"), ("files.read", "read_only")]
+    toolbox = Toolbox(
+        [renamed], {renamed.text: [{"name": each.name, "description": "", "parameters": {}} for each in specs]}, {}
+    )
+    assert list(toolbox.specs) == ["my_act", "my_read_file"]
+    assert toolbox.server_of["my_read_file"] == (renamed, "files.read")
+    with pytest.raises(InvalidUsage, match=r"has no tool files\.write that can be taken"):
+        await listed(server(rename={"files.write": "write_file"}))
+
+
+@pytest.mark.parametrize(
+    "schema", [{}, True, None, {"type": ["object", "null"]}, {"properties": {"a": {}}, "required": ["a"]}]
+)
+async def test_a_schema_that_does_not_name_its_type_is_one_of_an_object(schema: object) -> None:
+    write("tools.json", json.dumps([{"name": "act", "inputSchema": schema, "annotations": [], "description": 7}]))
+    (tool,) = await listed(server())
+    assert (tool.parameters["type"], list(tool.parameters["properties"]), tool.description) in (
+        ("object", [], ""),
+        ("object", ["a"], ""),
+    )
+
+
+async def test_a_server_that_dies_at_its_start_is_told_with_its_words_but_not_with_its_keys(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("SHOP_KEY", "s3cret")
+    with (
+        capture_logs() as logs,
+        pytest.raises(InvalidUsage, match=r"no such file: config.toml; key \$SHOP_KEY") as raised,
+    ):
+        await listed(server("start", "words and death", env=("SHOP_KEY",)))
+    assert "s3cret" not in f"{raised.value} {logs}"
+
+
+async def test_a_server_may_log_to_its_stdout() -> None:
+    assert await called(server("start", "logs"), timeout_s=30) == ("done", "done")
+
+
+async def test_a_call_to_a_server_that_died_meanwhile_is_made_once_on_a_new_one() -> None:
+    connections, given = McpConnections(), server()
+    write("result.json", json.dumps({"content": [TEXT]}))
+    try:
+        for number in range(3):
+            assert await connections.call(given, "act", {}, {}, 30, acts=True) == ("done", "read")
+            assert await asyncio.to_thread(Path("called.txt").read_text) == "act\n" * (number + 1)
+            (connection,) = connections._open.values()
+            transport = connection.transport
+            assert transport is not None
+            for pid in _children():
+                os.kill(pid, signal.SIGKILL)
+            while not transport.has_ended:  # noqa: ASYNC110 - a flag, whose holder needs no event
+                await asyncio.sleep(0.01)
+    finally:
+        await connections.close()
+
+
+def _children() -> list[int]:
+    tasks = Path(f"/proc/{os.getpid()}/task").glob("*/children")
+    pids = [int(pid) for each in tasks for pid in each.read_text().split()]
+    return [pid for pid in pids if b"hostile_server" in Path(f"/proc/{pid}/cmdline").read_bytes()]
+
+
+# -- over HTTP ---------------------------------------------------------------------------------------------------------
+
+INFO = {"protocolVersion": "2025-06-18", "capabilities": {}, "serverInfo": {"name": "h", "version": "1"}}
+Handle = Callable[[web.Request, dict[str, Any], int], Awaitable[web.StreamResponse]]
+
+
+class Remote:
+    """A server over HTTP with sessions, whose calls are answered by a function of the request, what it asks, and the call's number."""
+
+    def __init__(self, handle: Handle) -> None:
+        self._handle = handle
+        self.sessions = 0
+        self.calls = 0
+        self.address = ""
+
+    async def answer(self, request: web.Request) -> web.StreamResponse:
+        if request.method != "POST":
+            return web.Response(status=405)
+        asked = await request.json()
+        match asked["method"]:
+            case "tools/call":
+                self.calls += 1
+                return await self._handle(request, asked, self.calls)
+            case "initialize":
+                self.sessions += 1
+                return web.json_response(
+                    {"jsonrpc": "2.0", "id": asked["id"], "result": INFO},
+                    headers={"mcp-session-id": f"session-{self.sessions}"},
+                )
+            case "server/discover":
+                return web.json_response(
+                    {"jsonrpc": "2.0", "id": asked["id"], "error": {"code": -32601, "message": ""}}
+                )
+        return web.Response(status=202)
+
+    @asynccontextmanager
+    async def serve(self) -> AsyncIterator[McpServer]:
+        app = web.Application()
+        app.router.add_route("*", "/mcp", self.answer)
+        runner = web.AppRunner(app, shutdown_timeout=0.1)
+        await runner.setup()
+        await web.TCPSite(runner, "127.0.0.1", 0).start()
+        try:
+            yield McpServer(server=f"http://127.0.0.1:{runner.addresses[0][1]}/mcp")
+        finally:
+            await runner.cleanup()
+
+
+def done(asked: dict[str, Any], text: str = "read") -> web.Response:
+    return web.json_response(
+        {"jsonrpc": "2.0", "id": asked["id"], "result": {"content": [{"type": "text", "text": text}]}}
+    )
+
+
+NO_SESSION = {
+    "jsonrpc": "2.0",
+    "id": None,
+    "error": {"code": -32000, "message": "Bad Request: No valid session ID provided"},
+}
+
+
+@pytest.mark.parametrize(
+    ("status", "body"),
+    [
+        (404, {}),
+        (404, {"jsonrpc": "2.0", "id": None, "error": {"code": -32001, "message": "Session not found"}}),
+        (400, NO_SESSION),
+    ],
+)
+async def test_a_session_that_ended_is_begun_anew_and_the_call_is_made_once(status: int, body: dict[str, Any]) -> None:
+    async def handle(request: web.Request, asked: dict[str, Any], number: int) -> web.StreamResponse:
+        if request.headers["mcp-session-id"] == "session-1" and number > 1:
+            return web.json_response(body, status=status)
+        return done(asked, f"call {number}")
+
+    remote, connections = Remote(handle), McpConnections()
+    async with remote.serve() as given:
+        try:
+            with capture_logs() as logs:
+                outcomes = [await connections.call(given, "act", {}, {}, 30, acts=True) for _ in range(3)]
+        finally:
+            await connections.close()
+    assert outcomes == [("done", "call 1"), ("done", "call 3"), ("done", "call 4")]
+    assert [each["event"] for each in logs] == ["an MCP server ended its session; a new one begins"]
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "outcome", "words"),
+    [
+        (404, {}, "error", "did not take the call, so it was not made: HTTP 404"),
+        (401, {"error": "invalid_token"}, "error", 'so it was not made: HTTP 401: {"error": "invalid_token"}'),
+        (429, {}, "error", "so it was not made: HTTP 429"),
+        (
+            400,
+            {"jsonrpc": "2.0", "id": None, "error": {"code": -32602, "message": "Unknown tool"}},
+            "error",
+            "Unknown tool",
+        ),
+        (
+            200,
+            {"jsonrpc": "2.0", "id": 0, "error": {"code": -32000, "message": "bank is closed"}},
+            "unknown",
+            "bank is closed",
+        ),
+        (500, {"why": "bank burns"}, "unknown", 'HTTP 500: {"why": "bank burns"}'),
+        (200, {"no": "message"}, "unknown", "Failed to parse JSON response"),
+    ],
+)
+async def test_a_call_that_the_server_did_not_take_is_not_made_and_any_other_failed_one_is_unknown(
+    status: int, body: dict[str, Any], outcome: str, words: str
+) -> None:
+    async def handle(_: web.Request, asked: dict[str, Any], __: int) -> web.StreamResponse:
+        return web.json_response({**body, "id": asked["id"]} if body.get("id") == 0 else body, status=status)
+
+    remote, connections = Remote(handle), McpConnections()
+    async with remote.serve() as given:
+        try:
+            found, why = await connections.call(given, "act", {}, {}, 30, acts=True)
+        finally:
+            await connections.close()
+    assert (found, words in why, remote.calls) == (outcome, True, 2 if status == 404 else 1)
+
+
+async def test_a_server_that_is_gone_has_not_taken_the_call() -> None:
+    async def handle(_: web.Request, asked: dict[str, Any], __: int) -> web.StreamResponse:
+        return done(asked)
+
+    connections = McpConnections()
+    try:
+        async with Remote(handle).serve() as given:
+            assert await connections.call(given, "act", {}, {}, 30, acts=True) == ("done", "read")
+        outcome, why = await connections.call(given, "act", {}, {}, 30, acts=True)
+    finally:
+        await connections.close()
+    assert (outcome, "so it was not made: ConnectError" in why) == ("error", True)
+
+
+async def test_a_call_that_fails_ends_no_other_that_acts() -> None:
+    """The package's transport ends with the first request whose connection breaks."""
+    has_begun, may_end = asyncio.Event(), asyncio.Event()
+
+    async def handle(request: web.Request, asked: dict[str, Any], number: int) -> web.StreamResponse:
+        if number == 1:
+            has_begun.set()
+            await may_end.wait()
+            return done(asked)
+        assert request.transport is not None
+        request.transport.abort()
+        return web.Response()
+
+    connections = McpConnections()
+    async with Remote(handle).serve() as given:
+        try:
+            first = asyncio.ensure_future(connections.call(given, "act", {}, {}, 30, acts=True))
+            await has_begun.wait()
+            outcome, why = await connections.call(given, "act", {}, {}, 30, acts=True)
+            may_end.set()
+            assert (outcome, "Error: " in why, await first) == ("unknown", True, ("done", "read"))
+        finally:
+            await connections.close()
