@@ -50,11 +50,13 @@ def text_of_result(result: Mapping[str, Any]) -> str:
     if isinstance(structured, dict) and len(structured) == 1:
         (value,) = structured.values()
     decoded = [_decoded(text) for text in texts]
-    said = [contents, "\n".join(texts), decoded, *texts, *decoded]
-    if not texts or (structured not in said and value not in said):
-        shown = value if structured == {"result": value} else structured
-        texts.append(shown if isinstance(shown, str) else json.dumps(shown, ensure_ascii=False, separators=(",", ":")))
-    return "\n".join(texts)
+    if value == decoded:
+        return _json(value)
+    said = [contents, "\n".join(texts), *decoded]
+    if value in said or structured in said:
+        return "\n".join(map(_tight, texts))
+    shown = value if structured == {"result": value} else structured
+    return "\n".join((*texts, _json(shown)))
 
 
 def _text_of(part: Any) -> str:
@@ -72,6 +74,20 @@ def _text_of(part: Any) -> str:
     if isinstance(size, int):
         shown.append(f"{size:,} bytes")
     return f"({', '.join(shown)})"
+
+
+def _json(value: object) -> str:
+    if isinstance(value, str):
+        return value
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+
+
+def _tight(text: str) -> str:
+    """Write a text that is JSON without its white space; a number keeps its digits."""
+    try:
+        return msgspec.json.format(text, indent=-1)
+    except (RecursionError, msgspec.DecodeError):
+        return text
 
 
 def _decoded(text: str) -> Any:
