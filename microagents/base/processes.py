@@ -6,6 +6,7 @@ import os
 import socket
 import subprocess
 import sys
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
@@ -55,6 +56,29 @@ class ProcessIdentity(Struct, frozen=True, kw_only=True):
 
     def __str__(self) -> str:
         return f"process {self.pid} on {self.host}"
+
+
+def lock_text(files: Sequence[Path], otherwise: ProcessIdentity | None = None) -> str:
+    """Say which process has locked one of these files for writing, and what to do about it.
+
+    Args:
+        files: the files; what locks any of them keeps all of them.
+        otherwise: the process to name if the system does not report it.
+    """
+    holder = next(_locking(files), otherwise)
+    if holder is None:
+        return "another process keeps it locked"
+    remedy = holder.remedy() or "wait until it is done, continue it if it is stopped, or end it"
+    return f"{holder} keeps it locked; {remedy}"
+
+
+def _locking(files: Sequence[Path]) -> Iterator[ProcessIdentity]:
+    with suppress(OSError):
+        numbers = [each.stat().st_ino for each in files if os.path.exists(each)]
+        for line in Path("/proc/locks").read_text(encoding="utf-8").splitlines():
+            _, _, _, access, pid, file, *_ = line.split()
+            if access == "WRITE" and int(file.rpartition(":")[2]) in numbers and int(pid) not in (-1, 0, os.getpid()):
+                yield ProcessIdentity.of(int(pid))
 
 
 def _start_and_state(pid: int) -> tuple[str, ProcessState]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sqlite3
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import closing, suppress
 from pathlib import Path
 from subprocess import SubprocessError, run
@@ -15,7 +15,7 @@ from urllib.parse import quote
 from microagents.base.errors import InvalidUsage, read_failure
 from microagents.base.files import NOT_PLAIN
 from microagents.base.logs import log
-from microagents.base.processes import ProcessIdentity
+from microagents.base.processes import ProcessIdentity, lock_text
 from microagents.journal.encoding import SIBLINGS, UNREADABLE
 from microagents.journal.lease import SILENT_S, Lease, read_lease
 from microagents.journal.rows import Rows
@@ -116,22 +116,7 @@ def error_text(path: Path, error: Exception | str) -> str:
     """Return the message of an error; if the journal is locked, with the process that keeps it locked, and what to do about that."""
     if getattr(error, "sqlite_errorcode", 0) & FIRST_BYTE != sqlite3.SQLITE_BUSY:
         return " ".join(str(error).split())
-    pid = next(_locking_pids(path), None)
-    holder = _holder_without_log(path) if pid is None else ProcessIdentity.of(pid)
-    if holder is None:
-        return "another process keeps it locked"
-    remedy = holder.remedy() or "wait until it is done, continue it if it is stopped, or end it"
-    return f"{holder} keeps it locked; {remedy}"
-
-
-def _locking_pids(path: Path) -> Iterator[int]:
-    """Yield the other processes that have locked a journal or the index of its log for writing, as far as the system tells."""
-    files = [each.stat().st_ino for each in (path, Path(f"{path}-shm")) if os.path.exists(each)]
-    with suppress(OSError):
-        for line in Path("/proc/locks").read_text(encoding="utf-8").splitlines():
-            _, _, _, access, pid, file, *_ = line.split()
-            if access == "WRITE" and int(file.rpartition(":")[2]) in files and int(pid) not in (-1, 0, os.getpid()):
-                yield int(pid)
+    return lock_text([path, Path(f"{path}-shm")], _holder_without_log(path))
 
 
 def watch_unclear(journals: Sequence[Path]) -> None:

@@ -23,6 +23,7 @@ from msgspec import UNSET, Meta, Struct, UnsetType
 
 from microagents.base.errors import InvalidUsage
 from microagents.base.logs import log
+from microagents.base.processes import lock_text
 from microagents.journal.encoding import key_at
 from microagents.journal.rows import Rows
 from microagents.journal.statements import AS_TAKEN, OF_KEY, OF_PATH, OR_INSTEAD
@@ -222,7 +223,7 @@ def leave_request(journal: Path, request: LiveRequest) -> None:
         try:
             _check(file)
             os.fchmod(file, 0o600)  # a umask may have taken the owner's rights, too
-            _lock(file)
+            _lock(file, path)
             size = os.fstat(file).st_size
             if len(line) > MAX_REQUEST_BYTES:
                 raise OSError(f"a request may take {MAX_REQUEST_BYTES:,} bytes, and this one has {len(line):,}")
@@ -237,14 +238,14 @@ def leave_request(journal: Path, request: LiveRequest) -> None:
         raise InvalidUsage(f"the request cannot be written to {str(path)!r}: {error}; nothing was changed") from None
 
 
-def _lock(file: int) -> None:
+def _lock(file: int, path: Path) -> None:
     end_s = time.monotonic() + LOCK_S
     while True:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             if time.monotonic() > end_s:
-                raise OSError("another process keeps it locked") from None
+                raise OSError(lock_text([path])) from None
             time.sleep(LOCK_EVERY_S)
         else:
             return

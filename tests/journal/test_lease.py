@@ -11,6 +11,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -18,10 +19,11 @@ import msgspec
 import pytest
 
 from microagents import InvalidUsage, Usage, run
+from microagents.base import processes
 from microagents.base.errors import TakenOver
 from microagents.base.processes import ProcessIdentity
 from microagents.journal import lease as lease_module
-from microagents.journal import opening, transactions
+from microagents.journal import opening, requests, transactions
 from microagents.journal import writer as writer_module
 from microagents.journal.lease import SILENT_S, Lease
 from microagents.journal.messages import RecordCalls
@@ -264,7 +266,7 @@ def test_who_keeps_a_journal_locked_may_be_known_only_by_the_lease(
     with closing(sqlite3.connect(JOURNAL, isolation_level=None)) as db, closing(opening.connect(JOURNAL)) as other:
         other.execute("PRAGMA busy_timeout = 0")
         db.execute("BEGIN IMMEDIATE")
-        monkeypatch.setattr(opening, "_locking_pids", lambda _: iter(()))
+        monkeypatch.setattr(processes, "_locking", lambda _: iter(()))
         with pytest.raises(sqlite3.OperationalError) as raised:
             other.execute("BEGIN IMMEDIATE")
         named = "process 77 on elsewhere" if can_tell else "another process"
@@ -360,6 +362,40 @@ def test_who_watches_a_lease_says_so_once(watch: Watch) -> None:
     watch.meanwhile = lambda: None
     assert "stopped at its limit" in microagents("list").out
     assert microagents("rm", "r", "--yes").code == COMPLETED
+
+
+def test_a_copy_whose_holder_nobody_knows_can_be_read_where_nothing_can_be_written(
+    watch: Watch,  # noqa: ARG001 - it is not waited for
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    opened().close()
+    hold(holder(table=ELSEWHERE))
+    open_as = opening._open
+
+    def without_index(path: Path, file: Path, options: str) -> sqlite3.Connection:
+        if options == "mode=ro":
+            raise InvalidUsage("SQLite makes no index of the log there")
+        return open_as(path, file, options)
+
+    monkeypatch.setattr(opening, "_open", without_index)
+    assert lease().state() == "unclear"
+    hold(holder())
+    with pytest.raises(InvalidUsage, match="no index"):
+        lease()
+
+
+def test_who_keeps_the_requests_locked_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    opened().close()
+    monkeypatch.setattr(requests, "LOCK_S", 0.0)
+    requests.requests_of(JOURNAL).touch(mode=0o600)
+    code = "import fcntl, sys; file = open(sys.argv[1]); fcntl.flock(file, fcntl.LOCK_EX); print(flush=True); input()"
+    words = [sys.executable, "-c", code, str(requests.requests_of(JOURNAL))]
+    with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        with pytest.raises(InvalidUsage, match=f"process {process.pid} on .* keeps it locked; wait until it is done"):
+            requests.leave_request(JOURNAL, requests.request_of(requests.PauseRun(), ""))
+        process.kill()
 
 
 @pytest.mark.parametrize("clock_s", [-3600.0, 3600.0])
