@@ -88,6 +88,8 @@ def killed_at(run: str, of_tool: str, point: str, process: int) -> bool:
         return False
     fault.rename(fault.with_suffix(".hit"))
     os.kill(process, wanted[2])
+    if wanted[2] == signal.SIGSTOP:
+        time.sleep(1.0)  # another thread may take the signal; this one stops here at the latest
     return True
 
 
