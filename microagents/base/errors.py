@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 from typing import Self
 
 PASSING = (KeyboardInterrupt, GeneratorExit)
@@ -204,6 +205,32 @@ class Unwritable(Stopped):
             f"{record} would make the journal unreadable ({why}), so it was not written; everything before it is kept; this is a defect: "
             "report it, and resume the run"
         )
+
+
+class JournalGone(Stopped):
+    """The journal of a live run was taken away; args: its path, the event, what was saved as a sentence, the copy if it is whole."""
+
+    def __init__(self, path: str, event: str, kept: str = "", copy: str | None = None) -> None:
+        super().__init__(path, event, kept, copy)
+
+    def saved(self, kept: str, copy: Path | None = None) -> JournalGone:
+        """Return the same error after the attempt to save the journal."""
+        path, event, *_ = self.args
+        return JournalGone(path, event, kept, None if copy is None else str(copy))
+
+    @property
+    def is_final(self) -> bool:
+        """Whether it says what was saved."""
+        return bool(self.args[2])
+
+    @property
+    def copy(self) -> Path | None:
+        """The copy from which the run can be resumed; None without one."""
+        return None if self.args[3] is None else Path(self.args[3])
+
+    def __str__(self) -> str:
+        path, event, kept, _ = self.args
+        return f"the journal {path!r} was taken away: {event}; the run was stopped at once{kept and '; '}{kept}"
 
 
 class NotSent(Stopped):

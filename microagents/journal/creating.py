@@ -36,7 +36,8 @@ def create_file(path: Path) -> sqlite3.Connection:
     try:
         make_folder(path.parent)
         make_private(path)
-        return sqlite3.connect(path, timeout=10.0, isolation_level=None, check_same_thread=False)
+        # An absolute path, since SQLite may take a folder named `file:...` for an address.
+        return sqlite3.connect(path.absolute(), timeout=10.0, isolation_level=None, check_same_thread=False)
     except (OSError, sqlite3.Error) as error:
         raise creation_error(path, error) from None
 

@@ -14,6 +14,9 @@ ROWS_PER_STATEMENT = 512
 """Every statement releases the GIL, and a busy event loop takes up to 5 ms to give it back: one statement takes many rows."""
 CHECKPOINT_PAGES = 4000
 """Pages of the write-ahead log after which they are written into the file: every changed page a second time."""
+PAGE_BYTES = 4096
+CACHE_KIB = 8192
+"""Size of the cache. As far as it holds the journal, a copy can be made even of a file that another program has overwritten."""
 
 # -- the tables -----------------------------------------------------------------------------------------------------------------------
 
@@ -171,8 +174,15 @@ def set_durability(db: sqlite3.Connection, *, full: bool, is_shared: bool) -> No
     # Readers and writers of a write-ahead log share memory, which processes on two machines cannot. After a power cut a rollback
     # journal that did not wait for the disk may leave a file that is neither as before the commit nor as after it.
     pragma(db, f"journal_mode = {'TRUNCATE' if is_shared else 'WAL'}")
-    pragma(db, f"wal_autocheckpoint = {CHECKPOINT_PAGES}")
+    pragma(db, "wal_autocheckpoint = 0")  # `JournalFiles` merges the log
+    pragma(db, "journal_size_limit = 0")  # a log that is merged is cut, so its size says how much waits
+    pragma(db, f"cache_size = -{CACHE_KIB}")
     pragma(db, f"synchronous = {'FULL' if full or is_shared else 'NORMAL'}")
+
+
+def is_long(log_bytes: int) -> bool:
+    """Whether a write-ahead log of this size should be written into the file."""
+    return log_bytes >= CHECKPOINT_PAGES * PAGE_BYTES
 
 
 def merge_log(db: sqlite3.Connection) -> None:

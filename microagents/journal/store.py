@@ -6,13 +6,16 @@ the account and progress that result from them. After a crash the journal has al
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 import msgspec
 
+from microagents.base.errors import InvalidUsage, JournalGone, Stopped
 from microagents.elections.election import OPEN_OUTCOMES
 from microagents.journal.creating import create_file, on_network
 from microagents.journal.encoding import Places, key_at, recalled
+from microagents.journal.live_files import JournalFiles
 from microagents.journal.messages import Account, Recall, Recalled, Recollection, Record
 from microagents.journal.opening import connect, holds_nothing
 from microagents.journal.queries import read_checkpoint, read_ending, read_open_elections, with_digests
@@ -20,7 +23,7 @@ from microagents.journal.record_rows import RecordRows
 from microagents.journal.requests import Inbox, LiveRequest, TakenRequest, now, pause_among, take_effect, taken_requests
 from microagents.journal.rows import Rows
 from microagents.journal.sitting import JournalConfig, Sitting
-from microagents.journal.statements import OF_KEY, OF_PATH, merge_log, set_durability
+from microagents.journal.statements import OF_KEY, OF_PATH, merge_log, pragma, set_durability
 from microagents.journal.transactions import Transactions
 
 
@@ -35,6 +38,7 @@ class Store:
 
     def __init__(self, config: JournalConfig) -> None:
         path = self.path = config.path
+        self._is_kept = config.is_kept
         self.is_new = holds_nothing(path)
         self._sitting = Sitting(config)
         self._transactions = Transactions(path, config.experiment.run_id, is_new=self.is_new)
@@ -57,6 +61,9 @@ class Store:
                 self.books.totals.lose_all()
                 for each in found.changed_inputs:
                     self.books.end_input(each, None)
+                if not self.is_new:
+                    pragma(self._db, "quick_check(1)")  # reads the journal into the cache
+                self._files = JournalFiles(path, self._rows, config.experiment.run_id)
         except BaseException:
             self._transactions.release_lease()
             self._db.close()
@@ -64,17 +71,23 @@ class Store:
 
     def close(self, *, forget: bool = False) -> None:
         """Release the lease and close the file; ``forget`` deletes a journal that this process created for a run that never started."""
-        was_ours = self._transactions.release_lease()
-        merge_log(self._db)
+        was_ours = not self._files.is_gone and self._transactions.release_lease()
+        if not self._files.is_gone:
+            merge_log(self._db)
         self._db.close()
+        self._files.close()
         if forget and self.is_new and was_ours:
             self.path.unlink(missing_ok=True)
 
     # -- writing ----------------------------------------------------------------------------------------------------------------------
 
     def commit(self, records: Sequence[Record]) -> Account:
-        """Write records durably; returns the account with them. If it raises `Stopped` or `TakenOver`, none of them is in the journal."""
-        with self._transactions.write():
+        """Write records durably; returns the account with them. If it raises `Stopped` or `TakenOver`, none of them is in the journal.
+
+        Raises:
+            JournalGone: the journal was taken away. `save` copies it with these records.
+        """
+        with self._writing():
             self._sitting.record(self._rows, self._found)
             self.records.write(records)
             return self.books.account()
@@ -83,7 +96,7 @@ class Store:
         """Record the ending of this sitting of the run: the reason in one sentence, the traceback of a user's code, the result as JSON."""
         account = self.account_with_digests()
         text = None if result is None else result.decode()
-        with self._transactions.write():
+        with self._writing():
             self._sitting.record(self._rows, self._found)
             self._rows.delete_all("ending")
             self._rows.insert(
@@ -93,13 +106,58 @@ class Store:
 
     def renew(self) -> None:
         """Renew the lease, unless a commit did so recently."""
-        self._transactions.renew()
+        if self._transactions.is_renewal_due:
+            with self._writing():
+                pass  # the transaction itself renews the lease
+
+    # -- the place --------------------------------------------------------------------------------------------------------------------
+
+    def check(self) -> None:
+        """Check that the journal is in its place; of a run without one it is a temporary file, which no one else knows.
+
+        Raises:
+            JournalGone: it was taken away.
+        """
+        if self._is_kept:
+            self._files.check_files()
+            self._files.check_content()
+
+    def save(self) -> JournalGone:
+        """Copy a journal that was taken away into another folder; returns the error that names the copy."""
+        if not self._files.is_saved:
+            self._transactions.release_lease()  # the copy has no holder
+        return self._files.save()
+
+    @contextmanager
+    def _writing(self) -> Iterator[None]:
+        """Run the body in one transaction, and check the place after it."""
+        with self._naming_loss(), self._transactions.write():
+            if self._is_kept:
+                self._files.check_content()
+            yield
+        self._files.take_commit()
+        self.check()
+        self._files.merge_log()
+
+    @contextmanager
+    def _reading(self) -> Iterator[None]:
+        with self._naming_loss(), self._transactions.translating_errors():
+            yield
+
+    @contextmanager
+    def _naming_loss(self) -> Iterator[None]:
+        """Raise `JournalGone` in place of SQLite's words for a file that was taken away."""
+        try:
+            yield
+        except (InvalidUsage, Stopped):
+            self.check()
+            raise
 
     # -- requests of other processes --------------------------------------------------------------------------------------------------
 
     def take_request(self, request: LiveRequest, *, is_left: bool) -> str | None:
         """Record a request, maybe left before this sitting, with its effect; returns why it has none, or None."""
-        with self._transactions.write():
+        with self._writing():
             self._sitting.record(self._rows, self._found)
             refused = take_effect(self._rows, request, is_left=is_left)
             self._sitting.put_on_list(self._rows)  # the request may change settings
@@ -108,12 +166,12 @@ class Store:
 
     def pause(self) -> TakenRequest | None:
         """Return the request by which the run is paused; None if it is not."""
-        with self._transactions.translating_errors():
+        with self._reading():
             return pause_among(taken_requests(self._rows))
 
     def decisions_on_open_elections(self) -> dict[str, bytes]:
         """Decisions of persons on elections without a verdict, by path."""
-        with self._transactions.translating_errors():
+        with self._reading():
             decided = {path: value.encode() for path, value, _, _ in self._rows.select("person")}
             keys = {path: key for path in decided if (key := key_at(self._db, path)) is not None}
             known = self.records.outcomes(keys)
@@ -123,13 +181,13 @@ class Store:
 
     def account_with_digests(self) -> Account:
         """Return the account of all committed records, with the digests."""
-        with self._transactions.translating_errors():
+        with self._reading():
             return with_digests(self._rows, self.books)
 
     def recall(self, request: Recall) -> Recollection:
         """Return what the journal has at a path, of an input, or of the run."""
         path = request.path
-        with self._transactions.translating_errors():
+        with self._reading():
             if "/" in path:
                 return Recollection(decision=self._decision(path))
             if not path:

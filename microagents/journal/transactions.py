@@ -61,13 +61,9 @@ class Transactions:
             return False
         return True
 
-    def renew(self) -> None:
-        """Renew the lease, unless a commit did so recently."""
-        if self._is_renewal_due():
-            with self.write():
-                pass  # the transaction itself renews the lease
-
-    def _is_renewal_due(self) -> bool:
+    @property
+    def is_renewal_due(self) -> bool:
+        """Whether no commit has renewed the lease recently."""
         return time.monotonic() >= self._renewed_s + RENEW_EVERY_S
 
     def _write_lease(self, holder: ProcessIdentity | None) -> None:
@@ -95,7 +91,7 @@ class Transactions:
             if lease.epoch != self._epoch:
                 raise TakenOver(self._run_id, str(lease.holder or "another process"))
             yield
-            if self._is_renewal_due():
+            if self.is_renewal_due:
                 self._write_lease(self._holder)
 
     @contextmanager

@@ -7,7 +7,7 @@ from collections.abc import AsyncGenerator, Callable, Sequence
 from functools import partial
 
 from microagents.base.aio import Notifier
-from microagents.base.errors import MicroagentsError
+from microagents.base.errors import JournalGone, MicroagentsError
 from microagents.elections.election import input_of
 from microagents.journal.requests import Decide, LiveRequest
 from microagents.journal.store import Store
@@ -23,9 +23,15 @@ class LiveRequests:
     Args:
         writer: the journal, which records them first.
         on_control: called with each request that controls the run, once it is recorded.
+        on_gone: called if the journal was taken away, also from a run that commits nothing for a while.
     """
 
-    def __init__(self, writer: Writer | Inline, on_control: Callable[[LiveRequest], None]) -> None:
+    def __init__(
+        self,
+        writer: Writer | Inline,
+        on_control: Callable[[LiveRequest], None],
+        on_gone: Callable[[JournalGone], None],
+    ) -> None:
         # Virtual time would never stand still if it waited for requests; without a journal no other process knows the run.
         self._writer = writer if isinstance(writer, Writer) else None
         self._one_at_a_time = asyncio.Lock()
@@ -36,6 +42,7 @@ class LiveRequests:
         """Paths of decisions that `decided_inputs` has not returned."""
         self._changed = Notifier()
         self._on_control = on_control
+        self._on_gone = on_gone
 
     async def start(self) -> None:
         """Take up the requests that took effect in an earlier sitting, and newer ones."""
@@ -55,6 +62,9 @@ class LiveRequests:
             self._arrived.clear()
             try:
                 await self.take()
+            except JournalGone as error:
+                self._on_gone(error)
+                await asyncio.Event().wait()
             except MicroagentsError:
                 await asyncio.Event().wait()
 
@@ -70,7 +80,7 @@ class LiveRequests:
         if self._writer is None:
             return
         async with self._one_at_a_time:
-            requests = await self._writer.do(lambda store: store.inbox.new())
+            requests = await self._writer.do(_new)
             for request in requests:
                 refused = await self._writer.do(partial(_record, request, is_left))
                 if refused is not None:
@@ -102,6 +112,11 @@ class LiveRequests:
                     sent[path] = value
                     yield path, value
             await self._changed.wait()
+
+
+def _new(store: Store) -> list[LiveRequest]:
+    store.check()
+    return store.inbox.new()
 
 
 def _record(request: LiveRequest, is_left: bool, store: Store) -> str | None:  # noqa: FBT001 - `partial` gives it

@@ -11,7 +11,7 @@ from msgspec import structs
 
 from microagents.actors.role import Context, Messenger, Role
 from microagents.base.aio import Notifier, TaskScope
-from microagents.base.errors import Aborted, MicroagentsError, Stopped, TaskFailed
+from microagents.base.errors import Aborted, JournalGone, MicroagentsError, Stopped, TaskFailed
 from microagents.base.messages import Request
 from microagents.elections.admission import Admission, Drain, FollowAdmission
 from microagents.journal.books import Books
@@ -39,6 +39,7 @@ from microagents.journal.messages import (
 )
 from microagents.journal.requests import EndRun, LiveRequest, PauseRun, ResumeRun, SetRun, said_by
 from microagents.journal.sitting import JournalConfig
+from microagents.journal.store import Store
 from microagents.journal.writer import AnyStore, Inline, NullStore, Writer, writer_of
 from microagents.roles.decision_callback import DecisionCallback, OnDecision
 from microagents.roles.first_replies import FirstReplies
@@ -125,7 +126,7 @@ class Recorder(Role):
             self._writer = Inline(lambda: null)
         else:
             self._writer = writer_of(journaling)
-        self._requests = LiveRequests(self._writer, self._take_control)
+        self._requests = LiveRequests(self._writer, self._take_control, self._stop_at_once)
         release = (lambda _: None) if self._callback is None else self._callback.release
         self._commits = Commits(self._writer, release, self._requests.notice)
         self._admission = RunAdmission(self._commits)
@@ -238,8 +239,14 @@ class Recorder(Role):
         """Record the ending of the run.
 
         Raises:
-            Stopped: the journal cannot be written.
+            Stopped: the journal cannot be written. If it was taken away, the error names its copy.
         """
+        try:
+            await self._end(request)
+        except JournalGone:
+            raise await self._writer.do(_saved) from None
+
+    async def _end(self, request: RecordEnding) -> None:
         await self._commits.flush()
         if self._callback is not None:
             await self._callback.wait(MAX_DRAIN_S)
@@ -276,6 +283,12 @@ class Recorder(Role):
             self._admission.end()
             self._scope.start(self._stop_after_calls(f"{reason}; all decisions so far are kept; {remedy}"))
 
+    def _stop_at_once(self, reason: Stopped) -> None:
+        """Stop the run without waiting for the calls in flight."""
+        self._admission.end()
+        self._reason = reason
+        self._must_stop.notify()
+
     async def _end_in_time(self, began_s: float) -> None:
         """Stop the run after its time, which may change meanwhile."""
         while True:
@@ -295,9 +308,9 @@ class Recorder(Role):
             case ResumeRun():
                 self._admission.pause(None)
             case EndRun(after="nothing"):
-                self._admission.end()
-                self._reason = Stopped(f"ended {said_by(request)}; all decisions so far are kept; resume it to go on")
-                self._must_stop.notify()
+                self._stop_at_once(
+                    Stopped(f"ended {said_by(request)}; all decisions so far are kept; resume it to go on")
+                )
             case EndRun(after="calls"):
                 self._stop(f"ended {said_by(request)}", "resume it to go on")
             case EndRun():
@@ -386,6 +399,11 @@ class Recorder(Role):
         async with aclosing(self._requests.follow_decisions()) as decisions:
             async for each in decisions:
                 yield each
+
+
+def _saved(store: AnyStore) -> JournalGone:
+    assert isinstance(store, Store), "a run without a journal loses none"
+    return store.save()
 
 
 def _allotted(request: AllotCalls, books: Books, settings: Mapping[str, Any]) -> int:

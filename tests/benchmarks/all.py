@@ -153,6 +153,7 @@ SHORT: Mapping[str, Benchmark] = {
     "step_rates": Benchmark(words="votes --worlds 2"),
     "stopping": Benchmark(words="--questions 500"),
     "swarm": Benchmark(words="--repeat 5 --length 15"),
+    "taken_away": Benchmark(words="--times 1"),
     "telemetry": Benchmark(words="--turns 1 --steps 2000"),
     "throttle": Benchmark(words="--limit 100 --minute 40 --inputs 50"),
     "tiny": Benchmark(

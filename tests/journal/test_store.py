@@ -668,12 +668,13 @@ def test_a_failed_commit_leaves_nothing_of_its_records() -> None:
 def test_a_commit_that_fails_midway_leaves_nothing_of_its_records() -> None:
     there = opened()
     there.commit([sampled(election(), ballot(0, 7))])
-    sql("CREATE TRIGGER trap BEFORE INSERT ON reply BEGIN SELECT RAISE(ABORT, 'no room for texts'); END")
+    there._db.execute(
+        "CREATE TEMP TRIGGER trap BEFORE INSERT ON reply BEGIN SELECT RAISE(ABORT, 'no room for texts'); END"
+    )
     text = RecordReply(id=SampleId(election=election(), seq=0), text="hm")
     with pytest.raises(MicroagentsError, match="no room for texts"):
         there.commit([decided(election(), [7]), decided(election("step/1"), [8]), text])
     there.close()
-    sql("DROP TRIGGER trap")
     assert (rows("decision"), rows("sample"), rows("reply")) == (0, 1, 0)
     assert (books_of().decided, problems()) == (0, [])
 

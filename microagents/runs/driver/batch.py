@@ -139,12 +139,12 @@ class Batch:
                 self._record(messenger, structs.replace(ending, outcome="undecided", reason=undecided_elections(paths)))
         return await messenger.ask(Report(final=True)) if undecided else account
 
-    def endings(self) -> Iterator[InputEnding]:
-        """Yield the endings so far, in the order of inputs. With a journal, call it only after the run has closed the journal."""
-        if self._journal is None:
+    def endings(self, journal: Path | None) -> Iterator[InputEnding]:
+        """Yield the endings so far, in the order of inputs, from the journal once the run has closed it, or from its copy."""
+        if journal is None:
             yield from (self._endings[number] for number in sorted(self._endings))
             return
-        with Reader(self._journal) as reader:
+        with Reader(journal) as reader:
             yield from reader.input_endings()
 
     async def outcome(self, messenger: RoleMessenger, account: Account) -> tuple[RunOutcome, str | None]:

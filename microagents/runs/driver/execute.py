@@ -23,6 +23,7 @@ from microagents.base.errors import (
     Aborted,
     InvalidDefinition,
     InvalidUsage,
+    JournalGone,
     MicroagentsError,
     NoHandler,
     RoleFailed,
@@ -118,18 +119,18 @@ async def execute_plan(
         on_start = (plan.settings.runtime == "ray" and control.get("on_start")) or (lambda _: None)
         on_start("starting on Ray")  # which takes seconds
         roles = await unless_ended(stack.enter_async_context(runtime), control)
-        end, account = INTERRUPTED, Account()
+        end, account, kept = INTERRUPTED, Account(), journal
         if roles is not None:
             parts = ", ".join(f"{part} {part_s:.1f} s" for part, part_s in roles.start_s.items())
             on_start(f"started on Ray in {sum(roles.start_s.values()):.1f} s: {parts}")
             began_s = time.monotonic()
             with _naming_what_is_kept(journal, plan.settings.run_id):
-                end, account = await _conduct_and_record(roles, plan, journal, batch, control)
+                end, account, kept = await _conduct_and_record(roles, plan, journal, batch, control)
     sitting_s, needs_program = time.monotonic() - began_s, experiment.recipe.needs_program
     with suppress(InvalidUsage):  # if the journal itself stopped the run, it may not be readable
-        endings = () if batch is None else batch.endings()
-        return _result(plan, journal, end, account, endings, sitting_s=sitting_s, needs_program=needs_program)
-    return _result(plan, journal, end, account, (), sitting_s=sitting_s, needs_program=needs_program)
+        endings = () if batch is None else batch.endings(kept)
+        return _result(plan, kept, end, account, endings, sitting_s=sitting_s, needs_program=needs_program)
+    return _result(plan, kept, end, account, (), sitting_s=sitting_s, needs_program=needs_program)
 
 
 def _completed(journal: Path, experiment: Experiment, own: Sequence[str], accepted: Sequence[str]) -> Result | None:
@@ -175,8 +176,8 @@ def runtime_of(name: str, context: Context, deployments: Sequence[Deployment]) -
 
 async def _conduct_and_record(
     roles: Runtime, plan: RunPlan, journal: Path | None, batch: Batch | None, control: RunControl
-) -> tuple[End, Account]:
-    """Conduct all inputs until the run ends, and record how it ended."""
+) -> tuple[End, Account, Path | None]:
+    """Conduct all inputs until the run ends, and record how it ended; returns the path of the journal, too, or of its copy."""
     messenger, strategy = roles.messenger, plan.strategy
     listening = []
     if (on_progress := control.get("on_progress")) is not None:
@@ -204,21 +205,42 @@ async def _conduct_and_record(
     except asyncio.CancelledError:
         await finish(partial(_record_cancelled, messenger))
         raise
-    except Stopped as error:  # the journal cannot be written
-        return ("stopped", str(error), None), await messenger.ask(Report())
+    except Stopped as error:
+        return await _stopped(messenger, error, journal)
     except MicroagentsError as error:
-        with suppress(MicroagentsError):
-            await messenger.ask(
-                RecordEnding(outcome="failed", reason=str(error), result=None, traceback=error.traceback)
-            )
+        await _record_failure(messenger, error)
         raise
-    return (outcome, reason, value), account
+    return (outcome, reason, value), account, journal
+
+
+async def _stopped(messenger: RoleMessenger, error: Stopped, journal: Path | None) -> tuple[End, Account, Path | None]:
+    """End a run whose journal cannot be written."""
+    last = await _record_end(messenger, RecordEnding(outcome="stopped", reason=str(error), result=None)) or error
+    kept = last.copy if isinstance(last, JournalGone) else journal
+    return ("stopped", str(last), None), await messenger.ask(Report()), kept
+
+
+async def _record_end(messenger: RoleMessenger, ending: RecordEnding) -> MicroagentsError | None:
+    """Record an ending; returns why it cannot be recorded, or None."""
+    try:
+        await messenger.ask(ending)
+    except MicroagentsError as error:
+        return error
+    return None
+
+
+async def _record_failure(messenger: RoleMessenger, error: MicroagentsError) -> None:
+    ending = RecordEnding(outcome="failed", reason=str(error), result=None, traceback=error.traceback)
+    gone = await _record_end(messenger, ending)
+    if isinstance(gone, JournalGone):
+        error.add_note(str(gone))
 
 
 async def _record_cancelled(messenger: RoleMessenger) -> None:
     """Record that the program cancelled the run: its process lives on, so the run was not cut off."""
-    with suppress(MicroagentsError):
-        await messenger.ask(RecordEnding(outcome="interrupted", reason=CANCELLED, result=None))
+    gone = await _record_end(messenger, RecordEnding(outcome="interrupted", reason=CANCELLED, result=None))
+    if isinstance(gone, JournalGone):
+        log().error(str(gone))
 
 
 @contextmanager
@@ -269,6 +291,8 @@ def _no_empty_journal(path: Path | None) -> Iterator[None]:
 
 
 def _is_empty(path: Path) -> bool:
+    if holds_nothing(path):
+        return True
     try:
         with Reader(path) as reader:
             account = reader.account()
