@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import unicodedata
 from collections.abc import Sequence
 from hashlib import blake2b
 from itertools import count
@@ -27,6 +28,29 @@ def visible(text: str) -> str:
     JSON stays the same value: there such a character stands in a string.
     """
     return _HIDDEN.sub(json_escape, text)
+
+
+_LATIN = str.maketrans(
+    "\u0410\u0412\u0415\u041a\u041c\u041d\u041e\u0420\u0421\u0422\u0425\u0430\u0435\u043e\u0440\u0441\u0443\u0445\u0456\u0458\u0455"
+    "\u0391\u0392\u0395\u0396\u0397\u0399\u039a\u039c\u039d\u039f\u03a1\u03a4\u03a5\u03a7\u03bf",
+    "ABEKMHOPCTXaeopcyxijsABEZHIKMNOPTYXo",
+)
+"""Letters of other scripts that look like Latin ones."""
+_LOOKS = {"Zs": " ", "Pd": "-", "Pi": "'", "Pf": "'", "Mn": "", "Cf": ""}
+"""Look of a character by its category: all spaces, dashes and quotes look alike, and marks are overlooked."""
+
+
+def told_apart(texts: Sequence[str]) -> list[str]:
+    """Write texts that look like another one of them with the code points of their characters beyond ASCII."""
+    looks = [_look_of(text) for text in texts]
+    return [ascii(text)[1:-1] if looks.count(look) > 1 else text for text, look in zip(texts, looks, strict=True)]
+
+
+def _look_of(text: str) -> str:
+    if text.isascii():
+        return text
+    letters = unicodedata.normalize("NFKD", text).translate(_LATIN)
+    return "".join(_LOOKS.get(unicodedata.category(letter), letter) for letter in letters)
 
 
 def bounded(text: str, most: int) -> str:

@@ -16,6 +16,7 @@ import msgspec
 from msgspec import Struct, structs
 
 from microagents.base.errors import Contested, Refused, Undecided, agreement
+from microagents.base.foreign_text import told_apart
 from microagents.base.messages import Request, Stream
 from microagents.elections.rules import PortableRule, Weighed
 from microagents.replies.chat import (
@@ -344,7 +345,9 @@ class Decision(Struct, Generic[A], frozen=True, kw_only=True):
         return self.value
 
     def _votes(self) -> str:
-        return ", ".join(f"{votes} x {reply}"[:200] for reply, votes in self.tally[:4])
+        shown = self.tally[:4]
+        replies = told_apart([str(reply)[:200] for reply, _ in shown])
+        return ", ".join(f"{votes} x {reply}" for reply, (_, votes) in zip(replies, shown, strict=True))
 
 
 class Elect(Request[Verdict], frozen=True, kw_only=True):

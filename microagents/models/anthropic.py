@@ -65,7 +65,7 @@ class AnthropicModel(HttpModel):
             "temperature": None if thinks else call.temperature,  # a model that thinks takes none
             "thinking": self._thinking,
             self.effort_name: self._effort,
-            "output_config.format": {"type": "json_schema", "schema": strict_schema(call.reply)}
+            "output_config.format": {"type": "json_schema", "schema": strict_schema(call.reply, has_bounds=False)}
             if self._has_schema
             else None,
             "service_tier": self._options.get("service_tier"),

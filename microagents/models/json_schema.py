@@ -8,20 +8,26 @@ from typing import Any
 
 from microagents.replies.chat import Reply, schema
 
-_NOT_TAKEN = ("default", "title")
+_NOT_TAKEN = ("default", "title", "uniqueItems")
 """Keywords that providers refuse, or do not need."""
+_BOUNDS = (
+    *("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf"),
+    *("minLength", "maxLength", "pattern", "minItems", "maxItems", "minProperties", "maxProperties"),
+)
+"""Keywords of bounds, which some providers refuse. The format instructions state them, and the parser checks them."""
 
 
 @lru_cache(maxsize=256)
-def strict_schema(reply: type[Reply]) -> dict[str, Any]:
-    """Build the schema of a reply class, as OpenAI (``strict``) and Anthropic take it.
+def strict_schema(reply: type[Reply], *, has_bounds: bool = True) -> dict[str, Any]:
+    """Build the schema of a reply class, as OpenAI (``strict``) and, without its bounds, Anthropic take it.
 
     Raises:
         InvalidDefinition: JSON has no form for the type of a field.
     """
     whole = schema(reply)
-    parts = {name: _closed(part) for name, part in whole.get("$defs", {}).items()}
-    root = parts.pop(whole["$ref"].rpartition("/")[2]) if "$ref" in whole else _closed(whole)
+    left_out = _NOT_TAKEN if has_bounds else (*_NOT_TAKEN, *_BOUNDS)
+    parts = {name: _closed(part, left_out) for name, part in whole.get("$defs", {}).items()}
+    root = parts.pop(whole["$ref"].rpartition("/")[2]) if "$ref" in whole else _closed(whole, left_out)
     return {**root, "$defs": parts} if parts else root
 
 
@@ -30,13 +36,26 @@ def schema_name(reply: type[Reply]) -> str:
     return re.sub(r"\W", "_", reply.__name__, flags=re.ASCII)[:64]
 
 
-def _closed(part: Any) -> Any:
+def _closed(part: Any, left_out: tuple[str, ...]) -> Any:
     if isinstance(part, list):
-        return [_closed(each) for each in part]
+        return [_closed(each, left_out) for each in part]
     if not isinstance(part, dict):
         return part
-    closed = {name: _closed(value) for name, value in part.items() if name not in _NOT_TAKEN}
-    if "properties" in part:
-        fields = {name: _closed(value) for name, value in part["properties"].items()}  # a field may be called title
+    if "prefixItems" in part:
+        part = _as_plain_array(part)
+    closed = {name: _closed(value, left_out) for name, value in part.items() if name not in left_out}
+    if "properties" in part:  # a field may be called title
+        fields = {name: _closed(value, left_out) for name, value in part["properties"].items()}
         closed |= {"properties": fields, "required": list(fields), "additionalProperties": False}
     return closed
+
+
+def _as_plain_array(part: dict[str, Any]) -> dict[str, Any]:
+    """Return the schema of a fixed tuple as that of an array of so many items: servers refuse ``items: false``."""
+    kinds = []
+    for kind in part["prefixItems"]:
+        if kind not in kinds:
+            kinds.append(kind)
+    items = kinds[0] if len(kinds) == 1 else {"anyOf": kinds}
+    rest = {name: value for name, value in part.items() if name != "prefixItems"}
+    return {**rest, "items": items}

@@ -7,12 +7,13 @@ JSON schema for providers that accept one, and the vote.
 from __future__ import annotations
 
 import json
+import unicodedata
 from collections import Counter
 from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from decimal import Decimal
 from functools import lru_cache
 from hashlib import blake2b
-from operator import attrgetter, itemgetter
+from operator import attrgetter, is_, itemgetter
 from types import MappingProxyType, UnionType
 from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
@@ -223,13 +224,29 @@ def vote_of(reply: Reply, prose: ProseByTool = NO_PROSE) -> Hashable:
         reply = reply.without_prose(prose)
     kind = type(reply)
     if kind.vote is Reply.vote:  # no code of a user's: this runs for every vote
-        return hashable(_voted(kind)(reply))
-    vote: Hashable = called(reply.vote)
+        vote = hashable(_voted(kind)(reply))
+        return composed(vote) if has_prose(kind) else vote
+    own: Hashable = called(reply.vote)
     try:
-        hash(vote)
+        hash(own)
     except Exception:  # noqa: BLE001 - a user's __hash__ may raise anything
-        raise mistyped(reply.vote, vote, "a value that has a hash") from None
-    return vote
+        raise mistyped(reply.vote, own, "a value that has a hash") from None
+    return composed(own)
+
+
+def composed(value: Hashable) -> Hashable:
+    """Return a value with its texts in Unicode's composed form (NFC): texts that differ only in it look alike."""
+    match value:
+        case str():
+            return value if value.isascii() else unicodedata.normalize("NFC", value)
+        case tuple() | frozenset():
+            parts = [composed(each) for each in value]
+            return value if all(map(is_, parts, value)) else type(value)(parts)
+        case Struct():
+            changed = {name: composed(getattr(value, name)) for name in value.__struct_fields__}
+            is_same = all(changed[name] is getattr(value, name) for name in changed)
+            return value if is_same else structs.replace(value, **changed)
+    return value
 
 
 def hashable(value: object) -> Hashable:
@@ -474,7 +491,6 @@ JSON_FORMS: dict[type[types.Type], str] = {
     types.IntType: "<integer>",
     types.FloatType: "<number>",
     types.DecimalType: "<decimal number>",
-    types.StrType: '"<text>"',
     types.BoolType: "true or false",
     types.NoneType: "null",
     types.DateType: '"<YYYY-MM-DD>"',
@@ -482,22 +498,24 @@ JSON_FORMS: dict[type[types.Type], str] = {
     types.TimeType: '"<hh:mm:ss>"',
     types.TimeDeltaType: '"<duration as in ISO 8601>"',
     types.UUIDType: '"<UUID>"',
-    types.BytesType: '"<base64>"',
     types.AnyType: "<any JSON value>",
 }
 
 
 def template(info: types.Type) -> str:
-    """Write the form of a JSON value of this type for a model to fill in, such as ``[<integer>, <integer>]``."""
+    """Write the form of a JSON value of this type for a model to fill in, such as ``[<integer from 1 to 5>, <text>]``.
+
+    It states all that the parser demands: bounds, lengths, patterns and the values to choose from.
+    """
     match info:
         case types.Metadata():
             return template(info.type)
         case types.TupleType():
             return "[" + ", ".join(template(item) for item in info.item_types) + "]"
         case types.CollectionType():
-            return f"[{template(info.item_type)}, ...]"
+            return f"[{template(info.item_type)}, ...]{_counted_form(info, 'item')}"
         case types.DictType():
-            return f'{{"<key>": {template(info.value_type)}, ...}}'
+            return f'{{"<key>": {template(info.value_type)}, ...}}{_counted_form(info, "key")}'
         case types.LiteralType():
             return " or ".join(json.dumps(value) for value in info.values)
         case types.EnumType():
@@ -506,9 +524,48 @@ def template(info: types.Type) -> str:
             return " or ".join(template(item) for item in info.types)
         case types.StructType():
             return _struct_form(info)
+    return _scalar_form(info)
+
+
+def _scalar_form(info: types.Type) -> str:
+    match info:
+        case types.IntType() | types.FloatType():
+            return JSON_FORMS[type(info)].replace(">", f"{_bounds_form(info)}>")
+        case types.StrType():
+            pattern = "" if info.pattern is None else f" that matches the pattern {info.pattern}"
+            return f'"<text{_length_form(info, "character")}{pattern}>"'
+        case types.BytesType():
+            return f'"<base64{_length_form(info, "byte")}>"'
     if type(info) not in JSON_FORMS:
         raise InvalidDefinition(f"use JSON's own types or a msgspec Struct: {info} has no form to ask for")
     return JSON_FORMS[type(info)]
+
+
+def _bounds_form(info: types.IntType | types.FloatType) -> str:
+    """Write the bounds of a number, such as `` from 1 to 5``."""
+    bounds = {"of at least": info.ge, "of at most": info.le, "above": info.gt, "below": info.lt}
+    if info.ge is not None and info.le is not None:
+        bounds = {f"from {info.ge} to": info.le}
+    said = " and ".join(f"{word} {bound}" for word, bound in bounds.items() if bound is not None)
+    if info.multiple_of is not None:
+        said += f", a multiple of {info.multiple_of}"
+    return f" {said}" if said else ""
+
+
+def _length_form(info: types.StrType | types.BytesType | types.CollectionType | types.DictType, unit: str) -> str:
+    """Write the bounds of a length, such as `` of 1 to 20 characters``."""
+    least, most = info.min_length or 0, info.max_length
+    if most is None:
+        return f" of at least {least} {unit}{'s' * (least != 1)}" if least else ""
+    many = f"{unit}{'s' * (most != 1)}"
+    if least == most:
+        return f" of exactly {most} {many}"
+    return f" of {least} to {most} {many}" if least else f" of at most {most} {many}"
+
+
+def _counted_form(info: types.CollectionType | types.DictType, unit: str) -> str:
+    said = _length_form(info, unit).removeprefix(" of ")
+    return f" ({said})" if said else ""
 
 
 def _struct_form(info: types.StructType) -> str:

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterator
 from decimal import Decimal
 from functools import lru_cache
+from itertools import islice
 from typing import Any, NamedTuple
 
 import msgspec
@@ -49,7 +51,8 @@ def parse(text: str, reply: type[A], form: Format = "lines", reading: Reading = 
     """Parse a model's answer.
 
     ``lines``: the last line ``name = <JSON>`` of every field, after any amount of free text. ``json``: one JSON object at the end, after
-    free text or inside a code fence. With the reading ``last``, the last ``name = <JSON>`` of every field, anywhere in the text.
+    free text or inside a code fence: the outermost one that decodes. With the reading ``last``, the last ``name = <JSON>`` of every field,
+    or the last JSON object, anywhere in the text.
 
     Raises:
         Malformed: a field is missing or is not JSON of its type, or, in the strict reading, other text follows.
@@ -57,7 +60,7 @@ def parse(text: str, reply: type[A], form: Format = "lines", reading: Reading = 
     if len(text) > MAX_REPLY_CHARS:
         raise Malformed(f"longer than {MAX_REPLY_CHARS} characters")
     if form == "json":
-        read = _parse_json(text, reply)
+        read = _parse_json(text, reply, reading)
     elif reading == "last":
         read = _parse_last(text, reply)
     else:
@@ -132,7 +135,7 @@ def _parse_lines(text: str, reply: type[A]) -> A:
         try:
             values[name], end = _decoded(decoder, text, start)
         except (ValueError, msgspec.MsgspecError, RecursionError) as error:
-            raise Malformed(f"{written}: {error}") from None
+            raise Malformed(f"{written} = {_said(error, text[start:].partition(chr(10))[0])}") from None
         spans.append((line, end))
     _refuse_other_text(text, spans)
     return _built(reply, values)
@@ -208,15 +211,32 @@ def _assignments(reply: type[Reply]) -> list[re.Pattern[str]]:
     return [re.compile(rf"(?<!\w){re.escape(name)}(?!\w)\s*=(?!=)\s*{value}", case) for name in names]
 
 
+MAX_SAID = 60
+"""Characters of a value that an error shows."""
+_COMPARED = {"<=": "at most", ">=": "at least", "<": "below", ">": "above"}
+
+
+def _said(error: Exception, value: str) -> str:
+    """Say which value was refused, and why: ``8, but at most 5``."""
+    if isinstance(error, json.JSONDecodeError):
+        return f"{value[:MAX_SAID]}, but that is not JSON"
+    reason = re.sub("[<>]=?", lambda sign: _COMPARED[sign[0]], str(error).replace("`", ""))
+    reason = re.sub("Expected (int|float) (?=at|above|below)", "", reason)
+    reason, _, place = reason.partition(" - at $.")
+    named = f"{place}: " if place else ""
+    return f"{value[:MAX_SAID]}, but {named}{reason[:1].lower()}{reason[1:]}"
+
+
 def _parse_last(text: str, reply: type[A]) -> A:
     values: dict[str, Any] = {}
     for (name, written, required, decoder, _), assignment in zip(_fields(reply), _assignments(reply), strict=True):
+        found = None
         try:
             found = _last_value(text, assignment)
             if found is not None:
                 values[name] = decoder.decode(found)
         except (ValueError, msgspec.MsgspecError, RecursionError) as error:
-            raise Malformed(f"{written}: {error}") from None
+            raise Malformed(f"{written} = {_said(error, found or '...')}") from None
         if found is None and required:
             raise Malformed(f"no `{written} = ...` with a JSON value")
     return _built(reply, values)
@@ -234,20 +254,50 @@ def _last_value(text: str, assignment: re.Pattern[str]) -> str | None:
     return text[start:end]
 
 
-def _parse_json(text: str, reply: type[A]) -> A:
+def _parse_json(text: str, reply: type[A], reading: Reading) -> A:
     body = text.strip()
     if body.endswith("```"):
         body = body[:-3].rstrip()
-    # The last line that begins with a brace: an indented JSON object has no other at the start of a line.
-    start = 0 if body.startswith("{") else body.rfind("\n{") + 1
-    if not body.startswith("{", start):
-        raise Malformed("no JSON object that starts on a line of its own")
+    found, reason = "", "no JSON object that starts on a line of its own"
+    for start, end in _objects_in(body, anywhere=reading == "last"):
+        if end == len(body) or reading == "last":
+            found = body[start:end]
+        elif end < 0:
+            reason = "no JSON object that is whole"
+        else:
+            reason = "something stands behind the JSON object"
+    if not found:
+        raise Malformed(reason)
     try:
-        read = msgspec.json.decode(body[start:], type=reply)
-        _SCANNER.raw_decode(body, start)
+        return msgspec.json.decode(found, type=reply)
     except (ValueError, msgspec.MsgspecError, RecursionError) as error:
-        raise Malformed(str(error)) from None
-    return read
+        raise Malformed(_said(error, found)) from None
+
+
+_OPENED = re.compile(r"^[ \t]*\{", re.MULTILINE)
+_OPENED_ANYWHERE = re.compile(r"\{")
+MAX_OPENED = 200
+"""Braces at which a JSON object is looked for: each may cost a pass over the text."""
+
+
+def _objects_in(text: str, *, anywhere: bool) -> Iterator[tuple[int, int]]:
+    """Yield the outermost JSON objects of a text, each by its start and end; the end is -1 of a brace that opens none.
+
+    Raises:
+        Malformed: an object names a key twice.
+    """
+    opened = _OPENED_ANYWHERE if anywhere else _OPENED
+    last = 0
+    for brace in islice(opened.finditer(text), MAX_OPENED):
+        start = brace.end() - 1
+        if start < last:
+            continue  # inside an object that is read
+        try:
+            _, last = _SCANNER.raw_decode(text, start)
+        except (ValueError, RecursionError):
+            yield start, -1
+        else:
+            yield start, last
 
 
 def malformed_reason(text: str, reply: type[Reply], form: Format, reading: Reading) -> str | None:

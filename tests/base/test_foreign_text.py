@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from microagents.base import foreign_text
-from microagents.base.foreign_text import bounded, fenced, fenced_in, visible
+from microagents.base.foreign_text import bounded, fenced, fenced_in, told_apart, visible
 from microagents.replies.data_prompts import prompt_of
 from microagents.replies.tool_calls import ToolCall, tool_lines
 from microagents.systems.agents.actions import AgentState, Observation, PastAction
@@ -75,3 +75,18 @@ def test_a_text_that_has_its_own_digest_gets_another_tag(monkeypatch: pytest.Mon
 @given(st.text(max_size=60).map(lambda text: text * 5), st.integers(100, 200))
 def test_a_bounded_text_is_no_longer_than_it_may_be(text: str, most: int) -> None:
     assert len(bounded(text, most)) <= most + 60
+
+
+@pytest.mark.parametrize(
+    ("texts", "shown"),
+    [
+        (["caf\u00e9", "cafe\u0301"], [r"caf\xe9", r"cafe\u0301"]),
+        (["a b", "a\u00a0b"], ["a b", r"a\xa0b"]),
+        (["Al", "\u0410l"], ["Al", r"\u0410l"]),
+        (["x-y", "x\u2013y"], ["x-y", r"x\u2013y"]),
+        (["ok", "o\u200bk"], ["ok", r"o\u200bk"]),
+        (["\u5317\u4eac", "\u4e0a\u6d77"], ["\u5317\u4eac", "\u4e0a\u6d77"]),
+    ],
+)
+def test_texts_that_look_alike_are_shown_by_their_code_points(texts: list[str], shown: list[str]) -> None:
+    assert told_apart(texts) == shown

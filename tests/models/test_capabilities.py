@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import date
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 import pytest
@@ -162,7 +162,7 @@ async def test_a_schema_is_sent_where_the_spec_asks_for_it(provider: Provider) -
         "anthropic": ("output_config", "format"),
     }
     outer, inner = found[provider.name]
-    assert sent[outer][inner]["schema"] == strict_schema(Found)
+    assert sent[outer][inner]["schema"] == strict_schema(Found, has_bounds=provider is not ANTHROPIC)
     assert provider is ANTHROPIC or sent[outer][inner]["name"] == "Found"
 
 
@@ -175,6 +175,23 @@ def test_a_schema_is_closed_and_requires_all_fields() -> None:
     assert (schema["type"], schema["additionalProperties"]) == ("object", False)
     assert schema["required"] == ["number", "title", "pairs"] == list(schema["properties"])
     assert "default" not in msgspec.json.encode(schema).decode()
+
+
+def test_a_schema_leaves_out_what_a_provider_refuses() -> None:
+    class Held(Reply, frozen=True):
+        score: Annotated[int, msgspec.Meta(ge=1, le=5)]
+        move: tuple[int, int, int]
+        mixed: tuple[int, str]
+
+    fields = strict_schema(Held)["properties"]
+    assert fields["score"] == {"type": "integer", "minimum": 1, "maximum": 5}
+    assert fields["move"] == {"type": "array", "minItems": 3, "maxItems": 3, "items": {"type": "integer"}}
+    assert fields["mixed"]["items"] == {"anyOf": [{"type": "integer"}, {"type": "string"}]}
+    unbounded = strict_schema(Held, has_bounds=False)["properties"]
+    assert (unbounded["score"], unbounded["move"]) == (
+        {"type": "integer"},
+        {"type": "array", "items": {"type": "integer"}},
+    )
 
 
 def test_a_schema_is_refused_for_a_task_that_asks_for_lines() -> None:

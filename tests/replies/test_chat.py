@@ -28,6 +28,7 @@ from microagents.replies.chat import (
     instructions,
     schema,
     system_with_instructions,
+    vote_of,
     write,
 )
 from microagents.replies.parsing import parse
@@ -306,3 +307,49 @@ def test_two_classes_differ_in_their_fingerprint_by_bounds_and_by_what_is_voted_
         y: str = ""
 
     assert len({fingerprint(each) for each in (Low, High, Silent, Loud)}) == 4
+
+
+# -- what the parser demands ------------------------------------------------------------------------------------------
+
+
+class Bounded(Reply, frozen=True):
+    score: Annotated[int, Meta(ge=1, le=5)]
+    share: Annotated[float, Meta(gt=0, lt=1)]
+    even: Annotated[int, Meta(ge=0, multiple_of=2)]
+    code: Annotated[str, Meta(min_length=2, max_length=3, pattern="^[A-Z]+$")]
+    tags: Annotated[list[Annotated[str, Meta(max_length=1)]], Meta(min_length=1, max_length=2)]
+    counts: Annotated[dict[str, int], Meta(max_length=4)]
+
+
+def test_a_model_is_told_every_bound_that_its_reply_is_held_to() -> None:
+    for form in (
+        "<integer from 1 to 5>",
+        "<number above 0 and below 1>",
+        "<integer of at least 0, a multiple of 2>",
+        '"<text of 2 to 3 characters that matches the pattern ^[A-Z]+$>"',
+        '["<text of at most 1 character>", ...] (1 to 2 items)',
+        '{"<key>": <integer>, ...} (at most 4 keys)',
+    ):
+        assert form in instructions(Bounded)
+
+
+# -- texts that look alike --------------------------------------------------------------------------------------------
+
+
+class Named(Struct, frozen=True):
+    name: str
+
+
+class Placed(Reply, frozen=True):
+    place: str
+    others: tuple[Named, ...] = ()
+    by_name: dict[str, str] = msgspec.field(default_factory=dict)
+
+
+def test_texts_that_differ_only_in_how_accents_are_written_are_one_vote() -> None:
+    composed, combining = ("caf\u00e9", "cafe\u0301")
+    replies = [Placed(place=each, others=(Named(each),), by_name={each: each}) for each in (composed, combining)]
+    assert replies[0] != replies[1]
+    assert vote_of(replies[0]) == vote_of(replies[1])
+    assert vote_of(Placed(place="\u212a")) == vote_of(Placed(place="K"))
+    assert vote_of(Placed(place="cafe")) != vote_of(replies[0])

@@ -491,9 +491,41 @@ class Positive(Reply, frozen=True):
 
 @both_forms
 def test_a_reply_that_fails_its_own_checks_is_malformed(form: Format) -> None:
-    for value, reason in (("-1", "-1 is not positive"), ("101", "`int` <= 100")):
+    for value, reason in (("-1", "-1 is not positive"), ("101", "101.*, but .*at most 100")):
         with pytest.raises(Malformed, match=reason):
             parse(answer(value, form), Positive, form)
+
+
+@pytest.mark.parametrize(
+    "before",
+    [
+        "The list:\n",
+        "{x} and {y} are sets.\n{not JSON}\n",
+        '{"an": "example"}\nis no reply; this is:\n',
+        '```json\n{"a": 1}\n```\n',
+    ],
+)
+def test_the_outermost_object_is_the_reply_wherever_its_lines_begin(before: str) -> None:
+    text = f'{before}{{"pairs": [\n{{"a": 1}},\n{{"a": 2}}\n]}}'
+    assert (
+        parse(text, Paired, "json")
+        == parse(f"{text} Done.", Paired, "json", "last")
+        == Paired(pairs=({"a": 1}, {"a": 2}))
+    )
+    with pytest.raises(Malformed, match="something stands behind"):
+        parse(f"{text}\nDone.", Paired, "json")
+
+
+@pytest.mark.parametrize(
+    "text", ['{"pairs": [\n{"a": 1}', '{"pairs": []}\n{"pairs": [', "{\n" * 50_000, '{"pairs":\n' * 15_000]
+)
+def test_an_object_that_is_cut_off_is_no_reply(text: str) -> None:
+    with pytest.raises(Malformed):
+        parse(text, Paired, "json")
+
+
+class Paired(Reply, frozen=True):
+    pairs: tuple[dict[str, int], ...]
 
 
 # -- nothing that a model wrote is ever run ----------------------------------------------------------------------------

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from microagents.base.foreign_text import told_apart
 from microagents.cli.reporting import json_text
 from microagents.cli.views.agent import print_calls
 from microagents.cli.views.parts import Sections
@@ -38,7 +39,8 @@ def print_decision(shown: InspectedDecision) -> None:
         shown.correct
     ]
     settled = "" if shown.settled_by is None else f" (settled by {shown.settled_by})"
-    lines = [f"{count} x {json_text(value)}" for value, count in shown.tally] or [
+    values = told_apart([json_text(value) for value, _ in shown.tally])
+    lines = [f"{count} x {value}" for value, (_, count) in zip(values, shown.tally, strict=True)] or [
         "no valid reply" if shown.replies else json_text(shown.value)
     ]
     if shown.probability is not None:

@@ -104,7 +104,11 @@ class RequestedCalls:
         """Whether a reply has the form that the value of a parameter asks for; true if it asks for none."""
         match value:
             case {"json_schema": {"schema": schema}} | {"schema": schema}:
-                return self._task is not None and self._task.format == "json" and schema == strict_schema(reply)
+                return (
+                    self._task is not None
+                    and self._task.format == "json"
+                    and schema in (strict_schema(reply), strict_schema(reply, has_bounds=False))
+                )
             case {"type": "json_object" | "json_schema"}:
                 return False
         return True
