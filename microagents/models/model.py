@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from difflib import get_close_matches
@@ -92,6 +93,15 @@ def most_tokens(prompt: Prompt) -> int:
     return len(prompt.system.encode("utf-8", "replace")) + len(prompt.user.encode("utf-8", "replace")) + TEMPLATE_TOKENS
 
 
+_OPTIONS = re.compile(r"@(?=\s*[A-Za-z_]\w*\s*=|$)")
+"""The @ before the options of a spec."""
+
+
+def without_options(spec: str) -> str:
+    """Return the provider and the name of a spec."""
+    return _OPTIONS.split(spec, maxsplit=1)[0]
+
+
 class ModelSpec(Struct, frozen=True, kw_only=True):
     """Parts of a spec ``provider:name[@key=value,...]``."""
 
@@ -103,10 +113,13 @@ class ModelSpec(Struct, frozen=True, kw_only=True):
     def parse(cls, text: str) -> ModelSpec:
         """Read a spec such as ``openai:my-model@base_url=http://localhost:8000/v1``.
 
+        A name may have an @, as in ``openai:@cf/meta/llama-3.1-8b@base_url=...``: options begin at the first one before ``NAME=``.
+
         Raises:
             InvalidUsage: the text does not have this form.
         """
-        head, _, tail = text.partition("@")
+        head, *others = _OPTIONS.split(text, maxsplit=1)
+        tail = "".join(others)
         provider, colon, name = head.partition(":")
         pairs = [pair.partition("=") for pair in tail.split(",") if pair]
         if not (provider and colon and name) or not all(key and equals for key, equals, _ in pairs):

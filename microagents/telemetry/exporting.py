@@ -18,6 +18,7 @@ from opentelemetry.util.types import AttributeValue
 from microagents.actors.role import Tracing
 from microagents.base.packages import installed_version
 from microagents.journal.messages import Account
+from microagents.models.model import without_options
 from microagents.telemetry import names
 from microagents.telemetry.metrics import METRICS, Metric, labels_of
 from microagents.telemetry.tracing import TracedCall, TraceElection
@@ -168,7 +169,7 @@ def _json(value: object) -> str:
 
 @lru_cache(maxsize=256)
 def _model_attributes(spec: str) -> dict[str, str]:
-    provider, _, name = spec.partition("@")[0].partition(":")
+    provider, _, name = without_options(spec).partition(":")
     return {names.PROVIDER: provider, names.REQUEST_MODEL: name or provider}
 
 

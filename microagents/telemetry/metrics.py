@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import NamedTuple
 
 from microagents.journal.messages import Account
+from microagents.models.model import without_options
 from microagents.telemetry import names
 
 
@@ -33,7 +34,7 @@ class Metric(NamedTuple):
 
 def labels_of(run_id: str, task: str, models: Iterable[str]) -> dict[str, str]:
     """Return what the metrics of a run are labelled with. Its totals are of all its models together, each named once."""
-    specs = [each.partition("@")[0].partition(":") for each in dict.fromkeys(models)]
+    specs = [without_options(each).partition(":") for each in dict.fromkeys(models)]
     names_of = {
         names.RUN_ID: run_id,
         names.WORKFLOW: task,

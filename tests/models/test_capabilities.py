@@ -13,7 +13,7 @@ from microagents import InvalidUsage, ModelUnavailable, Reply, resume, run
 from microagents.actors.role import Context
 from microagents.models.capabilities import TABLE, UNKNOWN, capabilities_of, has_ended, nearest_model
 from microagents.models.json_schema import schema_name, strict_schema
-from microagents.models.model import ModelSpec, open_model
+from microagents.models.model import ModelSpec, open_model, without_options
 from microagents.runs.words.summary import summary
 from microagents.systems import Maker
 from microagents.tasks.drift import Drift
@@ -311,3 +311,21 @@ async def test_a_resumed_run_does_not_learn_again_and_the_summary_says_it(provid
     assert resumed.as_json()["refused"] == {spec: {"temperature": None}}
     said = f"{provider.name}:m takes no temperature: samples differ by the model's own sampling, and the first is not drawn at 0"
     assert said in summary(resumed)
+
+
+# -- specs -------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("spec", "name", "options"),
+    [
+        ("openai:@cf/meta/llama@base_url=http://x/v1", "@cf/meta/llama", {"base_url": "http://x/v1"}),
+        ("anthropic:claude-haiku-5-5@20260901", "claude-haiku-5-5@20260901", {}),
+        ("openai:qwen:7b@q4@timeout_s=3", "qwen:7b@q4", {"timeout_s": "3"}),
+        ("openai:m@base_url=http://x/v1?a=b@c", "m", {"base_url": "http://x/v1?a=b@c"}),
+    ],
+)
+def test_the_name_of_a_model_may_have_an_at_sign(spec: str, name: str, options: dict[str, str]) -> None:
+    found = ModelSpec.parse(spec)
+    assert (found.name, found.options) == (name, options)
+    assert without_options(spec) == f"{found.provider}:{name}"

@@ -16,6 +16,7 @@ from microagents.cli.reporting import json_text
 from microagents.cli.views.lines import wrapped_cells
 from microagents.cli.views.tables import local_time
 from microagents.journal.opening import watch_unclear
+from microagents.models.model import without_options
 from microagents.runs.inspection.runs import journals_in, runs_in
 from microagents.runs.result import Result
 from microagents.runs.words.money import prices_of
@@ -87,7 +88,7 @@ def _cells(result: Result) -> Iterator[str]:
     yield "paused" if account.paused is not None else outcome_text(result)
     yield "" if result.created_at is None else local_time(result.created_at)
     yield result.task
-    yield models[0].partition("@")[0] + (f" +{len({*models}) - 1}" if len({*models}) > 1 else "")
+    yield without_options(models[0]) + (f" +{len({*models}) - 1}" if len({*models}) > 1 else "")
     yield counted(account.calls, "call")
     yield prices_of(models)(result.cost_usd)
     yield verdict_on(result).text

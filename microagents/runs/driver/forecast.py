@@ -19,7 +19,7 @@ from microagents.elections.rules import FirstToAheadBy, Tally
 from microagents.journal.messages import Account, Promise
 from microagents.journal.opening import holds_nothing
 from microagents.journal.reading import Reader, RunEnding
-from microagents.models.model import Model, ModelSpec, open_model
+from microagents.models.model import Model, ModelSpec, open_model, without_options
 from microagents.models.prices import Tariff
 from microagents.replies.chat import Usage, system_with_instructions
 from microagents.runs.driver.budget import stops_again
@@ -85,7 +85,7 @@ class Forecast(Struct, frozen=True, kw_only=True):
         return are_simulated(self.models)
 
     def __str__(self) -> str:
-        models = ", ".join(dict.fromkeys(spec.partition("@")[0] for spec in self.models))
+        models = ", ".join(dict.fromkeys(without_options(spec) for spec in self.models))
         basis = (
             "as measured so far"
             if self.is_measured

@@ -16,6 +16,7 @@ from msgspec import Struct
 
 from microagents.base.errors import agreement
 from microagents.journal.messages import Account, Promise
+from microagents.models.model import without_options
 from microagents.runs.words.money import Price, are_simulated, money, prices_of
 from microagents.runs.words.verdict import (
     RunFacts,
@@ -249,7 +250,7 @@ def _calls_text(account: Account, price: Price) -> str | None:
 def _sampling_text(account: Account) -> str | None:
     """Name the models whose temperature cannot be set; None if there are none."""
     names = list(
-        dict.fromkeys(spec.partition("@")[0] for spec, refused in account.refused.items() if "temperature" in refused)
+        dict.fromkeys(without_options(spec) for spec, refused in account.refused.items() if "temperature" in refused)
     )
     if not names:
         return None

@@ -57,7 +57,7 @@ def test_a_decision_has_one_key_in_all_code_that_is_called_for_it_and_every_deci
 def test_the_key_is_that_of_the_run_and_survives_its_end() -> None:
     first = decided("first")
     assert set(first).isdisjoint(decided("second"))
-    stopped = decided("third", max_calls=7, speculate=False)
+    stopped = decided("third", max_calls=12, speculate=False)
     resumed = decided("third", max_calls=1_000, speculate=False)
     assert 0 < len(stopped) < 4
     assert len({*stopped, *resumed}) == 4
