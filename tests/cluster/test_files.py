@@ -206,12 +206,9 @@ def test_what_the_image_copies_builds_a_wheel_that_runs(tmp_path: Path) -> None:
     for *sources, target in [shlex.split(rest) for name, rest in instructions() if name == "COPY"]:
         for source in sources:
             # As COPY does: a link stays a link, and a folder's content goes into the folder of the target.
-            command = (
-                ["cp", "-RP", ROOT / source, context / target]
-                if (ROOT / source).is_dir()
-                else ["cp", ROOT / source, context]
-            )
-            subprocess.run(command, check=True)
+            whole = (ROOT / source).is_dir()
+            into = str(context / target) if whole else str(context)
+            subprocess.run(["cp", "-RP" if whole else "-p", str(ROOT / source), into], check=True)
     subprocess.run(
         [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir", tmp_path, context], check=True
     )
