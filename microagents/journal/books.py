@@ -60,6 +60,8 @@ ENDED_AS: tuple[InputOutcome | None, ...] = (
 """The outcomes of inputs by their code; None for one that has not ended, and in a run of a single input."""
 _CODES: dict[tuple[InputOutcome | None, bool | None], int] = {("completed", True): 4, ("completed", False): 5}
 """Codes of completed inputs whose results say that they are right, or wrong."""
+USD_DIGITS = 12
+"""Decimals of the cost of a run: beyond any price of a token, and before the noise of its sum."""
 _UNKNOWN, _MOST = -1, (1 << 63) - 1
 
 
@@ -157,6 +159,8 @@ class Totals(Struct, kw_only=True):
         for name, each in structs.asdict(account).items():
             if isinstance(each, dict):
                 setattr(account, name, dict(each))
+        if account.cost_usd is not None:  # the last digits of a sum depend on its order, and so on time and kills
+            account.cost_usd = round(account.cost_usd, USD_DIGITS)
         account.in_flight_by = {source: by_spec for source, by_spec in account.in_flight_by.items() if by_spec}
         account.samples = account.valid - account.votes
         flagged = Counter(account.flagged)

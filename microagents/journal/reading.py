@@ -103,8 +103,8 @@ class Reader:
         except InvalidUsage:
             if os.path.isfile(path) and holds_nothing(path):
                 raise InvalidUsage(
-                    f"nothing is recorded in {str(path)!r}: it was left empty, as by a full disk; `microagents run TASK ... --run-id "
-                    f"{path.stem}` begins the run in it"
+                    f"nothing is recorded in {str(path)!r}: its run was killed, or the disk was full, before the first record; "
+                    f"begin it again with the command that began it, and --run-id {path.stem}"
                 ) from None
             raise
         self._rows = Rows(self._db)

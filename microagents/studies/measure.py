@@ -88,8 +88,9 @@ class Measurement(Struct, frozen=True, kw_only=True):
     """When the first of the recorded runs began that gave all answers; None if a sample was drawn by this call."""
 
     def as_json(self) -> dict[str, Any]:
-        """Build the object that ``--json`` prints."""
-        found: dict[str, Any] = {name: getattr(self, name) for name in self.__struct_fields__ if name != "models"}
+        """Build the object that ``--json`` prints: the same however often the measurement was continued."""
+        left_out = ("models", "recorded_at")
+        found: dict[str, Any] = {name: getattr(self, name) for name in self.__struct_fields__ if name not in left_out}
         return {**found, "models": [_facts(each) for each in self.models]}
 
 

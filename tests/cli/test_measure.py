@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
 import shutil
+import signal
+from collections.abc import Sequence
+from itertools import count
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from microagents.cli.commands.plan import command_of
+from microagents.journal import commits
+from microagents.journal.messages import Account, Record
+from microagents.journal.store import Store
 from microagents.studies.bills import Bill
 from microagents.studies.measured import Proportion
 from microagents.studies.planning import PlannedRun
@@ -26,6 +33,36 @@ MEASURE = ("measure", "drift", "-o", "length=300", "--model", MODEL, "--steps", 
 def measured() -> str:
     assert microagents(*MEASURE, "--run-id", "cal", "--json").json["models"][0]["run_id"] == "cal"
     return "cal"
+
+
+def killed_at(commit: int, *words: str) -> None:
+    """Measure in a process that dies before this commit of its journals."""
+    child = os.fork()
+    if not child:
+        made, numbers = Store.commit, count()
+
+        def fatal(store: Store, records: Sequence[Record]) -> Account:
+            if next(numbers) == commit:
+                os.kill(os.getpid(), signal.SIGKILL)
+            return made(store, records)
+
+        pytest.MonkeyPatch().setattr(Store, "commit", fatal)
+        microagents(*words)
+        os._exit(0)
+    assert os.WTERMSIG(os.waitpid(child, 0)[1]) == signal.SIGKILL
+
+
+@pytest.mark.slow
+def test_a_measurement_that_was_killed_and_continued_prints_what_an_undisturbed_one_does(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(commits, "COMMIT_EVERY_S", 0)  # so that there are many
+    words = (*MEASURE, "--model", OTHER, "--run-id", "m", "--json")
+    undisturbed = microagents(*words).out
+    assert microagents(*words).out == undisturbed, "answered from the journals"
+    for commit in (2, 5, 9, 12):
+        killed_at(commit, *words, "--runs-dir", f"killed-{commit}")
+        assert microagents(*words, "--runs-dir", f"killed-{commit}").out == undisturbed
 
 
 def test_what_was_measured_is_said_with_one_count_of_hard_steps_and_a_verdict() -> None:

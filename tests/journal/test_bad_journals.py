@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import signal
 import sqlite3
 from collections.abc import Callable, Iterator, Sequence
@@ -18,6 +19,7 @@ from msgspec import Meta, Struct
 
 from microagents import ChainTask, InvalidUsage, MicroagentsError, Prompt, Reply, Result, resume, run, run_sync
 from microagents.base.errors import JournalMismatch
+from microagents.journal import sitting
 from microagents.journal.reading import Reader
 from microagents.journal.rows import Rows
 from microagents.journal.tables import APPLICATION_ID
@@ -25,7 +27,7 @@ from microagents.runs.inspection.runs import inspect_run
 from microagents.runtimes.virtual import run_virtual
 from microagents.tasks.drift import Drift
 from microagents.tasks.hanoi import Hanoi
-from tests.cli.commands import WRONG_USAGE, Sitting, microagents
+from tests.cli.commands import COMPLETED, WRONG_USAGE, Sitting, microagents
 from tests.journal.walks import (
     JOURNAL,
     LENGTH,
@@ -128,8 +130,8 @@ def test_a_journal_of_another_version_is_refused(who: str, statement: str) -> No
 
 def test_an_empty_file_is_a_run_that_has_not_begun() -> None:
     put(b"")
-    assert_refused("look", "was left empty")
-    assert_refused("resume", "was left empty")
+    assert_refused("look", "nothing is recorded", "begin it again with the command that began it")
+    assert_refused("resume", "nothing is recorded", "begin it again with the command that began it")
     assert (digests(walk().account), problems()) == (undisturbed(), [])
 
 
@@ -140,6 +142,19 @@ def test_a_journal_whose_tables_were_never_made_is_a_run_that_has_not_begun() ->
     assert_refused("look", "r.sqlite")
     assert_refused("resume", "r.sqlite")
     assert (digests(walk().account), problems()) == (undisturbed(), [])
+
+
+@pytest.mark.parametrize("votes", ["exact", "semantic"])
+def test_a_run_that_is_killed_before_its_first_record_is_begun_again_by_its_command(votes: str) -> None:
+    words = ("run", "relay", "-s", f"votes={votes}", "--model", "sim:perfect", "--run-id", "r")
+    child = os.fork()
+    if not child:
+        vars(sitting)["writing"] = lambda _: os.kill(os.getpid(), signal.SIGKILL)
+        microagents(*words)
+        os._exit(0)
+    assert os.WTERMSIG(os.waitpid(child, 0)[1]) == signal.SIGKILL
+    assert "begin it again with the command that began it" in microagents("resume", "r").err
+    assert microagents(*words).code == COMPLETED
 
 
 @everyone
