@@ -137,7 +137,7 @@ class Transport:
     async def _streams(self) -> AsyncIterator[tuple[Any, Any]]:
         opening = self._over_http() if self._server.is_remote else self._over_stdio()
         given, answers = anyio.create_memory_object_stream[SessionMessage](0)
-        async with opening as (received, sent), TaskScope() as scope:
+        async with given, answers, opening as (received, sent), TaskScope() as scope:
             scope.start(self._simplify(received, given))
             yield answers, sent
 

@@ -132,6 +132,13 @@ async def test_a_server_that_dies_at_its_start_is_told_with_its_words_but_not_wi
     assert "s3cret" not in f"{raised.value} {logs}"
 
 
+async def test_a_command_that_cannot_be_run_is_refused_in_one_sentence() -> None:
+    write("server", "x")
+    await asyncio.to_thread(Path("server").chmod, 0o755)
+    with pytest.raises(InvalidUsage, match=r"the tools of mcp:\./server cannot be read: OSError: .*Exec format error"):
+        await listed(McpServer(server="./server"))
+
+
 async def test_a_server_may_log_to_its_stdout() -> None:
     assert await called(server("start", "logs"), timeout_s=30) == ("done", "done")
 
