@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from hashlib import blake2b
 from pathlib import Path
 from secrets import token_hex
-from shutil import copymode
+from stat import S_IMODE
 
 MAX_BYTES = 16 << 20
 
@@ -58,32 +60,80 @@ def make_private(path: Path) -> None:
 
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
-    """Give the path of a new file, which takes the place of the old one at the end, at once. After an error there is no new file.
+    """Give the path of a new empty file, which takes the place of the old one at the end, at once. After an error there is no new file.
+
+    Until then only this user may read it. At the end it has the mode of the old file, else the usual mode of a new one.
 
     Raises:
         OSError: it cannot take that place; the old file is as it was.
     """
-    new = path.with_name(f".{token_hex(8)}")
+    beginning = f".{blake2b(os.fsencode(path.name), digest_size=8).hexdigest()}-"
+    _remove_left(path.parent, beginning)
+    new, mode = path.with_name(f"{beginning}{token_hex(8)}"), _mode_of(path)
+    file = _new_locked(new)
     try:
         yield new
+        new.chmod(mode)
         new.replace(path)
     except BaseException:
         with suppress(OSError):
             new.unlink()
         raise
+    finally:
+        os.close(file)
+
+
+def _new_locked(new: Path) -> int:
+    """Make a file that only this user may read, and keep it locked, which shows that its process lives; returns its descriptor."""
+    while True:
+        file = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        os.fchmod(file, 0o600)  # a umask may have taken the owner's rights, too
+        with suppress(OSError):  # a file system without locks: nobody else locks it there, so nobody removes it
+            fcntl.flock(file, fcntl.LOCK_EX)
+        if os.path.lexists(new):
+            return file
+        os.close(file)  # it was removed before it was locked
+
+
+def _remove_left(folder: Path, beginning: str) -> None:
+    """Remove the new files that processes left which were killed."""
+    for each in folder.iterdir():
+        if each.name.startswith(beginning):
+            with suppress(OSError):
+                _remove_unlocked(each)
+
+
+def _remove_unlocked(path: Path) -> None:
+    file = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        path.unlink()
+    finally:
+        os.close(file)
+
+
+def _mode_of(path: Path) -> int:
+    """Return the mode of a file, or if it is missing the mode that the system gives to a new file there."""
+    with suppress(FileNotFoundError):
+        return S_IMODE(path.stat().st_mode)
+    # Reading the umask means to change it for all threads, and a folder may have defaults of its own.
+    empty = path.with_name(f".{token_hex(8)}")
+    file = os.open(empty, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
+    try:
+        return S_IMODE(os.fstat(file).st_mode)
+    finally:
+        os.close(file)
+        empty.unlink()
 
 
 def replace_text(path: Path, text: str) -> None:
-    """Write a file at once: a reader sees the old text or the new one. A file that was there keeps its mode.
+    """Write a file at once: a reader sees the old text or the new one.
 
     Raises:
         OSError: it cannot be written; the old one is as it was.
     """
     with replacing(path) as new:
-        with new.open("xb") as file:  # a name that is not there yet: nothing is overwritten
-            file.write(text.encode())
-        with suppress(FileNotFoundError):
-            copymode(path, new)
+        new.write_bytes(text.encode())
 
 
 NOT_PLAIN = "it is not a plain file"
