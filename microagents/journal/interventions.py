@@ -6,16 +6,17 @@ import os
 import sqlite3
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 import msgspec
 
 from microagents.base.errors import AlreadyDecided, InvalidUsage
 from microagents.journal.books import Totals
+from microagents.journal.creating import create_file
 from microagents.journal.encoding import SIBLINGS, UNREADABLE
 from microagents.journal.lease import read_lease
-from microagents.journal.opening import connect, error_text, watch_unclear
+from microagents.journal.opening import connect, error_text, holds_nothing, watch_unclear
 from microagents.journal.reading import Reader
 from microagents.journal.requests import (
     Ask,
@@ -28,7 +29,7 @@ from microagents.journal.requests import (
     this_user,
 )
 from microagents.journal.rows import Rows
-from microagents.journal.statements import writing
+from microagents.journal.statements import number_of_tables, writing
 
 MAX_TAKING_S, LOOK_EVERY_S = 5.0, 0.1
 """Longest wait for a live run to take a request, and interval of looks at it."""
@@ -46,6 +47,16 @@ def _alone(journal: Path) -> Iterator[Rows]:
             yield rows
     finally:
         db.close()
+
+
+@contextmanager
+def _empty(journal: Path) -> Iterator[None]:
+    """Keep every process from beginning a run in a file without tables; `InvalidUsage` if one has just done so."""
+    with closing(create_file(journal)) as db:
+        db.execute("BEGIN IMMEDIATE")  # never committed: SQLite refuses to commit into a file that has lost its name
+        if number_of_tables(db):
+            raise InvalidUsage(f"run {journal.stem} has just begun, so it was kept")
+        yield
 
 
 def decide_in(journal: Path, ask: Decide) -> None:
@@ -101,7 +112,7 @@ def remove(journal: Path) -> list[Path]:
     """
     removed = []
     try:
-        with _alone(journal):
+        with _empty(journal) if holds_nothing(journal) else _alone(journal):
             beside = [journal.with_name(journal.name + suffix) for suffix in SIBLINGS]
             for path in (journal, *beside, requests_of(journal), output_of(journal)):
                 if os.path.exists(path):

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import pty
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -60,6 +62,15 @@ def test_on_a_terminal_it_asks(answer: str, is_removed: bool) -> None:  # noqa: 
     assert "Remove run r (completed, drift: 2 of 2 steps, 6 calls)?" in said
     assert ("r.sqlite" not in files()) == is_removed
     assert process.returncode == (COMPLETED if is_removed else WRONG_USAGE)
+
+
+def test_an_empty_journal_which_a_kill_left_before_the_first_record_is_removed() -> None:
+    for name, made in (("empty", ""), ("early", "PRAGMA journal_mode = WAL")):
+        with closing(sqlite3.connect(f"runs/{name}.sqlite")) as db:
+            db.execute(made)
+        assert f"run {name} was kept" in microagents("rm", name).err
+        assert microagents("rm", name, "--yes").out.startswith(f"removed runs/{name}.sqlite")
+    assert files() == {"r.sqlite", *NEIGHBOURS}
 
 
 def test_a_run_that_is_running_is_kept() -> None:

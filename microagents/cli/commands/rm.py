@@ -9,7 +9,7 @@ import typer
 
 from microagents.base.errors import InvalidUsage
 from microagents.cli.options import RUNS, RunName, RunsDir
-from microagents.runs.inspection.runs import inspect_run, remove_run
+from microagents.runs.inspection.runs import inspect_run, is_empty, remove_run
 from microagents.runs.words.summary import printable
 from microagents.runs.words.verdict import counted, progress_text
 
@@ -24,12 +24,15 @@ def command(
 
     Its decisions are lost, and it cannot be resumed. A run that is running is refused. On a terminal the command asks first.
     """
-    result = inspect_run(runs_dir, run)
+    if is_empty(runs_dir, run):
+        held = "nothing is recorded"
+    else:
+        result = inspect_run(runs_dir, run)
+        held = f"{result.outcome}, {result.task}: {progress_text(result)}, {counted(result.calls, 'call')}"
     if not yes:
         if sys.stdin is None or not sys.stdin.isatty():
             raise InvalidUsage(f"run {run} was kept: nobody can be asked here whether to remove it; add --yes")
-        line = f"Remove run {run} ({result.outcome}, {result.task}: {progress_text(result)}, {counted(result.calls, 'call')})?"
-        if not typer.confirm(printable(line), err=True):
+        if not typer.confirm(printable(f"Remove run {run} ({held})?"), err=True):
             raise InvalidUsage(f"run {run} was kept")
     removed = remove_run(runs_dir, run)
     typer.echo(printable(f"removed {', '.join(map(str, removed))}"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from contextlib import nullcontext, suppress
 from pathlib import Path
@@ -19,7 +20,8 @@ from microagents.journal.books import UndecidedElection
 from microagents.journal.interventions import ask_live, decide_in, remove
 from microagents.journal.lease import Lease
 from microagents.journal.messages import RunOutcome
-from microagents.journal.reading import SUFFIX, Reader, RunEnding, reader_of
+from microagents.journal.opening import holds_nothing
+from microagents.journal.reading import SUFFIX, Reader, RunEnding, journal_of, reader_of
 from microagents.journal.requests import Decide, pause_among, said_by
 from microagents.replies.chat import Reply, json_form
 from microagents.replies.persons import PERSON_REPLIES, PersonReply
@@ -302,9 +304,17 @@ def _decidable(reader: Reader, path: str, *, is_live: bool) -> UndecidedElection
 
 def remove_run(runs_dir: Path, run_id: str) -> list[Path]:
     """Remove the journal of a run, and the files beside it; returns what was removed."""
-    with reader_of(runs_dir, run_id) as reader:
-        journal = reader.path
+    journal = journal_of(runs_dir, run_id)
+    if not is_empty(runs_dir, run_id):
+        with reader_of(runs_dir, run_id):
+            pass  # the file is the journal of this run
     return remove(journal)
+
+
+def is_empty(runs_dir: Path, run_id: str) -> bool:
+    """Whether a run was killed before the first record of its journal."""
+    journal = journal_of(runs_dir, run_id)
+    return os.path.isfile(journal) and holds_nothing(journal)
 
 
 def _parse_reply(value: str, kind: type[Reply]) -> Reply:
