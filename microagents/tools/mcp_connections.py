@@ -44,9 +44,9 @@ class _ServerConnection:
 
     def __init__(self, server: McpServer, scope: TaskScope) -> None:
         self._server = server
-        self.client: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-        self.client.add_done_callback(retrieve_exception)
-        self.transport: Transport | None = None
+        self.opened: asyncio.Future[Transport] = asyncio.get_running_loop().create_future()
+        self.opened.add_done_callback(retrieve_exception)
+        self._transport: Transport | None = None
         self._closing = asyncio.Event()
         self._acting = 0
         """Calls under way that act: closing the connection may end their server."""
@@ -57,7 +57,7 @@ class _ServerConnection:
     def close(self) -> None:
         """Let its task close it once no call that acts is under way, also while the server does not answer."""
         self._closing.set()
-        if not self.client.done():
+        if not self.opened.done():
             self.task.cancel()
 
     def leave(self) -> None:
@@ -79,33 +79,23 @@ class _ServerConnection:
     @property
     def is_over(self) -> bool:
         """Whether no call on it can be answered."""
-        has_ended = self.client.done() and self.transport is not None and self.transport.has_ended
+        has_ended = self.opened.done() and self._transport is not None and self._transport.has_ended
         return has_ended or self.task.done()
-
-    async def call(self, tool: str, arguments: Mapping[str, Any], meta: Mapping[str, str]) -> tuple[bool, str]:
-        """Make a call; see `Transport.call`."""
-        assert self.transport is not None
-        return await self.transport.call(self.client.result(), tool, arguments, meta)
-
-    async def list_tools(self) -> list[Any]:
-        """List the tools as the server does."""
-        assert self.transport is not None
-        return await self.transport.list_tools(self.client.result())
 
     def why(self, error: Exception, timeout_s: float | None) -> str:
         """Say why nothing was heard of the server."""
         said = described(error)
         if timeout_s is not None and isinstance(error, TimeoutError):
             said = f"no answer within {timeout_s:g} s"
-        return said if self.transport is None else f"{said}{self.transport.remarks}"
+        return said if self._transport is None else f"{said}{self._transport.remarks}"
 
     async def _own(self) -> None:
         try:
             # In a thread: the import of the package takes a second.
-            self.transport = transport = await in_thread(partial(_transport_to, self._server))
-            async with transport.client() as client:
-                if not self.client.done():
-                    self.client.set_result(client)
+            self._transport = transport = await in_thread(partial(_transport_to, self._server))
+            async with transport.connected():
+                if not self.opened.done():
+                    self.opened.set_result(transport)
                 await self._closing.wait()
                 while self._acting and not self._is_left:
                     await self._may_close.wait()
@@ -113,8 +103,8 @@ class _ServerConnection:
             error: BaseException = raised
             while isinstance(error, BaseExceptionGroup):
                 error = error.exceptions[0]
-            if not self.client.done():
-                self.client.set_exception(error if isinstance(error, Exception) else RuntimeError(repr(error)))
+            if not self.opened.done():
+                self.opened.set_exception(error if isinstance(error, Exception) else RuntimeError(repr(error)))
             if not isinstance(error, Exception):
                 raise
 
@@ -157,7 +147,7 @@ class McpConnections:
             try:
                 async with asyncio.timeout(timeout_s):
                     with connection.kept_open() if acts else nullcontext():
-                        has_failed, text = await connection.call(tool, arguments, meta)
+                        has_failed, text = await connection.opened.result().call(tool, arguments, meta)
             except NotMade as error:
                 if is_last or not connection.is_over:
                     return "error", f"the server did not take the call, so it was not made: {error}"
@@ -185,7 +175,7 @@ class McpConnections:
             raise InvalidUsage(f"the tools of {server.text} cannot be read: {error}") from error
         try:
             async with asyncio.timeout(CONNECT_S):
-                listed = await connection.list_tools()
+                listed = await connection.opened.result().list_tools()
         except Exception as error:
             raise InvalidUsage(
                 f"the tools of {server.text} cannot be read: {connection.why(error, CONNECT_S)}"
@@ -220,7 +210,7 @@ class McpConnections:
             connection = self._open[key] = _ServerConnection(server, self._scope)
         try:
             async with asyncio.timeout(CONNECT_S):
-                await asyncio.shield(connection.client)
+                await asyncio.shield(connection.opened)
         except Exception as error:
             why = connection.why(error, CONNECT_S)
             self._drop(connection)
@@ -270,7 +260,7 @@ def _usable(server: McpServer, listed: Sequence[Any]) -> tuple[dict[str, ToolSpe
             try:
                 specs[name] = _spec_of(server, tool)
             except BadSchema as error:
-                refused[shown] = str(error)
+                refused[shown] = visible(str(error))
     return specs, refused
 
 

@@ -47,6 +47,7 @@ UNASKED_S = 0.001
 MAX_LOGGED = 1_000
 """Lines of a server's stderr that are logged."""
 MAX_LINE_CHARS = 500
+END_SESSION_S = 2.0
 FAILED = "io.github.microagents/failed"
 """Where the simple form of a result says whether the call failed."""
 NOT_TAKEN, SESSION_ENDED = -1_404_001, -1_404_002
@@ -72,6 +73,7 @@ class Transport:
 
     def __init__(self, server: McpServer) -> None:
         self._server = server
+        self._client: Any = None
         self._rubbish = 0
         self._said: deque[str] = deque(maxlen=3)
         """Last lines of its stderr."""
@@ -92,16 +94,18 @@ class Transport:
             remarks.append(f"its stderr ends with {' / '.join(self._said)!r}")
         return "".join(f"; {each}" for each in remarks)
 
-    def client(self) -> Client:
-        """Return the package's client of the server, which opens and closes the connection."""
-        return Client(self._streams(), cache=None)
+    @asynccontextmanager
+    async def connected(self) -> AsyncIterator[None]:
+        """Connect to the server, and disconnect at the end of the block, in the same task."""
+        async with Client(self._streams(), cache=None) as self._client:
+            yield
 
-    async def list_tools(self, client: Client) -> list[Any]:
+    async def list_tools(self) -> list[Any]:
         """Return the tools on all pages, as the server lists them."""
         self._listed.clear()
         cursor = None
         for _ in range(MAX_PAGES):
-            page = await client.list_tools(cursor=cursor)
+            page = await self._client.list_tools(cursor=cursor)
             cursor = page.next_cursor
             if not cursor or len(self._listed) > MAX_TOOLS:
                 break
@@ -111,9 +115,7 @@ class Transport:
             )
         return self._listed[:MAX_TOOLS]
 
-    async def call(
-        self, client: Any, tool: str, arguments: Mapping[str, Any], meta: Mapping[str, str]
-    ) -> tuple[bool, str]:
+    async def call(self, tool: str, arguments: Mapping[str, Any], meta: Mapping[str, str]) -> tuple[bool, str]:
         """Call a tool; returns whether it failed, and what it returned.
 
         Raises:
@@ -121,7 +123,7 @@ class Transport:
             ConnectionError: no answer came, or none that can be read.
         """
         try:
-            result = await client.call_tool(tool, dict(arguments), meta=dict(meta))
+            result = await self._client.call_tool(tool, dict(arguments), meta=dict(meta))
         except MCPError as error:
             why = bounded(error.message, MAX_LINE_CHARS)
             self.has_ended |= error.code == SESSION_ENDED
@@ -229,6 +231,8 @@ class _HttpClient(httpx2.AsyncClient):
         """Send a request. A stream for messages that answer none is not opened; one that continues after a break is."""
         if request.method == "GET" and "last-event-id" not in request.headers:
             return _answer(request, NOT_TAKEN, "not opened")
+        if request.method == "DELETE":  # the end of a session, which nobody waits for
+            request.extensions["timeout"] = httpx2.Timeout(END_SESSION_S).as_dict()
         try:
             response = await super().send(request, **given)
         except httpx2.TransportError as error:

@@ -16,12 +16,19 @@ from aiohttp import web
 from structlog.testing import capture_logs
 
 from microagents import InvalidUsage, McpServer
+from microagents.tools import mcp_transports
 from microagents.tools.mcp_connections import McpConnections
 from microagents.tools.observations import text_of_result
 from microagents.tools.toolbox import Toolbox
 from tests.cli.commands import write
 from tests.tools.hostile_server import ACT
 from tests.tools.test_hostile_servers import called, listed, server
+
+
+@pytest.fixture(autouse=True)
+def short_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(mcp_transports, "END_SESSION_S", 0.1)
+
 
 TEXT = {"type": "text", "text": "read"}
 IMAGE = {"type": "image", "data": "AAAA"}
@@ -151,7 +158,7 @@ async def test_a_call_to_a_server_that_died_meanwhile_is_made_once_on_a_new_one(
             assert await connections.call(given, "act", {}, {}, 30, acts=True) == ("done", "read")
             assert await asyncio.to_thread(Path("called.txt").read_text) == "act\n" * (number + 1)
             (connection,) = connections._open.values()
-            transport = connection.transport
+            transport = connection._transport
             assert transport is not None
             for pid in _children():
                 os.kill(pid, signal.SIGKILL)
@@ -183,6 +190,8 @@ class Remote:
         self.address = ""
 
     async def answer(self, request: web.Request) -> web.StreamResponse:
+        if request.method == "DELETE":
+            await asyncio.sleep(30)
         if request.method != "POST":
             return web.Response(status=405)
         asked = await request.json()
@@ -288,6 +297,18 @@ async def test_a_call_that_the_server_did_not_take_is_not_made_and_any_other_fai
         finally:
             await connections.close()
     assert (found, words in why, remote.calls) == (outcome, True, 2 if status == 404 else 1)
+
+
+async def test_a_server_that_does_not_end_its_session_holds_nobody() -> None:
+    async def handle(_: web.Request, asked: dict[str, Any], __: int) -> web.StreamResponse:
+        return done(asked)
+
+    connections = McpConnections()
+    async with Remote(handle).serve() as given:
+        await connections.call(given, "act", {}, {}, 30, acts=True)
+        (connection,) = connections._open.values()
+        await connections.close()
+    assert (connection.task.done(), connection.task.cancelled()) == (True, False)
 
 
 async def test_a_server_that_is_gone_has_not_taken_the_call() -> None:
