@@ -25,6 +25,7 @@ from msgspec import Struct
 
 from microagents import Rates, Strategy, Task, plan, run_sync
 from microagents.elections.dissent import alpha_of, is_improbable
+from microagents.elections.election import input_of
 from microagents.elections.rules import FirstToAheadBy, Tally
 from microagents.journal.messages import Account
 from microagents.models.tiny.trained import TinyModel
@@ -208,8 +209,8 @@ def laws_of(name: str, task: ChainTask[S, Any, Any]) -> list[Shares]:
 def solved(models: Models, task: Task, runs: int, strategy: Strategy) -> tuple[int, Account]:
     """Number of tasks that are solved, or left open because the models contradict each other."""
     result = run_sync([task] * runs, models=models, strategy=strategy, runs_dir=None)
-    left_open = sum(each.outcome == "undecided" for each in result.failed_inputs or ())
-    return sum(bool(each and each["solved"]) for each in result.value) + left_open, result.account
+    contested = {input_of(path) for path in result.account.contested_at}
+    return sum(bool(each and each["solved"]) for each in result.value) + len(contested), result.account
 
 
 def votes_help() -> Iterator[Figure]:
@@ -321,14 +322,13 @@ def lookahead() -> Iterator[Figure]:
         ]
         for name, strategy, rungs in ways:
             began = time.perf_counter()
-            result = run_sync([task] * runs, models="tiny:checkers@temperature=1", strategy=strategy, runs_dir=None)
-            values: Sequence[Any] = result.value
+            right, account = solved("tiny:checkers@temperature=1", task, runs, strategy)
             yield of_trials(
                 f"`tiny:checkers`, n = {n}, {task.steps()} steps, {hard} of them mostly wrong: solved by {name}",
-                sum(each is not None and each["solved"] for each in values),
+                right,
                 runs,
                 walks.chances(*rungs),
-                paid(result.account, began, runs),
+                paid(account, began, runs),
                 is_against=len(rungs) == 1,
             )
 

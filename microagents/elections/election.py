@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+from collections import Counter
 from collections.abc import Iterable
 from functools import lru_cache
 from typing import Generic, Literal
@@ -214,6 +215,8 @@ class Flagged(Struct, frozen=True, kw_only=True, tag=True, omit_defaults=True):
     """Probability of its whole text; None if it is unknown."""
     said: str = ""
     """Words of the provider that refused the question for its content; empty for any other flag."""
+    why: str = ""
+    """Reason why a reply is malformed; the journal does not keep it."""
 
 
 class Rejection(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -281,6 +284,12 @@ class Verdict(Struct, frozen=True, kw_only=True, tag=True):
         return said[-1] if said else ""
 
     @property
+    def malformed(self) -> str:
+        """The most frequent reason why replies are malformed; empty if none is."""
+        reasons = Counter(each.why for each in self.ballots if isinstance(each, Flagged) and each.why)
+        return max(reasons, key=reasons.__getitem__, default="")
+
+    @property
     def winner(self) -> bytes | None:
         """First-launched reply of the leading vote."""
         return None if self.leader is None else self.tally[self.leader][0]
@@ -313,6 +322,8 @@ class Decision(Struct, Generic[A], frozen=True, kw_only=True):
     """The arguments that replies declare as prose, of an election that is undecided."""
     refusal: str = ""
     """Words of the provider that refused the question last; empty if none did."""
+    malformed: str = ""
+    """The most frequent reason why replies are malformed; empty if none is."""
 
     @property
     def decided(self) -> bool:
@@ -338,7 +349,7 @@ class Decision(Struct, Generic[A], frozen=True, kw_only=True):
             names = [each.path.rpartition("/")[2] for each in self.rungs]
             votes = [each._votes() or "no valid reply" for each in self.rungs]  # noqa: SLF001
             rungs = "".join(f"; then {name}: {voted}" for name, voted in zip(names, votes, strict=True))
-            said = f"{shown or 'no valid reply'}; {self.flagged} flagged{rungs}"
+            said = f"{shown or 'no valid reply'}; {self.flagged} flagged{self.malformed and f', mostly malformed: {self.malformed}'}{rungs}"
             if self.outcome == "contested":
                 raise Contested(self.path, draws, said, agreement([votes for _, votes in self.tally]))
             raise Undecided(self.path, draws, said)

@@ -52,6 +52,7 @@ class FirstReplies:
         self._flagged: SampleId | None = None
         """The last flagged reply, and its text."""
         self._text = ""
+        self._why = ""
 
     def add(self, record: RecordSample | RecordReply) -> None:
         """Add the record of a reply, or the text of one."""
@@ -64,7 +65,7 @@ class FirstReplies:
         ):  # a rejected reply may still be mended
             self._replies += 1
             if isinstance(record.ballot, Flagged):
-                self._flagged = record.id
+                self._flagged, self._why = record.id, record.ballot.why
                 self._flags[record.ballot.flag] += 1
                 self._flagged_inputs.add(record.id.election.input)
 
@@ -89,7 +90,8 @@ class FirstReplies:
         text = " ".join(self._text.split())
         # Its end, since that is where the answer stands.
         shown = f"ends with {text[-MAX_SHOWN_CHARS:]!r}" if len(text) > MAX_SHOWN_CHARS else f"is {text!r}"
-        why = f"of the first {self._replies} replies {share} were flagged ({names}), the last one {shown}"
+        reason = f" ({self._why})" if self._why else ""
+        why = f"of the first {self._replies} replies {share} were flagged ({names}), the last one {shown}{reason}"
         return why, self._remedy(self._flags.most_common(1)[0][0])
 
     def _remedy(self, flag: str) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from microagents.actors.role import Context, Messenger, Role, eager
+from microagents.base.foreign_text import visible
 from microagents.base.messages import resolve
 from microagents.elections.election import Ballot, Flagged, Screen, input_of
 from microagents.elections.red_flags import MALFORMED, NO_SUCH_CHOICE, flag_unread, refusal_in
@@ -13,6 +14,8 @@ from microagents.replies.parsing import Malformed, parse
 from microagents.task import Task, flag_of
 
 _encode = msgspec.json.Encoder().encode
+MAX_WHY = 120
+"""Characters of the reason why a reply is malformed."""
 MAX_JUDGED = 64
 """Number of replies whose flag is remembered: the ballots of an election are mostly for the same few replies."""
 
@@ -32,7 +35,11 @@ class RedFlagger(Role):
         path, mass = request.id.election.path, None if request.sample.fallback else request.sample.mass
         of_input = input_of(path)
         task = self.context.tasks[of_input]
-        screened = _reply_or_flag(request, task)
+        try:
+            screened = _reply_or_flag(request, task)
+        except Malformed as error:
+            why = visible(str(error)[:MAX_WHY])
+            return Flagged(seq=seq, flag=MALFORMED, cost_usd=cost_usd, mass=mass, why=why)
         if isinstance(screened, str):
             said = refusal_in(request.sample)
             return Flagged(seq=seq, flag=screened, cost_usd=cost_usd, mass=mass, said=said)
@@ -54,15 +61,16 @@ class RedFlagger(Role):
 
 
 def _reply_or_flag(request: Screen, task: Task) -> Reply | str:
-    """Return the reply in a sample, or the name of its red flag, the task's own left out."""
+    """Return the reply in a sample, or the name of its red flag, the task's own left out.
+
+    Raises:
+        Malformed: the text has no reply.
+    """
     flag = flag_unread(request.sample, request.flag_above_tokens)
     if flag is not None:
         return flag
-    try:
-        form = "json" if request.sample.shares else task.format
-        reply = parse(request.sample.text, resolve(request.reply, Reply), form, request.reading)
-    except Malformed:
-        return MALFORMED
+    form = "json" if request.sample.shares else task.format
+    reply = parse(request.sample.text, resolve(request.reply, Reply), form, request.reading)
     if request.choices and reply.vote() not in request.choices:
         return NO_SUCH_CHOICE
     if isinstance(reply, CheckedReply) and (flaw := reply.flaw()) is not None:

@@ -421,4 +421,5 @@ def decision_of(path: str, verdict: Verdict, reply: type[A]) -> Decision[A]:
         flagged=flagged,
         probability=verdict.probability,
         refusal=verdict.refusal,
+        malformed=verdict.malformed,
     )

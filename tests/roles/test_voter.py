@@ -273,7 +273,7 @@ def ends_after(replies: Sequence[Reply | None], k: int, models: int, cap: int) -
         votes = sorted(Counter(vote for each in said for vote in each).values(), reverse=True)
         if votes[0] - sum(votes[1:2]) >= k:
             return seq + 1, "decided"
-        if models > 1 and all(len(each) >= k and len(set(each)) == 1 for each in said):
+        if models > 1 and all(len(each) >= k + 6 and len(set(each)) == 1 for each in said):
             return seq + 1, "contested"
     return cap, "undecided"
 
