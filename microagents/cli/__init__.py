@@ -15,7 +15,7 @@ from microagents.base import interrupts
 from microagents.base.errors import InvalidUsage
 from microagents.base.packages import installed_version
 from microagents.cli.command import Command, with_shared_options
-from microagents.cli.reporting import EXIT_CODES, exit_on_error
+from microagents.cli.reporting import EXIT_CODES, exit_on_closed_stdout, exit_on_error
 
 GROUPS = {
     "To begin with": ("init", "try", "run", "resume", "list", "show", "view", "decide", "export", "doctor"),
@@ -67,6 +67,16 @@ class Commands(TyperGroup):
             if rows:
                 with formatter.section(title):
                     formatter.write_dl(rows)
+
+    def make_context(self, *given: Any, **named: Any) -> Any:
+        """Parse the options before the command, of which two print and exit."""
+        with exit_on_closed_stdout():
+            return super().make_context(*given, **named)
+
+    def invoke(self, ctx: Any) -> Any:
+        """Execute the command."""
+        with exit_on_closed_stdout():
+            return super().invoke(ctx)
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         """Return the command that the first argument names."""

@@ -26,6 +26,8 @@ EXIT_CODES = {"completed": 0, "failed": 1, "stopped": 3, "undecided": 4, "refuse
 WRONG_USAGE = 2
 WRONG = 5
 """Exit code of a run that is completed, and that the task's own code finds wrong."""
+READER_LEFT = 141
+"""Exit code of a command whose stdout was closed before all was written, as `head` does: that of tools which SIGPIPE ends."""
 LOG_LEVEL = "MICROAGENTS_LOG"
 """Environment variable with the level of logs. At the level debug, errors are shown with their tracebacks."""
 _NOT_PLAIN = re.compile(r"[^\x00-\x7e]")
@@ -89,6 +91,24 @@ def stdout_for_json() -> Iterator[None]:
         if kept is not None:
             os.dup2(kept, 1)
             os.close(kept)
+
+
+@contextmanager
+def exit_on_closed_stdout() -> Iterator[None]:
+    """Exit without a word once nobody reads stdout any more.
+
+    Raises:
+        typer.Exit: with `READER_LEFT`.
+    """
+    try:
+        try:
+            yield
+        finally:
+            if sys.stdout is not None:
+                sys.stdout.flush()
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # Python flushes it once more
+        raise typer.Exit(READER_LEFT) from None
 
 
 @contextmanager

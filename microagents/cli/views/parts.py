@@ -10,11 +10,19 @@ from microagents.runs.words.summary import printable
 INDENT = 2
 
 
+class _Console(Console):
+    """A console that raises the error once nobody reads it, as all other output does."""
+
+    def on_broken_pipe(self) -> None:
+        """Raise the error again."""
+        raise BrokenPipeError
+
+
 class Sections:
     """Prints parts below each other, each under a rule with its title."""
 
     def __init__(self) -> None:
-        self._console = Console(highlight=False)
+        self._console = _Console(highlight=False)
 
     def add(self, title: str, quoted: str, said: str = "") -> None:
         """Print a part: a text of a model or a task, indented so that it begins no line, and then what is said of it."""
