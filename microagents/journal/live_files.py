@@ -223,6 +223,6 @@ def _has(name: str, files: dict[str, tuple[int, int]]) -> bool:
 
 def _folders(path: Path) -> Iterator[Path]:
     """Yield folders for a copy: the journal's own or the nearest above it that is left, then two on other disks perhaps."""
-    yield next(each for each in path.parents if each.is_dir())
+    yield next(each for each in path.parents if os.path.isdir(each))
     yield Path.home()
     yield Path(gettempdir())
