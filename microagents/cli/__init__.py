@@ -14,6 +14,7 @@ from microagents.actors.registry import Registry, unknown
 from microagents.base import interrupts
 from microagents.base.errors import InvalidUsage
 from microagents.base.packages import installed_version
+from microagents.base.printing import keep_stdout
 from microagents.cli.command import Command, with_shared_options
 from microagents.cli.reporting import EXIT_CODES, exit_on_closed_stdout, exit_on_error
 
@@ -136,7 +137,10 @@ def _options(
 def main() -> None:
     """Run the `microagents` command."""
     try:
+        keep_stdout()
         interrupts.raise_again()
         app()
     except KeyboardInterrupt:  # Ctrl-C while no run handles it
         sys.exit(EXIT_CODES["interrupted"])
+    finally:
+        sys.stdout = sys.stderr  # what users' code prints at the exit

@@ -15,6 +15,7 @@ from typer.core import TyperCommand
 from microagents.actors.registry import STRATEGIES, TASKS, Registry
 from microagents.actors.role import Strategy
 from microagents.base.errors import InvalidUsage, MicroagentsError
+from microagents.base.printing import users_print_to_stderr
 from microagents.cli.config import file_of_default, load_config, load_files, set_environment, warn_of_unknown_variables
 from microagents.cli.reporting import LOG_LEVEL, exit_on_error, log_to_stderr
 from microagents.runs.words.summary import printable
@@ -94,7 +95,7 @@ def with_shared_options(command: Callable[..., None]) -> Callable[..., None]:
     @wraps(command)
     def wrapped(**given: Any) -> None:
         log_to_stderr()
-        with exit_on_error():
+        with users_print_to_stderr(), exit_on_error():
             command(**{name: value for name, value in given.items() if name not in shared})
 
     vars(wrapped).update(__signature__=Signature(every), __annotations__={each.name: each.annotation for each in every})
@@ -227,7 +228,8 @@ def _named_options(given: Mapping[str, Any], *, with_strategy: bool) -> Iterator
 
 def _found(registry: Registry, name: str, base: Any) -> Any:
     try:
-        return registry.find(name, base)
+        with users_print_to_stderr():
+            return registry.find(name, base)
     except MicroagentsError as error:
         return printable(" ".join(str(error).split()))
 

@@ -13,7 +13,7 @@ import typer
 
 from microagents.base.errors import InvalidUsage
 from microagents.base.files import make_private
-from microagents.cli.reporting import EXIT_CODES, json_text, warn
+from microagents.cli.reporting import EXIT_CODES, echo, json_text, warn
 from microagents.journal.creating import make_folder
 from microagents.journal.interventions import output_of
 from microagents.journal.reading import journal_of, reader_of
@@ -66,7 +66,7 @@ def begin_detached(run_id: str, runs_dir: Path) -> None:
         typer.echo(printable(log.read_text(errors="replace")[-SHOWN_CHARS:]).rstrip(), err=True)
         raise typer.Exit(process.returncode)
     warn(f"see it: microagents show {run_id} --live, and all runs: microagents list --live")
-    typer.echo(json_text({"run_id": run_id, "pid": process.pid, "journal": str(journal), "log": str(log)}))
+    echo(json_text({"run_id": run_id, "pid": process.pid, "journal": str(journal), "log": str(log)}))
     raise typer.Exit(EXIT_CODES["completed"])
 
 

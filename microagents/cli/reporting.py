@@ -10,7 +10,7 @@ import sys
 import textwrap
 import traceback
 from collections.abc import Iterator
-from contextlib import contextmanager, redirect_stdout
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,7 @@ import typer
 
 from microagents.base.errors import Interrupted, InvalidDefinition, InvalidUsage, MicroagentsError, NoHandler, Stopped
 from microagents.base.foreign_text import json_escape
-from microagents.base.logs import log
+from microagents.base.printing import results
 from microagents.runs.words.summary import printable
 
 EXIT_CODES = {"completed": 0, "failed": 1, "stopped": 3, "undecided": 4, "refused": 6, "interrupted": 130}
@@ -61,7 +61,7 @@ def json_text(value: object) -> str:
 
 
 def _escaped(text: str) -> str:
-    encoding = getattr(sys.stdout, "encoding", None) or "utf-8"
+    encoding = getattr(results(), "encoding", None) or "utf-8"
     plain = "".join(each if each.isprintable() else _NOT_PLAIN.sub(json_escape, each) for each in text)
     try:
         plain.encode(encoding)
@@ -70,27 +70,9 @@ def _escaped(text: str) -> str:
     return plain
 
 
-@contextmanager
-def stdout_for_json() -> Iterator[None]:
-    """Send to stderr all that a user's code prints, also what processes print that a tool starts: they would inherit the descriptor 1.
-
-    A process that outlives the run holds stderr open then, and not the pipe that somebody reads the JSON from.
-    """
-    if sys.stdout is not None:
-        sys.stdout.flush()
-    kept: int | None = None
-    try:
-        kept = os.dup(1)
-        os.dup2(2, 1)
-    except OSError:  # the shell closed one of the two
-        log().debug("stdout is not kept for JSON: a standard descriptor is closed")
-    try:
-        with redirect_stdout(sys.stderr):
-            yield
-    finally:
-        if kept is not None:
-            os.dup2(kept, 1)
-            os.close(kept)
+def echo(text: str = "", *, nl: bool = True, err: bool = False) -> None:
+    """Print a result of the command on its stdout, or on stderr."""
+    typer.echo(text, file=None if err else results(), nl=nl, err=err)
 
 
 @contextmanager

@@ -6,9 +6,8 @@ import asyncio
 import json
 import os
 import signal
-import sys
 from collections.abc import Callable, Coroutine, Iterable, Mapping
-from contextlib import nullcontext, suppress
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, NoReturn, TypeVar
@@ -17,8 +16,9 @@ import typer
 from msgspec import structs
 
 from microagents.base.errors import InvalidUsage
+from microagents.base.printing import results
 from microagents.cli.options import ASKED_FROM_USD
-from microagents.cli.reporting import EXIT_CODES, WRONG, json_text, stdout_for_json
+from microagents.cli.reporting import EXIT_CODES, WRONG, echo, json_text
 from microagents.cli.trusting import has_terminal
 from microagents.journal.messages import InputEnding
 from microagents.runs.driver.begin import resume
@@ -61,7 +61,6 @@ def run_in_terminal(
     watched: Watched,
     start: Start[T],
     *,
-    as_json: bool,
     stream: bool = False,
     yes: bool = False,
 ) -> T:
@@ -70,18 +69,13 @@ def run_in_terminal(
     Args:
         watched: the run.
         start: starts the run.
-        as_json: whether stdout must have nothing but JSON.
         stream: whether to print the ending of each of many inputs.
         yes: whether to begin without a question, whatever it is expected to cost.
     """
-    # With --json, a user's code that prints must not mix its output with the JSON object.
-    with stdout_for_json() if as_json else nullcontext():
-        return asyncio.run(_run_with_display(watched, start, stream=stream, yes=yes))
+    return asyncio.run(_run_with_display(watched, start, stream=stream, yes=yes))
 
 
-def answered_in_terminal(
-    watched: Watched, result: Result, runs_dir: Path, *, as_json: bool, stream: bool = False
-) -> Result:
+def answered_in_terminal(watched: Watched, result: Result, runs_dir: Path, *, stream: bool = False) -> Result:
     """Ask the person at a terminal what the calls of agents wait for, and go on with the run, until nothing is left to say."""
     run_id = result.run_id
     while result.outcome == "undecided" and result.journal is not None and has_terminal():
@@ -91,7 +85,6 @@ def answered_in_terminal(
         result = run_in_terminal(
             watched,
             lambda control, _: resume(run_id, runs_dir=runs_dir, **control),
-            as_json=as_json,
             stream=stream,
             yes=True,
         )
@@ -139,28 +132,28 @@ def show_and_exit(result: Result, *, as_json: bool, stream: bool = False) -> NoR
         _print_json(result)
     else:
         is_listed = result.failed_inputs is not None
-        typer.echo(summary(result), err=is_listed)
+        echo(summary(result), err=is_listed)
         if is_listed and result.outcome in ALL_ENDED and not stream and result.settings.output is None:
             _print_results(result.value, "\n")
-            typer.echo()
+            echo()
     raise typer.Exit(WRONG if is_wrong(result) else EXIT_CODES[result.outcome])
 
 
 def _print_json(result: Result) -> None:
     """Print the object of ``--json``. The results of many inputs are not held in memory."""
     if not isinstance(result.value, Results):
-        typer.echo(json_text(result.as_json()))
+        echo(json_text(result.as_json()))
         return
     before, after = json_text(structs.replace(result, value=_RESULTS).as_json()).split(json_text(_RESULTS))
-    typer.echo(f"{before}[", nl=False)
+    echo(f"{before}[", nl=False)
     _print_results(result.value, ", ")
-    typer.echo(f"]{after}")
+    echo(f"]{after}")
 
 
 def _print_results(results: Results, between: str) -> None:
     for start in range(0, len(results), RESULTS_PER_WRITE):
         some = [json_text(each) for each in results[start : start + RESULTS_PER_WRITE]]
-        typer.echo(between * bool(start) + between.join(some), nl=False)
+        echo(between * bool(start) + between.join(some), nl=False)
 
 
 async def _run_with_display(watched: Watched, start: Start[T], *, stream: bool, yes: bool) -> T:
@@ -172,7 +165,7 @@ async def _run_with_display(watched: Watched, start: Start[T], *, stream: bool, 
     from microagents.cli.views.display import live_display  # noqa: PLC0415 - rich, which --help does not need
 
     interrupt, terminate = asyncio.Event(), asyncio.Event()
-    loop, stdout = asyncio.get_running_loop(), sys.stdout  # the live display of a terminal replaces sys.stdout
+    loop, stdout = asyncio.get_running_loop(), results()
 
     with live_display(watched.title, unit=watched.unit, price=prices_of(watched.models)) as display:
 
@@ -191,7 +184,7 @@ async def _run_with_display(watched: Watched, start: Start[T], *, stream: bool, 
                 if stdout.isatty():
                     display.print_above(_ending_text(ending))
                 else:
-                    print(_ending_text(ending), file=stdout, flush=True)
+                    echo(_ending_text(ending))
             except BrokenPipeError:  # the reader has left, as `head` does: end in order, without a word
                 os.dup2(os.open(os.devnull, os.O_WRONLY), stdout.fileno())
                 interrupt.set()

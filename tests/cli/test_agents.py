@@ -16,7 +16,7 @@ from microagents.replies.persons import Approval, FoundOutcome
 from microagents.roles.executor import Executor
 from microagents.systems.agents.act import Act
 from microagents.tools.effect_keys import effect_key
-from tests.cli.commands import COMPLETED, UNDECIDED, WRONG, WRONG_USAGE, microagents, started, write
+from tests.cli.commands import COMPLETED, UNDECIDED, WRONG, WRONG_USAGE, microagents
 from tests.systems.agents.shop import Ticket, done
 
 TOOLS = '''
@@ -238,23 +238,3 @@ def test_decide_without_arguments_goes_through_all_that_waits() -> None:
         assert said in ran.out, said
     assert microagents("decide").out == "nothing waits for a person\n"
     assert microagents("decide", "a", "0/step/6").code == WRONG_USAGE
-
-
-def test_what_a_process_of_a_users_code_prints_leaves_the_json_alone() -> None:
-    write(
-        "loud.py",
-        """
-        import os
-
-        from microagents.tasks.drift import Drift
-
-        class Loud(Drift):
-            length: int = 2
-
-            def advance(self, state, reply):
-                os.system("echo a process")
-                return super().advance(state, reply)
-        """,
-    )
-    ran = started("run", "loud.py", "--model", "sim:perfect", "--no-journal", "--json")
-    assert (ran.json["outcome"], "a process" in ran.err) == ("completed", True)

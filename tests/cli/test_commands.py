@@ -809,7 +809,7 @@ def test_help_and_a_local_run_import_no_sdk() -> None:
                 sys.exit(f"{words} imported {heavy}")
         """
     )
-    assert (ran.code, ran.err) == (COMPLETED, "")
+    assert ran.code == COMPLETED, ran.err
 
 
 def test_a_users_file_finds_the_module_beside_it_from_any_folder(tmp_path: Path) -> None:

@@ -31,7 +31,7 @@ from microagents.cli.options import (
     models_of,
     with_settings,
 )
-from microagents.cli.reporting import EXIT_CODES, json_text
+from microagents.cli.reporting import EXIT_CODES, echo, json_text
 from microagents.cli.views.tables import Columns, closing_notes, report_text
 from microagents.cli.watching import Watched, kept_in_runs, run_in_terminal
 from microagents.runs.words.money import are_simulated, specs_in
@@ -135,11 +135,10 @@ def command(
                 **control,
                 **changed,
             ),
-            as_json=as_json,
             yes=yes,
         )
     draw_picture(comparison, svg)
-    typer.echo(json_text(comparison.as_json()) if as_json else report_text(_report(comparison)))
+    echo(json_text(comparison.as_json()) if as_json else report_text(_report(comparison)))
     raise typer.Exit(EXIT_CODES[comparison.outcome])
 
 

@@ -9,7 +9,7 @@ import typer
 from microagents.actors.registry import unknown
 from microagents.base.errors import InvalidUsage
 from microagents.cli.options import RUNS, AsJson, RunName, RunsDir
-from microagents.cli.reporting import EXIT_CODES, json_text
+from microagents.cli.reporting import EXIT_CODES, echo, json_text
 from microagents.journal.requests import SetRun
 from microagents.runs.inspection.control import (
     ADJUSTABLE,
@@ -79,10 +79,10 @@ def command(
     before = status_of(runs_dir, run) if isinstance(ask, SetRun) else None
     asked = ask_run(runs_dir, run, ask, why=" ".join(reason.split()), dry_run=dry_run)
     if dry_run:
-        typer.echo(printable(f"run {run} would take this request; nothing was changed"), err=as_json)
+        echo(printable(f"run {run} would take this request; nothing was changed"), err=as_json)
     elif asked.is_taken:
         changed = "" if before is None or not isinstance(ask, SetRun) else f": {change_text(before, ask)}"
-        typer.echo(printable(f"run {run} {DONE[verb]}{changed}"), err=as_json)
+        echo(printable(f"run {run} {DONE[verb]}{changed}"), err=as_json)
     else:
         why = asked.status.result.reason
         typer.echo(
@@ -90,7 +90,7 @@ def command(
             err=True,
         )
     if as_json:
-        typer.echo(json_text(asked.status.as_json()))
+        echo(json_text(asked.status.as_json()))
     raise typer.Exit(EXIT_CODES["completed" if asked.is_taken or dry_run else "failed"])
 
 
@@ -103,12 +103,12 @@ def _pair(text: str) -> tuple[str, str]:
 
 def _show(status: RunStatus, *, as_json: bool) -> None:
     if as_json:
-        typer.echo(json_text(status.as_json()))
+        echo(json_text(status.as_json()))
         return
     result = status.result
-    typer.echo(printable(progress_line(result.run_id, result.account, result.unit, prices_of(result.models))))
-    typer.echo(printable(f"{outcome_text(result)}{'' if result.reason is None else f': {result.reason}'}"))
+    echo(printable(progress_line(result.run_id, result.account, result.unit, prices_of(result.models))))
+    echo(printable(f"{outcome_text(result)}{'' if result.reason is None else f': {result.reason}'}"))
     if status.pause is not None:
-        typer.echo(printable(f"paused: {request_text(status.pause)}"))
+        echo(printable(f"paused: {request_text(status.pause)}"))
     for each in status.requests:
-        typer.echo(printable(f"  {request_text(each)}"))
+        echo(printable(f"  {request_text(each)}"))

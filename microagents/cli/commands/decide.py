@@ -9,7 +9,7 @@ import typer
 
 from microagents.base.errors import InvalidUsage
 from microagents.cli.options import RUNS, RunsDir, complete_run
-from microagents.cli.reporting import EXIT_CODES, json_text
+from microagents.cli.reporting import EXIT_CODES, echo, json_text
 from microagents.elections.election import input_of
 from microagents.journal.reading import reader_of
 from microagents.runs.inspection.decision import InspectedDecision, inspect_decision
@@ -56,7 +56,7 @@ def command(
         raise InvalidUsage(f"say what is decided: microagents decide {run} {path} VALUE")
     else:
         said, then = _decide(runs_dir, run, path, " ".join(value), again=again)
-        typer.echo(printable(f"{said}; {then}"))
+        echo(printable(f"{said}; {then}"))
     raise typer.Exit(EXIT_CODES["completed"])
 
 
@@ -70,9 +70,9 @@ def _go_through(runs_dir: Path, run: str | None) -> None:
     """Show what waits, one after the other, and take what the person says."""
     queue, decided = waiting_in(runs_dir, run), dict[str, str]()
     if not queue:
-        typer.echo("nothing waits for a person")
+        echo("nothing waits for a person")
     for number, each in enumerate(queue, 1):
-        typer.echo(printable(f"\n{number} of {len(queue)}: {each.path} of run {each.run_id}, {each.task}"))
+        echo(printable(f"\n{number} of {len(queue)}: {each.path} of run {each.run_id}, {each.task}"))
         replies = _show(runs_dir, each)
         while text := _said():
             if text == "q":
@@ -80,15 +80,15 @@ def _go_through(runs_dir: Path, run: str | None) -> None:
             try:
                 said, then = _decide(runs_dir, each.run_id, each.path, replies.get(text, text))
             except InvalidUsage as error:
-                typer.echo(printable(str(error)))
+                echo(printable(str(error)))
             else:
-                typer.echo(printable(said))
+                echo(printable(said))
                 decided[each.run_id] = then
                 break
         if text in ("q", None):
             break
     for name, then in decided.items():
-        typer.echo(printable(f"run {name}: {then}"))
+        echo(printable(f"run {name}: {then}"))
 
 
 def _said() -> str | None:
@@ -110,19 +110,19 @@ def _show(runs_dir: Path, each: WaitingPlace) -> dict[str, str]:
         solution = solution_of(reader, input_of(each.path))
         asked = inspect_decision(reader, step)
         if isinstance(solution, AgentRecord):
-            typer.echo(draw_agent(solution, prices_of(asked.models)))
+            echo(draw_agent(solution, prices_of(asked.models)))
     for value, votes in asked.tally:
-        typer.echo(printable(f"{counted(votes, 'vote')} for {json_text(value)}"))
+        echo(printable(f"{counted(votes, 'vote')} for {json_text(value)}"))
     if asked.action is not None:
         waits = asked.action.calls[int(call.partition("/")[0])]
-        typer.echo(printable(f"{shown.asked[0]} {call_text(waits.tool, waits.arguments)}"))
-    typer.echo(f"Say {' or '.join(shown.asked[1:])}; Enter leaves it open, q ends.")
+        echo(printable(f"{shown.asked[0]} {call_text(waits.tool, waits.arguments)}"))
+    echo(f"Say {' or '.join(shown.asked[1:])}; Enter leaves it open, q ends.")
     return {}
 
 
 def _show_vote(shown: InspectedDecision) -> dict[str, str]:
-    typer.echo(printable(shown.user or shown.note or ""))
+    echo(printable(shown.user or shown.note or ""))
     for number, (value, votes) in enumerate(shown.tally, 1):
-        typer.echo(printable(f"{number}: {counted(votes, 'vote')} for {json_text(value)}"))
-    typer.echo("Say the number of a reply, or another reply as JSON; Enter leaves it open, q ends.")
+        echo(printable(f"{number}: {counted(votes, 'vote')} for {json_text(value)}"))
+    echo("Say the number of a reply, or another reply as JSON; Enter leaves it open, q ends.")
     return {str(number): json_text(value) for number, (value, _) in enumerate(shown.tally, 1)}

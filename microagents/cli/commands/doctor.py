@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from microagents.cli.options import DEFAULT_MODEL, RUNS, AsJson, Config, RunsDir, model_option
-from microagents.cli.reporting import EXIT_CODES, json_text
+from microagents.cli.reporting import EXIT_CODES, echo, json_text
 from microagents.cli.views.tables import Columns, report_text
 
 
@@ -31,5 +31,5 @@ def command(
 
     findings = asyncio.run(examine(model or [DEFAULT_MODEL], runs_dir, on_ray=runtime == "ray"))
     rows = [[each.state, each.subject, " ".join(each.said.split())] for each in findings]
-    typer.echo(json_text(findings) if as_json else report_text([Columns(rows, to_the_left=(0, 1, 2))]))
+    echo(json_text(findings) if as_json else report_text([Columns(rows, to_the_left=(0, 1, 2))]))
     raise typer.Exit(EXIT_CODES["failed" if any(each.state == "missing" for each in findings) else "completed"])

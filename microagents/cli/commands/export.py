@@ -16,6 +16,7 @@ from msgspec import Struct
 
 from microagents.base.errors import InvalidUsage
 from microagents.base.packages import require_package
+from microagents.base.printing import results
 from microagents.cli.options import RUNS, RunName, RunsDir, WithCode
 from microagents.cli.reporting import json_text
 from microagents.journal.reading import Reader, reader_of
@@ -73,7 +74,7 @@ def command(
             raise InvalidUsage("parquet is not written to stdout; name a file with --output")
     with reader_of(runs_dir, run, trust=code) as reader:
         kind, rows = _rows(reader, actions=actions, look_ups=look_ups)
-        with nullcontext(typer.get_binary_stream("stdout")) if output is None else _new_file(output) as stream:
+        with nullcontext(results().buffer) if output is None else _new_file(output) as stream:
             if form == "parquet":
                 _write_parquet(rows, kind, stream)
             else:

@@ -23,7 +23,7 @@ from microagents.cli.options import (
     with_settings,
     with_tools,
 )
-from microagents.cli.reporting import json_text
+from microagents.cli.reporting import echo, json_text
 from microagents.runs.driver.role_pictures import lines_of, svg_of
 from microagents.runs.plan import RunPlan
 from microagents.runs.settings import Settings, model_pools, validated
@@ -63,6 +63,6 @@ def command(
         except OSError as error:
             raise InvalidUsage(f"{str(output)!r} cannot be written: {read_failure(error)}") from None
     if as_json:
-        typer.echo(json_text(graph))
+        echo(json_text(graph))
     elif output is None:
-        typer.echo("\n".join(lines_of(graph)))
+        echo("\n".join(lines_of(graph)))

@@ -14,6 +14,7 @@ import typer
 
 from microagents.base.errors import InvalidUsage, read_failure
 from microagents.cli import starter
+from microagents.cli.reporting import echo
 
 NAME = "dates"
 """Name of the task if none is given."""
@@ -47,9 +48,9 @@ def command(
         (f"microagents step {quoted} --model openai:gpt-6-luna", "one step by a real model, with $OPENAI_API_KEY"),
     ]
     width = max(len(line) for line, _ in rows)
-    typer.echo(f"wrote {task} and {test}; try, then put your own work into {task}:")
+    echo(f"wrote {task} and {test}; try, then put your own work into {task}:")
     for line, why in rows:
-        typer.echo(f"    {line:<{width}}  # {why}")
+        echo(f"    {line:<{width}}  # {why}")
 
 
 def _folder_and_name(place: str) -> tuple[Path, str]:

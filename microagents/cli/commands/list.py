@@ -12,7 +12,7 @@ import typer
 
 from microagents.base.errors import InvalidUsage
 from microagents.cli.options import RUNS, AsJson, RunsDir
-from microagents.cli.reporting import json_text
+from microagents.cli.reporting import echo, json_text
 from microagents.cli.views.lines import wrapped_cells
 from microagents.cli.views.tables import local_time
 from microagents.journal.opening import watch_unclear
@@ -49,10 +49,10 @@ def command(
             {"run_id": name, "error": str(row)} if isinstance(row, InvalidUsage) else row.as_json()
             for name, row in runs_in(runs_dir, whole=True)
         ]
-        typer.echo(json_text(found))
+        echo(json_text(found))
         return
     for line in _list(runs_dir, columns_of_stdout(sys.maxsize), live=live):
-        typer.echo(line)
+        echo(line)
 
 
 def _show_live(runs_dir: Path) -> None:

@@ -26,7 +26,7 @@ from microagents.cli.options import (
     model_option,
     with_settings,
 )
-from microagents.cli.reporting import EXIT_CODES, json_text
+from microagents.cli.reporting import EXIT_CODES, echo, json_text
 from microagents.cli.views.tables import Columns, closing_notes, report_text
 from microagents.cli.watching import Watched, kept_in_runs, run_in_terminal
 from microagents.runs.settings import Settings
@@ -149,10 +149,9 @@ def command(
             **changed,
             **control,
         ),
-        as_json=as_json,
         yes=yes,
     )
-    typer.echo(json_text(report.as_json()) if as_json else report_text(_report(report)))
+    echo(json_text(report.as_json()) if as_json else report_text(_report(report)))
     raise typer.Exit(EXIT_CODES[report.outcome])
 
 

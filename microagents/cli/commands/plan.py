@@ -12,7 +12,7 @@ from msgspec import structs
 
 from microagents.base.errors import InvalidUsage
 from microagents.cli.options import RUNS, AsJson, Options, RunsDir, Set, pairs, task_of
-from microagents.cli.reporting import json_text
+from microagents.cli.reporting import echo, json_text
 from microagents.cli.views.tables import Columns, clock, report_text
 from microagents.runs.words.money import are_simulated, money
 from microagents.runs.words.summary import options_text
@@ -147,9 +147,9 @@ def command(
         command_line = command_of(task, work.default_strategy, option, found.best, concurrency)
     if as_json:
         notes = {" + ".join(models): said for models, said in found.notes.items()}
-        typer.echo(json_text({**structs.asdict(found), "notes": notes, "command": command_line}))
+        echo(json_text({**structs.asdict(found), "notes": notes, "command": command_line}))
     else:
-        typer.echo(report_text(_report(task, work, found, command_line)))
+        echo(report_text(_report(task, work, found, command_line)))
     raise typer.Exit(NO_RUN if found.best is None else 0)
 
 

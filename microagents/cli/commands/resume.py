@@ -111,9 +111,8 @@ def command(
             options=options_of_strategy,
             **changed,
         ),
-        as_json=as_json,
         stream=stream,
         yes=yes,
     )
-    result = answered_in_terminal(watched, result, runs_dir, as_json=as_json, stream=stream)
+    result = answered_in_terminal(watched, result, runs_dir, stream=stream)
     show_and_exit(result, as_json=as_json, stream=stream)

@@ -9,6 +9,7 @@ import typer
 
 from microagents.base.errors import InvalidUsage
 from microagents.cli.options import RUNS, RunName, RunsDir
+from microagents.cli.reporting import echo
 from microagents.runs.inspection.runs import inspect_run, is_empty, remove_run
 from microagents.runs.words.summary import printable
 from microagents.runs.words.verdict import counted, progress_text
@@ -35,4 +36,4 @@ def command(
         if not typer.confirm(printable(f"Remove run {run} ({held})?"), err=True):
             raise InvalidUsage(f"run {run} was kept")
     removed = remove_run(runs_dir, run)
-    typer.echo(printable(f"removed {', '.join(map(str, removed))}"))
+    echo(printable(f"removed {', '.join(map(str, removed))}"))

@@ -13,6 +13,7 @@ import typer
 from microagents.actors.registry import TASKS
 from microagents.base.errors import InvalidUsage
 from microagents.cli.options import DEFAULT_MODEL, SERVE_PORT, AsJson, Config, Options, Seed, complete_task, task_of
+from microagents.cli.reporting import echo
 from microagents.runs.words.summary import printable
 from microagents.runs.words.verdict import counted
 
@@ -115,11 +116,11 @@ async def _serve(given: dict[str, Any], *, as_json: bool) -> None:
                 "anthropic": served.url,
                 "pid": os.getpid(),
             }
-            print(json.dumps(line), flush=True)  # noqa: T201 - typer.echo does not flush
+            echo(json.dumps(line))
         else:
-            typer.echo(printable(f"serving {given['model']} until Ctrl-C"))
-            typer.echo(f"    --model openai:NAME@base_url={served.url}/v1")
-            typer.echo(f"    --model anthropic:NAME@base_url={served.url}")
+            echo(printable(f"serving {given['model']} until Ctrl-C"))
+            echo(f"    --model openai:NAME@base_url={served.url}/v1")
+            echo(f"    --model anthropic:NAME@base_url={served.url}")
         await ended.wait()
     faults = ", ".join(f"{count} x {kind}" for kind, count in sorted(served.faults.items()))
     note = f"; faults: {faults}" if faults else ""

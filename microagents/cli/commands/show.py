@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from collections import Counter
 from collections.abc import Sequence
-from contextlib import nullcontext, redirect_stdout
 from pathlib import Path
 from typing import Annotated, NoReturn
 
@@ -15,7 +13,7 @@ from msgspec import Struct
 
 from microagents.base.errors import InvalidUsage
 from microagents.cli.options import RUNS, AsJson, RunName, RunsDir, WithCode
-from microagents.cli.reporting import EXIT_CODES, FAILURE, json_text
+from microagents.cli.reporting import EXIT_CODES, FAILURE, echo, json_text
 from microagents.cli.watching import show_and_exit
 from microagents.journal.reading import Reader, reader_of
 from microagents.journal.requests import TakenRequest
@@ -99,11 +97,8 @@ def command(
         _show_decision(run, path, runs_dir, code=code, as_json=as_json)
         return
     with reader_of(runs_dir, run, trust=code, watched=True) as reader:
-        with redirect_stdout(sys.stderr) if as_json else nullcontext():  # this imports the task's code, which may print
-            climbs = _climbs(reader, of_input)
-            tree, note = _tree(
-                reader, of_input, is_wanted=depth is not None or (of_input is not None and climbs is None)
-            )
+        climbs = _climbs(reader, of_input)
+        tree, note = _tree(reader, of_input, is_wanted=depth is not None or (of_input is not None and climbs is None))
         result = recorded_result(reader)
         changes, requests = reader.changes(), reader.requests()
         looked_up = Counter(row.tool for row in look_up_rows(reader))
@@ -113,24 +108,24 @@ def command(
         shown = tree if depth is None or not isinstance(tree, ProblemNode) else fold(tree, depth)
         solution = {} if shown is None else {"solution": shown}
         climbed = {} if climbs is None else {"climbs": climbs}
-        typer.echo(json_text(result.as_json() | solution | climbed | verified))
+        echo(json_text(result.as_json() | solution | climbed | verified))
     else:
-        typer.echo(summary(result, with_text=False))
+        echo(summary(result, with_text=False))
         if looked_up:
             calls = ", ".join(f"{number:,} of {tool}" for tool, number in sorted(looked_up.items()))
-            typer.echo(printable(f"looked up before replies: {calls} (microagents export {run} --look-ups)"))
+            echo(printable(f"looked up before replies: {calls} (microagents export {run} --look-ups)"))
         _print_interventions(changes, requests)
         if verify and not problems:
-            typer.echo("verified: every row was read, and the account and the digests match the rows")
+            echo("verified: every row was read, and the account and the digests match the rows")
         _print_work(result, tree, depth)
         if climbs:
             from microagents.cli.views.climbs import draw_climbs  # noqa: PLC0415 - rich, which --json does not need
 
-            typer.echo("\n" + draw_climbs(climbs))
+            echo("\n" + draw_climbs(climbs))
             if are_simulated(result.models):
-                typer.echo("(prices are simulated)")
+                echo("(prices are simulated)")
     if note is not None:
-        typer.echo(printable(" ".join(note.split())), err=as_json)
+        echo(printable(" ".join(note.split())), err=as_json)
     for problem in problems:
         typer.echo(f"microagents: {printable(problem)}; keep the file for inspection, and begin another run", err=True)
     raise typer.Exit(FAILURE if problems else 0)
@@ -145,13 +140,12 @@ def _watch(run: str, runs_dir: Path, *, as_json: bool) -> NoReturn:
     from microagents.cli.views.display import live_display  # noqa: PLC0415 - rich, which --json does not need
 
     try:
-        with redirect_stdout(sys.stderr) if as_json else nullcontext():
-            result = status_of(runs_dir, run).result
-            with live_display(run, unit=result.unit, price=prices_of(result.models), loads=True) as display:
-                while result.outcome == "running":
-                    display.show(result.account)
-                    time.sleep(LOOK_EVERY_S)
-                    result = status_of(runs_dir, run).result
+        result = status_of(runs_dir, run).result
+        with live_display(run, unit=result.unit, price=prices_of(result.models), loads=True) as display:
+            while result.outcome == "running":
+                display.show(result.account)
+                time.sleep(LOOK_EVERY_S)
+                result = status_of(runs_dir, run).result
     except KeyboardInterrupt:
         typer.echo(f"run {run} goes on", err=True)
         raise typer.Exit(EXIT_CODES["completed"]) from None
@@ -160,40 +154,37 @@ def _watch(run: str, runs_dir: Path, *, as_json: bool) -> NoReturn:
 
 def _print_interventions(changes: Sequence[tuple[str, str, str, str]], requests: Sequence[TakenRequest]) -> None:
     for at, field, before, after in changes:
-        typer.echo(printable(f"changed on purpose at {at}: {field} from {before} to {after}"))
+        echo(printable(f"changed on purpose at {at}: {field} from {before} to {after}"))
     for request in requests:
-        typer.echo(printable(f"asked of the run: {request_text(request)}"))
+        echo(printable(f"asked of the run: {request_text(request)}"))
 
 
 def _print_work(result: Result, tree: Struct | None, depth: int | None) -> None:
     if isinstance(tree, ProblemNode):
         from microagents.cli.views.tree import draw_tree  # noqa: PLC0415 - rich, which --json does not need
 
-        typer.echo("\n" + draw_tree(fold(tree, DEFAULT_DEPTH if depth is None else depth)))
+        echo("\n" + draw_tree(fold(tree, DEFAULT_DEPTH if depth is None else depth)))
         if are_simulated(result.models):
-            typer.echo("(prices are simulated)")
+            echo("(prices are simulated)")
     elif isinstance(tree, DocumentRecord):
         from microagents.cli.views.document import draw_document  # noqa: PLC0415 - rich, as above
 
-        typer.echo("\n" + draw_document(tree, depth))
+        echo("\n" + draw_document(tree, depth))
     elif isinstance(tree, SwarmRecord):
         from microagents.cli.views.swarm import draw_swarm  # noqa: PLC0415 - rich, as above
 
-        typer.echo("\n" + draw_swarm(tree))
+        echo("\n" + draw_swarm(tree))
     elif isinstance(tree, AgentRecord):
         from microagents.cli.views.agent import draw_agent  # noqa: PLC0415 - rich, as above
 
-        typer.echo("\n" + draw_agent(tree, prices_of(result.models)))
+        echo("\n" + draw_agent(tree, prices_of(result.models)))
 
 
 def _show_decision(run: str, path: str, runs_dir: Path, *, code: bool, as_json: bool) -> None:
-    with (
-        reader_of(runs_dir, run, trust=code) as reader,
-        redirect_stdout(sys.stderr) if as_json else nullcontext(),
-    ):  # the task's code may print
+    with reader_of(runs_dir, run, trust=code) as reader:
         shown = inspect_decision(reader, path)
     if as_json:
-        typer.echo(json_text(shown))
+        echo(json_text(shown))
     else:
         from microagents.cli.views.decision import print_decision  # noqa: PLC0415 - rich, which --json does not need
 

@@ -26,7 +26,7 @@ from microagents.cli.options import (
     with_settings,
     with_tools,
 )
-from microagents.cli.reporting import EXIT_CODES, json_text
+from microagents.cli.reporting import EXIT_CODES, echo, json_text
 from microagents.cli.views.requests import requests_of
 from microagents.elections.election import OPEN_OUTCOMES
 from microagents.runs.plan import RunPlan
@@ -78,11 +78,11 @@ def command(
     plan = RunPlan(tasks=[work], listed=False, strategy=chosen, settings=settings)
     if request:
         forms = requests_of(asyncio.run(question_of_step(plan, step)), f"http://127.0.0.1:{SERVE_PORT}")
-        typer.echo(json_text(forms) if as_json else "\n".join(f"# {name}\n{text}" for name, text in forms.items()))
+        echo(json_text(forms) if as_json else "\n".join(f"# {name}\n{text}" for name, text in forms.items()))
         return
     shown = asyncio.run(show_step(plan, step))
     if as_json:
-        typer.echo(json_text(shown))
+        echo(json_text(shown))
     else:
         _print(shown)
     raise typer.Exit(

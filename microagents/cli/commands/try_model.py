@@ -26,7 +26,7 @@ from microagents.cli.options import (
     with_settings,
     with_tools,
 )
-from microagents.cli.reporting import EXIT_CODES, json_text
+from microagents.cli.reporting import EXIT_CODES, echo, json_text
 from microagents.cli.trusting import has_terminal
 from microagents.cli.views.tables import Columns, report_text
 from microagents.cli.watching import Watched, kept_in_runs, run_in_terminal
@@ -71,10 +71,9 @@ def command(
         lambda control, set_title: try_model(
             work, model, steps=steps, seed=seed, runs_dir=runs_dir, on_form=set_title, **changed, **control
         ),
-        as_json=as_json,
         yes=yes,
     )
-    typer.echo(json_text(found.as_json()) if as_json else report_text(_report(found)))
+    echo(json_text(found.as_json()) if as_json else report_text(_report(found)))
     if found.is_interrupted:
         raise typer.Exit(EXIT_CODES["interrupted"])
     if found.advice in USELESS:

@@ -5,10 +5,8 @@ from __future__ import annotations
 import asyncio
 import secrets
 import signal
-import sys
 import webbrowser
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import redirect_stdout
 from pathlib import Path
 from tempfile import NamedTemporaryFile
 from typing import Annotated
@@ -19,6 +17,7 @@ import typer
 from microagents.base.errors import InvalidUsage, read_failure
 from microagents.cli.commands.serve import MAX_PORT
 from microagents.cli.options import RUNS, RunsDir, WithCode, complete_run
+from microagents.cli.reporting import echo
 from microagents.journal.reading import reader_of
 from microagents.web.viewer.pages import strip
 
@@ -78,13 +77,13 @@ def command(
 def _write(run: str, runs_dir: Path, file: Path, *, code: bool) -> None:
     from microagents.web.viewer.report import report  # noqa: PLC0415 - the code of tasks, which other commands do not need
 
-    with reader_of(runs_dir, run, trust=code) as reader, redirect_stdout(sys.stderr):  # the task's code may print
+    with reader_of(runs_dir, run, trust=code) as reader:
         written = report(reader)
     try:
         file.write_text(written, encoding="utf-8")
     except OSError as error:
         raise InvalidUsage(f"{str(file)!r} cannot be written: {read_failure(error)}") from None
-    typer.echo(str(file))
+    echo(str(file))
 
 
 async def _view(
@@ -105,7 +104,7 @@ async def _view(
     token = secrets.token_urlsafe(16)
     async with viewing(runs_dir, port, token, strips, trust=code, metrics_port=metrics_port) as url:
         address = f"{url}{path}#token={token}"
-        print(address, flush=True)  # noqa: T201 - typer.echo does not flush
+        echo(address)
         with NamedTemporaryFile("w", prefix="microagents-", suffix=".html", encoding="utf-8") as redirecting:
             if opens:
                 redirecting.write(REDIRECT.format(address=address))

@@ -14,6 +14,7 @@ from rich.live import Live
 from rich.progress import BarColumn, Progress, SpinnerColumn, Task, TextColumn
 from rich.text import Text
 
+from microagents.cli.reporting import echo
 from microagents.cli.views import agent
 from microagents.cli.views.document import live_lines
 from microagents.cli.views.lines import one_line, shorten, wrapped_cells
@@ -167,4 +168,4 @@ def _log_display(title: str, unit: str, price: Price) -> Display:
         nonlocal title
         title = new
 
-    return Display(show, lambda _: None, typer.echo, set_title, nullcontext, None)
+    return Display(show, lambda _: None, echo, set_title, nullcontext, None)

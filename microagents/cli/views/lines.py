@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterable, Iterator
 
 from rich.cells import cell_len, set_cell_size
 
+from microagents.base.printing import results
 from microagents.runs.words.summary import printable
 
 
 def joined(lines: Iterable[str]) -> str:
     """Join the lines to one text. Characters that stdout cannot encode are replaced."""
-    encoding = getattr(sys.stdout, "encoding", None) or "utf-8"
+    encoding = getattr(results(), "encoding", None) or "utf-8"
     return "\n".join(lines).encode(encoding, "replace").decode(encoding)
 
 

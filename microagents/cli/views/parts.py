@@ -5,6 +5,7 @@ from __future__ import annotations
 from rich.console import Console
 from rich.text import Text
 
+from microagents.base.printing import results
 from microagents.runs.words.summary import printable
 
 INDENT = 2
@@ -22,7 +23,7 @@ class Sections:
     """Prints parts below each other, each under a rule with its title."""
 
     def __init__(self) -> None:
-        self._console = _Console(highlight=False)
+        self._console = _Console(file=results(), highlight=False)
 
     def add(self, title: str, quoted: str, said: str = "") -> None:
         """Print a part: a text of a model or a task, indented so that it begins no line, and then what is said of it."""

@@ -15,6 +15,7 @@ import msgspec
 from msgspec import Struct
 
 from microagents.base.errors import agreement
+from microagents.base.printing import results
 from microagents.journal.messages import Account, Promise
 from microagents.models.model import without_options
 from microagents.runs.words.money import Price, are_simulated, money, prices_of
@@ -440,7 +441,8 @@ def _wrapped(head: str, text: str) -> str:
 
 def columns_of_stdout(otherwise: int = 100) -> int:
     """Measure the width of the terminal; return ``otherwise`` if stdout is not one."""
-    return shutil.get_terminal_size().columns if sys.stdout is not None and sys.stdout.isatty() else otherwise
+    is_terminal = sys.stdout is not None and results().isatty()
+    return shutil.get_terminal_size().columns if is_terminal else otherwise
 
 
 def _cost_text(result: RunFacts[Any], models: Sequence[str]) -> str:

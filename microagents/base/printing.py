@@ -1,0 +1,50 @@
+"""Standard output of a command: its results alone. What users' code and its processes print goes to stderr."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, redirect_stdout
+from typing import TextIO
+
+_results: list[TextIO] = []
+"""Stdout of the command that runs in this process."""
+
+
+def results() -> TextIO:
+    """Return the stream for the results of the command; outside of a command, stdout."""
+    return _results[-1] if _results else sys.stdout
+
+
+@contextmanager
+def users_print_to_stderr() -> Iterator[None]:
+    """Let all but `results` print to stderr in the body."""
+    _results.append(results())
+    try:
+        with redirect_stdout(sys.stderr):
+            yield
+    finally:
+        _results.pop()
+
+
+def keep_stdout() -> None:
+    """Move stdout to a descriptor that no process inherits, and put stderr in its place.
+
+    A process that outlives the command then holds no pipe that somebody reads its results from.
+    """
+    before = sys.stdout
+    if before is not None:
+        before.flush()
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    try:
+        kept = os.dup(1)
+    except OSError:  # the shell closed it
+        kept = os.dup(nowhere)
+    try:
+        os.dup2(2, 1)
+    except OSError:
+        os.dup2(nowhere, 1)
+    os.close(nowhere)
+    encoding, errors = getattr(before, "encoding", None), getattr(before, "errors", None)
+    sys.stdout = os.fdopen(kept, "w", encoding=encoding, errors=errors)
