@@ -170,9 +170,13 @@ class Task(BaseModel, Generic[V]):
         """Name by tool the arguments that are left out of votes on replies of a class; by default none. For kinds of tasks."""
         return NO_PROSE
 
+    def as_declared(self, reply: Reply) -> Reply:
+        """Return a reply with the arguments of its calls as its tools declare them: equal ones alike. For kinds of tasks."""
+        return reply
+
     def vote_of(self, reply: Reply) -> Hashable:
         """Return the vote of a reply, without the prose in its calls. For kinds of tasks."""
-        return vote_of(reply, self.prose_in(type(reply)))
+        return vote_of(self.as_declared(reply), self.prose_in(type(reply)))
 
     def expert(self, prompt: Prompt, reply: type[Reply]) -> Reply:
         """Work out the right reply from nothing but the prompt's text. Only the simulated model calls it."""

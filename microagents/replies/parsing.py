@@ -20,6 +20,7 @@ from msgspec import inspect as types
 
 from microagents.base.errors import MicroagentsError
 from microagents.replies.chat import JSON_FORMS, A, Format, Reading, Reply, instructions
+from microagents.replies.tool_calls import number_hook
 
 MAX_REPLY_CHARS = 200_000
 """A longer answer is malformed without being parsed, which bounds the time of parsing."""
@@ -116,7 +117,7 @@ def _fields(reply: type[Reply]) -> list[_Field]:
             name=field.name,
             written=field.encode_name,
             required=field.required,
-            decoder=msgspec.json.Decoder(field.type),
+            decoder=msgspec.json.Decoder(field.type, float_hook=number_hook(reply)),
             assignment=re.compile(rf"{re.escape(field.encode_name)}[ \t]*=(?!=)[ \t]*"),
         )
         for field in msgspec.structs.fields(reply)
@@ -269,7 +270,7 @@ def _parse_json(text: str, reply: type[A], reading: Reading) -> A:
     if not found:
         raise Malformed(reason)
     try:
-        return msgspec.json.decode(found, type=reply)
+        return msgspec.json.Decoder(reply, float_hook=number_hook(reply)).decode(found)
     except (ValueError, msgspec.MsgspecError, RecursionError) as error:
         raise Malformed(_said(error, found)) from None
 

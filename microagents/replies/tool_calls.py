@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from decimal import Decimal
 from typing import Any
 
 import msgspec
 from msgspec import Struct, structs
 
 from microagents.base.foreign_text import fenced, visible
-from microagents.replies.chat import CheckedReply, Format, Prompt, template_of
+from microagents.replies.chat import CheckedReply, Format, Prompt, Reply, template_of
 
 MAX_CALLS = 16
 """Number of calls that one reply may ask for side by side."""
+MAX_EXACT = 2**53
+"""Up to this a float is a whole number exactly."""
 NO_CALL, TOO_MANY_CALLS = "no_call", "too_many_calls"
 """Red flags of a reply that asks for calls, but for none, or for more than that."""
 FENCES = (
@@ -57,6 +60,17 @@ class LookUp(CheckedReply, frozen=True):
         return how_many(self.look_up)
 
 
+def number_hook(reply: type[Reply]) -> Callable[[str], float | Decimal] | None:
+    """Return the reader of fractions in arguments, whose types are those of a tool; None for a reply without calls."""
+    return _exact_number if issubclass(reply, Calls | LookUp) else None
+
+
+def _exact_number(text: str) -> float | Decimal:
+    """Read a number as the float that is written in the same digits; as a decimal if there is none."""
+    number, exact = float(text), Decimal(text)
+    return number if Decimal(repr(number)) == exact else exact
+
+
 def how_many(calls: Sequence[ToolCall]) -> str | None:
     """Name the red flag of no call, or of too many; None for none."""
     if not calls:
@@ -92,6 +106,20 @@ def observed(call: ToolCall, outcome: str, text: str) -> str:
     """Write down a call and what it returned."""
     note = "" if outcome == "done" else f' outcome="{outcome}"'
     return f"{visible(call.key_text())}\n{fenced('observation', text, note)}\n"
+
+
+def with_whole_numbers(value: Any) -> Any:
+    """Return JSON-like values with 5.0 as 5, and a number of all 17 digits of a float as that float."""
+    match value:
+        case Decimal() if Decimal(f"{float(value):.17g}") == value:
+            return float(value)
+        case float() if value.is_integer() and abs(value) < MAX_EXACT:
+            return int(value)
+        case dict():
+            return {name: with_whole_numbers(each) for name, each in value.items()}
+        case list():
+            return [with_whole_numbers(each) for each in value]
+    return value
 
 
 def canonical(value: object) -> str:

@@ -70,6 +70,8 @@ class Execute(DurableRequest[Called], frozen=True, kw_only=True):
     later, at ``found``. What led to the call must be durable before.
     """
 
+    as_json = True
+
     tool: str
     arguments: dict[str, Any]
     key: str

@@ -70,7 +70,7 @@ def _reply_or_flag(request: Screen, task: Task) -> Reply | str:
     if flag is not None:
         return flag
     form = "json" if request.sample.shares else task.format
-    reply = parse(request.sample.text, resolve(request.reply, Reply), form, request.reading)
+    reply = task.as_declared(parse(request.sample.text, resolve(request.reply, Reply), form, request.reading))
     if request.choices and reply.vote() not in request.choices:
         return NO_SUCH_CHOICE
     if isinstance(reply, CheckedReply) and (flaw := reply.flaw()) is not None:

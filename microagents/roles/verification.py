@@ -60,11 +60,12 @@ def wanted_in(seq: int, sample: Sample, question: Question, task: Task) -> Wante
     except Malformed:
         return None
     flag, cost_usd = wanted.flaw(), sample.usage.cost_usd
+    calls = tuple([task.toolbox.as_declared(call) for call in wanted.look_up])
     if flag is None:
-        flags = (task.toolbox.flag_of(call.tool, call.arguments) for call in wanted.look_up)
+        flags = (task.toolbox.flag_of(call.tool, call.arguments) for call in calls)
         flag = next((each for each in flags if each is not None), None)
     return (
-        Wanted(seq=seq, calls=tuple(wanted.look_up), cost_usd=cost_usd)
+        Wanted(seq=seq, calls=calls, cost_usd=cost_usd)
         if flag is None
         else Flagged(seq=seq, flag=flag, cost_usd=cost_usd)
     )

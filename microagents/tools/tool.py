@@ -5,8 +5,10 @@ from __future__ import annotations
 import inspect
 import json
 from collections.abc import Callable, Mapping
+from contextlib import suppress
+from decimal import Decimal
 from functools import lru_cache
-from math import inf
+from math import inf, isfinite
 from typing import Any, Literal, NewType, TypeVar, get_type_hints
 
 from msgspec import Struct
@@ -14,6 +16,7 @@ from pydantic import BaseModel, ConfigDict, Field, PydanticUserError, Validation
 
 from microagents.base.errors import InvalidDefinition, MicroagentsError, NotMade
 from microagents.replies.chat import is_unvoted
+from microagents.tools.plain_values import plain
 
 Effect = Literal["read_only", "idempotent", "destructive"]
 """What a call does to the world.
@@ -170,6 +173,22 @@ class FunctionTool:
         bound = {name: getattr(read, name) for name in type(read).model_fields}
         return {**bound, **{name: key if kind is EffectKey else run for name, kind in self._given.items()}}
 
+    def as_declared(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
+        """Return arguments as JSON-like values of the declared types: a decimal as its digits, equal values alike.
+
+        A value of a type that cannot be written and read back, such as a secret, stays as it is.
+
+        Raises:
+            BadArguments: they do not fit.
+        """
+        exact: dict[str, Any] = _exact(arguments, _fields_of(self.validated(arguments)))
+        read = self.validated(exact)
+        with suppress(BadArguments, TypeError, ValueError):
+            declared: dict[str, Any] = plain(_fields_of(read), canonical=True)
+            if self.validated(declared) == read:
+                return declared
+        return exact
+
     def validated(self, arguments: Mapping[str, Any]) -> BaseModel:
         """Read the arguments of a call.
 
@@ -178,11 +197,36 @@ class FunctionTool:
         """
         try:
             # Read as JSON, in which a date is a text; and strictly, so that "5" is not a number.
-            return self._arguments.model_validate_json(json.dumps(arguments), strict=True)
+            return self._arguments.model_validate_json(json.dumps(arguments, default=_nearest), strict=True)
         except ValidationError as error:
             raise BadArguments(
                 "; ".join(f"{'.'.join(map(str, each['loc']))}: {each['msg']}" for each in error.errors()[:3])
             ) from None
+
+
+def _nearest(number: Decimal) -> float | str:
+    """Return the float that is nearest to a number, as JSON is mostly read; its digits if no float is near."""
+    return float(number) if isfinite(float(number)) else str(number)
+
+
+def _exact(given: Any, read: Any) -> Any:
+    """Return JSON-like values in which a number that was read as a decimal is the text of its digits."""
+    match given, read:
+        case Decimal(), Decimal():
+            return str(given)
+        case Decimal(), _:
+            return _nearest(given)
+        case dict(), dict():
+            return {name: _exact(each, read.get(name)) for name, each in given.items()}
+        case list(), list() | tuple():
+            return list(map(_exact, given, read))
+        case list(), set() | frozenset():
+            return [_exact(each, next(iter(read))) for each in given]
+    return given
+
+
+def _fields_of(read: BaseModel) -> dict[str, Any]:
+    return read.model_dump(by_alias=True, exclude_unset=True, warnings=False)
 
 
 @lru_cache(maxsize=1024)

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import suppress
+from decimal import Decimal
 from typing import Any
 
 import msgspec
 
 from microagents.base.errors import InvalidDefinition
+from microagents.replies.tool_calls import ToolCall, with_whole_numbers
 from microagents.tools.json_schemas import schema_check
 from microagents.tools.mcp_servers import McpServer
 from microagents.tools.tool import BadArguments, FunctionTool, ToolSpec
@@ -57,14 +60,27 @@ class Toolbox:
         self._allowed = allowed
         self._check_allowed()
 
+    def as_declared(self, call: ToolCall) -> ToolCall:
+        """Return a call with its arguments as its tool declares them; one that does not fit as it is."""
+        function, arguments = self.functions.get(call.tool), call.arguments
+        if function is not None:
+            with suppress(BadArguments):
+                arguments = function.as_declared(call.arguments)
+        elif call.tool in self.specs:
+            arguments = with_whole_numbers(call.arguments)
+        return ToolCall(call.tool, arguments)
+
     def flag_of(self, name: str, arguments: Mapping[str, Any]) -> str | None:
         """Name the red flag of a call; None if it may be made."""
         if name not in self.specs:
             return UNKNOWN_TOOL
-        if not self._fit(name, arguments):
+        read = self._read(name, arguments)
+        if read is None:
             return BAD_ARGUMENTS
-        allowed = self._allowed.get(name, {})
-        return None if all(_is_in(arguments.get(each), values) for each, values in allowed.items()) else FORBIDDEN
+        for argument, values in self._allowed.get(name, {}).items():
+            if not (_is_in(arguments.get(argument), values) or _is_in(read.get(argument), values)):
+                return FORBIDDEN
+        return None
 
     def _check_allowed(self) -> None:
         for name, table in self._allowed.items():
@@ -82,15 +98,16 @@ class Toolbox:
                         f"the allowed values of {name}.{argument} must be a tuple or a set, such as ({values!r:.100},), not {values!r:.100}"
                     )
 
-    def _fit(self, name: str, arguments: Mapping[str, Any]) -> bool:
+    def _read(self, name: str, arguments: Mapping[str, Any]) -> Mapping[str, Any] | None:
+        """Return the arguments in the types of a function; None if they do not fit."""
         function = self.functions.get(name)
         if function is None:
-            return schema_check(json.dumps(self.specs[name].parameters)).fits(arguments)
+            fits = schema_check(json.dumps(self.specs[name].parameters)).fits(arguments)
+            return arguments if fits and not _has_decimals(arguments) else None
         try:
-            function.validated(arguments)
+            return dict(function.validated(arguments))
         except BadArguments:
-            return False
-        return True
+            return None
 
 
 def _is_in(value: object, values: Collection[Any]) -> bool:
@@ -98,6 +115,13 @@ def _is_in(value: object, values: Collection[Any]) -> bool:
         return value in values
     except TypeError:  # a list, say, is in no set
         return False
+
+
+def _has_decimals(value: object) -> bool:
+    """Return whether values have a number of more digits than a float, which no server would be sent."""
+    if isinstance(value, Mapping):
+        return any(map(_has_decimals, value.values()))
+    return any(map(_has_decimals, value)) if isinstance(value, list) else isinstance(value, Decimal)
 
 
 def servers_in(given: Sequence[GivenTool]) -> list[McpServer]:

@@ -25,7 +25,7 @@ from microagents.journal.reading import SUFFIX, Reader, RunEnding, journal_of, r
 from microagents.journal.requests import Decide, pause_among, said_by
 from microagents.replies.chat import Reply, json_form
 from microagents.replies.persons import PERSON_REPLIES, PersonReply
-from microagents.replies.tool_calls import ToolCall
+from microagents.replies.tool_calls import ToolCall, number_hook
 from microagents.runs.inspection.rebuilding import asked_at
 from microagents.runs.inspection.replay import drawn_work
 from microagents.runs.plan import plan_of, settings_of
@@ -189,7 +189,7 @@ def decide(runs_dir: Path, run_id: str, path: str, value: str, *, again: bool = 
         path = _place_of(reader, path)
         undecided = _decidable(reader, path, is_live=is_live)
         task = plan_of(reader).tasks[input_of(path)]  # this imports the module of the reply class, too
-        reply = _parse_reply(value, resolve(undecided.reply, Reply))
+        reply = task.as_declared(_parse_reply(value, resolve(undecided.reply, Reply)))
         if undecided.choices and reply.vote() not in undecided.choices:
             raise InvalidUsage(
                 f"{value!r:.100} names none of the candidates at {path!r}; they are {', '.join(undecided.choices)}, and `microagents show "
@@ -326,7 +326,7 @@ def _parse_reply(value: str, kind: type[Reply]) -> Reply:
                 f"say {' or '.join(f'`{each}`' for each in kind.words)} there, not {value!r:.100}; nothing was changed"
             )
     try:
-        reply = msgspec.json.decode(value, type=kind)
+        reply = msgspec.json.Decoder(kind, float_hook=number_hook(kind)).decode(value)
         given, known = msgspec.json.decode(value), msgspec.json.decode(msgspec.json.encode(reply))
     except (msgspec.MsgspecError, ValueError, TypeError) as error:
         raise InvalidUsage(

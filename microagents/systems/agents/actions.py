@@ -10,7 +10,7 @@ from typing import Any, Literal
 from msgspec import Struct
 
 from microagents.replies.chat import CheckedReply, ProseByTool
-from microagents.replies.tool_calls import Calls, ToolCall, canonical, how_many, observed
+from microagents.replies.tool_calls import Calls, ToolCall, canonical, how_many, observed, with_whole_numbers
 from microagents.tools.effect_keys import MAKING
 
 END = "end"
@@ -23,8 +23,6 @@ Outcome = Literal["done", "error", "rejected", "repeated"]
 `repeated`, it is equal to a destructive call that was made, so it was not made again."""
 MAX_RETURNED_CHARS = 1_000
 """Characters of what a destructive call returned that are kept for the case that it is repeated."""
-MAX_EXACT = 2**53
-"""Up to this a float is a whole number exactly."""
 
 
 # The docstring is part of the digest of questions: see `Reply`.
@@ -55,7 +53,7 @@ class Action(Calls, frozen=True):
         if one.tool != two.tool or one.arguments.keys() != two.arguments.keys():
             return ""
         differing = [name for name, value in one.arguments.items() if value != two.arguments[name]]
-        if len(differing) != 1 or not all(isinstance(each.arguments[differing[0]], str) for each in (one, two)):
+        if len(differing) != 1 or not all(_has_words(each.arguments[differing[0]]) for each in (one, two)):
             return ""
         return f"{differing[0]} of {one.tool}"
 
@@ -63,6 +61,11 @@ class Action(Calls, frozen=True):
         """No call at all, too many, or an end beside calls."""
         mixed = MIXED_CALLS if len(self.calls) > 1 and any(call.tool == END for call in self.calls) else None
         return how_many(self.calls) or mixed
+
+
+def _has_words(value: object) -> bool:
+    """Return whether a value is a text that is no number or date."""
+    return isinstance(value, str) and any(map(str.isalpha, value))
 
 
 def _without(call: ToolCall, arguments: Collection[str]) -> ToolCall:
@@ -140,19 +143,8 @@ def call_digest(call: ToolCall, parameters: Mapping[str, Any]) -> str:
     """Return a digest that is equal for calls that do the same: an argument may be left out or be its default, 5 or 5.0."""
     schemas = parameters.get("properties", {})
     defaults = {name: each["default"] for name, each in schemas.items() if isinstance(each, dict) and "default" in each}
-    arguments = _with_whole_numbers({**defaults, **call.arguments})
+    arguments = with_whole_numbers({**defaults, **call.arguments})
     return blake2b(canonical([call.tool, arguments]).encode(), digest_size=16).hexdigest()
-
-
-def _with_whole_numbers(value: Any) -> Any:
-    match value:
-        case float() if value.is_integer() and abs(value) < MAX_EXACT:
-            return int(value)
-        case dict():
-            return {name: _with_whole_numbers(each) for name, each in value.items()}
-        case list():
-            return [_with_whole_numbers(each) for each in value]
-    return value
 
 
 class ToCompressActions(Struct, frozen=True, kw_only=True):

@@ -26,6 +26,7 @@ from microagents.systems.agents.actions import (
     call_digest,
 )
 from microagents.task import ChainTask, types_named
+from microagents.tools.plain_values import plain
 from microagents.tools.tool import RunInput
 from microagents.tools.toolbox import BAD_ARGUMENTS, Toolbox
 
@@ -121,6 +122,22 @@ class AgentTask(ChainTask[AgentState, Action, dict[str, Any]], Generic[R]):
             END: unvoted_in(self.result_type())
         }
         return {name: arguments for name, arguments in declared.items() if arguments}
+
+    def as_declared(self, reply: Reply) -> Reply:
+        """Return an action with the arguments of its calls as its tools declare them, and those of the end as its result does."""
+        if not isinstance(reply, Action):
+            return reply
+        return Action(calls=[self._call_as_declared(call) for call in reply.calls])
+
+    def _call_as_declared(self, call: ToolCall) -> ToolCall:
+        if call.tool != END:
+            return self.toolbox.as_declared(call)
+        try:
+            result = msgspec.convert(call.arguments, self.result_type())
+        except (msgspec.ValidationError, ValueError, TypeError):
+            return call  # which is flagged
+        declared = plain(result, canonical=True)
+        return ToolCall(END, {name: declared[name] for name in call.arguments if name in declared})
 
     def unfit(self, reply: Reply) -> str | None:
         """Flag an action that cannot be run: of an unknown tool, with arguments that do not fit, or that the table forbids."""
