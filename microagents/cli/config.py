@@ -245,7 +245,16 @@ def _defaults(path: Path, values: Mapping[str, Any], known: Mapping[str, Any]) -
         parameter = known.get(option)
         if parameter is None:
             raise InvalidUsage(unknown(f"option in the config {str(path)!r} called", key, sorted(known)))
-        yield option, (str(parameter.name), _option_words(value) if getattr(parameter, "multiple", False) else value)
+        yield option, (str(parameter.name), _given_to(parameter, value))
+
+
+def _given_to(parameter: Any, value: object) -> object:
+    """Return a value of a file as the command line would give it to a parameter, which else took true for the number 1."""
+    if getattr(parameter, "multiple", False):
+        return _option_words(value)
+    if isinstance(value, bool) and not getattr(parameter, "is_flag", False):
+        return str(value).lower()
+    return value
 
 
 def _option_words(value: object) -> list[str]:

@@ -6,7 +6,7 @@ import os
 import sqlite3
 from pathlib import Path
 
-from microagents.base.errors import Stopped
+from microagents.base.errors import Stopped, read_failure
 from microagents.base.files import make_private
 
 NETWORK_FILE_SYSTEMS = (
@@ -48,6 +48,7 @@ def make_folder(folder: Path) -> None:
         folder.mkdir(mode=0o700, parents=True)
     except FileExistsError:
         if not os.path.isdir(folder):
+            folder.stat()  # of a link that leads nowhere or to itself its error says more
             raise
     else:
         folder.chmod(0o700)  # a umask may have taken the owner's rights, too
@@ -58,5 +59,5 @@ def make_folder(folder: Path) -> None:
 def creation_error(path: Path, error: Exception) -> Stopped:
     """Return the error for a journal that cannot be made."""
     return Stopped(
-        f"the journal {str(path)!r} cannot be made: {error}; nothing was started; free some space, or name another folder with --runs-dir"
+        f"the journal {str(path)!r} cannot be made: {read_failure(error)}; nothing was started; name another folder with --runs-dir"
     )

@@ -29,7 +29,7 @@ _TOKENS = ("input_mtok", "output_mtok", "cache_read_mtok", "cache_write_mtok")
 _ALSO_PAID = ("requests_kcount", "output_reasoning_mtok", "output_citation_mtok")
 """Units besides tokens of input and output that some models charge for. Replies do not report them, so their price is unknown."""
 _HOURS = range(24)
-Dollars = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+Dollars = Annotated[float, Field(ge=0, allow_inf_nan=False, strict=True)]  # a file may have true, which is no dollar
 
 
 class TokenRates(BaseModel):
@@ -48,7 +48,7 @@ class TokenRates(BaseModel):
 class LongRates(TokenRates):
     """Rates of calls with long prompts."""
 
-    tokens: Annotated[int, Field(ge=1)]
+    tokens: Annotated[int, Field(ge=1, strict=True)]
     """They hold for all tokens of a call whose prompt has more tokens than this."""
 
 

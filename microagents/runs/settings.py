@@ -290,6 +290,7 @@ def validated(model: type[M], subject: str, given: Mapping[str, Any], *, flag: s
     Raises:
         InvalidUsage: a value is wrong, missing or unknown. The message is one sentence about the first of them.
     """
+    _refuse_bools(model, subject, given)
     try:
         return model(**given)
     except ValidationError as error:
@@ -313,6 +314,19 @@ def validated(model: type[M], subject: str, given: Mapping[str, Any], *, flag: s
         allowed = allowed_values(model, name)
         said = first["msg"] if allowed is None else f"Input should be {allowed}"
         raise InvalidUsage(f"{subject}: {refusal(name + _as_flag(model, name), said, first['input'])}") from None
+
+
+_NUMBERS = (int, float, int | None, float | None, int | float, int | float | None)
+
+
+def _refuse_bools(model: type[BaseModel], subject: str, given: Mapping[str, Any]) -> None:
+    """Refuse true and false as numbers, which pydantic takes as 1 and 0."""
+    for name, value in given.items():
+        if not isinstance(value, bool) or name not in model.model_fields:
+            continue
+        if plain_type(model.model_fields[name].annotation) in _NUMBERS:
+            said = refusal(name + _as_flag(model, name), "Input should be a number", value)
+            raise InvalidUsage(f"{subject}: {said}")
 
 
 def _as_flag(model: type[BaseModel], name: str) -> str:

@@ -12,7 +12,7 @@ from msgspec import Struct, structs
 
 from microagents.actors.registry import MODELS, STRATEGIES, TASKS
 from microagents.actors.role import Strategy
-from microagents.base.errors import InvalidUsage, MicroagentsError
+from microagents.base.errors import InvalidUsage, MicroagentsError, Stopped
 from microagents.base.messages import address_of
 from microagents.base.user_code import called
 from microagents.elections.laws import k_min
@@ -235,7 +235,7 @@ async def _tried(
             report = await measure(
                 task, form.model, **chosen, runs_dir=runs_dir, run_id=run_id, **{**given, **form.settings}
             )
-    except InvalidUsage:
+    except (InvalidUsage, Stopped):
         raise
     except (TimeoutError, MicroagentsError) as error:
         slow = f"too slow for a try: its replies take more than {FORM_S:g} s; take `measure`"

@@ -10,7 +10,7 @@ import pytest
 from microagents.journal.reading import Reader
 from microagents.models.prices import read_prices
 from microagents.runs.plan import settings_of
-from tests.cli.commands import COMPLETED, STOPPED, WRONG_USAGE, Ran, installed, microagents, write
+from tests.cli.commands import COMPLETED, STOPPED, WRONG_USAGE, Ran, command_line, installed, microagents, write
 
 SHORT = ("run", "drift", "-o", "length=2")
 
@@ -147,6 +147,11 @@ def assert_refused(ran: Ran, said: str) -> None:
     assert said in sentence
 
 
+def assert_last(ran: Ran, *said: str) -> None:
+    assert (ran.code, ran.out) == (WRONG_USAGE, "")
+    assert all(words in ran.err.splitlines()[-1] for words in said), ran.err
+
+
 @pytest.mark.parametrize(
     ("text", "said"),
     [
@@ -170,6 +175,28 @@ def test_a_wrong_value_is_refused_with_its_file(words: tuple[str, ...], monkeypa
     assert "microagents.toml gives k=" not in microagents(*SHORT, *words, "-k", "more").err
     monkeypatch.setenv("MICROAGENTS_K", "more")
     assert "microagents.toml gives k=" not in microagents(*SHORT, *words).err
+
+
+@pytest.mark.parametrize("command", ["run", "measure", "serve"])
+def test_true_is_no_number_in_a_file_or_a_variable(command: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    options = command_line().get_command(None, command).params
+    numbers = [each for each in options if each.type_descriptor.annotation in (int, float)]
+    assert len(numbers) > 1
+    for each in numbers:
+        write("microagents.toml", f"{each.opts[0].lstrip('-')} = true")
+        assert_last(microagents(command, "drift"), f"microagents.toml gives {each.name}='true': must be a ")
+        if each.envvar is not None:
+            monkeypatch.setenv(each.envvar, "true")
+            assert_last(
+                microagents(command, "drift", "--no-config"), f"{each.opts[0]} must be a ", "number, not 'true'"
+            )
+            monkeypatch.delenv(each.envvar)
+
+
+@pytest.mark.parametrize("option", ["max-calls", "max-tokens", "lanes"])
+def test_true_is_no_number_where_words_are_allowed(option: str) -> None:
+    write("microagents.toml", f"{option} = true")
+    assert_last(microagents(*SHORT), "not 'true'")
 
 
 @pytest.mark.parametrize("line", ["A_API_KEY='sk-secret", "sk-secret", "=sk-secret", "A_API_KEY=sk-secret\0"])

@@ -145,6 +145,7 @@ def test_prices_are_read_from_a_file(tmp_path: Path) -> None:
         ('["a:b"]\ninput = 1\n', ["the price of 'a:b'", "output is missing"]),
         ('["a:b"]\ninput = 1\noutput = 1\ncachde = 1\n', ["no field called 'cachde'", "did you mean 'cached'"]),
         ('["a:b"]\ninput = -1\noutput = 1\n', ["input must be greater than or equal to 0, not -1"]),
+        ('["a:b"]\ninput = true\noutput = 1\n', ["input must be a valid number, not True"]),
         ('["a:b"]\ninput = nan\noutput = 1\n', ["input must be a finite number, not nan"]),
         ('["a:b"]\ninput = 1\noutput = 1\nabove = [{tokens = 5, input = 1, output = 1, price = 1}]\n',
          ["no field called 'above.0.price'"]),

@@ -1,16 +1,17 @@
-"""Commands whose reader leaves before they have written all, as `head` does."""
+"""What holds for every command: its reader may leave before it has written all, and its folder may lead nowhere."""
 
 from __future__ import annotations
 
 import json
 import os
 from collections.abc import Sequence
+from pathlib import Path
 
 import pytest
 
 from microagents.cli import GROUPS
 from microagents.cli.reporting import READER_LEFT
-from tests.cli.commands import COMPLETED, INTERRUPTED, WAIT_S, Ran, microagents, write
+from tests.cli.commands import COMPLETED, INTERRUPTED, STOPPED, WAIT_S, WRONG_USAGE, Ran, microagents, write
 from tests.forking import Forked
 
 DRIFT = ("drift", "-o", "length=3", "--model", "sim:perfect")
@@ -18,7 +19,7 @@ WORDS: Sequence[tuple[str, ...]] = (
     ("init", "x.py"),
     ("try", *DRIFT[:3], "--model", "sim:perfect", "--steps", "3"),
     ("run", *DRIFT),
-    ("run", *DRIFT, "--json", "--no-journal"),
+    ("run", *DRIFT, "--json"),
     ("resume", "r"),
     ("list",),
     ("list", "--json"),
@@ -27,11 +28,12 @@ WORDS: Sequence[tuple[str, ...]] = (
     ("show", "r", "0/step/1"),
     ("view", "r", "-o", "out.html"),
     ("view", "r", "--no-open"),
+    ("view", "--no-open"),
     ("decide", "r"),
     ("export", "r"),
     ("export", "r", "--format", "csv"),
     ("doctor",),
-    ("measure", *DRIFT, "--steps", "3", "--runs-dir", "measured"),
+    ("measure", *DRIFT, "--steps", "3"),
     ("plan", "--p", "0.99", "--steps", "100"),
     ("compare", *DRIFT, "-k", "1", "--repeat", "2"),
     ("step", *DRIFT),
@@ -40,9 +42,12 @@ WORDS: Sequence[tuple[str, ...]] = (
     ("rm", "r", "--yes"),
     ("serve", "drift", "--port", "0"),
     ("--help",),
-    ("run", "--help-all"),
     ("--version",),
 )
+
+
+ANYWHERE = ("init", "doctor", "plan", "step", "graph", "serve", "--help", "--version")
+"""Commands that use no folder of runs here."""
 
 
 def without_reader(*words: str) -> Ran:
@@ -59,6 +64,35 @@ def test_a_command_without_a_reader_ends_without_a_word(words: tuple[str, ...]) 
     assert microagents("run", *DRIFT, "--run-id", "r").code == COMPLETED
     ran = without_reader(*words)
     assert (ran.code, ran.err) == (READER_LEFT, "")
+
+
+@pytest.mark.parametrize("words", WORDS, ids=" ".join)
+def test_a_folder_that_is_a_link_to_itself_gets_one_sentence(
+    words: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Path("loop").symlink_to("loop")
+    monkeypatch.setenv("MICROAGENTS_RUNS_DIR", "loop")
+    ran = without_reader(*words)
+    uses_folder = words[0] not in ANYWHERE and words != ("view", "--no-open")
+    assert ran.err.count("\n") == uses_folder, ran.err
+    assert ("loop" in ran.err) == uses_folder
+    assert ran.code in ((WRONG_USAGE, STOPPED) if uses_folder else (READER_LEFT,))
+    assert "space" not in ran.err
+
+
+def test_a_folder_may_be_named_like_an_address() -> None:
+    where = ("--runs-dir", "./file:x?mode=ro#y%41")
+    assert microagents("run", *DRIFT, "--run-id", "r", "--max-calls", "3", *where).code == STOPPED
+    for words in (
+        ("resume", "r", "--max-calls", "inf"),
+        ("show", "r", "--verify"),
+        ("export", "r"),
+        ("ctl", "r", "status"),
+    ):
+        assert microagents(*words, *where).code == COMPLETED, words
+    assert microagents("list", *where).out.startswith("r  completed")
+    assert microagents("rm", "r", "--yes", *where).code == COMPLETED
+    assert "there is no run in" in microagents("list", *where).out
 
 
 def test_every_command_is_tried() -> None:
