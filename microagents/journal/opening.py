@@ -53,7 +53,11 @@ def connect_to_read(path: Path) -> sqlite3.Connection:
         InvalidUsage: the file is not a journal, is damaged, or has another version. It is left unchanged.
     """
     db = _checked(path, _open(path, path, "mode=ro")) if _has_writer(path) else _connect_aside(path)
-    size = path.stat().st_size + log_bytes(path)
+    try:
+        size = path.stat().st_size + log_bytes(path)
+    except OSError as error:  # it was removed meanwhile
+        db.close()
+        raise _unopened(path, error) from None
     if size < MAX_BOUND:
         db.set_progress_handler(lambda: 1, min(MOST_STEPS + STEPS_PER_BYTE * size, MAX_BOUND))
     return db
@@ -176,9 +180,7 @@ def _open(path: Path, opened: Path, options: str) -> sqlite3.Connection:
         uri = f"file:{quote(str(opened))}?{options}"
         db = sqlite3.connect(uri, uri=True, timeout=BUSY_S, isolation_level=None, check_same_thread=False)
     except (OSError, sqlite3.Error) as error:
-        raise InvalidUsage(
-            f"the journal {str(path)!r} cannot be opened: {read_failure(error)}; nothing was changed"
-        ) from None
+        raise _unopened(path, error) from None
     try:
         pragma(db, "trusted_schema = OFF")
         number_of_tables(db)
@@ -186,6 +188,10 @@ def _open(path: Path, opened: Path, options: str) -> sqlite3.Connection:
         db.close()
         raise unreadable(path, error) from None
     return db
+
+
+def _unopened(path: Path, error: Exception) -> InvalidUsage:
+    return InvalidUsage(f"the journal {str(path)!r} cannot be opened: {read_failure(error)}; nothing was changed")
 
 
 def _refuse_special_files(path: Path) -> None:
@@ -236,6 +242,9 @@ def _checked(path: Path, db: sqlite3.Connection) -> sqlite3.Connection:
     except UNREADABLE as error:
         db.close()
         raise unreadable(path, error) from None
+    except OSError as error:
+        db.close()
+        raise _unopened(path, error) from None
     except InvalidUsage:
         db.close()
         raise
