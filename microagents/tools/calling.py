@@ -19,7 +19,7 @@ from microagents.base.user_code import described
 from microagents.tools.mcp_connections import KEY_NAME, RUN_NAME, McpConnections
 from microagents.tools.observations import observation_of
 from microagents.tools.threads import in_thread
-from microagents.tools.tool import BadArguments, EffectKey, RunInput
+from microagents.tools.tool import BadArguments, EffectKey, RunInput, called_in
 from microagents.tools.toolbox import Toolbox
 
 
@@ -122,7 +122,7 @@ class Tools:
 async def _within(timeout_s: float | None, function: Callable[..., Any], *given: object, **named: object) -> Any:
     """Call a function and wait for it at most so long. An async one is then cancelled; a plain one continues in its thread."""
     call: asyncio.Future[Any]
-    if inspect.iscoroutinefunction(function):
+    if inspect.iscoroutinefunction(called_in(function)):
         # A task of its own, since it may ignore that it is cancelled.
         call = asyncio.ensure_future(function(*given, **named))
         call.add_done_callback(retrieve_exception)

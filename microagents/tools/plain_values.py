@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Set as AbstractSet
+from dataclasses import is_dataclass
 from decimal import Decimal
 from functools import partial
-from typing import Any
+from typing import Any, get_args, get_origin
 
 import msgspec
-from pydantic import BaseModel
+from pydantic import BaseModel, PydanticUserError, TypeAdapter
 from pydantic_core import to_jsonable_python
 
 MAX_DIGITS = 1_000
@@ -56,6 +57,24 @@ def _digits_of(number: Decimal) -> str:
         return "0"
     text = f"{number:f}" if abs(number.adjusted()) < MAX_DIGITS else str(number)
     return text.rstrip("0").rstrip(".") if "." in text else text
+
+
+def unwritable(hint: Any) -> type | None:
+    """Return the class in an annotation whose values JSON lacks; None if there is none, as far as types say it."""
+    for part in get_args(hint):
+        if (found := unwritable(part)) is not None:
+            return found
+    is_plain = not isinstance(hint, type) or get_origin(hint) is not None or getattr(hint, "_is_protocol", False)
+    if is_plain or hint is object or issubclass(hint, BaseModel | msgspec.Struct) or hasattr(hint, "__attrs_attrs__"):
+        return None
+    if is_dataclass(hint) or any(hasattr(hint, name) for name in ("iloc", *_WRITERS)):
+        return None
+    kind: type = hint
+    try:
+        TypeAdapter(kind)
+    except PydanticUserError:
+        return kind
+    return None
 
 
 def _key(name: object) -> str:

@@ -7,7 +7,7 @@ import json
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from decimal import Decimal
-from functools import lru_cache
+from functools import lru_cache, partial
 from math import inf, isfinite
 from typing import Any, Literal, NewType, TypeVar, get_type_hints
 
@@ -16,7 +16,7 @@ from pydantic import BaseModel, ConfigDict, Field, PydanticUserError, Validation
 
 from microagents.base.errors import InvalidDefinition, MicroagentsError, NotMade
 from microagents.replies.chat import is_unvoted
-from microagents.tools.plain_values import plain
+from microagents.tools.plain_values import plain, unwritable
 
 Effect = Literal["read_only", "idempotent", "destructive"]
 """What a call does to the world.
@@ -128,26 +128,52 @@ def tool(
     )
 
     def state(function: F) -> F:
-        check_bounds(f"the tool {name or function.__name__}", timeout_s, margin)
-        function.tool_options = options  # type: ignore[attr-defined]
-        return function
+        check_bounds(f"the tool {name or _name_of(function)}", timeout_s, margin)
+        stated: Any = function
+        try:
+            stated.tool_options = options
+        except AttributeError:  # a bound method, say, whose function serves other objects, too
+            stated = partial(function)
+            stated.tool_options = options
+        inner = getattr(stated, "__func__", stated)  # of a class method that is not yet bound
+        inner.tool_options = options
+        return stated  # type: ignore[no-any-return]
 
     return state
+
+
+def _innermost(function: Any) -> Any:
+    return _innermost(function.func) if isinstance(function, partial) else function
+
+
+def _name_of(function: Any) -> str:
+    """Return the name of a function, a partial's function, or the class of another object that is called."""
+    inner = getattr(function, "__func__", _innermost(function))
+    return str(getattr(inner, "__name__", type(inner).__name__))
+
+
+def called_in(function: Any) -> Any:
+    """Return the function with the docstring and the types: of an object, its method ``__call__``."""
+    inner = _innermost(function)
+    return inner if inspect.isroutine(inner) or inspect.isclass(inner) else type(inner).__call__
 
 
 class FunctionTool:
     """A function that agents may call.
 
     Args:
-        function: the function, plain or async. Its signature and docstring give the schema.
+        function: the function, method, partial or other object that is called, plain or async. Its signature and docstring give the
+            schema.
 
     Raises:
-        InvalidDefinition: a parameter has no type, or one that JSON lacks.
+        InvalidDefinition: a parameter has no type, or one that JSON lacks; or what it returns cannot be written as JSON.
     """
 
     def __init__(self, function: Callable[..., Any]) -> None:
         given: ToolOptions | None = getattr(function, "tool_options", None)
         options = given or ToolOptions(effect="destructive")
+        if getattr(function, "__hash__", None) is None:  # of a dataclass, say
+            function = partial(function)
         self.function = function
         self.lookup = options.lookup
         self.not_made: tuple[type[Exception], ...] = (NotMade, *options.not_made)
@@ -156,8 +182,8 @@ class FunctionTool:
         schema = self._arguments.model_json_schema()
         schema.pop("title", None)
         self.spec = ToolSpec(
-            name=options.name or function.__name__,
-            description=inspect.cleandoc(function.__doc__ or "")[:MAX_DESCRIPTION_CHARS],
+            name=options.name or _name_of(function),
+            description=inspect.cleandoc(called_in(function).__doc__ or "")[:MAX_DESCRIPTION_CHARS],
             parameters={"type": "object", "properties": {}, **schema},
             effect=options.effect,
             can_be_looked_up=options.lookup is not None,
@@ -232,13 +258,20 @@ def _fields_of(read: BaseModel) -> dict[str, Any]:
 @lru_cache(maxsize=1024)
 def _arguments_of(function: Callable[..., Any]) -> tuple[dict[str, Any], tuple[str, ...], type[BaseModel]]:
     """Return the parameters that no model sees, with their types, the names of those declared as prose, and the model of the others."""
-    name = getattr(function, "__qualname__", repr(function))
+    name, settled = _name_of(function), function.keywords if isinstance(function, partial) else {}
     try:
-        hints = get_type_hints(function, include_extras=True)
+        hints = get_type_hints(called_in(function), include_extras=True)
     except (NameError, TypeError) as error:
         raise InvalidDefinition(f"the types of tool {name} cannot be read: {error}") from None
+    if (lost := unwritable(hints.get("return"))) is not None:
+        raise InvalidDefinition(
+            f"tool {name} returns a {lost.__qualname__}, which cannot be written as JSON for the model; return a text, a number, a list, a "
+            "dict, a dataclass or a model of pydantic"
+        )
     given, fields = dict[str, Any](), dict[str, Any]()
     for parameter in inspect.signature(function).parameters.values():
+        if parameter.name in settled:  # by the partial, so it is not the model's to choose
+            continue
         if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD, parameter.POSITIONAL_ONLY):
             raise InvalidDefinition(f"tool {name} must take plain parameters by name, not {parameter}")
         if parameter.name not in hints:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from dataclasses import dataclass
 from datetime import date, datetime
 from decimal import Decimal
 from enum import Enum
-from typing import Annotated, Any, ClassVar
+from functools import partial
+from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
 import pytest
@@ -13,7 +16,9 @@ from msgspec import Struct, to_builtins
 from pydantic import AfterValidator, BaseModel, SecretStr
 
 from microagents import Action, AgentTask, Call, McpServer, Result, ToolCall, run_sync, tool
+from microagents.base.errors import InvalidDefinition
 from microagents.replies.parsing import parse
+from microagents.tools.calling import Tools
 from microagents.tools.observations import observation_of
 from microagents.tools.tool import EffectKey, FunctionTool, RunInput, ToolSpec
 from microagents.tools.toolbox import Toolbox
@@ -176,3 +181,100 @@ def test_tables_of_pandas_are_written_as_rows() -> None:
     table = pandas.DataFrame({"item": ["tea", "milk"], "left": [3, None]})
     assert observation_of(table, 1_000) == '[{"item":"tea","left":3.0},{"item":"milk","left":null}]'
     assert observation_of(table["item"], 1_000) == '{"0":"tea","1":"milk"}'
+
+
+class Connection:
+    """What JSON lacks."""
+
+
+class Shop:
+    def __init__(self, stock: int) -> None:
+        self.left = stock
+
+    def stock(self, item: str) -> np.int64:
+        """Say how many there are."""
+        return np.int64(self.left + len(item))
+
+    async def later(self, item: str) -> int:
+        """Say it later."""
+        return self.left + len(item)
+
+    @tool("read_only", name="count")
+    @classmethod
+    def counted(cls, item: str) -> int:
+        """Count."""
+        return len(item)
+
+
+@dataclass
+class Adder:
+    more: int
+
+    async def __call__(self, item: str) -> int:
+        """Add."""
+        return self.more + len(item)
+
+
+def add(item: str, more: int, *, account: str) -> str:
+    """Add more."""
+    return f"{item} {more} {account}"
+
+
+@pytest.mark.parametrize(
+    ("function", "shown"),
+    [
+        (Shop(3).stock, ("stock", "destructive", "Say how many there are.", ["item"], "6")),
+        (tool("read_only")(Shop(4).stock), ("stock", "read_only", "Say how many there are.", ["item"], "7")),
+        (tool("read_only")(Shop(4).later), ("later", "read_only", "Say it later.", ["item"], "7")),
+        (Shop.counted, ("count", "read_only", "Count.", ["item"], "3")),
+        (Adder(5), ("Adder", "destructive", "Add.", ["item"], "8")),
+        (partial(add, more=2, account="a"), ("add", "destructive", "Add more.", ["item"], "tea 2 a")),
+        (tool("idempotent", name="plus")(partial(add, more=3, account="b")), ("plus", "idempotent", "Add more.", ["item"], "tea 3 b")),
+    ],
+)  # fmt: skip
+async def test_methods_partials_and_objects_are_tools(function: Any, shown: tuple[Any, ...]) -> None:
+    toolbox, tools = Toolbox([function], {}, {}), Tools()
+    (spec,) = toolbox.specs.values()
+    called = await tools.call(
+        toolbox, spec.name, {"item": "tea"}, EffectKey("k"), RunInput("r/0"), timeout_s=9.0, most_chars=99
+    )
+    assert (spec.name, spec.effect, spec.description, list(spec.parameters["properties"]), called.text) == shown
+
+
+@pytest.mark.parametrize(
+    "kind", [Connection, list[Connection], dict[str, Connection | None], Annotated[Connection, "x"]]
+)
+def test_a_result_that_cannot_be_written_is_named_before_any_call(kind: Any) -> None:
+    def connect() -> None:
+        """Connect."""
+
+    connect.__annotations__["return"] = kind
+    with pytest.raises(InvalidDefinition, match="tool connect returns a Connection, which cannot be written as JSON"):
+        FunctionTool(connect)
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        int,
+        None,
+        Any,
+        object,
+        np.ndarray,
+        list[np.int64],
+        Line,
+        Ended,
+        Unit,
+        date,
+        bytes,
+        set[Decimal],
+        Literal["a"],
+        Iterator[int],
+    ],
+)
+def test_a_result_that_can_be_written_is_taken(kind: Any) -> None:
+    def give() -> None:
+        """Give."""
+
+    give.__annotations__["return"] = kind
+    assert FunctionTool(give).spec.name == "give"
