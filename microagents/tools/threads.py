@@ -27,9 +27,15 @@ def in_thread(function: Callable[[], T]) -> asyncio.Future[T]:
     future: asyncio.Future[T] = loop.create_future()
     future.add_done_callback(retrieve_exception)
 
+    process = os.getpid()
+
     def run() -> None:
         try:
-            result = function()
+            try:
+                result = function()
+            finally:
+                if os.getpid() != process:  # a child that the function forked: nothing of the run may go on in it
+                    os._exit(0)
         except BaseException as error:  # noqa: BLE001 - it reaches the waiter
             # A future takes no StopIteration, and one of a thread's own ends nothing here.
             is_usual = isinstance(error, Exception) and not isinstance(error, StopIteration)
