@@ -6,8 +6,9 @@ spelling once ``rename`` has made ``runAsUser`` of ``run_as_user``. Who uses ano
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Literal, TypeVar
+from typing import Any, Literal, TypeVar
 
 import msgspec
 from msgspec import Struct, field
@@ -62,23 +63,26 @@ class Resources(Part, frozen=True, kw_only=True):
     limits: dict[str, str]
 
 
+class SecretKey(Part, frozen=True, kw_only=True):
+    """An entry of a Secret."""
+
+    name: str
+    key: str
+    optional: bool
+
+
+class ValueSource(Part, frozen=True, kw_only=True):
+    """Where the value of an environment variable is."""
+
+    secret_key_ref: SecretKey
+
+
 class Variable(Part, frozen=True, kw_only=True):
-    """An environment variable that stands in the manifest."""
+    """An environment variable: its value, or where it is."""
 
     name: str
-    value: str
-
-
-class SecretReference(Part, frozen=True, kw_only=True):
-    """A Secret by name."""
-
-    name: str
-
-
-class Variables(Part, frozen=True, kw_only=True):
-    """Environment variables that come from elsewhere."""
-
-    secret_ref: SecretReference
+    value: str = ""
+    value_from: ValueSource | None = None
 
 
 class Port(Part, frozen=True, kw_only=True):
@@ -121,7 +125,6 @@ class Container(Part, frozen=True, kw_only=True):
     image: str
     command: list[str] = []
     env: list[Variable] = []
-    env_from: list[Variables] = []
     ports: list[Port] = []
     lifecycle: Lifecycle | None = None
     resources: Resources
@@ -187,9 +190,16 @@ class PodSpec(Part, frozen=True, kw_only=True):
     volumes: list[Volume] = []
 
 
+class Annotations(Part, frozen=True, kw_only=True):
+    """What the machinery around a pod reads."""
+
+    annotations: dict[str, str]
+
+
 class Template(Part, frozen=True, kw_only=True):
     """What pods are made from."""
 
+    metadata: Annotations | None = None
     spec: PodSpec
 
 
@@ -325,7 +335,7 @@ class Addresses(Part, frozen=True, kw_only=True):
     """A range of addresses, without some."""
 
     cidr: str
-    except_: list[str] = field(name="except")
+    except_: list[str] = field(name="except", default_factory=list)
 
 
 class Peer(Part, frozen=True, kw_only=True):
@@ -398,21 +408,6 @@ class Service(Part, frozen=True, kw_only=True, tag_field="kind"):
     spec: ServiceSpec
 
 
-class BudgetSpec(Part, frozen=True, kw_only=True):
-    """How many pods of a kind a drain may end at a time."""
-
-    max_unavailable: int
-    selector: Selector
-
-
-class PodDisruptionBudget(Part, frozen=True, kw_only=True, tag_field="kind"):
-    """Kubernetes' object of the name."""
-
-    api_version: Literal["policy/v1"]
-    metadata: Metadata
-    spec: BudgetSpec
-
-
 # -- the Prometheus operator -----------------------------------------------------------------------------------------------------------
 
 
@@ -436,6 +431,21 @@ class ServiceMonitor(Part, frozen=True, kw_only=True, tag_field="kind"):
     api_version: Literal["monitoring.coreos.com/v1"]
     metadata: Metadata
     spec: MonitorSpec
+
+
+class PodMonitorSpec(Part, frozen=True, kw_only=True):
+    """Which pods it asks."""
+
+    selector: Selector
+    pod_metrics_endpoints: list[Endpoint]
+
+
+class PodMonitor(Part, frozen=True, kw_only=True, tag_field="kind"):
+    """The Prometheus operator's object of the name."""
+
+    api_version: Literal["monitoring.coreos.com/v1"]
+    metadata: Metadata
+    spec: PodMonitorSpec
 
 
 class AlertRule(Part, frozen=True, kw_only=True):
@@ -484,9 +494,16 @@ class Kustomization(Part, frozen=True, kw_only=True, tag_field="kind"):
     """Files that are applied together; it has no name."""
 
     api_version: Literal["kustomize.config.k8s.io/v1beta1"]
-    namespace: str
     resources: list[str]
-    images: list[ImageName] = []
+    components: list[str]
+
+
+class Component(Part, frozen=True, kw_only=True, tag_field="kind"):
+    """What several kustomizations share."""
+
+    api_version: Literal["kustomize.config.k8s.io/v1alpha1"]
+    namespace: str
+    images: list[ImageName]
 
 
 Manifest = (
@@ -497,10 +514,11 @@ Manifest = (
     | Secret
     | NetworkPolicy
     | Service
-    | PodDisruptionBudget
     | ServiceMonitor
+    | PodMonitor
     | PrometheusRule
     | Kustomization
+    | Component
 )
 M = TypeVar("M", bound=Manifest)
 
@@ -520,3 +538,35 @@ def read_as(kind: type[M], path: Path) -> M:
     found = read(path.read_text(encoding="utf-8"))
     assert isinstance(found, kind)
     return found
+
+
+def built(folder: Path) -> list[dict[str, Any]]:
+    """The objects that `kustomize build` makes of a folder: its resources, with the images and the namespace of its components."""
+    kustomization = read_as(Kustomization, folder / "kustomization.yaml")
+    objects = [msgspec.yaml.decode((folder / name).read_bytes()) for name in kustomization.resources]
+    for name in kustomization.components:
+        component = read_as(Component, folder / name / "kustomization.yaml")
+        for each in objects:
+            each["metadata"]["namespace"] = component.namespace
+            for container in containers_in(each):
+                _rename(container, component.images)
+    return objects
+
+
+def containers_in(part: Any) -> Iterator[dict[str, Any]]:
+    """All containers at any depth of an object, where kustomize looks for images, also in kinds that it does not know."""
+    if isinstance(part, list):
+        for each in part:
+            yield from containers_in(each)
+    elif isinstance(part, dict):
+        yield from part.get("containers", ())
+        for each in part.values():
+            yield from containers_in(each)
+
+
+def _rename(container: dict[str, Any], images: list[ImageName]) -> None:
+    name, _, _ = container["image"].rpartition(":")
+    for image in images:
+        if image.name == name:
+            container["image"] = f"{image.new_name}:{image.new_tag}"
+            return

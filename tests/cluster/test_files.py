@@ -10,6 +10,7 @@ import subprocess
 import sys
 import tomllib
 from collections.abc import Iterator
+from ipaddress import ip_address, ip_network
 from pathlib import Path
 from typing import Any
 
@@ -27,19 +28,23 @@ from microagents.cli import app
 from microagents.telemetry.metrics import METRICS
 from microagents.telemetry.prometheus import name_of
 from tests.cluster.manifests import (
+    Component,
     Container,
-    Kustomization,
+    Egress,
     NetworkPolicy,
     PersistentVolumeClaim,
     Pod,
-    PodDisruptionBudget,
+    PodMonitor,
     PodSpec,
     PrometheusRule,
     RayCluster,
+    RayClusterSpec,
     RayJob,
     Secret,
     Service,
     ServiceMonitor,
+    built,
+    containers_in,
     read,
     read_as,
 )
@@ -48,12 +53,17 @@ ROOT = Path(__file__).parent.parent.parent
 CLUSTER = ROOT / "cluster"
 KUBERAY = CLUSTER / "kuberay"
 RAY_UP = CLUSTER / "ray-up"
-JOBS = ["rayjob.yaml", "shared-job.yaml", "serve-llm.yaml"]
-APPLIED = ["pvc.yaml", "networkpolicy.yaml", "egress.yaml", "disruption.yaml", "service.yaml", "raycluster.yaml"]
-WATCHED = ["monitoring/servicemonitor.yaml", "monitoring/alerts.yaml"]
-MANIFESTS = [*APPLIED, *WATCHED, *JOBS, "look.yaml", "secret.example.yaml"]
-KUSTOMIZATIONS = ["kustomization.yaml", "monitoring/kustomization.yaml"]
+JOBS = ["one-run/rayjob.yaml", "shared-run/rayjob.yaml", "serve-llm/rayjob.yaml"]
+LOOK = "look/pod.yaml"
+APPLIED = ["pvc.yaml", "networkpolicy.yaml", "egress.yaml", "service.yaml", "raycluster.yaml"]
+WATCHED = ["monitoring/servicemonitor.yaml", "monitoring/podmonitor.yaml", "monitoring/alerts.yaml"]
+MANIFESTS = [*APPLIED, *WATCHED, *JOBS, LOOK, "secret.example.yaml"]
+FOLDERS = [".", "monitoring", "one-run", "shared-run", "serve-llm", "look"]
+"""What `kubectl apply -k` is given."""
+KUSTOMIZATIONS = [f"{folder}/kustomization.yaml".removeprefix("./") for folder in (*FOLDERS, "image")]
 LAUNCHED = ["aws.yaml", "local.yaml"]
+KUBERNETES = "1.32"
+"""The oldest one that the manifests are checked for."""
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 
 KEY_LIKE = re.compile(r"\bsk-[\w-]{8,}|AKIA[0-9A-Z]{16}|-----BEGIN|\b(?=[\w+]*\d)(?=[\w+]*[a-zA-Z])[\w+]{32,}=*")
@@ -69,18 +79,18 @@ def cluster() -> RayCluster:
     return read_as(RayCluster, KUBERAY / "raycluster.yaml")
 
 
-def job(name: str = "rayjob.yaml") -> RayJob:
+def job(name: str = JOBS[0]) -> RayJob:
     return read_as(RayJob, KUBERAY / name)
 
 
 def pods() -> Iterator[PodSpec]:
     """All pods that the manifests make; the cluster of the first RayJob is the RayCluster."""
-    for spec in (cluster().spec, job("serve-llm.yaml").spec.ray_cluster_spec):
+    for spec in (cluster().spec, job(JOBS[2]).spec.ray_cluster_spec):
         assert spec is not None
         yield spec.head_group_spec.template.spec
         yield from (group.template.spec for group in spec.worker_group_specs)
     yield from (job(name).spec.submitter_pod_template.spec for name in JOBS)
-    yield read_as(Pod, KUBERAY / "look.yaml").spec
+    yield read_as(Pod, KUBERAY / LOOK).spec
 
 
 def head_container() -> Container:
@@ -240,11 +250,40 @@ def test_the_image_installs_every_package_at_one_version() -> None:
 
 
 def test_every_pod_runs_the_image_of_this_version() -> None:
-    image = f"registry.example.com/microagents:{PROJECT['version']}"
-    assert {container.image for pod in pods() for container in pod.containers} == {image, f"{image}-llm"}
-    (given,) = read_as(Kustomization, KUBERAY / "kustomization.yaml").images
-    assert f"{given.name}:{given.new_tag}" == image
-    assert f"registry.example.com/microagents:{PROJECT['version']} ." in text_of(CLUSTER / "Dockerfile")
+    images = {f"registry.example.com/{name}:{PROJECT['version']}" for name in ("microagents", "microagents-llm")}
+    assert {container.image for pod in pods() for container in pod.containers} == images
+    given = read_as(Component, KUBERAY / "image/kustomization.yaml").images
+    assert {f"{each.name}:{each.new_tag}" for each in given} == images
+    for image in images:
+        assert f"{image} ." in text_of(CLUSTER / "Dockerfile")
+
+
+def test_a_registry_set_in_one_place_is_that_of_every_pod(tmp_path: Path) -> None:
+    folder = Path(shutil.copytree(KUBERAY, tmp_path / "kuberay"))
+    image = folder / "image/kustomization.yaml"
+    image.write_text(text_of(image).replace("newName: registry.example.com", "newName: mine.example.org"))
+    found = [each for name in FOLDERS for made in built(folder / name) for each in containers_in(made)]
+    assert len(found) == sum(text_of(path).count(" image: ") for path in KUBERAY.rglob("*.yaml"))
+    assert {each["image"].partition("/")[0] for each in found} == {"mine.example.org"}
+    applied = re.findall(r"kubectl apply (?!-k)(\S+ \S+)", text_of(CLUSTER / "README.md"))
+    assert applied == [], "a file that is applied by itself has the registry of the checkout"
+
+
+def test_kustomize_builds_what_the_tests_build() -> None:
+    if (kustomize := shutil.which("kustomize")) is None:
+        pytest.skip("no kustomize on this machine: tests/cluster/manifests.py builds the kustomizations")
+    for name in FOLDERS:
+        ran = subprocess.run([kustomize, "build", KUBERAY / name], stdout=subprocess.PIPE, text=True, check=True)
+        made = [msgspec.yaml.decode(text) for text in ran.stdout.split("\n---\n")]
+        assert sorted(made, key=str) == sorted(built(KUBERAY / name), key=str)
+
+
+def test_only_the_image_that_serves_a_model_has_a_compiler() -> None:
+    text = text_of(CLUSTER / "Dockerfile")
+    assert "ARG COMPILER=\n" in text
+    assert "procps wget ${COMPILER} " in text
+    (build,) = re.findall(r"docker build (.*RAY_EXTRAS=default,serve,llm)", text)
+    assert 'COMPILER="gcc libc6-dev"' in build
 
 
 # -- KubeRay ---------------------------------------------------------------------------------------------------------------------------
@@ -275,25 +314,84 @@ def test_a_wrong_field_is_found(field: str, wrong: str) -> None:
         read(text.replace(field, wrong))
 
 
-def test_the_job_s_cluster_is_the_cluster_of_the_other_file() -> None:
-    assert job().spec.ray_cluster_spec == cluster().spec
+def without_keys(spec: RayClusterSpec | None) -> Any:
+    plain = msgspec.to_builtins(spec)
+    for container in containers_in(plain):
+        container["env"] = [variable for variable in container["env"] if variable["valueFrom"] is None]
+    return plain
 
 
-def test_what_is_applied_together_is_there_and_the_image_is_named_once() -> None:
-    assert read_as(Kustomization, KUBERAY / "kustomization.yaml").resources == APPLIED
-    watched = read_as(Kustomization, KUBERAY / "monitoring/kustomization.yaml").resources
-    assert [f"monitoring/{name}" for name in watched] == WATCHED
+def test_the_job_s_cluster_is_the_cluster_of_the_other_file_with_keys_of_its_own() -> None:
+    assert without_keys(job().spec.ray_cluster_spec) == without_keys(cluster().spec)
 
 
-def test_pods_with_keys_may_send_to_providers_and_dns_and_not_to_a_cloud_s_metadata() -> None:
+def test_what_is_applied_together_is_there() -> None:
+    kinds = {name: {each["kind"] for each in built(KUBERAY / name)} for name in FOLDERS}
+    assert kinds["."] == {"PersistentVolumeClaim", "NetworkPolicy", "Service", "RayCluster"}
+    assert kinds["monitoring"] == {"ServiceMonitor", "PodMonitor", "PrometheusRule"}
+    assert {*map(str, (kinds[Path(name).parent.name] for name in JOBS))} == {"{'RayJob'}"}
+    assert {each["metadata"]["namespace"] for name in FOLDERS for each in built(KUBERAY / name)} == {"microagents"}
+
+
+def test_what_kubernetes_itself_knows_of_the_manifests_fits_its_schemas(tmp_path: Path) -> None:
+    pytest.importorskip("kubernetes_validate", reason="pip install kubernetes-validate, as .ci/run does")
+    objects = [each for name in FOLDERS for each in built(KUBERAY / name) if each["kind"] != "RayJob"]
+    known = [each for each in objects if each["apiVersion"] in ("v1", "networking.k8s.io/v1")]
+    assert len(known) == 5
+    # Kubernetes has no schema of Ray's objects: their pods are checked as pods.
+    templates = [msgspec.yaml.decode(text_of(KUBERAY / name)) for name in (*JOBS, "raycluster.yaml")]
+    known += [
+        {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": {"name": "pod", **each.get("metadata", {})},
+            "spec": each["spec"],
+        }
+        for each in templates_in(templates)
+    ]
+    assert len(known) == 5 + 9
+    files = [tmp_path / f"{number}.json" for number in range(len(known))]
+    for file, each in zip(files, known, strict=True):
+        file.write_bytes(msgspec.json.encode(each))
+    check = [sys.executable, "-m", "kubernetes_validate", "--strict", "-k", KUBERNETES, "--quiet"]
+    ran = subprocess.run([*check, *files], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
+    assert ran.returncode == 0, ran.stdout
+    files[0].write_text(files[0].read_text().replace('"spec"', '"sepc"'))
+    assert subprocess.run([*check, files[0]], capture_output=True, check=False).returncode != 0
+
+
+def templates_in(part: Any) -> Iterator[Any]:
+    """All templates of pods at any depth of an object."""
+    if isinstance(part, list):
+        for each in part:
+            yield from templates_in(each)
+    elif isinstance(part, dict):
+        yield from (each for name, each in part.items() if name in ("template", "submitterPodTemplate"))
+        for each in part.values():
+            yield from templates_in(each)
+
+
+def test_pods_with_keys_may_send_to_dns_models_and_providers_and_not_to_a_cloud_s_metadata() -> None:
     policy = read_as(NetworkPolicy, KUBERAY / "egress.yaml").spec
     assert policy.pod_selector == read_as(NetworkPolicy, KUBERAY / "networkpolicy.yaml").spec.pod_selector
-    among, names, world = policy.egress
+    among, names, models, world = policy.egress
     assert (policy.policy_types, among.ports, {each.port for each in names.ports}) == (["Egress"], [], {53})
     assert {each.port for each in world.ports} == {443, 6443}
-    (block,) = [peer.ip_block for peer in world.to]
-    assert block is not None
-    assert block.except_ == ["169.254.0.0/16"]
+
+    def reaches(address: str, rule: Egress) -> bool:
+        found = ip_address(address)
+        blocks = [peer.ip_block for peer in rule.to if peer.ip_block is not None]
+        inside = [block for block in blocks if found in ip_network(block.cidr)]
+        return any(not any(found in ip_network(each) for each in block.except_) for block in inside)
+
+    assert reaches("169.254.20.10", names), "NodeLocal DNS"
+    assert reaches("104.18.7.192", world)
+    assert reaches("2606:4700::6812:7c0", world)
+    for metadata in ("169.254.169.254", "fd00:ec2::254", "fd20:ce::254"):
+        assert not any(reaches(metadata, rule) for rule in policy.egress)
+    (server,) = models.to
+    assert server.namespace_selector is not None
+    assert server.namespace_selector.match_labels == {"kubernetes.io/metadata.name": "models"}
 
 
 def test_prometheus_finds_the_totals_and_each_alert_is_about_metrics_that_runs_have() -> None:
@@ -305,18 +403,32 @@ def test_prometheus_finds_the_totals_and_each_alert_is_about_metrics_that_runs_h
     assert [each.container_port for each in viewer.ports if each.name == port.target_port] == [port.port]
     assert option(shlex.join(viewer.command), "--metrics-port") == str(port.port)
     understand(shlex.join(viewer.command))
-    (group,) = read_as(PrometheusRule, KUBERAY / WATCHED[1]).spec.groups
+    (group,) = read_as(PrometheusRule, KUBERAY / WATCHED[2]).spec.groups
     named = {name for rule in group.rules for name in re.findall(r"microagents_\w+", rule.expr)}
     assert named - {"microagents_run_id"} <= {name_of(metric) for metric in METRICS}
 
 
-def test_a_drain_of_nodes_does_not_end_the_driver() -> None:
-    budget = read_as(PodDisruptionBudget, KUBERAY / "disruption.yaml").spec
-    assert (budget.max_unavailable, budget.selector.match_labels) == (0, {"ray.io/node-type": "head"})
+def test_no_autoscaler_ends_the_node_of_a_driver_and_nothing_blocks_a_drain() -> None:
+    for spec in (cluster().spec, job().spec.ray_cluster_spec, job(JOBS[2]).spec.ray_cluster_spec):
+        assert spec is not None
+        about = spec.head_group_spec.template.metadata
+        assert about is not None
+        kept = {"cluster-autoscaler.kubernetes.io/safe-to-evict": "false", "karpenter.sh/do-not-disrupt": "true"}
+        assert about.annotations == kept
+        assert all(group.template.metadata is None for group in spec.worker_group_specs)
+    assert all("kind: PodDisruptionBudget" not in text_of(path) for path in KUBERAY.rglob("*.yaml"))
+
+
+def test_prometheus_may_read_the_metrics_of_every_node_of_ray() -> None:
+    monitor = read_as(PodMonitor, KUBERAY / WATCHED[1]).spec
+    policy = read_as(NetworkPolicy, KUBERAY / "networkpolicy.yaml").spec
+    assert monitor.selector == policy.pod_selector
+    assert [each.port for each in monitor.pod_metrics_endpoints] == ["metrics"], "as KubeRay calls the port of Ray"
+    assert {each.port for each in policy.ingress[-1].ports} == {8080, 9187}
 
 
 def test_jobs_that_share_a_cluster_and_its_volume_have_runs_of_their_own() -> None:
-    shared = job("shared-job.yaml")
+    shared = job(JOBS[1])
     assert shared.spec.cluster_selector == {"ray.io/cluster": cluster().metadata.name}
     assert shared.spec.ray_cluster_spec is None
     assert len({option(command, "--run-id") for command in commands()[: len(JOBS)]}) == len(JOBS)
@@ -324,7 +436,7 @@ def test_jobs_that_share_a_cluster_and_its_volume_have_runs_of_their_own() -> No
 
 
 def test_the_model_that_the_job_serves_is_described_by_fields_and_classes_that_ray_has() -> None:
-    spec, installed = job("serve-llm.yaml").spec, Path(ray.__file__).parent
+    spec, installed = job(JOBS[2]).spec, Path(ray.__file__).parent
     assert spec.ray_cluster_spec is not None
     (head, *_) = spec.ray_cluster_spec.head_group_spec.template.spec.containers
     (given,) = [variable.value for variable in head.env if variable.name == "LLM_APP"]
@@ -382,15 +494,35 @@ def test_a_retry_goes_on_with_the_same_run_and_no_cluster_stays() -> None:
     assert job().spec.shutdown_after_job_finishes
 
 
-def test_keys_come_from_the_secret_to_the_nodes_of_ray_and_to_nobody_else() -> None:
-    secret = read_as(Secret, KUBERAY / "secret.example.yaml").metadata.name
-    given = {
-        container.name: [variables.secret_ref.name for variables in container.env_from]
-        for pod in pods()
-        for container in pod.containers
-    }
-    assert given == {"ray-head": [secret], "ray-worker": [secret], "ray-job-submitter": [], "viewer": [], "look": []}
-    assert job().spec.runtime_env_yaml == ""
+def keys_of(spec: RayClusterSpec) -> dict[str, list[str]]:
+    """The keys that each container gets, all from the Secret, and under their own names."""
+    secret = read_as(Secret, KUBERAY / "secret.example.yaml")
+    found: dict[str, list[str]] = {}
+    for template in (spec.head_group_spec.template, *(group.template for group in spec.worker_group_specs)):
+        for container in template.spec.containers:
+            given = [each for each in container.env if each.value_from is not None]
+            found[container.name] = [each.name for each in given]
+            for each in given:
+                assert each.value_from is not None
+                entry = each.value_from.secret_key_ref
+                assert (entry.name, entry.key) == (secret.metadata.name, each.name)
+                assert each.name in secret.string_data
+    return found
+
+
+def test_a_pod_has_the_keys_of_the_providers_that_it_calls_and_no_others() -> None:
+    called = {*re.findall(r"--model (\w+):(?![\w.-]+@base_url)", "\n".join(commands()))} - {"sim"}
+    keys = [f"{provider.upper()}_API_KEY" for provider in sorted(called)]
+    assert keys == ["OPENAI_API_KEY"], "the commands of README.md call it on the cluster that stays"
+    assert keys_of(cluster().spec) == {"ray-head": keys, "ray-worker": keys, "viewer": []}
+    for name in (JOBS[0], JOBS[2]):
+        spec = job(name).spec
+        assert spec.ray_cluster_spec is not None
+        assert keys_of(spec.ray_cluster_spec) == {"ray-head": [], "ray-worker": [], "viewer": []}
+        assert re.search(r"--model (sim:|openai:\w+@base_url=)", spec.entrypoint)
+        assert spec.runtime_env_yaml == ""
+    others = [*(job(name).spec.submitter_pod_template.spec for name in JOBS), read_as(Pod, KUBERAY / LOOK).spec]
+    assert [container.env for pod in others for container in pod.containers] == [[]] * len(others)
 
 
 def test_a_run_has_time_to_save_before_its_pod_ends() -> None:
