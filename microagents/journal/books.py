@@ -420,7 +420,7 @@ class Books:
 def _digested(ballot: Ballot | Flagged) -> Ballot | Flagged:
     """A ballot as it enters the digest: its cost is only in a sum, and neither its model nor its mass is a vote."""
     if isinstance(ballot, Flagged):
-        return structs.replace(ballot, cost_usd=None, mass=None, said="")
+        return structs.replace(ballot, cost_usd=None, mass=None, said="", why="")
     return structs.replace(ballot, cost_usd=None, fallback="", mass=None)
 
 

@@ -212,7 +212,7 @@ gzipped. It is written whenever the run ends, also by a resume; a file that is t
         for spec in specs if isinstance(specs, list | tuple) else ():
             try:
                 ModelSpec.parse(spec)
-            except (InvalidUsage, AttributeError) as error:
+            except (InvalidUsage, TypeError) as error:
                 raise ValueError(f"a fallback is the spec of a model; {error}") from None
         return specs
 

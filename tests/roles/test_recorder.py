@@ -42,7 +42,7 @@ def test_decisions_do_not_wait_for_a_fast_disk(monkeypatch: pytest.MonkeyPatch) 
     unkept_s, _ = run_virtual(timed(runs_dir=None))
     monkeypatch.setattr(deploying, "VIRTUAL_COMMIT_S", 0.04)
     kept_s, _ = run_virtual(timed())
-    assert kept_s < unkept_s + 1, "some commits at the beginning and at the end"
+    assert kept_s < unkept_s + 1.5, "some commits at the beginning and at the end, of 60 steps"
 
 
 def test_no_election_opens_while_a_commit_takes_too_long(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -112,12 +112,13 @@ def test_a_call_whose_both_attempts_hang_is_sent_once_more_after_its_timeout() -
 
 
 def test_a_hedge_opens_the_next_step_sooner_and_changes_no_decision() -> None:
-    """An independent simulation gave 0.561 and 0.453; with 400 steps the ratio varies by 0.013 (one standard deviation)."""
+    """An independent simulation gave 0.561 and 0.453; over eight seeds of 400 steps the ratio varied by 0.022 (one standard
+    deviation), so 0.07 is left in one of 700 seeds."""
     model = "sim:perfect@latency=1.0,sigma=0.5,error=0.0022"
     unvoted_s, _ = run_virtual(timed(model, strategy=Maker(k=1, speculate=False), steps=400))
     _, plain = run_virtual(timed(model, strategy=Maker(), steps=400))
     for hedge, share in ((1, 0.561), (5, 0.453)):
         hedged_s, hedged = run_virtual(timed(model, strategy=Maker(hedge=hedge), steps=400))
-        assert hedged_s / unvoted_s == pytest.approx(share, abs=0.03)
+        assert hedged_s / unvoted_s == pytest.approx(share, abs=0.07)
         assert hedged.account.decisions_sha256 == plain.account.decisions_sha256
         assert hedged.account.ballots_sha256 == plain.account.ballots_sha256
