@@ -138,21 +138,22 @@ OF_ONE_REQUEST = (400, 413, 422)
 
 
 class ModelUnavailable(MicroagentsError):
-    """A provider did not deliver a reply; args: kind, short message, HTTP status, retry-after in seconds, request id.
+    """A provider did not deliver a reply; args: kind, short message, HTTP status, retry-after in seconds, request id, address.
 
     Calls are retried after ``busy`` (429), ``server`` (5xx), ``network``, ``timeout`` and ``garbled`` (a body that cannot be read). They
     are not retried after ``refused`` (key, model name or request not accepted).
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0917 - an error is sent between processes by its arguments
         self,
         kind: str,
         message: str,
         status: int | None = None,
         retry_after_s: float | None = None,
         request_id: str | None = None,
+        address: str | None = None,
     ) -> None:
-        super().__init__(kind, message, status, retry_after_s, request_id)
+        super().__init__(kind, message, status, retry_after_s, request_id, address)
 
     @property
     def kind(self) -> str:
@@ -177,9 +178,10 @@ class ModelUnavailable(MicroagentsError):
 
     @property
     def words(self) -> str:
-        """The provider's own words, with the HTTP status and the name of the request."""
-        _, message, status, _, request_id = self.args
-        notes = [f"HTTP {status}"] * (status is not None) + [f"request {request_id}"] * (request_id is not None)
+        """The provider's own words, with the HTTP status, the address that was asked, and the name of the request."""
+        _, message, status, _, request_id, address = self.args
+        notes = [f"HTTP {status}"] * (status is not None) + [address] * (address is not None)
+        notes += [f"request {request_id}"] * (request_id is not None)
         return str(message) + (f" ({', '.join(notes)})" if notes else "")
 
     @property
@@ -343,8 +345,8 @@ class Refused(Undecided):
     @property
     def may_concern_all(self) -> bool:
         """Whether the words do not say that the content is the reason, so that the same server may refuse each request."""
-        words = str(self.args[2])
-        return "(HTTP " in words and _OF_CONTENT.search(words) is None
+        said, status, _ = str(self.args[2]).rpartition(" (HTTP ")
+        return bool(status) and _OF_CONTENT.search(said) is None
 
     @property
     def of_all(self) -> ModelUnavailable:

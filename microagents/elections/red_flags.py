@@ -26,6 +26,8 @@ CONTENT_FILTER = "content_filter"
 """The provider does not give the reply for what it, or the prompt, says."""
 REFUSED = "refused"
 """The provider does not accept the request for its content or its length."""
+ONLY_REASONING = "only_reasoning"
+"""The reply has no text, since the server gives all that the model wrote as reasoning."""
 OTHER = "other"
 """The provider ended the reply for a reason that is not known here."""
 OUT_OF_RANGE = "out_of_range"
@@ -54,7 +56,7 @@ _FINISHES = frozenset(
         "error",
         "abort",
     }
-    | {"model_context_window_exceeded", UNWEIGHED}
+    | {"model_context_window_exceeded", UNWEIGHED, ONLY_REASONING}
 )
 
 

@@ -10,24 +10,22 @@ from msgspec import Raw, Struct, structs
 
 from microagents.base.errors import InvalidUsage, ModelUnavailable
 from microagents.models.http.provider import HttpModel
+from microagents.models.http.replies import Fields, Said, decode_reply, is_there
 from microagents.models.http.sending import Client, Sender, headers_of
 from microagents.models.http.usage import Counts, read_or_empty, sum_of
 from microagents.models.json_schema import strict_schema
 from microagents.models.model import Most
-from microagents.replies.chat import Sample
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from microagents.models.model import Call, ModelSpec
+    from microagents.replies.chat import Sample
 
 _VERSION = "2023-06-01"
 """The SDK's default, the API version 2026-10-21, accepts no temperature for any model; this one takes it for older models."""
 _LEAST_BUDGET = 1024
 """Tokens of thinking that the API asks for at least."""
-_FINISH = {"end_turn": "stop", "stop_sequence": "stop", "max_tokens": "length"}
-_REASONING = ("thinking", "redacted_thinking")
-"""Types of blocks whose tokens are not in the text."""
 
 
 class AnthropicModel(HttpModel):
@@ -101,16 +99,17 @@ class AnthropicModel(HttpModel):
             return False  # a budget must be less than max_tokens
         answer = await self._ask(client, structs.replace(call, max_output_tokens=0))
         if not isinstance(answer, ModelUnavailable) and answer.is_success:
-            usage = self._meter.usage(_counts(read_or_empty(Raw(answer.content), _Warmed).usage, has_reasoning=False))
+            usage = self._meter.usage(_counts(read_or_empty(Raw(answer.content), Fields).usage, has_reasoning=False))
             self._spent = usage if self._spent is None else sum_of(usage, self._spent)
         return True
 
     def _read(self, body: bytes, call: Call) -> Sample:  # noqa: ARG002 - the interface
-        reply = _decode(body)
-        text = "".join(block.text or "" for block in reply.content if block.type == "text")
-        finish = _FINISH.get(reply.stop_reason, reply.stop_reason)
-        usage = _counts(reply.usage, has_reasoning=any(block.type in _REASONING for block in reply.content))
-        return Sample(text=text, finish=finish, usage=self._meter.usage(usage), model=self.name)
+        reply, said = decode_reply(body), Said()
+        said.add(reply.content)
+        if not said and not is_there(reply.stop_reason):
+            raise msgspec.ValidationError("Expected a content with a text")
+        usage = self._meter.usage(_counts(reply.usage, has_reasoning=said.has_reasoning))
+        return self._sample(said, reply.stop_reason, usage)
 
 
 def _thinking(given: str | None) -> dict[str, Any] | None:
@@ -149,21 +148,3 @@ class _MessagesCounts(Struct):
 
 class _Details(Struct):
     thinking_tokens: Raw = Raw(b"")
-
-
-class _Block(Struct):
-    type: str
-    text: str | None = None
-
-
-class _MessagesReply(Struct):
-    content: list[_Block]
-    stop_reason: str
-    usage: Raw = Raw(b"{}")
-
-
-class _Warmed(Struct):
-    usage: Raw = Raw(b"{}")
-
-
-_decode = msgspec.json.Decoder(_MessagesReply).decode

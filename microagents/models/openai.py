@@ -7,22 +7,22 @@ from contextlib import aclosing
 from hashlib import blake2b
 from math import exp
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 from urllib.parse import urlsplit
 
 import msgspec
-from msgspec import Meta, Raw, Struct, structs
+from msgspec import Raw, Struct, structs
 
 from microagents.base.aio import TaskScope
 from microagents.base.errors import InvalidUsage
-from microagents.elections.red_flags import known_finish
 from microagents.models.http.provider import HttpModel
+from microagents.models.http.replies import Choice, Fields, Said, choices_in, decode_reply, is_there
 from microagents.models.http.sending import Client, Response, Sender, headers_of
 from microagents.models.http.spec_options import flag
 from microagents.models.http.usage import Counts, name_or_none, read_or_empty, what_is_left
 from microagents.models.json_schema import schema_name, strict_schema
 from microagents.models.model import MAX_SAMPLES, SEVERAL, samples_per_request
-from microagents.models.streams import Streaming
+from microagents.models.streams import Streaming, unstreamed
 from microagents.models.token_masses import ALTERNATIVES, Token, mass_of, tokens_in
 from microagents.models.weighing import LETTERS, LOGPROBS, by_letter, weighed_by_letter
 from microagents.replies.chat import Sample, Usage
@@ -44,6 +44,8 @@ CACHING: dict[str, str | None] = {"prompt_cache_key": None, "prompt_cache_option
 SAMPLERS_OFF = {"top_k": 0, "top_p": 1, "min_p": 0}
 """Parameters with which a sample at temperature 1 follows the model's own law."""
 RAW, PROCESSED, OFF = "raw", "processed", "off"
+NO_CHOICE = "the reply has no choice"
+"""Stands for the words of a server that filters a whole reply."""
 
 
 class OpenAIWire(HttpModel):
@@ -211,22 +213,16 @@ class OpenAIModel(OpenAIWire):
         self, calls: Sequence[Call], asked: Call, sender: Sender
     ) -> AsyncGenerator[tuple[Call, Sample]]:
         """Take several samples, each as soon as it is finished. The last one has what the usage of all leaves for it."""
-        arrived = asyncio.Queue[tuple[int, str, str] | None]()
-        client = Streaming(sender, len(calls), lambda *choice: arrived.put_nowait(choice))
+        arrived = asyncio.Queue[Choice | None]()
+        client = Streaming(sender, len(calls), arrived.put_nowait)
         scope, early = TaskScope(), dict[int, Usage]()
         try:
             taking = scope.start(self._take(asked, client))
             taking.add_done_callback(lambda _: arrived.put_nowait(None))
             while (choice := await arrived.get()) is not None:
-                index, text, finish = choice
-                early[index] = self._meter.guessed(asked, text)
-                sample = Sample(
-                    text=self._redaction.without_key(text),
-                    finish=known_finish(finish),
-                    usage=early[index],
-                    model=self.name,
-                )
-                yield calls[index], sample
+                early[choice.index] = self._meter.guessed(asked, choice.said.text or choice.said.refusal)
+                sample = self._sample(choice.said, choice.reason, early[choice.index])
+                yield calls[choice.index], self._redaction.cleaned(sample)
             samples = dict(zip(client.indexes, taking.result(), strict=False))
         finally:
             await scope.close()
@@ -284,7 +280,7 @@ class OpenAIModel(OpenAIWire):
         """Return what the server of a model tells Prometheus, as vLLM does; None if it tells nothing. The key is not sent."""
         if self._is_own_address:
             return None
-        sender = Sender(self.base_url.removesuffix("/v1"), {})
+        sender = Sender(self.base_url.partition("?")[0].removesuffix("/v1"), {})
         try:
             answer = await sender.get("/metrics")
         finally:
@@ -304,19 +300,27 @@ class OpenAIModel(OpenAIWire):
         is_openai = urlsplit(self.base_url).hostname == "api.openai.com"
         return self.capabilities.max_tokens_name or ("max_completion_tokens" if is_openai else "max_tokens")
 
+    def _whole(self, body: bytes, call: Call) -> bytes:
+        return unstreamed(body, call.samples)
+
     def _read(self, body: bytes, call: Call) -> Sample:
         return self._read_all(body, call)[0]
 
     def _read_all(self, body: bytes, call: Call) -> Sequence[Sample]:
-        reply = _decode(body)
-        kept = sorted(reply.choices, key=lambda choice: choice.index)[: call.samples]
-        usage, served = self._counted(reply, has_reasoning=any(each.message.reasons for each in kept))
-        usages = (
-            [usage] if len(kept) == 1 else self._meter.split(usage, [len(each.message.text) for each in kept], served)
-        )
+        reply = decode_reply(body)
+        choices = choices_in(reply.choices)
+        if not choices and bytes(reply.choices) == b"[]" and (is_there(reply.usage) or is_there(reply.id)):
+            choices = [Choice(index=0, said=Said(refusal=NO_CHOICE), reason=Raw(b'"content_filter"'))]
+        if not any(is_there(each.reason) or each.said for each in choices):
+            raise msgspec.ValidationError("Expected choices with a text")
+        kept = sorted(choices, key=lambda choice: choice.index)[: call.samples]
+        usage, served = self._counted(reply, has_reasoning=any(each.said.has_reasoning for each in kept))
+        usages = [usage]
+        if len(kept) > 1:
+            usages = self._meter.split(usage, [len(each.said.text or each.said.refusal) for each in kept], served)
         return [self._sample_of(choice, each, call) for choice, each in zip(kept, usages, strict=True)]
 
-    def _counted(self, reply: _ChatReply, *, has_reasoning: bool) -> tuple[Usage, str | None]:
+    def _counted(self, reply: Fields, *, has_reasoning: bool) -> tuple[Usage, str | None]:
         counts = read_or_empty(reply.usage, _ChatCounts)
         read = read_or_empty(counts.prompt_tokens_details, ReadDetails)
         counted = Counts(
@@ -330,10 +334,9 @@ class OpenAIModel(OpenAIWire):
         )
         return self._meter.usage(counted), name_or_none(reply.service_tier)
 
-    def _sample_of(self, choice: _Choice, usage: Usage, call: Call) -> Sample:
-        finish = "refusal" if choice.message.refusal else choice.finish_reason
-        sample = Sample(text=choice.message.text, finish=finish, usage=usage, model=self.name)
-        if not (self._weighs or call.needs_mass) or finish not in ("stop", "length"):
+    def _sample_of(self, choice: Choice, usage: Usage, call: Call) -> Sample:
+        sample = self._sample(choice.said, choice.reason, usage)
+        if not (self._weighs or call.needs_mass) or sample.finish not in ("stop", "length"):
             return sample
         tokens = tokens_in(choice.logprobs)
         if not self._weighs:
@@ -362,35 +365,3 @@ class WrittenDetails(Struct):
     """Parts of the output tokens."""
 
     reasoning_tokens: Raw = Raw()
-
-
-class _ChatMessage(Struct):
-    content: str | None = None
-    refusal: str | None = None
-    # Servers of open models give the reasoning beside the content, under either name.
-    reasoning: str | None = None
-    reasoning_content: str | None = None
-
-    @property
-    def text(self) -> str:
-        return self.content or self.refusal or ""
-
-    @property
-    def reasons(self) -> bool:
-        return bool(self.reasoning or self.reasoning_content)
-
-
-class _Choice(Struct):
-    message: _ChatMessage
-    finish_reason: str
-    index: int = 0
-    logprobs: Raw = Raw(b"{}")
-
-
-class _ChatReply(Struct):
-    choices: Annotated[list[_Choice], Meta(min_length=1)]
-    service_tier: Raw = Raw()
-    usage: Raw = Raw(b"{}")
-
-
-_decode = msgspec.json.Decoder(_ChatReply).decode

@@ -5,23 +5,22 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import msgspec
-from msgspec import Raw, Struct
+from msgspec import Raw, Struct, structs
 
-from microagents.base.errors import ModelUnavailable
-from microagents.models.http.usage import Counts, read_or_empty
+from microagents.models.http.replies import Fields, Said, decode_reply, finish_of, is_there
+from microagents.models.http.usage import Counts, name_or_none, read_or_empty
 from microagents.models.json_schema import schema_name, strict_schema
 from microagents.models.openai import CACHING, OpenAIWire, ReadDetails, WrittenDetails
 from microagents.models.token_masses import ALTERNATIVES, tokens_in
-from microagents.replies.chat import Sample
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from microagents.models.model import Call
+    from microagents.replies.chat import Sample
 
 LEAST_OUTPUT_TOKENS = 16
 """The API refuses a lower limit."""
-_REASONS = {"max_output_tokens": "length"}
 
 
 class ResponsesModel(OpenAIWire):
@@ -56,15 +55,11 @@ class ResponsesModel(OpenAIWire):
             content["instructions"] = call.prompt.system
         return content
 
-    def _read(self, body: bytes, call: Call) -> Sample | ModelUnavailable:
-        reply = _decode(body)
-        if reply.status == "failed":
-            error = reply.error or _Failure()
-            return ModelUnavailable(
-                "busy" if error.code == "rate_limit_exceeded" else "server", f"{error.code}: {error.message}"
-            )
-        parts = [part for item in reply.output for part in item.content or ()]
-        refusals = [part.refusal for part in parts if part.refusal]
+    def _read(self, body: bytes, call: Call) -> Sample:
+        reply, said = decode_reply(body), Said()
+        said.add(reply.output)
+        if not said and not is_there(reply.status):
+            raise msgspec.ValidationError("Expected an output with a text")
         counts = read_or_empty(reply.usage, _ResponsesCounts)
         read = read_or_empty(counts.input_tokens_details, ReadDetails)
         usage = self._meter.usage(
@@ -75,27 +70,16 @@ class ResponsesModel(OpenAIWire):
                 cached=read.cached_tokens,
                 cache_written=read.cache_write_tokens,
                 served=reply.service_tier,
-                has_reasoning=any(item.type == "reasoning" for item in reply.output),
+                has_reasoning=said.has_reasoning,
             )
         )
-        finish = _finish(reply)
-        if finish == "stop" and usage.output_tokens == max(LEAST_OUTPUT_TOKENS, call.max_output_tokens):
-            finish = "length"  # llama.cpp says "completed" of replies that it cut off, too
-        written = [part for part in parts if part.type == "output_text"]
-        sample = Sample(
-            text="".join(part.text for part in written) or "".join(refusals),
-            finish="refusal" if refusals else finish,
-            usage=usage,
-            model=self.name,
-        )
-        return self._with_mass(sample, call, tokens_in(written[0].logprobs) if len(written) == 1 else [])
-
-
-def _finish(reply: _ResponsesReply) -> str:
-    if reply.status == "completed":
-        return "stop"
-    reason = reply.incomplete_details.reason if reply.incomplete_details is not None else ""
-    return _REASONS.get(reason, reason) if reply.status == "incomplete" else reply.status
+        reason = read_or_empty(reply.incomplete_details, Fields).reason
+        is_named = finish_of(name_or_none(reason) or "") is not None
+        sample = self._sample(said, reason if is_named else reply.status, usage)
+        if sample.finish == "stop" and usage.output_tokens == max(LEAST_OUTPUT_TOKENS, call.max_output_tokens):
+            # llama.cpp says "completed" of replies that it cut off, too.
+            sample = structs.replace(sample, finish="length")
+        return self._with_mass(sample, call, tokens_in(said.logprobs[0]) if len(said.logprobs) == 1 else [])
 
 
 class _ResponsesCounts(Struct):
@@ -104,37 +88,3 @@ class _ResponsesCounts(Struct):
     output_tokens: Raw = Raw()
     input_tokens_details: Raw = Raw(b"{}")
     output_tokens_details: Raw = Raw(b"{}")
-
-
-class _ItemPart(Struct):
-    type: str
-    text: str = ""
-    refusal: str | None = None
-    logprobs: Raw = Raw()
-
-
-class _Item(Struct):
-    type: str
-    # Of a message its parts; other items, such as reasoning, have their own, or none.
-    content: list[_ItemPart] | None = None
-
-
-class _Incomplete(Struct):
-    reason: str = ""
-
-
-class _Failure(Struct):
-    code: str = "server_error"
-    message: str = "the response failed"
-
-
-class _ResponsesReply(Struct):
-    status: str
-    output: list[_Item]
-    incomplete_details: _Incomplete | None = None
-    error: _Failure | None = None
-    service_tier: Raw = Raw()
-    usage: Raw = Raw(b"{}")
-
-
-_decode = msgspec.json.Decoder(_ResponsesReply).decode

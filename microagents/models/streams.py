@@ -6,9 +6,10 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import msgspec
-from msgspec import Raw, Struct, structs
+from msgspec import Raw, structs
 
 from microagents.base.errors import ModelUnavailable
+from microagents.models.http.replies import Choice, Said, choices_in, decode_reply, is_there
 
 if TYPE_CHECKING:
     from microagents.models.http.sending import Response, Sender
@@ -22,10 +23,10 @@ class Streaming:
     Args:
         sender: sends them.
         number: number of choices that they ask for.
-        arrived: called with the index, the text and the finish reason of each finished choice but the last.
+        arrived: called with each finished choice but the last.
     """
 
-    def __init__(self, sender: Sender, number: int, arrived: Callable[[int, str, str], None]) -> None:
+    def __init__(self, sender: Sender, number: int, arrived: Callable[[Choice], None]) -> None:
         self._sender = sender
         self._number = number
         self._arrived = arrived
@@ -38,13 +39,13 @@ class Streaming:
         response = await self._sender.post(path, {**body, **OPTIONS}, headers, on_line=reply.read)
         if isinstance(response, ModelUnavailable) or not response.is_success:
             return response
-        if response.content.lstrip()[:1] == b"{":
+        if not reply.has_events:
             self.indexes = list(range(self._number))
             return response
-        self.indexes = sorted(reply.finished)
-        if reply.failure is not None:
-            return structs.replace(response, status_code=502, content=reply.failure)
-        if not reply.is_done or len(reply.finished) < len(reply.choices):
+        self.indexes = sorted(reply.choices)
+        # The end of a body whose length nobody states may be the end of a connection that broke.
+        is_framed = "content-length" in response.headers or "transfer-encoding" in response.headers
+        if reply.failure is None and not (reply.is_done or is_framed) and len(reply.finished) < self._number:
             return ModelUnavailable("broken", "the stream ended before its choices")
         return structs.replace(response, content=reply.whole())
 
@@ -56,85 +57,72 @@ class Streaming:
         """Do nothing: the connections are the sender's."""
 
 
-class _Delta(Struct, frozen=True):
-    content: str | None = None
-    refusal: str | None = None
-    reasoning: str | None = None
-    reasoning_content: str | None = None
-
-
-class _ChunkPart(Struct):
-    index: int = 0
-    delta: _Delta = _Delta()
-    finish_reason: str | None = None
-
-
-class _Chunk(Struct):
-    choices: list[_ChunkPart] = []
-    usage: Raw = Raw(b"null")
-    service_tier: Raw = Raw(b"null")
-    error: Raw = Raw(b"null")
-
-
-_decode = msgspec.json.Decoder(_Chunk).decode
+def unstreamed(body: bytes, number: int) -> bytes:
+    """Return the reply of a server as one that is not streamed: some stream what nobody asked to be streamed."""
+    if not body.lstrip().startswith((b"data:", b"event:", b":")):
+        return body
+    reply = _StreamedReply(number, lambda _: None)
+    for line in body.split(b"\n"):
+        reply.read(line)
+    return reply.whole()
 
 
 class _StreamedReply:
     """A reply that is being read."""
 
-    def __init__(self, number: int, arrived: Callable[[int, str, str], None]) -> None:
-        self.choices: dict[int, dict[str, list[str]]] = {}
-        """The pieces of each choice, by the field that they belong to."""
-        self.finished: dict[int, str] = {}
-        """The finish reason of each choice that has one."""
+    def __init__(self, number: int, arrived: Callable[[Choice], None]) -> None:
+        self.choices: dict[int, Choice] = {}
+        self.finished: set[int] = set()
+        """Indexes of the choices whose end is told."""
+        self.has_events = False
         self.is_done = False
         self.failure: bytes | None = None
-        """The error that the server reports in the stream."""
+        """The first event that cannot be read, or is the server's report of an error."""
         self._number = number
         self._arrived = arrived
         self._more: dict[str, Raw] = {}
 
     def read(self, line: bytes) -> None:
-        """Read one line of the stream; one that is not readable is a failure."""
+        """Read one line of the stream."""
         data = line.removeprefix(b"data:").strip()
-        if data == line.strip():  # a comment, the name of an event, or the end of one
+        if data == line.strip() or not data:  # a comment, the name of an event, or the end of one
             return
+        self.has_events = True
         if data == b"[DONE]":
             self.is_done = True
             return
         try:
-            chunk = _decode(data)
+            event = decode_reply(b"{}" if data == b"null" else data)
+            pieces = choices_in(event.choices)
         except (msgspec.MsgspecError, ValueError, RecursionError):
-            self.failure = b"{}"
+            self.failure = self.failure or data
             return
-        if bytes(chunk.error) != b"null":
-            self.failure = data
-        for name, value in (("usage", chunk.usage), ("service_tier", chunk.service_tier)):
-            if bytes(value) != b"null":
+        if is_there(event.error) or is_there(event.message):
+            self.failure = self.failure or data
+        for name, value in (("usage", event.usage), ("service_tier", event.service_tier)):
+            if is_there(value):
                 self._more[name] = Raw(bytes(value))
-        for part in chunk.choices:
-            if 0 <= part.index < self._number and part.index not in self.finished:
-                self._add(part)
+        for piece in pieces:
+            if 0 <= piece.index < self._number and piece.index not in self.finished:
+                self._add(piece)
 
-    def _add(self, part: _ChunkPart) -> None:
-        pieces = self.choices.setdefault(part.index, {})
-        for name in _Delta.__struct_fields__:
-            if piece := getattr(part.delta, name):
-                pieces.setdefault(name, []).append(piece)
-        if part.finish_reason is not None:
-            self.finished[part.index] = part.finish_reason
+    def _add(self, piece: Choice) -> None:
+        choice = self.choices.setdefault(piece.index, Choice(index=piece.index, said=Said()))
+        choice.said.join(piece.said)
+        if is_there(piece.reason):
+            choice.reason = Raw(bytes(piece.reason))
+            self.finished.add(piece.index)
             if len(self.finished) < self._number:
-                message = self._message(part.index)
-                finish = "refusal" if "refusal" in message else part.finish_reason
-                self._arrived(part.index, message.get("content") or message.get("refusal") or "", finish)
-
-    def _message(self, index: int) -> dict[str, str]:
-        return {name: "".join(pieces) for name, pieces in self.choices[index].items()}
+                self._arrived(choice)
 
     def whole(self) -> bytes:
-        """Build the reply as one that is not streamed."""
-        choices = [
-            {"index": index, "message": self._message(index), "finish_reason": self.finished[index]}
-            for index in sorted(self.finished)
-        ]
+        """Build the reply as one that is not streamed; the failure of one whose text is not there."""
+        if self.failure is not None and len(self.finished) < self._number:
+            return self.failure
+        choices = []
+        for index in sorted(self.choices):
+            choice = self.choices[index]
+            said = choice.said
+            message = {"content": said.text, "refusal": said.refusal, "reasoning": said.reasoning}
+            choices.append({"index": index, "message": message, "finish_reason": choice.reason})
         return msgspec.json.encode({"choices": choices, **self._more})

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 
 from microagents.elections.election import Flagged, Rejected, SampleId
-from microagents.elections.red_flags import CUT_OFF, EMPTY, MALFORMED, REFUSED, TOO_LONG, is_shipped
+from microagents.elections.red_flags import CUT_OFF, EMPTY, MALFORMED, ONLY_REASONING, REFUSED, TOO_LONG, is_shipped
 from microagents.journal.messages import RecordReply, RecordSample
 from microagents.replies.chat import Reading
 from microagents.replies.parsing import Malformed, parse
@@ -22,6 +22,8 @@ _REMEDIES = {
     TOO_LONG: "resume with a higher --flag-above-tokens (0 turns the flag off) and --accept-change flag_above_tokens",
     CUT_OFF: "resume with a higher --max-output-tokens and --accept-change max_output_tokens",
     EMPTY: "take another model, or begin another run with a higher --max-output-tokens: reasoning may use it up",
+    ONLY_REASONING: "the server takes the whole reply for reasoning: start it without its reasoning parser (vLLM, SGLang: "
+    "--reasoning-parser), or switch thinking off (effort=none in the model's spec), and resume",
     MALFORMED: "look at the prompt and at whole replies with `microagents step`, and make the reply's format simpler or take another model",
 }
 _READ_AS_LAST = (

@@ -126,6 +126,9 @@ async def _model(text: str) -> list[Finding]:
         answer = await model.listed()
         is_asked = isinstance(answer, Response)
         served = await model.served_metrics() if isinstance(model, OpenAIModel) and is_asked else None
+        if is_asked and not await model.knows_path():
+            said = f"{model.base_url} does not know {model.path}; did you mean base_url={model.meant_url}"
+            return [_missing(f"{text} endpoint", said)]
         return [*_of_provider(text, spec, model, answer), *_prefix_cache(text, served or b"")]
     finally:
         await model.close()

@@ -42,13 +42,13 @@ def found(findings: list[Finding], subject: str) -> tuple[str, str]:
     return one.state, one.said
 
 
-async def findings_of(answer: Answer, name: str = "gpt-6-luna") -> list[Finding]:
-    async with answering(answer) as server:
+async def findings_of(*answers: Answer, name: str = "gpt-6-luna") -> list[Finding]:
+    async with answering(*answers) as server:
         findings = await examine([f"openai:{name}@base_url={server.url}"], RUNS)
-    first, *others = [(request.path, "authorization" in request.headers) for request in server.received]
-    assert (first, others) in [(("/models", True), []), (("/models", True), [("/metrics", False)])], (
-        "nothing paid is asked for"
-    )
+    first, *others = [(request.path, request.body) for request in server.received]
+    assert first == ("/models", b"")
+    assert set(others) <= {("/metrics", b""), ("/chat/completions", b"{}")}, "nothing paid is asked for"
+    assert all(("authorization" in request.headers) == (request.path != "/metrics") for request in server.received)
     return findings
 
 
@@ -106,7 +106,7 @@ async def test_the_share_of_the_prefix_cache_is_read_from_the_metrics_of_vllm(hi
 async def test_a_key_that_is_refused_and_a_model_that_is_unknown_are_said() -> None:
     refused = await findings_of(scripted.reply({}, 401))
     assert any(each.state == "missing" and "refuses the key (HTTP 401)" in each.said for each in refused)
-    unknown = await findings_of(scripted.reply(MODELS), "gpt-6-lunar")
+    unknown = await findings_of(scripted.reply(MODELS), name="gpt-6-lunar")
     state, said = found(unknown, "model")
     assert (state, "is not among the 2 models" in said, "today's nearest is gpt-6-luna" in said) == (
         "optional",
@@ -116,7 +116,7 @@ async def test_a_key_that_is_refused_and_a_model_that_is_unknown_are_said() -> N
 
 
 async def test_a_model_with_an_announced_end_names_its_day_and_what_takes_its_place() -> None:
-    said = found(await findings_of(scripted.reply({"data": []}), "gpt-4o-mini"), "model")[1]
+    said = found(await findings_of(scripted.reply({"data": []}), name="gpt-4o-mini"), "model")[1]
     assert "it will be shut down on 2027-01-14" in said or "was shut down on 2027-01-14" in said
     assert "today's nearest is gpt-6-luna" in said
 
@@ -137,6 +137,13 @@ async def test_nobody_listening_is_said(monkeypatch: pytest.MonkeyPatch) -> None
     findings = await examine(["anthropic:m@base_url=http://127.0.0.1:1"], RUNS)
     assert "cannot be reached: no connection to 127.0.0.1:1" in found(findings, "endpoint")[1]
     assert found(findings, "model") == ("missing", "cannot be checked, since the endpoint cannot be reached")
+
+
+async def test_an_address_that_does_not_know_the_path_of_requests_is_told_with_the_one_that_was_meant() -> None:
+    findings = await findings_of(scripted.reply(MODELS), scripted.reply(b""), scripted.reply(b"", 404))
+    state, said = found(findings, "endpoint")
+    assert state == "missing"
+    assert re.search(r"does not know /chat/completions; did you mean base_url=http://127.0.0.1:\d+/v1$", said)
 
 
 async def test_an_endpoint_of_serve_is_ready() -> None:

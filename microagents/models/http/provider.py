@@ -15,22 +15,29 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar
 from weakref import WeakKeyDictionary
 
 import msgspec
-from msgspec import Struct, structs
+from msgspec import Raw, Struct, structs
 
 from microagents.base.errors import InvalidUsage, ModelUnavailable
+from microagents.base.logs import log
+from microagents.elections.red_flags import CONTENT_FILTER, ONLY_REASONING, REFUSAL, known_finish
 from microagents.models import sample_keys
 from microagents.models.capabilities import capabilities_of
 from microagents.models.http.open_files import connections_allowed
 from microagents.models.http.refusals import (
     BAD_REQUEST,
-    NOT_FOUND,
+    MAX_MESSAGE_CHARS,
+    NO_SUCH_PATH,
+    REFUSED_PARAMETERS,
     Redaction,
     Substitutes,
     decode_error,
     failure_kind,
+    refuses_system,
     retry_after_s,
+    status_told,
 )
-from microagents.models.http.sending import MAX_BODY_BYTES, Client, Response
+from microagents.models.http.replies import Said, finish_of
+from microagents.models.http.sending import MAX_BODY_BYTES, Client, Response, address_of
 from microagents.models.http.spec_options import (
     check_length,
     check_names,
@@ -38,17 +45,20 @@ from microagents.models.http.spec_options import (
     effort_of,
     flag,
     key_in,
+    meant_url,
     number_in,
     other_model,
     refuse_ended,
 )
-from microagents.models.http.usage import CHARS_PER_TOKEN, Meter, sum_of
+from microagents.models.http.usage import CHARS_PER_TOKEN, Meter, name_or_none, sum_of
 from microagents.models.http.warming import Warming
 from microagents.models.model import Model, Most, most_tokens
 from microagents.models.prices import Tariff, flat_tariff, tariff_of
 from microagents.models.rates import Rate, rates_of
 from microagents.replies.chat import Prompt, Sample, Usage
 
+USER = "user"
+"""Where the system part may go, if the model takes none."""
 S = TypeVar("S", bound=Struct)
 SHOWN_BYTES = 200
 """Bytes of a reply that cannot be read that its error shows."""
@@ -66,7 +76,7 @@ class HttpModel(Model, ABC):
     Options: ``base_url``; ``api_key_env``, the environment variable with the key; ``timeout_s`` for a whole call;
     ``price_in`` and ``price_out`` in USD per million tokens, which go before all other prices. Cached input is then
     priced as any other input, so the cost is an upper bound. ``effort``, of reasoning; ``service_tier``;
-    ``json_schema=true``, which constrains the output.
+    ``json_schema=true``, which constrains the output; ``system=user``, which puts the system part of prompts into the user's.
 
     Args:
         spec: the model and its options.
@@ -121,11 +131,14 @@ class HttpModel(Model, ABC):
         self._options = options
         self._effort = self._checked_effort()
         self._has_schema = flag(options, "json_schema")
+        if options.get("system", USER) != USER:
+            raise InvalidUsage(f"system={options['system']!r} is not known; the only one is system={USER}")
         self._substitutes = Substitutes(self.name, self.substitutes, (self.effort_name,) if "effort" in options else ())
         self._cache_key: str | None = None
         self._warming = Warming()
         self._spent: Usage | None = None
         """Usage of the calls that warmed the cache, which the next sample reports."""
+        self._has_told_end = False
         self._clients: WeakKeyDictionary[asyncio.AbstractEventLoop, Client] = WeakKeyDictionary()
 
     @classmethod
@@ -166,6 +179,8 @@ class HttpModel(Model, ABC):
         Raises:
             ModelUnavailable: no reply arrived, or it cannot be read.
         """
+        if self._options.get("system") == USER:
+            call = structs.replace(call, prompt=as_one_part(call.prompt))
         check_length(call, self.name, self.capabilities.context_window)
         client = client or self._client()
         try:
@@ -191,6 +206,17 @@ class HttpModel(Model, ABC):
             return await sender.get(self.models_path)
         finally:
             await sender.close()
+
+    async def knows_path(self) -> bool:
+        """Whether the server knows the path of requests, by one that asks for nothing and costs nothing; asked only if that is in doubt."""
+        if self.meant_url is None:
+            return True
+        sender = self._connect()
+        try:
+            answer = await sender.post(self.path, {}, {})
+        finally:
+            await sender.close()
+        return isinstance(answer, ModelUnavailable) or answer.status_code not in NO_SUCH_PATH
 
     async def close(self) -> None:
         """Close the connections of the running event loop. A later call opens new ones."""
@@ -236,17 +262,39 @@ class HttpModel(Model, ABC):
         """
 
     @abstractmethod
-    def _read(self, body: bytes, call: Call) -> Sample | ModelUnavailable:
-        """Read the sample, or the failure, from the JSON of the reply to a call.
+    def _read(self, body: bytes, call: Call) -> Sample:
+        """Read the sample from the JSON of the reply to a call.
 
         Raises:
             msgspec.MsgspecError: the reply has another form.
         """
 
-    def _read_all(self, body: bytes, call: Call) -> Sequence[Sample] | ModelUnavailable:
+    def _read_all(self, body: bytes, call: Call) -> Sequence[Sample]:
         """Read all samples of a reply to a call that asks for several."""
-        sample = self._read(body, call)
-        return sample if isinstance(sample, ModelUnavailable) else [sample]
+        return [self._read(body, call)]
+
+    def _sample(self, said: Said, reason: Raw, usage: Usage) -> Sample:
+        """Make the sample of a reply that ended for a reason, by whatever name."""
+        name = name_or_none(reason) or ""
+        finish = finish_of(name)
+        text = said.text or said.refusal
+        if said.refusal and finish != CONTENT_FILTER:
+            finish = REFUSAL
+        elif finish is None:
+            finish = self._unknown_end(name) if text or said.reasoning else known_finish(name or "stop")
+        if finish == "stop" and said.reasoning.strip() and not text.strip():
+            finish, text = ONLY_REASONING, said.reasoning
+        return Sample(text=text, finish=finish, usage=usage, model=self.name)
+
+    def _unknown_end(self, name: str) -> str:
+        """Take a reason of an unknown name, or none, for the end of a whole text; tells it once."""
+        if not self._has_told_end:
+            self._has_told_end = True
+            told = repr(self._redaction.sanitize(name)) if name else "none"
+            log().warning(
+                "replies end for a reason that is not known; their texts are used", model=self.name, reason=told
+            )
+        return "stop"
 
     def _checked_effort(self) -> str | None:
         return effort_of(self.name, self._options, self.capabilities)
@@ -312,10 +360,20 @@ class HttpModel(Model, ABC):
             parameters = self._accepted(call)
             headers = {sample_keys.HEADER: sample_keys.key_of(self._run_id, call, parameters), **self._headers(call)}
             answer = await client.post(self.path, {**self._content(call, parameters), **_nested(parameters)}, headers)
-            if isinstance(answer, ModelUnavailable) or answer.status_code != BAD_REQUEST:
+            if isinstance(answer, ModelUnavailable):
                 return answer
-            if not self._substitutes.learn(decode_error(answer.content), parameters):
+            if answer.is_success:
+                body = self._whole(answer.content, call)
+                answer = structs.replace(answer, status_code=status_told(body) or answer.status_code, content=body)
+            is_learned = answer.status_code in REFUSED_PARAMETERS and self._substitutes.learn(
+                decode_error(answer.content), parameters
+            )
+            if not is_learned:
                 return answer
+
+    def _whole(self, body: bytes, call: Call) -> bytes:  # noqa: ARG002 - for wires with streams
+        """Return a reply as one that is not streamed."""
+        return body
 
     def _headers(self, call: Call) -> dict[str, str]:  # noqa: ARG002 - for providers that have some
         """Return further headers of a request."""
@@ -335,31 +393,57 @@ class HttpModel(Model, ABC):
         if not response.is_success:
             return self._refusal(response, call.prompt)
         if len(response.content) > MAX_BODY_BYTES:
-            reason = f"longer than {MAX_BODY_BYTES} bytes"
-        else:
-            try:
-                samples = self._read_all(response.content, call)
-                if isinstance(samples, ModelUnavailable):
-                    message = self._redaction.public(str(samples.args[1]), call.prompt)
-                    return self._redaction.failure(samples.kind, message, response)
-                return [self._redaction.cleaned(each) for each in samples]
-            except (msgspec.MsgspecError, ValueError, RecursionError) as error:
-                beginning = response.content[:SHOWN_BYTES].decode("utf-8", "replace")
-                reason = self._redaction.public(f"{error}; it begins {beginning!r}", call.prompt)
-        return self._redaction.failure("garbled", reason, response)
+            return self._failure("garbled", f"longer than {MAX_BODY_BYTES} bytes", response)
+        try:
+            return [self._redaction.cleaned(each) for each in self._read_all(response.content, call)]
+        except (msgspec.MsgspecError, ValueError, RecursionError) as error:
+            beginning = response.content[:SHOWN_BYTES].decode("utf-8", "replace")
+            unread = f"{error}; it begins {beginning!r}"
+        words = (
+            ""
+            if response.content[:1] == b"<"
+            else self._redaction.explanation(decode_error(response.content), call.prompt)
+        )
+        return self._failure("garbled", words or self._redaction.public(unread, call.prompt), response)
+
+    def _failure(self, kind: str, message: str, response: Response, wait_s: float | None = None) -> ModelUnavailable:
+        """Return the failure of a request, with the address that was asked and the provider's name for the request."""
+        asked = self._redaction.sanitize(address_of(self.base_url, self.path).partition("?")[0])
+        return ModelUnavailable(
+            kind, message, response.status_code, wait_s, self._redaction.request_id(response), asked
+        )
+
+    @property
+    def meant_url(self) -> str | None:
+        """The ``base_url`` that was probably meant by one whose server does not know the path; None for none."""
+        return None if self._is_own_address else meant_url(self.base_url, self.path)
 
     def _refusal(self, response: Response, prompt: Prompt) -> ModelUnavailable:
-        status, error, message = response.status_code, decode_error(response.content), None
+        status, error = response.status_code, decode_error(response.content)
+        message, hint, kind = None, "", failure_kind(status)
         if response.is_redirect:
             message = (
                 "the server redirects to another address, which is not followed; give the final address as base_url"
             )
         elif status == BAD_REQUEST:
             message = error.refusal_of_effort(self.name, self.effort_name, self._options.get("effort"))
-        elif status == NOT_FOUND and self._is_own_address:
+        elif status in NO_SUCH_PATH and self._is_own_address:
             message = other_model(self.name, self.capabilities)
+        elif status in NO_SUCH_PATH and self.meant_url is not None and "model" not in error.message:
+            hint = f"; did you mean base_url={self.meant_url}"
+        if prompt.system and refuses_system(error.message):
+            kind, hint = "refused", "; to put the system part into the user's, give @system=user in the model's spec"
         message = message or self._redaction.explanation(error, prompt) or "no explanation"
-        return self._redaction.failure(failure_kind(status), message, response, retry_after_s(response.headers))
+        told = message[: MAX_MESSAGE_CHARS - len(hint)] + hint
+        return self._failure(kind, told, response, retry_after_s(response.headers))
+
+
+def as_one_part(prompt: Prompt) -> Prompt:
+    """Return the prompt with its system part at the beginning of the user's."""
+    if not prompt.system:
+        return prompt
+    static = f"{prompt.system}\n\n"
+    return Prompt(user=static + prompt.user, static_chars=len(static) + prompt.static_chars)
 
 
 def _nested(parameters: Mapping[str, Any]) -> dict[str, Any]:

@@ -6,15 +6,16 @@ import math
 import re
 from collections.abc import Collection, Container, Mapping
 from email.utils import parsedate_to_datetime
+from html import unescape
 from typing import Any
 
 import msgspec
-from msgspec import Raw, Struct, structs
+from msgspec import Struct, structs
 
-from microagents.base.errors import ModelUnavailable
 from microagents.base.logs import log
 from microagents.elections.red_flags import known_finish
-from microagents.models.http.sending import Response
+from microagents.models.http.replies import decode_reply, is_there
+from microagents.models.http.sending import MAX_ERROR_BYTES, Response
 from microagents.models.http.spec_options import either
 from microagents.replies.chat import Prompt, Sample
 
@@ -24,7 +25,11 @@ MIN_KEY_CHARS = 8
 """A shorter key is a dummy, such as ``none``, and may stand in any text by chance."""
 KEY = "[key]"
 """Stands for the key in texts of a server."""
-BAD_REQUEST, NOT_FOUND = 400, 404
+BAD_REQUEST = 400
+NO_SUCH_PATH = (404, 405)
+REFUSED_PARAMETERS = (400, 422)
+"""Statuses by which servers refuse a parameter."""
+_OF_SYSTEM = re.compile(r"system[_ ](?:role|message|prompt|part)|roles? must alternate|only user", re.IGNORECASE)
 _EFFORTS = ("none", "minimal", "low", "medium", "high", "xhigh", "max")
 _ECHO_CHARS = 24
 """An error message with this many characters of the prompt in a row counts as an echo of it."""
@@ -64,13 +69,10 @@ class Redaction:
     def explanation(self, error: ServerError, prompt: Prompt) -> str:
         """What a server says of a refusal, behind its name for it."""
         message, name = self.public(error.message, prompt), str(error.code or error.type or "")
+        name = "" if name.isdecimal() else name
         if error.param and re.split(r"\W", error.param)[0] not in _CONTENT_FIELDS and "parameter" not in message:
             message = f"{message} (parameter {self.sanitize(error.param)})"
         return self.sanitize(f"{name}: {message}" if message else name) if NAME.fullmatch(name) else message
-
-    def failure(self, kind: str, message: str, response: Response, wait_s: float | None = None) -> ModelUnavailable:
-        """Return the failure of a request, with the provider's name for the request."""
-        return ModelUnavailable(kind, message, response.status_code, wait_s, self.request_id(response))
 
     def without_key(self, text: str) -> str:
         """A reply without the key: a server may repeat the request, headers included, and the journal keeps texts of replies."""
@@ -145,6 +147,11 @@ def _seconds_between(date: str, now: str) -> float:
         return math.nan
 
 
+def refuses_system(message: str) -> bool:
+    """Whether a server says that the template of its model takes no system part."""
+    return _OF_SYSTEM.search(message) is not None
+
+
 def failure_kind(status: int) -> str:
     """Return the kind of a failure, by its status."""
     match status:
@@ -162,6 +169,8 @@ class ServerError(Struct):
     type: str | None = None
     code: str | int | None = None
     param: str | None = None
+    status: str | int | None = None
+    """Its HTTP status, or its gRPC name, if the server tells it in the body."""
 
     def names(self, parameter: str) -> bool:
         """Whether the refusal is about a parameter."""
@@ -184,20 +193,100 @@ class ServerError(Struct):
         return f"{model} takes {f'effort={either(listed)}' if listed else 'no effort'}, not {effort!r}"
 
 
-class _ErrorBody(Struct):
-    error: ServerError | str = ""
-    message: str = ""
-    detail: Raw = Raw(b'""')
+_WORDS = (
+    "message",
+    "msg",
+    "error",
+    "errors",
+    "detail",
+    "details",
+    "description",
+    "error_description",
+    "title",
+    "reason",
+)
+"""Fields in which servers explain an error, the most telling first."""
+_MAX_WORDS = 3
+"""Explanations of a list that are told."""
+_STATUSES = {
+    400: "invalid_request_error invalid_argument bad_request context_length_exceeded content_filter content_policy_violation",
+    401: "authentication_error unauthenticated unauthorized invalid_api_key",
+    402: "billing_error payment_required insufficient_quota insufficient_credits",
+    403: "permission_error permission_denied forbidden",
+    404: "not_found_error not_found model_not_found",
+    413: "request_too_large",
+    429: "rate_limit_exceeded rate_limit_error rate_limited resource_exhausted too_many_requests",
+    500: "server_error api_error internal internal_error internal_server_error",
+    503: "unavailable service_unavailable overloaded overloaded_error",
+    504: "timeout timeout_error deadline_exceeded gateway_timeout",
+}
+_STATUS_OF = {name: status for status, names in _STATUSES.items() for name in names.split()}
 
 
 def decode_error(body: bytes) -> ServerError:
-    """Read the explanation; one that cannot be read is empty."""
+    """Read the explanation, whatever its form; one that cannot be read is empty."""
     try:
-        found = msgspec.json.decode(body, type=_ErrorBody)
-        error = found.error or found.message or bytes(found.detail).decode().strip('"')
+        found = msgspec.json.decode(body[:MAX_ERROR_BYTES])
+        return _error_in(found[0] if isinstance(found, list) and found else found)
     except (msgspec.MsgspecError, ValueError, RecursionError):
-        return ServerError()
-    return ServerError(message=error) if isinstance(error, str) else error
+        return ServerError(message=_plain(body[:MAX_ERROR_BYTES].decode("utf-8", "replace")))
+
+
+def status_told(body: bytes) -> int | None:
+    """Return the status of an error that a server gives in the place of a reply; None for a reply, and for an error without one."""
+    try:
+        found = decode_reply(body)
+    except (msgspec.MsgspecError, ValueError, RecursionError):
+        return None
+    if any(is_there(each) for each in (found.choices, found.output, found.content)):
+        return None
+    error = decode_error(body)
+    for each in (error.code, error.status, error.type):
+        name = str(each).lower()
+        if name.isdecimal() and len(name) == len("400") and int(name) >= BAD_REQUEST:
+            return int(name)
+        if name in _STATUS_OF:
+            return _STATUS_OF[name]
+    return None
+
+
+def _error_in(found: Any) -> ServerError:
+    inner = found.get("error") if isinstance(found, dict) else None
+    told = inner[0] if isinstance(inner, list) and inner else inner
+    if not isinstance(told, dict):
+        told = found if isinstance(found, dict) else {}
+    message = _words_in(told) or _words_in(found)
+    names = [told.get("type"), told.get("code"), told.get("status") or told.get("statusCode"), told.get("param")]
+    kind, code, status, param = [each if isinstance(each, str | int) else None for each in names]
+    return ServerError(
+        message=message, type=str(kind or "") or None, code=code, status=status, param=str(param or "") or None
+    )
+
+
+def _words_in(found: Any) -> str:
+    """Find the words of an error in a text, an object or a list; a list of pydantic's names the place of each."""
+    if isinstance(found, str):
+        return found
+    if isinstance(found, list):
+        return "; ".join([said for said in map(_words_in, found[:_MAX_WORDS]) if said])
+    if not isinstance(found, dict):
+        return ""
+    for name in _WORDS:
+        said = _words_in(found.get(name))
+        place = found.get("loc")
+        if said and isinstance(place, list):
+            return f"{'.'.join(map(str, place))}: {said}"
+        if said:
+            return said
+    return ""
+
+
+def _plain(text: str) -> str:
+    """Return a text that is no JSON; of a page its title, or its first heading."""
+    if text.lstrip()[:1] in ("{", "[", '"'):
+        return ""
+    titles = re.search(r"<(title|h1)[^>]*>([^<]+)", text, re.IGNORECASE)
+    return unescape(titles[2] if titles else re.sub(r"<[^>]*>", " ", text)).strip()
 
 
 def _echoes_prompt(message: str, prompt: Prompt) -> bool:

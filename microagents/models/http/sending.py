@@ -8,13 +8,13 @@ from __future__ import annotations
 import socket
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Protocol
-from urllib.parse import urlsplit
+from urllib.parse import SplitResult, urlsplit
 from urllib.request import getproxies, proxy_bypass
 
 import msgspec
 from msgspec import Struct
 
-from microagents.base.errors import ModelUnavailable
+from microagents.base.errors import InvalidUsage, ModelUnavailable
 
 if TYPE_CHECKING:
     import ssl
@@ -74,14 +74,15 @@ class Sender:
         import aiohttp  # noqa: PLC0415 - costs 0.2 s
 
         address = urlsplit(base_url)
-        self._host = address.netloc
+        proxy = proxy_of(address)
+        self._asked = address.netloc if proxy is None else f"{address.netloc} through the proxy {_public(proxy)}"
         self._base_url = base_url
         self._session = aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=KEEPALIVE_S, ssl=_tls()),
             cookie_jar=aiohttp.DummyCookieJar(),
             headers={name: value for name, value in headers.items() if isinstance(value, str)}
             | {"accept-encoding": ", ".join(_ENCODINGS)},
-            proxy=None if proxy_bypass(address.netloc) else getproxies().get(address.scheme, getproxies().get("all")),
+            proxy=proxy,
             timeout=aiohttp.ClientTimeout(),  # none: the caller bounds a call as a whole
         )
 
@@ -125,7 +126,7 @@ class Sender:
     ) -> Response | ModelUnavailable:
         try:
             async with self._session.request(
-                method, self._base_url + path, data=data, headers=headers, allow_redirects=False
+                method, address_of(self._base_url, path), data=data, headers=headers, allow_redirects=False
             ) as response:
                 read = Response(status_code=response.status, headers=response.headers, content=b"")
                 if response.headers.get("content-encoding", "identity") not in ("identity", *_ENCODINGS):
@@ -136,11 +137,45 @@ class Sender:
                 content = await read_bounded(pieces, MAX_BODY_BYTES + 1 if read.is_success else MAX_ERROR_BYTES)
                 return msgspec.structs.replace(read, content=content)
         except Exception as error:  # noqa: BLE001 - its errors may contain the key, and no list of them is complete
-            return failure(error, self._host)
+            return failure(error, self._asked)
 
     async def close(self) -> None:
         """Close all connections."""
         await self._session.close()
+
+
+def address_of(base_url: str, path: str) -> str:
+    """Return the address of a path; the query of the base stays at the end."""
+    place, _, query = base_url.partition("?")
+    mark = "&" if "?" in path else "?"
+    return f"{place}{path}{mark}{query}" if query else place + path
+
+
+def proxy_of(address: SplitResult) -> str | None:
+    """Return the proxy of the environment through which an address is asked; None for none.
+
+    Raises:
+        InvalidUsage: it is no HTTP proxy.
+    """
+    if proxy_bypass(address.netloc):
+        return None
+    proxies = getproxies()
+    proxy = proxies.get(address.scheme) or proxies.get("all")
+    if proxy is None:
+        return None
+    proxy = proxy if "://" in proxy else f"http://{proxy}"
+    if urlsplit(proxy).scheme not in ("http", "https"):
+        raise InvalidUsage(
+            f"{address.netloc} would be asked through {_public(proxy)}, which is no HTTP proxy (SOCKS is not supported); set "
+            f"{address.scheme.upper()}_PROXY to an HTTP proxy, or name the host in NO_PROXY"
+        )
+    return proxy
+
+
+def _public(proxy: str) -> str:
+    """Return the address of a proxy without its user and password."""
+    scheme, _, rest = proxy.partition("://")
+    return f"{scheme}://{rest.rpartition('@')[2]}"
 
 
 async def read_bounded(pieces: AsyncIterator[bytes], limit: int) -> bytes:
@@ -170,16 +205,24 @@ def failure(error: Exception, host: str) -> ModelUnavailable:
     chain: list[BaseException] = [error]
     while chain[-1].__cause__ is not None:
         chain.append(chain[-1].__cause__)
-    cause = type(chain[-1]).__name__
+    cause, names = type(chain[-1]).__name__, [type(each).__name__ for each in chain]
+    if "ClientHttpProxyError" in names:
+        status = getattr(error, "status", None)
+        return ModelUnavailable(
+            "refused" if status == _PROXY_KEY else "network", f"no connection to {host}: it answers HTTP {status}"
+        )
+    if "ClientProxyConnectionError" in names:
+        return ModelUnavailable("network", f"no connection to {host}: the proxy cannot be reached ({cause})")
     if any(
         isinstance(each, ConnectionRefusedError | socket.gaierror) or type(each).__name__ in _UNSENT for each in chain
     ):
         return ModelUnavailable("network", f"no connection to {host}: {cause}")
     if cause in _BROKEN or isinstance(error, OSError):
         return ModelUnavailable("broken", f"the connection to {host} broke: {cause}")
-    return ModelUnavailable("garbled", f"the reply is not readable HTTP: {cause}")
+    return ModelUnavailable("garbled", f"the reply of {host} is not readable HTTP: {cause}")
 
 
+_PROXY_KEY = 407
 _ENCODINGS = ("gzip", "deflate")
 _UNSENT = (
     "ClientConnectorError",

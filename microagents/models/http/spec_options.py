@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import re
 from collections.abc import Mapping, Sequence
 from datetime import UTC, date, datetime
 from difflib import get_close_matches
@@ -13,7 +14,17 @@ from microagents.base.errors import InvalidUsage, ModelUnavailable
 from microagents.models.capabilities import Capabilities, has_ended, nearest_model
 from microagents.models.model import Call, ModelSpec
 
-OPTIONS = ("base_url", "api_key_env", "timeout_s", "price_in", "price_out", "effort", "service_tier", "json_schema")
+OPTIONS = (
+    "base_url",
+    "api_key_env",
+    "timeout_s",
+    "price_in",
+    "price_out",
+    "effort",
+    "service_tier",
+    "json_schema",
+    "system",
+)
 _MOST_CHARS_PER_TOKEN = 6
 """More than a token of ordinary text has, so that no prompt is refused that would fit."""
 
@@ -146,7 +157,18 @@ def checked_url(url: str) -> str:
         )
     if not good:
         raise InvalidUsage(f"base_url={url!r} is not an address such as http://localhost:8000/v1")
-    return url.rstrip("/")
+    place, mark, query = url.partition("?")
+    return place.rstrip("/") + mark + query
+
+
+def meant_url(base_url: str, path: str) -> str | None:
+    """Return the address that was probably meant, where a server does not know the path behind one; None for none."""
+    place = base_url.removesuffix(path)
+    root = place.removesuffix("/v1")
+    if root == place == base_url and ("?" in base_url or re.search(r"/v\d", base_url)):
+        return None  # it has a version of its own
+    meant = root if path.startswith("/v1") else f"{root}/v1"
+    return None if meant == base_url else meant
 
 
 def either(names: Sequence[str]) -> str:

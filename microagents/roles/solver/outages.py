@@ -10,7 +10,7 @@ from microagents.base.errors import ModelUnavailable, Stopped
 from microagents.base.logs import log
 from microagents.elections.election import SampleId
 from microagents.journal.messages import RecordOutage
-from microagents.roles.solver.health import Health, is_out_of_credit
+from microagents.roles.solver.health import Health, Unread, is_out_of_credit
 
 BACKOFF_S = (0.5, 60.0)
 """First and longest wait before a call is repeated, unless the provider asks for a longer one."""
@@ -62,6 +62,7 @@ class Outage:
         self._sample = sample
         self._max_outage_s = max_outage_s
         self._tries = 0
+        self._unread = Unread(asyncio.get_running_loop())
         self._started_s: float | None = None
         """Time of the first failed attempt."""
         self._error: ModelUnavailable | None = None
@@ -86,8 +87,8 @@ class Outage:
         """Wait before the next attempt, or until the model is out.
 
         Raises:
-            ModelUnavailable: the error, if another attempt cannot help.
-            Stopped: the outage lasted longer than ``--max-outage``, or the account's credit is used up.
+            ModelUnavailable: the error, if another attempt cannot help, or a reply that cannot be read after so many attempts.
+            Stopped: the outage lasted longer than ``--max-outage``, the account's credit is used up, or no reply can be read.
         """
         if is_out_of_credit(error):
             raise Stopped(
@@ -95,6 +96,11 @@ class Outage:
             )
         if not error.retryable:
             raise error
+        self._unread.add(error)
+        if (said := health.unread.said) is not None:
+            raise Stopped(f"{said}; all decisions so far are kept; correct the server or the address, and resume")
+        if (said := self._unread.said) is not None:  # replies to other samples can be read
+            raise ModelUnavailable("refused", *error.args[1:])
         if self._started_s is None:
             self._started_s = asyncio.get_running_loop().time()
         self._tries += 1
