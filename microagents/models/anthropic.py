@@ -109,7 +109,7 @@ class AnthropicModel(HttpModel):
         if not said and not is_there(reply.stop_reason):
             raise msgspec.ValidationError("Expected a content with a text")
         usage = self._meter.usage(_counts(reply.usage, has_reasoning=said.has_reasoning))
-        return self._sample(said, reply.stop_reason, usage)
+        return self._samples_of.make(said, reply.stop_reason, usage)
 
 
 def _thinking(given: str | None) -> dict[str, Any] | None:

@@ -16,7 +16,7 @@ from msgspec import Raw, Struct, structs
 from microagents.base.aio import TaskScope
 from microagents.base.errors import InvalidUsage
 from microagents.models.http.provider import HttpModel
-from microagents.models.http.replies import Choice, Fields, Said, choices_in, decode_reply, is_there
+from microagents.models.http.replies import ChatChoice, Fields, Said, choices_in, decode_reply, is_there
 from microagents.models.http.sending import Client, Response, Sender, headers_of
 from microagents.models.http.spec_options import flag
 from microagents.models.http.usage import Counts, name_or_none, read_or_empty, what_is_left
@@ -213,7 +213,7 @@ class OpenAIModel(OpenAIWire):
         self, calls: Sequence[Call], asked: Call, sender: Sender
     ) -> AsyncGenerator[tuple[Call, Sample]]:
         """Take several samples, each as soon as it is finished. The last one has what the usage of all leaves for it."""
-        arrived = asyncio.Queue[Choice | None]()
+        arrived = asyncio.Queue[ChatChoice | None]()
         client = Streaming(sender, len(calls), arrived.put_nowait)
         scope, early = TaskScope(), dict[int, Usage]()
         try:
@@ -221,8 +221,7 @@ class OpenAIModel(OpenAIWire):
             taking.add_done_callback(lambda _: arrived.put_nowait(None))
             while (choice := await arrived.get()) is not None:
                 early[choice.index] = self._meter.guessed(asked, choice.said.text or choice.said.refusal)
-                sample = self._sample(choice.said, choice.reason, early[choice.index])
-                yield calls[choice.index], self._redaction.cleaned(sample)
+                yield calls[choice.index], self._samples_of.make(choice.said, choice.reason, early[choice.index])
             samples = dict(zip(client.indexes, taking.result(), strict=False))
         finally:
             await scope.close()
@@ -310,7 +309,7 @@ class OpenAIModel(OpenAIWire):
         reply = decode_reply(body)
         choices = choices_in(reply.choices)
         if not choices and bytes(reply.choices) == b"[]" and (is_there(reply.usage) or is_there(reply.id)):
-            choices = [Choice(index=0, said=Said(refusal=NO_CHOICE), reason=Raw(b'"content_filter"'))]
+            choices = [ChatChoice(index=0, said=Said(refusal=NO_CHOICE), reason=Raw(b'"content_filter"'))]
         if not any(is_there(each.reason) or each.said for each in choices):
             raise msgspec.ValidationError("Expected choices with a text")
         kept = sorted(choices, key=lambda choice: choice.index)[: call.samples]
@@ -334,8 +333,8 @@ class OpenAIModel(OpenAIWire):
         )
         return self._meter.usage(counted), name_or_none(reply.service_tier)
 
-    def _sample_of(self, choice: Choice, usage: Usage, call: Call) -> Sample:
-        sample = self._sample(choice.said, choice.reason, usage)
+    def _sample_of(self, choice: ChatChoice, usage: Usage, call: Call) -> Sample:
+        sample = self._samples_of.make(choice.said, choice.reason, usage)
         if not (self._weighs or call.needs_mass) or sample.finish not in ("stop", "length"):
             return sample
         tokens = tokens_in(choice.logprobs)

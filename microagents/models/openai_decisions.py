@@ -80,7 +80,8 @@ class OpenAIDecisions(OpenAIWire):
                 has_reasoning=False,
             )
         )
-        written = Sample(text=bytes(reply.answers).decode("utf-8", "replace"), usage=usage, model=self.name)
+        text = self._redaction.without_key(bytes(reply.answers).decode("utf-8", "replace"))
+        written = Sample(text=text, usage=usage, model=self.name)
         answer = _first(reply.answers)
         if answer.type == REFUSAL:
             return msgspec.structs.replace(written, finish=REFUSAL)

@@ -75,7 +75,7 @@ class ResponsesModel(OpenAIWire):
         )
         reason = read_or_empty(reply.incomplete_details, Fields).reason
         is_named = finish_of(name_or_none(reason) or "") is not None
-        sample = self._sample(said, reason if is_named else reply.status, usage)
+        sample = self._samples_of.make(said, reason if is_named else reply.status, usage)
         if sample.finish == "stop" and usage.output_tokens == max(LEAST_OUTPUT_TOKENS, call.max_output_tokens):
             # llama.cpp says "completed" of replies that it cut off, too.
             sample = structs.replace(sample, finish="length")

@@ -9,7 +9,7 @@ import msgspec
 from msgspec import Raw, structs
 
 from microagents.base.errors import ModelUnavailable
-from microagents.models.http.replies import Choice, Said, choices_in, decode_reply, is_there
+from microagents.models.http.replies import ChatChoice, Said, choices_in, decode_reply, is_there
 
 if TYPE_CHECKING:
     from microagents.models.http.sending import Response, Sender
@@ -26,7 +26,7 @@ class Streaming:
         arrived: called with each finished choice but the last.
     """
 
-    def __init__(self, sender: Sender, number: int, arrived: Callable[[Choice], None]) -> None:
+    def __init__(self, sender: Sender, number: int, arrived: Callable[[ChatChoice], None]) -> None:
         self._sender = sender
         self._number = number
         self._arrived = arrived
@@ -70,8 +70,8 @@ def unstreamed(body: bytes, number: int) -> bytes:
 class _StreamedReply:
     """A reply that is being read."""
 
-    def __init__(self, number: int, arrived: Callable[[Choice], None]) -> None:
-        self.choices: dict[int, Choice] = {}
+    def __init__(self, number: int, arrived: Callable[[ChatChoice], None]) -> None:
+        self.choices: dict[int, ChatChoice] = {}
         self.finished: set[int] = set()
         """Indexes of the choices whose end is told."""
         self.has_events = False
@@ -106,8 +106,8 @@ class _StreamedReply:
             if 0 <= piece.index < self._number and piece.index not in self.finished:
                 self._add(piece)
 
-    def _add(self, piece: Choice) -> None:
-        choice = self.choices.setdefault(piece.index, Choice(index=piece.index, said=Said()))
+    def _add(self, piece: ChatChoice) -> None:
+        choice = self.choices.setdefault(piece.index, ChatChoice(index=piece.index, said=Said()))
         choice.said.join(piece.said)
         if is_there(piece.reason):
             choice.reason = Raw(bytes(piece.reason))

@@ -21,6 +21,7 @@ from microagents.base.files import is_there
 from microagents.models.capabilities import capabilities_of, has_ended, nearest_model
 from microagents.models.http.open_files import connections_allowed
 from microagents.models.http.provider import HttpModel
+from microagents.models.http.refusals import NO_SUCH_PATH
 from microagents.models.http.sending import Response
 from microagents.models.model import ModelSpec, open_model
 from microagents.models.openai import OFF, OpenAIModel
@@ -126,7 +127,7 @@ async def _model(text: str) -> list[Finding]:
         answer = await model.listed()
         is_asked = isinstance(answer, Response)
         served = await model.served_metrics() if isinstance(model, OpenAIModel) and is_asked else None
-        if is_asked and not await model.knows_path():
+        if is_asked and model.meant_url is not None and _is_unknown(await model.tried()):
             said = f"{model.base_url} does not know {model.path}; did you mean base_url={model.meant_url}"
             return [_missing(f"{text} endpoint", said)]
         return [*_of_provider(text, spec, model, answer), *_prefix_cache(text, served or b"")]
@@ -146,6 +147,11 @@ async def _draws(text: str) -> list[Finding]:
         _ok(f"{text} draws", said) if holds else _missing(f"{text} draws", said, is_needed=False)
         for holds, said in found
     ]
+
+
+def _is_unknown(answer: Response | ModelUnavailable) -> bool:
+    """Whether a server does not know the path that it was asked."""
+    return isinstance(answer, Response) and answer.status_code in NO_SUCH_PATH
 
 
 def _of_provider(

@@ -238,7 +238,7 @@ async def test_a_socks_proxy_is_named_and_never_spoken_to(
     monkeypatch.setenv(name, "socks5h://me:secret@127.0.0.1:9")
     model = provider.open("http://models.example/v1")
     with pytest.raises(
-        InvalidUsage, match=r"through socks5h://127.0.0.1:9, which is no HTTP proxy.*NO_PROXY"
+        InvalidUsage, match=r"through socks5h://127.0.0.1:9, which is not an HTTP proxy.*NO_PROXY"
     ) as caught:
         await model.prepare()
     assert "secret" not in str(caught.value)

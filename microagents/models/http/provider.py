@@ -15,13 +15,11 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar
 from weakref import WeakKeyDictionary
 
 import msgspec
-from msgspec import Raw, Struct, structs
+from msgspec import Struct, structs
 
 from microagents.base.errors import InvalidUsage, ModelUnavailable
-from microagents.base.logs import log
-from microagents.elections.red_flags import CONTENT_FILTER, ONLY_REASONING, REFUSAL, known_finish
 from microagents.models import sample_keys
-from microagents.models.capabilities import capabilities_of
+from microagents.models.capabilities import Capabilities, capabilities_of
 from microagents.models.http.open_files import connections_allowed
 from microagents.models.http.refusals import (
     BAD_REQUEST,
@@ -29,6 +27,7 @@ from microagents.models.http.refusals import (
     NO_SUCH_PATH,
     REFUSED_PARAMETERS,
     Redaction,
+    Samples,
     Substitutes,
     decode_error,
     failure_kind,
@@ -36,7 +35,6 @@ from microagents.models.http.refusals import (
     retry_after_s,
     status_told,
 )
-from microagents.models.http.replies import Said, finish_of
 from microagents.models.http.sending import MAX_BODY_BYTES, Client, Response, address_of
 from microagents.models.http.spec_options import (
     check_length,
@@ -50,7 +48,7 @@ from microagents.models.http.spec_options import (
     other_model,
     refuse_ended,
 )
-from microagents.models.http.usage import CHARS_PER_TOKEN, Meter, name_or_none, sum_of
+from microagents.models.http.usage import CHARS_PER_TOKEN, Meter, sum_of
 from microagents.models.http.warming import Warming
 from microagents.models.model import Model, Most, most_tokens
 from microagents.models.prices import Tariff, flat_tariff, tariff_of
@@ -70,7 +68,75 @@ if TYPE_CHECKING:
     from microagents.models.model import Call, ModelSpec
 
 
-class HttpModel(Model, ABC):
+class Reachable(Model, ABC):
+    """A model behind HTTP: where it is asked, what can be asked without a price, and how its failures are explained."""
+
+    models_path: ClassVar[str] = "/models"
+    """Path of the list of models behind ``base_url``."""
+    path: ClassVar[str]
+    """Path of the request behind ``base_url``."""
+    effort_name: ClassVar[str]
+    """Parameter of the effort."""
+    base_url: str
+    capabilities: Capabilities
+    name: str
+    _is_own_address: bool
+    _options: Mapping[str, str]
+    _redaction: Redaction
+
+    @abstractmethod
+    def _connect(self) -> Client:
+        """Create the client of an event loop."""
+
+    async def listed(self) -> Response | ModelUnavailable:
+        """Return the provider's list of models, which costs nothing; or why there is none."""
+        sender = self._connect()
+        try:
+            return await sender.get(self.models_path)
+        finally:
+            await sender.close()
+
+    async def tried(self) -> Response | ModelUnavailable:
+        """Return the answer to a request that asks for nothing, and costs nothing: a refusal, if the server knows its path."""
+        sender = self._connect()
+        try:
+            return await sender.post(self.path, {}, {})
+        finally:
+            await sender.close()
+
+    def _failure(self, kind: str, message: str, response: Response, wait_s: float | None = None) -> ModelUnavailable:
+        """Return the failure of a request, with the address that was asked and the provider's name for the request."""
+        asked = self._redaction.sanitize(address_of(self.base_url, self.path).partition("?")[0])
+        return ModelUnavailable(
+            kind, message, response.status_code, wait_s, self._redaction.request_id(response), asked
+        )
+
+    @property
+    def meant_url(self) -> str | None:
+        """The ``base_url`` that was probably meant by one whose server does not know the path; None for none."""
+        return None if self._is_own_address else meant_url(self.base_url, self.path)
+
+    def _refusal(self, response: Response, prompt: Prompt) -> ModelUnavailable:
+        status, error = response.status_code, decode_error(response.content)
+        message, hint, kind = None, "", failure_kind(status)
+        if response.is_redirect:
+            message = (
+                "the server redirects to another address, which is not followed; give the final address as base_url"
+            )
+        elif status == BAD_REQUEST:
+            message = error.refusal_of_effort(self.name, self.effort_name, self._options.get("effort"))
+        elif status in NO_SUCH_PATH and self._is_own_address:
+            message = other_model(self.name, self.capabilities)
+        elif status in NO_SUCH_PATH and self.meant_url is not None and "model" not in error.message:
+            hint = f"; did you mean base_url={self.meant_url}"
+        if prompt.system and refuses_system(error.message):
+            kind, hint = "refused", "; to put the system part into the user's, give @system=user in the model's spec"
+        message = message or self._redaction.explanation(error, prompt) or "no explanation"
+        told = message[: MAX_MESSAGE_CHARS - len(hint)] + hint
+        return self._failure(kind, told, response, retry_after_s(response.headers))
+
+
+class HttpModel(Reachable, ABC):
     """A model behind HTTP. Subclasses build the request and read the reply.
 
     Options: ``base_url``; ``api_key_env``, the environment variable with the key; ``timeout_s`` for a whole call;
@@ -94,14 +160,8 @@ class HttpModel(Model, ABC):
     """Environment variable in which the provider's SDK looks for another address."""
     key_env: ClassVar[str]
     """Environment variable with the key."""
-    path: ClassVar[str]
-    """Path of the request behind ``base_url``."""
-    models_path: ClassVar[str] = "/models"
-    """Path of the list of models behind ``base_url``."""
     more_options: ClassVar[tuple[str, ...]] = ()
     """Options of only this provider."""
-    effort_name: ClassVar[str]
-    """Parameter of the effort."""
     substitutes: ClassVar[Mapping[str, str | None]]
     """Parameters that some models refuse, each with its substitute; None leaves the parameter out."""
 
@@ -124,6 +184,7 @@ class HttpModel(Model, ABC):
         self._meter = Meter(self._tariff)
         self._key = self._find_key(options)
         self._redaction = Redaction(self._key)
+        self._samples_of = Samples(self.name, self._redaction)
         self.max_in_flight = connections_allowed()  # a call beyond them waits unsent, so that its timeout does not run
         self._rates: Mapping[str, Rate] = {}
         key = blake2b((self._key or "").encode(), digest_size=4).hexdigest()
@@ -138,7 +199,6 @@ class HttpModel(Model, ABC):
         self._warming = Warming()
         self._spent: Usage | None = None
         """Usage of the calls that warmed the cache, which the next sample reports."""
-        self._has_told_end = False
         self._clients: WeakKeyDictionary[asyncio.AbstractEventLoop, Client] = WeakKeyDictionary()
 
     @classmethod
@@ -199,25 +259,6 @@ class HttpModel(Model, ABC):
             else [structs.replace(samples[0], usage=sum_of(samples[0].usage, spent)), *samples[1:]]
         )
 
-    async def listed(self) -> Response | ModelUnavailable:
-        """Return the provider's list of models, which costs nothing; or why there is none."""
-        sender = self._connect()
-        try:
-            return await sender.get(self.models_path)
-        finally:
-            await sender.close()
-
-    async def knows_path(self) -> bool:
-        """Whether the server knows the path of requests, by one that asks for nothing and costs nothing; asked only if that is in doubt."""
-        if self.meant_url is None:
-            return True
-        sender = self._connect()
-        try:
-            answer = await sender.post(self.path, {}, {})
-        finally:
-            await sender.close()
-        return isinstance(answer, ModelUnavailable) or answer.status_code not in NO_SUCH_PATH
-
     async def close(self) -> None:
         """Close the connections of the running event loop. A later call opens new ones."""
         self._warming.clear()
@@ -234,10 +275,6 @@ class HttpModel(Model, ABC):
     def throttled_as(self) -> str:
         """Provider, model, address and a hash of the key: what providers limit by."""
         return self._throttled_as
-
-    @abstractmethod
-    def _connect(self) -> Client:
-        """Create the client of an event loop."""
 
     @property
     def refused(self) -> Mapping[str, str | None]:
@@ -272,29 +309,6 @@ class HttpModel(Model, ABC):
     def _read_all(self, body: bytes, call: Call) -> Sequence[Sample]:
         """Read all samples of a reply to a call that asks for several."""
         return [self._read(body, call)]
-
-    def _sample(self, said: Said, reason: Raw, usage: Usage) -> Sample:
-        """Make the sample of a reply that ended for a reason, by whatever name."""
-        name = name_or_none(reason) or ""
-        finish = finish_of(name)
-        text = said.text or said.refusal
-        if said.refusal and finish != CONTENT_FILTER:
-            finish = REFUSAL
-        elif finish is None:
-            finish = self._unknown_end(name) if text or said.reasoning else known_finish(name or "stop")
-        if finish == "stop" and said.reasoning.strip() and not text.strip():
-            finish, text = ONLY_REASONING, said.reasoning
-        return Sample(text=text, finish=finish, usage=usage, model=self.name)
-
-    def _unknown_end(self, name: str) -> str:
-        """Take a reason of an unknown name, or none, for the end of a whole text; tells it once."""
-        if not self._has_told_end:
-            self._has_told_end = True
-            told = repr(self._redaction.sanitize(name)) if name else "none"
-            log().warning(
-                "replies end for a reason that is not known; their texts are used", model=self.name, reason=told
-            )
-        return "stop"
 
     def _checked_effort(self) -> str | None:
         return effort_of(self.name, self._options, self.capabilities)
@@ -395,7 +409,7 @@ class HttpModel(Model, ABC):
         if len(response.content) > MAX_BODY_BYTES:
             return self._failure("garbled", f"longer than {MAX_BODY_BYTES} bytes", response)
         try:
-            return [self._redaction.cleaned(each) for each in self._read_all(response.content, call)]
+            return self._read_all(response.content, call)
         except (msgspec.MsgspecError, ValueError, RecursionError) as error:
             beginning = response.content[:SHOWN_BYTES].decode("utf-8", "replace")
             unread = f"{error}; it begins {beginning!r}"
@@ -405,37 +419,6 @@ class HttpModel(Model, ABC):
             else self._redaction.explanation(decode_error(response.content), call.prompt)
         )
         return self._failure("garbled", words or self._redaction.public(unread, call.prompt), response)
-
-    def _failure(self, kind: str, message: str, response: Response, wait_s: float | None = None) -> ModelUnavailable:
-        """Return the failure of a request, with the address that was asked and the provider's name for the request."""
-        asked = self._redaction.sanitize(address_of(self.base_url, self.path).partition("?")[0])
-        return ModelUnavailable(
-            kind, message, response.status_code, wait_s, self._redaction.request_id(response), asked
-        )
-
-    @property
-    def meant_url(self) -> str | None:
-        """The ``base_url`` that was probably meant by one whose server does not know the path; None for none."""
-        return None if self._is_own_address else meant_url(self.base_url, self.path)
-
-    def _refusal(self, response: Response, prompt: Prompt) -> ModelUnavailable:
-        status, error = response.status_code, decode_error(response.content)
-        message, hint, kind = None, "", failure_kind(status)
-        if response.is_redirect:
-            message = (
-                "the server redirects to another address, which is not followed; give the final address as base_url"
-            )
-        elif status == BAD_REQUEST:
-            message = error.refusal_of_effort(self.name, self.effort_name, self._options.get("effort"))
-        elif status in NO_SUCH_PATH and self._is_own_address:
-            message = other_model(self.name, self.capabilities)
-        elif status in NO_SUCH_PATH and self.meant_url is not None and "model" not in error.message:
-            hint = f"; did you mean base_url={self.meant_url}"
-        if prompt.system and refuses_system(error.message):
-            kind, hint = "refused", "; to put the system part into the user's, give @system=user in the model's spec"
-        message = message or self._redaction.explanation(error, prompt) or "no explanation"
-        told = message[: MAX_MESSAGE_CHARS - len(hint)] + hint
-        return self._failure(kind, told, response, retry_after_s(response.headers))
 
 
 def as_one_part(prompt: Prompt) -> Prompt:

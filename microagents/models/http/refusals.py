@@ -10,14 +10,15 @@ from html import unescape
 from typing import Any
 
 import msgspec
-from msgspec import Struct, structs
+from msgspec import Raw, Struct
 
 from microagents.base.logs import log
-from microagents.elections.red_flags import known_finish
-from microagents.models.http.replies import decode_reply, is_there
+from microagents.elections.red_flags import CONTENT_FILTER, ONLY_REASONING, REFUSAL, known_finish
+from microagents.models.http.replies import Said, decode_reply, finish_of, is_there
 from microagents.models.http.sending import MAX_ERROR_BYTES, Response
 from microagents.models.http.spec_options import either
-from microagents.replies.chat import Prompt, Sample
+from microagents.models.http.usage import name_or_none
+from microagents.replies.chat import Prompt, Sample, Usage
 
 MAX_MESSAGE_CHARS = 300
 MAX_RETRY_AFTER_S = 86_400.0
@@ -78,9 +79,40 @@ class Redaction:
         """A reply without the key: a server may repeat the request, headers included, and the journal keeps texts of replies."""
         return text if len(self._key or "") < MIN_KEY_CHARS else text.replace(str(self._key), KEY)
 
-    def cleaned(self, sample: Sample) -> Sample:
-        """A sample without the key, and with a finish that is known."""
-        return structs.replace(sample, text=self.without_key(sample.text), finish=known_finish(sample.finish))
+
+class Samples:
+    """Makes samples of replies.
+
+    Args:
+        model: name of the model.
+        redaction: keeps the key out of them.
+    """
+
+    def __init__(self, model: str, redaction: Redaction) -> None:
+        self._model = model
+        self._redaction = redaction
+        self._has_told_end = False
+
+    def make(self, said: Said, reason: Raw, usage: Usage) -> Sample:
+        """Make the sample of a reply that ended for a reason, by whatever name."""
+        name = name_or_none(reason) or ""
+        finish = finish_of(name)
+        text = said.text or said.refusal
+        if said.refusal and finish != CONTENT_FILTER:
+            finish = REFUSAL
+        elif finish is None:
+            self._tell_unknown_end(name)
+            finish = "stop" if said else known_finish(name or "stop")
+        if finish == "stop" and said.reasoning.strip() and not text.strip():
+            finish, text = ONLY_REASONING, said.reasoning
+        return Sample(text=self._redaction.without_key(text), finish=finish, usage=usage, model=self._model)
+
+    def _tell_unknown_end(self, name: str) -> None:
+        """Tell once that the end of replies has an unknown name, or none."""
+        if not self._has_told_end:
+            self._has_told_end = True
+            told = repr(self._redaction.sanitize(name)) if name else "none"
+            log().warning("replies end for an unknown reason; whole texts are used", model=self._model, reason=told)
 
 
 class Substitutes:
@@ -238,7 +270,8 @@ def status_told(body: bytes) -> int | None:
         found = decode_reply(body)
     except (msgspec.MsgspecError, ValueError, RecursionError):
         return None
-    if any(is_there(each) for each in (found.choices, found.output, found.content)):
+    is_reply = any(is_there(each) for each in (found.choices, found.output, found.content))
+    if is_reply and bytes(found.status) != b'"failed"':
         return None
     error = decode_error(body)
     for each in (error.code, error.status, error.type):

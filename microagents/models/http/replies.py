@@ -147,7 +147,7 @@ class Said(Struct):
             self.logprobs.append(part.logprobs)
 
 
-class Choice(Struct):
+class ChatChoice(Struct):
     """One choice of a reply, or a piece of it in a stream."""
 
     index: int
@@ -157,7 +157,7 @@ class Choice(Struct):
     logprobs: Raw = NOTHING
 
 
-def choices_in(written: Raw) -> list[Choice]:
+def choices_in(written: Raw) -> list[ChatChoice]:
     """Read the choices of a reply, or of an event of a stream.
 
     Raises:
@@ -169,7 +169,7 @@ def choices_in(written: Raw) -> list[Choice]:
         held = [each for each in (found.delta, found.message, found.text) if is_there(each)]
         said.add(held[0] if held else NOTHING)
         index = place_in(found.index, place)
-        choices.append(Choice(index=index, said=said, reason=found.finish_reason, logprobs=found.logprobs))
+        choices.append(ChatChoice(index=index, said=said, reason=found.finish_reason, logprobs=found.logprobs))
     return choices
 
 

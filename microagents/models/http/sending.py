@@ -166,7 +166,7 @@ def proxy_of(address: SplitResult) -> str | None:
     proxy = proxy if "://" in proxy else f"http://{proxy}"
     if urlsplit(proxy).scheme not in ("http", "https"):
         raise InvalidUsage(
-            f"{address.netloc} would be asked through {_public(proxy)}, which is no HTTP proxy (SOCKS is not supported); set "
+            f"{address.netloc} would be asked through {_public(proxy)}, which is not an HTTP proxy (SOCKS is not supported); set "
             f"{address.scheme.upper()}_PROXY to an HTTP proxy, or name the host in NO_PROXY"
         )
     return proxy
