@@ -93,8 +93,8 @@ async def test_the_text_of_a_reply_is_read_in_any_form(provider: Provider, form:
 async def test_a_whole_text_has_ended_whatever_the_end_is_called(provider: Provider, reason: object) -> None:
     with capture_logs() as logs:
         async with asking(provider, scripted.reply(saying(provider, [PART], reason))) as (model, _):
-            for _ in range(2):
-                sample = await model.complete(a_call())
+            await model.complete(a_call())
+            sample = await model.complete(a_call())
     assert (sample.text, sample.finish) == (TEXT, "stop")
     is_unknown = reason in (..., None, "", 3, "ripe")
     assert [entry["reason"] for entry in logs] == ([repr("ripe") if reason == "ripe" else "none"] if is_unknown else [])
