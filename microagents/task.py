@@ -139,7 +139,7 @@ class Task(BaseModel, Generic[V]):
         """Whether a model may look things up before each reply."""
         return bool(self.given_tools())
 
-    def variant(self, number: int) -> Self:  # noqa: ARG002 - for tasks to override
+    def variant(self, number: int, /) -> Self:  # noqa: ARG002 - for tasks to override
         """Return another task of the same kind and size, to compare on. Number 0, and the default, is the task itself."""
         return self
 
@@ -162,31 +162,31 @@ class Task(BaseModel, Generic[V]):
         """
         return None
 
-    def unfit(self, reply: Reply) -> str | None:  # noqa: ARG002 - for kinds of tasks to override
+    def unfit(self, reply: Reply, /) -> str | None:  # noqa: ARG002 - for kinds of tasks to override
         """Name the red flag of a reply that cannot be taken, before the task's own; None for none. For kinds of tasks."""
         return None
 
-    def prose_in(self, reply: type[Reply]) -> ProseByTool:  # noqa: ARG002 - as above
+    def prose_in(self, reply: type[Reply], /) -> ProseByTool:  # noqa: ARG002 - as above
         """Name by tool the arguments that are left out of votes on replies of a class; by default none. For kinds of tasks."""
         return NO_PROSE
 
-    def as_declared(self, reply: Reply) -> Reply:
+    def as_declared(self, reply: Reply, /) -> Reply:
         """Return a reply with the arguments of its calls as its tools declare them: equal ones alike. For kinds of tasks."""
         return reply
 
-    def vote_of(self, reply: Reply) -> Hashable:
+    def vote_of(self, reply: Reply, /) -> Hashable:
         """Return the vote of a reply, without the prose in its calls. For kinds of tasks."""
         return vote_of(self.as_declared(reply), self.prose_in(type(reply)))
 
-    def expert(self, prompt: Prompt, reply: type[Reply]) -> Reply:
+    def expert(self, prompt: Prompt, reply: type[Reply], /) -> Reply:
         """Work out the right reply from nothing but the prompt's text. Only the simulated model calls it."""
         raise NotImplementedError(f"{type(self).__name__} has no expert for {reply.__name__}: {prompt.user[:80]!r}")
 
-    def mistake(self, prompt: Prompt, right: Reply, rng: Random) -> Reply:  # noqa: ARG002 - for tasks to override
+    def mistake(self, prompt: Prompt, right: Reply, rng: Random, /) -> Reply:  # noqa: ARG002 - for tasks to override
         """Make a plausible wrong reply, for the simulated model; by default the right one with one field altered."""
         return one_field_altered(right, rng)
 
-    def difficulty(self, prompt: Prompt, reply: type[Reply]) -> float | None:  # noqa: ARG002 - for tasks to override
+    def difficulty(self, prompt: Prompt, reply: type[Reply], /) -> float | None:  # noqa: ARG002 - for tasks to override
         """Return the error rate of the simulated model at this question; None for the rate of the model's profile."""
         return None
 
@@ -311,22 +311,22 @@ class ChainTask(Task[R], Generic[S, A, R]):
         """Return the initial state."""
         raise NotImplementedError
 
-    def done(self, state: S) -> bool:
+    def done(self, state: S, /) -> bool:
         """Return whether this state is the last."""
         raise NotImplementedError
 
-    def prompt(self, state: S) -> Prompt:
+    def prompt(self, state: S, /) -> Prompt:
         """Ask the question of the next step. The format instructions are added to it."""
         raise NotImplementedError
 
-    def advance(self, state: S, reply: A) -> S:
+    def advance(self, state: S, reply: A, /) -> S:
         """Return the state after a step.
 
         A pure function. A reply need not repeat anything that code can compute from the state.
         """
         raise NotImplementedError
 
-    def result(self, state: S) -> Any:
+    def result(self, state: S, /) -> Any:
         """Return the result of the work, as JSON-like values or a struct; by default the last state."""
         return state
 
@@ -334,14 +334,14 @@ class ChainTask(Task[R], Generic[S, A, R]):
         """Count the steps, for the display of the remaining time; None if their number is unknown."""
         return None
 
-    def flag(self, state: S, reply: A) -> str | None:  # noqa: ARG002 - for tasks to override
+    def flag(self, state: S, reply: A, /) -> str | None:  # noqa: ARG002 - for tasks to override
         """Name the task's red flag for a reply to a step; None for none. A pure function.
 
         A flagged reply is discarded: it uses its seq and casts no vote. The name is counted in the account.
         """
         return None
 
-    def verify(self, state: S, reply: A) -> Awaitable[str | None] | str | None:  # noqa: ARG002 - for tasks to override
+    def verify(self, state: S, reply: A, /) -> Awaitable[str | None] | str | None:  # noqa: ARG002 - for tasks to override
         """Say what is wrong with a valid reply to a step, for the model to mend; None if nothing is.
 
         A plain method or an ``async`` one.
@@ -352,7 +352,7 @@ class ChainTask(Task[R], Generic[S, A, R]):
         """
         return None
 
-    def rollout_prompt(self, state: S, horizon: int) -> Prompt:
+    def rollout_prompt(self, state: S, horizon: int, /) -> Prompt:
         """Ask for the next ``horizon`` steps in one reply, for lookahead. The format instructions are added to it.
 
         By default the question of one step, with the request to go on after it.
@@ -360,15 +360,15 @@ class ChainTask(Task[R], Generic[S, A, R]):
         asked: Prompt = called(self.prompt, state, gives=Prompt)
         return default_rollout_prompt(asked, horizon)
 
-    def state_in(self, prompt: Prompt) -> S:
+    def state_in(self, prompt: Prompt, /) -> S:
         """Read the state that the question of a step or rollout shows, from its text. For the simulated model only."""
         raise NotImplementedError
 
-    def oracle(self, state: S) -> A | None:  # noqa: ARG002 - for tasks to override
+    def oracle(self, state: S, /) -> A | None:  # noqa: ARG002 - for tasks to override
         """Work out the right reply to a step, for ``--known-inputs`` and evaluation; None if code cannot know it."""
         return None
 
-    def correct(self, state: S, reply: A) -> bool | None:
+    def correct(self, state: S, reply: A, /) -> bool | None:
         """Return whether a reply is right; by default, whether it casts the same vote as the oracle's reply.
 
         None without an oracle.

@@ -1,6 +1,7 @@
 """A part of each kind, as small as it can be: a rule, a role, a strategy, a model, a tool and a runtime."""
 
 import re
+from functools import cached_property
 from typing import Any, Literal, Self
 
 from microagents import Call, ChainTask, Deployment, Request, Role, Rule, Strategy, Tally, Work, tool
@@ -47,7 +48,7 @@ class Careful(Strategy):
     solves, conductor, in_order = (ChainTask,), CarefulConductor, True
     n: int = 2
 
-    @property
+    @cached_property
     def default_rule(self) -> Rule:
         return Unopposed(n=self.n)
 

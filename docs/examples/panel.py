@@ -1,5 +1,6 @@
 """A stop rule of your own: a panel of fixed size, approved by a share of its votes; and a strategy that uses it."""
 
+from functools import cached_property
 from math import ceil
 from typing import Literal
 
@@ -36,6 +37,6 @@ class Panels(Strategy):
     size: int = 5
     share: float = 0.6
 
-    @property
+    @cached_property
     def default_rule(self) -> Rule:
         return Panel(size=self.size, share=self.share)

@@ -9,7 +9,7 @@ class Place(Reply, frozen=True):  # the new columns; equal replies are votes for
 
 
 class Places(RowTask[Place]):
-    def prompt(self, row: dict) -> Prompt:
+    def prompt(self, row: dict[str, str]) -> Prompt:
         return Prompt(system="Split the place into its name and its country.", user=row["place"])
 
     def expert(self, prompt: Prompt, reply: type[Reply]) -> Place:  # only for the simulated model

@@ -28,8 +28,13 @@ class Verses(WorkedDocument):  # one line for each word of the brief
 
     def expert_segment(self, asked: ToWrite) -> Segment:
         left = asked.subtask.split()[len(asked.written.splitlines()) :]
-        status = "complete" if len(left) == 1 else "ongoing"
-        return Segment(justify="the next line", text=f"On {left[0]}.\n", status=status, mode="continue")
+        is_last = len(left) == 1
+        return Segment(
+            justify="the next line",
+            text=f"On {left[0]}.\n",
+            status="complete" if is_last else "ongoing",
+            mode="continue",
+        )
 
     def mistaken_segment(self, asked: ToWrite, right: Segment, rng: Random) -> Segment:
         return Segment(justify="the next line", text="On.\n", status=right.status, mode="continue")

@@ -76,11 +76,11 @@ class AgentTask(ChainTask[AgentState, Action, dict[str, Any]], Generic[R]):
         """
         return ""
 
-    def check(self, state: AgentState, result: R, run: RunInput) -> bool | None:  # noqa: ARG002 - for tasks to override
+    def check(self, state: AgentState, result: R, run: RunInput, /) -> bool | None:  # noqa: ARG002 - for tasks to override
         """Return whether the work is done right; None if code cannot say. It may look at the world of this run and input."""
         return None
 
-    def summary(self, state: AgentState) -> str:  # noqa: ARG002 - for tasks to override
+    def summary(self, state: AgentState, /) -> str:  # noqa: ARG002 - for tasks to override
         """Say more about the state, which stands behind the actions in each prompt; by default nothing."""
         return ""
 

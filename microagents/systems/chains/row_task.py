@@ -46,7 +46,7 @@ class RowTask(ChainTask[Row, A, Row], Generic[A]):
             table = given()
         return [cls(row=to_jsonable_python(dict(each)), **options) for each in table]
 
-    def prompt(self, row: Row) -> Prompt:
+    def prompt(self, row: Row, /) -> Prompt:
         """Ask the question about the row. The format instructions are added to it."""
         raise NotImplementedError
 
@@ -54,7 +54,7 @@ class RowTask(ChainTask[Row, A, Row], Generic[A]):
         """The row."""
         return self.row
 
-    def done(self, state: Row) -> bool:
+    def done(self, state: Row, /) -> bool:
         """Whether the row has its reply."""
         return REPLY in state
 
@@ -62,10 +62,10 @@ class RowTask(ChainTask[Row, A, Row], Generic[A]):
         """One: the question about the row."""
         return 1
 
-    def advance(self, state: Row, reply: A) -> Row:  # noqa: ARG002 - the reply is all
+    def advance(self, state: Row, reply: A, /) -> Row:  # noqa: ARG002 - the reply is all
         """Put the reply in the place of the row."""
         return {REPLY: msgspec.to_builtins(reply)}
 
-    def result(self, state: Row) -> Row:
+    def result(self, state: Row, /) -> Row:
         """The reply by its fields: the new columns."""
         return dict(state[REPLY])

@@ -1,0 +1,52 @@
+"""Type checkers in their strict form accept all examples of the docs, as users write them."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+ROWS = """
+from microagents import Prompt, Reply, RowTask
+
+
+class Label(Reply, frozen=True):
+    label: str
+
+
+class Labels(RowTask[Label]):
+    def prompt(self, row: dict[str, str]) -> Prompt:
+        return Prompt(user=row["text"])
+
+    def oracle(self, row: dict[str, str]) -> Label | None:
+        return Label(label=row["right"]) if "right" in row else None
+
+    def flag(self, row: dict[str, str], reply: Label) -> str | None:
+        return None if reply.label in row["text"] else "made_up"
+"""
+"""What docs/tasks.md says of the oracle and the flag of rows."""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "checker", [("pyright",), ("mypy", "--strict", "--ignore-missing-imports")], ids=lambda each: each[0]
+)
+def test_a_type_checker_accepts_the_examples(checker: tuple[str, ...], tmp_path: Path) -> None:
+    if find_spec(checker[0]) is None:
+        pytest.skip(f"{checker[0]} is not installed")
+    for path in (ROOT / "docs/examples").glob("*.py"):
+        (tmp_path / path.name).write_text(path.read_text("utf-8"), "utf-8")
+    (tmp_path / "rows.py").write_text(ROWS, "utf-8")
+    readme = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text("utf-8"), re.DOTALL)
+    for number, block in enumerate(readme):
+        (tmp_path / f"readme_{number}.py").write_text(block, "utf-8")
+    files = sorted(path.name for path in tmp_path.glob("*.py"))
+    found = subprocess.run(
+        [sys.executable, "-m", *checker, *files], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert found.returncode == 0, found.stdout
