@@ -360,7 +360,7 @@ class ChainTask(Task[R], Generic[S, A, R]):
         asked: Prompt = called(self.prompt, state, gives=Prompt)
         return default_rollout_prompt(asked, horizon)
 
-    def state_in(self, prompt: Prompt, /) -> S:
+    def state_in(self, prompt: Prompt) -> S:
         """Read the state that the question of a step or rollout shows, from its text. For the simulated model only."""
         raise NotImplementedError
 
