@@ -25,10 +25,6 @@ HARD = 0.5
 """Error rate from which on a step is wrong in most samples."""
 MAX_FALSE = 0.05
 """Greatest expected share of ordinary steps among the steps called hard."""
-SURE, LIKELY = 0.99, 0.95
-"""Probabilities that a k which is marked is enough: in general, and if no difference between steps was seen."""
-UNREFUTED = 0.35
-"""Probability from which on it may be that all steps have one rate."""
 MAX_K = 30
 """The largest k that is tried."""
 MAX_STEPS = 10**15
@@ -146,6 +142,8 @@ class RunRates:
     """Share of the samples without a flag, and mean number of samples for a valid one, by draw."""
     forms: tuple[Counts, ...]
     """Index of the form of each draw's population, for each model; 0 if all steps have one rate."""
+    unseen_hard: int
+    """Number of hard steps that may be among those not sampled: a one-sided bound of 95 %, whatever kinds of steps these are."""
     _hard_chances: list[float]
     _hard_own: Array
 
@@ -187,29 +185,15 @@ class RunRates:
             np.exp(kept + self._sum(is_hard.astype(float)) * np.log1p(-np.minimum(at_hard, 1 - 1e-15)))
         )
 
-    def sure(self, k: int, target: float, *, max_draws: int = MAX_DRAWS) -> float:
-        """Compute the probability that the chance of the run is at least the target."""
-        return float((self._chances(k, max_draws) >= target).mean())
-
     def least_k(self, target: float, *, max_draws: int = MAX_DRAWS) -> int | None:
-        """Find the smallest k that is enough for the target with a probability of `SURE`; None if there is none.
-
-        If the samples show no difference between steps, one more than is enough for equal steps will do: that much is enough for
-        differences of the size that they may hide.
+        """Find the smallest k whose interval of the chance begins at the target or above; None if there is none.
 
         Raises:
             InvalidUsage: the target is not above 0 and below 1.
         """
         check_target(target)
-        enough = None
-        for k in range(1, min(MAX_K, max_draws) + 1):
-            chances, sure = self._chances(k, max_draws), self.sure(k, target, max_draws=max_draws)
-            if sure >= SURE or (enough is not None and k == enough + 1 and sure >= LIKELY):
-                return k
-            alike = np.logical_and.reduce([each == 0 for each in self.forms])
-            if enough is None and alike.mean() >= UNREFUTED and np.median(chances[alike]) >= target:
-                enough = k
-        return None
+        ks = range(1, min(MAX_K, max_draws) + 1)
+        return next((k for k in ks if self.chance(k, max_draws=max_draws).low >= target), None)
 
     @cached_property
     def correlation(self) -> float:
@@ -255,8 +239,9 @@ class RunRates:
     def _bound_hard(self, hard: Array, own: Array, rng: np.random.Generator) -> Array:
         """Draw the number of hard steps, without a condition: those that no sample shows are as frequent as the samples leave open."""
         share = rng.beta(hard + 1, np.maximum(self.sampled - hard, LEAST))
-        among = self._sum((self._errors >= HARD).astype(float))
-        return np.maximum(among, own + rng.binomial(self.unseen, share))
+        among, unseen = self._sum((self._errors >= HARD).astype(float)), rng.binomial(self.unseen, share)
+        self.unseen_hard = int(np.quantile(unseen, 0.95))
+        return np.maximum(among, own + unseen)
 
     def _chances(self, k: int, max_draws: int) -> Array:
         return np.exp(self._sum(np.log1p(-np.minimum(self._table(k, max_draws).loss, 1 - 1e-15))))
@@ -272,7 +257,10 @@ class RunRates:
         """Return the mean of all draws, and an interval that holds those of all forms that are not refuted.
 
         A mean over forms says what to expect. Its quantiles would be too sure: the samples cannot tell the forms of rare steps apart.
+        Where so many steps were sampled that no hard one may be among the others, little depends on the form.
         """
+        if not self.unseen_hard:
+            return ends_of(values)
         ends = [
             ends_of(values[form == index])
             for form in self.forms

@@ -27,7 +27,7 @@ from microagents.elections.laws import (
 from microagents.elections.race_tables import ERRORS, Array, Raced, equal_rates, race_table
 from microagents.elections.races import race_end
 from microagents.elections.rules import ORDERS
-from microagents.elections.step_rates import MAX_K, SURE, StepRates
+from microagents.elections.step_rates import MAX_K, RunRates, StepRates
 from microagents.runs.driver.forecast import mean_if_known
 from microagents.runs.settings import strategy_of, validated
 from microagents.runs.step_counts import steps_of
@@ -44,6 +44,7 @@ from microagents.studies.measured import (
     pooled,
     proportion_of,
 )
+from microagents.studies.measuring import FIRST
 from microagents.studies.simulation import SimulatedChain, SimulatedRates, Simulation, simulate, simulated_rates
 from microagents.studies.trials import AgentMeasurement, margins_of, trial_law
 from microagents.systems.agents.act import Act
@@ -110,6 +111,8 @@ class PlannedRun(Struct, frozen=True, kw_only=True):
     """The limit of the provider that makes the duration, such as ``output tokens``; None if the latency does."""
     is_best: bool = False
     """Whether it is the cheapest that is enough for the target in budget and deadline; a ladder or lead only if no other is."""
+    enough_if: str | None = None
+    """Condition under which it is this, in words, and how to remove the condition: hard steps may be among those not sampled."""
 
 
 class _Goals(Struct, frozen=True, kw_only=True):
@@ -143,6 +146,11 @@ class PlannedRuns(Struct, frozen=True, kw_only=True):
     def best(self) -> PlannedRun | None:
         """The marked run; None if none reaches the target."""
         return next((run for run in self.runs if run.is_best), None)
+
+    @property
+    def assumed(self) -> PlannedRun | None:
+        """The run that would be marked if none of the steps that were not sampled is hard; None if there is none, or a marked one."""
+        return next((run for run in self.runs if run.enough_if is not None), None)
 
 
 def plan(
@@ -388,13 +396,17 @@ def _by_models(task: Task | None, models: Sequence[ModelMeasurement], wanted: _G
     pools = [_Pool(each, task, wanted) for each in (*able, *([] if few else _pools(able)))]
     by_pool = [(pool, list(_runs(pool, task, k, only_ks=few is not None))) for pool in pools]
     found = [run for _, runs in by_pool for run in runs]
-    enough = [run for pool, runs in by_pool for run in runs if pool.is_enough(run)]
-    best = None if few else min(enough, key=_rank, default=None)
+    enough = [(pool, run) for pool, runs in by_pool for run in runs if not few and pool.is_enough(run)]
+    sure = [(pool, run) for pool, run in enough if not pool.may_fail(run)]
+    best = marked = None
+    if enough:
+        pool, best = min(sure or enough, key=lambda each: _rank(each[1]))
+        marked = structs.replace(best, is_best=bool(sure), enough_if=None if sure else pool.condition)
     return PlannedRuns(
         steps=total,
         unit="input" if any(each.of_inputs for each in models) else "steps",
         target=target,
-        runs=tuple(structs.replace(run, is_best=True) if run is best else run for run in found),
+        runs=tuple([marked if run is best and marked is not None else run for run in found]),
         notes={pool.models: tuple(_notes(pool, runs)) for pool, runs in by_pool},
         needed=needed,
     )
@@ -411,16 +423,34 @@ class _Pool:
         self._is_of_input = found.of_inputs and self.total == 1
 
     def is_enough(self, run: PlannedRun) -> bool:
-        """Return whether a row reaches the target within budget and deadline.
-
-        Votes are judged by their joint draws, other strategies and inputs by the lower bound.
-        """
+        """Return whether the interval of a row is above the target, within budget and deadline."""
         bounds = ((run.cost_usd.mid, self.wanted.budget_usd), (run.duration_s, self.wanted.deadline_s))
         if any(most is not None and (amount is None or amount > most) for amount, most in bounds):
             return False
-        if run.k is None or run.independent is None or self._is_of_input:
-            return run.chance.low >= self.target
-        return run.k == self.least_k or self.found.rates(self.total).sure(run.k, self.target) >= SURE
+        return run.chance.low >= self.target
+
+    def may_fail(self, run: PlannedRun) -> bool:
+        """Return whether the hard steps that may be among those not sampled are enough to miss the target; of a run one is."""
+        if self._is_of_input:
+            return run.chance.low - self.rates.unseen_hard / self.rates.total < self.target
+        return self.rates.unseen_hard > 0
+
+    @property
+    def rates(self) -> RunRates:
+        """Rates of the planned run; of an input those of all inputs."""
+        return self.found.rates(None if self._is_of_input else self.total)
+
+    @property
+    def condition(self) -> str:
+        """Say what a row assumes that is enough, and what the samples cost that would tell."""
+        unseen, members, unit = self.rates.unseen, self.found.members, "inputs" if self._is_of_input else "steps"
+        price = mean_if_known([each.call_usd for each in members])
+        draws = FIRST * unseen * len(members)
+        cost = "" if price is None else f", {money(draws * price)}"
+        return (
+            f"if none of the {unseen:,} unsampled {unit} is hard (up to {self.rates.unseen_hard:,} may be); sample them all, by measure "
+            f"--steps {self.rates.total}: {draws:,} draws{cost}"
+        )
 
     @cached_property
     def least_k(self) -> int | None:

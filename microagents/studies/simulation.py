@@ -8,6 +8,7 @@ from functools import partial
 from statistics import fmean
 from typing import Any
 
+import msgspec
 from msgspec import Struct
 
 from microagents.actors.role import Strategy
@@ -87,8 +88,9 @@ class SimulatedChain(Drift):
         return Prompt(system="Walk on.", user=f"{state.number} {state.steps_done}")
 
     def state_in(self, prompt: Prompt) -> Place:
-        """Read the place that a prompt shows."""
-        number, done = map(int, prompt.user.split()[:2])
+        """Read the place that a prompt shows, or the data in the prompt of a judge or a paraphraser."""
+        shown = prompt.user if prompt.user[:1] != "{" else msgspec.json.decode(prompt.user)["user"]
+        number, done = map(int, shown.split()[:2])
         return Place(number=number, steps_done=done)
 
     def expert(self, prompt: Prompt, reply: type[Reply]) -> Onward:  # noqa: ARG002 - it has one kind of reply

@@ -111,8 +111,15 @@ def test_an_agent_is_measured_by_trials_and_planned_by_its_margins() -> None:
 
 
 def test_a_plan_ends_with_the_command_that_runs_it() -> None:
-    run_id = measured()
-    ran = microagents("plan", "drift", "-o", "length=100", "--from", run_id)
+    risky = microagents("plan", "drift", "-o", "length=300", "--from", measured(), "--target", "0.5")
+    assert risky.code == FAILED
+    refused, condition, command = risky.out.splitlines()[-3:]
+    assert refused == "no run reaches 0.5 for sure"
+    assert "is enough if none of the 100 unsampled steps is hard (up to 2 may be); sample them all" in condition
+    assert command.startswith("or else, at that risk: microagents run drift -o length=300 --model ")
+    options = ("drift", "-o", "length=100")
+    run_id = microagents("measure", *options, "--model", MODEL, "--json").json["models"][0]["run_id"]
+    ran = microagents("plan", *options, "--from", run_id)
     assert ran.code == COMPLETED
     last = ran.out.splitlines()[-1]
     assert last.startswith("* the cheapest that is enough for 0.95: microagents run drift -o length=100 --model ")
@@ -151,7 +158,7 @@ def test_a_chain_that_does_not_tell_its_number_of_steps_is_planned_by_the_steps_
 def test_a_plan_above_the_budget_fails() -> None:
     ran = microagents("plan", "drift", "--from", measured(), "--budget", "0.0001")
     assert ran.code == FAILED
-    assert ran.out.splitlines()[-1].startswith("no run reaches 0.95")
+    assert ran.out.splitlines()[-1] == "no run reaches 0.95 for sure with a known cost of at most $0.0001"
 
 
 def test_a_plan_can_be_simulated() -> None:

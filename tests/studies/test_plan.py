@@ -40,10 +40,10 @@ class LongTask(Drift):
 
 
 def test_a_model_of_unknown_price_is_planned_without_a_cost() -> None:
-    planned = plan(TASK, [made()], steps=100, target=0.9)
+    planned = plan(TASK, [made(total=100)], steps=100, target=0.9)
     assert {each.cost_usd for each in planned.runs} == {Bill(low=None, mid=None, high=None)}
     assert planned.best is not None
-    assert plan(TASK, [made()], steps=100, target=0.9, budget_usd=100.0).best is None
+    assert plan(TASK, [made(total=100)], steps=100, target=0.9, budget_usd=100.0).best is None
 
 
 @pytest.mark.parametrize(("task", "cached"), [(TASK, 0), (LongTask(length=100), 1_000)])
@@ -66,7 +66,7 @@ def test_a_cost_ranges_by_savings(task: Drift, cached: int) -> None:
 def test_a_plan_tells_of_a_limit_that_throttles_and_of_an_announced_end() -> None:
     usage: dict[str, Any] = {"calls": 10, "input_tokens": 1_000, "output_tokens": 5_000, "cost_usd": 0.1}
     latency = Latency(p50=1.0, p95=2.0, p99=3.0)
-    found = made(model="openai:gpt-4.1-mini", latency=latency, limits={"output tokens": 1_000}, **usage)
+    found = made(model="openai:gpt-4.1-mini", latency=latency, limits={"output tokens": 1_000}, total=100, **usage)
     planned = plan(TASK, [found], steps=100, target=0.9)
     assert planned.best is not None
     assert planned.best.duration_s == pytest.approx(planned.best.calls * 500 / 1_000 * 60)
@@ -77,7 +77,7 @@ def test_a_plan_tells_of_a_limit_that_throttles_and_of_an_announced_end() -> Non
 
 @pytest.mark.slow
 def test_a_deadline_is_a_further_condition() -> None:
-    found = made(latency=Latency(p50=10.0, p95=20.0, p99=30.0))
+    found = made(latency=Latency(p50=10.0, p95=20.0, p99=30.0), total=100)
     best = plan(TASK, [found], steps=100, target=0.9).best
     assert best is not None
     assert best.duration_s is not None
@@ -85,7 +85,7 @@ def test_a_deadline_is_a_further_condition() -> None:
     within = plan(TASK, [found], steps=100, target=0.9, deadline_s=best.duration_s - 1).best
     assert within is None or (within.duration_s or 0) < best.duration_s
     assert plan(TASK, [found], steps=100, target=0.9, deadline_s=1.0).best is None
-    assert plan(TASK, [made()], steps=100, target=0.9, deadline_s=1e9).best is None  # its latency is unknown
+    assert plan(TASK, [made(total=100)], steps=100, target=0.9, deadline_s=1e9).best is None  # its latency is unknown
     slow = plan(TASK, [found], steps=100, target=0.9, concurrency=1).runs[0]
     assert slow.duration_s == pytest.approx(100 * 10.0 * exp(0.42**2 / 2), rel=0.2)
 
@@ -99,14 +99,15 @@ def test_a_planned_duration_is_that_of_the_run() -> None:
 
 
 def test_the_cheapest_run_that_reaches_the_target_is_marked() -> None:
-    found = measured(EASY, "sim:o3-mini@error=0.02,alternatives=1").models
+    found = measured(EASY, "sim:o3-mini@error=0.02,alternatives=1", steps=1_000).models
     planned = plan(TASK, found, steps=1_000, target=0.95)
     best = planned.best
     assert best is not None
     runs = [each for each in planned.runs if len(each.models) == 1 and not each.options and each.k is not None]
     assert best.models == (EASY,)
     assert best.k == found[0].rates(1_000).least_k(0.95) == max(each.k or 0 for each in runs if each.models == (EASY,))
-    assert plan(TASK, found[:1], steps=1_000, k=best.k - 1).best is None
+    fewer = plan(TASK, found[:1], steps=1_000, k=best.k - 1).best
+    assert fewer is None or fewer.k is None
     assert best.cost_usd.mid is not None
     assert all(best.cost_usd.mid <= (each.cost_usd.mid or 0) for each in runs if each.chance.low >= 0.95)
     assert plan(TASK, found, steps=1_000, target=0.95, budget_usd=0.01).best is None
@@ -120,7 +121,7 @@ def test_lead_and_a_ladder_succeed_as_often_as_their_rows_say() -> None:
     }
     lead, ladder = runs["lead"], runs["maker"]
     assert ladder.options["ladder"] == "lookahead,judge"
-    best = plan(TASK, [made()], steps=100, target=0.9).best
+    best = plan(TASK, [made(total=100)], steps=100, target=0.9).best
     assert best is not None
     assert not best.options  # by assumption alone no strategy goes before votes that a law judges
     done = simulate(simulated_rates(found), 60, Lead(speculate=False), 40)
@@ -149,6 +150,25 @@ def test_a_pool_of_two_misses_what_both_miss() -> None:
     assert chances[0].low <= simulation.success.high
     rows = [each for each in plan(TASK, apart, steps=30, target=0.9).runs if len(each.models) == 2]
     assert {each.models for each in rows} == {tuple(each.model for each in apart)}
+
+
+STARRED = "sim:perfect@error=0.002,hard=0.002,hard_error=0.9,alternatives=1"
+
+
+@pytest.mark.parametrize("seed", [1, 5])
+def test_no_run_is_marked_while_a_hard_step_may_be_among_those_not_sampled(seed: int) -> None:
+    task = Drift(length=300)
+    part, whole = [plan(task, [only(STARRED, task=task, steps=steps, seed=seed)]) for steps in (200, 300)]
+    assert part.best is None
+    assert (whole.best is None) == bool(hard_steps(STARRED, task, seed))
+    assert all(run.chance.low >= 0.95 for run in whole.runs if run.is_best)
+    assert whole.assumed is None
+
+
+@pytest.mark.parametrize("ladder", ["judge", "paraphrase,judge"])
+def test_every_rung_of_a_ladder_can_be_simulated(ladder: str) -> None:
+    simulated = simulate(Rates(p=0.55).simulated(), 10, Maker(k=3, ladder=ladder, p=0.9), 1)
+    assert simulated.steps == 10
 
 
 def test_a_run_whose_every_step_was_sampled_is_planned_by_its_own_steps() -> None:

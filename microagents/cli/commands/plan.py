@@ -142,14 +142,19 @@ def command(
         concurrency=concurrency,
         simulations=simulate,
     )
-    command_line = None
-    if task is not None and work is not None and found.best is not None and found.best.models:
-        command_line = command_of(task, work.default_strategy, option, found.best, concurrency)
+    command_line, chosen = None, found.best or found.assumed
+    if task is not None and work is not None and chosen is not None and chosen.models:
+        command_line = command_of(task, work.default_strategy, option, chosen, concurrency)
     if as_json:
         notes = {" + ".join(models): said for models, said in found.notes.items()}
         echo(json_text({**structs.asdict(found), "notes": notes, "command": command_line}))
     else:
-        echo(report_text(_report(task, work, found, command_line)))
+        limits = {
+            "cost": None if budget is None else money(budget),
+            "duration": None if deadline is None else clock(deadline),
+        }
+        within = [f" with a known {name} of at most {most}" for name, most in limits.items() if most is not None]
+        echo(report_text([*_report(task, work, found), *_end(found, command_line, " and".join(within))]))
     raise typer.Exit(NO_RUN if found.best is None else 0)
 
 
@@ -157,9 +162,7 @@ def _numbers(actions: str) -> dict[str, int]:
     return {kind: count(number) for kind, number in pairs("--actions", actions.split(",")).items()}
 
 
-def _report(
-    task: str | None, work: Task | None, found: PlannedRuns, command_line: str | None
-) -> Iterator[str | Columns]:
+def _report(task: str | None, work: Task | None, found: PlannedRuns) -> Iterator[str | Columns]:
     named = "" if work is None else f"{task}{options_text(work.model_dump(exclude_defaults=True))}: "
     size = counted(found.steps, "step") if found.unit == "steps" else f"one {found.unit}"
     yield f"{named}{size}"
@@ -180,7 +183,6 @@ def _report(
         yield from _simulation(found.simulation)
     if models and are_simulated(models):
         yield "simulated: costs are what the real model would have cost at list prices"
-    yield from _end(found, command_line)
 
 
 def _rows(found: PlannedRuns, letters: dict[str, str]) -> Iterator[list[str]]:
@@ -216,15 +218,19 @@ def _simulation(found: Simulation) -> Iterator[str | Columns]:
     yield Columns(rows, to_the_left=(0, 1))
 
 
-def _end(found: PlannedRuns, command_line: str | None) -> Iterator[str | Columns]:
+def _end(found: PlannedRuns, command_line: str | None, within: str) -> Iterator[str]:
     if found.needed is not None:
         yield found.needed
-    elif found.best is None:
-        yield f"no run reaches {found.target:g} for sure with a cost and a duration known and within their limits"
-    elif command_line is not None:
+    elif found.best is not None and command_line is not None:
         yield f"* the cheapest that is enough for {found.target:g}: {command_line}"
-    else:
+    elif found.best is not None:
         yield f"* the least that reaches {found.target:g}"
+    elif found.assumed is not None:
+        yield f"no run reaches {found.target:g} for sure{within}"
+        yield f"{_named(found.assumed)} is enough {found.assumed.enough_if}"
+        yield f"or else, at that risk: {command_line}"
+    else:
+        yield f"no run reaches {found.target:g} for sure{within}"
 
 
 def command_of(task: str, default: str, options: list[str], run: PlannedRun, concurrency: int | None) -> str:
