@@ -296,8 +296,9 @@ class Books:
     def _end_replica(self, record: ReplicaEnded) -> None:
         if record.has_died:
             self.totals.lose(record.source)
-            deaths, role = self.totals.account.deaths, record.source.partition("/")[0]
-            deaths[role] = deaths.get(role, 0) + 1
+        if record.actor:
+            deaths, name = self.totals.account.deaths, record.actor.partition("/")[0]
+            deaths[name] = deaths.get(name, 0) + 1
         self.totals.leased.pop(record.source, None)
         self.totals.account.loads.pop(record.source, None)
 

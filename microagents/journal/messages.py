@@ -168,6 +168,8 @@ class ReplicaEnded(Request[None], frozen=True, kw_only=True):
     """Name of the replica."""
     has_died: bool = False
     """Whether its process died, so that a solver's calls in flight are lost."""
+    actor: str = ""
+    """Name of its actor in the first of the messages about an actor that died: deaths are counted by actor."""
 
 
 class RecordOutage(Request[None], frozen=True, kw_only=True):
@@ -361,7 +363,7 @@ class Account(Struct, kw_only=True):
     loads: dict[str, Load] = field(default_factory=dict)
     """What roles have to do now, by the name of the replica."""
     deaths: dict[str, int] = field(default_factory=dict)
-    """Replicas of roles whose process died, by the name of the role. Others took their places."""
+    """Actors that died, by name without the number: ``lane``, or the role that had it alone. Others took their places."""
     lost_in_flight: int = 0
     """Calls that may have been in flight when their process was killed, at most. They may be billed, and are made again."""
     valid: int = 0
@@ -435,6 +437,10 @@ class Account(Struct, kw_only=True):
     """By whom and why the run is paused now; None if it is not."""
     outage: str | None = None
     """Why calls are being retried now; None while providers deliver."""
+    state: str = "running"
+    """How the run ended, or that it is running or was cut off, as a reader of its journal derives it."""
+    renewals: int | None = None
+    """Renewals of the lease of its journal, as a reader finds them; a run whose process stands still renews no more."""
     decisions_sha256: str = ""
     ballots_sha256: str = ""
 

@@ -26,7 +26,7 @@ MAX_SHOWN = 10
 """Results that `repr` shows."""
 _NOT_SHOWN = (
     *("inputs", "inputs_done", "inputs_failed", "inputs_right", "inputs_wrong", "total_steps"),
-    *("in_flight_by", "loads", "silent_s", "paused", "outage", "limits", "durations"),
+    *("in_flight_by", "loads", "silent_s", "paused", "outage", "limits", "durations", "state", "renewals"),
 )
 """Parts of the account that ``--json`` leaves out, or shows only of many inputs."""
 

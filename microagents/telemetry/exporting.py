@@ -10,6 +10,7 @@ from types import TracebackType
 from typing import Any, Self
 
 import msgspec
+from msgspec import structs
 from opentelemetry import metrics, trace
 from opentelemetry.metrics import CallbackOptions, Histogram, MeterProvider, Observation
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
@@ -47,6 +48,7 @@ class Telemetry:
         self._ended: list[TraceElection] = []
         """Elections whose spans are not made yet."""
         self._timer: asyncio.TimerHandle | None = None
+        self._state = "running"
 
     def __enter__(self) -> Self:
         return self
@@ -74,7 +76,7 @@ class Telemetry:
         _accounts.pop(self._run_id, None)
         while len(_accounts) >= MAX_ENDED:
             del _accounts[next(iter(_accounts))]
-        _accounts[self._run_id] = self._labels, account_of
+        _accounts[self._run_id] = self._labels, lambda: structs.replace(account_of(), state=self._state)
 
     def end(self, outcome: str, account: Account) -> None:
         """Note how the run ended in its span."""
@@ -86,6 +88,7 @@ class Telemetry:
         if account.cost_usd is not None:
             totals[names.COST_USD] = account.cost_usd
         self._span.set_attributes(totals)
+        self._state = outcome
 
     def add_durations(self, durations: Mapping[str, Sequence[float]]) -> None:
         """Add the times that calls took, by the spec of their model."""

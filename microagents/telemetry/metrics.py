@@ -68,7 +68,10 @@ METRICS = (
     Metric("microagents.steps.planned", "Steps in all", "{step}", lambda a: a.total_steps, grows=False),
     Metric("microagents.calls.in_flight", "Calls in flight", "{call}", lambda a: a.in_flight, grows=False),
     Metric("microagents.requests.open", "Requests not answered yet", "{request}", _open, names.ROLE, grows=False),
-    Metric("microagents.deaths", "Replicas whose process died", "{replica}", lambda a: a.deaths, names.ROLE),
+    # One series from the beginning: Prometheus does not see the rise of one that begins with the first death.
+    Metric("microagents.deaths", "Actors that died", "{actor}", lambda a: sum(a.deaths.values())),
+    Metric("microagents.state", "1 for its outcome so far", "1", lambda a: {a.state: 1}, names.OUTCOME, grows=False),
+    Metric("microagents.lease.renewals", "Renewals of its journal's lease", "{renewal}", lambda a: a.renewals),
     Metric("microagents.undecided", "Undecided elections", "{election}", lambda a: len(a.undecided_at), grows=False),
     Metric("microagents.paused", "1 while it is paused", "1", lambda a: int(a.paused is not None), grows=False),
     Metric("microagents.outage", "1 while a provider is out", "1", lambda a: int(a.outage is not None), grows=False),

@@ -274,8 +274,9 @@ class ActorGroup:
     def _count_death(self, slot: ActorSlot, cause: str) -> None:
         log("warning", "an actor died; another takes its place", {"replica": slot.name, "cause": cause})
         with suppress(NoHandler):  # a run without a recorder
-            for replica in slot.replicas:
-                self.messenger.tell(ReplicaEnded(source=replica, has_died=True))
+            for number, replica in enumerate(slot.replicas):
+                actor = "" if number else slot.name
+                self.messenger.tell(ReplicaEnded(source=replica, has_died=True, actor=actor))
         deaths = slot.count_death(asyncio.get_running_loop().time(), WITHIN_S)
         if deaths > MAX_DEATHS:
             raise PeerLost(slot.name, f"it died {deaths} times within {WITHIN_S / 60:g} minutes, last because {cause}")

@@ -21,6 +21,7 @@ from microagents.runtimes.ray.host import Host
 from microagents.runtimes.ray.lanes import nodes_for_lanes
 from microagents.runtimes.ray.liveness import log
 from microagents.runtimes.ray.placement import ActorSlot
+from microagents.runtimes.ray.totals import set_waiting
 
 LOOK_S = 3.0
 """Seconds between two looks whether the cluster has room for an actor that has not started."""
@@ -129,6 +130,13 @@ class ActorStarter:
 
     async def _wait_for_room(self, slot: ActorSlot, ready: asyncio.Future[Any]) -> None:
         """Wait until the cluster has room for an actor, and say so; Ray asks its autoscaler for nodes by itself."""
+        try:
+            await self._look_for_room(slot, ready)
+        finally:
+            if slot.waits_since_s is not None:
+                set_waiting(self._run_id, slot.name, is_waiting=False)
+
+    async def _look_for_room(self, slot: ActorSlot, ready: asyncio.Future[Any]) -> None:
         loop = asyncio.get_running_loop()
         while (lacking := await aside(missing_resource, slot.actor, slot.num_cpus, slot.resources)) is not None:
             if (began_s := slot.waits_since_s) is not None and loop.time() > began_s + self._max_wait_s:
@@ -139,6 +147,7 @@ class ActorStarter:
                 slot.waits_since_s = loop.time()
                 fields = {"replica": slot.name, "lacking": lacking, "max_wait_nodes_s": self._max_wait_s}
                 log("warning", "waiting for a node", fields)
+                set_waiting(self._run_id, slot.name, is_waiting=True)
             if await ends_within(ready, LOOK_S):
                 return
 

@@ -16,7 +16,15 @@ from microagents.telemetry.prometheus import name_of, plain
 
 EVERY_S = 10.0
 """Seconds between two looks at the account; Ray itself reports as often."""
+WAITING = "microagents_waiting_for_node"
 _RUN = plain(names.RUN_ID)
+_ACTOR = "microagents_actor"
+
+
+def set_waiting(run_id: str, actor: str, *, is_waiting: bool) -> None:
+    """Set the metric that an actor waits for a node. The account cannot have it: the recorder begins after the actors."""
+    gauge = Gauge(WAITING, "1 while an actor waits for a node with room for it", (_RUN, _ACTOR))
+    gauge.set(int(is_waiting), {_RUN: run_id, _ACTOR: actor})
 
 
 async def export_totals(run_id: str, messenger: RoleMessenger) -> None:

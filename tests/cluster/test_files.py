@@ -25,8 +25,10 @@ from typer.core import TyperGroup
 from typer.main import get_command
 
 from microagents.cli import app
+from microagents.runtimes.ray.totals import WAITING
+from microagents.telemetry import names
 from microagents.telemetry.metrics import METRICS
-from microagents.telemetry.prometheus import name_of
+from microagents.telemetry.prometheus import name_of, plain
 from tests.cluster.manifests import (
     Component,
     Container,
@@ -404,8 +406,9 @@ def test_prometheus_finds_the_totals_and_each_alert_is_about_metrics_that_runs_h
     assert option(shlex.join(viewer.command), "--metrics-port") == str(port.port)
     understand(shlex.join(viewer.command))
     (group,) = read_as(PrometheusRule, KUBERAY / WATCHED[2]).spec.groups
-    named = {name for rule in group.rules for name in re.findall(r"microagents_\w+", rule.expr)}
-    assert named - {"microagents_run_id"} <= {name_of(metric) for metric in METRICS}
+    named = {name for rule in group.rules for name in re.findall(r"(?:ray_)?microagents_\w+", rule.expr)}
+    known = {name_of(metric) for metric in METRICS} | {f"ray_{WAITING}", *map(plain, (names.RUN_ID, names.OUTCOME))}
+    assert named <= known
 
 
 def test_no_autoscaler_ends_the_node_of_a_driver_and_nothing_blocks_a_drain() -> None:
@@ -417,6 +420,61 @@ def test_no_autoscaler_ends_the_node_of_a_driver_and_nothing_blocks_a_drain() ->
         assert about.annotations == kept
         assert all(group.template.metadata is None for group in spec.worker_group_specs)
     assert all("kind: PodDisruptionBudget" not in text_of(path) for path in KUBERAY.rglob("*.yaml"))
+
+
+RUN = 'microagents_run_id="r"'
+ALERTS: list[tuple[str, dict[str, str], str]] = [
+    ("RunDied", {f'microagents_state{{{RUN},microagents_outcome="cut off"}}': "_x10 1x40"}, "RunDied"),
+    ("a run that completed", {f'microagents_state{{{RUN},microagents_outcome="completed"}}': "_x10 1x40"}, ""),
+    ("RunVanished", {f'microagents_state{{{RUN},microagents_outcome="running"}}': "1x22 stale"}, "RunVanished"),
+    (
+        "RunStandsStill",
+        {
+            f'microagents_state{{{RUN},microagents_outcome="running"}}': "1x40",
+            f"microagents_lease_renewals_total{{{RUN}}}": "0+30x10 300x30",
+        },
+        "RunStandsStill",
+    ),
+    (
+        "a run that is well",
+        {
+            f'microagents_state{{{RUN},microagents_outcome="running"}}': "1x40",
+            f"microagents_lease_renewals_total{{{RUN}}}": "0+30x40",
+        },
+        "",
+    ),
+    (
+        "NodeIsAwaited",
+        {f'ray_microagents_waiting_for_node{{{RUN},microagents_actor="lane/1"}}': "1x40"},
+        "NodeIsAwaited",
+    ),
+    ("two lanes died", {f"microagents_deaths_total{{{RUN}}}": "0x24 1 2x20"}, ""),
+    ("the first deaths, all at once", {f"microagents_deaths_total{{{RUN}}}": "0x24 3x20"}, "ActorsDie"),
+]
+
+
+@pytest.mark.parametrize(("series", "alert"), [pytest.param(*each, id=about) for about, *each in ALERTS])
+def test_an_alert_calls_for_what_it_is_about(tmp_path: Path, series: dict[str, str], alert: str) -> None:
+    if (promtool := shutil.which("promtool")) is None:
+        pytest.skip("no promtool on this machine: apt-get install prometheus, as .ci/run does")
+    rules = msgspec.yaml.decode(text_of(KUBERAY / WATCHED[2]))["spec"]
+    (tmp_path / "rules.yml").write_bytes(msgspec.yaml.encode(rules))
+    subprocess.run([promtool, "check", "rules", "rules.yml"], cwd=tmp_path, check=True, capture_output=True)
+    called = {"expr": "count by (alertname) (ALERTS{alertstate='firing'})", "eval_time": "30m"}
+    fired = [{"labels": f'{{alertname="{alert}"}}', "value": 1}] if alert else []
+    given = [{"series": name, "values": values} for name, values in series.items()]
+    case = {"interval": "1m", "input_series": given, "promql_expr_test": [{**called, "exp_samples": fired}]}
+    cases = {"rule_files": ["rules.yml"], "evaluation_interval": "1m", "tests": [case]}
+    (tmp_path / "cases.yml").write_bytes(msgspec.yaml.encode(cases))
+    ran = subprocess.run(
+        [promtool, "test", "rules", "cases.yml"],
+        cwd=tmp_path,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        check=False,
+    )
+    assert ran.returncode == 0, ran.stdout
 
 
 def test_prometheus_may_read_the_metrics_of_every_node_of_ray() -> None:

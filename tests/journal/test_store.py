@@ -635,6 +635,13 @@ def test_what_one_replica_had_in_flight_when_it_died_is_lost_and_the_others_is_n
         assert (account.in_flight, account.lost_in_flight, account.calls) == (1, 2, 3)
 
 
+def test_the_death_of_an_actor_counts_once_however_many_roles_it_had() -> None:
+    with store() as there:
+        first = ReplicaEnded(source="Voter/1", has_died=True, actor="lane/1")
+        there.commit([first, *(ReplicaEnded(source=f"{role}/1", has_died=True) for role in ("Solver", "RedFlagger"))])
+        assert there.books.account().deaths == {"lane": 1}
+
+
 def test_what_a_replica_that_has_ended_in_order_did_not_send_is_not_lost() -> None:
     for has_died, lost in ((True, 6), (False, 0)):
         ending = ReplicaEnded(source="Solver/0", has_died=has_died)

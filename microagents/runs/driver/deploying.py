@@ -21,17 +21,11 @@ VIRTUAL_COMMIT_S = 0.005
 def deployments_of(plan: RunPlan, recorder: Deployment) -> list[Deployment]:
     """Return the roles of a run in the order of their start: the recorder first, since it refuses a wrong journal."""
     strategy, settings = plan.strategy, plan.settings
-    executors = [Deployment(role=Executor)] if plan.tasks[0].looks_up else []
+    executors = [Deployment(role=Executor, in_driver=True)] if plan.tasks[0].looks_up else []
     limiter = Deployment(role=Limiter, in_driver=True)
-    deployments = [
-        recorder,
-        limiter,
-        *(
-            _with_settings(each, settings)
-            for each in (Deployment(role=strategy.conductor), *strategy.deployments(), *executors)
-        ),
-    ]
-    movable = [deployment.role.__name__.lower() for deployment in deployments if not deployment.in_driver]
+    given = [Deployment(role=strategy.conductor), *strategy.deployments(), *executors]
+    deployments = [recorder, limiter, *(_with_settings(each, settings) for each in given)]
+    movable = [deployment.role.__name__.lower() for deployment in given]
     for name in settings.deploy:
         if name.lower() not in movable:
             raise InvalidUsage(unknown("role to deploy called", name, movable))
@@ -43,7 +37,7 @@ def _with_settings(deployment: Deployment, settings: Settings) -> Deployment:
     wanted = next((wanted for role, wanted in settings.deploy.items() if role.lower() == name.lower()), {})
     if not wanted:
         return deployment
-    given = {field: getattr(deployment, field) for field in deployment.model_fields_set}
+    given = {field: getattr(deployment, field) for field in deployment.model_fields_set if field != "in_driver"}
     return validated(Deployment, f"the deployment of {name}", {**given, **wanted})
 
 

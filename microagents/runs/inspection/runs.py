@@ -71,6 +71,8 @@ def recorded_result(reader: Reader, *, whole: bool = True) -> Result:
         account=structs.replace(
             reader.account(is_cut_off=outcome == "cut off", digests=whole),
             paused=said_by(pause_among(reader.requests())) if outcome == "running" else None,
+            state=outcome,
+            renewals=reader.lease().renewals,
         ),
         wall_s=reader.wall_s(),
         journal=reader.path,

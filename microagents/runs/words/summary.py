@@ -104,7 +104,7 @@ def in_flight_text(account: Account) -> str:
 
 
 def deaths_text(account: Account) -> str:
-    """List the roles whose processes died, with the number of deaths of each."""
+    """List the actors that died, with the number of deaths of each."""
     return ", ".join(f"{role} x {count}" if count > 1 else role for role, count in account.deaths.items())
 
 

@@ -358,7 +358,7 @@ class Act(Climbing):
 
     def deployments(self) -> list[Deployment]:
         """Return the roles of an election, the executor, and the compressor."""
-        return [*super().deployments(), Deployment(role=Executor), Deployment(role=ActionCompressor)]
+        return [*super().deployments(), Deployment(role=Executor, in_driver=True), Deployment(role=ActionCompressor)]
 
     def rule_for(self, task: Task) -> Rule:
         """A margin for each tool, and for the end."""

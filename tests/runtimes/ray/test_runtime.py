@@ -20,7 +20,23 @@ import pytest
 import ray
 from structlog.testing import capture_logs
 
-from microagents import ChainTask, Context, Deployment, InvalidUsage, Prompt, Result, Role, Task, resume, run
+from microagents import (
+    Action,
+    AgentTask,
+    ChainTask,
+    Context,
+    Deployment,
+    InvalidUsage,
+    Prompt,
+    Reply,
+    Result,
+    Role,
+    Task,
+    ToolCall,
+    resume,
+    run,
+    tool,
+)
 from microagents.base.errors import InvalidDefinition, PeerLost
 from microagents.runs.driver.execute import runtime_of
 from microagents.runs.inspection.runs import inspect_run
@@ -453,8 +469,35 @@ async def test_an_actor_has_the_name_of_its_role_replica_and_run_and_its_class_t
         assert sum(title_of(pid).startswith(b"ray::Summer") for pid in actors_of(os.getpid())) == 2
 
 
+@tool("read_only")
+def process() -> str:
+    """The process that a tool runs in."""
+    return f"pid-{os.getpid()}"
+
+
+class Where(AgentTask):
+    tools = (process,)
+
+    def statement(self) -> str:
+        return "Tell where tools run."
+
+    def expert(self, prompt: Prompt, _: type[Reply]) -> Reply:
+        if "\nAction " not in prompt.user:
+            return Action(calls=[ToolCall("process", {})])
+        return Action(calls=[ToolCall("end", {"answer": re.findall(r"pid-(\d+)", prompt.user)[-1]})])
+
+
+async def test_tools_run_where_the_command_was_given_unless_they_are_sent_elsewhere() -> None:
+    for deploy, is_here in (({}, True), ({"executor": {"colocate": "lane"}}, False)):
+        result = await done(Where(), models="sim:perfect", k=None, runtime="ray", deploy=deploy)
+        assert isinstance(result.value, dict)
+        assert (int(result.value["result"]["answer"]) == os.getpid()) == is_here
+
+
 async def test_what_no_node_has_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(starting, "LOOK_S", 0.5)
+    waits: list[tuple[str, str, bool]] = []
+    monkeypatch.setattr(starting, "set_waiting", lambda *of, is_waiting: waits.append((*of, is_waiting)))
     lacking = "it needs 3 unobtainium on one node, and the largest has 0"
     with (
         capture_logs() as logs,
@@ -462,6 +505,7 @@ async def test_what_no_node_has_is_named(monkeypatch: pytest.MonkeyPatch) -> Non
     ):
         async with opened(Deployment(role=Summer, resources={"unobtainium": 3}), max_wait_nodes_s=1):
             pytest.fail("it must not open")
+    assert waits == [("crowd", "Summer/0", True), ("crowd", "Summer/0", False)]
     said = {"event": "waiting for a node", "replica": "Summer/0", "lacking": lacking, "max_wait_nodes_s": 1}
     assert [said] == [{name: log.get(name) for name in said} for log in logs if log["event"] == said["event"]]
 

@@ -401,7 +401,16 @@ def test_prometheus_reads_the_totals_of_runs_as_their_accounts_have_them() -> No
     assert flags == found["flagged"]
     (cost,) = families["microagents_cost_usd"].samples
     assert cost.value == found["cost_usd"]
-    assert [each.value for each in families["microagents_paused"].samples] == [0]
+    for name in (
+        "microagents_paused",
+        "microagents_deaths",
+    ):  # before the first death, so that Prometheus sees its rise
+        assert [each.value for each in families[name].samples] == [0]
+    states = [(each.labels["microagents_outcome"], each.value) for each in families["microagents_state"].samples]
+    assert states == [("completed", 1)]
+    assert [each.name for each in families["microagents_lease_renewals"].samples] == [
+        "microagents_lease_renewals_total"
+    ]
 
 
 def test_no_answer_leaves_a_journal_to_a_collection_of_garbage() -> None:
