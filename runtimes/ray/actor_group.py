@@ -76,6 +76,11 @@ class ActorGroup:
         """Raises `ActorDied` when an actor dies while roles are started."""
         self._early_death.add_done_callback(retrieve_exception)
 
+    @property
+    def reserved_cpus(self) -> float:
+        """CPUs that its lanes have reserved."""
+        return sum(slot.num_cpus for slot in self.slots.values() if slot.is_lane)
+
     async def flush(self) -> None:
         """Wait until all one-way messages sent so far have arrived, except those from and to actors that die."""
         await try_calls([slot.actor.flush.remote() for slot in self.slots.values()], STOP_S)

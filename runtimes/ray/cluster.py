@@ -181,6 +181,11 @@ def living_nodes() -> list[tuple[str, int]]:
     return sorted(nodes, key=lambda node: (-node[1], node[0]))
 
 
+def free_cpus() -> int:
+    """Count the CPUs of the cluster that nothing has reserved."""
+    return int(ray.available_resources().get("CPU", 0))
+
+
 def request_cpus(number: int) -> None:
     """Ask the cluster's autoscaler for a number of CPUs in all; 0 withdraws it. Without an autoscaler it has no effect."""
     request_resources(num_cpus=number)

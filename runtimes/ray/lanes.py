@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from microagents.actors.role import Deployment
-from microagents.runtimes.ray.cluster import living_nodes
+from microagents.runtimes.ray.cluster import free_cpus, living_nodes
 
 AUTO = "auto"
 """One lane a CPU of the cluster."""
@@ -18,16 +18,32 @@ LANE = "lane"
 """The label of the roles that share an actor in each lane."""
 
 
-def number_of_lanes(wanted: str | None, inputs: int) -> int:
-    """Count the lanes of a run on the cluster that this process is connected to.
+def number_of_lanes(wanted: str | None, inputs: int, cpus: int) -> int:
+    """Count the lanes of a run.
 
     Args:
         wanted: a number, or ``auto``; None: ``auto`` for many inputs, else one lane.
         inputs: number of inputs of the run. Further lanes would have nothing to do, unless they are asked for.
+        cpus: number of CPUs that its lanes have or may get.
     """
     if wanted not in (None, AUTO):
         return int(wanted)
-    return max(1, min(sum(cpus for _, cpus in living_nodes()), inputs)) if wanted == AUTO or inputs > 1 else 1
+    if wanted != AUTO and inputs <= 1:
+        return 1
+    return max(1, min(cpus, inputs))
+
+
+def cpus_for_lanes(reserved: float, *, is_shared: bool) -> int:
+    """Count the CPUs that the lanes of a run have or may get on the cluster that this process is connected to.
+
+    Args:
+        reserved: CPUs that they have reserved.
+        is_shared: whether other runs may be on the cluster, whose CPUs are not counted.
+    """
+    cpus = sum(cpus for _, cpus in living_nodes())
+    if is_shared:
+        cpus = min(cpus, free_cpus() + int(reserved))
+    return cpus
 
 
 def with_lanes(deployments: Sequence[Deployment], lanes: int, *, shared: bool) -> list[Deployment]:

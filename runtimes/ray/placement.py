@@ -8,6 +8,7 @@ from typing import Any
 
 from microagents.actors.role import Deployment
 from microagents.base.errors import InvalidDefinition
+from microagents.runtimes.ray.lanes import LANE
 from microagents.runtimes.role_group import DRIVER, replica_names
 
 
@@ -48,6 +49,11 @@ class ActorSlot:
         """Name of its actor's class: of its only role, else the label that its roles share."""
         label = self.name.partition("/")[0].replace("-", "_")
         return label[:1].upper() + label[1:]
+
+    @property
+    def is_lane(self) -> bool:
+        """Whether it has the roles of a lane, and none with needs of its own."""
+        return self.name.partition("/")[0] == LANE
 
     @property
     def number(self) -> int:

@@ -29,7 +29,7 @@ from microagents.runtimes.ray.actor_group import ActorGroup
 from microagents.runtimes.ray.blueprint import Blueprint
 from microagents.runtimes.ray.calls import NOT_CREATED, ActorDied
 from microagents.runtimes.ray.cluster import Cluster, aside, connect, disconnect, may_grow, request_cpus
-from microagents.runtimes.ray.lanes import AUTO, number_of_lanes, with_lanes
+from microagents.runtimes.ray.lanes import AUTO, cpus_for_lanes, number_of_lanes, with_lanes
 from microagents.runtimes.ray.starting import ActorStarter
 from microagents.runtimes.ray.totals import export_totals
 
@@ -177,10 +177,12 @@ class RayRuntime:
     async def _lanes_now(self) -> int:
         """Count the lanes to have now: the wanted ones, but as long as nodes may join none without a CPU for a while."""
         inputs = len(self._context.tasks)
-        goal = await aside(number_of_lanes, self._wanted, inputs)
+        await self._starter.count_free()
+        cpus = await aside(cpus_for_lanes, self._actors.reserved_cpus, is_shared=may_grow())
+        goal = number_of_lanes(self._wanted, inputs, cpus)
         if inputs == 1 or not may_grow():
             return goal
-        there, needed = await aside(number_of_lanes, AUTO, goal), 0 if self._wanted in (None, AUTO) else goal
+        there, needed = number_of_lanes(AUTO, goal, cpus), 0 if self._wanted in (None, AUTO) else goal
         if needed != self._requested and (self._requested or needed > there):
             await aside(request_cpus, needed)
             self._requested = needed

@@ -16,7 +16,7 @@ from microagents.actors.role import Context
 from microagents.base.errors import InvalidDefinition, PeerLost
 from microagents.runtimes.ray.blueprint import Blueprint, import_folders
 from microagents.runtimes.ray.calls import call_role, ends_within, future_of
-from microagents.runtimes.ray.cluster import aside, missing_resource
+from microagents.runtimes.ray.cluster import aside, free_cpus, missing_resource
 from microagents.runtimes.ray.host import Host
 from microagents.runtimes.ray.lanes import nodes_for_lanes
 from microagents.runtimes.ray.liveness import log
@@ -45,15 +45,22 @@ class ActorStarter:
         self._blueprint = blueprint
         self._nodes: list[str] = []
         """Ids of nodes by lane; empty for a single lane."""
+        self._free = 0
+        """CPUs that nothing has reserved, when they were last counted."""
         self._unreachable: dict[str, None] = {}
         """Ids of nodes with an actor that could not be reached; Ray may not have noticed yet that they have gone."""
+
+    async def count_free(self) -> None:
+        """Count the CPUs that the lanes to start next may reserve."""
+        self._free = await aside(free_cpus)
 
     async def find_nodes(self) -> None:
         """Spread lanes over the nodes that are there now."""
         self._nodes = await aside(nodes_for_lanes)
 
     async def find_nodes_again(self) -> None:
-        """Look for nodes after a death, if lanes are spread over them."""
+        """Look for nodes after a death, if lanes are spread over them, and for a CPU."""
+        await self.count_free()
         if self._nodes:
             await self.find_nodes()
 
@@ -67,6 +74,11 @@ class ActorStarter:
         Raises:
             InvalidDefinition: no actor can have these resources.
         """
+        if slot.is_lane:
+            # A lane reserves a CPU, so that the next run takes another; with none free it shares them, and need not wait.
+            needed = sum(each.num_cpus for each in slot.replicas.values())
+            slot.num_cpus = needed or float(self._free > 0)
+            self._free -= 1
         level = logging.getLevelNamesMapping().get(os.environ.get("MICROAGENTS_LOG", "info").upper(), logging.INFO)
         # Ray takes GPUs and memory as options with names of their own, not among the resources.
         named = {"num_gpus": slot.resources.get("GPU", 0), "memory": slot.resources.get("memory", 0)}
@@ -107,7 +119,9 @@ class ActorStarter:
             return "SPREAD"
         # Ray takes a soft affinity for nothing if an actor needs nothing (measured), and a hard one must not keep it from a GPU.
         return NodeAffinitySchedulingStrategy(
-            node_id=nodes[slot.number % len(nodes)], soft=bool(slot.num_cpus or slot.resources)
+            node_id=nodes[slot.number % len(nodes)],
+            soft=bool(slot.num_cpus or slot.resources),
+            _spill_on_unavailable=bool(slot.num_cpus),
         )
 
     async def wait_ready(self, slot: ActorSlot) -> None:

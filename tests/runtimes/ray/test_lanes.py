@@ -9,7 +9,8 @@ from microagents.base.errors import InvalidUsage
 from microagents.roles import RedFlagger, Solver, Voter
 from microagents.roles.recorder import Recorder
 from microagents.runs.settings import Settings, validated
-from microagents.runtimes.ray.lanes import number_of_lanes, with_lanes
+from microagents.runtimes.ray import lanes
+from microagents.runtimes.ray.lanes import AUTO, cpus_for_lanes, number_of_lanes, with_lanes
 
 ROLES = [
     Deployment(role=Recorder, in_driver=True),
@@ -36,7 +37,16 @@ def test_what_is_deployed_on_purpose_stays_as_it_is() -> None:
 
 
 def test_a_number_of_lanes_is_taken_as_it_is_given_and_one_input_has_one() -> None:
-    assert [number_of_lanes("7", 2), number_of_lanes(None, 1)] == [7, 1]
+    assert [number_of_lanes("7", 2, cpus=4), number_of_lanes(None, 1, cpus=4)] == [7, 1]
+
+
+def test_a_run_has_a_lane_for_each_cpu_that_no_other_run_has_reserved(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lanes, "living_nodes", lambda: [("a", 4), ("b", 2)])
+    monkeypatch.setattr(lanes, "free_cpus", lambda: 1)
+    for reserved, is_shared, expected in ((0.0, True, 1), (2.0, True, 3), (6.0, True, 6), (0.0, False, 6)):
+        cpus = cpus_for_lanes(reserved, is_shared=is_shared)
+        assert (cpus, number_of_lanes(None, 100, cpus)) == (expected, expected)
+    assert number_of_lanes(AUTO, 100, cpus=0) == 1
 
 
 def test_lanes_are_a_number_or_auto() -> None:

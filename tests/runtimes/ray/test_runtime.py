@@ -42,8 +42,9 @@ from microagents.runs.driver.execute import runtime_of
 from microagents.runs.inspection.runs import inspect_run
 from microagents.runtimes.dispatcher import RoleMessenger
 from microagents.runtimes.ray import actor_group, liveness, runtime, starting
-from microagents.runtimes.ray.cluster import Cluster, connect, disconnect
+from microagents.runtimes.ray.cluster import Cluster, connect, disconnect, free_cpus, living_nodes
 from microagents.runtimes.ray.host import Host
+from microagents.runtimes.ray.lanes import cpus_for_lanes
 from microagents.runtimes.virtual import run_virtual
 from microagents.systems import Maker
 from microagents.tasks.drift import Drift, Place
@@ -467,6 +468,17 @@ async def test_an_actor_has_the_name_of_its_role_replica_and_run_and_its_class_t
         names = {each["name"] for each in ray.util.list_named_actors(all_namespaces=True)}
         assert {name.partition(" (")[0] for name in names} >= {"Summer/0 of crowd", "Summer/1 of crowd"}
         assert sum(title_of(pid).startswith(b"ray::Summer") for pid in actors_of(os.getpid())) == 2
+
+
+async def test_a_lane_reserves_a_cpu_that_the_next_run_does_not_take() -> None:
+    await asyncio.to_thread(until, lambda: free_cpus() == living_nodes()[0][1])
+    whole, ended = free_cpus(), asyncio.Event()
+    running = asyncio.create_task(done(Drift(length=4000), models=SLOW, runtime="ray", interrupt=ended))
+    await asyncio.to_thread(until, lambda: free_cpus() == whole - 1)
+    assert cpus_for_lanes(0, is_shared=True) == whole - 1
+    ended.set()
+    await running
+    await asyncio.to_thread(until, lambda: free_cpus() == whole)
 
 
 @tool("read_only")
