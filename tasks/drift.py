@@ -8,7 +8,7 @@ from __future__ import annotations
 from random import Random
 from typing import Annotated
 
-from msgspec import Meta, Struct
+from msgspec import Struct
 from pydantic import Field
 
 from microagents.replies.chat import Prompt, Reply
@@ -27,7 +27,7 @@ class Place(Struct, frozen=True, kw_only=True):
 class Onward(Reply, frozen=True):
     """The next place."""
 
-    number: Annotated[int, Meta(ge=0, lt=RING)]
+    number: int
 
 
 class Drift(ChainTask[Place, Onward]):
