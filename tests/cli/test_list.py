@@ -71,5 +71,5 @@ def test_a_journal_that_a_full_disk_left_empty_says_how_to_begin_its_run() -> No
     Path("runs/r.sqlite").touch()
     for command in ("show", "resume", "export"):
         ran = microagents(command, "r")
-        assert (ran.code, "`microagents run TASK ... --run-id r` begins the run in it" in ran.err) == (2, True), ran
+        assert (ran.code, "begin it again with the command that began it, and --run-id r" in ran.err) == (2, True), ran
     assert microagents("run", "hanoi", "-o", "disks=2", "--model", "sim:perfect", "--run-id", "r").code == 0
