@@ -40,6 +40,7 @@ class PoolRates(RunRates):
         self.seen = tuple(each for each, _ in both)
         self.replies = ((one.replies[0] + other.replies[0]) / 2, (one.replies[1] + other.replies[1]) / 2)
         self._errors = (_PAIRED[:, None] + _PAIRED) / 2
+        self._is_hard = self._errors >= HARD
         self.forms = (*one.forms, *other.forms)
         self._draw(_paired(one.populations), _paired(other.populations), both, np.random.default_rng(seed))
 
@@ -77,6 +78,7 @@ class PoolRates(RunRates):
             hard, hard_own = hard + at_hard, hard_own + kind[2] * at_hard
         self._add(ranks.drawn(self.unseen, shared, (ranks.weights, one, other), rng), is_own=True)
         self._hard_chances = [chances[each] for each in of]
+        self.none_hard, self.mostly_hard = float((hard == 0).mean()), float((2 * hard > self.sampled).mean())
         self._hard_own = self._bound_hard(hard, hard_own, rng)
 
     def _add(self, drawn: tuple[Counts, ...], *, is_own: bool) -> Array:
@@ -84,7 +86,7 @@ class PoolRates(RunRates):
         *at, number = drawn
         if is_own:
             np.add.at(self._counts, tuple(at), number)
-        is_hard = self._errors[at[1], at[2]] >= HARD
+        is_hard = self._is_hard[at[1], at[2]]
         return np.bincount(at[0], weights=number * is_hard, minlength=DRAWS).astype(np.float64)
 
     def _table(self, k: int, max_draws: int) -> RaceTable:

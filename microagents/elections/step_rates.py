@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 import numpy as np
 from msgspec import Struct
+from numpy.typing import NDArray
 
 from microagents.base.errors import InvalidUsage
 from microagents.elections.laws import check_target, check_whole
@@ -36,6 +37,8 @@ _BEYOND, _LEAST_DRAWS = 0.01, 30
 number of draws by which a form counts as not refuted."""
 _RIVAL_PRIOR = np.array([1.0, 0.2, 0.2, 0.2, 0.2, 0.2])
 _IS_HARD = ERRORS >= HARD
+_IS_BEATEN = ERRORS[:, None] * np.array(RIVALS) >= 1 - ERRORS[:, None]
+"""By error rate and share of the first rival, whether this is as likely as the right reply or more: votes then decide wrong."""
 ROWS = np.arange(DRAWS)
 
 
@@ -138,6 +141,12 @@ class RunRates:
     """Number of steps of each kind, by draw."""
     _errors: Array
     """Error rate of each kind."""
+    _is_hard: NDArray[np.bool_]
+    """Whether the right reply to a step of this kind is not the likeliest one."""
+    none_hard: float
+    """Probability that none of the sampled steps is hard."""
+    mostly_hard: float
+    """Probability that more than half of the sampled steps are."""
     replies: tuple[Array, Array]
     """Share of the samples without a flag, and mean number of samples for a valid one, by draw."""
     forms: tuple[Counts, ...]
@@ -178,7 +187,7 @@ class RunRates:
             failed: number of hard steps that trials lost.
             of_hard: number of hard steps in the trials; 0 if `loss` holds for hard steps, too.
         """
-        is_hard = (self._errors >= HARD) & (of_hard > 0)
+        is_hard = self._is_hard & (of_hard > 0)
         kept = self._sum(np.where(is_hard, 0.0, np.log1p(-np.minimum(loss, 1 - 1e-15))))
         at_hard = np.random.default_rng(0).beta(failed + 0.5, of_hard - failed + 0.5, size=DRAWS)
         return self._estimate(
@@ -205,7 +214,7 @@ class RunRates:
     @cached_property
     def p_ordinary(self) -> float:
         """Mean chance that a valid sample is right at the steps that are not hard; 0 if all are hard."""
-        weights = self._counts.sum(0) * (self._errors < HARD)
+        weights = self._counts.sum(0) * ~self._is_hard
         return float((weights * (1 - self._errors)).sum() / max(1, weights.sum()))
 
     @cached_property
@@ -298,6 +307,7 @@ class StepRates(RunRates):
             )
         self.total, self.sampled, self.unseen = total, len(self.seen), total - own
         self._errors = np.broadcast_to(ERRORS[:, None], (len(ERRORS), len(RIVALS)))
+        self._is_hard = _IS_BEATEN
         rng = np.random.default_rng((seed, 2))
         self.populations, forms = populations([(sum(each.wrong), each.valid) for each in self.seen], (seed, 0))
         self.forms = (forms,)
@@ -309,31 +319,33 @@ class StepRates(RunRates):
         ]
         # A step that is wrong in most samples is wrong in its own way, so the rivals of hard steps are a population of their own.
         self._shares = np.stack([_rival_shares(each, rng) for each in by_hardness])
-        self._hard_chances = [hard[each.kind] for each in self.seen]
         self.replies = _valid_draws(seen, seed)
         self._draw(rng)
 
     def _draw(self, rng: np.random.Generator) -> None:
-        plain = rng.multinomial(self.unseen, self.populations)
-        counts = np.zeros((DRAWS, *self._errors.shape), np.int64)
-        hard, hard_own = np.zeros(DRAWS), np.zeros(DRAWS)
+        counts = _with_rivals(rng.multinomial(self.unseen, self.populations), self._shares, rng)
+        lost, hard, hard_own, chances = np.zeros(DRAWS), np.zeros(DRAWS), np.zeros(DRAWS), {}
         for kind, count in self._kinds.items():
             at, rivals = self._given(kind), normal(self._shares * _rival_likelihood(kind.wrong))
-            if kind.is_own and count <= FEW:
-                drawn = np.zeros((DRAWS, len(ERRORS)), np.int64)
+            if count <= FEW:
+                drawn = np.zeros_like(counts)
                 for _ in range(count):
                     rate = picked(at, rng)
-                    drawn[ROWS, rate] += 1
-                    counts[ROWS, rate, picked(rivals[_IS_HARD[rate].astype(int), ROWS], rng)] += 1
+                    drawn[ROWS, rate, picked(rivals[_IS_HARD[rate].astype(int), ROWS], rng)] += 1
             else:
-                drawn = rng.multinomial(count, at)
-                if kind.is_own and sum(kind.wrong) > 1:
-                    counts += _with_rivals(drawn, rivals, rng)
-                elif kind.is_own:
-                    plain += drawn
-            hard += drawn[:, _IS_HARD].sum(1)
-            hard_own += kind.is_own * drawn[:, _IS_HARD].sum(1)
-        self._counts = (counts + _with_rivals(plain, self._shares, rng)).astype(np.float64)
+                drawn = _with_rivals(rng.multinomial(count, at), rivals, rng)
+            beaten = drawn[:, self._is_hard].sum(1)
+            chances[kind] = float(beaten.mean()) / count
+            lost += beaten
+            # The bound counts every step that is wrong in most samples: how alike its wrong replies are is known less surely.
+            mostly_wrong = drawn[:, _IS_HARD].sum((1, 2))
+            hard += mostly_wrong
+            if kind.is_own:
+                counts += drawn
+                hard_own += mostly_wrong
+        self.none_hard, self.mostly_hard = float((lost == 0).mean()), float((2 * lost > self.sampled).mean())
+        self._hard_chances = [chances[each.kind] for each in self.seen]
+        self._counts = counts.astype(np.float64)
         self._hard_own = self._bound_hard(hard, hard_own, rng)
 
     def _given(self, kind: SeenStep) -> Array:

@@ -16,6 +16,7 @@ from microagents.base.errors import InvalidUsage
 from microagents.elections.certainty import AUDITED_EVERY, AUDITED_FIRST
 from microagents.elections.laws import chance_of, race_by_turns, race_won, wilson_interval
 from microagents.elections.pool_rates import PoolRates
+from microagents.elections.race_tables import MAX_DRAWS
 from microagents.elections.step_rates import Interval, SeenStep, StepRates, trend_chance
 from microagents.journal.messages import Promise
 from microagents.studies.measuring import FIRST, MeasuredStep
@@ -25,15 +26,18 @@ FEWEST = 59
 """Number of ordinary steps, none hard, that excludes at 95 % that more than 5 % of all are hard."""
 FEWEST_DRAWS = 30
 """With fewer samples no k is advised."""
+SURE = 0.95
+"""Probability from which on a verdict is given."""
 TREND = 0.01
 """Chance of a trend by accident below which it is reported."""
 
-Verdict = Literal["votes-help", "hard-steps", "voting-hurts", "too-few", "too-many-answers"]
+Verdict = Literal["votes-help", "hard-steps", "voting-hurts", "not-sure", "too-few", "too-many-answers"]
 """What a measurement advises. docs/measuring.md explains each."""
 VERDICTS: dict[Verdict, str] = {
     "votes-help": "votes help: `microagents plan` says how many",
-    "hard-steps": "hard steps: {hard} of {steps:,} are wrong in most samples, and votes decide such a step wrong; take a ladder",
-    "voting-hurts": "wrong more often than right: voting hurts; take a stronger model or smaller steps",
+    "hard-steps": "hard steps: a wrong reply is the likeliest at {hard} of {steps:,}, and votes decide such a step wrong; take a ladder",
+    "voting-hurts": "voting hurts: a wrong reply is the likeliest at most steps; take a stronger model or smaller steps",
+    "not-sure": "not sure yet: a wrong reply may be the likeliest at some of {steps:,} steps; draw each more often, by --draws",
     "too-few": "too few samples for a promise: {needed:,} more are needed, by --steps or --draws",
     "too-many-answers": "answers too many for exact votes: right replies differ from each other; use votes by meaning",
 }
@@ -295,16 +299,16 @@ class ModelMeasurement(Struct, frozen=True, kw_only=True, dict=True):
         """Compute the chance that votes ahead by k do not decide a step right, if all steps have the mean error rate."""
         return race_won(1 - self.p.share, k)
 
-    def chances(self, k: int, total: int | None = None) -> Chances:
+    def chances(self, k: int, total: int | None = None, max_draws: int = MAX_DRAWS) -> Chances:
         """Compute the chances at a k, over the steps of the task or another number of them; of inputs over one of these."""
         steps = self.total if total is None else total
         is_input = self.of_inputs and steps == 1
         rates, scale = self.rates(self.total if is_input else steps), self.total if is_input else 1
-        calls = rates.calls(k)
+        calls = rates.calls(k, max_draws=max_draws)
         return Chances(
             k=k,
             independent=chance_of(self.lost_if_independent(k), steps),
-            measured=proportion_of(rates.decided(k) if is_input else rates.chance(k)),
+            measured=proportion_of((rates.decided if is_input else rates.chance)(k, max_draws=max_draws)),
             calls=calls.mid / scale,
             calls_high=calls.high / scale,
         )
@@ -320,22 +324,24 @@ class ModelMeasurement(Struct, frozen=True, kw_only=True, dict=True):
         return f"-s certain=on: {said}; {100 * (self.certified or 0.0):.0f} % of single replies decide by their probability"
 
     def verdict(self) -> tuple[Verdict, str]:
-        """Give the advice, and its sentence."""
+        """Say whether the right reply is the likeliest one at the sampled steps, and what to do."""
         sampled, hard = len(self.steps), len(self.hard)
         needed = max(FIRST * (min(FEWEST, self.total) - sampled), FEWEST_DRAWS - self.draws)
-        if self.p.high < MOSTLY or (self.p.share <= MOSTLY and needed <= 0):
+        if self.rates().mostly_hard >= SURE:
             kind: Verdict = "voting-hurts"
         elif hard:
             kind = "hard-steps"
         elif self.alike < MOSTLY:
             kind = "too-many-answers"
+        elif needed > 0:
+            kind = "too-few"
         else:
-            kind = "too-few" if needed > 0 else "votes-help"
+            kind = "votes-help" if self.rates().none_hard >= SURE else "not-sure"
         return kind, VERDICTS[kind].format(hard=hard, steps=sampled, needed=needed)
 
-    def promise(self, k: int, steps: int) -> Promise:
-        """Say what votes ahead by k promise for this number of steps."""
-        chances = self.chances(k, steps)
+    def promise(self, k: int, steps: int, max_draws: int = MAX_DRAWS) -> Promise:
+        """Say what votes ahead by k, of at most ``max_draws``, promise for this number of steps."""
+        chances = self.chances(k, steps, max_draws)
         return Promise(
             measurement=self.run_id,
             model=self.model,

@@ -36,7 +36,7 @@ from microagents.studies.bills import Bill, Terms
 from microagents.studies.measure import Measurement
 from microagents.studies.measured import (
     FEWEST_DRAWS,
-    MOSTLY,
+    SURE,
     Chances,
     ModelMeasurement,
     PooledMeasurement,
@@ -378,11 +378,11 @@ def _by_models(task: Task | None, models: Sequence[ModelMeasurement], wanted: _G
     total, target, k = wanted.total, wanted.target, wanted.k
     if not models:
         raise InvalidUsage("nothing was measured, so nothing can be planned")
-    able = [each for each in models if each.p.share > MOSTLY]
+    able = [each for each in models if each.rates().mostly_hard < SURE]
     if not able:
         names = ", ".join(each.model for each in models)
         raise InvalidUsage(
-            f"{names}: wrong more often than right, so no k reaches a target; take a stronger model or smaller steps"
+            f"{names}: a wrong reply is the likeliest at most steps, so no k reaches a target; take a stronger model or smaller steps"
         )
     few = next((each for each in able if each.draws < FEWEST_DRAWS), None)
     needed = None

@@ -21,7 +21,7 @@ from microagents.tasks.drift import Drift
 TASK = Drift(length=1_000)
 EASY = "sim:gpt-4.1-mini@error=0.02,alternatives=1"
 HARD = "sim:gpt-4.1-mini@error=0.005,hard=0.02,hard_error=0.7"
-WRONG = "sim:gpt-4.1-mini@error=0.7"
+WRONG = "sim:gpt-4.1-mini@error=0.7,alternatives=1"
 
 
 def measured(*models: str, task: Any = TASK, **options: Any) -> Measurement:

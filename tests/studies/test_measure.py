@@ -9,11 +9,13 @@ from typing import Any
 
 import msgspec
 import pytest
+from msgspec import structs
 
 from microagents import AgentTask, InvalidUsage, Problem, Reply, plan, run
 from microagents.models.simulation.scripted import ScriptLine
 from microagents.studies.flags import FlagFindings
 from microagents.studies.measure import measure, measured_from
+from microagents.studies.measuring import MeasuredStep
 from microagents.systems import Maker
 from microagents.task import Task
 from microagents.tasks.desk import Desk
@@ -88,6 +90,18 @@ def test_hard_steps_are_those_that_the_model_finds_hard() -> None:
 )
 def test_the_verdict_is_of_a_closed_list(model: str, steps: int, verdict: str) -> None:
     assert only(model, steps=steps).verdict()[0] == verdict
+
+
+def test_the_verdict_is_whether_the_right_reply_is_the_likeliest_one() -> None:
+    apart, coin = [made(total=40, steps=40) for _ in range(2)]
+    replies = (0,) * 8 + tuple(number for number in range(1, 11) for _ in range(1)) + (1, 2)
+    steps = [MeasuredStep(at, 20, 2, replies, (True, *[False] * 10), {}) for at in range(40)]
+    apart = structs.replace(apart, steps=tuple(steps))
+    assert apart.p.high < 0.5
+    assert apart.verdict()[0] != "voting-hurts"
+    assert plan(TASK, [apart], steps=40, k=5).runs[0].chance.share > 0.01
+    even = [structs.replace(each, votes=(0, 1) * 5, drawn=10, right=(True, False)) for each in steps]
+    assert structs.replace(coin, steps=tuple(even)).verdict()[0] == "not-sure"
 
 
 def test_right_replies_that_differ_need_votes_by_meaning_and_few_samples_say_how_many_more() -> None:

@@ -165,6 +165,13 @@ def test_no_run_is_marked_while_a_hard_step_may_be_among_those_not_sampled(seed:
     assert whole.assumed is None
 
 
+def test_a_promise_is_of_the_cap_of_draws() -> None:
+    noisy = only("sim:gpt-4.1-mini@error=0.3,alternatives=1", task=Drift(length=60), draws=20)
+    capped, free = noisy.promise(3, 60, max_draws=4), noisy.promise(3, 60)
+    assert capped.calls <= 4 * 60 < free.calls
+    assert capped.high < free.low
+
+
 @pytest.mark.parametrize("ladder", ["judge", "paraphrase,judge"])
 def test_every_rung_of_a_ladder_can_be_simulated(ladder: str) -> None:
     simulated = simulate(Rates(p=0.55).simulated(), 10, Maker(k=3, ladder=ladder, p=0.9), 1)
@@ -262,7 +269,7 @@ def test_only_a_measurement_of_the_same_task_makes_a_plan() -> None:
     measured(EASY, run_id="open", max_calls=50)
     with pytest.raises(InvalidUsage, match="has not ended"):
         measured_from(Path("runs"), "open", TASK)
-    with pytest.raises(InvalidUsage, match="wrong more often than right"):
+    with pytest.raises(InvalidUsage, match="a wrong reply is the likeliest at most steps"):
         plan(TASK, [only(WRONG, steps=100)], steps=100, target=0.95)
 
 

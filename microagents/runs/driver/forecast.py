@@ -52,8 +52,8 @@ class MeasuredModel(Protocol):
     def of_inputs(self) -> bool:
         """Whether it measured inputs of one question each."""
 
-    def promise(self, k: int, steps: int) -> Promise:
-        """Say what votes ahead by k promise of a number of steps."""
+    def promise(self, k: int, steps: int, max_draws: int) -> Promise:
+        """Say what votes ahead by k, of at most ``max_draws``, promise of a number of steps."""
 
 
 class Forecast(Struct, frozen=True, kw_only=True):
@@ -149,7 +149,7 @@ def _measured(plan: RunPlan, measurement: MeasuredModel) -> Forecast:
         raise InvalidUsage(
             f"{named} measured what a lead of k votes on each step does, without a ladder; {name} as given here decides otherwise"
         )
-    promise = measurement.promise(rule.k, ceil(steps))
+    promise = measurement.promise(rule.k, ceil(steps), strategy.draw_cap)
     return Forecast(
         calls=promise.calls * len(plan.tasks),
         call_usd=None if promise.cost_usd is None else promise.cost_usd / promise.calls,
