@@ -111,11 +111,13 @@ def test_an_agent_is_measured_by_trials_and_planned_by_its_margins() -> None:
 
 
 def test_a_plan_ends_with_the_command_that_runs_it() -> None:
-    risky = microagents("plan", "drift", "-o", "length=300", "--from", measured(), "--target", "0.5")
+    model = "sim:perfect@error=0.02,alternatives=1"
+    microagents("measure", "drift", "-o", "length=200", "--steps", "200", "--model", model, "--run-id", "part")
+    risky = microagents("plan", "drift", "-o", "length=300", "--from", "part", "--target", "0.5")
     assert risky.code == FAILED
     refused, condition, command = risky.out.splitlines()[-3:]
     assert refused == "no run reaches 0.5 for sure"
-    assert "is enough if none of the 100 unsampled steps is hard (up to 2 may be); sample them all" in condition
+    assert "is enough if none of the 300 unsampled steps is hard (up to 5 may be); sample them all" in condition
     assert command.startswith("or else, at that risk: microagents run drift -o length=300 --model ")
     options = ("drift", "-o", "length=100")
     run_id = microagents("measure", *options, "--model", MODEL, "--json").json["models"][0]["run_id"]

@@ -47,7 +47,7 @@ def test_two_places_with_one_number_put_the_same_question() -> None:
     assert task.prompt(Place(number=5, steps_done=1)) == task.prompt(Place(number=5, steps_done=9))
 
 
-@pytest.mark.parametrize("text", [f"number = {RING}", "number = -1", "number = 1.5", "number = true", 'number = "5"'])
-def test_what_is_no_number_of_the_ring_is_malformed(text: str) -> None:
+@pytest.mark.parametrize("text", ["number = 1.5", "number = true", 'number = "5"'])
+def test_what_is_no_number_is_malformed(text: str) -> None:
     with pytest.raises(Malformed):
         parse(text, Onward)

@@ -60,6 +60,12 @@ def recorded_result(reader: Reader, *, whole: bool = True) -> Result:
         value, failed = results_of(reader.input_endings(), reader.experiment.inputs)
     elif reader.experiment.listed:
         failed = tuple(reader.input_endings(unsolved=MAX_UNSOLVED))
+    account = structs.replace(
+        reader.account(is_cut_off=outcome == "cut off", digests=whole),
+        paused=said_by(pause_among(reader.requests())) if outcome == "running" else None,
+    )
+    if not whole:  # of a run that is looked at; a whole result equals the one that its run returned
+        account = structs.replace(account, state=outcome, renewals=reader.lease().renewals)
     return Result(
         outcome=outcome,
         reason=reason,
@@ -68,12 +74,7 @@ def recorded_result(reader: Reader, *, whole: bool = True) -> Result:
         task=TASKS.name_of(recipe.task),
         strategy=STRATEGIES.name_of(recipe.strategy),
         settings=settings_of(reader.experiment),
-        account=structs.replace(
-            reader.account(is_cut_off=outcome == "cut off", digests=whole),
-            paused=said_by(pause_among(reader.requests())) if outcome == "running" else None,
-            state=outcome,
-            renewals=reader.lease().renewals,
-        ),
+        account=account,
         wall_s=reader.wall_s(),
         journal=reader.path,
         options={} if reader.experiment.listed else recipe.options,
