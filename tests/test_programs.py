@@ -17,7 +17,7 @@ ROOT = Path(__file__).parents[1]
 PROGRAMS = [
     ".".join(path.relative_to(ROOT).with_suffix("").parts)
     for path in sorted((ROOT / "tests").rglob("*.py"))
-    if "\nif __name__ == " in path.read_text(encoding="utf-8")
+    if not path.name.startswith("test_") and "\nif __name__ == " in path.read_text(encoding="utf-8")
 ]
 
 
