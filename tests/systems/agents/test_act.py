@@ -87,9 +87,7 @@ def test_the_decisions_are_the_same_wherever_it_runs_and_whether_it_reads_ahead(
         assert result.outcome == "completed"
         digests.add((result.account.decisions_sha256, result.account.ballots_sha256))
     assert len(digests) == 1
-    assert effects() == EFFECTS * (
-        2 if runtime == "ray" else 3
-    )  # an actor of Ray has a folder, and thus a world, of its own
+    assert effects() == EFFECTS * 3
 
 
 def test_the_decisions_do_not_depend_on_the_order_of_events() -> None:
