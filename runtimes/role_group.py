@@ -61,7 +61,7 @@ class RoleGroup:
         """The messengers of these roles, with the messages that each may send, and the name of the replica that sends."""
         self._roles: dict[str, Role] = {}
         """By name of the replica."""
-        self._started: list[str] = []
+        self._begun: list[str] = []
         self._reporter = self.messenger("the loads", (RecordLoads,)) if RecordLoads in self._handled else None
         """Reports the loads of the replicas; None without a recorder."""
 
@@ -119,21 +119,21 @@ class RoleGroup:
         Raises:
             RoleFailed: its ``start`` raised.
         """
+        self._begun.append(name)  # before it starts: a start that fails may have begun tasks, which its stop ends
         try:
             await self._roles[name].start()
         except MicroagentsError:
             raise
         except (Exception, SystemExit) as error:
             raise role_failed(name, "start", error) from error
-        if not self._started and self._reporter is not None and loop_has_threads():
+        if self._begun == [name] and self._reporter is not None and loop_has_threads():
             self._dispatcher.report_loads(self._reporter)
-        self._started.append(name)
 
     async def stop(self, name: str) -> None:
-        """Stop a replica that was started; if it fails or takes longer than `STOP_S` seconds, a warning is logged."""
-        if name not in self._started:
+        """Stop a replica whose start began; if it fails or takes longer than `STOP_S` seconds, a warning is logged."""
+        if name not in self._begun:
             return
-        self._started.remove(name)
+        self._begun.remove(name)
         try:
             async with asyncio.timeout(STOP_S):
                 await self._roles[name].stop()

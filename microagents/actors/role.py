@@ -146,7 +146,10 @@ class Role:
         """Prepare for the first message. The runtime calls it once; by default it does nothing."""
 
     async def stop(self) -> None:
-        """Release resources after the last message. The runtime calls it once; by default it does nothing."""
+        """Release resources after the last message, also if `start` failed.
+
+        The runtime calls it once; by default it does nothing.
+        """
 
     def ask(self, request: Request[R], *, timeout_s: float | None = None) -> Coroutine[Any, Any, R]:
         """Send a request to the role that handles it and await the reply.

@@ -130,15 +130,12 @@ class Recorder(Role):
         release = (lambda _: None) if self._callback is None else self._callback.release
         self._commits = Commits(self._writer, release, self._requests.notice)
         self._admission = RunAdmission(self._commits)
-        try:
-            if isinstance(self._writer, Writer):
-                await self._writer.opened()
-            self._commits.begin(account := await self._writer.do(self._take_up))
-            self._admission.pause(said_by(await self._writer.do(lambda store: store.pause())))
-            await self._requests.start()
-        except BaseException:  # this recorder is not stopped, and the next one must find the journal unlocked
-            await self._writer.close(forget=True)
-            raise
+        if isinstance(self._writer, Writer):
+            await self._writer.opened()
+        account = await self._writer.do(self._take_up)
+        self._commits.begin(account)
+        self._admission.pause(said_by(await self._writer.do(lambda store: store.pause())))
+        await self._requests.start()
         if self._telemetry is not None:
             self._telemetry.watch(self._account)
         if account.valid:

@@ -1308,13 +1308,14 @@ async def test_roles_stop_when_the_work_fails(opened: Opened, chronicle: Path) -
         (NotMeantToStart, InvalidUsage, "^there is no model of that name$"),
     ],
 )
-async def test_a_start_that_fails_is_named_and_stops_those_that_had_started(
+async def test_a_start_that_fails_is_named_and_stops_that_role_and_those_before_it(
     opened: Opened, chronicle: Path, role: type[Role], error: type[Exception], sentence: str
 ) -> None:
     with pytest.raises(error, match=sentence):
         async with opened(*chronicled(chronicle, First, Second, role, Third)):
             pytest.fail("it must not open")
-    assert lines(chronicle) == ["First starts", "Second starts", "Second stops", "First stops"]
+    stopped = [f"{each} stops" for each in (role.__name__, "Second", "First")]
+    assert lines(chronicle) == ["First starts", "Second starts", *stopped]
 
 
 @also_on_ray
