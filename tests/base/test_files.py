@@ -63,6 +63,7 @@ def test_only_this_user_may_read_a_file_before_it_is_whole() -> None:
     assert mode(OUT) == 0o644
 
 
+@pytest.mark.slow
 def test_files_of_killed_processes_are_removed_by_the_next_that_replaces_and_those_of_living_ones_stay() -> None:
     with subprocess.Popen([sys.executable, "-c", ALIVE], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as alive:
         assert alive.stdin

@@ -57,10 +57,10 @@ print(there.state(), ProcessIdentity.here().table == there.table)
 @pytest.mark.parametrize(
     ("unshared", "state"),
     [
-        (["--uts"], "running"),
+        pytest.param(["--uts"], "running", marks=pytest.mark.slow),
         (["--pid", "--fork"], "unknown"),
-        (["--pid", "--fork", "--mount-proc"], "unknown"),
-        (["--time", "--boottime", "1000"], "unknown"),
+        pytest.param(["--pid", "--fork", "--mount-proc"], "unknown", marks=pytest.mark.slow),
+        pytest.param(["--time", "--boottime", "1000"], "unknown", marks=pytest.mark.slow),
     ],
     ids=" ".join,
 )

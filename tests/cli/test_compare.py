@@ -236,6 +236,7 @@ def test_a_limit_ends_with_3_and_names_the_row_and_the_same_command_with_more_go
     assert (ran.code, ran.json["outcome"]) == (COMPLETED, "completed")
 
 
+@pytest.mark.slow
 def test_ctrl_c_saves_with_130_and_the_same_command_goes_on_to_the_same_figures() -> None:
     words = (*SMALL, "--repeat", "6", "--model", "sim:gpt-4.1-mini@latency=0.02")
     whole = microagents(*words, "--json", "--runs-dir", "whole").json
@@ -356,6 +357,7 @@ def test_options_of_a_row_that_will_not_do_are_refused(named: str, sentence: str
     assert sentence in ran.err
 
 
+@pytest.mark.slow
 def test_a_picture_shows_rates_over_tokens_and_the_same_comparison_gives_the_same_bytes() -> None:
     pytest.importorskip("matplotlib")
     assert [microagents(*STORIES, *CHAINS, "--svg", name).code for name in ("a.svg", "b.svg")] == [COMPLETED] * 2

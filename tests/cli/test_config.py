@@ -128,6 +128,7 @@ def test_commands_that_find_their_settings_in_a_journal_take_the_folder_of_journ
         assert (ran.code, ran.err) == (COMPLETED, "microagents: microagents.toml gives runs-dir\n")
 
 
+@pytest.mark.slow
 def test_an_option_of_another_command_is_left_to_it() -> None:
     write("microagents.toml", "max-calls = 5\nseed = 1\nmodel = 'sim:perfect'")
     ran = installed("step", "drift", "--json")  # in a process of its own, in which no other command was imported

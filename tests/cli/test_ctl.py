@@ -63,6 +63,7 @@ def begun(*words: str) -> Sitting:
     return sitting
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("journal")
 def test_a_pause_holds_after_a_kill_until_the_run_is_told_to_resume() -> None:
     with begun(*RUN) as sitting:
@@ -182,6 +183,7 @@ def test_wrong_words_get_one_sentence(words: tuple[str, ...], said: str) -> None
     assert (ran.code, said in ran.err) == (2 if said else 0, True), ran
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("journal")
 def test_a_detached_run_goes_on_by_itself_and_is_watched_to_its_end() -> None:
     ran = started(*RUN, "--detach")

@@ -50,6 +50,14 @@ ANYWHERE = ("init", "doctor", "plan", "step", "graph", "serve", "--help", "--ver
 """Commands that use no folder of runs here."""
 
 
+QUICK = ("run", "list", "show", "ctl", "--help")
+"""Commands that quick tests try: one of each way to write, and one that uses no folder."""
+TRIED = [
+    words if words[0] in QUICK and "--json" not in words else pytest.param(words, marks=pytest.mark.slow)
+    for words in WORDS
+]
+
+
 def without_reader(*words: str) -> Ran:
     """The command with a stdout that nobody reads."""
     reading, writing = os.pipe()
@@ -59,14 +67,14 @@ def without_reader(*words: str) -> Ran:
     return Ran(process.returncode, "", err)
 
 
-@pytest.mark.parametrize("words", WORDS, ids=" ".join)
+@pytest.mark.parametrize("words", TRIED, ids=" ".join)
 def test_a_command_without_a_reader_ends_without_a_word(words: tuple[str, ...]) -> None:
     assert microagents("run", *DRIFT, "--run-id", "r").code == COMPLETED
     ran = without_reader(*words)
     assert (ran.code, ran.err) == (READER_LEFT, "")
 
 
-@pytest.mark.parametrize("words", WORDS, ids=" ".join)
+@pytest.mark.parametrize("words", TRIED, ids=" ".join)
 def test_a_folder_that_is_a_link_to_itself_gets_one_sentence(
     words: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -99,6 +107,7 @@ def test_every_command_is_tried() -> None:
     assert {words[0] for words in WORDS if words[0][0] != "-"} == {name for names in GROUPS.values() for name in names}
 
 
+@pytest.mark.slow
 def test_a_run_whose_stream_is_left_saves_and_can_be_resumed() -> None:
     write("in.jsonl", "".join(f'{{"length": {length}}}\n' for length in range(2, 40)))
     words = ("run", "drift", "--inputs", "in.jsonl", "--stream", "--concurrency", "1", "--run-id", "r")

@@ -87,6 +87,7 @@ def test_a_task_named_as_a_class_of_the_file_gets_another_class() -> None:
     assert microagents("run", "due.py", "--json").json["task"] == "DueTask"
 
 
+@pytest.mark.slow
 def test_the_test_passes_and_follows_a_class_that_is_renamed() -> None:
     microagents("init", "plans")
     task = Path("plans.py")

@@ -450,7 +450,7 @@ def test_deep_brackets_are_malformed(n: int, reply: type[Reply], form: Format) -
 
 
 @both_forms
-@pytest.mark.parametrize("unit", ["x", "x = 5\n", "[", "\n{", " ", "\u4e00", "\U0001f600"])
+@pytest.mark.parametrize("unit", ["x = 5\n", "\n{", "\U0001f600"])
 def test_ten_megabytes_are_malformed_unread(unit: str, form: Format) -> None:
     text = unit * (10_000_000 // len(unit)) + "\n" + answer("5", form)
     assert refused(text, Whole, form)

@@ -81,10 +81,8 @@ def sell(shop: Model, *, inputs: int = 30, k: int = 3, seed: int = 0, **settings
 @pytest.mark.parametrize(
     ("share", "settings"),
     [
-        (0.1, {}),
         (1.0, {}),
         (0.1, {"fails": True}),
-        (1.0, {"fails": True}),
         (0.3, {"tells": False}),
         (1.0, {"tells": None}),
     ],
@@ -226,6 +224,7 @@ main()
 """The command, killed while it imports what its connections need, which takes most of its first second."""
 
 
+@pytest.mark.slow
 async def test_a_kill_before_the_first_request_leaves_the_limit_whole(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -243,6 +242,7 @@ async def test_a_kill_before_the_first_request_leaves_the_limit_whole(
         assert (result.outcome, result.account.lost_in_flight, len(server.received)) == ("completed", 0, 1)
 
 
+@pytest.mark.slow
 def test_the_sellers_bills_never_pass_a_ceiling_whatever_fails_or_is_killed() -> None:
     found = budget.measure(2)
     assert (found.runs, found.passed, found.unbounded) == (2, 0, 0)

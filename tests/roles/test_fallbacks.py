@@ -95,6 +95,7 @@ class Replicated(Maker):
         ]
 
 
+@pytest.mark.slow
 def test_a_call_that_tries_a_model_which_is_out_does_not_wait_in_its_queue() -> None:
     async def drifts() -> tuple[Result, float]:
         inputs = [Drift(length=100)] * 10

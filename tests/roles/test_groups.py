@@ -42,9 +42,7 @@ async def drifting(model: Any, *, steps: int = 40, strategy: Maker | None = None
 # -- the simulated model, over seeds of the loop ----------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("runtime", ["local", "linked"])
-@pytest.mark.parametrize("speculate", [True, False])
-@pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.parametrize(("seed", "runtime", "speculate"), [(1, "local", True), (2, "linked", False)])
 def test_votes_and_digests_are_those_of_single_draws(seed: int, runtime: str, *, speculate: bool) -> None:
     strategy = Maker(k=4, speculate=speculate)
     single, joined, pairs = [
@@ -215,20 +213,19 @@ def metered(model: Metered, seed: int, replicas: int = 1, **limits: Any) -> Resu
     )
 
 
-@pytest.mark.parametrize("replicas", [1, 3])
 @pytest.mark.parametrize("limits", [
-    *({"max_tokens": each} for each in (19, 20, 47, 55, 130, 260)),
-    *({"max_cost_usd": each} for each in (1.5, 2.0, 7.0, 20.0, 40.0)),
+    *({"max_tokens": each} for each in (19, 20, 55, 130)),
+    *({"max_cost_usd": each} for each in (1.5, 2.0, 20.0)),
     {"max_tokens": 130, "max_cost_usd": 12.0},
     {"max_tokens": 110, "max_cost_usd": 40.0, "max_calls": 30, "concurrency": 2},
 ], ids=str)  # fmt: skip
 def test_a_request_is_cut_to_what_the_limits_leave_and_the_run_ends_once_not_one_single_call_fits(
-    limits: dict[str, Any], replicas: int
+    limits: dict[str, Any],
 ) -> None:
     max_tokens, max_usd = limits.get("max_tokens", inf), limits.get("max_cost_usd", inf)
-    for seed in range(4):
+    for seed in range(2):
         model = Metered()
-        result = metered(model, seed, replicas, **limits)
+        result = metered(model, seed, 1 + 2 * seed, **limits)
         tokens_left, usd_left = (
             max_tokens - result.account.tokens_at_most,
             max_usd - (result.account.cost_at_most_usd or 0.0),

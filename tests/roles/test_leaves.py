@@ -62,7 +62,7 @@ def test_never_is_more_in_flight_than_allowed_and_every_call_is_sent_in_the_end(
             assert world.most <= bound
             assert world.open == 0
 
-    for seed in range(10):
+    for seed in range(4):
         virtually(seed, working(seed))
 
 
@@ -79,7 +79,7 @@ def test_never_is_more_billed_than_allowed_and_all_that_is_allowed_is_used() -> 
             assert (world.open, world.billed) == (0, 30)
             stirring.cancel()
 
-    for seed in range(10):
+    for seed in range(4):
         virtually(seed, working(seed))
 
 

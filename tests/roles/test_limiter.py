@@ -142,12 +142,9 @@ def test_decisions_do_not_depend_on_how_many_calls_are_open_at_a_time(runtime: s
 
 
 @both_runtimes
-@pytest.mark.parametrize("seed", range(2))
 @pytest.mark.parametrize("more", [{}, {"concurrency": 3}, {"is_busy": True}], ids=str)
-def test_a_limit_of_calls_is_kept_exactly_however_many_replicas_send_them(
-    runtime: str, seed: int, more: dict[str, Any]
-) -> None:
-    result = gauged(runtime, seed, max_calls=50, **more)
+def test_a_limit_of_calls_is_kept_exactly_however_many_replicas_send_them(runtime: str, more: dict[str, Any]) -> None:
+    result = gauged(runtime, max_calls=50, **more)
     assert (result.outcome, result.calls, result.account.in_flight) == ("stopped", 50, 0)
     assert result.reason == "--max-calls 50 is reached; all decisions so far are kept; resume with a higher limit"
     turned_away = len(GaugedSolver.sent) - result.calls
@@ -182,7 +179,7 @@ def test_without_a_limit_nobody_asks_for_a_leave(monkeypatch: pytest.MonkeyPatch
 
 
 @both_runtimes
-@pytest.mark.parametrize("turns_later", range(1, 9))
+@pytest.mark.parametrize("turns_later", [1, 2, 4, 8])
 def test_a_draw_that_is_cancelled_before_it_is_sent_uses_up_no_call(
     runtime: str, turns_later: int, tmp_path: Path
 ) -> None:
@@ -211,8 +208,8 @@ def test_a_draw_that_is_cancelled_before_it_is_sent_uses_up_no_call(
             return "sent" if GaugedSolver.sent else (await opened.messenger.ask(draw)).text
 
     outcomes = []
-    for seed in range(10):
+    for seed in range(5):
         GaugedSolver.sent = []
         outcomes.append(run_virtual(drawn(), seed=seed))
     assert set(outcomes) <= {"sent", "a"}
-    assert turns_later > 1 or outcomes == ["a"] * 10
+    assert turns_later > 1 or outcomes == ["a"] * 5

@@ -120,7 +120,7 @@ HARD = tuple(
 """Some steps are contested, some are decided, at some a reply is flagged."""
 
 
-@pytest.mark.parametrize("runtime", ["local", "linked"])
+@pytest.mark.parametrize("runtime", ["local", pytest.param("linked", marks=pytest.mark.slow)])
 def test_a_run_by_a_pool_that_is_cut_off_anywhere_resumes_to_the_same_decisions(runtime: str) -> None:
     seed = 1
     options: Any = {"on_undecided": "sim:perfect", "runtime": runtime, "seed": seed, "resend_stragglers": False}

@@ -128,6 +128,7 @@ async def test_a_limit_of_time_ends_the_run() -> None:
     assert 0 < result.account.decided < 500
 
 
+@pytest.mark.slow
 def test_an_input_begins_while_another_keeps_the_journal_busy(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(batch, "MAX_OPEN", 2)
     seen: list[Account] = []

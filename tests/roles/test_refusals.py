@@ -122,7 +122,6 @@ def refusal_of(status: int, message: str, **more: str) -> Answer:
     [
         (OPENAI, lambda: reply(OPENAI.good("", finish="content_filter")), "content_filter: the provider refused"),
         (OPENAI, lambda: said_no(OPENAI), "refusal: I cannot label that."),
-        (RESPONSES, lambda: said_no(RESPONSES), "refusal: I cannot label that."),
         (RESPONSES, lambda: reply(RESPONSES.good("", finish="content_filter")), "content_filter"),
         (ANTHROPIC, lambda: reply(ANTHROPIC.good("", finish="refusal")), "refusal"),
         (
@@ -130,7 +129,6 @@ def refusal_of(status: int, message: str, **more: str) -> Answer:
             lambda: refusal_of(400, "the prompt is filtered", code="content_filter"),
             "content_filter: the prompt is filtered (HTTP 400",
         ),
-        (OPENAI, lambda: refusal_of(413, "too long"), "too long (HTTP 413"),
         (OPENAI, lambda: reply({"detail": "9000 tokens, and 4096 fit"}, 422), "9000 tokens, and 4096 fit (HTTP 422"),
     ],
 )

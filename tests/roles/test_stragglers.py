@@ -25,7 +25,9 @@ async def timed(model: Any, *, strategy: Maker | None = None, steps: int = 400, 
     return asyncio.get_running_loop().time(), result
 
 
-@pytest.mark.parametrize(("runtime", "speculate"), [("local", True), ("linked", False)])
+@pytest.mark.parametrize(
+    ("runtime", "speculate"), [("local", True), pytest.param("linked", False, marks=pytest.mark.slow)]
+)
 def test_a_chain_with_hanging_calls_takes_hardly_longer_than_one_without(runtime: str, *, speculate: bool) -> None:
     how: dict[str, Any] = {"strategy": Maker(speculate=speculate), "runtime": runtime, "steps": 120}
     without_s, _ = run_virtual(timed(SLOW, **how))
@@ -111,6 +113,7 @@ def test_a_call_whose_both_attempts_hang_is_sent_once_more_after_its_timeout() -
     assert result.account.calls == 60 + sum(result.account.repeated.values())
 
 
+@pytest.mark.slow
 def test_a_hedge_opens_the_next_step_sooner_and_changes_no_decision() -> None:
     """An independent simulation gave 0.561 and 0.453; over eight seeds of 400 steps the ratio varied by 0.022 (one standard
     deviation), so 0.07 is left in one of 700 seeds."""

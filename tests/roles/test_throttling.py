@@ -45,7 +45,7 @@ def test_during_an_outage_few_calls_are_sent_and_after_it_all_are_answered() -> 
     run_virtual(working(), seed=0)
 
 
-@pytest.mark.parametrize("replicas", [1, 5])
+@pytest.mark.parametrize("replicas", [pytest.param(1, marks=pytest.mark.slow), 5])
 def test_what_a_provider_counts_by_the_minute_is_used_as_fast_as_it_comes_and_no_faster(replicas: int) -> None:
     async def working() -> None:
         async with a_world() as world:
@@ -130,6 +130,7 @@ def followed(
     return run_virtual(working(), seed=0)
 
 
+@pytest.mark.slow
 def test_it_follows_a_limit_within_30_s_and_is_hardly_refused() -> None:
     for limit, used in followed([60, 20], replicas=2, callers=100, most_refused=0.015):  # with one cut in two minutes
         assert 0.8 * limit <= used <= limit

@@ -284,7 +284,7 @@ rules = st.builds(FirstToAheadBy, k=st.integers(1, 4)) | st.builds(
 )
 
 
-@settings(max_examples=100)
+@settings(max_examples=25)
 @given(replies=samples, rule=rules, cap=st.integers(1, 30), order=st.permutations(range(30)))
 async def test_exactly_the_decisive_prefix_is_drawn_and_at_every_moment_no_more_than_can_be_needed(
     replies: list[Reply | None], rule: PortableRule, cap: int, order: list[int]
@@ -317,7 +317,7 @@ one_sided = st.builds(
 """Each model of a pool of two or three mostly says the same."""
 
 
-@settings(max_examples=80)
+@settings(max_examples=25)
 @given(
     replies=one_sided | st.text("aaab.", min_size=60, max_size=60).map(says),
     k=st.integers(1, 4),

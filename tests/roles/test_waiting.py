@@ -38,7 +38,9 @@ class Narrow(Model):
         return Sample(text=write(Onward(number=(number * 17 + 5) % 1009)), usage=Usage(output_tokens=5, cost_usd=1.0))
 
 
-@pytest.mark.parametrize(("runtime", "concurrency"), [("local", None), ("linked", 30)])
+@pytest.mark.parametrize(
+    ("runtime", "concurrency"), [("local", None), pytest.param("linked", 30, marks=pytest.mark.slow)]
+)
 def test_a_run_that_is_interrupted_at_two_thirds_has_two_thirds_of_its_results(
     runtime: str, concurrency: int | None
 ) -> None:

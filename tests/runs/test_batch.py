@@ -186,7 +186,7 @@ async def interrupted_and_resumed() -> None:
         if account.steps > 20:
             interrupt.set()
 
-    walks = [Drift(length=length) for length in (2, 100, 3, 100)]
+    walks = [Drift(length=length) for length in (2, 30, 3, 30)]
     model = "sim:perfect@error=0.3,latency=0.01"
     first = await run(walks, models=model, run_id="r", on_progress=on_progress, interrupt=interrupt)
     assert (first.outcome, first.value[1], first.failed_inputs) == ("interrupted", None, ())

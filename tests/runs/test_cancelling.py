@@ -119,11 +119,11 @@ def moments(turns: int, number: int) -> Iterator[list[int]]:
 @pytest.mark.parametrize(
     ("loop", "runtime", "number", "what"),
     [
-        (VirtualTurns, "local", 21, "the run"),
-        (VirtualTurns, "linked", 21, "the run"),
-        (VirtualTurns, "local", 15, "all tasks"),
-        (RealTurns, "local", 6, "the run"),
-        (RealTurns, "linked", 6, "all tasks"),
+        (VirtualTurns, "local", 6, "the run"),
+        (VirtualTurns, "linked", 6, "the run"),
+        (VirtualTurns, "local", 6, "all tasks"),
+        (RealTurns, "local", 3, "the run"),
+        (RealTurns, "linked", 3, "all tasks"),
         (RealTurns, "ray", 3, "all tasks"),
     ],
 )

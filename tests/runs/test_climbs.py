@@ -36,8 +36,11 @@ def climbs(of_input: int = 0) -> list[Climb]:
     "words",
     [
         ("-s", "ladder=judge"),
-        ("-s", "ladder=lookahead,judge", "-s", "max_draws=14", "-s", "margin=4"),
-        ("-s", f"ladder=model={TORN},lookahead,paraphrase", "-s", "reuse=false", "-s", "max_draws=20"),
+        pytest.param(("-s", "ladder=lookahead,judge", "-s", "max_draws=14", "-s", "margin=4"), marks=pytest.mark.slow),
+        pytest.param(
+            ("-s", f"ladder=model={TORN},lookahead,paraphrase", "-s", "reuse=false", "-s", "max_draws=20"),
+            marks=pytest.mark.slow,
+        ),
         ("--known-inputs", "-s", "ladder=lookahead"),
     ],
     ids=["judge", "lookahead that fails", "own rollouts", "known inputs"],
