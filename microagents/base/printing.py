@@ -6,6 +6,7 @@ import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stdout
+from functools import partial
 from typing import TextIO
 
 _results: list[TextIO] = []
@@ -46,5 +47,6 @@ def keep_stdout() -> None:
     except OSError:
         os.dup2(nowhere, 1)
     os.close(nowhere)
+    os.register_at_fork(after_in_child=partial(os.dup2, 2, kept))
     encoding, errors = getattr(before, "encoding", None), getattr(before, "errors", None)
     sys.stdout = os.fdopen(kept, "w", encoding=encoding, errors=errors)

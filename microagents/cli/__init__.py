@@ -11,7 +11,7 @@ from typer.core import TyperGroup
 from typer.main import get_command
 
 from microagents.actors.registry import Registry, unknown
-from microagents.base import interrupts
+from microagents.base import exits, interrupts
 from microagents.base.errors import InvalidUsage
 from microagents.base.packages import installed_version
 from microagents.base.printing import keep_stdout
@@ -142,5 +142,8 @@ def main() -> None:
         app()
     except KeyboardInterrupt:  # Ctrl-C while no run handles it
         sys.exit(EXIT_CODES["interrupted"])
+    except SystemExit as ended:
+        exits.end_bounded(ended.code)
+        raise
     finally:
         sys.stdout = sys.stderr  # what users' code prints at the exit

@@ -11,6 +11,7 @@ import msgspec
 from msgspec import Struct, field, structs
 
 from microagents.actors.role import Context, Messenger
+from microagents.base import exits
 from microagents.base.aio import TaskScope, retrieve_exception
 from microagents.base.errors import NotSent
 from microagents.base.logs import log
@@ -37,6 +38,10 @@ KEPT = b"kept outcome\0\0\0\0"
 """Stands for the digest of a question in the record of a kept outcome."""
 MAKER = b"maker of a call\0"
 """Stands for the digest of a question in the record of a process that begins a call."""
+LEFT = (
+    "calls of tools are left under way, and their outcome is unknown: `resume` makes an idempotent one again with its key, and asks the "
+    "look-up of a destructive one, or else a person"
+)
 RECORD_S = 5.0
 """Time for the record of a call that is left, when the run ends."""
 OUTCOME = "/outcome"
@@ -141,7 +146,10 @@ class Executor(DurableRole):
             await self._wait_for_effects()
         finally:
             await self._scope.close()
-            await self._tools.close()
+            left = await self._tools.close()
+            if left:
+                log().warning("calls of tools have not ended, and are left; the run waits for none of them", tools=left)
+            exits.bound_end(0.0 if left or self._left else self._max_wait_s)
 
     async def execute(self, request: Execute) -> Called:
         """Make one call.
@@ -165,6 +173,7 @@ class Executor(DurableRole):
         if path not in self._effects:
             effect = self._effect(work, request, spec)
             self._effects[path] = self._scope.start(effect, partial(_forget, self._effects, path))
+            self._effects[path].set_name(f"{spec.name} ({spec.effect}) at {path.partition(MAKING)[0]}")
         return await asyncio.shield(self._effects[path])
 
     async def end_effects(self, request: EndEffects) -> list[int]:  # noqa: ARG002 - the message is the address
@@ -177,18 +186,21 @@ class Executor(DurableRole):
         loop, pending = asyncio.get_running_loop(), self._pending()
         until_s = loop.time() + self._max_wait_s
         if pending:
-            places = sorted({path.partition(MAKING)[0] for path in (*self._effects, *self._late)})
-            log().warning("waiting for calls of tools that are under way", calls=places, at_most_s=self._max_wait_s)
+            waiting, at_most_s = _names(pending), self._max_wait_s
+            log().warning("waiting for calls of tools that are under way", calls=waiting, at_most_s=at_most_s)
         while pending and (left_s := until_s - loop.time()) > 0:
             await asyncio.wait(pending, timeout=left_s)
             pending = self._pending()
         if pending:
             self._waits_no_more.set()
-            if self._effects:
-                await asyncio.wait(self._effects.values(), timeout=RECORD_S)
+            recording = [each for path, each in self._effects.items() if path in self._makers]
+            if recording:
+                await asyncio.wait(recording, timeout=RECORD_S)
             self._waits_no_more.clear()
-            self._left.update(pending := self._pending())
-            log().warning("calls of tools are left under way, and their outcome is unknown", calls=len(pending))
+            pending = self._pending()
+            self._left.update(pending)
+        if pending:
+            log().warning(LEFT, calls=_names(pending))
 
     def _pending(self) -> list[asyncio.Task[Any]]:
         return [each for each in (*self._effects.values(), *self._late.values()) if each not in self._left]
@@ -255,6 +267,7 @@ class Executor(DurableRole):
         if call is not None and path not in self._late:
             late_record = self._record_late(work, request, call)
             self._late[path] = self._scope.start(late_record, partial(_forget, self._late, path))
+            self._late[path].set_name(f"{spec.name} ({spec.effect}) at {place}")
         return called
 
     async def _make(self, work: Work[Any, Any], request: Execute, spec: ToolSpec) -> Called:
@@ -370,6 +383,10 @@ class Executor(DurableRole):
                     self._may_begin.set()
                 if self._is_ending:
                     break
+
+
+def _names(calls: list[asyncio.Task[Any]]) -> list[str]:
+    return list(dict.fromkeys(each.get_name() for each in calls))
 
 
 def _forget(tasks: dict[str, asyncio.Task[Any]], path: str) -> None:

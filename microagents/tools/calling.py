@@ -1,4 +1,4 @@
-"""Calls of tools: of a function, in a thread if it may block, and of an MCP server.
+"""Calls of tools: of a function, in a thread since it may block, and of an MCP server. Async functions share the loop of one thread.
 
 Every wait is bounded, but for the result of a call that acts: its caller bounds that wait, and never cancels the call.
 """
@@ -18,7 +18,7 @@ from microagents.base.foreign_text import bounded
 from microagents.base.user_code import described
 from microagents.tools.mcp_connections import KEY_NAME, RUN_NAME, McpConnections
 from microagents.tools.observations import observation_of
-from microagents.tools.threads import in_thread
+from microagents.tools.threads import LoopThread, in_thread
 from microagents.tools.tool import BadArguments, EffectKey, RunInput, called_in
 from microagents.tools.toolbox import Toolbox
 
@@ -45,10 +45,17 @@ class Tools:
 
     def __init__(self) -> None:
         self._connections = McpConnections()
+        self._coroutines = LoopThread()
+        self._left: dict[asyncio.Future[Any], str] = {}
+        """Names of functions whose caller waits no more for them, and which have not ended."""
 
-    async def close(self) -> None:
-        """Close the connections."""
-        await self._connections.close()
+    async def close(self) -> list[str]:
+        """Close the connections, and end the loop of async functions; returns the names of functions that have not ended."""
+        try:
+            await self._connections.close()
+        finally:
+            await self._coroutines.close()
+        return list(self._left.values())
 
     async def call(
         self,
@@ -90,7 +97,7 @@ class Tools:
         except BadArguments as error:
             return Called(outcome="error", text=bounded(str(error), most_chars))
         try:
-            returned = await _within(timeout_s, function.function, **given)
+            returned = await self._within(timeout_s, tool, function.function, **given)
         except (Exception, asyncio.CancelledError, SystemExit) as error:
             if isinstance(error, asyncio.CancelledError) and is_cancelled():
                 raise
@@ -107,7 +114,7 @@ class Tools:
         lookup = toolbox.functions[tool].lookup
         assert lookup is not None
         try:
-            found = await _within(timeout_s, lookup, key)
+            found = await self._within(timeout_s, f"the look-up of {tool}", lookup, key)
         except (Exception, asyncio.CancelledError, SystemExit) as error:
             if isinstance(error, asyncio.CancelledError) and is_cancelled():
                 raise
@@ -118,23 +125,30 @@ class Tools:
             else LookedUp(was_made=True, text=observation_of(found, most_chars))
         )
 
-
-async def _within(timeout_s: float | None, function: Callable[..., Any], *given: object, **named: object) -> Any:
-    """Call a function and wait for it at most so long. An async one is then cancelled; a plain one continues in its thread."""
-    call: asyncio.Future[Any]
-    if inspect.iscoroutinefunction(called_in(function)):
-        # A task of its own, since it may ignore that it is cancelled.
-        call = asyncio.ensure_future(function(*given, **named))
-        call.add_done_callback(retrieve_exception)
-    elif loop_has_threads():
-        call = in_thread(partial(function, *given, **named))
-    else:
-        return function(*given, **named)
-    try:
-        await asyncio.wait([call], timeout=timeout_s)
-        if not call.done():
-            raise TimeoutError(f"no result within {timeout_s:g} s")
-        return call.result()
-    finally:
-        if timeout_s is not None:
-            call.cancel()
+    async def _within(
+        self, timeout_s: float | None, name: str, function: Callable[..., Any], *given: object, **named: object
+    ) -> Any:
+        """Call a function and wait for it at most so long. An async one is then cancelled; a plain one continues in its thread."""
+        begin, is_async = partial(function, *given, **named), inspect.iscoroutinefunction(called_in(function))
+        call: asyncio.Future[Any]
+        if not loop_has_threads():
+            if not is_async:
+                return begin()
+            # A task of its own, since it may ignore that it is cancelled.
+            call = asyncio.ensure_future(begin())
+            call.add_done_callback(retrieve_exception)
+        elif is_async:
+            call = self._coroutines.call(begin, is_kept=timeout_s is None)
+        else:
+            call = in_thread(begin)
+        try:
+            await asyncio.wait([call], timeout=timeout_s)
+            if not call.done():
+                raise TimeoutError(f"no result within {timeout_s:g} s")
+            return call.result()
+        finally:
+            if timeout_s is not None and not call.done():
+                self._left[call] = name
+                call.add_done_callback(self._left.pop)
+                if is_async:
+                    call.cancel()
