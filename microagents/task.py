@@ -8,7 +8,7 @@ from difflib import get_close_matches
 from functools import cached_property, lru_cache
 from random import Random
 from types import NoneType
-from typing import Any, ClassVar, Generic, Self, get_args
+from typing import Any, ClassVar, Generic, Self, cast, get_args, get_type_hints
 
 import msgspec
 from msgspec import Struct
@@ -16,6 +16,7 @@ from pydantic import BaseModel, ConfigDict
 from typing_extensions import TypeVar
 
 from microagents.base.errors import InvalidDefinition, TaskFailed
+from microagents.base.plain_values import read_as
 from microagents.base.user_code import called, called_aside, mistyped
 from microagents.replies.chat import (
     NO_PROSE,
@@ -36,11 +37,13 @@ from microagents.tools.toolbox import GivenTool, Toolbox
 
 S = TypeVar("S")
 V = TypeVar("V", default=Any)
-"""The result of a task as it is read from JSON: what `Result.value` is."""
+"""The result of a task: `Result.value`."""
 R = TypeVar("R", default=S)
-"""The same of a chain, which by default is its last state."""
+"""The result of a chain, which by default is its last state."""
 
 MAX_FLAG_CHARS = 60
+_STEP_OR_RUNG = (1, 2)
+"""Parts of a path behind ``step``: its number, and perhaps a rung."""
 MAX_FEEDBACK_CHARS = 4000
 """A longer feedback of `ChainTask.verify` is cut: it goes into a prompt and into the journal."""
 
@@ -104,6 +107,18 @@ class Task(BaseModel, Generic[V]):
         Raises:
             InvalidDefinition: the class names no types.
         """
+        return None
+
+    @classmethod
+    def read_result(cls, found: Any) -> V:
+        """Read a result of its tasks from JSON-like values, by the type that the class names. For kinds of tasks."""
+        (named,) = types_named(cls, Task, "YourResult")
+        result: V = read_as(named, found)
+        return result
+
+    @classmethod
+    def reply_at(cls, place: str) -> type[Reply] | None:  # noqa: ARG003 - for kinds of tasks to override
+        """Return the class of the decided reply at a place in the work on an input, such as ``step/17``; None if it is unknown."""
         return None
 
     def first_prompt(self) -> Prompt | None:
@@ -280,8 +295,7 @@ def prompt_about(task: Task, system: str, asked: Struct) -> Prompt:
 class ChainTask(Task[R], Generic[S, A, R]):
     """Work in steps. S is the state between steps, A the reply of a model to one step.
 
-    R, which may be left out if the result is the last state, is the result as read from JSON, for type checkers:
-    ``ChainTask[State, Answer, MyTypedDict]``.
+    R, which may be left out if the result is the last state, is what `result` returns: ``ChainTask[State, Answer, Total]``.
     """
 
     required_methods: ClassVar[tuple[str, ...]] = ("start", "done", "prompt", "advance")
@@ -295,6 +309,21 @@ class ChainTask(Task[R], Generic[S, A, R]):
             InvalidDefinition: the class names no types.
         """
         return chain_types(cls)[1]
+
+    @classmethod
+    def read_result(cls, found: Any) -> R:
+        """Read a result by the type that ``result()`` says it returns; without one it stays JSON-like values."""
+        returned = get_type_hints(cls.result).get("return", Any)
+        if isinstance(returned, TypeVar):
+            _, _, returned = types_named(cls, ChainTask, "YourState, YourReply")
+        result: R = read_as(returned, found)
+        return result
+
+    @classmethod
+    def reply_at(cls, place: str) -> type[Reply] | None:
+        """Return the class of replies to its steps, for a step and the rungs that may decide it."""
+        kind, *below = place.split("/")
+        return cls.reply_type() if kind == "step" and len(below) in _STEP_OR_RUNG else None
 
     def first_prompt(self) -> Prompt | None:
         """Ask the question of the first step; None for a chain that is done at its start and has none."""
@@ -326,9 +355,9 @@ class ChainTask(Task[R], Generic[S, A, R]):
         """
         raise NotImplementedError
 
-    def result(self, state: S, /) -> Any:
-        """Return the result of the work, as JSON-like values or a struct; by default the last state."""
-        return state
+    def result(self, state: S, /) -> R:
+        """Return the result of the work; by default the last state."""
+        return cast("R", state)
 
     def steps(self) -> int | None:
         """Count the steps, for the display of the remaining time; None if their number is unknown."""

@@ -6,6 +6,7 @@ import json
 import re
 import sys
 from collections.abc import Callable, Iterator
+from decimal import Decimal
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
@@ -68,7 +69,7 @@ def on_command_line(
 
 def assert_booked(result: Result) -> None:
     assert result.outcome == "completed"
-    assert result.value == {"line": 6, "balance": BALANCE}
+    assert (result.value.line, result.value.balance) == (6, Decimal(BALANCE))
     assert result.account.errors == 0
     assert (result.account.steps, result.account.total_steps) == (6, 6)
 
@@ -117,7 +118,7 @@ def test_the_ledger_abroad_is_kept_from_python(runtime: str, examples: dict[str,
     strategy = examples["currency"].Abroad(strong="sim:perfect", currency="CHF")
     result = run_sync(task, models="sim:gpt-4.1-mini", strategy=strategy, runtime=runtime)
     assert result.outcome == "completed"
-    assert result.value == {"line": 6, "balance": BALANCE}
+    assert (result.value.line, result.value.balance) == (6, Decimal(BALANCE))
 
 
 @in_one_process
@@ -125,7 +126,7 @@ def test_a_line_that_stays_undecided_goes_to_the_stronger_model(runtime: str, ex
     task = examples["ledger"].Ledger(bookings=BOOKINGS.read_text(encoding="utf-8"))
     strategy = examples["currency"].Abroad(strong="sim:perfect")
     result = run_sync(task, models="sim:perfect@error=1,alternatives=100000", strategy=strategy, runtime=runtime)
-    assert (result.outcome, result.value) == ("completed", {"line": 6, "balance": BALANCE})
+    assert (result.outcome, result.value.balance) == ("completed", Decimal(BALANCE))
     assert len(result.account.undecided_at) > 0
     assert {*result.account.undecided_at} <= {f"0/line/{line}" for line in range(6)}, "none of the stronger model"
     assert result.account.decided == 6
@@ -170,9 +171,15 @@ def test_the_readme_is_short_and_shows_the_example_as_it_is() -> None:
 
 
 @pytest.mark.parametrize(
-    ("page", "example"), [("agents.md", "payback.py"), ("models.md", "adder.py"), ("starting.md", "places.py")]
+    ("page", "example"),
+    [
+        ("agents.md", "payback.py"),
+        ("models.md", "adder.py"),
+        ("starting.md", "places.py"),
+        ("task-methods.md", "invoices.py"),
+    ],
 )
-def test_a_page_shows_its_first_example_as_it_is(page: str, example: str) -> None:
+def test_a_page_shows_an_example_as_it_is(page: str, example: str) -> None:
     assert f"```python\n{(EXAMPLES / example).read_text()}```" in (EXAMPLES.parent / page).read_text(encoding="utf-8")
 
 

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
 from collections.abc import Callable, Iterator
 from functools import lru_cache
 from typing import Any, Generic, TypeVar
 
 import msgspec
-from msgspec import Struct
-from pydantic import BaseModel
 
 from microagents.base.errors import InvalidDefinition
+from microagents.base.plain_values import field_names
 from microagents.base.user_code import shown
 
 T = TypeVar("T")
@@ -76,15 +74,15 @@ class RoundTrip(Generic[T]):
         return self.encode(read), read
 
 
-def lost_part(value: object, at: str) -> str | None:
+def lost_part(value: object, at: str, encode: Callable[[Any], bytes] = msgspec.json.encode) -> str | None:
     """Name the first part of a value that JSON lacks, such as infinity, or a text with half of a surrogate pair; None for none."""
     for place, part in _parts(value, at):
-        if (found := lost_part(part, place)) is not None:
+        if (found := lost_part(part, place, encode)) is not None:
             return found
     if isinstance(value, float) and not math.isfinite(value):
         return f"{at} is {value!r}, which JSON lacks"
     try:
-        msgspec.json.encode(value)
+        encode(value)
     except _UNWRITABLE as error:
         return f"{at} is {shown(value)}, which JSON lacks ({error})"
     return None
@@ -116,17 +114,7 @@ def _parts(value: Any, at: str) -> Iterator[tuple[str, Any]]:
     elif isinstance(value, list | tuple):
         yield from [(f"{at}[{number}]", item) for number, item in enumerate(value)]
     else:
-        yield from [(f"{at}.{name}", getattr(value, name)) for name in _field_names(type(value))]
-
-
-def _field_names(kind: Any) -> tuple[str, ...]:
-    if issubclass(kind, Struct):
-        return tuple(kind.__struct_fields__)
-    if issubclass(kind, BaseModel):
-        return tuple(kind.model_fields)
-    if dataclasses.is_dataclass(kind):
-        return tuple([field.name for field in dataclasses.fields(kind)])
-    return tuple([field.name for field in getattr(kind, "__attrs_attrs__", ())])
+        yield from [(f"{at}.{name}", getattr(value, name)) for name in field_names(type(value))]
 
 
 @lru_cache(maxsize=256)

@@ -72,7 +72,7 @@ TEST = Template('''\
 from datetime import date
 
 import ${name}
-from ${name} import Due
+from ${name} import Due, Stage
 from microagents import ChainTask, run_sync
 
 # The task of the file, whatever you call it.
@@ -84,7 +84,7 @@ def test_the_plan_ends_on_the_right_day() -> None:
     result = run_sync(Task(), models="sim:gpt-4.1-mini@error=0.2", k=4, runs_dir=None)
     assert result.outcome == "completed"
     assert result.account.errors == 0
-    assert result.value == {"line": 5, "day": "2026-05-03"}
+    assert result.value == Stage(line=5, day=date(2026, 5, 3))
 
 
 def test_a_wrong_day_is_found_out() -> None:

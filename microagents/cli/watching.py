@@ -134,19 +134,19 @@ def show_and_exit(result: Result, *, as_json: bool, stream: bool = False) -> NoR
         is_listed = result.failed_inputs is not None
         echo(summary(result), err=is_listed)
         if is_listed and result.outcome in ALL_ENDED and not stream and result.settings.output is None:
-            _print_results(result.value, "\n")
+            _print_results(result.recorded, "\n")
             echo()
     raise typer.Exit(WRONG if is_wrong(result) else EXIT_CODES[result.outcome])
 
 
 def _print_json(result: Result) -> None:
     """Print the object of ``--json``. The results of many inputs are not held in memory."""
-    if not isinstance(result.value, Results):
+    if not isinstance(result.recorded, Results):
         echo(json_text(result.as_json()))
         return
-    before, after = json_text(structs.replace(result, value=_RESULTS).as_json()).split(json_text(_RESULTS))
+    before, after = json_text(structs.replace(result, recorded=_RESULTS).as_json()).split(json_text(_RESULTS))
     echo(f"{before}[", nl=False)
-    _print_results(result.value, ", ")
+    _print_results(result.recorded, ", ")
     echo(f"]{after}")
 
 

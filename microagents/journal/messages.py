@@ -10,6 +10,7 @@ import msgspec
 from msgspec import Struct, field, structs
 
 from microagents.base.messages import Batched, Request, Stream
+from microagents.base.plain_values import reply_in
 from microagents.elections.certainty import MassAudit
 from microagents.elections.election import OPEN_OUTCOMES, Ballot, ElectionId, Flagged, Rejected, SampleId, Verdict
 from microagents.replies.chat import Usage
@@ -523,11 +524,14 @@ class RecordedDecision(Struct, frozen=True, kw_only=True):
     path: str
     """Place in the work, such as ``0/step/17``."""
     value: Any
-    """The decided reply, as JSON-like values; or the answer of another role (`once`)."""
+    """The fields of the decided reply, in their declared types; or the answer of another role (`once`), as JSON-like values.
+
+    Replies to other questions than those of steps, actions and whole problems are JSON-like values, too.
+    """
     outcome: str
     """An `ElectionOutcome`, or ``once``."""
     votes: tuple[tuple[Any, int], ...] = ()
-    """The counted valid replies, as JSON-like values: each distinct one and its number, in order of launch. Replies that differ only in
+    """The counted valid replies, as ``value`` is: each distinct one and its number, in order of launch. Replies that differ only in
     fields without a vote stand apart."""
     flags: dict[str, int] = {}
     """Number of counted red flags by name."""
@@ -551,19 +555,19 @@ def recorded_decision(
     cost_usd: float | None,
     settled_at: str | None,
     decided_at: str | None,
+    reply: type[Struct] | None,
 ) -> RecordedDecision:
-    """A decision from its record.
+    """A decision from its record, with replies of a class.
 
     Raises:
         msgspec.MsgspecError: a value is not JSON.
     """
     valid = Counter(each.value for each in ballots if isinstance(each, Ballot))
     flags = Counter(each.flag for each in ballots if isinstance(each, Flagged))
-    votes = tuple([(msgspec.json.decode(reply), number) for reply, number in valid.items()])
-    decided = msgspec.json.decode(value)
+    votes = tuple([(reply_in(each, reply), number) for each, number in valid.items()])
     return RecordedDecision(
         path=path,
-        value=decided,
+        value=reply_in(value, reply),
         outcome=outcome,
         votes=votes,
         flags=dict(flags),

@@ -11,6 +11,7 @@ import msgspec
 from msgspec import Struct, structs
 
 from microagents.base.foreign_text import fenced, visible
+from microagents.base.plain_values import number_in
 from microagents.replies.chat import CheckedReply, Format, Prompt, Reply, template_of
 
 MAX_CALLS = 16
@@ -66,9 +67,8 @@ def number_hook(reply: type[Reply]) -> Callable[[str], float | Decimal] | None:
 
 
 def _exact_number(text: str) -> float | Decimal:
-    """Read a number as the float that is written in the same digits; as a decimal if there is none."""
-    number, exact = float(text), Decimal(text)
-    return number if Decimal(repr(number)) == exact else exact
+    found = number_in(text)
+    return Decimal(found) if isinstance(found, str) else found
 
 
 def how_many(calls: Sequence[ToolCall]) -> str | None:

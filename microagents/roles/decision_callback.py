@@ -12,6 +12,7 @@ from microagents.base.errors import PASSING, Aborted, TaskFailed
 from microagents.base.user_code import role_failed
 from microagents.elections.election import OPEN_OUTCOMES
 from microagents.journal.messages import RecordAnswer, RecordDecision, RecordedDecision, recorded_decision
+from microagents.task import Task
 from microagents.tools.effect_keys import KeyedBy
 
 OnDecision = Callable[[RecordedDecision], Awaitable[None] | None]
@@ -24,15 +25,17 @@ class DecisionCallback:
     Args:
         on_decision: the callback.
         run_id: the run.
+        task: the class of its tasks.
     """
 
-    def __init__(self, on_decision: OnDecision, run_id: str) -> None:
+    def __init__(self, on_decision: OnDecision, run_id: str, task: type[Task]) -> None:
         self._run_id = run_id
+        self._task = task
         self._on_decision: OnDecision | None = on_decision
         self._taken: list[RecordDecision | RecordAnswer] = []
         """Decisions of the commit that is under way."""
-        self._waiting: deque[RecordedDecision] = deque()
-        """Durable decisions that the callback does not know yet."""
+        self._waiting: deque[tuple[RecordedDecision, bytes]] = deque()
+        """Durable decisions that the callback does not know yet, each with its value as JSON."""
         self._released, self._called = Notifier(), Notifier()
 
     def take(self, record: RecordDecision | RecordAnswer) -> None:
@@ -42,7 +45,8 @@ class DecisionCallback:
     def release(self, committed_at: str | None) -> None:
         """Let the callback know the decisions that are durable now."""
         if self._on_decision is not None:
-            self._waiting += [each for record in self._taken if (each := _decided(record, committed_at)) is not None]
+            decided = (_decided(record, committed_at, self._task) for record in self._taken)
+            self._waiting.extend(filter(None, decided))
             self._released.notify()
         self._taken.clear()
 
@@ -51,8 +55,8 @@ class DecisionCallback:
         while True:
             try:
                 while self._waiting and self._on_decision is not None:
-                    decision = self._waiting[0]
-                    with KeyedBy(self._run_id, decision.path, decision.value):
+                    decision, value = self._waiting[0]
+                    with KeyedBy(self._run_id, decision.path, value):
                         called = self._on_decision(decision)
                         if called is not None:
                             await called
@@ -78,17 +82,20 @@ class DecisionCallback:
                     await self._called.wait()
 
 
-def _decided(record: RecordDecision | RecordAnswer, committed_at: str | None) -> RecordedDecision | None:
-    """A decision from its record; None for an election that came to none."""
+def _decided(
+    record: RecordDecision | RecordAnswer, committed_at: str | None, task: type[Task]
+) -> tuple[RecordedDecision, bytes] | None:
+    """A decision from its record, and its value as JSON; None for an election that came to none."""
     path = record.id.path
     if isinstance(record, RecordAnswer):
-        return recorded_decision(
-            path, "once", record.value, (), cost_usd=None, settled_at=None, decided_at=committed_at
+        answer = recorded_decision(
+            path, "once", record.value, (), cost_usd=None, settled_at=None, decided_at=committed_at, reply=None
         )
+        return answer, record.value
     verdict = record.verdict
     if verdict.outcome in (*OPEN_OUTCOMES, "climbed") or verdict.winner is None:
         return None
-    return recorded_decision(
+    decision = recorded_decision(
         path,
         verdict.outcome,
         verdict.winner,
@@ -96,4 +103,6 @@ def _decided(record: RecordDecision | RecordAnswer, committed_at: str | None) ->
         cost_usd=verdict.cost_usd,
         settled_at=record.settled,
         decided_at=committed_at,
+        reply=task.reply_at(path.partition("/")[2]),
     )
+    return decision, verdict.winner

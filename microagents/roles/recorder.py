@@ -100,7 +100,9 @@ class Recorder(Role):
         self._requests: LiveRequests
         self._telemetry: Telemetry | None = context.options.get("telemetry")
         on_decision: OnDecision | None = context.options.get("on_decision")
-        self._callback = None if on_decision is None else DecisionCallback(on_decision, context.run_id)
+        self._callback = (
+            None if on_decision is None else DecisionCallback(on_decision, context.run_id, type(context.tasks[0]))
+        )
         self._first_replies: FirstReplies | None = FirstReplies(len(context.tasks), context.tasks[0], context.reading)
         """The flags of the first replies; None once enough of them were valid."""
         self._must_stop = Notifier()

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from html import escape
-from typing import Any, Generic, overload
+from typing import Any, Generic, cast, overload
 
 import msgspec
 from msgspec import structs
+from pydantic import ValidationError
 
+from microagents.actors.registry import TASKS
 from microagents.base.errors import InvalidUsage
+from microagents.base.plain_values import fields_of
+from microagents.base.trust import without_code_of
 from microagents.elections.election import input_of
 from microagents.journal.messages import InputEnding, RecordedDecision, recorded_decision
 from microagents.journal.opening import unreadable
@@ -20,7 +24,7 @@ from microagents.runs.spool import Spool
 from microagents.runs.words.money import mark_of, specs_in
 from microagents.runs.words.summary import summary, summary_rows
 from microagents.runs.words.verdict import RunFacts, counted, progress_text, verdict_on
-from microagents.task import V
+from microagents.task import Task, V
 
 MAX_SHOWN = 10
 """Results that `repr` shows."""
@@ -31,12 +35,31 @@ _NOT_SHOWN = (
 """Parts of the account that ``--json`` leaves out, or shows only of many inputs."""
 
 
-class Result(RunFacts[V], Generic[V], frozen=True, kw_only=True):
+class Result(RunFacts, Generic[V], frozen=True, kw_only=True):
     """Outcome, value and account of a run, over all its sittings."""
 
     settings: Settings
+    source: type[Task] | str = ""
+    """The class of the task; or a reference to it, which is followed only if its module is imported already."""
     created_at: str | None = None
     """Time at which the run began, in UTC; None for a run without a journal."""
+
+    @property
+    def value(self) -> V:
+        """The task's ``result`` in its declared type; JSON-like values if the class of the task is not at hand, or does not fit.
+
+        A list of inputs has `Results`, in their order. None if the run has no result.
+        """
+        kind, found = self._task_at_hand(), self.recorded
+        value: Any = found.read_by(kind) if isinstance(found, Results) else _typed(kind, found)
+        return cast("V", value)
+
+    def _task_at_hand(self) -> type[Task] | None:
+        if isinstance(self.source, type):
+            return self.source
+        with suppress(InvalidUsage, ValueError), without_code_of(self.run_id):
+            return TASKS.find(self.source, Task)
+        return None
 
     @property
     def models(self) -> Sequence[str]:
@@ -82,22 +105,26 @@ class Result(RunFacts[V], Generic[V], frozen=True, kw_only=True):
             raise InvalidUsage(
                 f"run {self.run_id} kept no journal, so its decisions cannot be read; run it again with a runs_dir"
             )
-        settled = self.account.settled_at
+        settled, kind = self.account.settled_at, self._task_at_hand()
         with Reader(self.journal) as reader:
             for path, row in reader.decisions():
                 if row.value is None or row.outcome == "climbed":
                     continue
                 at = {"settled_at": settled.get(path), "decided_at": reader.moment(row.after_ms)}
+                reply = None if kind is None else kind.reply_at(path.partition("/")[2])
                 try:
-                    decision = recorded_decision(path, row.outcome, row.value, row.ballots, cost_usd=row.cost_usd, **at)
+                    decision = recorded_decision(
+                        path, row.outcome, row.value, row.ballots, cost_usd=row.cost_usd, reply=reply, **at
+                    )
                 except msgspec.MsgspecError as error:
                     raise unreadable(reader.path, error) from None
                 yield decision
 
-    def rows(self) -> Iterator[dict[str, Any]]:
+    def rows(self, *, as_json: bool = False) -> Iterator[dict[str, Any]]:
         """Yield a row for each input, in their order: its columns, ``state``, ``why``, and the columns of its result.
 
-        The columns of an input are its ``row``, or its options. A column of the result that an input has, too, is called ``NAME_reply``.
+        Values have their declared types, as in ``value``; with ``as_json`` they are JSON-like, as in a file. The columns of an input are
+        its ``row``, or its options. A column of the result that an input has, too, is called ``NAME_reply``.
         The state is ``decided``, ``undecided`` (it waits for a person), ``flagged`` (undecided, since every reply was flagged), ``failed``
         or ``not done``; ``why`` is its reason. A table of pandas is ``pandas.DataFrame(result.rows())``.
 
@@ -110,10 +137,11 @@ class Result(RunFacts[V], Generic[V], frozen=True, kw_only=True):
             listed, whole = reader.experiment.listed, reader.ending()
             endings = reader.input_endings() if listed else iter(() if whole is None else [_as_input(whole)])
             flagged = {input_of(path) for path, each in reader.undecided().items() if each.flagged and not each.valid}
+            kind = None if as_json else self._task_at_hand()
             following = next(endings, None)
             for number, given in enumerate(options):
                 ending = following if following is not None and following.input == number else None
-                yield _row(given, ending, is_flagged=number in flagged)
+                yield _row(_given(kind, given), ending, kind, is_flagged=number in flagged)
                 following = following if ending is None else next(endings, None)
 
     def as_json(self) -> dict[str, Any]:
@@ -145,7 +173,7 @@ class Result(RunFacts[V], Generic[V], frozen=True, kw_only=True):
             "price": mark_of(self.models),
             "created_at": self.created_at,
             "wall_s": round(self.wall_s, 3),
-            "result": list(self.value) if isinstance(self.value, Results) else self.value,
+            "result": list(self.recorded) if isinstance(self.recorded, Results) else self.recorded,
             **({"outputs": [str(each) for each in self.outputs]} if self.outputs else {}),
             "journal": None if self.journal is None else str(self.journal),
             "go_on": self.go_on,
@@ -159,23 +187,50 @@ def _as_input(ending: RunEnding) -> InputEnding:
     return InputEnding(input=0, outcome=outcome, reason=ending.reason, result=result)
 
 
-def _row(options: dict[str, Any], ending: InputEnding | None, *, is_flagged: bool) -> dict[str, Any]:
+def _typed(kind: type[Task] | None, found: Any) -> Any:
+    """Return a result in the type that the class of its task declares; as it is without the class, or if that is another one by now."""
+    with suppress(Exception):  # a user's validators may raise anything
+        return found if kind is None or found is None else kind.read_result(found)
+    return found
+
+
+def _given(kind: type[Task] | None, options: dict[str, Any]) -> dict[str, Any]:
+    """Return the options of an input in the types of the task's fields."""
+    if kind is None:
+        return options
+    with suppress(ValidationError):
+        task = kind(**options)
+        return {name: getattr(task, name) for name in options}
+    return options
+
+
+def _row(
+    options: dict[str, Any], ending: InputEnding | None, kind: type[Task] | None, *, is_flagged: bool
+) -> dict[str, Any]:
     given = options.get("row")
     row = dict(given if isinstance(given, dict) else options)
     outcome, reason = ("not done", None) if ending is None else (ending.outcome, ending.reason)
     state = {"completed": "decided", "undecided": "flagged" if is_flagged else "undecided"}.get(outcome, outcome)
-    value = {} if ending is None or ending.result is None else msgspec.json.decode(ending.result)
-    found = value if isinstance(value, dict) else {"result": value}
+    value = {} if ending is None or ending.result is None else _typed(kind, msgspec.json.decode(ending.result))
+    found = value if isinstance(value, dict) else fields_of(value) or {"result": value}
     for name, each in {"state": state, "why": reason, **found}.items():
         row[f"{name}_reply" if name in row else name] = each
     return row
 
 
 class Results(Sequence[V]):
-    """Results of many inputs, in their order: JSON-like values that are decoded on access, None for an input without one."""
+    """Results of many inputs, in their order, decoded on access; None for an input without one."""
 
-    def __init__(self, encoded: Sequence[str]) -> None:
+    def __init__(self, encoded: Sequence[str], kind: type[Task] | None = None) -> None:
         self._encoded = encoded
+        self._kind = kind
+
+    def read_by(self, kind: type[Task] | None) -> Results[Any]:
+        """Return the same results in the types that a class of tasks declares."""
+        return Results(self._encoded, kind)
+
+    def _read(self, encoded: str) -> Any:
+        return _typed(self._kind, msgspec.json.decode(encoded))
 
     def __len__(self) -> int:
         return len(self._encoded)
@@ -188,10 +243,10 @@ class Results(Sequence[V]):
 
     def __getitem__(self, index: int | slice) -> Any:
         found = self._encoded[index]
-        return msgspec.json.decode(found) if isinstance(found, str) else [msgspec.json.decode(each) for each in found]
+        return self._read(found) if isinstance(found, str) else list(map(self._read, found))
 
     def __iter__(self) -> Iterator[V]:
-        return map(msgspec.json.decode, self._encoded)
+        return map(self._read, self._encoded)
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Results | list | tuple):

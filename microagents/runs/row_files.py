@@ -21,6 +21,7 @@ import msgspec
 from microagents.base.errors import InvalidUsage, read_failure
 from microagents.base.files import is_there, replacing
 from microagents.base.packages import require_package
+from microagents.base.plain_values import jsonable, number_in
 
 SEPARATORS = {".csv": ",;\t|", ".tsv": "\t,;|"}
 """Endings of files of cells, each with the separators that are looked for, the likeliest first."""
@@ -45,6 +46,8 @@ INT64_BITS = 64
 ROWS_PER_GROUP = 10_000
 """Rows of a Parquet file that are read or written at a time."""
 
+
+_DECODER = msgspec.json.Decoder(float_hook=number_in)
 
 Peekable: TypeAlias = "io.BufferedReader[Any] | gzip.GzipFile"
 """A file whose beginning can be looked at."""
@@ -220,7 +223,7 @@ def _read_lines(stream: Peekable, source: str) -> Iterator[tuple[int, dict[str, 
 
 def _object_in(text: bytes, where: str) -> dict[str, Any]:
     try:
-        found = msgspec.json.decode(text)
+        found = _DECODER.decode(text)
     except (msgspec.MsgspecError, ValueError, RecursionError) as error:
         raise InvalidUsage(f"{where} is not JSON: {error}; write a JSON object with the options of the input") from None
     if not isinstance(found, dict):
@@ -240,8 +243,7 @@ def _read_parquet(stream: Peekable, source: str) -> Iterator[tuple[int, dict[str
         for batch in parquet.ParquetFile(stream).iter_batches(ROWS_PER_GROUP):
             for row in batch.to_pylist():
                 number += 1
-                # As JSON, in which a journal keeps it: a date and a decimal are texts.
-                yield number, msgspec.json.decode(msgspec.json.encode(row))
+                yield number, jsonable(row)
     except (pa.ArrowException, TypeError, UnicodeEncodeError) as error:
         raise InvalidUsage(f"{source} cannot be read as Parquet: {error}; nothing was started") from None
 

@@ -9,7 +9,6 @@ import operator
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from decimal import Decimal
 from pathlib import Path
 from types import UnionType
 from typing import Annotated, Any, Literal, NamedTuple, TypedDict, TypeVar, Union, get_args, get_origin
@@ -22,6 +21,7 @@ from microagents.actors.role import Strategy
 from microagents.base.errors import InvalidUsage, read_failure, refusal
 from microagents.base.files import read_text
 from microagents.base.messages import address_of
+from microagents.base.plain_values import number_in
 from microagents.journal.requests import MAX_COUNT, MAX_S, MAX_USD
 from microagents.models.model import ModelObject, ModelSpec, spec_of
 from microagents.models.prices import OwnPrice, read_prices
@@ -346,8 +346,7 @@ _JSON_TYPES = ("list_type", "tuple_type", "set_type", "frozen_set_type", "dict_t
 def _value_in_json(error: ErrorDetails) -> Iterator[tuple[str, object]]:
     if error["type"] in _JSON_TYPES and len(error["loc"]) == 1 and isinstance(error["input"], str):
         with suppress(ValueError, RecursionError):
-            # A decimal keeps every digit, and a float can be made of it.
-            value = json.loads(error["input"], parse_float=Decimal)
+            value = json.loads(error["input"], parse_float=number_in)
             if isinstance(value, list | dict):
                 yield str(error["loc"][0]), value
 

@@ -135,9 +135,9 @@ def row_of(strategy: Strategy, result: Result, inputs: Sequence[Task], *, oracle
     """
     account, outcome = result.account, result.outcome
     assert outcome in ("completed", "undecided", "failed", "refused", "stopped", "interrupted")
-    repeat, completed = len(result.value), account.inputs_done
+    repeat, completed = len(result.recorded), account.inputs_done
     failed = result.failed_inputs or ()
-    results = [each for each in result.value if isinstance(each, dict)]
+    results = [each for each in result.recorded if isinstance(each, dict)]
     verdicts = _verdicts(result, completed, oracle_judges=oracle_judges)
     solved = None if verdicts is None else sum(verdicts)
     has_ended = completed + len(failed) == repeat
@@ -159,7 +159,7 @@ def row_of(strategy: Strategy, result: Result, inputs: Sequence[Task], *, oracle
         low=low,
         high=high,
         pass_k=() if verdicts is None or not has_ended else _pass_k(inputs, verdicts),
-        f1=_mean_f1(inputs, result.value) if has_ended else None,
+        f1=_mean_f1(inputs, result.recorded) if has_ended else None,
         undecided=sum(each.outcome == "undecided" for each in failed),
         failed=sum(each.outcome in ("failed", "refused") for each in failed),
         argmax=sum(map(len, turns)) if turns else None,
@@ -190,7 +190,7 @@ def _mean_f1(inputs: Sequence[Task], values: Sequence[Any]) -> float | None:
 
 def _verdicts(result: Result, completed: int, *, oracle_judges: bool) -> list[bool] | None:
     """List which results are right: by their own ``correct`` or ``solved``, else by their decisions; None if code cannot tell."""
-    verdicts = [verdict_of(each) for each in result.value]
+    verdicts = [verdict_of(each) for each in result.recorded]
     if sum(each is not None for each in verdicts) == completed:
         return [each is True for each in verdicts]
     account = result.account
@@ -199,7 +199,7 @@ def _verdicts(result: Result, completed: int, *, oracle_judges: bool) -> list[bo
     wrong = _inputs_with_an_error(result) if account.errors else set[int]()
     if wrong is None:
         return None
-    return [each is not None and number not in wrong for number, each in enumerate(result.value)]
+    return [each is not None and number not in wrong for number, each in enumerate(result.recorded)]
 
 
 def _inputs_with_an_error(result: Result) -> set[int] | None:

@@ -332,8 +332,8 @@ def _plans(
 
 
 def _findings(spec: str, result: Result) -> ModelMeasurement:
-    of_inputs, account = isinstance(result.value, Results), result.account
-    found = msgspec.convert(list(result.value) if of_inputs else [result.value], list[Measured])
+    of_inputs, account = isinstance(result.recorded, Results), result.account
+    found = msgspec.convert(list(result.recorded) if of_inputs else [result.recorded], list[Measured])
     return ModelMeasurement(
         model=spec,
         run_id=result.run_id,

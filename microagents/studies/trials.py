@@ -126,8 +126,8 @@ def trials_in(runs_dir: Path, result: Result) -> AgentMeasurement:
         task, strategy = plan.tasks[0], plan.strategy
         assert isinstance(task, AgentTask)
         assert isinstance(strategy, ActingTrial)
-        trials = [[*_actions(reader, task, number)] for number in range(len(result.value))]
-    right = [bool(value and value["correct"]) for value in result.value]
+        trials = [[*_actions(reader, task, number)] for number in range(len(result.recorded))]
+    right = [bool(value and value["correct"]) for value in result.recorded]
     seen, done = defaultdict[str, list[SeenStep]](list), Counter[str]()
     unseen = 0
     for taken, succeeded in zip(trials, right, strict=True):

@@ -10,8 +10,8 @@ import msgspec
 from pydantic_core import to_json
 
 from microagents.base.foreign_text import bounded
+from microagents.base.plain_values import plain
 from microagents.base.user_code import shown
-from microagents.tools.plain_values import plain
 
 MAX_OBSERVATION_CHARS = 4_000
 """The default of ``-s max_observation``."""

@@ -15,8 +15,8 @@ from msgspec import Struct
 from pydantic import BaseModel, ConfigDict, Field, PydanticUserError, ValidationError, create_model
 
 from microagents.base.errors import InvalidDefinition, MicroagentsError, NotMade
+from microagents.base.plain_values import plain, unwritable
 from microagents.replies.chat import is_unvoted
-from microagents.tools.plain_values import plain, unwritable
 
 Effect = Literal["read_only", "idempotent", "destructive"]
 """What a call does to the world.

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import ClassVar, Generic
 
-import msgspec
 from msgspec import Struct
 
 from microagents.actors.role import G, T
 from microagents.base.messages import Message, Request
+from microagents.base.plain_values import encode
 from microagents.base.round_trips import lost_part
 from microagents.base.user_code import unkept
 from microagents.journal.messages import Recall
@@ -37,7 +37,7 @@ class Conductor(DurableRole, Generic[T, G]):
     handles_no_message: ClassVar[tuple[str, ...]] = ("conduct",)
 
     async def conduct(self, work: Work[T, G]) -> object:
-        """Do the work on one input; returns its result, as JSON-like values or a struct.
+        """Do the work on one input; returns its result, which can be written as JSON.
 
         A resumed run calls this method again from the start, so apart from the durable calls of ``work`` it must be deterministic. One
         conductor works on many inputs at a time, so the state of an input belongs in local variables.
@@ -54,8 +54,8 @@ class Conductor(DurableRole, Generic[T, G]):
         work: Work[T, G] = Work(self, request.input, recalls=request.recalls, checkpoint=found.checkpoint)
         try:
             result = await self.conduct(work)
-            if (lost := lost_part(result, "result")) is not None:
+            if (lost := lost_part(result, "result", encode)) is not None:
                 raise unkept(self.conduct, lost)
-            return Conducted(value=msgspec.json.encode(result))
+            return Conducted(value=encode(result))
         finally:
             work.tell_progress()

@@ -62,7 +62,7 @@ def test_an_installed_package_brings_a_task_a_strategy_and_a_model_by_name() -> 
     task = validated(TASKS.find("short", Task), "task 'short'", {})
     result = run_sync(task, strategy="eager", models="counting:any@start=7")
     assert (result.task, result.strategy, result.outcome) == ("short", "eager", "completed")
-    assert (result.calls, result.value["steps_done"]) == (2, 2)
+    assert (result.calls, result.value.steps_done) == (2, 2)
 
 
 @pytest.mark.usefixtures("installed")

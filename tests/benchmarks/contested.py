@@ -59,7 +59,7 @@ def by_engine(k: int, beyond: float, runs: int) -> int:
     task = Drift(length=STEPS)
     with patch.object(rules, "BEYOND", beyond):
         result = run_sync([task] * runs, models=[Errs(0), Errs(1)], strategy=Maker(k=k, speculate=False), runs_dir=None)
-    return sum(each is not None and each["number"] == way()[-1] for each in result.value)
+    return sum(each is not None and each["number"] == way()[-1] for each in result.recorded)
 
 
 def by_monte_carlo(k: int, beyond: float, trials: int = TRIALS) -> float:

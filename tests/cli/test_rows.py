@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from microagents import run_sync
+from microagents import RowTask, run_sync
 from microagents.runs.row_files import cell, ending_of, opened, read_rows
 from tests.cli.commands import COMPLETED, UNDECIDED, WRONG_USAGE, Sitting, microagents, write
 
@@ -247,15 +247,26 @@ def test_frames_go_in_and_come_out_of_python(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.delitem(sys.modules, "clean", raising=False)
     from clean import Clean  # type: ignore[import-not-found]  # noqa: PLC0415 - a file of this test
 
-    pandas = SimpleNamespace(to_json=lambda **_: '[{"city": "ulm", "id": null}]')  # what a frame of pandas has
     polars = SimpleNamespace(to_dicts=lambda: [{"city": "ulm", "id": None}])
     (dated,) = Clean.rows([{"city": "ulm", "id": date(2030, 1, 2)}])
     assert dated.row["id"] == "2030-01-02", "as in a file, and as a journal gives it back"
     pyarrow = SimpleNamespace(to_pylist=lambda: [{"city": "ulm", "id": None}])
-    for given in (pandas, polars, pyarrow, [{"city": "ulm", "id": None}]):
+    for given in (polars, pyarrow, [{"city": "ulm", "id": None}]):
         result = run_sync(Clean.rows(given), models="sim:perfect")
         expected = {"city": "ulm", "id": None, "state": "decided", "why": None, "name": "Ulm", "length": 3}
         assert list(result.rows()) == [expected]
+
+
+def test_a_frame_of_pandas_keeps_all_digits_and_its_missing_values_are_none() -> None:
+    pandas = pytest.importorskip("pandas")
+    frame = pandas.DataFrame(
+        {"x": [0.12345678901234567, None], "at": [pandas.Timestamp("2026-01-31"), None], "name": ["a", None]}
+    )
+    rows: list[RowTask[Any]] = RowTask.rows(frame)
+    assert [task.row for task in rows] == [
+        {"x": 0.12345678901234567, "at": "2026-01-31T00:00:00", "name": "a"},
+        {"x": None, "at": None, "name": None},
+    ]
 
 
 @pytest.mark.slow

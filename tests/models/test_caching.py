@@ -85,7 +85,7 @@ async def counted(provider: Provider, task: Counting) -> tuple[Result, list[Rece
     async with serving(told) as server:
         spec = f"{provider.name}:{MODELS[provider]}@base_url={server.url},price_in=1,price_out=1"
         result = await run(task, models=spec, k=2, runs_dir=None, run_id="the-run")
-    assert (result.outcome, result.value) == ("completed", {"number": 5, "steps_done": 4})
+    assert (result.outcome, result.recorded) == ("completed", {"number": 5, "steps_done": 4})
     return result, server.received
 
 

@@ -322,7 +322,7 @@ def test_a_question_has_as_many_wrong_replies_as_asked_for(alternatives: int) ->
 def test_one_alternative_makes_the_two_way_race_of_the_laws() -> None:
     steps, k, p = 1_000, 3, 0.7
     result = run_sync(Drift(length=steps), models="sim:perfect@error=0.3,alternatives=1", k=k, known_inputs=True)
-    assert is_rate(result.value["wrong"], steps, 1 - race_won(p, k))
+    assert is_rate(result.recorded["wrong"], steps, 1 - race_won(p, k))
     spread = 4.0 / sqrt(steps)  # a race's length has a standard deviation below 4
     assert result.account.votes_per_step == pytest.approx(expected_votes(p, k), abs=5 * spread)
 
@@ -563,7 +563,7 @@ def test_a_line_that_fails_so_often_replies_afterwards(tmp_path: Path) -> None:
 def test_a_script_decides_a_whole_run(tmp_path: Path) -> None:
     lines = [line(0, 0, 1), line(0, 1, 2), line(0, 2, 2), line(0, 3, 2), *(line(1, seq, 3) for seq in range(2))]
     result = run_sync(Drift(length=2), models=scripted(tmp_path, *lines), k=2, speculate=False)
-    assert result.value == {"number": 3, "steps_done": 2}
+    assert result.value == Place(number=3, steps_done=2)
     assert (result.calls, result.account.wasted_calls, result.cost_usd) == (6, 0, None)
 
 

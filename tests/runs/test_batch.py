@@ -189,7 +189,7 @@ async def interrupted_and_resumed() -> None:
     walks = [Drift(length=length) for length in (2, 30, 3, 30)]
     model = "sim:perfect@error=0.3,latency=0.01"
     first = await run(walks, models=model, run_id="r", on_progress=on_progress, interrupt=interrupt)
-    assert (first.outcome, first.value[1], first.failed_inputs) == ("interrupted", None, ())
+    assert (first.outcome, first.recorded[1], first.failed_inputs) == ("interrupted", None, ())
     assert seen[-1].inputs == 4
     whole = await run(walks, models=model, runs_dir=None)
     again = await resume("r")

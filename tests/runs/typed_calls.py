@@ -21,7 +21,7 @@ from microagents import (
 from microagents.runs.result import Results
 from microagents.studies.comparison import Comparison
 from microagents.studies.planning import PlannedRuns
-from microagents.tasks.drift import Drift
+from microagents.tasks.drift import Drift, Place
 from microagents.tasks.hanoi import Hanoi, HanoiResult
 
 MODEL = "sim:perfect"
@@ -40,7 +40,7 @@ class Named(ChainTask[list[int], Sum, dict[str, int]]):
 
 
 class Staged(ChainTask[Sum, Sum]):
-    """A chain whose last state JSON does not keep as it is."""
+    """A chain whose last state is a struct."""
 
 
 class Rowed(RowTask[Sum]):
@@ -55,9 +55,9 @@ async def accepted() -> None:
     assert_type(await run(Sums(), models=MODEL), Result[list[int]])
     assert_type(run_sync([Sums()], models=MODEL).value, Results[list[int]])
     assert_type(await run(Named(), models=MODEL), Result[dict[str, int]])
-    assert_type(await run(Staged(), models=MODEL), Result[Any])
+    assert_type(await run(Staged(), models=MODEL), Result[Sum])
     assert_type(run_sync(Rowed(row={"a": 1}), models=MODEL), Result[dict[str, Any]])
-    assert_type(run_sync(Drift(), models=MODEL, max_calls=3, on_decision=print), Result[Any])
+    assert_type(run_sync(Drift(), models=MODEL, max_calls=3, on_decision=print), Result[Place])
     assert_type(await resume("a", k=4, options={"max_draws": 9}, on_undecided="leader"), Result[Any])
     assert_type(await compare(Hanoi(), models=MODEL, k=[1, 2], max_cost_usd=1, on_forecast=print), Comparison)
     measurement = await measure(Hanoi(), MODEL, seed=3, on_progress=print)

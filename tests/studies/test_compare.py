@@ -199,7 +199,7 @@ def test_a_chain_whose_result_does_not_tell_is_solved_where_none_of_its_decision
     assert (right.solved, right.completed) == (8, 8)
     with reader_of(Path("runs"), wrong.run_id) as reader:
         ends = [value["number"] for value in recorded_result(reader).value]
-    right_end = run_sync(Drift(length=9), models="sim:perfect").value["number"]
+    right_end = run_sync(Drift(length=9), models="sim:perfect").value.number
     assert (wrong.solved, wrong.completed) == (ends.count(right_end), 8)
     assert 0 < ends.count(right_end) < 8
     assert wrong.rate == ends.count(right_end) / 8

@@ -154,7 +154,7 @@ def test_amounts_that_only_a_float_takes_for_equal_are_two_votes_and_nothing_is_
 def test_the_exact_amount_is_paid_recorded_and_given_back() -> None:
     result = paid_by(ONE, f'"{ONE}0"')
     assert (result.outcome, PAID) == ("completed", [Decimal(ONE)])
-    assert result.value["result"]["amount"] == ONE
+    assert result.value["result"]["amount"] == Decimal(ONE)
     again = paid_by(ONE)
     assert (again.value, PAID) == (result.value, [])
 

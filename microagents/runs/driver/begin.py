@@ -11,10 +11,11 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from contextvars import copy_context
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar, Unpack, overload
+from typing import Any, Unpack, overload
 
-from msgspec import Struct, structs
+from msgspec import structs
 
 from microagents.actors.registry import TASKS, unknown
 from microagents.actors.role import Strategy
@@ -49,7 +50,7 @@ from microagents.runs.task_list import tasks_of
 from microagents.runs.words.money import prices_of, specs_in
 from microagents.systems.agents.agent import AgentTask
 from microagents.systems.documents.document import text_in
-from microagents.task import ChainTask, Task, V
+from microagents.task import Task, V
 
 WAITS = ("undecided", "refused")
 """Outcomes of runs that ask nothing again until something has changed."""
@@ -61,10 +62,6 @@ NOTHING_NEW = (
 
 class ResumeKeywords(SharedKeywords, OptionKeywords, total=False):
     """Keywords of `resume`: what differs from the recorded run."""
-
-
-T = TypeVar("T", bound=Struct)
-"""The last state of a chain as its result: read from JSON a struct is a mapping."""
 
 
 class RunKeywords(ResumeKeywords, total=False):
@@ -80,12 +77,6 @@ class RunKeywords(ResumeKeywords, total=False):
     """Names of fields that may differ from the recorded experiment."""
 
 
-@overload
-async def run(task: ChainTask[T, Any, T], *, models: Models, **given: Unpack[RunKeywords]) -> Result[Any]: ...
-@overload
-async def run(
-    task: Sequence[ChainTask[T, Any, T]], *, models: Models, **given: Unpack[RunKeywords]
-) -> Result[Results[Any]]: ...
 @overload
 async def run(task: Task[V], *, models: Models, **given: Unpack[RunKeywords]) -> Result[V]: ...
 @overload
@@ -177,7 +168,7 @@ async def resume(
             recorded = settings_of(reader.experiment).model_dump()
             given = {name: value for name, value in changed.items() if name in ("output", "output_dialect")}
             settings = validated(Settings, "the run", {**recorded, **given})
-            result = _with_outputs(reader, recorded_result(reader))
+            result = _with_outputs(reader, structs.replace(recorded_result(reader), source=_task_of(reader)))
             return _with_table(result, settings, is_kept="output" not in given)
         calls_before = reader.account().calls if ending is not None and ending.outcome in WAITS else None
         plan = _changed_plan(plan_of(reader, whole=True), changed)
@@ -185,6 +176,14 @@ async def resume(
     if result.outcome in WAITS and result.calls == calls_before:
         return structs.replace(result, reason=f"{result.reason}; {NOTHING_NEW}")
     return result
+
+
+def _task_of(reader: Reader) -> type[Task] | str:
+    """Return the class of the task of a run that is trusted; a reference to it if it cannot be imported."""
+    reference = reader.experiment.recipe.task
+    with suppress(InvalidUsage):
+        return TASKS.find(reference, Task)
+    return reference
 
 
 def _changed_plan(plan: RunPlan, changed: ResumeKeywords) -> RunPlan:
@@ -237,7 +236,7 @@ def _with_table(result: Result, settings: Settings, *, is_kept: bool = False) ->
     path = Path(settings.output or "")
     if settings.output is None or (is_kept and os.path.exists(path)):
         return result
-    write_rows(path, result.rows, settings.output_dialect)
+    write_rows(path, partial(result.rows, as_json=True), settings.output_dialect)
     return structs.replace(result, outputs=(*result.outputs, path))
 
 
@@ -254,19 +253,13 @@ def _tell_of_keys(plan: RunPlan, journal: Path | None) -> None:
 
 
 def _with_outputs(reader: Reader, result: Result) -> Result:
-    values = [result.value] if result.failed_inputs is None else result.value
+    values = [result.recorded] if result.failed_inputs is None else result.recorded
     if any(text_in(value) is not None for value in values):
         with suppress(InvalidUsage):  # the task's code may be gone; the result does not depend on it
             return Outputs(plan_of(reader, whole=True), reader.path).finished(result)
     return result
 
 
-@overload
-def run_sync(task: ChainTask[T, Any, T], *, models: Models, **given: Unpack[RunKeywords]) -> Result[Any]: ...
-@overload
-def run_sync(
-    task: Sequence[ChainTask[T, Any, T]], *, models: Models, **given: Unpack[RunKeywords]
-) -> Result[Results[Any]]: ...
 @overload
 def run_sync(task: Task[V], *, models: Models, **given: Unpack[RunKeywords]) -> Result[V]: ...
 @overload

@@ -77,7 +77,7 @@ async def execute_plan(
     """
     experiment, own = experiment_of(plan)
     if journal is not None and (completed := _completed(journal, experiment, own, accepted)) is not None:
-        return completed
+        return structs.replace(completed, source=type(plan.tasks[0]))
     _check(plan, journal)
     forecast, on_forecast = forecast_of(plan, journal, control.get("measurement")), control.get("on_forecast")
     if forecast is not None and on_forecast is not None:
@@ -326,9 +326,10 @@ def _result(
     return Result(
         outcome=outcome,
         reason=reason,
-        value=value,
+        recorded=value,
         run_id=plan.settings.run_id,
         task=TASKS.name_of(address_of(type(plan.tasks[0]))),
+        source=type(plan.tasks[0]),
         strategy=STRATEGIES.name_of(address_of(type(plan.strategy))),
         settings=plan.settings,
         account=account,

@@ -109,7 +109,9 @@ class Outputs:
 
     def finished(self, result: Result) -> Result:
         """Write the outputs of a run that are not written yet; returns its result with their paths."""
-        values = enumerate([result.value] if result.failed_inputs is None else result.value) if self._tasks else ()
+        values = (
+            enumerate([result.recorded] if result.failed_inputs is None else result.recorded) if self._tasks else ()
+        )
         for number, value in values:
             self._finish(number, value)
         # A text that is not whole has also what was verified after the last read during the run.

@@ -69,9 +69,10 @@ def recorded_result(reader: Reader, *, whole: bool = True) -> Result:
     return Result(
         outcome=outcome,
         reason=reason,
-        value=value,
+        recorded=value,
         run_id=reader.experiment.run_id,
         task=TASKS.name_of(recipe.task),
+        source=recipe.task,
         strategy=STRATEGIES.name_of(recipe.strategy),
         settings=settings_of(reader.experiment),
         account=account,

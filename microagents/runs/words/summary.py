@@ -118,14 +118,14 @@ def _votes_text(account: Account, unit: str) -> str:
     return f"{account.votes_per_step:.3f} votes {'an' if unit[0] in 'aeiou' else 'a'} {unit}{elections}"
 
 
-def summary(result: RunFacts[Any], *, with_text: bool = True) -> str:
+def summary(result: RunFacts, *, with_text: bool = True) -> str:
     """Write the summary of a run, for a person. It has the arguments of `summary_rows`."""
     rows = summary_rows(result, with_text=with_text)
     width = max(len(name) for name, _ in rows)
     return "\n".join(_wrapped(f"{name:<{width}}  ", text) for name, text in rows)
 
 
-def summary_rows(result: RunFacts[Any], *, with_text: bool = True) -> list[tuple[str, str]]:
+def summary_rows(result: RunFacts, *, with_text: bool = True) -> list[tuple[str, str]]:
     """List the rows of the summary of a run: a name, and a text that is printable; maybe with the text of a document without a file."""
     account, models, above = result.account, result.models, above_limits_text(result)
     rows: list[tuple[str, str | None]] = [
@@ -159,7 +159,7 @@ def summary_rows(result: RunFacts[Any], *, with_text: bool = True) -> list[tuple
     return [(name, printable(text)) for name, text in rows if text is not None]
 
 
-def _how_text(result: RunFacts[Any]) -> str:
+def _how_text(result: RunFacts) -> str:
     account = result.account
     taken = [_votes_text(account, result.unit)] * bool(account.decided)
     taken += [counted(account.samples, "sample") + " of rungs" * bool(account.climbed)] * bool(account.samples)
@@ -170,14 +170,14 @@ def _how_text(result: RunFacts[Any]) -> str:
     return f"{result.strategy}: {', '.join(taken) or 'no decision'}; {calls}"
 
 
-def _speed_text(result: RunFacts[Any]) -> str:
+def _speed_text(result: RunFacts) -> str:
     rate = result.account.steps / result.wall_s if result.wall_s else 0
     if rate >= 1:
         return f", {rate:,.0f} {result.unit}s a second"
     return f", {rate * 3600:,.0f} {result.unit}s an hour" if rate else ""
 
 
-def _failed_rows(result: RunFacts[Any]) -> Iterator[tuple[str, str]]:
+def _failed_rows(result: RunFacts) -> Iterator[tuple[str, str]]:
     failed = result.failed_inputs or ()
     for each in failed[:MAX_FAILED_SHOWN]:
         yield each.outcome, f"input {each.input}: {each.reason}"
@@ -192,7 +192,7 @@ def _lost_text(account: Account) -> str | None:
     return f"at most {lost} in flight when the process ended; such calls are made again, and may be paid twice"
 
 
-def _promised_text(result: RunFacts[Any]) -> str | None:
+def _promised_text(result: RunFacts) -> str | None:
     """Write how a run lies to what the measurement promised; None without one."""
     account, promise = result.account, result.account.promise
     if promise is None:
@@ -302,10 +302,12 @@ def _picks_in(value: object) -> _Picks | None:
         return None
 
 
-def _picks_text(result: RunFacts[Any]) -> str | None:
+def _picks_text(result: RunFacts) -> str | None:
     """Say how often the judge of Atom of Thoughts picked the answer of the contracted question; None for other work."""
     chains = [
-        each for each in map(_picks_in, result.value if isinstance(result.value, list) else [result.value]) if each
+        each
+        for each in map(_picks_in, result.recorded if isinstance(result.recorded, list) else [result.recorded])
+        if each
     ]
     picked = sum(sum(each.transitions) for each in chains)
     judged = picked + sum(each.endings.count("not picked") for each in chains)
@@ -314,7 +316,7 @@ def _picks_text(result: RunFacts[Any]) -> str | None:
     )
 
 
-def _voting_text(result: RunFacts[Any]) -> str | None:
+def _voting_text(result: RunFacts) -> str | None:
     """Say what the vote outvoted, and how often one sample in its place would have been wrong; None without a vote."""
     account = result.account
     if result.k is None or result.k == 1 or not account.decided:
@@ -366,7 +368,7 @@ def _contested_text(account: Account) -> str | None:
     return f"{counted(len(found), 'election')}, the first at {path}: each model gave one reply only, in {agreement(votes)} votes"
 
 
-def _climbed_text(result: RunFacts[Any]) -> str | None:
+def _climbed_text(result: RunFacts) -> str | None:
     """Write the steps that a ladder decided, and the command that lists them; None if it decided none."""
     climbed = result.account.climbed
     if not climbed:
@@ -379,18 +381,18 @@ def _climbed_text(result: RunFacts[Any]) -> str | None:
     return f"{text}; {command_about('show', result.run_id, result.journal.parent)}{of_input} lists them"
 
 
-def _value_rows(result: RunFacts[Any], *, with_text: bool) -> list[tuple[str, str | None]]:
+def _value_rows(result: RunFacts, *, with_text: bool) -> list[tuple[str, str | None]]:
     if result.failed_inputs is not None:
         first, others = next(iter(result.outputs), None), len(result.outputs) - 1
         more = f" and {counted(others, 'more file')}" if others > 0 else ""
         return [("written", None if first is None else f"{first}{more}")]
-    if result.value is None:
+    if result.recorded is None:
         return []
     if result.outputs:
-        return [("result", f"{result.outputs[0]}, {_text_facts(result.value)}")]
-    if not with_text and text_in(result.value) is not None:
-        return [("result", f"a text of {_text_facts(result.value)}; --json prints it")]
-    return [("result", result_text(result.value))]
+        return [("result", f"{result.outputs[0]}, {_text_facts(result.recorded)}")]
+    if not with_text and text_in(result.recorded) is not None:
+        return [("result", f"a text of {_text_facts(result.recorded)}; --json prints it")]
+    return [("result", result_text(result.recorded))]
 
 
 class _Marks(Struct):
@@ -445,7 +447,7 @@ def columns_of_stdout(otherwise: int = 100) -> int:
     return shutil.get_terminal_size().columns if is_terminal else otherwise
 
 
-def _cost_text(result: RunFacts[Any], models: Sequence[str]) -> str:
+def _cost_text(result: RunFacts, models: Sequence[str]) -> str:
     if are_simulated(models):
         return f" (simulated: no real model was asked; at list prices the real one would have cost {money(result.account.cost_usd)})"
     expected = result.account.expected_usd

@@ -7,12 +7,11 @@ import shlex
 from collections.abc import Sequence
 from decimal import Decimal
 from pathlib import Path
-from typing import Any, Generic, Literal
+from typing import Any, Literal
 
 from msgspec import Struct
 
 from microagents.journal.messages import Account, InputEnding, RunOutcome, verdict_of
-from microagents.task import V
 
 RUNS_DIR = Path("runs")
 """Folder of journals by default."""
@@ -43,14 +42,14 @@ _LIMIT = re.compile(
 _KEYWORDS = {"--max-calls": "max_calls", "--max-tokens": "max_tokens", "--max-cost": "max_cost_usd"}
 
 
-class RunFacts(Struct, Generic[V], frozen=True, kw_only=True):
+class RunFacts(Struct, frozen=True, kw_only=True):
     """Part of a result that its summary shows."""
 
     outcome: RunOutcome
     reason: str | None
     """Why the run did not complete, in one sentence; None if it did."""
-    value: V
-    """The task's ``result`` as read from JSON; for a list of inputs the `Results`, in their order. None if the run has no result."""
+    recorded: Any
+    """The task's ``result`` as JSON-like values; for a list of inputs the `Results`, in their order. None if the run has no result."""
     run_id: str
     task: str
     strategy: str
@@ -86,7 +85,7 @@ class RunFacts(Struct, Generic[V], frozen=True, kw_only=True):
     def right(self) -> bool | None:
         """Whether the task's own code finds all right that it checked, decisions and results; None if it checked nothing."""
         account = self.account
-        says = verdict_of(self.value) if self.failed_inputs is None else None
+        says = verdict_of(self.recorded) if self.failed_inputs is None else None
         if account.errors or account.inputs_wrong or says is False:
             return False
         return True if account.errors == 0 or account.inputs_right or says else None
@@ -99,12 +98,12 @@ class RunFacts(Struct, Generic[V], frozen=True, kw_only=True):
         return go_on_text(self.run_id, self.journal.parent, self.outcome, self.reason, needs_program=self.needs_program)
 
 
-def is_wrong(result: RunFacts[Any]) -> bool:
+def is_wrong(result: RunFacts) -> bool:
     """Whether a run is completed, and the task's own code finds it wrong."""
     return result.outcome == "completed" and result.right is False
 
 
-def outcome_text(result: RunFacts[Any]) -> str:
+def outcome_text(result: RunFacts) -> str:
     """Write how a run ended: also of one that is completed, whether it is wrong."""
     return f"{result.outcome}, WRONG" if is_wrong(result) else result.outcome
 
@@ -123,13 +122,13 @@ class Standing(Struct, frozen=True):
     text: str
 
 
-def verdict_on(result: RunFacts[Any]) -> Standing:
+def verdict_on(result: RunFacts) -> Standing:
     """Say in one sentence how a run stands: a passed limit first, then what is wrong, what it waits for, and how far it is."""
     standing, above = _standing_of(result), above_limits_text(result)
     return Standing(standing.kind, f"{above}; {standing.text}") if above else standing
 
 
-def above_limits_text(result: RunFacts[Any]) -> str:
+def above_limits_text(result: RunFacts) -> str:
     """Write the cost and the tokens of a run that are above its limits; empty if none is."""
     account, (max_cost_usd, max_tokens) = result.account, result.most
     tokens, above = account.input_tokens + account.output_tokens, []
@@ -140,7 +139,7 @@ def above_limits_text(result: RunFacts[Any]) -> str:
     return "; ".join(above)
 
 
-def _standing_of(result: RunFacts[Any]) -> Standing:
+def _standing_of(result: RunFacts) -> Standing:
     account, reason, done = result.account, result.reason, progress_text(result)
     wrong = _wrong_text(result)
     if result.outcome == "completed":
@@ -165,7 +164,7 @@ def _standing_of(result: RunFacts[Any]) -> Standing:
     return Standing("wrong", f"{wrong}; {said}") if wrong else Standing(_KINDS.get(result.outcome, "stopped"), said)
 
 
-def _wrong_text(result: RunFacts[Any]) -> str:
+def _wrong_text(result: RunFacts) -> str:
     """Write what the task's own code found wrong; empty if nothing is."""
     account = result.account
     if not account.errors:
@@ -175,7 +174,7 @@ def _wrong_text(result: RunFacts[Any]) -> str:
     return f"{account.errors:,} of {counted(account.checked, what)} {wrong}{_first_wrong(result)} (by {by})"
 
 
-def _check_of(result: RunFacts[Any]) -> str:
+def _check_of(result: RunFacts) -> str:
     account = result.account
     if not account.checked:
         return "the result says so"
@@ -183,11 +182,11 @@ def _check_of(result: RunFacts[Any]) -> str:
     return f"{_share_checked(result)} checked by {by}"
 
 
-def _judged_unit(result: RunFacts[Any]) -> str:
+def _judged_unit(result: RunFacts) -> str:
     return {"step": "step", "subtask": "text", "action": "result"}.get(result.unit, "answer")
 
 
-def _first_wrong(result: RunFacts[Any]) -> str:
+def _first_wrong(result: RunFacts) -> str:
     """Write the place of the first wrong decision, of one of many inputs with its number."""
     path = result.account.wrong_at
     if path is None or (result.unit != "step" and result.failed_inputs is None):
@@ -199,7 +198,7 @@ def _first_wrong(result: RunFacts[Any]) -> str:
     return f", the first at {where}"
 
 
-def _left_text(result: RunFacts[Any]) -> str:
+def _left_text(result: RunFacts) -> str:
     """Write the share that is done, and the time that the rest takes at the same pace."""
     account = result.account
     many = result.failed_inputs is not None
@@ -241,7 +240,7 @@ def command_about(name: str, run_id: str, runs_dir: Path) -> str:
     return f"microagents {name} {run_id}{where}"
 
 
-def checked_text(result: RunFacts[Any]) -> str:
+def checked_text(result: RunFacts) -> str:
     """Write the number of decisions or elections, and what the task's oracle says of them, or of the answers."""
     account = result.account
     decisions = (
@@ -280,7 +279,7 @@ def counted(count: int, what: str, plural: str | None = None) -> str:
     return f"{count:,} {what if count == 1 else plural or f'{what}s'}"
 
 
-def progress_text(result: RunFacts[Any]) -> str:
+def progress_text(result: RunFacts) -> str:
     """Write the numbers of done inputs and of done steps, problems or subtasks."""
     account = result.account
     total = "" if account.total_steps is None else f" of {account.total_steps:,}"

@@ -13,6 +13,7 @@ from typing_extensions import TypeVar
 
 from microagents.base.errors import InvalidDefinition
 from microagents.base.foreign_text import bounded, fenced
+from microagents.base.plain_values import plain, read_fields
 from microagents.replies.chat import NO_PROSE, Prompt, Prose, ProseByTool, Reply, Sampling, unvoted_in
 from microagents.replies.tool_calls import FENCES, ToolCall, tool_lines
 from microagents.systems.agents.actions import (
@@ -26,7 +27,6 @@ from microagents.systems.agents.actions import (
     call_digest,
 )
 from microagents.task import ChainTask, types_named
-from microagents.tools.plain_values import plain
 from microagents.tools.tool import RunInput
 from microagents.tools.toolbox import BAD_ARGUMENTS, Toolbox
 
@@ -113,6 +113,11 @@ class AgentTask(ChainTask[AgentState, Action, dict[str, Any]], Generic[R]):
         except InvalidDefinition:  # it names none
             return AgentAnswer
         return named if isinstance(named, type) and issubclass(named, Struct) else AgentAnswer
+
+    @classmethod
+    def read_result(cls, found: Any) -> dict[str, Any]:
+        """Read the account of the work, with the result by its fields."""
+        return {**found, "result": read_fields(cls.result_type(), found["result"])}
 
     def prose_in(self, reply: type[Reply]) -> ProseByTool:
         """Name the arguments of its tools, and of the end, that are declared as prose."""

@@ -11,11 +11,11 @@ from contextlib import aclosing
 from types import NoneType
 from typing import Any, Protocol
 
-import msgspec
 from msgspec import Raw, Struct, structs
 
 from microagents.actors.role import G, Strategy
 from microagents.base.errors import InvalidDefinition, InvalidUsage, TaskFailed
+from microagents.base.plain_values import encode
 from microagents.base.round_trips import NotGivenBack, RoundTrip, lost_part
 from microagents.base.user_code import called, mistyped, unkept
 from microagents.elections.election import (
@@ -150,10 +150,10 @@ class Chain:
         """Return the result of the work."""
         result = called(self.task.result, state)
         try:
-            msgspec.json.encode(result)
+            encode(result)
         except (TypeError, ValueError) as error:
             raise mistyped(self.task.result, result, f"JSON-like values or a struct ({error})") from None
-        if (lost := lost_part(result, "result")) is not None:
+        if (lost := lost_part(result, "result", encode)) is not None:
             raise unkept(self.task.result, lost)
         return result
 

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping
 from typing import Any, ClassVar, Generic, Self
 
 import msgspec
 from pydantic import Field
-from pydantic_core import to_jsonable_python
 
+from microagents.base.plain_values import is_table, jsonable, read_fields
 from microagents.replies.chat import A, Prompt
 from microagents.task import ChainTask
 
@@ -40,11 +39,13 @@ class RowTask(ChainTask[Row, A, Row], Generic[A]):
             table: the rows.
             options: other fields of the task, the same for all rows.
         """
-        if hasattr(table, "to_json"):  # pandas: as JSON a missing value is null, and a number is no type of numpy
-            table = json.loads(table.to_json(orient="records", date_format="iso"))
-        elif given := getattr(table, "to_dicts", getattr(table, "to_pylist", None)):  # polars, pyarrow
-            table = given()
-        return [cls(row=to_jsonable_python(dict(each)), **options) for each in table]
+        rows = table if is_table(table) else list(map(dict, table))
+        return [cls(row=each, **options) for each in jsonable(rows)]
+
+    @classmethod
+    def read_result(cls, found: Any) -> Row:
+        """Read a reply by its fields."""
+        return read_fields(cls.reply_type(), found)
 
     def prompt(self, row: Row, /) -> Prompt:
         """Ask the question about the row. The format instructions are added to it."""

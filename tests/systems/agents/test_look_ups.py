@@ -112,12 +112,12 @@ CuriousRelay, CuriousMultiplication, CuriousConsistency = curious(Relay), curiou
 
 
 def digests(result: Result) -> tuple[Any, ...]:
-    return result.account.decisions_sha256, result.account.ballots_sha256, json.dumps(result.value)
+    return result.account.decisions_sha256, result.account.ballots_sha256, json.dumps(result.recorded)
 
 
 def test_a_step_of_a_chain_looks_up_what_it_needs_and_equal_calls_are_made_once() -> None:
     result = run_sync(Sum(), models=PERFECT, strategy="maker", run_id="r")
-    assert result.value == {"item": 6, "total": 7 * (2 + 3 + 1 + 2 + 3)}
+    assert result.value == At(item=6, total=7 * (2 + 3 + 1 + 2 + 3))
     assert Counter(made()) == {"1": 1, "2": 1, "3": 1}
     assert result.account.votes == 15
     assert result.calls == 30

@@ -128,13 +128,13 @@ async def test_a_wrong_decision_leads_on_from_where_it_leads() -> None:
     """Voting makes errors rare; it does not notice them."""
     result = await run(Drift(length=100), models="sim:perfect@error=0.4", k=1)
     assert result.outcome == "completed"
-    assert result.value["steps_done"] == 100
+    assert result.value.steps_done == 100
     assert 0 < (result.account.errors or 0) < 100
 
 
 async def test_without_an_oracle_nobody_knows_the_errors() -> None:
     result = await run(Walk(), models="sim:perfect")
-    assert (result.outcome, result.value, result.account.errors) == ("completed", {"number": 6, "steps_done": 5}, None)
+    assert (result.outcome, result.value, result.account.errors) == ("completed", Place(number=6, steps_done=5), None)
 
 
 async def test_a_chain_ends_undecided_at_a_step_that_is_undecided() -> None:
@@ -146,7 +146,7 @@ async def test_a_chain_ends_undecided_at_a_step_that_is_undecided() -> None:
     )
     at = result.account.steps
     assert at < 50
-    assert (result.outcome, result.value) == ("undecided", None)
+    assert (result.outcome, result.recorded) == ("undecided", None)
     assert result.account.undecided_at == (f"0/step/{at}",)
     assert (result.reason or "").startswith(f"the election at 0/step/{at} is undecided after 12 draws (")
     assert f"decide it yourself (`microagents decide mine 0/step/{at} 'REPLY'`) and resume" in (result.reason or "")
@@ -192,7 +192,7 @@ async def test_first_to_k_takes_the_first_reply_with_k_votes() -> None:
 @pytest.mark.parametrize("runtime", ["local", "linked"])
 async def test_the_curves_of_known_inputs_start_with_all_steps_never_rise_and_end_with_none(runtime: str) -> None:
     result = await run(Drift(length=300), models="sim:perfect@error=0.2,flag=0.2", known_inputs=True, runtime=runtime)
-    shown, account = result.value, result.account
+    shown, account = result.recorded, result.account
     assert result.outcome == "completed"
     assert (shown["steps"], shown["wrong"], shown["undecided"]) == (300, account.errors, 0)
     sampling, voting = shown["sampling_rounds"], shown["voting_rounds"]
@@ -213,8 +213,8 @@ async def test_known_inputs_ask_every_step_from_the_right_state_however_wrong_th
     for _ in range(99):
         right.append((right[-1] * 17 + 5) % RING)
     assert Noted.asked == right
-    assert result.value["wrong"] == result.account.errors
-    assert 0 < result.value["wrong"] < 100
+    assert result.recorded["wrong"] == result.account.errors
+    assert 0 < result.recorded["wrong"] < 100
 
 
 async def test_how_many_steps_are_open_at_a_time_changes_nothing_that_is_decided() -> None:
@@ -235,10 +235,10 @@ async def test_undecided_steps_are_counted_apart_with_known_inputs() -> None:
     )
     undecided = result.account.undecided_at
     assert 0 < len(undecided) < 100
-    assert (result.outcome, result.value["undecided"]) == ("undecided", len(undecided))
+    assert (result.outcome, result.recorded["undecided"]) == ("undecided", len(undecided))
     assert result.reason == f"{len(undecided)} elections are undecided, the first at {undecided[0]}"
-    assert result.value["wrong"] == result.account.errors
-    assert result.account.decided + len(undecided) == result.value["steps"] == 100
+    assert result.recorded["wrong"] == result.account.errors
+    assert result.account.decided + len(undecided) == result.recorded["steps"] == 100
 
 
 async def test_known_inputs_need_an_oracle_before_a_journal_is_made() -> None:
@@ -369,7 +369,7 @@ class Packing(ChainTask[Bag, Onward]):
 @pytest.mark.parametrize("runtime", ["linked", "ray"])
 async def test_a_state_may_hold_sets_and_large_integers(runtime: str) -> None:
     result = await run(Packing(), models="sim:perfect", runtime=runtime)
-    assert result.value["large"] == 10**33 + 777
+    assert result.value.large == 10**33 + 777
 
 
 def test_more_votes_than_samples_are_refused() -> None:

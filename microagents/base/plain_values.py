@@ -1,9 +1,10 @@
-"""Values of any library as values that JSON has."""
+"""Values of any library as values that JSON has, and back by their declared types."""
 
 from __future__ import annotations
 
 from collections.abc import Set as AbstractSet
-from dataclasses import is_dataclass
+from contextlib import suppress
+from dataclasses import fields, is_dataclass
 from decimal import Decimal
 from functools import partial
 from typing import Any, get_args, get_origin
@@ -51,6 +52,70 @@ def plain(value: object, *, canonical: bool = False) -> Any:
     return parts(found) if isinstance(found, dict | list | Decimal) else found
 
 
+def number_in(text: str) -> float | str:
+    """Read a fraction in JSON as the float of the same value; as its text if there is none, so that no digit is lost."""
+    number = float(text)
+    return number if Decimal(repr(number)) == Decimal(text) else text
+
+
+def read_as(kind: Any, found: Any) -> Any:
+    """Read JSON-like values as a type of Python, msgspec or pydantic.
+
+    Raises:
+        Exception: they are not of the type, or have more parts. A validator of the user may raise anything.
+    """
+    read = msgspec.convert(found, kind, dec_hook=_read_by_pydantic, str_keys=True)
+    if not _is_whole(found, msgspec.json.decode(encode(read))):
+        raise ValueError(f"they have more parts than a {kind}")
+    return read
+
+
+def _is_whole(found: Any, written: Any) -> bool:
+    """Return whether no part of JSON-like values is missing in those that were read from them."""
+    match found, written:
+        case dict(), dict():
+            return found.keys() <= written.keys() and all(_is_whole(found[name], written[name]) for name in found)
+        case list(), list():
+            return len(found) == len(written) and all(map(_is_whole, found, written))
+    return True
+
+
+def _read_by_pydantic(kind: type, found: object) -> Any:
+    return TypeAdapter(kind).validate_json(msgspec.json.encode(found))
+
+
+def field_names(kind: Any) -> tuple[str, ...]:
+    """Name the fields of a struct, model or dataclass; none of any other type."""
+    if issubclass(kind, msgspec.Struct):
+        return tuple(kind.__struct_fields__)
+    if issubclass(kind, BaseModel):
+        return tuple(kind.model_fields)
+    if is_dataclass(kind):
+        return tuple([field.name for field in fields(kind)])
+    return tuple([field.name for field in getattr(kind, "__attrs_attrs__", ())])
+
+
+def fields_of(value: Any) -> dict[str, Any]:
+    """Return the fields of a struct by their names in JSON, or those of a model or dataclass; none of any other value."""
+    kind = type(value)
+    names = field_names(kind)
+    written = kind.__struct_encode_fields__ if isinstance(value, msgspec.Struct) else names
+    return {name: getattr(value, field) for name, field in zip(written, names, strict=True)}
+
+
+def read_fields(kind: Any, found: Any) -> dict[str, Any]:
+    """Read JSON-like values as a struct, and return its fields; raises as `read_as`."""
+    return fields_of(read_as(kind, found))
+
+
+def reply_in(written: bytes, kind: Any) -> Any:
+    """Read a reply from JSON: its fields in their declared types; JSON-like values if its class is None, or another one by now."""
+    found = msgspec.json.decode(written)
+    with suppress(Exception):
+        return found if kind is None else read_fields(kind, found)
+    return found
+
+
 def _digits_of(number: Decimal) -> str:
     """Write a decimal so that equal ones are the same text: 1.50 as 1.5."""
     if not number:
@@ -67,7 +132,7 @@ def unwritable(hint: Any) -> type | None:
     is_plain = not isinstance(hint, type) or get_origin(hint) is not None or getattr(hint, "_is_protocol", False)
     if is_plain or hint is object or issubclass(hint, BaseModel | msgspec.Struct) or hasattr(hint, "__attrs_attrs__"):
         return None
-    if is_dataclass(hint) or any(hasattr(hint, name) for name in ("iloc", *_WRITERS)):
+    if is_dataclass(hint) or is_table(hint):
         return None
     kind: type = hint
     try:
@@ -75,6 +140,11 @@ def unwritable(hint: Any) -> type | None:
     except PydanticUserError:
         return kind
     return None
+
+
+def is_table(value: object) -> bool:
+    """Return whether a value, or the values of a class, are tables or arrays of pandas, polars, pyarrow or numpy."""
+    return any(hasattr(value, name) for name in ("iloc", *_WRITERS))
 
 
 def _key(name: object) -> str:
@@ -93,3 +163,12 @@ def _known(value: Any) -> Any:
         return value.astype(str).tolist()
     writer = next((getattr(value, name) for name in _WRITERS if hasattr(value, name)), None)
     return to_jsonable_python(value) if writer is None else writer()
+
+
+encode = msgspec.json.Encoder(enc_hook=_known).encode
+"""Write a value of any library as JSON; a number that it lacks is null."""
+
+
+def jsonable(value: object) -> Any:
+    """Return a value as a journal keeps it: a date and a decimal are texts, and a number that JSON lacks is None."""
+    return msgspec.json.decode(encode(value))
