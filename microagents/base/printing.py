@@ -50,3 +50,8 @@ def keep_stdout() -> None:
     os.register_at_fork(after_in_child=partial(os.dup2, 2, kept))
     encoding, errors = getattr(before, "encoding", None), getattr(before, "errors", None)
     sys.stdout = os.fdopen(kept, "w", encoding=encoding, errors=errors)
+
+
+def printable(text: str) -> str:
+    """Replace the control characters of a text, because a terminal would act on them."""
+    return "".join(each if each.isprintable() or each == "\n" else "\N{REPLACEMENT CHARACTER}" for each in text)

@@ -7,19 +7,20 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import wraps
 from inspect import Parameter, Signature, signature
 from pathlib import Path
-from typing import Annotated, Any, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 import typer
 from typer.core import TyperCommand
 
 from microagents.actors.registry import STRATEGIES, TASKS, Registry
-from microagents.actors.role import Strategy
 from microagents.base.errors import InvalidUsage, MicroagentsError
-from microagents.base.printing import users_print_to_stderr
+from microagents.base.printing import printable, users_print_to_stderr
 from microagents.cli.config import file_of_default, load_config, load_files, set_environment, warn_of_unknown_variables
 from microagents.cli.reporting import LOG_LEVEL, exit_on_error, log_to_stderr
-from microagents.runs.words.summary import printable
-from microagents.task import Task
+
+if TYPE_CHECKING:
+    from microagents.actors.role import Strategy
+    from microagents.task import Task
 
 SPEC_OPTIONS = ("effort", "service_tier", "timeout_s", "base_url", "api_key_env", "votes_per_request", "error", "flag")
 """Options in the specs of models that people look for on the command line."""
@@ -143,13 +144,11 @@ class Command(TyperCommand):
             return None
         given = [word for word in words if word]
         kinds: list[Any] = (
-            []
-            if words[0] is None
-            else [kind for word in given if isinstance(kind := _found(TASKS, word, Task), type)][:1]
+            [] if words[0] is None else [kind for word in given if isinstance(kind := _found(TASKS, word), type)][:1]
         )
         if kinds:
             named = strategy if isinstance(strategy, str) else kinds[0].default_strategy
-            kinds += [kind] if isinstance(kind := _found(STRATEGIES, named, Strategy), type) else []
+            kinds += [kind] if isinstance(kind := _found(STRATEGIES, named), type) else []
         for word, after in zip(given, [*given[1:], ""], strict=True):
             name, equals, value = word.lstrip("-").partition("=")
             name, value = name.replace("-", "_"), value if equals else after or "VALUE"
@@ -212,7 +211,7 @@ def _file_behind(ctx: Any, given: Mapping[str, Any], parameter: Any) -> Path | N
 def _named_options(given: Mapping[str, Any], *, with_strategy: bool) -> Iterator[tuple[str, list[tuple[str, str]]]]:
     if given.get("task") is None:
         return
-    found = _found(TASKS, given["task"], Task)
+    found = _found(TASKS, given["task"])
     if isinstance(found, str):
         yield "Options of the task", [(given["task"], found)]
         return
@@ -221,12 +220,17 @@ def _named_options(given: Mapping[str, Any], *, with_strategy: bool) -> Iterator
         return
     strategies = given.get("strategy") or found.default_strategy
     for name in [strategies] if isinstance(strategies, str) else strategies:
-        strategy = _found(STRATEGIES, name, Strategy)
+        strategy = _found(STRATEGIES, name)
         rows = [(name, strategy)] if isinstance(strategy, str) else _rows(strategy)
         yield f"Options of the strategy {name} (-s NAME=VALUE)", rows
 
 
-def _found(registry: Registry, name: str, base: Any) -> Any:
+def _found(registry: Registry, name: str) -> Any:
+    """Return the class of a task's or a strategy's name, or the sentence that says why there is none."""
+    from microagents.actors.role import Strategy  # noqa: PLC0415 - half a second of imports
+    from microagents.task import Task  # noqa: PLC0415
+
+    base: Any = Task if registry is TASKS else Strategy
     try:
         with users_print_to_stderr():
             return registry.find(name, base)

@@ -13,11 +13,11 @@ import typer
 
 from microagents.base.errors import InvalidUsage
 from microagents.base.files import make_private
+from microagents.base.printing import printable
 from microagents.cli.reporting import EXIT_CODES, echo, json_text, warn
 from microagents.journal.creating import make_folder
 from microagents.journal.interventions import output_of
 from microagents.journal.reading import journal_of, reader_of
-from microagents.runs.words.summary import printable
 
 OPTION = "--detach"
 Detach = Annotated[

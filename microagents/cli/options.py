@@ -12,7 +12,7 @@ from glob import glob
 from inspect import Parameter, Signature, signature
 from pathlib import Path
 from tempfile import TemporaryFile
-from typing import Annotated, Any, NamedTuple, get_origin, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, get_origin, get_type_hints
 
 import typer
 
@@ -27,8 +27,10 @@ from microagents.models.tiny.vocabulary import VOCABULARIES
 from microagents.runs.row_files import names_rows
 from microagents.runs.settings import LIMITS, Flag, Settings, plain_type, read_value, strategy_of, validated
 from microagents.runs.words.verdict import RUNS_DIR
-from microagents.studies.comparison import Comparison
 from microagents.task import Task
+
+if TYPE_CHECKING:
+    from microagents.studies.comparison import Comparison
 
 DEFAULT_MODEL = "sim:gpt-4.1-mini"
 ASKED_FROM_USD = 1.0

@@ -19,8 +19,7 @@ import typer
 
 from microagents.base.errors import Interrupted, InvalidDefinition, InvalidUsage, MicroagentsError, NoHandler, Stopped
 from microagents.base.foreign_text import json_escape
-from microagents.base.printing import results
-from microagents.runs.words.summary import printable
+from microagents.base.printing import printable, results
 
 EXIT_CODES = {"completed": 0, "failed": 1, "stopped": 3, "undecided": 4, "refused": 6, "interrupted": 130}
 WRONG_USAGE = 2

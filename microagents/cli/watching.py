@@ -16,7 +16,7 @@ import typer
 from msgspec import structs
 
 from microagents.base.errors import InvalidUsage
-from microagents.base.printing import results
+from microagents.base.printing import printable, results
 from microagents.cli.options import ASKED_FROM_USD
 from microagents.cli.reporting import EXIT_CODES, WRONG, echo, json_text
 from microagents.cli.trusting import has_terminal
@@ -27,7 +27,7 @@ from microagents.runs.driver.keywords import RunControl
 from microagents.runs.inspection.runs import WaitingCall, calls_waiting, decide
 from microagents.runs.result import Result, Results
 from microagents.runs.words.money import prices_of
-from microagents.runs.words.summary import printable, summary
+from microagents.runs.words.summary import summary
 from microagents.runs.words.verdict import is_wrong, resume_command
 
 ALL_ENDED = ("completed", "undecided", "failed", "refused")

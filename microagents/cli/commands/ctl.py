@@ -8,6 +8,7 @@ import typer
 
 from microagents.actors.registry import unknown
 from microagents.base.errors import InvalidUsage
+from microagents.base.printing import printable
 from microagents.cli.options import RUNS, AsJson, RunName, RunsDir
 from microagents.cli.reporting import EXIT_CODES, echo, json_text
 from microagents.journal.requests import SetRun
@@ -23,7 +24,7 @@ from microagents.runs.inspection.control import (
     status_of,
 )
 from microagents.runs.words.money import prices_of
-from microagents.runs.words.summary import printable, progress_line
+from microagents.runs.words.summary import progress_line
 from microagents.runs.words.verdict import outcome_text
 
 DONE = {

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from microagents.base.errors import InvalidUsage
+from microagents.base.printing import printable
 from microagents.cli.options import RUNS, RunsDir, complete_run
 from microagents.cli.reporting import EXIT_CODES, echo, json_text
 from microagents.elections.election import input_of
@@ -15,7 +16,6 @@ from microagents.journal.reading import reader_of
 from microagents.runs.inspection.decision import InspectedDecision, inspect_decision
 from microagents.runs.inspection.runs import WaitingPlace, decide, solution_of, waiting_in
 from microagents.runs.words.money import prices_of
-from microagents.runs.words.summary import printable
 from microagents.runs.words.verdict import counted
 from microagents.systems.agents.notes import AgentRecord
 
@@ -101,7 +101,7 @@ def _said() -> str | None:
 
 def _show(runs_dir: Path, each: WaitingPlace) -> dict[str, str]:
     """Show what waits; returns the replies by the numbers that name them."""
-    from microagents.cli.views.agent import call_text, draw_agent  # noqa: PLC0415 - rich, which --help does not need
+    from microagents.cli.views.agent import call_text, draw_agent
 
     with reader_of(runs_dir, each.run_id) as reader:
         shown, (step, _, call) = inspect_decision(reader, each.path), each.path.partition("/call/")

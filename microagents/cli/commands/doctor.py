@@ -27,7 +27,7 @@ def command(
 
     Exit codes: 0 if nothing is missing that the named models and runtime need, else 1.
     """
-    from microagents.runs.doctor import examine  # noqa: PLC0415 - of its own kind
+    from microagents.runs.doctor import examine
 
     findings = asyncio.run(examine(model or [DEFAULT_MODEL], runs_dir, on_ray=runtime == "ray"))
     rows = [[each.state, each.subject, " ".join(each.said.split())] for each in findings]

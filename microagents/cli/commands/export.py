@@ -153,8 +153,8 @@ def _flat(row: Struct) -> dict[str, Any]:
 
 
 def _write_parquet(rows: Iterator[Struct], kind: type[Struct], stream: IO[bytes]) -> None:
-    import pyarrow as pa  # noqa: PLC0415 - an optional package
-    from pyarrow import parquet  # noqa: PLC0415
+    import pyarrow as pa
+    from pyarrow import parquet
 
     kinds = {int: pa.int64(), float: pa.float64()}
     hints = {field.name: field.type for field in msgspec.structs.fields(kind)}

@@ -50,7 +50,7 @@ def command(
     """
     if output is not None and output.suffix != ".svg":
         raise InvalidUsage(f"a graph is drawn as SVG; name a file that ends with .svg, not {str(output)!r}")
-    from microagents.runs.driver.graph import graph_of  # noqa: PLC0415 - all roles
+    from microagents.runs.driver.graph import graph_of
 
     work = task_of(task, with_tools(option, tool))
     chosen = strategy_named(strategy, options, work)

@@ -11,6 +11,7 @@ from typing import Annotated
 import typer
 
 from microagents.base.errors import InvalidUsage
+from microagents.base.printing import printable
 from microagents.cli.options import RUNS, AsJson, RunsDir
 from microagents.cli.reporting import echo, json_text
 from microagents.cli.views.lines import wrapped_cells
@@ -20,7 +21,7 @@ from microagents.models.model import without_options
 from microagents.runs.inspection.runs import journals_in, runs_in
 from microagents.runs.result import Result
 from microagents.runs.words.money import prices_of
-from microagents.runs.words.summary import columns_of_stdout, printable
+from microagents.runs.words.summary import columns_of_stdout
 from microagents.runs.words.verdict import counted, outcome_text, verdict_on
 
 GAP, INDENT = "  ", "    "
@@ -56,9 +57,9 @@ def command(
 
 
 def _show_live(runs_dir: Path) -> None:
-    from rich.console import Console  # noqa: PLC0415 - which --help does not need
-    from rich.live import Live  # noqa: PLC0415
-    from rich.text import Text  # noqa: PLC0415
+    from rich.console import Console
+    from rich.live import Live
+    from rich.text import Text
 
     console = Console(highlight=False)
     try:

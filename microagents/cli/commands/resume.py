@@ -8,6 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from microagents.base.errors import InvalidUsage
+from microagents.base.printing import printable
 from microagents.cli.detaching import Detach, begin_detached
 from microagents.cli.options import (
     RUNS,
@@ -24,13 +25,6 @@ from microagents.cli.options import (
     with_settings,
 )
 from microagents.cli.trusting import confirm_trust
-from microagents.cli.watching import Watched, answered_in_terminal, kept_in, run_in_terminal, show_and_exit
-from microagents.journal.interventions import forget_unsettled as forget
-from microagents.journal.reading import journal_of, reader_of
-from microagents.runs.driver.begin import resume
-from microagents.runs.plan import settings_of, what_stranger_names
-from microagents.runs.words.money import specs_in
-from microagents.runs.words.summary import printable
 
 OfExperiment = Annotated[
     list[str], typer.Option("-o", "--option", "--strategy", "--model", "-k", "--seed", hidden=True)
@@ -79,6 +73,13 @@ def command(
 
     Options that are not given keep their recorded values; the defaults below do not apply. Exit codes are as for `run`.
     """
+    from microagents.cli.watching import Watched, answered_in_terminal, kept_in, run_in_terminal, show_and_exit
+    from microagents.journal.interventions import forget_unsettled as forget
+    from microagents.journal.reading import journal_of, reader_of
+    from microagents.runs.driver.begin import resume
+    from microagents.runs.plan import settings_of, what_stranger_names
+    from microagents.runs.words.money import specs_in
+
     of_experiment = with_output(of_experiment, output, changed)
     if of_experiment:
         raise InvalidUsage(

@@ -8,10 +8,10 @@ from typing import Annotated
 import typer
 
 from microagents.base.errors import InvalidUsage
+from microagents.base.printing import printable
 from microagents.cli.options import RUNS, RunName, RunsDir
 from microagents.cli.reporting import echo
 from microagents.runs.inspection.runs import inspect_run, is_empty, remove_run
-from microagents.runs.words.summary import printable
 from microagents.runs.words.verdict import counted, progress_text
 
 

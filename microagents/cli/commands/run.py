@@ -8,7 +8,6 @@ import typer
 
 from microagents.base.errors import InvalidUsage
 from microagents.cli.detaching import Detach, begin_detached
-from microagents.cli.inputs import given_by
 from microagents.cli.options import (
     RUNS,
     AcceptChange,
@@ -34,10 +33,6 @@ from microagents.cli.options import (
     with_settings,
     with_tools,
 )
-from microagents.cli.watching import Watched, answered_in_terminal, kept_in, run_in_terminal, show_and_exit
-from microagents.runs.driver.begin import new_run_id, run
-from microagents.runs.words.money import specs_in
-from microagents.studies.measure import model_measured
 
 
 @with_settings
@@ -84,6 +79,12 @@ def command(
     Exit codes: 0 completed, 1 failed, 2 wrong usage, 3 stopped by a limit, an outage or a full disk, 4 undecided, 5 completed, and wrong
     by the task's own oracle, check or result, 6 refused by the provider for what an input says, 130 interrupted.
     """
+    from microagents.cli.inputs import given_by
+    from microagents.cli.watching import Watched, answered_in_terminal, kept_in, run_in_terminal, show_and_exit
+    from microagents.runs.driver.begin import new_run_id, run
+    from microagents.runs.words.money import specs_in
+    from microagents.studies.measure import model_measured
+
     check_stream(stream, as_json=as_json, is_listed=inputs is not None)
     option = with_output(option, output, changed)
     given = given_by(task, with_tools(option, tool), inputs)

@@ -12,9 +12,9 @@ import typer
 
 from microagents.actors.registry import TASKS
 from microagents.base.errors import InvalidUsage
+from microagents.base.printing import printable
 from microagents.cli.options import DEFAULT_MODEL, SERVE_PORT, AsJson, Config, Options, Seed, complete_task, task_of
 from microagents.cli.reporting import echo
-from microagents.runs.words.summary import printable
 from microagents.runs.words.verdict import counted
 
 MAX_PORT = 65_535
@@ -71,7 +71,7 @@ def command(
     With a simulated model it stands in for a real provider: point any client at it. --json prints one line with the addresses once it
     is ready. Ctrl-C ends it.
     """
-    from microagents.web.serving.faults import Fault  # noqa: PLC0415
+    from microagents.web.serving.faults import Fault
 
     if task is None and model.startswith("sim:"):
         raise InvalidUsage(
@@ -102,7 +102,7 @@ def _token(name: str | None) -> str | None:
 
 
 async def _serve(given: dict[str, Any], *, as_json: bool) -> None:
-    from microagents.web.serving.server import Endpoint, serving  # noqa: PLC0415 - aiohttp, which only this command needs
+    from microagents.web.serving.server import Endpoint, serving
 
     ended = asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM):

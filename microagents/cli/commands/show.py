@@ -12,6 +12,7 @@ import typer
 from msgspec import Struct
 
 from microagents.base.errors import InvalidUsage
+from microagents.base.printing import printable
 from microagents.cli.options import RUNS, AsJson, RunName, RunsDir, WithCode
 from microagents.cli.reporting import EXIT_CODES, FAILURE, echo, json_text
 from microagents.cli.watching import show_and_exit
@@ -24,7 +25,7 @@ from microagents.runs.inspection.export import look_up_rows
 from microagents.runs.inspection.runs import recorded_result, solution_of
 from microagents.runs.result import Result
 from microagents.runs.words.money import are_simulated, prices_of
-from microagents.runs.words.summary import printable, summary
+from microagents.runs.words.summary import summary
 from microagents.systems.agents.notes import AgentRecord
 from microagents.systems.documents.notes import DocumentRecord
 from microagents.systems.questions.tree import ProblemNode, fold
@@ -119,7 +120,7 @@ def command(
             echo("verified: every row was read, and the account and the digests match the rows")
         _print_work(result, tree, depth)
         if climbs:
-            from microagents.cli.views.climbs import draw_climbs  # noqa: PLC0415 - rich, which --json does not need
+            from microagents.cli.views.climbs import draw_climbs
 
             echo("\n" + draw_climbs(climbs))
             if are_simulated(result.models):
@@ -137,7 +138,7 @@ def _check_fits(fits: bool, said: str) -> None:
 
 
 def _watch(run: str, runs_dir: Path, *, as_json: bool) -> NoReturn:
-    from microagents.cli.views.display import live_display  # noqa: PLC0415 - rich, which --json does not need
+    from microagents.cli.views.display import live_display
 
     try:
         result = status_of(runs_dir, run).result
@@ -161,21 +162,21 @@ def _print_interventions(changes: Sequence[tuple[str, str, str, str]], requests:
 
 def _print_work(result: Result, tree: Struct | None, depth: int | None) -> None:
     if isinstance(tree, ProblemNode):
-        from microagents.cli.views.tree import draw_tree  # noqa: PLC0415 - rich, which --json does not need
+        from microagents.cli.views.tree import draw_tree
 
         echo("\n" + draw_tree(fold(tree, DEFAULT_DEPTH if depth is None else depth)))
         if are_simulated(result.models):
             echo("(prices are simulated)")
     elif isinstance(tree, DocumentRecord):
-        from microagents.cli.views.document import draw_document  # noqa: PLC0415 - rich, as above
+        from microagents.cli.views.document import draw_document
 
         echo("\n" + draw_document(tree, depth))
     elif isinstance(tree, SwarmRecord):
-        from microagents.cli.views.swarm import draw_swarm  # noqa: PLC0415 - rich, as above
+        from microagents.cli.views.swarm import draw_swarm
 
         echo("\n" + draw_swarm(tree))
     elif isinstance(tree, AgentRecord):
-        from microagents.cli.views.agent import draw_agent  # noqa: PLC0415 - rich, as above
+        from microagents.cli.views.agent import draw_agent
 
         echo("\n" + draw_agent(tree, prices_of(result.models)))
 
@@ -186,7 +187,7 @@ def _show_decision(run: str, path: str, runs_dir: Path, *, code: bool, as_json: 
     if as_json:
         echo(json_text(shown))
     else:
-        from microagents.cli.views.decision import print_decision  # noqa: PLC0415 - rich, which --json does not need
+        from microagents.cli.views.decision import print_decision
 
         print_decision(shown)
 

@@ -91,7 +91,7 @@ def command(
 
 
 def _print(shown: ShownStep) -> None:
-    from microagents.cli.views.parts import Sections  # noqa: PLC0415 - rich, which --json does not need
+    from microagents.cli.views.parts import Sections
 
     parts, price = Sections(), prices_of(reply.model for reply in shown.replies)
     parts.add(f"{shown.path}: system prompt", shown.system)

@@ -75,7 +75,7 @@ def command(
 
 
 def _write(run: str, runs_dir: Path, file: Path, *, code: bool) -> None:
-    from microagents.web.viewer.report import report  # noqa: PLC0415 - the code of tasks, which other commands do not need
+    from microagents.web.viewer.report import report
 
     with reader_of(runs_dir, run, trust=code) as reader:
         written = report(reader)
@@ -96,7 +96,7 @@ async def _view(
     opens: bool,
     code: bool,
 ) -> None:
-    from microagents.web.viewer.server import viewing  # noqa: PLC0415 - aiohttp, which other commands do not need
+    from microagents.web.viewer.server import viewing
 
     ended = asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM):

@@ -8,8 +8,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from rich.cells import cell_len
 
+from microagents.base.printing import printable
 from microagents.cli.views.lines import joined, one_line, shorten
-from microagents.runs.words.summary import columns_of_stdout, number_of, printable
+from microagents.runs.words.summary import columns_of_stdout, number_of
 from microagents.systems.documents.notes import DocumentRecord
 from microagents.systems.documents.records import SegmentOutcome, SegmentRecord, SubtaskRecord, ValidationRecord
 

@@ -6,8 +6,7 @@ from collections.abc import Iterable, Iterator
 
 from rich.cells import cell_len, set_cell_size
 
-from microagents.base.printing import results
-from microagents.runs.words.summary import printable
+from microagents.base.printing import printable, results
 
 
 def joined(lines: Iterable[str]) -> str:

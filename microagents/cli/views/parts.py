@@ -5,8 +5,7 @@ from __future__ import annotations
 from rich.console import Console
 from rich.text import Text
 
-from microagents.base.printing import results
-from microagents.runs.words.summary import printable
+from microagents.base.printing import printable, results
 
 INDENT = 2
 

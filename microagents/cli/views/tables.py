@@ -9,7 +9,8 @@ from datetime import datetime
 from itertools import chain
 from typing import NamedTuple
 
-from microagents.runs.words.summary import columns_of_stdout, printable
+from microagents.base.printing import printable
+from microagents.runs.words.summary import columns_of_stdout
 
 
 class Columns(NamedTuple):

@@ -15,7 +15,7 @@ import msgspec
 from msgspec import Struct
 
 from microagents.base.errors import agreement
-from microagents.base.printing import results
+from microagents.base.printing import printable, results
 from microagents.journal.messages import Account, Promise
 from microagents.models.model import without_options
 from microagents.runs.words.money import Price, are_simulated, money, prices_of
@@ -465,11 +465,6 @@ def result_text(value: object) -> str:
     width = shutil.get_terminal_size().columns * MAX_RESULT_LINES
     text = json.dumps(value, ensure_ascii=False)
     return text if len(text) <= width else f"{text[:width]} ... ({len(text):,} characters; --json prints all of them)"
-
-
-def printable(text: str) -> str:
-    """Replace the control characters of a text, because a terminal would act on them."""
-    return "".join(each if each.isprintable() or each == "\n" else "\N{REPLACEMENT CHARACTER}" for each in text)
 
 
 def number_of(at: str) -> str:

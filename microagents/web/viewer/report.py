@@ -10,11 +10,12 @@ from typing import Any
 
 import msgspec
 
+from microagents.base.printing import printable
 from microagents.elections.election import Flagged
 from microagents.journal.reading import Reader
 from microagents.journal.statements import MARKED
 from microagents.runs.inspection.runs import recorded_result
-from microagents.runs.words.summary import printable, summary_rows
+from microagents.runs.words.summary import summary_rows
 from microagents.runs.words.verdict import Standing, verdict_on
 from microagents.web.viewer import pages
 
