@@ -21,7 +21,7 @@ from microagents.runs.inspection.runs import solution_of
 from microagents.systems import Recursive
 from microagents.systems.questions import ProblemNode
 from microagents.tasks.multiplication import Multiplication
-from tests.cli.commands import COMPLETED, Ran, anew, installed, microagents, write
+from tests.cli.commands import COMPLETED, Ran, anew, microagents, write
 from tests.cli.conftest import as_after_login
 
 EXAMPLES = Path(__file__).parent.parent / "docs" / "examples"
@@ -75,7 +75,7 @@ def assert_booked(result: Result) -> None:
 
 
 def test_the_ledger_is_kept_from_the_command_line() -> None:
-    shown = on_command_line(start=installed)
+    shown = on_command_line()
     assert shown["outcome"] == "completed"
     assert shown["result"] == {"line": 6, "balance": BALANCE}
     assert (shown["task"], shown["runtime"], shown["steps"], shown["errors"]) == ("Ledger", "local", 6, 0)

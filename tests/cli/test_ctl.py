@@ -89,6 +89,7 @@ def test_a_pause_holds_after_a_kill_until_the_run_is_told_to_resume() -> None:
     assert ": the provider's bill (taken at " in shown
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("journal")
 def test_limits_of_a_live_run_are_changed_for_it_and_for_later_sittings() -> None:
     with begun(*RUN) as sitting:

@@ -309,6 +309,7 @@ def test_progress_counts_inputs_and_steps(capfd: pytest.CaptureFixture[str], mon
     assert "1 without a result" in said
 
 
+@pytest.mark.slow
 def test_a_run_that_is_killed_comes_to_the_end_that_it_comes_to_undisturbed() -> None:
     words = ("run", *NOISY, "--inputs", walks(), "--run-id", "killed", "--json")
     right = undisturbed()

@@ -97,6 +97,7 @@ def test_a_measurement_that_meets_a_limit_says_how_to_continue() -> None:
     assert microagents(*MEASURE).code == COMPLETED
 
 
+@pytest.mark.slow
 def test_an_agent_is_measured_by_trials_and_planned_by_its_margins() -> None:
     model = ("desk", "--model", "sim:gpt-4.1-mini@error=0.05")
     found = microagents("measure", *model, "--steps", "6")
@@ -110,6 +111,7 @@ def test_an_agent_is_measured_by_trials_and_planned_by_its_margins() -> None:
     assert (refused.code, len(refused.err.splitlines())) == (WRONG_USAGE, 1)
 
 
+@pytest.mark.slow
 def test_a_plan_ends_with_the_command_that_runs_it() -> None:
     model = "sim:perfect@error=0.02,alternatives=1"
     microagents("measure", "drift", "-o", "length=200", "--steps", "200", "--model", model, "--run-id", "part")
@@ -148,6 +150,7 @@ def test_the_command_of_a_ladder_of_lead_or_of_a_pool_begins_that_run() -> None:
         assert done["models"] == list(row.models)
 
 
+@pytest.mark.slow
 def test_a_chain_that_does_not_tell_its_number_of_steps_is_planned_by_the_steps_of_its_oracle() -> None:
     mine = "from microagents.tasks.drift import Drift\n\n\nclass Mine(Drift):\n    def steps(self) -> None:\n        return None\n"
     Path("mine.py").write_text(mine, encoding="utf-8")
@@ -201,7 +204,13 @@ def test_without_an_oracle_only_agreement_is_told_and_what_it_cannot_tell() -> N
     assert refused.err == "microagents: 'missing.jsonl' cannot be read: no such file or directory\n"
 
 
-@pytest.mark.parametrize("words", [("run", "drift", "-k", "3"), ("compare", "drift", "-k", "3", "--repeat", "1")])
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("run", "drift", "-k", "3"),
+        pytest.param(("compare", "drift", "-k", "3", "--repeat", "1"), marks=pytest.mark.slow),
+    ],
+)
 def test_a_run_from_a_measurement_asks_its_model_and_is_expected_as_measured(words: tuple[str, ...]) -> None:
     run_id = measured()
     ran = microagents(*words, "-o", "length=300", "--from", run_id, "--json")

@@ -197,7 +197,7 @@ def test_a_run_that_is_over_answers_again_without_a_call_and_to_the_letter(more:
     ("case", "again", "kills"),
     [
         ("drift", "resume", 1),
-        ("own strategy", "run", 2),
+        pytest.param("own strategy", "run", 2, marks=pytest.mark.slow),
         *(pytest.param(case, "run", 1, marks=pytest.mark.slow) for case in ("hanoi", "known inputs", "linked")),
     ],
 )
@@ -273,11 +273,11 @@ def cut_off(db: sqlite3.Connection, *statements: str) -> None:
 @pytest.mark.parametrize(
     "words",
     [
-        ("show", "cut"),
+        pytest.param(("show", "cut"), marks=pytest.mark.slow),
         ("resume", "cut", "--max-calls", "999", "--trust-journal"),
-        ("run", *STEPWISE, "--run-id", "cut", "--max-calls", "999"),
+        pytest.param(("run", *STEPWISE, "--run-id", "cut", "--max-calls", "999"), marks=pytest.mark.slow),
     ],
-    ids=lambda words: words[0],
+    ids=["show", "resume", "run"],
 )
 def test_a_transaction_that_was_cut_off_without_a_write_ahead_log_is_rolled_back(words: tuple[str, ...]) -> None:
     """As on a network file system, where journals have no such log."""
@@ -325,6 +325,7 @@ def test_ctrl_c_waits_for_the_calls_in_flight_and_none_is_bought_twice(case: str
     assert ran.json["lost_in_flight"] == 0
 
 
+@pytest.mark.slow
 def test_ctrl_c_ends_a_run_that_guesses_wrong_with_every_call_accounted_for() -> None:
     words = CASES["drift"]
     with Sitting("run", *words, "--run-id", "stopped", "--json", paced=True) as sitting:
@@ -382,6 +383,7 @@ def test_a_second_ctrl_c_leaves_at_once_and_the_run_goes_on_later() -> None:
     assert_undisturbed(microagents("resume", "left", "--json").json, *SLOW)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("words", "work"),
     [(("compare", "drift"), "comparison"), (("measure", "drift"), "measurement")],
@@ -393,6 +395,7 @@ def test_a_second_ctrl_c_names_the_same_command_where_it_has_many_runs(words: tu
     assert sentence.encode() in said
 
 
+@pytest.mark.slow
 def test_ctrl_c_while_modules_are_imported_ends_the_command_without_a_word(tmp_path: Path) -> None:
     # Python imports this module before the package: it interrupts the process while the package is imported.
     (tmp_path / "sitecustomize.py").write_text(
@@ -444,9 +447,9 @@ def test_an_option_of_the_experiment_is_refused_with_the_command_that_changes_it
     [
         ("drift", ("--max-calls", "40"), ("--max-calls", "9999")),
         ("drift", ("--max-cost", "0.02"), ("--max-cost", "99")),
-        ("drift", ("--max-tokens", "9000"), ("--max-tokens", "inf")),
-        ("drift", ("--max-time", "0.1"), ("--max-time", "99")),
-        ("own strategy", ("--max-cost", "0.02"), ("--max-cost", "99")),
+        pytest.param("drift", ("--max-tokens", "9000"), ("--max-tokens", "inf"), marks=pytest.mark.slow),
+        pytest.param("drift", ("--max-time", "0.1"), ("--max-time", "99"), marks=pytest.mark.slow),
+        pytest.param("own strategy", ("--max-cost", "0.02"), ("--max-cost", "99"), marks=pytest.mark.slow),
     ],
     ids=["calls", "cost", "tokens", "time", "own strategy"],
 )

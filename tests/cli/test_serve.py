@@ -62,6 +62,7 @@ def test_a_printed_request_is_understood_by_a_server_in_each_of_its_three_forms(
     assert sdks.count("[2,0,1]") == sdks.count("[[3],[2],[1]]") == 2
 
 
+@pytest.mark.slow
 def test_a_process_of_its_own_answers_the_questions_of_every_strategy_for_problems() -> None:
     """In this process a run defines the classes of its replies. The server has to know them without it."""
     command = [COMMAND, "serve", "word-problems", "-o", "depth=2", "--model", "sim:perfect", "--port", "0", "--json"]

@@ -69,6 +69,7 @@ def test_a_person_sees_prompt_replies_flags_votes_and_a_simulated_price() -> Non
         assert said in ran.out
 
 
+@pytest.mark.slow
 def test_the_person_who_decides_an_undecided_election_sees_all_replies_before_and_after() -> None:
     (path,) = microagents("run", *EVEN, "--json").json["undecided_at"]
     before = shown(path)["replies"]
@@ -187,7 +188,7 @@ TWO_MODELS = ("--model", "sim:perfect@flag=0.1", "--model", "sim:o3-mini@error=0
         ("multiplication", "-o", "digits=3", "--strategy", "self-consistency"),
         ("consistency", "-o", "sections=3", *TWO_MODELS),
         ("word-problems", "-o", "depth=3", "-s", "k=2", "-s", "refine=1", "-s", "branches=2"),
-        ("word-problems", "-o", "depth=3", "--strategy", "aot+recursive"),
+        pytest.param(("word-problems", "-o", "depth=3", "--strategy", "aot+recursive"), marks=pytest.mark.slow),
         ("drift", "-o", "length=4", "--model", "sim:perfect@error=0.3", "--strategy", "aside.py:Aside"),
     ],
     ids=["tree", "self-consistency", "document", "states", "pair", "own conductor"],
@@ -216,13 +217,19 @@ ALL_RUNGS = (
     "words",
     [
         (*CLIMB, *ALL_RUNGS),
-        (*CLIMB, *ALL_RUNGS, "--known-inputs"),
-        (
-            *(*CLIMB, "--seed", "1", "-s", "ladder=judge", "-s", "max_draws=14", "-s", "margin=9"),
-            *("--on-undecided", "leader"),
+        pytest.param((*CLIMB, *ALL_RUNGS, "--known-inputs"), marks=pytest.mark.slow),
+        pytest.param(
+            (
+                *(*CLIMB, "--seed", "1", "-s", "ladder=judge", "-s", "max_draws=14", "-s", "margin=9"),
+                *("--on-undecided", "leader"),
+            ),
+            marks=pytest.mark.slow,
         ),
         ("drift", "-o", "length=30", "--strategy", "lead", "--model", TORN, "--run-id", "r"),
-        ("drift", "-o", "length=30", "--strategy", "lead", "-s", "reuse=false", "--model", TORN, "--run-id", "r"),
+        pytest.param(
+            ("drift", "-o", "length=30", "--strategy", "lead", "-s", "reuse=false", "--model", TORN, "--run-id", "r"),
+            marks=pytest.mark.slow,
+        ),
     ],
     ids=["all rungs", "known inputs", "settled by the leader", "lead", "lead without reuse"],
 )

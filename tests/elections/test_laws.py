@@ -311,7 +311,7 @@ def followed(p: float, other: float, k: int) -> tuple[float, float, float]:
     return lost, contested, votes
 
 
-@pytest.mark.parametrize("k", [1, 2, 3, 4])
+@pytest.mark.parametrize("k", [1, 3])
 @pytest.mark.parametrize(
     ("p", "other"), [(0.98, 0.3), (0.3, 0.98), (0.9, 0.9), (0.6, 0.4), (0.5, 0.5), (0.2, 0.3), (0.999, 0.5)]
 )

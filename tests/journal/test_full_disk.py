@@ -166,6 +166,7 @@ def test_a_limit_of_the_size_of_files_stops_the_run(monkeypatch: pytest.MonkeyPa
     assert_goes_on(Path("runs"))
 
 
+@pytest.mark.slow
 def test_a_limit_too_small_for_a_journal_stops_the_run_and_it_can_be_begun_again() -> None:
     assert_stopped(limited(UNMADE_BYTES, *WALK, "--json"))
     assert (digests(walk().account), problems()) == (undisturbed(), [])
@@ -215,6 +216,7 @@ def nobody(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[list[str], Path]]:
         shutil.rmtree(state)
 
 
+@pytest.mark.slow
 def test_a_folder_without_permission_is_said_in_one_sentence(nobody: tuple[list[str], Path]) -> None:
     words, folder = nobody
     folder.chmod(0o555)

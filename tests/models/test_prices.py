@@ -172,6 +172,7 @@ def test_prices_are_a_file_or_a_table(given_prices: object) -> None:
         read_prices(given_prices)
 
 
+@pytest.mark.slow
 def test_the_listed_prices_are_imported_only_where_they_are_needed() -> None:
     code = """
 import sys

@@ -93,25 +93,19 @@ def test_a_value_may_run_over_several_lines() -> None:
         "x",
         "x =",
         "x = \n5 6",
-        *("x: 5", "x == 5", "X = 5", "y = 5", "**x = 5**", "**x** = 5", "x = **5**", "- x = 5", "> x = 5"),
+        *("x: 5", "x == 5", "X = 5", "y = 5", "**x = 5**", "**x** = 5", "x = **5**", "- x = 5"),
         "`x = 5`",
         '"x = 5"',
         '"x" = 5',
-        "“x” = 5",
-        "$x = 5$",
-        "<b>x = 5</b>",
         "<script>x = 5</script>",
         "\x1b[1mx = 5\x1b[0m",
         "\x1b]52;c;eCA9IDU=\x07x = 5",
         "\u202ex = 5",
-        "\u200bx = 5",
         "x\u200b = 5",
-        "x\u00a0= 5",
         "x ＝ 5",  # noqa: RUF001 - a full-width equals sign
         "х = 5",  # noqa: RUF001 - a Cyrillic letter
         "\x00x = 5",
         "\ufeffx = 5",
-        "[bold]x = 5[/bold]",
     ],
 )
 def test_a_line_that_is_not_as_asked_is_malformed(text: str) -> None:
@@ -173,14 +167,12 @@ def test_an_object_within_a_value_that_names_a_key_twice_is_malformed(form: Form
     "value",
     [
         "True",
-        "true",
         "null",
         '"5"',
-        *("5.0", "5e0", "1e5", "1e400", "12345678901234567.0", "+5", "05", "5,000", "5_000", "0x5", "(5)", "[5]"),
-        *("5/1", "2+3", "__import__('os').getpid()", "NaN", "Infinity", "-Infinity"),
+        *("5.0", "5e0", "1e400", "+5", "05", "5,000", "5_000", "0x5", "[5]"),
+        *("5/1", "__import__('os').getpid()", "NaN", "Infinity"),
         "５",  # noqa: RUF001 - full width
         "٥",  # noqa: RUF001 - Arabic
-        "²",
         "5٥",  # noqa: RUF001
         "5\u200b",
         "9" * 5_000,
@@ -194,12 +186,10 @@ def test_what_is_no_plain_integer_is_malformed(value: str, form: Format) -> None
 @pytest.mark.parametrize(
     "value",
     [
-        *("((1, 2), (3,))", "[(1, 2)]", "[[1, 2],]", "[[1, 2,]]", "[[1, 2]", "[[1, 2]]]", "[[1 2]]", "[[1, True]]"),
-        *("[[1, true]]", "[[1, 2.0]]", "[[1, NaN]]"),
+        *("((1, 2), (3,))", "[(1, 2)]", "[[1, 2],]", "[[1, 2]", "[[1, 2]]]", "[[1, True]]"),
+        *("[[1, 2.0]]", "[[1, NaN]]"),
         '["[1, 2]"]',
         "[1, 2]",
-        "{1, 2}",
-        "[[1, ...]]",
         "**[[1, 2]]**",
         "[[１, 2]]",  # noqa: RUF001 - full width
     ],
@@ -442,8 +432,8 @@ def test_the_last_reading_refuses_a_duplicate_key_and_does_not_look_further() ->
 
 
 @both_forms
-@pytest.mark.parametrize("reply", [Whole, Text, Grid, Anything])
-@pytest.mark.parametrize("n", [600, 2_000, 100_000])
+@pytest.mark.parametrize("reply", [Whole, Anything])
+@pytest.mark.parametrize("n", [600, 100_000])
 def test_deep_brackets_are_malformed(n: int, reply: type[Reply], form: Format) -> None:
     for value in ("[" * n, "[" * n + "]" * n, '{"a":' * n, '{"a":' * n + "1" + "}" * n):
         assert refused(answer(value, form), reply, form)
@@ -460,9 +450,9 @@ def test_ten_megabytes_are_malformed_unread(unit: str, form: Format) -> None:
 @pytest.mark.parametrize(
     ("start", "unit"),
     [
-        ("", "x="), ("\U0001f600", "x="), (" " * 100_000, "x="), ("\U0001f600" + " " * 100_000, "x = "),
-        ("", "x" + " " * 300), ("", " x ="), ("", "x=="), ("", "\nx"), ("", "\n" + " " * 300 + "x"), ("", "\n{"),
-        ("", '{"x":'), ('x = "', '\\"'), ('{"x": "', '\\"'), ("x = ", "9"), ('{"x": ', "9"), ("x = 1", "0"),
+        ("", "x="), ("\U0001f600", "x="), ("\U0001f600" + " " * 100_000, "x = "),
+        ("", "x" + " " * 300), ("", "\n" + " " * 300 + "x"), ("", "\n{"),
+        ("", '{"x":'), ('{"x": "', '\\"'), ('{"x": ', "9"),
         ("x = [", "[],"),
     ],
 )  # fmt: skip

@@ -135,7 +135,7 @@ def test_never_are_more_calls_open_than_allowed_however_many_replicas_send_them(
     assert len(GaugedSolver.replicas) == 3
 
 
-@both_runtimes
+@pytest.mark.parametrize("runtime", ["local", pytest.param("linked", marks=pytest.mark.slow)])
 def test_decisions_do_not_depend_on_how_many_calls_are_open_at_a_time(runtime: str) -> None:
     bounded, free = gauged(runtime, concurrency=2).account, gauged(runtime).account
     assert (bounded.decisions_sha256, bounded.ballots_sha256) == (free.decisions_sha256, free.ballots_sha256)
@@ -151,7 +151,7 @@ def test_a_limit_of_calls_is_kept_exactly_however_many_replicas_send_them(runtim
     assert turned_away > 0 if "is_busy" in more else turned_away == 0
 
 
-@both_runtimes
+@pytest.mark.parametrize("runtime", ["local", pytest.param("linked", marks=pytest.mark.slow)])
 def test_a_run_that_needs_no_more_calls_than_it_may_make_is_completed(runtime: str) -> None:
     needed = gauged(runtime, speculate=False).calls
     result = gauged(runtime, speculate=False, max_calls=needed)
@@ -159,7 +159,7 @@ def test_a_run_that_needs_no_more_calls_than_it_may_make_is_completed(runtime: s
     assert gauged(runtime, speculate=False, max_calls=needed - 1).outcome == "stopped"
 
 
-@both_runtimes
+@pytest.mark.parametrize("runtime", ["local", pytest.param("linked", marks=pytest.mark.slow)])
 def test_a_call_that_waits_to_be_tried_again_holds_no_permit_meanwhile(runtime: str) -> None:
     gauged(runtime, is_busy=True, concurrency=1, known_inputs=True)
     sent = GaugedSolver.sent

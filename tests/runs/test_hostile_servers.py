@@ -21,7 +21,7 @@ from tests.models.server import Answer, Connection, serving
 from tests.models.wires import ANTHROPIC, KEY, OPENAI, RESPONSES, Provider
 
 LENGTH = 60
-TIMEOUT_S = "0.2"
+TIMEOUT_S = "0.6"
 
 
 @pytest.fixture(autouse=True)

@@ -57,6 +57,7 @@ def test_results_compare_like_a_list_and_show_the_first() -> None:
     assert isinstance(results, Results)
 
 
+@pytest.mark.slow
 def test_of_an_input_that_has_ended_a_hundred_bytes_stay_in_memory_and_neither_its_options_nor_its_result() -> None:
     walks = (Drift(length=1 + number) for number in range(INPUTS))
     tracemalloc.start()

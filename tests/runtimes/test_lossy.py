@@ -11,6 +11,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(110)
 def test_whatever_a_link_loses_and_whenever_the_process_is_killed_the_promises_hold() -> None:
     words = [sys.executable, "-m", "tests.benchmarks.faults", "--seeds", "2"]

@@ -273,7 +273,7 @@ async def test_an_interrupted_comparison_goes_on_to_what_it_comes_to_undisturbed
         "models": f"{MODEL}@latency=0.01",
         "strategies": ["single-shot", "recursive"],
         "k": [1, 2],
-        "repeat": 6,
+        "repeat": 2,
     }
     whole = await compare(SMALL, **options, runs_dir="whole")
     interrupt = asyncio.Event()

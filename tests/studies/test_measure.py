@@ -23,6 +23,7 @@ from microagents.tasks.drift import Drift, Place
 from microagents.tasks.multiplication import Multiplication
 from tests.studies.measured import EASY, HARD, TASK, WRONG, hard_steps, made, measured, only, planted
 
+pytestmark = pytest.mark.usefixtures("plans_by_few_simulated_steps")
 OTHER = "sim:o3-mini@error=0.05,hard=0.1,hard_error=0.8"
 
 
@@ -68,6 +69,7 @@ def test_a_step_with_an_error_or_a_flag_is_asked_eight_times_more() -> None:
     assert found.p.low < 0.9 < found.p.high
 
 
+@pytest.mark.slow
 def test_hard_steps_are_those_that_the_model_finds_hard() -> None:
     found, hard = only(HARD, steps=1_000), hard_steps(HARD, TASK)
     assert hard
@@ -82,8 +84,8 @@ def test_hard_steps_are_those_that_the_model_finds_hard() -> None:
 @pytest.mark.parametrize(
     ("model", "steps", "verdict"),
     [
-        (EASY, 400, "votes-help"),
-        (HARD, 400, "hard-steps"),
+        pytest.param(EASY, 400, "votes-help", marks=pytest.mark.slow),
+        pytest.param(HARD, 400, "hard-steps", marks=pytest.mark.slow),
         (WRONG, 100, "voting-hurts"),
         ("sim:perfect", 10, "too-few"),
     ],
@@ -131,7 +133,7 @@ def test_errors_that_change_along_the_chain_are_reported_and_a_plan_for_another_
     )
 
 
-@pytest.mark.parametrize(("error", "spared"), [(0.05, 0.5), (0.6, 0.0)])
+@pytest.mark.parametrize(("error", "spared"), [(0.05, 0.5), pytest.param(0.6, 0.0, marks=pytest.mark.slow)])
 async def test_the_calls_of_a_certified_run_are_at_most_those_that_the_probabilities_of_samples_say(
     error: float, spared: float
 ) -> None:
@@ -149,6 +151,7 @@ async def test_the_calls_of_a_certified_run_are_at_most_those_that_the_probabili
     assert made().if_certain(3, 400) is None
 
 
+@pytest.mark.slow
 def test_two_models_are_measured_on_the_same_steps() -> None:
     report = measured(HARD, "sim:o3-mini@error=0.3,hard=0")
     one, other = report.models
@@ -158,6 +161,7 @@ def test_two_models_are_measured_on_the_same_steps() -> None:
     assert same.together > 10 * same.independent  # one model's hard steps are hard at both error rates
 
 
+@pytest.mark.slow
 def test_a_measurement_continues_and_more_of_it_buys_only_the_rest() -> None:
     stopped = measured(EASY, max_calls=300)
     assert (stopped.outcome, stopped.models) == ("stopped", ())
@@ -175,6 +179,7 @@ def test_a_measurement_continues_and_more_of_it_buys_only_the_rest() -> None:
     assert (other.models[0].calls, other.recorded_at is not None, len(other.flags)) == (6_000, True, 1)
 
 
+@pytest.mark.slow
 def test_models_that_find_different_steps_hard_are_farther_apart_than_the_halves_of_each() -> None:
     one = "sim:gpt-4.1-mini@error=0.05,flag=0.1,hard=0.1,hard_error=0.8"
     found = measured(one, OTHER, task=Drift(length=60), draws=40, distance=True).distances
@@ -185,6 +190,7 @@ def test_models_that_find_different_steps_hard_are_farther_apart_than_the_halves
     assert (between or 0) > 0.6
 
 
+@pytest.mark.slow
 def test_a_rollout_that_comes_from_before_gets_a_hard_step_right() -> None:
     ahead, task = "sim:perfect@hard=0.1,hard_error=0.8,hard_ahead=0", Drift(length=60)
     ((alone, first, _, third, _),) = measured(ahead, task=task, draws=40, rollouts=20, horizon=4).lookahead
@@ -214,6 +220,7 @@ def test_an_agent_is_measured_by_its_trials_and_the_replies_to_each_of_its_actio
         measured(model, task=Unchecked())
 
 
+@pytest.mark.slow
 def test_the_plan_of_an_agent_counts_the_hard_actions_of_failed_trials_and_a_pool_is_measured_as_one() -> None:
     models = ["sim:perfect@error=0.05,hard=0.05,hard_error=0.8", "sim:perfect@error=0.04,hard=0.05,hard_error=0.8"]
     (found,) = measured(*models, task=Desk(), steps=40, pool=True).agents

@@ -86,7 +86,9 @@ def test_where_nothing_can_be_confined_nothing_runs_and_nothing_is_scored() -> N
 
 
 @linux
-@pytest.mark.parametrize("bound", ["-v 480000", "-n 40", "-s 1024", "-t 5"])
+@pytest.mark.parametrize(
+    "bound", ["-v 480000", *(pytest.param(each, marks=pytest.mark.slow) for each in ("-n 40", "-s 1024", "-t 5"))]
+)
 def test_a_hard_limit_below_a_bound_does_not_fail_right_programs(bound: str) -> None:
     scored = (
         "from microagents.tasks.code import Code, Program\nright = Program(code='def f(): return 1')\n"

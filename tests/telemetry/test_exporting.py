@@ -201,6 +201,7 @@ async def test_a_program_whose_sampler_drops_the_run_gets_no_span_and_all_totals
     assert exported.metrics("a")["microagents.calls"] == account.calls
 
 
+@pytest.mark.slow
 def test_without_a_provider_nothing_of_opentelemetry_is_imported() -> None:
     program = """
 import asyncio, json, sys

@@ -67,11 +67,8 @@ def test_a_rule_for_an_unknown_tool_or_argument_is_refused(rule: str) -> None:
         ("destructive", 1, True),
         ("mail,idempotent", 1, False),
         # What cannot be compared asks.
-        *[
-            ("refund.cents>5000", each, True)
-            for each in ("9,000", "9.000,00", "", " 1", "1_0", "\u0661", "0x10", "1e99999", "nan", "-Infinity")
-        ],
-        *[("refund.cents>5000", each, True) for each in (True, None, [1], {"cents": 1}, float("nan"), float("-inf"))],
+        *[("refund.cents>5000", each, True) for each in ("9,000", "", " 1", "1_0", "\u0661", "1e99999", "nan")],
+        *[("refund.cents>5000", each, True) for each in (True, None, [1], float("nan"))],
         ("refund.missing>5000", 1, True),
     ],
 )
