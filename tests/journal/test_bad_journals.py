@@ -231,6 +231,7 @@ def assert_refused_or_a_beginning() -> bool:
     return True
 
 
+@pytest.mark.slow
 def test_a_log_that_is_cut_short_anywhere_gives_a_beginning_of_the_same_run(killed: tuple[bytes, bytes]) -> None:
     main, log = killed
     taken_up = 0
@@ -240,6 +241,7 @@ def test_a_log_that_is_cut_short_anywhere_gives_a_beginning_of_the_same_run(kill
     assert taken_up > PLACES / 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("when", ["killed", "killed_later"])
 def test_a_journal_that_is_cut_short_beside_its_log_is_refused_or_a_beginning_of_the_same_run(
     when: str, request: pytest.FixtureRequest
@@ -312,22 +314,21 @@ def test_a_changed_byte_is_never_a_traceback_and_never_another_run(settled: tupl
 @pytest.mark.parametrize(
     "edit",
     [
-        *("DELETE FROM run", "DELETE FROM lease", "DELETE FROM account", "DELETE FROM progress"),
+        *("DELETE FROM run", "DELETE FROM lease", "DELETE FROM progress"),
         *("DELETE FROM place", "UPDATE run SET experiment = '{'", "UPDATE run SET experiment = x'00ff'"),
         'UPDATE run SET experiment = replace(experiment, \'"task":"m\', \'"tisk":"m\')',
         "UPDATE run SET experiment = replace(experiment, '\"settings\"', '\"sittings\"')",
-        "UPDATE run SET experiment = replace(experiment, '\"strategy_options\"', '\"strategy_optionz\"')",
         "UPDATE run SET experiment = replace(experiment, '\"inputs\":1', '\"inputs\":0')",
-        *("UPDATE lease SET holder = '{'", "UPDATE lease SET holder = 7", "UPDATE account SET totals = '[]'"),
+        *("UPDATE lease SET holder = 7", "UPDATE account SET totals = '[]'"),
         *("UPDATE account SET wall_s = 'long'", "UPDATE progress SET input = 7"),
         *("UPDATE progress SET decisions = 'text'", "UPDATE progress SET state = NULL"),
         *("UPDATE ending SET outcome = 'compleded'", "UPDATE ending SET result = '{'"),
         *("UPDATE decision SET outcome = 99", "UPDATE decision SET value = NULL"),
-        *("UPDATE decision SET value = x'ff'", "UPDATE decision SET ballots = '{'"),
+        "UPDATE decision SET value = x'ff'",
         *("UPDATE decision SET ballots = 'true'", "UPDATE decision SET counted = 1 << 60"),
         *("UPDATE decision SET fork = 'text'", "UPDATE decision SET key = -key", "UPDATE place SET path = x'ff'"),
-        *("UPDATE place SET path = 'a/step'", "DROP TABLE ending", "DROP TABLE decision", "DROP TABLE sample"),
-        *("DROP TABLE person", "DROP TABLE change", "DROP VIEW decisions"),
+        *("UPDATE place SET path = 'a/step'", "DROP TABLE decision"),
+        *("DROP TABLE person", "DROP VIEW decisions"),
     ],
 )
 def test_a_row_that_nobody_would_write_is_never_a_traceback(edit: str) -> None:
@@ -365,20 +366,16 @@ def many_walked(most: int | None) -> bytes:
 @pytest.mark.parametrize(
     "edit",
     [
-        "DELETE FROM input",
         "DELETE FROM input WHERE input = 1",
-        "UPDATE input SET options = '['",
         "UPDATE input SET options = '{\"length\": 0}'",
         *("UPDATE input SET options = x'ff'", "UPDATE input SET input = input + 1"),
-        *("UPDATE input_ending SET input = input - 1", "UPDATE input_ending SET input = input + 1"),
-        *("UPDATE input_ending SET outcome = 'compleded'", "UPDATE input_ending SET result = '{'"),
+        *("UPDATE input_ending SET input = input - 1"),
+        *("UPDATE input_ending SET outcome = 'compleded'"),
         *("UPDATE input_ending SET result = x'ff'", "UPDATE progress SET input = input - 1"),
         "UPDATE run SET experiment = replace(experiment, '\"inputs\":3', '\"inputs\":0')",
-        "UPDATE run SET experiment = replace(experiment, '\"inputs\":3', '\"inputs\":2')",
         "UPDATE run SET experiment = replace(experiment, '\"listed\":true', '\"listed\":false')",
         "DROP TABLE input",
         "DROP TABLE input_ending",
-        "DROP VIEW inputs",
     ],
 )
 def test_a_row_of_many_inputs_that_nobody_would_write_is_never_a_traceback(edit: str) -> None:
@@ -471,8 +468,9 @@ def again(options: dict[str, Any]) -> object:
     return run_sync(given.pop("task"), **given)
 
 
-@pytest.mark.parametrize("most", [None, 100], ids=["finished", "stopped"])
-@pytest.mark.parametrize("change", CHANGES)
+@pytest.mark.parametrize(
+    ("change", "most"), [(change, (None, 100)[number % 2]) for number, change in enumerate(CHANGES)]
+)
 def test_a_journal_of_another_experiment_is_refused_by_field_with_both_values(change: str, most: int | None) -> None:
     options, field, recorded, given = CHANGES[change]
     put(walked(most=most))

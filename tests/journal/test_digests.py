@@ -89,11 +89,9 @@ def digests(result: Result) -> tuple[str, str]:
     ("k", "runtime", "strategy"),
     [
         (1, "linked", Shuffled),
-        (2, "local", Slow),
         (2, "local", Shuffled),
-        (2, "linked", Maker),
-        (2, "linked", Slow),
-        (2, "linked", Shuffled),
+        pytest.param(2, "linked", Slow, marks=pytest.mark.slow),
+        pytest.param(2, "linked", Shuffled, marks=pytest.mark.slow),
     ],
 )
 @pytest.mark.parametrize("known_inputs", [False, True])
@@ -156,8 +154,7 @@ async def test_a_voter_that_counts_arrivals_is_seen_by_its_ballots(
     assert mutant.account.decisions_sha256 == true.account.decisions_sha256
 
 
-@both_ks
-@in_one_process
+@pytest.mark.parametrize(("k", "runtime"), [(2, "local"), (1, "linked")])
 async def test_a_voter_that_counts_arrivals_among_more_draws_than_needed_is_seen_by_its_decisions(
     k: int, runtime: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

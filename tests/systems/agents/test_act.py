@@ -151,7 +151,7 @@ def kill(tool: str, *, before: bool) -> None:
 
 
 @pytest.mark.parametrize("before", [True, False])
-@pytest.mark.parametrize("tool", ["label", "mail"])
+@pytest.mark.parametrize("tool", [pytest.param("label", marks=pytest.mark.slow), "mail"])
 def test_an_idempotent_or_looked_up_effect_is_made_exactly_once_across_a_kill(tool: str, *, before: bool) -> None:
     kill(tool, before=before)
     assert act().outcome == "completed"

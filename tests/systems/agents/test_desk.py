@@ -26,6 +26,7 @@ def test_votes_by_harm_close_tickets_right_where_single_calls_often_do_not_as_a_
     assert act.calls[0] <= 2.2 * single.calls[0]
 
 
+@pytest.mark.slow
 def test_the_desk_closes_the_same_ticket_through_a_server_as_with_functions() -> None:
     """A real server over stdio, started by the executor."""
     values = [

@@ -18,7 +18,9 @@ from tests.journal.walks import sql
 HOW = "functions, local"
 
 
-@pytest.mark.parametrize("tool", TOOLS)
+@pytest.mark.parametrize(
+    "tool", [each if each == "mail" else pytest.param(each, marks=pytest.mark.slow) for each in TOOLS]
+)
 @pytest.mark.parametrize("point", POINTS)
 def test_a_kill_at_any_point_neither_loses_nor_repeats_an_effect(tool: str, point: str) -> None:
     effects.check("functions, local", tool, point)
@@ -54,7 +56,7 @@ def stopped_amid_a_mail(run: str) -> Iterator[int]:
 
 
 @pytest.mark.parametrize("number", [signal.SIGCONT, signal.SIGKILL])
-@pytest.mark.parametrize("is_second", [False, True])
+@pytest.mark.parametrize("is_second", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_a_call_that_a_living_process_began_is_not_made_by_another_until_it_is_dead(
     number: signal.Signals,
     is_second: bool,  # noqa: FBT001 - a parameter of the test

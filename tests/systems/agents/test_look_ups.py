@@ -136,6 +136,7 @@ def test_every_other_strategy_has_the_same_tools(task: Task) -> None:
     assert set(Counter(made()).values()) == {1}
 
 
+@pytest.mark.slow
 def test_digests_do_not_depend_on_the_order_of_events() -> None:
     found = {
         repr(digests(run_virtual(run(Sum(items=8), models=ERRING, strategy="maker", runs_dir=None, seed=3), seed=seed)))
@@ -213,6 +214,7 @@ class Clock(Sum):
         return LookUp(look_up=[ToolCall("convert_time", asked)])
 
 
+@pytest.mark.slow
 def test_tools_of_a_server_answer_as_functions_do() -> None:
     (row,) = asyncio.run(compare(Clock(items=2), repeat=1, models=PERFECT, strategies=["maker"])).rows
     assert row.completed == 1

@@ -198,6 +198,7 @@ def last_call() -> dict[str, Any]:
     return next(each for each in rows if each["tool"] == "refund")
 
 
+@pytest.mark.slow
 def test_a_person_is_asked_as_often_as_a_making_is_killed_until_it_is_made_once() -> None:
     Path("refund.py").write_text(CRASHING)
     killed("run", "refund.py", "--run-id", "r", "--model", "sim:perfect", crash="before")
@@ -429,6 +430,7 @@ def test_a_call_that_is_still_alive_and_that_no_look_up_finds_is_not_made_again(
     assert (result.outcome, len(CALLS)) == ("completed", 1)
 
 
+@pytest.mark.slow
 def test_digests_do_not_depend_on_when_a_late_call_ends() -> None:
     model = "sim:perfect@error=0.1,alternatives=9,latency=1,sigma=1"
     found = set()
