@@ -8,7 +8,6 @@ from collections.abc import AsyncGenerator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from typing import Any
 
-import ray
 from ray.exceptions import ActorUnavailableError, RayError
 
 from microagents.actors.role import Context, Deployment
@@ -22,6 +21,7 @@ from microagents.runtimes.ray.calls import (
     NEVER_RAN,
     ActorDied,
     call_role,
+    end_process,
     future_of,
     gather,
     try_calls,
@@ -73,7 +73,7 @@ class ActorGroup:
         """Encoded errors of the slots that are given up, by name."""
         self._is_started = asyncio.Event()
         self._early_death: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        """Raises `ActorDied` when an actor dies while roles are started."""
+        """Raises `ActorDied` when an actor dies while roles are started, or `PeerLost` when Ray ends."""
         self._early_death.add_done_callback(retrieve_exception)
 
     @property
@@ -93,14 +93,16 @@ class ActorGroup:
 
         Raises:
             ActorDied: an actor died meanwhile. No work is done yet, so all of them may start anew.
+            PeerLost: Ray has ended.
         """
+        self.scope.start(self._watch_ray())
         work = asyncio.ensure_future(self._start())
         try:
             await asyncio.wait([work, self._early_death], return_when=asyncio.FIRST_COMPLETED)
             if self._early_death.done():  # the start may not wait for the actor that died
                 await self._early_death
             await work
-        except (ActorDied, asyncio.CancelledError):
+        except (ActorDied, MicroagentsError, asyncio.CancelledError):
             work.add_done_callback(retrieve_exception)
             work.cancel()
             await wait_to_end([work])
@@ -110,7 +112,7 @@ class ActorGroup:
     async def _start(self) -> None:
         slots = list(self.slots.values())
         for slot in slots:
-            self._starter.create(slot)
+            await self._starter.create(slot)
         await gather([unless_dead(slot.name, self._starter.wait_ready(slot)) for slot in slots])
         for slot in slots:
             self._dispatcher.connect(slot.name, RayLink(DRIVER, 0, slot.actor))
@@ -147,7 +149,7 @@ class ActorGroup:
             for slot in new:
                 await self._start_process(slot)
         except (MicroagentsError, RayError):
-            self._remove(new)
+            await self._remove(new)
             raise
         self.narrow(deployments)
 
@@ -178,7 +180,7 @@ class ActorGroup:
                     await self._stop_replica(replica)
         await _wait_for("flush", actors)
         await _wait_for("ping", actors)
-        self._remove(slots)
+        await self._remove(slots)
         for slot in slots:
             self._dispatcher.end(slot.name)
             others = [each for each in self.slots.values() if each.is_ready]
@@ -188,17 +190,18 @@ class ActorGroup:
                 for replica in slot.replicas:
                     self.messenger.tell(ReplicaEnded(source=replica))
 
-    def _remove(self, slots: Sequence[ActorSlot]) -> None:
+    async def _remove(self, slots: Sequence[ActorSlot]) -> None:
         """End the processes of slots, which have no successors unless the slots are needed again."""
         for slot in slots:
-            ray.kill(slot.actor)
+            actor = slot.actor
             slot.begin_incarnation()
             self.leaving.pop(slot.name, None)
             self._ended[slot.name] = self.slots.pop(slot.name)
+            await end_process(actor)
 
     async def _start_process(self, slot: ActorSlot) -> None:
         """Start a process in a slot while the others work."""
-        self._starter.create(slot)
+        await self._starter.create(slot)
         actor, incarnation = slot.actor, slot.incarnation
         self.scope.start(self._collect(slot))  # from now on its death is noticed
         await self._starter.wait_ready(slot)
@@ -272,7 +275,7 @@ class ActorGroup:
             await self._start_process(slot)
         except DEATHS as error:  # the successor has died as well, which its own `_collect` notices
             if isinstance(error, ActorUnavailableError):
-                ray.kill(slot.actor)
+                await end_process(slot.actor)
         except MicroagentsError as error:
             await self._lose(slot, error)
 
@@ -289,19 +292,22 @@ class ActorGroup:
     async def _lose(self, slot: ActorSlot, error: MicroagentsError) -> None:
         """Give a slot up: all open and later calls to it raise the error."""
         failed = self._lost[slot.name] = encode_error(error)
-        ray.kill(slot.actor)  # it may still wait for resources
         slot.is_ready = False
         self._dispatcher.lose(slot.name, error)
+        await end_process(slot.actor)  # it may still wait for resources
         others = [each for each in self.slots.values() if each is not slot]
         await try_calls([each.actor.lose.remote(slot.name, failed) for each in others], liveness.SILENT_S)
 
-    async def watch_ray(self) -> None:
+    async def _watch_ray(self) -> None:
         """Give all slots up when Ray ends on the driver's machine."""
-        await liveness.wait_for_rays_end()
+        cause = await liveness.wait_for_rays_end()
         self.has_ray_ended = True
         for slot in self.slots.values():
             slot.is_ready = False
-            self._dispatcher.lose(slot.name, PeerLost(slot.name, "Ray has ended on the machine of the driver"))
+            if self._is_started.is_set():
+                self._dispatcher.lose(slot.name, PeerLost(slot.name, cause))
+        if not self._early_death.done():
+            self._early_death.set_exception(PeerLost("Ray", cause))
 
     # -- stopping ---------------------------------------------------------------------------------------------------------------------
 
@@ -310,7 +316,7 @@ class ActorGroup:
         self._is_started.clear()  # from now on a death starts no successor
         actors = [slot.actor for slot in self.slots.values() if slot.is_ready]
         async with AsyncExitStack() as steps:  # in reverse order, each even if one before it fails or is cancelled
-            steps.callback(self._kill_actors)
+            steps.push_async_callback(self._kill_actors)
             steps.callback(self._dispatcher.disconnect)
             steps.push_async_callback(self._dispatcher.close)  # calls that came while roles were stopped
             steps.push_async_callback(self.scope.close)
@@ -327,10 +333,9 @@ class ActorGroup:
             steps.push_async_callback(self._dispatcher.close)
             await try_calls([actor.close.remote() for actor in actors], STOP_S)
 
-    def _kill_actors(self) -> None:
-        for slot in self.slots.values():
-            if slot.actor is not None and not self.has_ray_ended:
-                ray.kill(slot.actor)
+    async def _kill_actors(self) -> None:
+        if not self.has_ray_ended:
+            await gather([end_process(slot.actor) for slot in self.slots.values() if slot.actor is not None])
 
     async def _stop_replica(self, replica: str) -> None:
         try:

@@ -8,9 +8,12 @@ from collections.abc import Awaitable, Coroutine, Iterable
 from contextlib import suppress
 from typing import Any
 
+import ray
 from ray.exceptions import ActorUnschedulableError, RayActorError, RayError
 
 from microagents.base.aio import TaskScope
+from microagents.base.errors import PeerLost
+from microagents.runtimes.ray.cluster import aside
 from microagents.runtimes.ray.host import decode_error
 
 NOT_CREATED = "it cannot be created"
@@ -47,6 +50,12 @@ async def _try_call(reference: Any, timeout_s: float) -> None:
     with suppress(RayError, TimeoutError):
         async with asyncio.timeout(timeout_s):
             await future_of(reference)
+
+
+async def end_process(actor: Any) -> None:
+    """End the process of an actor, unless Ray itself has ended."""
+    with suppress(RayError, PeerLost):
+        await aside(ray.kill, actor)
 
 
 async def unless_dead(name: str, work: Awaitable[None]) -> None:

@@ -8,7 +8,7 @@ import logging
 import os
 import socket
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from contextlib import suppress
 from pathlib import Path
 from shutil import rmtree
@@ -19,18 +19,25 @@ import ray
 from msgspec import Struct
 from ray._private import services
 from ray._private.authentication.authentication_utils import is_token_auth_enabled
+from ray._private.grpc_utils import init_grpc_channel
 from ray._private.runtime_env.constants import RAY_JOB_CONFIG_JSON_ENV_VAR
-from ray._private.state import actors
+from ray._private.state import actors, available_resources_per_node
 from ray.autoscaler.sdk import request_resources
 from ray.job_config import JobConfig
 
-from microagents.base.errors import InvalidUsage
+from microagents.base.errors import InvalidUsage, PeerLost
 
 P = ParamSpec("P")
 T = TypeVar("T")
 
+ANSWER_S = 20.0
+"""Seconds without an answer after which Ray has ended. Ray ends a program that has asked it in vain for 60, without a sentence."""
 PROBE_S = 10.0
 """Seconds in which a cluster must answer before Ray is asked to connect, since Ray itself waits for minutes."""
+NODE_ANSWER_S = 5.0
+"""Seconds in which a node must answer while one of its actors does not."""
+SILENT = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED)
+"""Statuses of a question that no server has answered."""
 HOW_TO_AUTHENTICATE = (
     "set RAY_AUTH_MODE=token, and RAY_AUTH_TOKEN to the output of `ray get-auth-token` on its head, or write that into "
     "~/.ray/auth_token"
@@ -98,6 +105,9 @@ async def aside(question: Callable[P, T], *given: P.args, **named: P.kwargs) -> 
     """Ask Ray something that may block, in a thread of its own.
 
     A question to a Ray that has ended blocks for a minute. The threads of `asyncio.to_thread` would hold up the end of the program so long.
+
+    Raises:
+        PeerLost: Ray does not answer.
     """
     loop = asyncio.get_running_loop()
     answered: asyncio.Future[T] = loop.create_future()
@@ -115,7 +125,14 @@ async def aside(question: Callable[P, T], *given: P.args, **named: P.kwargs) -> 
             loop.call_soon_threadsafe(tell, *told)
 
     threading.Thread(target=ask, daemon=True).start()
-    return await answered
+    limit = asyncio.timeout(ANSWER_S)
+    try:
+        async with limit:
+            return await answered
+    except TimeoutError:
+        if limit.expired():
+            raise PeerLost("Ray", f"it has not answered for {ANSWER_S:g} s") from None
+        raise
 
 
 def may_grow() -> bool:
@@ -181,9 +198,14 @@ def living_nodes() -> list[tuple[str, int]]:
     return sorted(nodes, key=lambda node: (-node[1], node[0]))
 
 
-def free_cpus() -> int:
-    """Count the CPUs of the cluster that nothing has reserved."""
-    return int(ray.available_resources().get("CPU", 0))
+def free_cpus(avoided: Collection[str] = ()) -> int:
+    """Count the CPUs that nothing has reserved, without those of some nodes, by id."""
+    return int(_free("CPU", avoided))
+
+
+def _free(resource: str, avoided: Collection[str]) -> float:
+    nodes: dict[str, dict[str, float]] = available_resources_per_node()
+    return sum(free.get(resource, 0) for node, free in nodes.items() if node not in avoided)
 
 
 def request_cpus(number: int) -> None:
@@ -191,22 +213,24 @@ def request_cpus(number: int) -> None:
     request_resources(num_cpus=number)
 
 
-def missing_resource(actor: Any, num_cpus: float, resources: dict[str, float]) -> str | None:
+def missing_resource(actor: Any, num_cpus: float, resources: dict[str, float], avoided: Collection[str]) -> str | None:
     """Describe the resource that an actor waits for; None if a node has taken it, or the cluster has enough of all.
 
     Args:
         actor: Ray's handle of the actor.
         num_cpus: CPUs that the actor needs.
         resources: amounts of other resources that it needs.
+        avoided: ids of nodes that it may not have.
     """
     if actors(actor._actor_id.hex()).get("Address", {}).get("Port"):  # noqa: SLF001 - it has a process, which takes long to start
         return None
     needed = {**({"CPU": num_cpus} if num_cpus else {}), **resources}
+    nodes = [node for node in ray.nodes() if node["Alive"] and node["NodeID"] not in avoided]
     for name, amount in needed.items():
-        most = max((node["Resources"].get(name, 0) for node in ray.nodes() if node["Alive"]), default=0)
+        most = max((node["Resources"].get(name, 0) for node in nodes), default=0)
         if most < amount:
             return f"it needs {amount:g} {name} on one node, and the largest has {most:g}"
-        free = ray.available_resources().get(name, 0)
+        free = _free(name, avoided)
         if free < amount:
             return f"it needs {amount:g} {name}, of which the cluster has {free:g} free"
     return None
@@ -230,22 +254,40 @@ def probe(address: str, *, insecure: bool) -> None:
         raise InvalidUsage(
             f"the address of a Ray cluster must be HOST:PORT (6379 on the head node), or auto, not {address!r}"
         )
-    with grpc.insecure_channel(address) as channel:
-        try:
-            channel.unary_unary("/ray.rpc.NodeInfoGcsService/CheckAlive")(b"", timeout=PROBE_S)
-        except grpc.RpcError as error:
-            if error.code() in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED):
-                raise InvalidUsage(
-                    f"no Ray cluster answers at {address}: check that its head runs and that its port can be reached"
-                ) from None
-            if not is_token_auth_enabled():
-                raise InvalidUsage(f"the Ray cluster at {address} wants its token: {HOW_TO_AUTHENTICATE}") from None
-            return
+    status = _status_of(grpc.insecure_channel(address), "/ray.rpc.NodeInfoGcsService/CheckAlive", PROBE_S)
+    if status in SILENT:
+        raise InvalidUsage(
+            f"no Ray cluster answers at {address}: check that its head runs and that its port can be reached"
+        )
+    if status != grpc.StatusCode.OK:
+        if not is_token_auth_enabled():
+            raise InvalidUsage(f"the Ray cluster at {address} wants its token: {HOW_TO_AUTHENTICATE}")
+        return
     if not (insecure or _is_this_machine(host)):
         raise InvalidUsage(
             f"the Ray cluster at {address} lets every client that reaches it run programs; start it with RAY_AUTH_MODE=token, or pass "
             "--insecure if no other client can reach it"
         )
+
+
+def node_answers(node: str) -> bool:
+    """Return whether the raylet of a node answers: it does not if its machine is frozen, or cannot be reached."""
+    for each in ray.nodes():
+        if each["NodeID"] == node and each["Alive"]:
+            host = each["NodeManagerAddress"]
+            address = f"[{host}]:{each['NodeManagerPort']}" if ":" in host else f"{host}:{each['NodeManagerPort']}"
+            return _status_of(init_grpc_channel(address), "/grpc.health.v1.Health/Check", NODE_ANSWER_S) not in SILENT
+    return False
+
+
+def _status_of(channel: grpc.Channel, question: str, within_s: float) -> grpc.StatusCode:
+    """Ask a server of Ray a question without arguments; returns the status of its answer."""
+    with channel:
+        try:
+            channel.unary_unary(question)(b"", timeout=within_s)
+        except grpc.RpcError as error:
+            return error.code()
+    return grpc.StatusCode.OK
 
 
 def _is_this_machine(host: str) -> bool:

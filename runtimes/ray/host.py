@@ -7,6 +7,7 @@ import gc
 import logging
 import os
 import sys
+import threading
 from collections import deque
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
@@ -31,6 +32,8 @@ MAX_DELIVERIES = 2
 """Deliveries to one peer that may be under way at a time; later frames wait and leave together with the next delivery."""
 ENOUGH_BYTES = 50_000
 """Bytes from which a delivery takes no more frames. Above 100 KB Ray uses its object store, which halved the rate (measured)."""
+STORED_BYTES = 90_000
+"""Bytes from which a thread hands over a delivery: Ray puts it into its object store, and returns only then."""
 RESEND_S = 5.0
 """Ray loses no delivery while both processes live, so only a failure of the network needs a repetition."""
 ACKNOWLEDGE_S = 1.0
@@ -240,7 +243,14 @@ class RayLink:
                 frames.append(self._waiting.popleft())
                 size += len(frames[-1])
             delivery = Delivery(self._sender, self._incarnation, frames)
-            self._actor.deliver.remote(_encode(delivery)).future().add_done_callback(self._end_delivery)
+            data = _encode(delivery)
+            if len(data) < STORED_BYTES:
+                self._send(data)
+            else:
+                threading.Thread(target=self._send, args=(data,), daemon=True).start()
+
+    def _send(self, data: bytes) -> None:
+        self._actor.deliver.remote(data).future().add_done_callback(self._end_delivery)
 
     def _end_delivery(self, delivery: Any) -> None:
         """Return the permit of a delivery that has ended; Ray calls this in one of its threads."""

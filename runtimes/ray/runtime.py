@@ -19,7 +19,7 @@ from typing import Self
 from ray.exceptions import RayError
 
 from microagents.actors.role import Context, Deployment, check_graph
-from microagents.base.aio import TaskScope, finish, wait_to_end
+from microagents.base.aio import TaskScope, finish, retrieve_exception, wait_to_end
 from microagents.base.errors import MicroagentsError, NoHandler, PeerLost
 from microagents.base.logs import log
 from microagents.journal.messages import FollowSettings
@@ -97,7 +97,6 @@ class RayRuntime:
             await finish(self._stop)
             raise
         self.start_s = {"Ray": connected_s - began_s, "actors": time.monotonic() - connected_s}
-        self._actors.scope.start(self._actors.watch_ray())
         if may_grow():
             self._scope.start(export_totals(self._context.run_id, self.messenger))
         if len(self._context.tasks) > 1:
@@ -127,7 +126,9 @@ class RayRuntime:
 
     async def _disconnect(self) -> None:
         if not self._actors.has_ray_ended:  # nobody would be left to answer
-            await wait_to_end([asyncio.get_running_loop().run_in_executor(None, disconnect)])
+            leaving = asyncio.ensure_future(aside(disconnect))
+            leaving.add_done_callback(retrieve_exception)
+            await wait_to_end([leaving])
 
     def _place(self, deployments: Sequence[Deployment]) -> None:
         """Place the roles in actors that are to be started."""
@@ -237,9 +238,8 @@ class RayRuntime:
             await self._scope.close()
             await self._actors.stop()
             if self._requested and not self._actors.has_ray_ended:
-                with suppress(RayError, TimeoutError):
-                    async with asyncio.timeout(liveness.SILENT_S):
-                        await aside(request_cpus, 0)
+                with suppress(RayError, PeerLost):
+                    await aside(request_cpus, 0)
         finally:
             await self._disconnect()
 

@@ -27,6 +27,8 @@ LOOK_S = 3.0
 """Seconds between two looks whether the cluster has room for an actor that has not started."""
 READY_S = 120.0
 """Seconds that an actor may take to start if the cluster has room for it."""
+AVOIDED_S = 120.0
+"""Seconds that nothing is started on a node with an actor that could not be reached. Ray itself misses a silent one after some 70."""
 _names = Counter[str]()
 """How many actors of this program had a name: Ray forgets a name some time after the death of its actor."""
 
@@ -47,12 +49,12 @@ class ActorStarter:
         """Ids of nodes by lane; empty for a single lane."""
         self._free = 0
         """CPUs that nothing has reserved, when they were last counted."""
-        self._unreachable: dict[str, None] = {}
-        """Ids of nodes with an actor that could not be reached; Ray may not have noticed yet that they have gone."""
+        self._unreachable: dict[str, float] = {}
+        """Nodes with an actor that could not be reached, by id: until when, by the loop's clock, nothing is started on them."""
 
     async def count_free(self) -> None:
         """Count the CPUs that the lanes to start next may reserve."""
-        self._free = await aside(free_cpus)
+        self._free = await aside(free_cpus, self._avoided)
 
     async def find_nodes(self) -> None:
         """Spread lanes over the nodes that are there now."""
@@ -65,10 +67,16 @@ class ActorStarter:
             await self.find_nodes()
 
     def avoid(self, node: str) -> None:
-        """Start nothing more on a node."""
-        self._unreachable[node] = None
+        """Start nothing on a node until Ray has noticed that it has gone. The driver's own has not."""
+        if node != ray.get_runtime_context().get_node_id():
+            self._unreachable[node] = asyncio.get_running_loop().time() + AVOIDED_S
 
-    def create(self, slot: ActorSlot) -> None:
+    @property
+    def _avoided(self) -> list[str]:
+        now_s = asyncio.get_running_loop().time()
+        return [node for node, until_s in self._unreachable.items() if until_s > now_s]
+
+    async def create(self, slot: ActorSlot) -> None:
         """Ask Ray for a process.
 
         Raises:
@@ -81,47 +89,41 @@ class ActorStarter:
             self._free -= 1
         level = logging.getLevelNamesMapping().get(os.environ.get("MICROAGENTS_LOG", "info").upper(), logging.INFO)
         # Ray takes GPUs and memory as options with names of their own, not among the resources.
-        named = {"num_gpus": slot.resources.get("GPU", 0), "memory": slot.resources.get("memory", 0)}
+        # An actor that needs nothing is placed by a random node, also a silent one, and its affinity counts for nothing (measured).
+        named = {"num_gpus": slot.resources.get("GPU", 0), "memory": slot.resources.get("memory", 1)}
         kind = type(
             slot.kind, (Host,), {}
         )  # Ray shows the name of the class: in its states, its dashboard and its processes
+        avoided = self._avoided
         name = f"{slot.name} of {self._run_id}"
         _names[name] += 1
         try:
-            actor: Any = (
-                ray.remote(kind)
-                .options(
-                    name=name if _names[name] == 1 else f"{name} ({_names[name]})",
-                    namespace=f"microagents-{ray.get_runtime_context().get_job_id()}",
-                    num_cpus=slot.num_cpus,
-                    resources={
-                        name: amount for name, amount in slot.resources.items() if name not in ("GPU", "memory")
-                    },
-                    **{name: amount for name, amount in named.items() if amount},
-                    # The driver itself creates the next process, so that each has its own handle and incarnation.
-                    max_restarts=0,
-                    max_task_retries=0,
-                    scheduling_strategy=self._strategy_of(slot),
-                    enable_task_events=False,
-                )
-                .remote(self._run_id, slot.name, slot.incarnation, level)
+            described: Any = ray.remote(kind).options(
+                name=name if _names[name] == 1 else f"{name} ({_names[name]})",
+                namespace=f"microagents-{ray.get_runtime_context().get_job_id()}",
+                num_cpus=slot.num_cpus,
+                resources={name: amount for name, amount in slot.resources.items() if name not in ("GPU", "memory")},
+                **{name: amount for name, amount in named.items() if amount},
+                # The driver itself creates the next process, so that each has its own handle and incarnation.
+                max_restarts=0,
+                max_task_retries=0,
+                scheduling_strategy=self._strategy_of(slot),
+                label_selector={"ray.io/node-id": f"!in({','.join(avoided)})"} if avoided else None,
+                enable_task_events=False,
             )
+            # Ray registers the name and the class of an actor before it returns.
+            slot.actor = await aside(described.remote, self._run_id, slot.name, slot.incarnation, level)
         except ValueError as error:
-            raise InvalidDefinition(
-                f"{slot.name} cannot be deployed like this: {' '.join(str(error).split())}"
-            ) from None
-        slot.actor = actor
+            reason = " ".join(str(error).split())
+            raise InvalidDefinition(f"{slot.name} cannot be deployed like this: {reason}") from None
 
     def _strategy_of(self, slot: ActorSlot) -> Any:
         """Place for an actor: the actors of one lane on one node, as long as it is there and has room."""
-        nodes = [each for each in self._nodes if each not in self._unreachable]
+        nodes = [each for each in self._nodes if each not in self._avoided]
         if not nodes:
             return "SPREAD"
-        # Ray takes a soft affinity for nothing if an actor needs nothing (measured), and a hard one must not keep it from a GPU.
         return NodeAffinitySchedulingStrategy(
-            node_id=nodes[slot.number % len(nodes)],
-            soft=bool(slot.num_cpus or slot.resources),
-            _spill_on_unavailable=bool(slot.num_cpus),
+            node_id=nodes[slot.number % len(nodes)], soft=True, _spill_on_unavailable=bool(slot.num_cpus)
         )
 
     async def wait_ready(self, slot: ActorSlot) -> None:
@@ -152,7 +154,7 @@ class ActorStarter:
 
     async def _look_for_room(self, slot: ActorSlot, ready: asyncio.Future[Any]) -> None:
         loop = asyncio.get_running_loop()
-        while (lacking := await aside(missing_resource, slot.actor, slot.num_cpus, slot.resources)) is not None:
+        while (lacking := await self._lacking(slot)) is not None:
             if (began_s := slot.waits_since_s) is not None and loop.time() > began_s + self._max_wait_s:
                 raise PeerLost(
                     slot.name, f"there was no room for it within {self._max_wait_s:g} s (--max-wait-nodes): {lacking}"
@@ -165,9 +167,12 @@ class ActorStarter:
             if await ends_within(ready, LOOK_S):
                 return
 
+    async def _lacking(self, slot: ActorSlot) -> str | None:
+        return await aside(missing_resource, slot.actor, slot.num_cpus, slot.resources, self._avoided)
+
     async def build(self, slot: ActorSlot, slots: Mapping[str, ActorSlot]) -> None:
         """Build the roles of a slot, connected to the processes of the others."""
         peers = {each.name: (each.actor, each.incarnation) for each in slots.values() if each is not slot}
-        await call_role(
-            slot.actor.build.remote(import_folders(), self._blueprint.context, self._blueprint.deployments, peers)
-        )
+        context, deployments = self._blueprint.context, self._blueprint.deployments
+        # Ray stores long arguments before it returns.
+        await call_role(await aside(slot.actor.build.remote, import_folders(), context, deployments, peers))

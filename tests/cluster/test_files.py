@@ -272,10 +272,13 @@ def test_a_registry_set_in_one_place_is_that_of_every_pod(tmp_path: Path) -> Non
 
 
 def test_kustomize_builds_what_the_tests_build() -> None:
-    if (kustomize := shutil.which("kustomize")) is None:
+    known = {"kustomize": ["build"], "kubectl": ["kustomize"]}
+    programs = [[program, *words] for program, words in known.items() if shutil.which(program)]
+    if not programs:
         pytest.skip("no kustomize on this machine: tests/cluster/manifests.py builds the kustomizations")
     for name in FOLDERS:
-        ran = subprocess.run([kustomize, "build", KUBERAY / name], stdout=subprocess.PIPE, text=True, check=True)
+        build = [*programs[0], str(KUBERAY / name)]
+        ran = subprocess.run(build, stdout=subprocess.PIPE, text=True, check=True)
         made = [msgspec.yaml.decode(text) for text in ran.stdout.split("\n---\n")]
         assert sorted(made, key=str) == sorted(built(KUBERAY / name), key=str)
 
@@ -591,6 +594,17 @@ def test_a_run_has_time_to_save_before_its_pod_ends() -> None:
     lifecycle = head_container().lifecycle
     assert lifecycle is not None
     assert "pkill -TERM -x microagents" in lifecycle.pre_stop.exec.command[-1]
+
+
+def test_every_head_misses_a_silent_node_as_soon_as_the_guide_says() -> None:
+    (advised,) = re.findall(r"the head is started with `(RAY_health_check[^`]+)`", text_of(ROOT / "docs/ray.md"))
+    checks = dict(each.split("=") for each in advised.split())
+    for spec in (cluster().spec, job(JOBS[0]).spec.ray_cluster_spec, job(JOBS[2]).spec.ray_cluster_spec):
+        assert spec is not None
+        given = {each.name: each.value for each in spec.head_group_spec.template.spec.containers[0].env}
+        assert given.items() >= checks.items()
+    for name in LAUNCHED:
+        assert " ".join(advised.split()) in launched(name)["head_start_ray_commands"][-1]
 
 
 def test_no_pod_has_rights_that_it_does_not_need() -> None:

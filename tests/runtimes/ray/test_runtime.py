@@ -49,6 +49,7 @@ from microagents.runtimes.virtual import run_virtual
 from microagents.systems import Maker
 from microagents.tasks.drift import Drift, Place
 from microagents.tasks.multiplication import Multiplication
+from tests.benchmarks.hosts import FAULTS, faults, may_make_hosts
 from tests.cli.commands import WRONG, Ran, microagents
 from tests.runtimes.crowd import (
     Block,
@@ -251,11 +252,11 @@ async def test_a_role_that_asks_a_mortal_while_it_starts_ends_the_start(monkeypa
 
 async def test_a_role_that_blocks_its_event_loop_is_taken_for_dead(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(actor_group, "MAX_DEATHS", 0)
-    for name, value in {"PING_EVERY_S": 0.1, "SILENT_S": 1.0}.items():
+    for name, value in {"PING_EVERY_S": 0.1, "QUIET_S": 0.5, "SILENT_S": 1.0}.items():
         monkeypatch.setattr(liveness, name, value)
     async with opened(Blocker) as messenger:
         with pytest.raises(
-            PeerLost, match=r"Blocker/0 .* it was not heard of for 1 s: something in it keeps its event loop"
+            PeerLost, match=r"Blocker/0 .* it was not heard of for 1 s, but its node was: it is stopped, or code"
         ):
             await messenger.ask(Block())
 
@@ -362,6 +363,30 @@ def test_a_run_whose_ray_ends_on_the_drivers_machine_ends_with_a_sentence_and_is
         assert "Ray has ended on the machine of the driver; all decisions so far are kept" in err.splitlines()[-1]
         until(lambda: not program.left(agents=False))
     assert run_virtual(resume("r", runtime="local")).account.steps == 200
+
+
+def test_a_run_whose_ray_answers_no_more_ends_with_a_sentence_while_a_lane_needs_another_process() -> None:
+    with Program("-c", WATCHFUL, *walk(200, SLOW)) as program:
+        until(lambda: decided_steps() > 3)
+        (lane,) = program.actors()
+        (state,) = [each for each in program.rays_own() if b"gcs_server" in title_of(each)]
+        os.kill(state, signal.SIGSTOP)
+        kill(lane)
+        code, out, err = program.end()
+        assert (code, out) == (1, "")
+        assert re.search(r"(Ray|the head of Ray) has not answered for 20 s|it has not answered for 20 s", err)
+        assert "all decisions so far are kept" in err.splitlines()[-1]
+    assert run_virtual(resume("r", runtime="local")).account.steps == 200
+
+
+@pytest.mark.timeout(900)
+def test_hosts_that_are_cut_off_stopped_or_without_ray_are_told_of_within_40_s() -> None:
+    if not may_make_hosts():
+        pytest.skip("no network namespaces can be made here: they take root and `ip`")
+    told, is_same = faults(FAULTS)
+    assert is_same
+    assert all(max(each.said_s, each.again_s or 0) < 40 for each in told), told
+    assert not [each for each in told if "event loop" in each.words]
 
 
 def decided_steps() -> int:
