@@ -40,7 +40,7 @@ def test_no_damage_gives_other_results_and_what_is_refused_is_left_as_it_is_to_t
     """The whole set, for hours: ``python -m tests.benchmarks.damage``."""
     there, folder = left
     wrong = []
-    for number in range(12):
+    for number in range(6):
         random = Random(number)
         one, use = random.choice(there), random.choice(USES)
         name, files = damaged(one, random)

@@ -158,6 +158,7 @@ def limited(bytes_: int, *words: str) -> Ran:
     return Ran(ran.returncode, ran.stdout, ran.stderr)
 
 
+@pytest.mark.slow
 def test_a_limit_of_the_size_of_files_stops_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(
         "XDG_STATE_HOME", str(Path("state").absolute())

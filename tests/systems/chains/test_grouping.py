@@ -69,6 +69,7 @@ def test_one_step_that_is_flagged_flags_its_group() -> None:
     assert set(result.account.flagged) == {"skipped"}
 
 
+@pytest.mark.slow
 def test_a_resumed_run_and_any_order_of_events_decide_the_same() -> None:
     task, strategy = Drift(length=LENGTH), Maker(steps=3)
     whole = run_sync(task, models=ERRING.replace("1.0", "0"), strategy=strategy, run_id="whole")

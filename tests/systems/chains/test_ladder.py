@@ -155,6 +155,7 @@ async def test_a_step_that_no_rung_decides_is_undecided_or_settled_as_the_user_w
     assert (other.outcome, other.account.errors) == ("completed", 0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("runtime", ["linked"])
 async def test_all_rungs_decide_the_same_on_every_runtime_with_guesses_and_without(runtime: str) -> None:
     model = "sim:perfect@error=0.1,hard=0.5,hard_error=0.6"

@@ -239,7 +239,7 @@ async def test_the_tasks_own_flag_holds_for_predictions_as_well() -> None:
 
 
 @pytest.mark.parametrize("runtime", ["linked"])
-@pytest.mark.parametrize("speculate", [True, False])
+@pytest.mark.parametrize("speculate", [pytest.param(True, marks=pytest.mark.slow), False])
 async def test_decisions_are_the_same_on_every_runtime_guessed_or_not(runtime: str, *, speculate: bool) -> None:
     task = Drift(length=120)
     options: dict[str, Any] = {"models": HARD_STEPS, "strategy": "lead", "seed": 2}

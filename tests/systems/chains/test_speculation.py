@@ -37,7 +37,10 @@ def opened() -> OpenStep:
     return OpenStep(ChainStep(number=0, state=Place(), election=question.id_at("0/step/0"), question=question), Onward)
 
 
-@pytest.mark.parametrize(("k", "runtime"), [(1, "local"), (2, "local"), (3, "linked")])
+@pytest.mark.parametrize(
+    ("k", "runtime"),
+    [pytest.param(1, "local", marks=pytest.mark.slow), (2, "local"), pytest.param(3, "linked", marks=pytest.mark.slow)],
+)
 async def test_decisions_and_ballots_are_the_same_with_guesses_and_without(k: int, runtime: str) -> None:
     ahead, step_by_step = [
         await run(Drift(length=150), models=ERRING, k=k, seed=5, runtime=runtime, speculate=speculate)
