@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Set as AbstractSet
 from contextlib import suppress
 from dataclasses import fields, is_dataclass
+from datetime import date, timedelta
 from decimal import Decimal
 from functools import partial
 from typing import Any, get_args, get_origin
@@ -15,6 +16,10 @@ from pydantic_core import to_jsonable_python
 
 MAX_DIGITS = 1_000
 """Places of a decimal that are written out; beyond them it has an exponent."""
+_WRITTEN = (BaseModel, msgspec.Struct, date, timedelta, bytearray, range)
+"""Classes whose subclasses are written, too, such as the times of pandas."""
+_MISSING = ("NaTType", "NAType")
+"""Types of the missing values of pandas."""
 _WRITERS = ("to_dicts", "to_pylist", "tolist")
 """Methods by which tables and arrays of polars, pyarrow and numpy give lists."""
 _in_order = msgspec.json.Encoder(order="deterministic").encode
@@ -34,7 +39,7 @@ def plain(value: object, *, canonical: bool = False) -> Any:
     match value:
         case dict():
             return {_key(name): parts(each) for name, each in value.items()}
-        case list() | tuple():
+        case list() | tuple() | range():
             return [parts(each) for each in value]
         case AbstractSet():
             return sorted(map(parts, value), key=_in_order)
@@ -42,6 +47,8 @@ def plain(value: object, *, canonical: bool = False) -> Any:
             return _digits_of(value) if canonical else str(value)
         case BaseModel():
             return parts(value.model_dump())
+    if type(value).__name__ in _MISSING:
+        return None
     found = msgspec.to_builtins(
         value,
         builtin_types=(Decimal,),
@@ -129,10 +136,9 @@ def unwritable(hint: Any) -> type | None:
     for part in get_args(hint):
         if (found := unwritable(part)) is not None:
             return found
-    is_plain = not isinstance(hint, type) or get_origin(hint) is not None or getattr(hint, "_is_protocol", False)
-    if is_plain or hint is object or issubclass(hint, BaseModel | msgspec.Struct) or hasattr(hint, "__attrs_attrs__"):
+    if not isinstance(hint, type) or get_origin(hint) is not None or getattr(hint, "_is_protocol", False):
         return None
-    if is_dataclass(hint) or is_table(hint):
+    if hint is object or issubclass(hint, _WRITTEN) or field_names(hint) or is_table(hint):
         return None
     kind: type = hint
     try:

@@ -169,6 +169,7 @@ def test_the_exact_amount_is_paid_recorded_and_given_back() -> None:
         ([Line(price=Decimal("1.50"))], '[{"price":"1.50"}]'),
         ({Unit.ETHER: {"b", "a"}}, '{"ether":["a","b"]}'),
         (Ended(Decimal("1.50"), date(2026, 1, 31)), '{"amount":"1.50","at":"2026-01-31"}'),
+        (range(2), "[0,1]"),
         ({(1, 2): 2**70}, '{"[1,2]":1180591620717411303424}'),
     ],
 )
@@ -181,6 +182,14 @@ def test_tables_of_pandas_are_written_as_rows() -> None:
     table = pandas.DataFrame({"item": ["tea", "milk"], "left": [3, None]})
     assert observation_of(table, 1_000) == '[{"item":"tea","left":3.0},{"item":"milk","left":null}]'
     assert observation_of(table["item"], 1_000) == '{"0":"tea","1":"milk"}'
+    assert (
+        observation_of([pandas.NaT, pandas.NA, pandas.Timestamp("2026-01-31")], 1_000)
+        == '[null,null,"2026-01-31T00:00:00"]'
+    )
+
+
+class Timestamp(datetime):
+    """A subclass, such as that of pandas."""
 
 
 class Connection:
@@ -266,7 +275,10 @@ def test_a_result_that_cannot_be_written_is_named_before_any_call(kind: Any) -> 
         Ended,
         Unit,
         date,
+        Timestamp,
         bytes,
+        bytearray,
+        range,
         set[Decimal],
         Literal["a"],
         Iterator[int],
