@@ -159,9 +159,7 @@ def _key(name: object) -> str:
 
 
 def _known(value: Any) -> Any:
-    """Return a value that msgspec does not know as one of plainer types."""
-    if isinstance(value, BaseModel):
-        return value.model_dump()
+    """Return a value that msgspec does not know as one of plainer types: of a model the form in JSON that it reads back."""
     if hasattr(value, "iloc"):  # of pandas, whose missing values are of several types
         filled = value.astype(object).where(value.notna(), None)
         return filled.to_dict("records") if hasattr(value, "columns") else filled.to_dict()

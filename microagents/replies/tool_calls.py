@@ -109,10 +109,12 @@ def observed(call: ToolCall, outcome: str, text: str) -> str:
 
 
 def with_whole_numbers(value: Any) -> Any:
-    """Return JSON-like values with 5.0 as 5, and a number of all 17 digits of a float as that float."""
+    """Return JSON-like values with 5.0 as 5, and a decimal as the float of all its 17 digits, or else as text, which no number fits."""
     match value:
         case Decimal() if Decimal(f"{float(value):.17g}") == value:
             return float(value)
+        case Decimal():
+            return str(value)
         case float() if value.is_integer() and abs(value) < MAX_EXACT:
             return int(value)
         case dict():

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
-from decimal import Decimal
 from typing import Any
 
 import msgspec
@@ -103,7 +102,7 @@ class Toolbox:
         function = self.functions.get(name)
         if function is None:
             fits = schema_check(json.dumps(self.specs[name].parameters)).fits(arguments)
-            return arguments if fits and not _has_decimals(arguments) else None
+            return arguments if fits else None
         try:
             return dict(function.validated(arguments))
         except BadArguments:
@@ -115,13 +114,6 @@ def _is_in(value: object, values: Collection[Any]) -> bool:
         return value in values
     except TypeError:  # a list, say, is in no set
         return False
-
-
-def _has_decimals(value: object) -> bool:
-    """Return whether values have a number of more digits than a float, which no server would be sent."""
-    if isinstance(value, Mapping):
-        return any(map(_has_decimals, value.values()))
-    return any(map(_has_decimals, value)) if isinstance(value, list) else isinstance(value, Decimal)
 
 
 def servers_in(given: Sequence[GivenTool]) -> list[McpServer]:

@@ -106,8 +106,9 @@ def failure(old: str, new: str) -> str:
         ("return Answer(day=int(prompt.user[4:]))", "return 7", "Dates.expert must give an Answer, not 7 (dates.py:35)"),
         ("    broken_at", "    def flag(self, reply): return reply.colour\n    broken_at",
          "Dates.flag raised AttributeError(\"'Answer' object has no attribute 'colour'\") at 0/step/0 (dates.py:15)"),
-        ("    broken_at", "    def result(self, state): return 1j\n    broken_at",
-         "Dates.result must give JSON-like values or a struct (Encoding objects of type complex is unsupported), not 1j (dates.py:15)"),
+        ("    broken_at", "    def result(self, state): return ...\n    broken_at",
+         ("Dates.result must give JSON-like values or a struct (Unable to serialize unknown type: "
+          "<class 'ellipsis'>), not Ellipsis (dates.py:15)")),
         ("    broken_at", "    def mistake(self, prompt, right, rng): return 5\n    broken_at",
          "Dates.mistake must give an Answer, not 5 (dates.py:15)"),
         ("    broken_at", "    def difficulty(self, prompt, reply): return 'hard'\n    broken_at",

@@ -16,7 +16,7 @@ from uuid import UUID
 
 import pytest
 from msgspec import Struct
-from pydantic import BaseModel
+from pydantic import BaseModel, Field
 
 from microagents import AgentTask, Call, ChainTask, Problem, Prompt, Reply, Result, RowTask, resume, run_sync
 from microagents.runs.inspection.runs import inspect_run
@@ -104,8 +104,9 @@ def test_the_files_of_rows_have_what_json_has(tmp_path: Path) -> None:
 
 
 class Total(BaseModel):
-    amount: Decimal
+    amount: Decimal = Field(alias="theAmount")
     at: date
+    seal: bytes = b"x"
 
 
 @dataclass(frozen=True)
@@ -146,7 +147,7 @@ def returning(value: Any, *annotation: Any) -> type[ChainTask[Any, Any, Any]]:
     return type("Made", (Once,), {"__module__": __name__, "result": result})
 
 
-ACCOUNT = Account(Total(amount=Decimal("1.50"), at=date(2026, 5, 3)), {2026: Kind.BILL})
+ACCOUNT = Account(Total(theAmount=Decimal("1.50"), at=date(2026, 5, 3)), {2026: Kind.BILL})
 
 
 @pytest.mark.parametrize(
