@@ -7,6 +7,8 @@ becomes an envelope, and all envelopes to one peer from one iteration of the eve
 from __future__ import annotations
 
 import asyncio
+import os
+import socket
 from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Sequence
 from contextlib import aclosing, suppress
 from hashlib import blake2b
@@ -197,11 +199,12 @@ class Dispatcher:
 
     async def _report_loads(self, messenger: RoleMessenger) -> None:
         loop, told = asyncio.get_running_loop(), None
+        process = f"{self._name} on {socket.gethostname()}, pid {os.getpid()}"
         with suppress(MicroagentsError):  # the recorder has failed, which ends the run
             while True:
                 began_s = loop.time()
                 await asyncio.sleep(LOADS_EVERY_S)
-                loads = {name: each.load(loop.time() - began_s) for name, each in self._replicas.items()}
+                loads = {name: each.load(loop.time() - began_s, process) for name, each in self._replicas.items()}
                 if loads != told:  # a run that waits for a person writes nothing
                     messenger.tell(RecordLoads(loads=loads))
                     told = loads

@@ -38,10 +38,10 @@ class LocalRef:
         self._handled = self._open = 0
         """Requests since the last `load`, and open ones."""
 
-    def load(self, within_s: float) -> Load:
-        """Return what it has to do; the last call was ``within_s`` seconds ago."""
+    def load(self, within_s: float, process: str) -> Load:
+        """Return what it has to do in a process; the last call was ``within_s`` seconds ago."""
         handled, self._handled = self._handled, 0
-        return Load(per_s=round(handled / within_s), open=self._open)
+        return Load(per_s=round(handled / within_s), open=self._open, process=process)
 
     def is_eager(self, message: type[Message]) -> bool:
         """Whether the handler of a message may begin in the sender's task."""

@@ -295,6 +295,8 @@ class Load(Struct, frozen=True, kw_only=True):
     """Requests that it gets a second."""
     open: int = 0
     """Requests that are not answered yet, those included that wait inside it for a call or a permit."""
+    process: str = ""
+    """Actor, host and process that it works in."""
 
     def __str__(self) -> str:
         return f"{self.per_s:,}/s, {self.open:,} open"
@@ -459,6 +461,14 @@ class Account(Struct, kw_only=True):
     def in_flight(self) -> int:
         """Calls that are sent and have not ended yet."""
         return sum(sum(by_spec.values()) for by_spec in self.in_flight_by.values())
+
+    @property
+    def placement(self) -> dict[str, list[str]]:
+        """Names of the replicas that work in each process."""
+        found: dict[str, list[str]] = {}
+        for replica, load in self.loads.items():
+            found.setdefault(load.process, []).append(replica)
+        return found
 
     @property
     def load_by_role(self) -> dict[str, Load]:

@@ -8,6 +8,9 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
+from microagents.journal.messages import Account, Load
+from microagents.runs.driver.graph import GraphRole, RoleGraph
+from microagents.runs.driver.role_pictures import svg_of
 from tests.cli.commands import microagents
 
 
@@ -24,6 +27,20 @@ def test_it_lists_roles_and_messages_draws_them_and_gives_them_as_json() -> None
     assert {"name": "Draw", "sender": "Voter", "receiver": "Solver", "reply": "Sample", "is_stream": False} in graph[
         "messages"
     ]
+
+
+def test_a_picture_of_a_live_run_lists_the_replicas_of_each_process() -> None:
+    roles = [
+        GraphRole(name=name, replicas=1, in_driver=False, asks_models=False, distance=0, subject="")
+        for name in ("Voter", "Solver")
+    ]
+    graph = RoleGraph(strategy="Maker", task="Hanoi", roles=roles, messages=[])
+    for processes in (["lane/0 on a, pid 7"] * 2, ["Voter/0 on a, pid 7", "Solver/0 on b, pid 8"]):
+        loads = {f"{role.name}/0": Load(process=each) for role, each in zip(roles, processes, strict=True)}
+        account = Account(loads=loads)
+        drawn = svg_of(graph, placement=account.placement)
+        assert all(f"{process}: {', '.join(names)}<" in drawn for process, names in account.placement.items())
+        assert len(account.placement) == len(set(processes))
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from types import MappingProxyType
 from xml.sax.saxutils import escape
 
 from microagents.journal.messages import Account
@@ -25,6 +26,7 @@ STYLE = """
     text { fill: #e6edf3 } .small { fill: #9ea7b3 } rect { fill: #161b22; stroke: #9ea7b3 } .asks rect { stroke: #58a6ff }
   }
 """
+EMPTY: Mapping[str, Sequence[str]] = MappingProxyType({})
 MARKER = """<defs><marker id="to" viewBox="0 0 8 8" refX="8" refY="4" markerWidth="8" markerHeight="8" orient="auto">
 <path d="M0 0 L8 4 L0 8 z"/></marker></defs>"""
 """The head of an arrow."""
@@ -53,16 +55,20 @@ def totals_by_role(graph: RoleGraph, account: Account, unit: str) -> dict[str, s
     return found | {role: f"{found.get(role, '')}\n{load}" for role, load in account.load_by_role.items()}
 
 
-def svg_of(graph: RoleGraph, totals: Mapping[str, str] | None = None) -> str:
+def svg_of(
+    graph: RoleGraph, totals: Mapping[str, str] | None = None, placement: Mapping[str, Sequence[str]] = EMPTY
+) -> str:
     """Draw roles in columns by their distance from the conductor; those of the driver stand in the last row.
 
     Args:
         graph: the graph.
         totals: words about a run by the name of the role: the first line stands in its box, the others below.
+        placement: names of the replicas in each process of the run, a line each below the roles.
     """
     places = _places(graph)
     width = max(x for x, _ in places.values()) + WIDTH + MARGIN
-    height = max(y for _, y in places.values()) + HEIGHT + 2 * MARGIN
+    below = max(y for _, y in places.values()) + HEIGHT + 2 * MARGIN
+    height = below + BELOW * len(placement)
     title = escape(f"{graph.strategy} for {graph.task}")
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" height="{height}" role="img">',
@@ -70,6 +76,9 @@ def svg_of(graph: RoleGraph, totals: Mapping[str, str] | None = None) -> str:
         MARKER,
     ]
     labels: list[str] = []
+    for line, (process, replicas) in enumerate(placement.items()):
+        words = escape(f"{process}: {', '.join(replicas)}")
+        labels.append(f'<text class="small" x="{MARGIN}" y="{below + BELOW * line}">{words}</text>')
     driver = {role.name for role in graph.roles if role.in_driver}
     for role in graph.roles:
         for receiver, names in _sent(graph, role.name).items():

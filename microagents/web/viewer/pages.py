@@ -77,7 +77,8 @@ def graph(reader: Reader) -> str:
     """Draw the roles of a run and their messages, with what its account knows of each role."""
     plan = plan_of(reader)
     found, unit = graph_of(plan), type(plan.tasks[0]).progress_unit
-    return svg_of(found, totals_by_role(found, reader.account(digests=False), unit))
+    account = reader.account(digests=False)
+    return svg_of(found, totals_by_role(found, account, unit), account.placement)
 
 
 def _folded(solution: Struct) -> Struct:

@@ -56,7 +56,7 @@ async function runPage(run, signal) {
   const zoom = /^#(\d+)-(\d+)$/.exec(location.hash), at = (path, whole = false) => decisionUrl(run, whole ? path : `${input}/${path}`);
   const picture = h("img", { alt: "The roles of this run, the messages between them, and totals", onerror: () => picture.replaceWith(h("p", { class: "note" }, "The code of this run is not here, so its roles are unknown.")) });
   const draw = () => { if (roles.open) picture.src = `${apiUrl(run, "graph")}?${performance.now()}`; }; // nobody looks at a closed one
-  const roles = h("details", { ontoggle: draw }, h("summary", null, "Roles and messages"), h("div", { class: "graph" }, picture));
+  const roles = h("details", { open: true, ontoggle: draw }, h("summary", null, "Roles and messages"), h("div", { class: "graph" }, picture));
   let strip = null, steps = new Uint8Array(0), drawnWork = "", state = "", found = null, wholeAt = 0, fillGrid = null;
   show(run, verdict, inputs, waits, problems, result, host, work, h("div", { class: "columns" }, flags, curve), rates, section("Account", account), section(null, roles));
   const isAlone = () => found === null || !found.listed || query.has("input");
