@@ -5,14 +5,13 @@ from __future__ import annotations
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar
 
-import msgspec
-from msgspec import Raw, Struct, structs
+from msgspec import structs
 
 from microagents.base.errors import InvalidUsage, ModelUnavailable
 from microagents.models.http.provider import HttpModel
-from microagents.models.http.replies import Fields, Said, decode_reply, is_there
+from microagents.models.http.replies import UNREADABLE, Said, decode, object_in
 from microagents.models.http.sending import Client, Sender, headers_of
-from microagents.models.http.usage import Counts, read_or_empty, sum_of
+from microagents.models.http.usage import sum_of
 from microagents.models.json_schema import strict_schema
 from microagents.models.model import Most
 
@@ -99,17 +98,21 @@ class AnthropicModel(HttpModel):
             return False  # a budget must be less than max_tokens
         answer = await self._ask(client, structs.replace(call, max_output_tokens=0))
         if not isinstance(answer, ModelUnavailable) and answer.is_success:
-            usage = self._meter.usage(_counts(read_or_empty(Raw(answer.content), Fields).usage, has_reasoning=False))
+            try:
+                reply = object_in(decode(answer.content))
+            except UNREADABLE:
+                reply = {}
+            usage = self._meter.usage(reply, has_reasoning=False, excludes_cached=True)
             self._spent = usage if self._spent is None else sum_of(usage, self._spent)
         return True
 
     def _read(self, body: bytes, call: Call) -> Sample:  # noqa: ARG002 - the interface
-        reply, said = decode_reply(body), Said()
-        said.add(reply.content)
-        if not said and not is_there(reply.stop_reason):
-            raise msgspec.ValidationError("Expected a content with a text")
-        usage = self._meter.usage(_counts(reply.usage, has_reasoning=said.has_reasoning))
-        return self._samples_of.make(said, reply.stop_reason, usage)
+        reply, said = object_in(decode(body)), Said()
+        said.add(reply.get("content"))
+        if not said and not reply.get("stop_reason"):
+            raise ValueError("Expected a content with a text")
+        usage = self._meter.usage(reply, has_reasoning=said.has_reasoning, excludes_cached=True)
+        return self._samples_of.make(said, reply.get("stop_reason"), usage)
 
 
 def _thinking(given: str | None) -> dict[str, Any] | None:
@@ -120,31 +123,3 @@ def _thinking(given: str | None) -> dict[str, Any] | None:
             f"thinking must be adaptive, disabled or a budget of at least {_LEAST_BUDGET} tokens, not {given!r}"
         )
     return {"type": "enabled", "budget_tokens": int(given)}
-
-
-def _counts(written: Raw, *, has_reasoning: bool) -> Counts:
-    counts = read_or_empty(written, _MessagesCounts)
-    return Counts(
-        read=counts.input_tokens,
-        written=counts.output_tokens,
-        reasoned=read_or_empty(counts.output_tokens_details, _Details).thinking_tokens,
-        cached=counts.cache_read_input_tokens,
-        cache_written=counts.cache_creation_input_tokens,
-        served=counts.service_tier,
-        has_reasoning=has_reasoning,
-        excludes_cached=True,
-    )
-
-
-class _MessagesCounts(Struct):
-    # Raw, since a server may send anything here. A malformed count must not cost a valid reply.
-    input_tokens: Raw = Raw(b"")
-    cache_read_input_tokens: Raw = Raw()
-    cache_creation_input_tokens: Raw = Raw()
-    service_tier: Raw = Raw()
-    output_tokens: Raw = Raw(b"")
-    output_tokens_details: Raw = Raw(b"{}")
-
-
-class _Details(Struct):
-    thinking_tokens: Raw = Raw(b"")

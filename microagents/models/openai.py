@@ -10,16 +10,15 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar
 from urllib.parse import urlsplit
 
-import msgspec
-from msgspec import Raw, Struct, structs
+from msgspec import structs
 
 from microagents.base.aio import TaskScope
 from microagents.base.errors import InvalidUsage
 from microagents.models.http.provider import HttpModel
-from microagents.models.http.replies import ChatChoice, Fields, Said, choices_in, decode_reply, is_there
+from microagents.models.http.replies import ChatChoice, Said, choices_in, decode, name_in, object_in
 from microagents.models.http.sending import Client, Response, Sender, headers_of
 from microagents.models.http.spec_options import flag
-from microagents.models.http.usage import Counts, name_or_none, read_or_empty, what_is_left
+from microagents.models.http.usage import what_is_left
 from microagents.models.json_schema import schema_name, strict_schema
 from microagents.models.model import MAX_SAMPLES, SEVERAL, samples_per_request
 from microagents.models.streams import Streaming, unstreamed
@@ -306,32 +305,19 @@ class OpenAIModel(OpenAIWire):
         return self._read_all(body, call)[0]
 
     def _read_all(self, body: bytes, call: Call) -> Sequence[Sample]:
-        reply = decode_reply(body)
-        choices = choices_in(reply.choices)
-        if not choices and bytes(reply.choices) == b"[]" and (is_there(reply.usage) or is_there(reply.id)):
-            choices = [ChatChoice(index=0, said=Said(refusal=NO_CHOICE), reason=Raw(b'"content_filter"'))]
-        if not any(is_there(each.reason) or each.said for each in choices):
-            raise msgspec.ValidationError("Expected choices with a text")
+        reply = object_in(decode(body))
+        choices = choices_in(reply.get("choices"))
+        if reply.get("choices") == [] and (reply.get("usage") or reply.get("id")):
+            choices = [ChatChoice(index=0, said=Said(refusal=NO_CHOICE), reason="content_filter")]
+        if not any(each.reason or each.said for each in choices):
+            raise ValueError("Expected choices with a text")
         kept = sorted(choices, key=lambda choice: choice.index)[: call.samples]
-        usage, served = self._counted(reply, has_reasoning=any(each.said.has_reasoning for each in kept))
+        usage = self._meter.usage(reply, has_reasoning=any(each.said.has_reasoning for each in kept))
         usages = [usage]
         if len(kept) > 1:
+            served = name_in(reply.get("service_tier")) or None
             usages = self._meter.split(usage, [len(each.said.text or each.said.refusal) for each in kept], served)
         return [self._sample_of(choice, each, call) for choice, each in zip(kept, usages, strict=True)]
-
-    def _counted(self, reply: Fields, *, has_reasoning: bool) -> tuple[Usage, str | None]:
-        counts = read_or_empty(reply.usage, _ChatCounts)
-        read = read_or_empty(counts.prompt_tokens_details, ReadDetails)
-        counted = Counts(
-            read=counts.prompt_tokens,
-            written=counts.completion_tokens,
-            reasoned=read_or_empty(counts.completion_tokens_details, WrittenDetails).reasoning_tokens,
-            cached=read.cached_tokens,
-            cache_written=read.cache_write_tokens,
-            served=reply.service_tier,
-            has_reasoning=has_reasoning,
-        )
-        return self._meter.usage(counted), name_or_none(reply.service_tier)
 
     def _sample_of(self, choice: ChatChoice, usage: Usage, call: Call) -> Sample:
         sample = self._samples_of.make(choice.said, choice.reason, usage)
@@ -343,24 +329,3 @@ class OpenAIModel(OpenAIWire):
         top = (tokens[0].top_logprobs if tokens else None) or ()
         found = {each.token: exp(min(0.0, each.logprob)) for each in top if each.logprob is not None}
         return weighed_by_letter(call, found, structs.replace(sample, finish="stop"))
-
-
-class _ChatCounts(Struct):
-    # Raw, since a server may send anything here. A malformed count must not cost a valid reply.
-    prompt_tokens: Raw = Raw(b"")
-    completion_tokens: Raw = Raw(b"")
-    prompt_tokens_details: Raw = Raw(b"{}")
-    completion_tokens_details: Raw = Raw(b"{}")
-
-
-class ReadDetails(Struct):
-    """Parts of the input tokens."""
-
-    cached_tokens: Raw = Raw()
-    cache_write_tokens: Raw = Raw()
-
-
-class WrittenDetails(Struct):
-    """Parts of the output tokens."""
-
-    reasoning_tokens: Raw = Raw()

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import json
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import msgspec
-from msgspec import Raw, Struct
+from msgspec import Struct
 
 from microagents.base.errors import InvalidUsage
+from microagents.models.http.replies import decode, object_in
 from microagents.models.http.spec_options import either
-from microagents.models.http.usage import Counts, read_or_empty
-from microagents.models.openai import OpenAIWire, ReadDetails
+from microagents.models.openai import OpenAIWire
 from microagents.models.weighing import asked_for, in_order, question_in, weighed
 from microagents.replies.chat import Sample
 
@@ -67,34 +68,18 @@ class OpenAIDecisions(OpenAIWire):
         return {"model": self.model, "input": messages, "questions": [question]}
 
     def _read(self, body: bytes, call: Call) -> Sample:
-        reply = _decode(body)
-        counts = read_or_empty(reply.usage, _DecisionsCounts)
-        details = read_or_empty(counts.input_tokens_details, ReadDetails)
-        usage = self._meter.usage(
-            Counts(
-                read=counts.input_tokens,
-                written=counts.output_tokens,
-                reasoned=Raw(b"0"),
-                cached=details.cached_tokens,
-                cache_written=details.cache_write_tokens,
-                has_reasoning=False,
-            )
-        )
-        text = self._redaction.without_key(bytes(reply.answers).decode("utf-8", "replace"))
+        reply = object_in(decode(body))
+        if "answers" not in reply:
+            raise ValueError("Expected answers")
+        answers, usage = reply["answers"], self._meter.usage(reply, has_reasoning=False)
+        text = self._redaction.without_key(json.dumps(answers, ensure_ascii=False))
         written = Sample(text=text, usage=usage, model=self.name)
-        answer = _first(reply.answers)
+        answer = _first(answers)
         if answer.type == REFUSAL:
             return msgspec.structs.replace(written, finish=REFUSAL)
         given = answer.probabilities
         found = given if isinstance(given, dict) else {each.option: each.probability for each in given}
         return weighed(asked_for(call), found, written)
-
-
-class _DecisionsCounts(Struct):
-    # Raw, since a server may send anything here. A malformed count must not cost a valid reply.
-    input_tokens: Raw = Raw(b"")
-    output_tokens: Raw = Raw(b"")
-    input_tokens_details: Raw = Raw(b"{}")
 
 
 class _Probability(Struct):
@@ -111,19 +96,10 @@ class _Answer(Struct):
     probabilities: list[_Probability] | dict[str, float] = []
 
 
-class _DecisionsReply(Struct):
-    answers: Raw
-    usage: Raw = Raw(b"{}")
-
-
-_decode = msgspec.json.Decoder(_DecisionsReply).decode
-_decode_answers = msgspec.json.Decoder(tuple[_Answer] | dict[str, _Answer]).decode
-
-
-def _first(answers: Raw) -> _Answer:
+def _first(answers: Any) -> _Answer:
     """Read the answer to the only question; an empty one if it cannot be read."""
     try:
-        found = _decode_answers(answers)
-    except (msgspec.MsgspecError, RecursionError):
+        found = msgspec.convert(answers, tuple[_Answer] | dict[str, _Answer])
+    except msgspec.MsgspecError:
         return _Answer()
     return next(iter(found.values() if isinstance(found, dict) else found), _Answer())

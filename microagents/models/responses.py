@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, ClassVar
 
-import msgspec
-from msgspec import Raw, Struct, structs
+from msgspec import structs
 
-from microagents.models.http.replies import Fields, Said, decode_reply, finish_of, is_there
-from microagents.models.http.usage import Counts, name_or_none, read_or_empty
+from microagents.models.http.replies import Said, decode, finish_of, name_in, object_in
 from microagents.models.json_schema import schema_name, strict_schema
-from microagents.models.openai import CACHING, OpenAIWire, ReadDetails, WrittenDetails
+from microagents.models.openai import CACHING, OpenAIWire
 from microagents.models.token_masses import ALTERNATIVES, tokens_in
 
 if TYPE_CHECKING:
@@ -56,35 +54,17 @@ class ResponsesModel(OpenAIWire):
         return content
 
     def _read(self, body: bytes, call: Call) -> Sample:
-        reply, said = decode_reply(body), Said()
-        said.add(reply.output)
-        if not said and not is_there(reply.status):
-            raise msgspec.ValidationError("Expected an output with a text")
-        counts = read_or_empty(reply.usage, _ResponsesCounts)
-        read = read_or_empty(counts.input_tokens_details, ReadDetails)
-        usage = self._meter.usage(
-            Counts(
-                read=counts.input_tokens,
-                written=counts.output_tokens,
-                reasoned=read_or_empty(counts.output_tokens_details, WrittenDetails).reasoning_tokens,
-                cached=read.cached_tokens,
-                cache_written=read.cache_write_tokens,
-                served=reply.service_tier,
-                has_reasoning=said.has_reasoning,
-            )
-        )
-        reason = read_or_empty(reply.incomplete_details, Fields).reason
-        is_named = finish_of(name_or_none(reason) or "") is not None
-        sample = self._samples_of.make(said, reason if is_named else reply.status, usage)
+        reply, said = object_in(decode(body)), Said()
+        said.add(reply.get("output"))
+        if not said:
+            said.add(reply.get("output_text"))
+        if not said and not reply.get("status"):
+            raise ValueError("Expected an output with a text")
+        usage = self._meter.usage(reply, has_reasoning=said.has_reasoning)
+        reason = name_in(object_in(reply.get("incomplete_details")).get("reason"))
+        is_named = finish_of(reason) is not None
+        sample = self._samples_of.make(said, reason if is_named else reply.get("status"), usage)
         if sample.finish == "stop" and usage.output_tokens == max(LEAST_OUTPUT_TOKENS, call.max_output_tokens):
             # llama.cpp says "completed" of replies that it cut off, too.
             sample = structs.replace(sample, finish="length")
         return self._with_mass(sample, call, tokens_in(said.logprobs[0]) if len(said.logprobs) == 1 else [])
-
-
-class _ResponsesCounts(Struct):
-    # Raw, since a server may send anything here. A malformed count must not cost a valid reply.
-    input_tokens: Raw = Raw()
-    output_tokens: Raw = Raw()
-    input_tokens_details: Raw = Raw(b"{}")
-    output_tokens_details: Raw = Raw(b"{}")

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import codecs
+import json
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-import msgspec
-from msgspec import Raw, structs
+from msgspec import structs
 
 from microagents.base.errors import ModelUnavailable
-from microagents.models.http.replies import ChatChoice, Said, choices_in, decode_reply, is_there
+from microagents.models.http.refusals import words_in
+from microagents.models.http.replies import UNREADABLE, ChatChoice, Said, choices_in, decode, object_in
 
 if TYPE_CHECKING:
     from microagents.models.http.sending import Response, Sender
@@ -59,7 +61,7 @@ class Streaming:
 
 def unstreamed(body: bytes, number: int) -> bytes:
     """Return the reply of a server as one that is not streamed: some stream what nobody asked to be streamed."""
-    if not body.lstrip().startswith((b"data:", b"event:", b":")):
+    if not body.removeprefix(codecs.BOM_UTF8).lstrip().startswith((b"data:", b"event:", b":")):
         return body
     reply = _StreamedReply(number, lambda _: None)
     for line in body.split(b"\n"):
@@ -80,43 +82,57 @@ class _StreamedReply:
         """The first event that cannot be read, or is the server's report of an error."""
         self._number = number
         self._arrived = arrived
-        self._more: dict[str, Raw] = {}
+        self._begun: list[bytes] = []
+        """Lines of an event that is not whole."""
+        self._more: dict[str, Any] = {}
 
     def read(self, line: bytes) -> None:
         """Read one line of the stream."""
+        line = line.removeprefix(codecs.BOM_UTF8).strip()
         data = line.removeprefix(b"data:").strip()
-        if data == line.strip() or not data:  # a comment, the name of an event, or the end of one
-            return
-        self.has_events = True
-        if data == b"[DONE]":
+        if not data:
+            self._end_event()
+        elif data == b"[DONE]":
             self.is_done = True
-            return
+        elif data != line and not self._take(data):  # other lines are comments and names of events
+            self._begun.append(data)
+
+    def _end_event(self) -> None:
+        """Read an event of several lines."""
+        data = b"".join(self._begun)
+        self._begun.clear()
+        if data and not self._take(data):
+            self.failure = self.failure or data
+
+    def _take(self, data: bytes) -> bool:
+        """Take an event; returns whether it can be read."""
+        self.has_events = True
         try:
-            event = decode_reply(b"{}" if data == b"null" else data)
-            pieces = choices_in(event.choices)
-        except (msgspec.MsgspecError, ValueError, RecursionError):
+            found = decode(data)
+            event = object_in(found)
+            pieces = choices_in(event.get("choices"))
+        except UNREADABLE:
+            return False
+        if (not pieces and words_in(found)) or event.get("error"):
             self.failure = self.failure or data
-            return
-        if is_there(event.error) or is_there(event.message):
-            self.failure = self.failure or data
-        for name, value in (("usage", event.usage), ("service_tier", event.service_tier)):
-            if is_there(value):
-                self._more[name] = Raw(bytes(value))
+        self._more |= {name: event[name] for name in ("usage", "service_tier") if event.get(name)}
         for piece in pieces:
             if 0 <= piece.index < self._number and piece.index not in self.finished:
                 self._add(piece)
+        return True
 
     def _add(self, piece: ChatChoice) -> None:
         choice = self.choices.setdefault(piece.index, ChatChoice(index=piece.index, said=Said()))
         choice.said.join(piece.said)
-        if is_there(piece.reason):
-            choice.reason = Raw(bytes(piece.reason))
+        if piece.reason:
+            choice.reason = piece.reason
             self.finished.add(piece.index)
             if len(self.finished) < self._number:
                 self._arrived(choice)
 
     def whole(self) -> bytes:
         """Build the reply as one that is not streamed; the failure of one whose text is not there."""
+        self._end_event()
         if self.failure is not None and len(self.finished) < self._number:
             return self.failure
         choices = []
@@ -125,4 +141,4 @@ class _StreamedReply:
             said = choice.said
             message = {"content": said.text, "refusal": said.refusal, "reasoning": said.reasoning}
             choices.append({"index": index, "message": message, "finish_reason": choice.reason})
-        return msgspec.json.encode({"choices": choices, **self._more})
+        return json.dumps({"choices": choices, **self._more}).encode()

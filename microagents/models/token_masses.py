@@ -6,10 +6,10 @@ import math
 import re
 from collections.abc import Sequence
 from itertools import accumulate
-from typing import Annotated
+from typing import Annotated, Any
 
 import msgspec
-from msgspec import Meta, Raw, Struct, field
+from msgspec import Meta, Struct, field
 
 from microagents.replies.masses import LawOfMass, Mass, digest_of_text
 
@@ -39,20 +39,13 @@ class Token(Struct, frozen=True, kw_only=True):
         return self.token.encode("utf-8", "surrogatepass") if self.raw is None else bytes(self.raw)
 
 
-class _TokenList(Struct, frozen=True):
-    content: list[Token] | None = None
-
-
-_decode = msgspec.json.Decoder(_TokenList | list[Token] | None).decode
-
-
-def tokens_in(written: Raw) -> list[Token]:
+def tokens_in(found: Any) -> list[Token]:
     """Read the tokens of a choice (chat) or of a part of the output (responses); a list that cannot be read is empty."""
+    listed = found.get("content") if isinstance(found, dict) else found
     try:
-        found = _decode(written)
-    except (msgspec.MsgspecError, RecursionError):
+        return msgspec.convert(listed or [], list[Token])
+    except msgspec.MsgspecError:
         return []
-    return (found.content if isinstance(found, _TokenList) else found) or []
 
 
 def mass_of(tokens: Sequence[Token], text: str, *, law: LawOfMass, is_closed: bool = False) -> Mass | None:

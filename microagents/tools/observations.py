@@ -53,15 +53,20 @@ def text_of_result(result: Mapping[str, Any]) -> str:
     return "\n".join((*texts, _json(shown)))
 
 
+_NOT_SHOWN = ("data", "blob", "size", "resource", "annotations", "_meta", "icons")
+"""Fields of a part that are data, or say nothing to a model."""
+
+
 def _text_of(part: Any) -> str:
-    """Write a part of a result: its text; of one without a text the kind, name, address, type and size."""
+    """Write a part of a result: its text; of one without a text all but its data, the kind, name, address and type first."""
     if not isinstance(part, dict):
         return str(part)
     resource = part.get("resource")
     facts = {**part, **resource} if isinstance(resource, dict) else part
     if isinstance(facts.get("text"), str):
         return str(facts["text"])
-    shown = [f"{facts[name]:.200}" for name in ("type", "name", "uri", "mimeType") if isinstance(facts.get(name), str)]
+    names = dict.fromkeys(("type", "name", "uri", "mimeType", *facts))
+    shown = [_json(facts[name]) for name in names if facts.get(name) is not None and name not in _NOT_SHOWN]
     data, size = facts.get("blob", facts.get("data")), facts.get("size")
     if isinstance(data, str):  # in base64
         size = len(data.rstrip("=")) * 3 // 4

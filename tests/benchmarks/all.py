@@ -92,6 +92,15 @@ SHORT: Mapping[str, Benchmark] = {
     "control": Benchmark(words="--kills 2"),
     "damage": Benchmark(words="--tries 60"),
     "desk": Benchmark(words="--tickets 20 --trials 4"),
+    "dialects": Benchmark(
+        words="--fuzzed 40",
+        figures={
+            "paid replies thrown away": Figure(rf"dialects: {NUMBER} paid", high=0),
+            "outages bought again": Figure(rf"^{NUMBER} outages", high=0),
+            "told otherwise": Figure(rf"^{NUMBER} told", high=0),
+            "texts of MCP tools lost": Figure(rf"tools: {NUMBER} texts", high=0),
+        },
+    ),
     "disk": Benchmark(words="--seeds 10"),
     "documents": Benchmark(words="--part table --documents 20"),
     "durable": Benchmark(

@@ -16,7 +16,9 @@ from microagents import Prompt, Reply, Result, RowTask, run
 from microagents.base.errors import InvalidUsage, ModelUnavailable
 from microagents.models.model import Call, Model
 from microagents.replies.chat import Sample
+from microagents.roles.solver import outages
 from microagents.runtimes.virtual import run_virtual
+from tests.benchmarks import dialects
 from tests.models import server as scripted
 from tests.models.wires import ANTHROPIC, OPENAI, RESPONSES, Provider, a_call, asking
 
@@ -88,7 +90,7 @@ async def test_the_text_of_a_reply_is_read_in_any_form(provider: Provider, form:
 
 
 @pytest.mark.parametrize("reason", [
-    ..., None, "", "eos", "EOS_TOKEN", "end_turn", "STOP", "COMPLETE", "<|im_end|>", "FINISH_REASON_STOP", 3, "ripe",
+    ..., None, "", "eos", "EOS_TOKEN", "end_turn", "STOP", "COMPLETE", "<|im_end|>", "FINISH_REASON_STOP", "TOOL_CALL", 3, "ripe",
 ])  # fmt: skip
 async def test_a_whole_text_has_ended_whatever_the_end_is_called(provider: Provider, reason: object) -> None:
     with capture_logs() as logs:
@@ -102,8 +104,8 @@ async def test_a_whole_text_has_ended_whatever_the_end_is_called(provider: Provi
 
 @pytest.mark.parametrize(("reason", "finish"), [
     ("MAX_TOKENS", "length"), ("max_tokens", "length"), ("model_length", "length"), ("SAFETY", "content_filter"),
-    ("PROHIBITED_CONTENT", "content_filter"), ("sensitive", "content_filter"), ("TOOL_CALL", "tool_calls"),
-    ("insufficient_system_resource", "error"), ("in_progress", "other"), ("aborted", "abort"), ("\x1b[2J", "other"),
+    ("PROHIBITED_CONTENT", "content_filter"), ("sensitive", "content_filter"),
+    ("insufficient_system_resource", "error"), ("in_progress", "other"), ("aborted", "abort"),
 ])  # fmt: skip
 async def test_a_text_that_is_not_whole_is_flagged_whatever_the_reason_is_called(
     provider: Provider, reason: str, finish: str
@@ -302,6 +304,15 @@ def _followed(call: Call) -> Call:
 async def test_an_error_in_a_stream_counts_by_its_code() -> None:
     error = await failure_of(OPENAI, event("x ") + data({"error": {"message": "slower", "code": 429}}))
     assert (error.kind, error.status) == ("busy", 429)
+
+
+@pytest.mark.parametrize("part", dialects.PARTS)
+async def test_a_spread_of_dialects_is_read_as_a_person_reads_it(part: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All of them, and other combinations: ``python -m tests.benchmarks.dialects``."""
+    monkeypatch.setattr(outages, "BACKOFF_S", (0.001, 0.002))
+    spread = list(dialects.PARTS[part](0))[::16]
+    tried = await dialects.try_all(spread)
+    assert [each for each in tried if each.thrown_away or each.bought_again or each.unclear] == []
 
 
 # -- replies that cannot be read ---------------------------------------------------------------------------------------

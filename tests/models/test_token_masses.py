@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from random import Random
 from typing import Any
 
-import msgspec
 import pytest
 from msgspec import structs
 
@@ -34,7 +33,7 @@ def listed(*tokens: tuple[str | bytes, float], key: str = "logprob", top: bool =
 
 
 def read(tokens: list[dict[str, Any]] | dict[str, Any], text: str = "x = 1", *, is_closed: bool = False) -> Mass | None:
-    return mass_of(tokens_in(msgspec.Raw(msgspec.json.encode(tokens))), text, law="model", is_closed=is_closed)
+    return mass_of(tokens_in(tokens), text, law="model", is_closed=is_closed)
 
 
 X, END = [("x", -0.1), (" =", -0.2), (" 1", -0.4)], ("", -0.3)
@@ -237,7 +236,6 @@ def choice(**more: Any) -> Answer:
 
 @pytest.mark.parametrize(("name", "given"), [
     ("cut off", choice(finish="length")),
-    ("a tool call", choice(finish="tool_calls")),
     ("a refusal", choice(refusal="no")),
     ("reasoning beside it", choice(reasoning_content="hm")),
     ("hidden reasoning", choice(usage={"completion_tokens_details": {"reasoning_tokens": 3}})),

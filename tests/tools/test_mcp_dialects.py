@@ -20,6 +20,7 @@ from microagents.tools import mcp_transports
 from microagents.tools.mcp_connections import McpConnections
 from microagents.tools.observations import text_of_result
 from microagents.tools.toolbox import Toolbox
+from tests.benchmarks import dialects
 from tests.cli.commands import write
 from tests.tools.hostile_server import ACT
 from tests.tools.test_hostile_servers import called, listed, server
@@ -71,10 +72,19 @@ def test_nothing_that_a_tool_says_is_lost(result: dict[str, Any], text: str) -> 
     assert text_of_result(result) == text
 
 
+def test_nothing_is_lost_of_300_results_of_any_blocks() -> None:
+    """Through a server and an agent: ``python -m tests.benchmarks.dialects --part mcp``."""
+    for seed in range(300):
+        made = dialects.shown_result(seed)
+        text = text_of_result(made.result)
+        assert [each for each in made.texts if each not in text] == []
+
+
 @pytest.mark.parametrize(
     ("result", "outcome"),
     [
         ({"content": [{"type": "hologram", "annotations": 5}]}, ("done", "(hologram)")),
+        ({"content": [{"type": "map", "of": {"x": 1}, "says": "north"}]}, ("done", '(map, {"x":1}, north)')),
         ({"structuredContent": {"ä": 1}}, ("done", '{"ä":1}')),
         ({}, ("done", "")),
         ({"content": [TEXT], "structuredContent": {"code": 7}, "isError": True}, ("error", 'read\n{"code":7}')),

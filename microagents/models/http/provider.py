@@ -14,7 +14,6 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar
 from weakref import WeakKeyDictionary
 
-import msgspec
 from msgspec import Struct, structs
 
 from microagents.base.errors import InvalidUsage, ModelUnavailable
@@ -35,6 +34,7 @@ from microagents.models.http.refusals import (
     retry_after_s,
     status_told,
 )
+from microagents.models.http.replies import UNREADABLE
 from microagents.models.http.sending import MAX_BODY_BYTES, Client, Response, address_of
 from microagents.models.http.spec_options import (
     check_length,
@@ -303,7 +303,7 @@ class HttpModel(Reachable, ABC):
         """Read the sample from the JSON of the reply to a call.
 
         Raises:
-            msgspec.MsgspecError: the reply has another form.
+            ValueError: the reply has another form.
         """
 
     def _read_all(self, body: bytes, call: Call) -> Sequence[Sample]:
@@ -410,7 +410,7 @@ class HttpModel(Reachable, ABC):
             return self._failure("garbled", f"longer than {MAX_BODY_BYTES} bytes", response)
         try:
             return self._read_all(response.content, call)
-        except (msgspec.MsgspecError, ValueError, RecursionError) as error:
+        except UNREADABLE as error:
             beginning = response.content[:SHOWN_BYTES].decode("utf-8", "replace")
             unread = f"{error}; it begins {beginning!r}"
         words = (

@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
+import json
 import math
 import re
-from collections.abc import Collection, Container, Mapping
+from collections.abc import Collection, Container, Iterator, Mapping
+from contextlib import suppress
 from email.utils import parsedate_to_datetime
 from html import unescape
 from typing import Any
 
-import msgspec
-from msgspec import Raw, Struct
+from msgspec import Struct
 
 from microagents.base.logs import log
 from microagents.elections.red_flags import CONTENT_FILTER, ONLY_REASONING, REFUSAL, known_finish
-from microagents.models.http.replies import Said, decode_reply, finish_of, is_there
+from microagents.models.http.replies import UNREADABLE, Said, decode, finish_of, name_in, object_in
 from microagents.models.http.sending import MAX_ERROR_BYTES, Response
 from microagents.models.http.spec_options import either
-from microagents.models.http.usage import name_or_none
 from microagents.replies.chat import Prompt, Sample, Usage
 
 MAX_MESSAGE_CHARS = 300
@@ -26,7 +26,7 @@ MIN_KEY_CHARS = 8
 """A shorter key is a dummy, such as ``none``, and may stand in any text by chance."""
 KEY = "[key]"
 """Stands for the key in texts of a server."""
-BAD_REQUEST = 400
+BAD_REQUEST, MOST_STATUS = 400, 600
 NO_SUCH_PATH = (404, 405)
 REFUSED_PARAMETERS = (400, 422)
 """Statuses by which servers refuse a parameter."""
@@ -93,9 +93,9 @@ class Samples:
         self._redaction = redaction
         self._has_told_end = False
 
-    def make(self, said: Said, reason: Raw, usage: Usage) -> Sample:
+    def make(self, said: Said, reason: Any, usage: Usage) -> Sample:
         """Make the sample of a reply that ended for a reason, by whatever name."""
-        name = name_or_none(reason) or ""
+        name = name_in(reason)
         finish = finish_of(name)
         text = said.text or said.refusal
         if said.refusal and finish != CONTENT_FILTER:
@@ -103,8 +103,12 @@ class Samples:
         elif finish is None:
             self._tell_unknown_end(name)
             finish = "stop" if said else known_finish(name or "stop")
+        elif finish == "tool_calls" and text.strip():
+            finish = "stop"  # no call was asked for, and the text is there
         if finish == "stop" and said.reasoning.strip() and not text.strip():
             finish, text = ONLY_REASONING, said.reasoning
+        # Halves of a character may come in two pieces; one alone is no text.
+        text = text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
         return Sample(text=self._redaction.without_key(text), finish=finish, usage=usage, model=self._model)
 
     def _tell_unknown_end(self, name: str) -> None:
@@ -226,100 +230,102 @@ class ServerError(Struct):
 
 
 _WORDS = (
-    "message",
-    "msg",
-    "error",
-    "errors",
-    "detail",
-    "details",
-    "description",
-    "error_description",
-    "title",
-    "reason",
+    *("message", "msg", "raw", "faultstring", "detail", "details", "description", "error_description", "reason"),
+    *("error", "errors", "title"),
 )
 """Fields in which servers explain an error, the most telling first."""
-_MAX_WORDS = 3
-"""Explanations of a list that are told."""
-_STATUSES = {
-    400: "invalid_request_error invalid_argument bad_request context_length_exceeded content_filter content_policy_violation",
-    401: "authentication_error unauthenticated unauthorized invalid_api_key",
-    402: "billing_error payment_required insufficient_quota insufficient_credits",
-    403: "permission_error permission_denied forbidden",
-    404: "not_found_error not_found model_not_found",
-    413: "request_too_large",
-    429: "rate_limit_exceeded rate_limit_error rate_limited resource_exhausted too_many_requests",
-    500: "server_error api_error internal internal_error internal_server_error",
-    503: "unavailable service_unavailable overloaded overloaded_error",
-    504: "timeout timeout_error deadline_exceeded gateway_timeout",
-}
-_STATUS_OF = {name: status for status, names in _STATUSES.items() for name in names.split()}
+_MOST_LISTED = 3
+"""Members of a list that are told."""
+_STATUSES = (
+    (402, r"quota|billing|payment|credit|balance"),
+    (429, r"rate_?limit|rate_exceeded|too_?many|throttl|resource_exhausted"),
+    (401, r"authenticat|unauthori[sz]ed|api_?key"),
+    (403, r"permission|forbidden|access_?denied"),
+    (404, r"not_?found|no_such"),
+    (413, r"too_?large"),
+    (503, r"overload|unavailable"),
+    (504, r"time_?out|deadline"),
+    (500, r"server_?error|api_error|internal"),
+    (400, r"invalid|bad_?request|content_|context_|validation|unsupported"),
+)
+"""Statuses, by the names that servers give to errors; the first one counts."""
 
 
 def decode_error(body: bytes) -> ServerError:
     """Read the explanation, whatever its form; one that cannot be read is empty."""
+    body = body[:MAX_ERROR_BYTES]
     try:
-        found = msgspec.json.decode(body[:MAX_ERROR_BYTES])
-        return _error_in(found[0] if isinstance(found, list) and found else found)
-    except (msgspec.MsgspecError, ValueError, RecursionError):
-        return ServerError(message=_plain(body[:MAX_ERROR_BYTES].decode("utf-8", "replace")))
+        found = decode(body.strip().removeprefix(b"event: error").strip().removeprefix(b"data:"))
+    except UNREADABLE:
+        found = _plain(body.decode("utf-8", "replace"))
+    named: dict[str, str | int] = {}
+    for name, value in _leaves(found):
+        if value != "error":
+            named.setdefault(name, value)
+    code, kind, param = named.get("code"), named.get("type"), named.get("param")
+    status = named.get("status", named.get("statuscode"))
+    return ServerError(
+        message=words_in(found), type=str(kind or "") or None, code=code, status=status, param=str(param or "") or None
+    )
 
 
 def status_told(body: bytes) -> int | None:
     """Return the status of an error that a server gives in the place of a reply; None for a reply, and for an error without one."""
     try:
-        found = decode_reply(body)
-    except (msgspec.MsgspecError, ValueError, RecursionError):
+        found = object_in(decode(body))
+    except UNREADABLE:
         return None
-    is_reply = any(is_there(each) for each in (found.choices, found.output, found.content))
-    if is_reply and bytes(found.status) != b'"failed"':
+    choices = found.get("choices")
+    errors = [object_in(each).get("error") for each in choices] if isinstance(choices, list) else []
+    if any(errors):
+        found = {"error": next(filter(None, errors))}
+    elif (choices or found.get("output") or found.get("content")) and found.get("status") != "failed":
         return None
-    error = decode_error(body)
+    error = decode_error(json.dumps(found).encode())
     for each in (error.code, error.status, error.type):
-        name = str(each).lower()
-        if name.isdecimal() and len(name) == len("400") and int(name) >= BAD_REQUEST:
+        name = str(each)
+        if name.isdecimal() and BAD_REQUEST <= int(name) < MOST_STATUS:
             return int(name)
-        if name in _STATUS_OF:
-            return _STATUS_OF[name]
+        snake = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name).lower()
+        for status, pattern in _STATUSES:
+            if each is not None and re.search(pattern, snake):
+                return status
     return None
 
 
-def _error_in(found: Any) -> ServerError:
-    inner = found.get("error") if isinstance(found, dict) else None
-    told = inner[0] if isinstance(inner, list) and inner else inner
-    if not isinstance(told, dict):
-        told = found if isinstance(found, dict) else {}
-    message = _words_in(told) or _words_in(found)
-    names = [told.get("type"), told.get("code"), told.get("status") or told.get("statusCode"), told.get("param")]
-    kind, code, status, param = [each if isinstance(each, str | int) else None for each in names]
-    return ServerError(
-        message=message, type=str(kind or "") or None, code=code, status=status, param=str(param or "") or None
-    )
-
-
-def _words_in(found: Any) -> str:
-    """Find the words of an error in a text, an object or a list; a list of pydantic's names the place of each."""
+def words_in(found: Any) -> str:
+    """Return the words of an error in a text, an object or a list, the most telling first; a list of pydantic's names each place."""
     if isinstance(found, str):
         return found
+    leaves = list(_leaves(found))
+    told = [str(value) for each in _WORDS for name, value in leaves if name == each and isinstance(value, str)]
+    return "; ".join(dict.fromkeys(told))
+
+
+def _leaves(found: Any, name: str = "error") -> Iterator[tuple[str, str | int]]:
+    """Yield the texts and whole numbers in an error by their names in lower case; JSON in a text is read, too."""
+    if isinstance(found, str) and found[:1] in ("{", "["):
+        with suppress(*UNREADABLE):
+            found = json.loads(found)
     if isinstance(found, list):
-        return "; ".join([said for said in map(_words_in, found[:_MAX_WORDS]) if said])
-    if not isinstance(found, dict):
-        return ""
-    for name in _WORDS:
-        said = _words_in(found.get(name))
+        for each in found[:_MOST_LISTED]:
+            yield from _leaves(each, name)
+    elif isinstance(found, dict):
         place = found.get("loc")
-        if said and isinstance(place, list):
-            return f"{'.'.join(map(str, place))}: {said}"
-        if said:
-            return said
-    return ""
+        if isinstance(place, list):
+            found = {"msg": f"{'.'.join(map(str, place))}: {found.get('msg')}"}
+        for field, value in found.items():
+            yield from _leaves(value, field.lower())
+    elif isinstance(found, str | int) and found:
+        yield name, found
 
 
 def _plain(text: str) -> str:
-    """Return a text that is no JSON; of a page its title, or its first heading."""
+    """Return a text that is no JSON, without the tags, styles and scripts of a page."""
     if text.lstrip()[:1] in ("{", "[", '"'):
         return ""
-    titles = re.search(r"<(title|h1)[^>]*>([^<]+)", text, re.IGNORECASE)
-    return unescape(titles[2] if titles else re.sub(r"<[^>]*>", " ", text)).strip()
+    shown = re.sub(r"(?is)<(style|script)\b.*?</\1>|<[^>]*>", " ", text)
+    return " ".join(unescape(shown).split())
 
 
 def _echoes_prompt(message: str, prompt: Prompt) -> bool:

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, TypeVar
+from collections.abc import Mapping, Sequence
+from typing import Any
 
-import msgspec
-from msgspec import Raw, Struct, structs
+from msgspec import structs
 
+from microagents.models.http.replies import name_in, object_in
 from microagents.models.model import Call, split
 from microagents.models.possible_usage import possible
 from microagents.models.prices import Tariff
 from microagents.replies.chat import Usage
-
-S = TypeVar("S", bound=Struct)
 
 CHARS_PER_TOKEN = 4
 """Characters of a token of ordinary text."""
@@ -21,56 +19,14 @@ _TOO_MANY_CHARS = 8
 """More characters a token than the texts of several samples have: fewer tokens are of one sample only."""
 
 
-class Counts(Struct, frozen=True, kw_only=True):
-    """Counts of a reply, as its server wrote them: anything may stand there, and a malformed count must not cost a valid reply."""
-
-    read: Raw
-    """Input tokens."""
-    written: Raw
-    """Output tokens."""
-    reasoned: Raw
-    """Output tokens that are reasoning."""
-    cached: Raw = Raw()
-    """Input tokens that were read from the cache."""
-    cache_written: Raw = Raw()
-    """Input tokens that were written into the cache."""
-    served: Raw = Raw()
-    """The service tier that the provider used."""
-    has_reasoning: bool
-    """Whether the reply says that it has reasoning."""
-    excludes_cached: bool = False
-    """Whether the input tokens exclude the cached ones and those written into the cache."""
-
-
-def _stated(written: Raw) -> Any:
-    """Decode what stands in the place of a count; None if nothing does."""
-    if not bytes(written):
-        return None
-    try:
-        return msgspec.json.decode(written)
-    except (msgspec.MsgspecError, RecursionError):
-        return bytes(written)
-
-
-def name_or_none(written: Raw) -> str | None:
-    """Decode an optional name; None if it is not text."""
-    try:
-        return msgspec.json.decode(written, type=str)
-    except (msgspec.MsgspecError, RecursionError):
-        return None
+def _first(stated: Mapping[str, Any], name: str, other: str) -> Any:
+    """Return a field by its name on one wire or on another; None if it has neither."""
+    return stated.get(name, stated.get(other))
 
 
 def _tokens_in(length: int) -> int:
     """About as many tokens as a text of this length has."""
     return -(-length // CHARS_PER_TOKEN)
-
-
-def read_or_empty(raw: Raw, kind: type[S]) -> S:
-    """Decode an optional part of a reply; a part that cannot be read gives an object with default fields."""
-    try:
-        return msgspec.json.decode(raw, type=kind)
-    except (msgspec.MsgspecError, RecursionError):
-        return kind()
 
 
 class Meter:
@@ -83,29 +39,41 @@ class Meter:
     def __init__(self, tariff: Tariff | None) -> None:
         self._tariff = tariff
 
-    def usage(self, counts: Counts) -> Usage:
-        """Usage of a reply. Counts that are missing or cannot be right are None, and so is the cost."""
-        read, cached, cache_written = (
-            _stated(counts.read),
-            _stated(counts.cached) or 0,
-            _stated(counts.cache_written) or 0,
+    def usage(self, reply: Mapping[str, Any], *, has_reasoning: bool, excludes_cached: bool = False) -> Usage:
+        """Usage of a reply. Counts that are missing or cannot be right are None, and so is the cost.
+
+        Args:
+            reply: the reply, with the counts by their names on any wire.
+            has_reasoning: whether the reply says that it has reasoning.
+            excludes_cached: whether the input tokens exclude the cached ones and those written into the cache.
+        """
+        stated = object_in(reply.get("usage"))
+        of_read, of_written = (
+            _first(stated, "input_tokens_details", "prompt_tokens_details"),
+            _first(stated, "output_tokens_details", "completion_tokens_details"),
         )
-        if counts.excludes_cached and all(type(each) is int for each in (read, cached, cache_written)):
-            read += cached + cache_written
+        cached, cache_written = object_in(of_read).get("cached_tokens"), object_in(of_read).get("cache_write_tokens")
+        read = _first(stated, "input_tokens", "prompt_tokens")
+        if excludes_cached:
+            cached, cache_written = stated.get("cache_read_input_tokens"), stated.get("cache_creation_input_tokens")
+            if all(type(each) is int for each in (read, cached or 0, cache_written or 0)):
+                read += (cached or 0) + (cache_written or 0)
+        reasoned = _first(object_in(of_written), "reasoning_tokens", "thinking_tokens")
         usage = possible(
             Usage(
                 input_tokens=read,
-                output_tokens=_stated(counts.written),
-                reasoning_tokens=_stated(counts.reasoned) or 0,
-                cached_tokens=cached,
-                cache_write_tokens=cache_written,
+                output_tokens=_first(stated, "output_tokens", "completion_tokens"),
+                reasoning_tokens=reasoned or 0,
+                cached_tokens=cached or 0,
+                cache_write_tokens=cache_written or 0,
             )
         )
-        if counts.has_reasoning and not usage.reasoning_tokens:
+        if has_reasoning and not usage.reasoning_tokens:
             usage = structs.replace(usage, reasoning_tokens=None)
         if self._tariff is None:
             return usage
-        return structs.replace(usage, cost_usd=self._tariff.cost_usd(usage, name_or_none(counts.served)))
+        served = name_in(reply.get("service_tier")) or name_in(stated.get("service_tier"))
+        return structs.replace(usage, cost_usd=self._tariff.cost_usd(usage, served or None))
 
     def split(self, usage: Usage, lengths: Sequence[int], served: str | None) -> list[Usage]:
         """Return the usage of each of several samples: the prompt in equal parts, the output by the lengths of the texts, in characters.

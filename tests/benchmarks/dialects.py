@@ -1,0 +1,885 @@
+"""Dialects of the wires, each of which a person could read: `python -m tests.benchmarks.dialects [--part P] [--shift N]`.
+
+A server on 127.0.0.1 answers a run in one dialect after the other, on the wires of chat completions (streamed and not), responses and
+messages. A dialect combines forms of content, end, usage and envelope, or is an error in one of the forms of servers; it states what a
+person reads in it. A paid reply is thrown away if its text is not the result, if it is flagged, or if it is bought again. An error that a
+person would call final ends the run in the server's words, after two requests at most (of several votes: one more for each).
+``--shift`` makes other combinations of the same
+forms. Part ``ends`` invents names of finish reasons, part ``mcp`` results of tools of an MCP server.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import itertools
+import json
+import logging
+import string
+import sys
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from random import Random
+from typing import Any, ClassVar, Literal
+
+import structlog
+from msgspec import Struct
+
+from microagents import AgentTask, Call, ChainTask, McpServer, Prompt, Reply, Result, RowTask, Sampling, run
+from microagents.base.errors import MicroagentsError
+from microagents.roles.solver import outages
+from microagents.systems import Maker
+from microagents.systems.agents.act import Act
+from tests.models.server import Connection, raw, serving
+
+Body = dict[str, Any]
+Forms = Mapping[str, Callable[[str], Any]]
+Expected = Literal["text", "flag", "final", "passing", "told"]
+WORD = "Łódź №7"
+TEXT = f'word = "{WORD}"'
+THOUGHT = "weigh it: the seventh"
+WORDS = "the plan Ωmega-9 does not allow it"
+K = 3
+"""Votes of a request that is streamed."""
+OUTAGE_S = 1.0
+"""Time that a run waits for a dialect that it does not understand."""
+
+
+class Word(Reply, frozen=True):
+    word: str
+
+
+class Asked(RowTask[Word]):
+    """One question."""
+
+    def prompt(self, row: Any) -> Prompt:  # noqa: ARG002 - the same for all
+        return Prompt(system="Name the place.", user="Which?")
+
+
+class Chain(ChainTask[int, Word]):
+    """The same question once a step, so that choices are streamed."""
+
+    sampling = Sampling(first_temperature=0.1)  # so that the first sample is streamed, too
+
+    def start(self) -> int:
+        return 0
+
+    def done(self, state: int) -> bool:
+        return state == 1
+
+    def prompt(self, state: int) -> Prompt:  # noqa: ARG002 - the same for all
+        return Prompt(system="Name the place.", user="Which?")
+
+    def advance(self, state: int, reply: Word) -> int:
+        if reply.word != WORD:
+            raise ValueError(f"read {reply.word!r}")
+        return state + 1
+
+
+class Sent(Struct, frozen=True, kw_only=True):
+    """An answer of the server."""
+
+    body: bytes
+    status: int = 200
+    kind: str | None = "application/json"
+    """Its content type; None for no such header."""
+
+
+class Dialect(Struct, frozen=True, kw_only=True):
+    """One way to answer."""
+
+    name: str
+    wire: str
+    expected: Expected
+    """Whether a person reads the text, a text that is not whole or no reply at all, a final error, one that passes, or an error of
+    which nobody can tell."""
+    reads: str
+    """The text, the name of the flag, or the words of the error."""
+    answer: Callable[[int], Sent]
+    """Its answer to a request for a number of choices."""
+    streamed: bool = False
+
+
+class Tried(Struct, frozen=True, kw_only=True):
+    """Failures of a dialect, as sentences; empty if there is none."""
+
+    dialect: Dialect
+    thrown_away: str = ""
+    bought_again: str = ""
+    unclear: str = ""
+
+
+def encoded(value: object) -> bytes:
+    """Return JSON without escapes."""
+    return json.dumps(value, ensure_ascii=False).encode()
+
+
+def thinking(text: str) -> list[Body]:
+    return [{"type": "text", "text": text}]
+
+
+def message(content: object, **more: object) -> Body:
+    """A choice of chat completions."""
+    return {"message": {"role": "assistant", "content": content, **more}}
+
+
+# ------------------------------------------------------------------------------------------------ whole replies
+
+CHAT: Forms = {
+    "text": message,
+    "a part": lambda text: message([{"type": "text", "text": text}]),
+    "two parts": lambda text: message([{"type": "text", "text": text[:5]}, {"type": "text", "text": text[5:]}]),
+    "an empty part first": lambda text: message([{"type": "text", "text": ""}, {"type": "text", "text": text}]),
+    "a null part": lambda text: message([None, {"type": "text", "text": text}, None]),
+    "thinking in parts, then text": lambda text: message(
+        [{"type": "thinking", "thinking": thinking(THOUGHT)}, {"type": "text", "text": text}]
+    ),
+    "thinking as a text, then text": lambda text: message(
+        [{"type": "thinking", "thinking": THOUGHT, "signature": "c2ln"}, {"type": "text", "text": text}]
+    ),
+    "a part of reasoning, then text": lambda text: message(
+        [{"type": "reasoning", "text": THOUGHT}, {"type": "output_text", "text": text, "annotations": []}]
+    ),
+    "parts that are texts": lambda text: message([text[:5], text[5:]]),
+    "a part without a type": lambda text: message([{"text": text}]),
+    "a part of its own": lambda text: message({"type": "text", "text": text}),
+    "a part whose text has a value": lambda text: message([{"type": "text", "text": {"value": text}}]),
+    "reasoning_content beside": lambda text: message(text, reasoning_content=THOUGHT),
+    "reasoning beside": lambda text: message(text, reasoning=THOUGHT, reasoning_details=[{"text": THOUGHT}]),
+    "every field, null": lambda text: message(
+        text, refusal=None, tool_calls=None, function_call=None, audio=None, annotations=None, reasoning_content=None
+    ),
+    "empty lists": lambda text: message(text, tool_calls=[], annotations=[], refusal=""),
+    "text without a message": lambda text: {"text": text},
+    "a delta instead of a message": lambda text: {"delta": {"role": "assistant", "content": text}},
+    "a delta beside a null message": lambda text: {"message": None, "delta": {"content": text}},
+    "a message that is a text": lambda text: {"message": text},
+}
+MESSAGES: Forms = {
+    "a block": lambda text: [{"type": "text", "text": text}],
+    "two blocks": lambda text: [{"type": "text", "text": text[:5]}, {"type": "text", "text": text[5:]}],
+    "thinking, then text": lambda text: [
+        {"type": "thinking", "thinking": THOUGHT, "signature": "c2ln"},
+        {"type": "text", "text": text},
+    ],
+    "hidden thinking, then text": lambda text: [
+        {"type": "redacted_thinking", "data": "c2ln"},
+        {"type": "text", "text": text, "citations": None},
+    ],
+    "an empty block first": lambda text: [{"type": "text", "text": ""}, {"type": "text", "text": text}],
+    "a null block": lambda text: [None, {"type": "text", "text": text}],
+    "a text": lambda text: text,
+    "a block without a type": lambda text: [{"text": text}],
+    "a block of its own": lambda text: {"type": "text", "text": text},
+    "blocks that are texts": lambda text: [text],
+    "thinking in parts, then text": lambda text: [
+        {"type": "thinking", "thinking": thinking(THOUGHT)},
+        {"type": "text", "text": text},
+    ],
+}
+
+
+def item(content: object, **more: object) -> Body:
+    """A message of the responses wire."""
+    return {"type": "message", "role": "assistant", "content": content, **more}
+
+
+REASONING = {"type": "reasoning", "id": "rs_1", "summary": [{"type": "summary_text", "text": THOUGHT}]}
+RESPONSES: Forms = {
+    "a message": lambda text: {"output": [item([{"type": "output_text", "text": text, "annotations": []}])]},
+    "reasoning first": lambda text: {"output": [REASONING, item([{"type": "output_text", "text": text}])]},
+    "reasoning with content first": lambda text: {
+        "output": [
+            {**REASONING, "content": [{"type": "reasoning_text", "text": THOUGHT}], "encrypted_content": "x"},
+            item([{"type": "output_text", "text": text}]),
+        ]
+    },
+    "two parts": lambda text: {
+        "output": [item([{"type": "output_text", "text": text[:5]}, {"type": "output_text", "text": text[5:]}])]
+    },
+    "a part of type text": lambda text: {"output": [item([{"type": "text", "text": text}])]},
+    "a text": lambda text: {"output": [item(text)]},
+    "a null item": lambda text: {"output": [None, item([{"type": "output_text", "text": text, "logprobs": None}])]},
+    "no type": lambda text: {"output": [{"role": "assistant", "content": [{"text": text}]}]},
+    "output_text beside": lambda text: {
+        "output": [item([{"type": "output_text", "text": text}])],
+        "output_text": text,
+    },
+    "output_text only": lambda text: {"output_text": text},
+    "an item of text": lambda text: {"output": [{"type": "output_text", "text": text}]},
+    "output that is a text": lambda text: {"output": text},
+}
+ENDS: Sequence[object] = (
+    *(
+        "stop",
+        ...,
+        None,
+        "",
+        "eos",
+        "eos_token",
+        "end_turn",
+        "STOP",
+        "stop_sequence",
+        "completed",
+        "done",
+        "tool_calls",
+    ),
+    *("FINISH_REASON_STOP", "function_call", "finished", "normal", "end_of_text", "<|im_end|>", 1, "stop_string"),
+)
+"""Names of a normal end; ``...`` is none."""
+CUT: Sequence[str] = ("length", "max_tokens", "MAX_TOKENS", "model_length", "model_context_window_exceeded")
+FILTERED: Sequence[str] = ("content_filter", "SAFETY", "refusal", "PROHIBITED_CONTENT", "RECITATION")
+STATUSES: Sequence[object] = ("completed", ..., None, "", "complete", "done", "COMPLETED", "succeeded", "stop")
+USAGES: Sequence[object] = (
+    {"prompt_tokens": 50, "completion_tokens": 10, "input_tokens": 50, "output_tokens": 10, "total_tokens": 60},
+    *(..., None, {}, [], "60", {"total_tokens": 60}, {"prompt_tokens": None, "completion_tokens": None}),
+    {"prompt_tokens": 50.0, "completion_tokens": 10.0, "input_tokens": 50.0, "output_tokens": 10.0},
+    {"prompt_tokens": 50, "completion_tokens": 10, "prompt_tokens_details": None, "completion_tokens_details": None},
+    {"queue_time": 0.01, "input_tokens": 50, "output_tokens": 10, "cache_read_input_tokens": None},
+)
+INDICES: Sequence[object] = (0, ..., None, "0", 0.0)
+ENVELOPES: Mapping[str, Callable[[Body], Sent]] = {
+    "as documented": lambda body: Sent(body=encoded({"id": "x", "object": "o", "created": 1, "model": "m", **body})),
+    "bare": lambda body: Sent(body=encoded(body)),
+    "error: null beside": lambda body: Sent(body=encoded({**body, "error": None})),
+    "an empty error and a code beside": lambda body: Sent(body=encoded({**body, "error": "", "code": 200})),
+    "an empty object as the error": lambda body: Sent(body=encoded({"error": {}, "detail": None, **body})),
+    "blank lines first": lambda body: Sent(body=b"\n\n   \r\n" + encoded(body)),
+    "a byte order mark": lambda body: Sent(body=b"\xef\xbb\xbf" + encoded(body)),
+    "text/plain": lambda body: Sent(body=encoded(body), kind="text/plain; charset=utf-8"),
+    "no content type": lambda body: Sent(body=json.dumps(body).encode() + b"\n", kind=None),
+    "status 201": lambda body: Sent(body=encoded({**body, "message": "ok", "success": True}), status=201),
+    "a message of its own": lambda body: Sent(body=encoded({**body, "message": "success", "code": 0, "warnings": []})),
+}
+
+
+def spread(count: int, shift: int, *axes: Iterable[Any]) -> Iterator[tuple[Any, ...]]:
+    """Combine the members of some axes so that each member of each is met, in other combinations by another shift."""
+    lists = [list(axis) for axis in axes]
+    for number in range(count):
+        turn = number // len(lists[0]) + shift
+        yield tuple(axis[(number + turn * place) % len(axis)] for place, axis in enumerate(lists))
+
+
+def named(name: str, value: object) -> Body:
+    """An object with a field, or without it if the value is ``...``."""
+    return {} if value is ... else {name: value}
+
+
+def shown(value: object) -> str:
+    return "missing" if value is ... else repr(value)
+
+
+def chat_body(choice: Body, end: object, usage: object = ..., index: object = 0) -> Body:
+    choices = [{**named("index", index), **choice, **named("finish_reason", end)}]
+    return {"choices": choices, **named("usage", usage)}
+
+
+def messages_body(content: object, end: object, usage: object = ...) -> Body:
+    return {"type": "message", "content": content, **named("stop_reason", end), **named("usage", usage)}
+
+
+def said(wire: str, form: str, text: str, end: object, *, usage: object = ..., index: object = 0) -> Body:
+    """A reply on a wire in one of its forms of content."""
+    if wire == "openai":
+        return chat_body(CHAT[form](text), end, usage, index)
+    if wire == "anthropic":
+        return messages_body(MESSAGES[form](text), end, usage)
+    return {**RESPONSES[form](text), **named("status", end), **named("usage", usage)}
+
+
+def whole_replies(shift: int) -> Iterator[Dialect]:
+    """Replies that are not streamed, with a whole text."""
+    wires: Sequence[tuple[str, Forms, Sequence[object], int]] = (
+        ("openai", CHAT, ENDS, 60),
+        ("anthropic", MESSAGES, ENDS, 33),
+        ("openai-responses", RESPONSES, STATUSES, 24),
+    )
+    for wire, forms, ends, count in wires:
+        axes = (forms, ends, USAGES, ENVELOPES, INDICES)
+        for form, end, usage, envelope, index in spread(count, shift, *axes):
+            sent = ENVELOPES[envelope](said(wire, form, TEXT, end, usage=usage, index=index))
+            name = f"{wire}: {form}; end {shown(end)}; usage {shown(usage)}; {envelope}; index {shown(index)}"
+            yield Dialect(name=name, wire=wire, expected="text", reads=WORD, answer=lambda _, sent=sent: sent)  # type: ignore[misc]
+
+
+def flagged_replies() -> Iterator[Dialect]:
+    """Replies that are no whole text, as a person sees too."""
+
+    def flagged(name: str, wire: str, flag: str, body: Body) -> Dialect:
+        sent = Sent(body=encoded(body))
+        return Dialect(name=f"{wire}: {name}", wire=wire, expected="flag", reads=flag, answer=lambda _: sent)
+
+    half = TEXT[:9]
+    for end in CUT:
+        flag = end if "exceeded" in end else "cut_off"
+        yield flagged(f"cut off, called {end}", "openai", flag, said("openai", "a part", half, end))
+        yield flagged(f"cut off, called {end}", "anthropic", flag, said("anthropic", "a block", half, end))
+    for reason in ("max_output_tokens", "max_tokens", "length"):
+        body = {**said("openai-responses", "a text", half, "incomplete"), "incomplete_details": {"reason": reason}}
+        yield flagged(f"incomplete by {reason}", "openai-responses", "cut_off", body)
+    for end in FILTERED:
+        choice: Body = {"index": 0, "finish_reason": end}
+        for form, body in {
+            "null content": chat_body(message(None), end),
+            "no message": {"choices": [choice]},
+            "a null message": {"choices": [{**choice, "message": None}]},
+        }.items():
+            flag = "refusal" if end == "refusal" else "content_filter"
+            yield flagged(f"filtered, called {end}, {form}", "openai", flag, body)
+    for name, choice in {
+        "reasoning_content": message(None, reasoning_content=TEXT),
+        "reasoning": message("", reasoning=TEXT),
+        "a thinking part": message([{"type": "thinking", "thinking": thinking(TEXT)}]),
+    }.items():
+        yield flagged(f"the answer in {name}", "openai", "only_reasoning", chat_body(choice, "stop"))
+    only = messages_body([{"type": "thinking", "thinking": TEXT}], "end_turn")
+    yield flagged("the answer in a thinking block", "anthropic", "only_reasoning", only)
+    yield flagged("a refusal without content", "anthropic", "refusal", messages_body([], "refusal"))
+    yield flagged("a refusal with null content", "anthropic", "refusal", messages_body(None, "refusal"))
+    refusal = chat_body(message(None, refusal="I cannot help with that."), "stop")
+    yield flagged("a refusal beside the content", "openai", "refusal", refusal)
+    part = {"type": "refusal", "refusal": "I cannot help with that."}
+    yield flagged("a part of refusal", "openai-responses", "refusal", {"output": [item([part])], "status": "completed"})
+
+
+# ------------------------------------------------------------------------------------------------ errors
+
+Error = Callable[[int, str], object]
+ERRORS: Mapping[str, Error] = {
+    "as OpenAI": lambda code, words: {
+        "error": {"message": words, "type": "invalid_request_error", "param": None, "code": code}
+    },
+    "as OpenAI, the code a text": lambda code, words: {"error": {"message": words, "code": str(code)}},
+    "as Anthropic": lambda code, words: {"type": "error", "error": {"type": TYPES[code], "message": words}},
+    "as OpenRouter": lambda code, words: {
+        "error": {"message": "Provider returned error", "code": code, "metadata": {"raw": words}},
+        "user_id": "u",
+    },
+    "flat, as vLLM": lambda code, words: {"object": "error", "message": words, "type": "E", "code": code},
+    "statusCode and message": lambda code, words: {"statusCode": code, "message": words, "error": "Bad"},
+    "as Google": lambda code, words: [{"error": {"code": code, "message": words, "status": "S", "details": []}}],
+    "as Cloudflare": lambda code, words: {
+        "success": False,
+        "errors": [{"code": code, "message": words}],
+        "result": None,
+    },
+    "a status in the error": lambda code, words: {"error": {"status": code, "message": words}},
+    "a status beside": lambda code, words: {"status": code, "title": "Problem", "detail": words},
+    "nested twice": lambda code, words: {"error": {"error": {"message": words, "code": code}}},
+    "JSON in the message": lambda code, words: {
+        "error": {"message": json.dumps({"error": {"message": words}}), "code": code}
+    },
+}
+"""Forms that tell their code."""
+TYPES: Mapping[int, str] = {
+    400: "invalid_request_error", 401: "authentication_error", 402: "billing_error", 403: "permission_error",
+    404: "not_found_error", 413: "request_too_large", 422: "invalid_request_error", 429: "rate_limit_error",
+    500: "api_error", 502: "api_error", 503: "overloaded_error", 504: "timeout_error", 529: "overloaded_error",
+}  # fmt: skip
+FORMS: Mapping[str, Callable[[str], object]] = {
+    "detail": lambda words: {"detail": words},
+    "detail as a list": lambda words: {
+        "detail": [{"loc": ["body", "messages"], "msg": words, "type": "value_error", "input": "x"}]
+    },
+    "detail as an object": lambda words: {"detail": {"message": words, "code": "nope"}},
+    "message": lambda words: {"message": words},
+    "Message, as AWS": lambda words: {"Message": words, "__type": "ValidationException"},
+    "msg": lambda words: {"code": 17, "msg": words, "data": None},
+    "error as a text": lambda words: {"error": words},
+    "errors as texts": lambda words: {"errors": [words]},
+    "error as a list": lambda words: {"error": [{"message": words}]},
+    "a list of texts": lambda words: [words],
+    "error_description": lambda words: {"error": "invalid_request", "error_description": words},
+    "reason": lambda words: {"status": "error", "reason": words},
+    "fault": lambda words: {"fault": {"faultstring": words, "detail": {"errorcode": "e"}}},
+    "a JSON text": lambda words: words,
+    "HTML": lambda words: (
+        f"<html><head><title>Error</title></head><body><h1>No</h1><p>{words}</p></body></html>".encode()
+    ),
+    "plain text": lambda words: words.encode(),
+    "XML": lambda words: (
+        f'<?xml version="1.0" encoding="UTF-8"?><Error><Code>Denied</Code><Message>{words}</Message></Error>'.encode()
+    ),
+    "an event": lambda words: b'event: error\ndata: {"error": {"message": "' + words.encode() + b'"}}\n\n',
+}
+"""Forms without a code."""
+FINAL: Sequence[int] = (400, 401, 402, 403, 404, 422)
+PASSING: Sequence[int] = (429, 500, 502, 503, 529)
+WIRES: Sequence[str] = ("openai", "openai-responses", "anthropic")
+
+
+def error_body(value: object) -> bytes:
+    return value if isinstance(value, bytes) else encoded(value)
+
+
+def is_told(form: str, code: int) -> bool:
+    """Whether a form tells the code."""
+    return form != "as Anthropic" or code in TYPES
+
+
+def errors(shift: int) -> Iterator[Dialect]:
+    """Error objects under status 200, and errors of every status in any form."""
+    expected: Expected
+
+    def failing(name: str, wire: str, expected: Expected, sent: Sent) -> Dialect:
+        return Dialect(name=f"{wire}: {name}", wire=wire, expected=expected, reads=WORDS, answer=lambda _: sent)
+
+    for form, code, wire in spread(36, shift, ERRORS, [*FINAL, *PASSING], WIRES):
+        expected = "final" if code in FINAL else "passing"
+        sent = Sent(body=encoded(ERRORS[form](code, WORDS)))
+        yield failing(f"error {code} under status 200, {form}", wire, expected, sent)
+    every = {**{form: (lambda words, make=make: make(400, words)) for form, make in ERRORS.items()}, **FORMS}  # type: ignore[misc]
+    for form, status, wire in spread(60, shift, every, (400, 401, 403, 404, 405, 410, 413, 422), WIRES):
+        yield failing(
+            f"status {status}, {form}", wire, "final", Sent(body=error_body(every[form](WORDS)), status=status)
+        )
+    for form, status, wire in spread(30, shift, FORMS, (408, 429, 500, 502, 503, 504, 520, 529), WIRES):
+        yield failing(
+            f"status {status}, {form}", wire, "passing", Sent(body=error_body(FORMS[form](WORDS)), status=status)
+        )
+    for form, wire in spread(18, shift, FORMS, WIRES):
+        yield failing(f"{form} under status 200", wire, "told", Sent(body=error_body(FORMS[form](WORDS))))
+    for code, expected in ((402, "final"), (400, "final"), (429, "passing"), (502, "passing")):
+        choice = {"index": 0, "message": {"content": ""}, "finish_reason": "error"}
+        choice["error"] = {"code": code, "message": WORDS}
+        yield failing(f"error {code} in the choice", "openai", expected, Sent(body=encoded({"choices": [choice]})))
+        empty = {"choices": [], "error": {"code": code, "message": WORDS}}
+        yield failing(f"error {code} beside choices: []", "openai", expected, Sent(body=encoded(empty)))
+    for code, expected in (
+        ("rate_limit_exceeded", "passing"),
+        ("server_error", "passing"),
+        ("invalid_prompt", "final"),
+        ("insufficient_quota", "final"),
+    ):
+        failed = {"status": "failed", "output": [], "error": {"code": code, "message": WORDS}}
+        yield failing(f"failed by {code}", "openai-responses", expected, Sent(body=encoded(failed)))
+
+
+# ------------------------------------------------------------------------------------------------ streams
+
+
+def chunk(index: object, delta: object, end: object = None, **more: object) -> Body:
+    choice = {**named("index", index), **named("delta", delta), **named("finish_reason", end)}
+    return {"id": "x", "object": "chat.completion.chunk", "choices": [choice], **more}
+
+
+def cut_in(text: str, size: int = 4) -> list[str]:
+    return ["".join(each) for each in (text[at : at + size] for at in range(0, len(text), size))]
+
+
+def deltas(number: int, content: Callable[[str], Body], end: object = "stop", size: int = 4) -> list[Any]:
+    """The choices by turns, in pieces, each with an end in a chunk of its own."""
+    pieces = [chunk(index, content(piece)) for piece in cut_in(TEXT, size) for index in range(number)]
+    return pieces + [chunk(index, {}, end) for index in range(number)]
+
+
+def plain(piece: str) -> Body:
+    return {"content": piece}
+
+
+def without_ends(number: int) -> list[Any]:
+    return [each for each in deltas(number, plain) if each["choices"][0]["delta"]]
+
+
+def ended_by_last(number: int, end: object) -> list[Any]:
+    last = len(without_ends(number)) - number
+    chunks = without_ends(number)
+    for each in chunks[last:]:
+        each["choices"][0]["finish_reason"] = end
+    return chunks
+
+
+def first(number: int, delta: Body) -> list[Any]:
+    return [chunk(index, delta) for index in range(number)]
+
+
+USED: Body = {"choices": [], "usage": USAGES[0]}
+EVENTS: Mapping[str, Callable[[int], list[Any]]] = {
+    "as documented": lambda n: [*first(n, {"role": "assistant", "content": ""}), *deltas(n, plain), USED],
+    "role only first": lambda n: [*first(n, {"role": "assistant"}), *deltas(n, plain)],
+    "null content first": lambda n: [*first(n, {"role": "assistant", "content": None}), *deltas(n, plain)],
+    "role in every delta": lambda n: deltas(n, lambda piece: {"role": "assistant", "content": piece}),
+    "parts": lambda n: deltas(n, lambda piece: {"content": [{"type": "text", "text": piece}]}),
+    "empty parts": lambda n: [*first(n, {"content": []}), *deltas(n, plain)],
+    "thinking parts first": lambda n: [
+        *first(n, {"content": [{"type": "thinking", "thinking": thinking(THOUGHT)}]}),
+        *deltas(n, lambda piece: {"content": [{"type": "text", "text": piece}]}),
+    ],
+    "reasoning_content first": lambda n: [
+        *first(n, {"content": None, "reasoning_content": THOUGHT}),
+        *deltas(n, plain),
+    ],
+    "reasoning: null": lambda n: deltas(n, lambda piece: {"content": piece, "reasoning": None, "tool_calls": None}),
+    "one delta with the end": lambda n: [chunk(index, {"content": TEXT}, "stop") for index in range(n)],
+    "an end with the last piece": lambda n: ended_by_last(n, "stop"),
+    "a null delta at the end": lambda n: without_ends(n) + [chunk(index, None, "stop") for index in range(n)],
+    "no delta at the end": lambda n: without_ends(n) + [chunk(index, ..., "stop") for index in range(n)],
+    "no end": without_ends,
+    "an empty name of the end": lambda n: deltas(n, plain, end=""),
+    "an end called eos": lambda n: deltas(n, plain, end="eos"),
+    "an end called STOP": lambda n: [*ended_by_last(n, "STOP"), USED],
+    "the end twice": lambda n: deltas(n, plain) + [chunk(index, {"content": ""}, "stop") for index in range(n)],
+    "an event without choices": lambda n: [{"choices": [], "prompt_filter_results": []}, *deltas(n, plain)],
+    "events that are null": lambda n: [None, *deltas(n, plain), None],
+    "an event that is empty": lambda n: [{}, *deltas(n, plain), {"choices": None}],
+    "a null choice": lambda n: [{"choices": [None]}, *deltas(n, plain)],
+    "usage null in each": lambda n: [{**each, "usage": None} for each in deltas(n, plain)],
+    "usage in each": lambda n: [{**each, "usage": USAGES[0]} for each in deltas(n, plain)],
+    "usage in the last choice": lambda n: [*deltas(n, plain)[:-1], chunk(n - 1, {}, "stop", usage=USAGES[0])],
+    "error: null in each": lambda n: [{**each, "error": None} for each in deltas(n, plain)],
+    "all choices in one event": lambda n: [
+        {"choices": [{"index": index, "delta": {"content": TEXT}, "finish_reason": "stop"} for index in range(n)]}
+    ],
+    "all choices in one event, no index": lambda n: [
+        {"choices": [{"delta": {"content": TEXT}, "finish_reason": "stop"} for _ in range(n)]}
+    ],
+    "messages instead of deltas": lambda n: [
+        {"choices": [{"index": index, "message": {"content": TEXT}, "finish_reason": "stop"}]} for index in range(n)
+    ],
+    "texts instead of deltas": lambda n: [
+        {"choices": [{"index": index, "text": piece, "finish_reason": None}]}
+        for piece in cut_in(TEXT)
+        for index in range(n)
+    ],
+    "an index that is a text": lambda n: [
+        chunk(str(index), {"content": piece}) for piece in cut_in(TEXT) for index in range(n)
+    ],
+    "one choice after the other": lambda n: [
+        each for index in range(n) for each in (chunk(index, {"content": TEXT}), chunk(index, {}, "stop"))
+    ],
+    "a character at a time": lambda n: deltas(n, plain, size=1),
+}
+FRAMES: Mapping[str, Callable[[Sequence[bytes]], bytes]] = {
+    "as documented": lambda events: b"".join(b"data: %s\n\n" % each for each in [*events, b"[DONE]"]),
+    "CRLF": lambda events: b"".join(b"data: %s\r\n\r\n" % each for each in [*events, b"[DONE]"]),
+    "no space": lambda events: b"".join(b"data:%s\n\n" % each for each in [*events, b"[DONE]"]),
+    "no [DONE]": lambda events: b"".join(b"data: %s\n\n" % each for each in events),
+    "no blank line at the end": lambda events: b"\n\n".join(b"data: %s" % each for each in [*events, b"[DONE]"]),
+    "no [DONE], no blank line": lambda events: b"\n\n".join(b"data: %s" % each for each in events),
+    "comments": lambda events: b": PROCESSING\n\n" + b"".join(b":\n\ndata: %s\n\n" % each for each in [*events, b"[DONE]"]),
+    "event and id": lambda events: b"".join(
+        b"event: message\nid: 7\nretry: 3000\ndata: %s\n\n" % each for each in [*events, b"[DONE]"]
+    ),
+    "blank lines": lambda events: b"\n\n\n" + b"".join(b"data: %s\n\n\n\n" % each for each in [*events, b"[DONE]"]),
+    "empty data": lambda events: b"data:\n\n" + b"".join(b"data: %s\n\ndata: \n\n" % each for each in [*events, b"[DONE]"]),
+    "a byte order mark": lambda events: b"\xef\xbb\xbf" + b"".join(b"data: %s\n\n" % each for each in [*events, b"[DONE]"]),
+    "two lines an event": lambda events: b"".join(
+        b"data: %s\n\n" % each.replace(b', "choices"', b',\ndata: "choices"') for each in [*events, b"[DONE]"]
+    ),
+}  # fmt: skip
+
+
+def streams(shift: int) -> Iterator[Dialect]:
+    """Streams of several choices of a chat completion, a whole reply in the place of one, and streams that nobody asked for."""
+
+    def streaming(name: str, expected: Expected, answer: Callable[[int], Sent]) -> Dialect:
+        reads = WORD if expected == "text" else WORDS
+        return Dialect(
+            name=f"stream: {name}", wire="openai", expected=expected, reads=reads, answer=answer, streamed=True
+        )
+
+    def framed(events: Iterable[object], frame: str) -> Sent:
+        return Sent(body=FRAMES[frame]([encoded(each) for each in events]), kind="text/event-stream; charset=utf-8")
+
+    for form, frame in spread(66, shift, EVENTS, FRAMES):
+        yield streaming(f"{form}; {frame}", "text", lambda n, form=form, frame=frame: framed(EVENTS[form](n), frame))  # type: ignore[misc]
+
+    def whole(number: int) -> Sent:
+        choice = chat_body(message(TEXT), "stop")["choices"][0]
+        return Sent(body=encoded({"choices": [{**choice, "index": index} for index in range(number)]}))
+
+    yield streaming("a whole reply in its place", "text", whole)
+    for form, code in spread(16, shift, ERRORS, [*FINAL, *PASSING]):
+        expected: Expected = "final" if code in FINAL else "passing"
+        error = ERRORS[form](code, WORDS)
+        for name, before in {"first": 0, "after a piece": 1}.items():
+            yield streaming(
+                f"error {code} {name}, {form}",
+                expected,
+                lambda n, error=error, before=before: framed([*deltas(n, plain)[:before], error], "no [DONE]"),  # type: ignore[misc]
+            )
+
+
+PARTS: Mapping[str, Callable[[int], Iterable[Dialect]]] = {
+    "replies": whole_replies,
+    "flags": lambda _: flagged_replies(),
+    "errors": errors,
+    "streams": streams,
+}
+
+
+# ------------------------------------------------------------------------------------------------ trials
+
+
+def good(wire: str, number: int = 1) -> Sent:
+    """A reply to the letter."""
+    if wire == "openai":
+        choice = chat_body(message(TEXT), "stop")["choices"][0]
+        return Sent(body=encoded({"choices": [{**choice, "index": index} for index in range(number)]}))
+    if wire == "anthropic":
+        return Sent(body=encoded(said(wire, "a block", TEXT, "end_turn")))
+    return Sent(body=encoded(said(wire, "a message", TEXT, "completed")))
+
+
+async def deliver(sent: Sent, connection: Connection) -> None:
+    kind = f"content-type: {sent.kind}\r\n" if sent.kind else ""
+    head = f"HTTP/1.1 {sent.status} So\r\n{kind}content-length: {len(sent.body)}\r\nconnection: close\r\n\r\n"
+    await raw(head.encode() + sent.body)(connection)
+
+
+async def tried(dialect: Dialect) -> Tried:
+    """Answer a run in a dialect, and judge what the run makes of it."""
+    sent_in_it = 0
+
+    async def answer(connection: Connection) -> None:
+        nonlocal sent_in_it
+        body = server.received[-1].json
+        number = body.get("n") or 1
+        is_its_turn = sent_in_it == 0 or dialect.expected in ("text", "final", "told")
+        if is_its_turn and (not dialect.streamed or body.get("stream") or dialect.expected == "final"):
+            sent_in_it += 1
+            await deliver(dialect.answer(number), connection)
+        else:
+            await deliver(good(dialect.wire, number), connection)
+
+    async with serving(answer) as server:
+        several = f",votes_per_request={K}" if dialect.streamed else ""
+        task: Any = Chain() if dialect.streamed else Asked(row={"a": "b"})
+        result: Result | None = None
+        try:
+            result = await run(
+                task,
+                models=f"{dialect.wire}:m@base_url={server.url},timeout_s=10{several}",
+                strategy=Maker(k=K if dialect.streamed else 1),
+                runs_dir=None,
+                max_outage_s=OUTAGE_S,
+                resend_stragglers=False,
+            )
+            words = str(result.reason)
+        except* MicroagentsError as caught:
+            words = "; ".join(map(str, caught.exceptions))
+    if sent_in_it == 0:
+        return Tried(dialect=dialect, unclear=f"was never asked for: {words}")
+    return judged(dialect, result, words, sent_in_it)
+
+
+def judged(dialect: Dialect, result: Result | None, words: str, sent_in_it: int) -> Tried:
+    """Say what a person would object to."""
+    completed = result is not None and result.outcome == "completed"
+    flagged = dict(result.account.flagged) if result is not None else {}
+    repeated = dict(result.account.repeated) if result is not None else {}
+    if dialect.expected == "text":
+        lost = flagged or repeated or not completed or not has_read(result)
+        return Tried(dialect=dialect, thrown_away=f"{flagged or repeated or ''} {words}" if lost else "")
+    if dialect.expected == "flag":
+        right = completed and flagged == {dialect.reads: 1}
+        return Tried(dialect=dialect, unclear="" if right else f"{flagged or repeated} {words}")
+    if dialect.expected == "passing":
+        return Tried(dialect=dialect, thrown_away="" if completed and not flagged else f"gave up: {flagged} {words}")
+    is_told = dialect.reads in words and not completed
+    most = 1 + K if dialect.streamed else 2  # a request for several votes that fails is tried as single ones
+    again = sent_in_it > most and dialect.expected == "final"
+    return Tried(
+        dialect=dialect,
+        bought_again=f"{sent_in_it} requests: {words}" if again else "",
+        unclear="" if is_told else f"not told: {words}",
+    )
+
+
+def has_read(result: Result | None) -> bool:
+    """Whether the word is the result; the chain itself refuses any other."""
+    value: Any = result.value if result is not None else None
+    return value == 1 or (isinstance(value, Mapping) and value.get("word") == WORD) or getattr(value, "word", 0) == WORD
+
+
+async def try_all(dialects: Sequence[Dialect], beside: int = 8) -> list[Tried]:
+    """Try dialects, some at a time, in their order."""
+    room = asyncio.Semaphore(beside)
+
+    async def one(dialect: Dialect) -> Tried:
+        async with room:
+            return await tried(dialect)
+
+    return await asyncio.gather(*map(one, dialects))
+
+
+# ------------------------------------------------------------------------------------------------ fuzzers
+
+MEANINGFUL = ("length", "token", "max", "limit", "context", "filter", "safety", "refus", "prohibit", "block", "error")
+"""Parts of names that may tell of an end that is no normal one."""
+
+
+def invented_ends(count: int, seed: int) -> Iterator[Dialect]:
+    """Whole replies with ends of invented names, of any type of JSON."""
+    random = Random(seed)
+    for number in range(count):
+        letters = random.choice([string.ascii_lowercase, string.ascii_uppercase, "_-<|>/ é停", string.printable])
+        name = "".join(random.choices(letters, k=random.randint(0, 24)))
+        end = random.choice([name, name, name, name, number, -1.5, True, [name], {"type": name}, None, ...])
+        if any(part in str(end).lower() for part in MEANINGFUL):
+            continue
+        wire = random.choice(["openai", "anthropic"])
+        form = random.choice([*(CHAT if wire == "openai" else MESSAGES)])
+        sent = Sent(body=encoded(said(wire, form, TEXT, end)))
+        yield Dialect(
+            name=f"{wire}: {form}; end {shown(end)}",
+            wire=wire,
+            expected="text",
+            reads=WORD,
+            answer=lambda _, sent=sent: sent,  # type: ignore[misc]
+        )
+
+
+class Shown(Struct, frozen=True, kw_only=True):
+    """A result of an MCP tool, and the texts that a person would see in it."""
+
+    result: Body
+    texts: Collection[str]
+
+
+PIXEL = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
+
+
+def block(random: Random, number: int) -> tuple[Body, list[str]]:
+    """A content block of any kind, and the texts in it."""
+    text, address = f"fact {number}: {random.randrange(10**6)}", f"doc://{number}/{random.randrange(10**6)}"
+    more: Body = random.choice([{}, {"annotations": {"audience": ["user"], "priority": 0.5}}, {"_meta": {"a": 1}}])
+    kinds: Sequence[tuple[Body, list[str]]] = (
+        ({"type": "text", "text": text}, [text]),
+        ({"type": "text", "text": f"Ωmega {text} \u202e\x1b[31m"}, [text]),
+        ({"type": "resource", "resource": {"uri": address, "text": text}}, [text]),
+        ({"type": "resource", "resource": {"uri": address, "mimeType": "text/plain", "text": text}}, [text]),
+        ({"type": "resource", "resource": {"uri": address, "mimeType": "application/pdf", "blob": "JVBERg=="}}, [address]),
+        ({"type": "resource_link", "uri": address, "name": text}, [address]),
+        ({"type": "resource_link", "uri": address, "name": "n", "mimeType": "text/csv", "description": text, "size": 7}, [address]),
+        ({"type": "image", "data": PIXEL, "mimeType": "image/png"}, ["image/png"]),
+        ({"type": "audio", "data": "UklGRg==", "mimeType": "audio/wav"}, ["audio/wav"]),
+        ({"type": "hologram", "payload": text}, [text]),
+        ({"type": "video", "uri": address, "mimeType": "video/mp4"}, [address]),
+        ({"type": "text", "text": text, "unknown": [1, 2]}, [text]),
+    )  # fmt: skip
+    made, texts = random.choice(kinds)
+    return {**made, **more}, texts
+
+
+def shown_result(seed: int) -> Shown:
+    """A result of any kind."""
+    random = Random(f"mcp {seed}")
+    blocks = [block(random, number) for number in range(random.choice([0, 1, 1, 2, 3, 6]))]
+    content = [made for made, _ in blocks]
+    texts = list(itertools.chain.from_iterable(each for _, each in blocks))
+    result: Body = {"content": content}
+    if random.random() < 0.4 or not blocks:
+        fact = f"structured {random.randrange(10**6)}"
+        result["structuredContent"] = random.choice([{"fact": fact}, {"rows": [{"fact": fact, "n": 10**17 + 1}]}])
+        texts.append(fact)
+        if not blocks and random.random() < 0.3:
+            del result["content"]
+    if random.random() < 0.3:
+        result["isError"] = random.choice([True, False])
+    if random.random() < 0.2:
+        result["_meta"] = {"trace": 1}
+    return Shown(result=result, texts=texts)
+
+
+def serve_mcp() -> None:
+    """An MCP server over stdio without an SDK; its tool `read` gives the result of a number."""
+    schema = {"type": "object", "properties": {"number": {"type": "integer"}}, "required": ["number"]}
+    for line in sys.stdin:
+        asked = json.loads(line)
+        if "id" not in asked:
+            continue
+        answer: Body = {"error": {"code": -32601, "message": "there is no such method"}}
+        if asked["method"] == "initialize":
+            about = {"name": "s", "version": "1"}
+            answer = {"result": {"protocolVersion": "2025-06-18", "capabilities": {"tools": {}}, "serverInfo": about}}
+        elif asked["method"] == "tools/list":
+            answer = {"result": {"tools": [{"name": "read", "description": "Read.", "inputSchema": schema}]}}
+        elif asked["method"] == "tools/call":
+            answer = {"result": shown_result(asked["params"]["arguments"]["number"]).result}
+        print(json.dumps({"jsonrpc": "2.0", "id": asked["id"], **answer}), flush=True)
+
+
+SERVER = f"{sys.executable} -m tests.benchmarks.dialects --serve-mcp"
+
+
+class Reading(AgentTask):
+    """Reads some results one after the other."""
+
+    first: int = 0
+    number: int = 20
+    tools: ClassVar = (McpServer(server=SERVER, effects={"read": "read_only"}),)
+
+    def statement(self) -> str:
+        return "Read all."
+
+
+async def lost_results(first: int, number: int) -> list[str]:
+    """Read results of a server through an agent; return the texts of them that its model never saw."""
+    seen: list[str] = []
+
+    async def model(call: Call) -> str:
+        seen.append(call.prompt.user)
+        done = call.prompt.user.count("\nAction ")
+        tool, arguments = ("end", '{"answer": "x"}') if done == number else ("read", f'{{"number": {first + done}}}')
+        return f'calls = [{{"tool": "{tool}", "arguments": {arguments}}}]'
+
+    await run(
+        Reading(first=first, number=number),
+        models=model,
+        strategy=Act(
+            k_read=1, k_end=1, max_steps=number + 1, max_tool_errors=number, max_observation=100_000, memory=10**7
+        ),
+        runs_dir=None,
+    )
+    last = seen[-1] if seen else ""
+    return [
+        f"mcp {each}: {text!r} of {shown_result(each).result}"
+        for each in range(first, first + number)
+        for text in shown_result(each).texts
+        if text not in last
+    ]
+
+
+# ------------------------------------------------------------------------------------------------ the command
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--part", choices=[*PARTS, "ends", "mcp"])
+    parser.add_argument("--shift", type=int, default=0, help="other combinations of the same forms")
+    parser.add_argument("--fuzzed", type=int, default=300, help="invented ends, and results of tools")
+    parser.add_argument("--serve-mcp", action="store_true", help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.serve_mcp:
+        serve_mcp()
+        return 0
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
+    outages.BACKOFF_S = (0.001, 0.002)
+    parts = [options.part] if options.part else [*PARTS, "ends", "mcp"]
+    failed = 0
+    dialects = [each for part in parts if part in PARTS for each in PARTS[part](options.shift)]
+    if "ends" in parts:
+        dialects += invented_ends(options.fuzzed, options.shift)
+    found = asyncio.run(try_all(dialects))
+    thrown_away = [each for each in found if each.thrown_away]
+    bought_again = [each for each in found if each.bought_again]
+    unclear = [each for each in found if each.unclear]
+    for each in found:
+        for title in ("thrown_away", "bought_again", "unclear"):
+            if said_of := getattr(each, title):
+                print(f"{title}: {each.dialect.name}: {' '.join(said_of.split())[:300]}")
+    print(f"{len(found)} dialects: {len(thrown_away)} paid replies thrown away that a person could read")
+    print(f"{len(bought_again)} outages bought again for an error a person would call final")
+    print(f"{len(unclear)} told otherwise than a person would")
+    failed += len(thrown_away) + len(bought_again) + len(unclear)
+    if "mcp" in parts:
+        lost = asyncio.run(lost_results(1000 * options.shift, options.fuzzed))
+        print(*lost[:20], sep="\n", end="\n" if lost else "")
+        print(f"{options.fuzzed} results of MCP tools: {len(lost)} texts lost")
+        failed += len(lost)
+    return int(failed > 0)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
