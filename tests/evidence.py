@@ -28,9 +28,11 @@ from microagents.elections.dissent import alpha_of, is_improbable
 from microagents.elections.election import input_of
 from microagents.elections.rules import FirstToAheadBy, Tally
 from microagents.journal.messages import Account
+from microagents.journal.reading import reader_of
 from microagents.models.tiny.trained import TinyModel
 from microagents.replies.parsing import Malformed, parse
 from microagents.replies.rollouts import rollout_of
+from microagents.runs.inspection.rebuilding import wrong_steps
 from microagents.runs.settings import Models
 from microagents.systems.chains.lead import Lead
 from microagents.systems.chains.maker import Maker
@@ -46,7 +48,7 @@ from tests.benchmarks.tiny import FLAGGED, NOT_ENUMERATED, RIGHT, WarmHanoi, sha
 PAGE = Path(__file__).parents[1] / "docs" / "evidence.md"
 SIGMAS = 2.576
 """Standard errors within which 99 % of differences lie."""
-CAP, SOLVES = 100, "solves"
+CAP = 100
 ELECTIONS, WALKS = 400, 200
 """Elections of each step in the Monte Carlo, and chains."""
 
@@ -153,17 +155,20 @@ def voted(*rungs: Rung) -> tuple[float, float]:
         The chance if every reply that is not enumerated casts one wrong vote, and if each has a red flag.
     """
     steps = [*zip(*[[(models, ends) for models in zip(*laws, strict=True)] for laws, ends in rungs], strict=True)]
-    low, high = [exp(sum(_won(step, flags) for step in steps)) for flags in ((FLAGGED,), (FLAGGED, NOT_ENUMERATED))]
+    low, high = [
+        exp(sum(_won(step, flags, random.Random(number)) for number, step in enumerate(steps)))
+        for flags in ((FLAGGED,), (FLAGGED, NOT_ENUMERATED))
+    ]
     return low, high
 
 
-def _won(rungs: Sequence[tuple[Sequence[Shares], Ends]], flags: Sequence[str]) -> float:
-    """Logarithm of the chance that one step is decided right."""
-    rng, won = random.Random(1), 0
+def _won(rungs: Sequence[tuple[Sequence[Shares], Ends]], flags: Sequence[str], rng: random.Random) -> float:
+    """Logarithm of the chance that one step is decided right. Steps have draws of their own, or rare errors would come at all of them."""
+    won = 0
     tables = [([*map(_table, models)], ends) for models, ends in rungs]
     for _ in range(ELECTIONS):
         vote = _elected(tables, flags, rng)
-        won += vote == RIGHT or (isinstance(vote, tuple) and vote[0] == SOLVES)
+        won += vote == RIGHT
     return log(won / ELECTIONS) if won else -inf
 
 
@@ -191,26 +196,20 @@ def _elected(rungs: Iterable[tuple[Sequence[Table], Ends]], flags: Sequence[str]
 
 
 def laws_of(name: str, task: ChainTask[S, Any, Any]) -> list[Shares]:
-    """The shares of a trained model at every step. A wrong move with the right state after it is a vote of its own kind."""
-    model, found = TinyModel(name), list[Shares]()
-    for state in states(task):
-        expert, votes = task.oracle(state), shares(model, task, state)
-        right = None if expert is None else task.vote_of(expert)
-        assert isinstance(right, tuple)
-        found.append(
-            {
-                (SOLVES, vote) if isinstance(vote, tuple) and vote[1] == right[1] else vote: share
-                for vote, share in votes.items()
-            }
-        )
-    return found
+    """The shares of a trained model at every step. A wrong move is wrong, also with the right state after it."""
+    model = TinyModel(name)
+    return [shares(model, task, state) for state in states(task)]
 
 
-def solved(models: Models, task: Task, runs: int, strategy: Strategy) -> tuple[int, Account]:
-    """Number of tasks that are solved, or left open because the models contradict each other."""
-    result = run_sync([task] * runs, models=models, strategy=strategy, runs_dir=None)
-    contested = {input_of(path) for path in result.account.contested_at}
-    return sum(bool(each and each["solved"]) for each in result.value) + len(contested), result.account
+def all_right(models: Models, task: Task, runs: int, strategy: Strategy) -> tuple[int, Account]:
+    """Number of tasks of which all steps are right: of those completed, and of those left open because the models contradict each other."""
+    with TemporaryDirectory() as folder:
+        result = run_sync([task] * runs, models=models, strategy=strategy, runs_dir=folder)
+        contested = {input_of(path) for path in result.account.contested_at}
+        ended = [number for number, value in enumerate(result.value) if value is not None or number in contested]
+        with reader_of(Path(folder), result.run_id) as reader:
+            right = sum(not wrong_steps(reader, number, inf)[0] for number in ended)
+    return right, result.account
 
 
 def votes_help() -> Iterator[Figure]:
@@ -221,9 +220,9 @@ def votes_help() -> Iterator[Figure]:
         for k in ks:
             began = time.perf_counter()
             models = [f"tiny:{name}" for name in names]
-            right, account = solved(models, task, runs, Maker(k=k))
+            right, account = all_right(models, task, runs, Maker(k=k))
             who = " and ".join(f"`{model}`" for model in models) + " by turns" * (len(models) > 1)
-            says = f"{who}, {task.steps()} steps, temperature 1: towers solved at k = {k}"
+            says = f"{who}, {task.steps()} steps, temperature 1: all steps right at k = {k}"
             chances = voted(([laws[name] for name in names], ahead(k)))
             yield of_trials(says, right, runs, chances, paid(account, began, runs))
 
@@ -235,15 +234,15 @@ def votes_do_not_help() -> Iterator[Figure]:
     steps, pool = f"{task.steps()} steps", ["tiny:hanoi-weak", "tiny:hanoi-b"]
     alpha = alpha_of(0, task.steps(), 10)
     climbing = Maker(k=5, ladder=f"model={pool[1]}", p=0.9, false_alarms=10)
-    voting = f"`{pool[0]}`, {steps}, two of them mostly wrong: towers solved at k ="
-    by_turns = f"a pool of both by turns (solved, or left open as contested), {steps}, k = 3"
+    voting = f"`{pool[0]}`, {steps}, two of them mostly wrong: all steps right at k ="
+    by_turns = f"a pool of both by turns: all steps right, or right and then left open as contested, {steps}, k = 3"
     first_rung = [weak], improbable(ahead(5), 0.9, alpha)
     ways: Sequence[tuple[str, Sequence[str], Strategy, Sequence[Rung]]] = [
         *[(f"{voting} {k}", pool[:1], Maker(k=k), [([weak], ahead(k))]) for k in (1, 3, 5)],
-        (f"`{pool[1]}` by itself, {steps}, k = 3", pool[1:], Maker(k=3), [([other], ahead(3))]),
+        (f"`{pool[1]}` by itself, {steps}: all steps right at k = 3", pool[1:], Maker(k=3), [([other], ahead(3))]),
         (by_turns, pool, Maker(k=3), [([weak, other], ahead(3))]),
         (
-            f"a ladder from the first to the second, {steps}, k = 5",
+            f"a ladder from the first to the second, {steps}: all steps right at k = 5",
             pool[:1],
             climbing,
             [first_rung, ([other], ahead(5))],
@@ -251,7 +250,7 @@ def votes_do_not_help() -> Iterator[Figure]:
     ]
     for says, models, strategy, rungs in ways:
         began = time.perf_counter()
-        right, account = solved(models, task, runs, strategy)
+        right, account = all_right(models, task, runs, strategy)
         yield of_trials(
             says,
             right,
@@ -263,7 +262,7 @@ def votes_do_not_help() -> Iterator[Figure]:
 
 
 class Walks:
-    """Chains of steps by a trained model's laws: an error leads to a state of its own, from which the chain may come back."""
+    """Chains of steps by a trained model's laws, up to the first error."""
 
     def __init__(self, name: str, task: Checkers, horizon: int, starts: int) -> None:
         self._model, self._task, self._starts = TinyModel(name), task, starts
@@ -271,14 +270,14 @@ class Walks:
         self._laws: dict[tuple[Board, int], Table] = {}
 
     def chances(self, *rungs: tuple[bool, Ends]) -> tuple[float, float]:
-        """Bounds of the chance that a chain ends solved, as `voted` has them. A rung may vote by rollouts, by turns from each start."""
+        """Bounds of the chance that all steps are right, as `voted` has them. A rung may vote by rollouts, by turns from each start."""
         low, high = [
-            fmean(self._solves(rungs, flags, random.Random(seed)) for seed in range(WALKS))
+            fmean(self._is_right(rungs, flags, random.Random(seed)) for seed in range(WALKS))
             for flags in ((FLAGGED,), (FLAGGED, NOT_ENUMERATED))
         ]
         return low, high
 
-    def _solves(self, rungs: Sequence[tuple[bool, Ends]], flags: Sequence[str], rng: random.Random) -> bool:
+    def _is_right(self, rungs: Sequence[tuple[bool, Ends]], flags: Sequence[str], rng: random.Random) -> bool:
         walked = [self._task.start()]
         while not self._task.done(walked[-1]):
             starts = [*enumerate(reversed(walked[-self._starts :]))]
@@ -287,10 +286,10 @@ class Walks:
                 for looks_ahead, ends in rungs
             )
             reply = _elected(laws, flags, rng)
-            if not isinstance(reply, CheckersStep):
+            if not isinstance(reply, CheckersStep) or not self._task.correct(walked[-1], reply):
                 return False
             walked.append(self._task.advance(walked[-1], reply))
-        return self._task.result(walked[-1])["solved"]
+        return True
 
     def _law(self, state: Board, back: int | None = None) -> Table:
         """Shares of the replies to one step, or of what rollouts say of the step so many steps after their start."""
@@ -322,9 +321,9 @@ def lookahead() -> Iterator[Figure]:
         ]
         for name, strategy, rungs in ways:
             began = time.perf_counter()
-            right, account = solved("tiny:checkers@temperature=1", task, runs, strategy)
+            right, account = all_right("tiny:checkers@temperature=1", task, runs, strategy)
             yield of_trials(
-                f"`tiny:checkers`, n = {n}, {task.steps()} steps, {hard} of them mostly wrong: solved by {name}",
+                f"`tiny:checkers`, n = {n}, {task.steps()} steps, {hard} of them mostly wrong: all right by {name}",
                 right,
                 runs,
                 walks.chances(*rungs),
@@ -339,7 +338,7 @@ def flags_find_errors() -> Iterator[Figure]:
     laws = laws_of("hanoi", task)
     flagged = fmean(each.get(FLAGGED, 0.0) for each in laws)
     began = time.perf_counter()
-    _, account = solved("tiny:hanoi", task, runs, Maker(k=3))
+    account = run_sync([task] * runs, models="tiny:hanoi", strategy=Maker(k=3), runs_dir=None).account
     found, drawn = sum(account.flagged.values()), account.valid + sum(account.flagged.values())
     most = flagged + fmean(each[NOT_ENUMERATED] for each in laws)
     spread = SIGMAS * sqrt(most * (1 - most) / drawn)
@@ -357,15 +356,15 @@ def flags_find_errors() -> Iterator[Figure]:
 def one_call() -> Iterator[Figure]:
     """Decided by the model's own probabilities: calls a decision, and whether the masses that it claims are repeated."""
     task, runs, began = WarmHanoi(disks=6), 60, time.perf_counter()
-    _, account = solved("tiny:hanoi", task, runs, Maker(k=3, certain="on"))
+    account = run_sync([task] * runs, models="tiny:hanoi", strategy=Maker(k=3, certain="on"), runs_dir=None).account
     bill = paid(account, began, runs)
     says = "`tiny:hanoi`, `certain=on`, temperature 1"
     yield Figure(
         says=f"{says}: calls a decision, those that test the masses included; 3.05 by votes",
         ours=account.calls / account.decided,
-        expected=1.15,
+        expected=1.4,  # 19 % are audited: a quarter where the numbers of input and step make less than 80
         low=1.0,
-        high=1.25,
+        high=1.5,
         n=f"{account.decided:,} elections",
         paid=bill,
     )

@@ -16,10 +16,10 @@ from microagents.replies.masses import Mass
 
 MILLION = 1_000_000
 """Masses are counted in millionths: down for the leader, up for its rivals."""
-AUDITED_FIRST = 20
-"""Number of the first elections that are voted in any case, so that their masses are tested."""
-AUDITED_EVERY = 100
-"""Of all later ones, one in this number is."""
+FIRST = 80
+"""Number of the first elections, of which more are audited: by these a model is known before most of a long run is certified."""
+FIRST_EVERY, EVERY = 4, 100
+"""One in so many of the first elections is voted in any case, so that its masses are tested; and one in so many of all later ones."""
 FALSE_ALARM = 1e-4
 """Greatest probability that masses which hold are ever found false."""
 POWERS = (0.5, 0.25)
@@ -30,12 +30,17 @@ FLAGGED, UNSEEN = object(), object()
 
 
 def is_audited(path: str) -> bool:
-    """Whether the votes of an election decide, and its masses are only tested. The first are, by the numbers in their paths, then a few.
+    """Whether the votes of an election decide, and its masses are only tested: a share of all, larger of the first ones by their numbers.
 
-    It depends on nothing else, so that no decision depends on the order in which elections end.
+    It depends on nothing but the path, so that no decision depends on the order in which elections end.
     """
-    first = sum(int(part) for part in path.split("/") if part.isdecimal()) < AUDITED_FIRST
-    return first or crc32(path.encode()) % AUDITED_EVERY == 0
+    number = sum(int(part) for part in path.split("/") if part.isdecimal())
+    return crc32(path.encode()) % (FIRST_EVERY if number < FIRST else EVERY) == 0
+
+
+def audited_of(elections: int) -> float:
+    """Return the expected number of audited ones among some elections."""
+    return min(elections, FIRST) / FIRST_EVERY + max(0, elections - FIRST) / EVERY
 
 
 def decides_alone(mass: Mass, margin: float) -> bool:

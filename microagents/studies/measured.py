@@ -13,7 +13,7 @@ from typing import Any, Literal
 from msgspec import Struct
 
 from microagents.base.errors import InvalidUsage
-from microagents.elections.certainty import AUDITED_EVERY, AUDITED_FIRST
+from microagents.elections.certainty import audited_of
 from microagents.elections.laws import chance_of, race_by_turns, race_won, wilson_interval
 from microagents.elections.pool_rates import PoolRates
 from microagents.elections.race_tables import MAX_DRAWS
@@ -41,6 +41,8 @@ VERDICTS: dict[Verdict, str] = {
     "too-few": "too few samples for a promise: {needed:,} more are needed, by --steps or --draws",
     "too-many-answers": "answers too many for exact votes: right replies differ from each other; use votes by meaning",
 }
+RIGHT_WAY = "calls are those of the right way: a run that errs may take twice as many"
+"""What is said where a run probably errs: docs/planning.md has an example."""
 TARGETS = (0.05, 0.01, 0.001)
 """Shares of wrong decisions to which thresholds are fitted."""
 LEAST = 0.5001
@@ -158,9 +160,9 @@ class ModelMeasurement(Struct, frozen=True, kw_only=True, dict=True):
 
     @cached_property
     def certified(self) -> float | None:
-        """Share of the first samples of a chain whose probability decides a step by itself; None if the model gives no probabilities."""
+        """Share of the first samples whose probability decides a step by itself; None if the model gives no probabilities."""
         known = [each.certain for each in self.steps if each.certain is not None]
-        return sum(known) / (FIRST * len(self.steps)) if known and not self.of_inputs else None
+        return sum(known) / (FIRST * len(self.steps)) if known else None
 
     @cached_property
     def thresholds(self) -> tuple[Threshold, ...]:
@@ -314,13 +316,16 @@ class ModelMeasurement(Struct, frozen=True, kw_only=True, dict=True):
         )
 
     def if_certain(self, k: int, total: int) -> str | None:
-        """Say how many calls ``-s certain=on`` takes at most; None if it spares none."""
-        audited = min(total, AUDITED_FIRST) + max(0, total - AUDITED_FIRST) / AUDITED_EVERY
-        spared = (k - 1) * (self.certified or 0.0) * (total - audited)  # a certain reply stands for k votes or more
+        """Say how many calls ``-s certain=on`` takes at most, also if a plan is of one input; None if it spares none."""
+        number = self.total if self.of_inputs else total
+        # A certain reply stands for k votes or more.
+        spared = (k - 1) * (self.certified or 0.0) * (number - audited_of(number))
         if not spared:
             return None
-        voted = self.chances(k, total).calls
-        said = f"{(voted - spared) / total:.2f} calls a step at most at k = {k}, by votes {voted / total:.2f}"
+        voted, unit = self.chances(k, number).calls, "an input" if self.of_inputs else "a step"
+        said = f"{(voted - spared) / number:.2f} calls {unit} at most at k = {k}, by votes {voted / number:.2f}"
+        if self.hard and not self.of_inputs:
+            said += ", on the right way"
         return f"-s certain=on: {said}; {100 * (self.certified or 0.0):.0f} % of single replies decide by their probability"
 
     def verdict(self) -> tuple[Verdict, str]:
@@ -358,8 +363,10 @@ class ModelMeasurement(Struct, frozen=True, kw_only=True, dict=True):
         """Say what the measured chances depend on."""
         if self.of_inputs and total == 1:
             return f"of one of the {self.total:,} inputs that were given: {self.rates().condition}"
-        assumed = f"; {self.trend}: a run of another size is taken to have the same mix of positions"
-        return self.rates(total).condition + (assumed if self.trend and total != self.total else "")
+        said = self.rates(total).condition
+        if self.trend and total != self.total:
+            said += f"; {self.trend}: a run of another size is taken to have the same mix of positions"
+        return f"{said}; {RIGHT_WAY}" if self.hard and not self.of_inputs else said
 
 
 class PooledMeasurement(ModelMeasurement, frozen=True, kw_only=True, dict=True):

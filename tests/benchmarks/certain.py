@@ -310,8 +310,8 @@ async def served(address: str, draws: int, only: str) -> None:
     for least, of_class in sorted(found.items(), reverse=True):
         voted, calls, audited, missed = map(fmean, zip(*of_class, strict=True))
         print(
-            f"p from {least}: {len(of_class)} questions; calls ahead by 3 {voted:.2f}, certified {calls:.2f}, with the first 20 of 100 "
-            f"audited {audited:.2f}; certified and not the mode {missed:.4f} of elections"
+            f"p from {least}: {len(of_class)} questions; calls ahead by 3 {voted:.2f}, certified {calls:.2f}, of 100 with their "
+            f"audit {audited:.2f}; certified and not the mode {missed:.4f} of elections"
         )
     print(f"{len(tested)} texts with a mean z^2 of {fmean(tested):.2f}, {draws} draws of each question")
 

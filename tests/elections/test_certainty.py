@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from microagents.elections.certainty import FALSE_ALARM, FLAGGED, MassAudit, SeenMasses, is_audited
+from microagents.elections.certainty import FALSE_ALARM, FLAGGED, MassAudit, SeenMasses, audited_of, is_audited
 from microagents.elections.count import Count
 from microagents.elections.election import Ballot, Flagged, Question
 from microagents.elections.rules import (
@@ -203,17 +203,19 @@ def test_each_model_and_prompt_of_a_question_has_its_share() -> None:
 
 def test_the_masses_of_an_audited_election_are_tested_and_its_votes_decide() -> None:
     question, sure = a_question(Certain(FirstToAheadBy(3))), mass("a1", 0.99)
-    audited = count(question, ("a", sure), ("b", mass("b1", 0.005)), ("a", sure), path="0/step/3")
+    audited = count(question, ("a", sure), ("b", mass("b1", 0.005)), ("a", sure), path="0/step/4")
     assert audited.tally.votes_needed == 2
     tests = audited.verdict().mass_tests
     assert [(each.model, each.repeated) for each in tests] == [("held", False), ("held", True)]
     assert [each.claimed for each in tests] == pytest.approx([0.99, 0.99], abs=1e-5)
 
 
-def test_the_first_elections_are_audited_and_one_in_a_hundred_later_ones() -> None:
-    assert all(is_audited(f"0/step/{n}") for n in range(20))
-    assert all(is_audited(path) for path in ("19/answer", "0/answer"))
-    assert 150 < sum(is_audited(f"3/step/{n}") for n in range(17, 20_017)) < 250
+def test_a_quarter_of_the_first_elections_is_audited_and_one_in_a_hundred_later_ones() -> None:
+    for form in ("0/step/{}", "{}/answer", "{}/step/0"):
+        assert sum(is_audited(form.format(n)) for n in range(80)) == pytest.approx(20, abs=10)
+    assert sum(is_audited(f"{n}/answer") for n in range(40)) < 20
+    assert 150 < sum(is_audited(f"3/step/{n}") for n in range(80, 20_080)) < 250
+    assert [audited_of(n) for n in (40, 20_080)] == [10, 220]
 
 
 def test_only_a_majority_may_be_made_certain() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from textwrap import fill
@@ -69,11 +69,16 @@ def reason(figure: Figure, *, is_made: bool) -> str:
     return figure.why if is_made or not figure.needs else f"Needs {options[figure.needs]}. {figure.why}"
 
 
+def claims(figures: Iterable[Sequence[Line]]) -> list[Line]:
+    """Return the numbers of which the paper says something, each once: some stand in several figures."""
+    return list(dict.fromkeys(line for lines in figures for line in lines if line.holds is not None))
+
+
 def page(found: Sequence[tuple[Figure, list[Line]]]) -> Iterator[str]:
     """Write the page."""
-    judged = [line.holds for _, lines in found for line in lines if line.holds is not None]
+    judged = [line.holds for line in claims(lines for _, lines in found)]
     yield INTRO
-    yield f"{sum(judged)} of {len(judged)} claims are seen. Not seen:\n"
+    yield f"{sum(map(bool, judged))} of {len(judged)} claims are seen, a claim of several figures counted once. Not seen:\n"
     for figure, lines in found:
         yield from (f"- `{figure.command}`: {line.what}" for line in lines if line.holds is False)
     yield ""

@@ -335,19 +335,23 @@ async def transitions(lab: Lab) -> list[Line]:
 
 async def depths(lab: Lab) -> list[Line]:
     """Figure 5."""
-    return _counted(lab, "depth", [walk.depth for walk in await _walks(lab)], "2 to 4, mostly 3", (2, 4))
+    return _counted(
+        lab, "depth", [walk.depth for walk in await _walks(lab)], "2 to 4, mostly 3", ends=(2, 4), modes={3}
+    )
 
 
 async def sizes(lab: Lab) -> list[Line]:
     """Figure 6."""
-    return _counted(
-        lab, "subquestions", [walk.subquestions for walk in await _walks(lab)], "2 to 5, mostly 3 or 4", (2, 5)
-    )
+    counts = [walk.subquestions for walk in await _walks(lab)]
+    return _counted(lab, "subquestions", counts, "2 to 5, mostly 3 or 4", ends=(2, 5), modes={3, 4})
 
 
-def _counted(lab: Lab, what: str, values: list[int], said: str, ends: tuple[int, int]) -> list[Line]:
+def _counted(
+    lab: Lab, what: str, values: list[int], said: str, *, ends: tuple[int, int], modes: set[int]
+) -> list[Line]:
     counts, (low, high) = Counter(values), ends
     inside = sum(low <= value <= high for value in values) / len(values)
+    most = {value for value, count in counts.items() if count == max(counts.values())}
     return [
         Line(
             what=f"problems with {what} {', '.join(map(str, sorted(counts)))}",
@@ -355,7 +359,7 @@ def _counted(lab: Lab, what: str, values: list[int], said: str, ends: tuple[int,
             ours=", ".join(f"{counts[each]}" for each in sorted(counts)),
             n=len(values),
             model=word_of(lab.spec(aot.MODEL)),
-            holds=inside > 0.5,
+            holds=inside > 0.5 and most <= modes,
         )
     ]
 

@@ -15,8 +15,8 @@ from microagents.tasks.hanoi import Hanoi
 from tests.models.server import reply, serving
 from tests.models.test_foreign_server import address, spec_on  # noqa: F401 - a fixture
 from tests.papers import other_figures
-from tests.papers.__main__ import FIGURES, PAGE, cells, chosen, lines_of, main, reason
-from tests.papers.figures import Lab
+from tests.papers.__main__ import FIGURES, PAGE, cells, chosen, claims, lines_of, main, reason
+from tests.papers.figures import Lab, by_law
 
 LISTED = {
     "maker": "1 3a 3b 4a 4b 5a 5b 6a 6b 8a 8b 9a 9b 10 11 12",
@@ -56,8 +56,13 @@ async def test_a_figure_is_what_the_page_says_and_lies_in_its_interval(command: 
     (figure,) = chosen(paper, [name])
     lines = await lines_of(figure, Lab(tmp_path))
     assert [cells(line) for line in lines] == printed_on_page(command)
-    if command not in ("swarm k-table", "aot table-2"):  # which do not agree with what was published
+    if command not in ("swarm k-table", "aot table-2", "aot 5"):  # which do not agree with what was published
         assert all(line.holds is not False for line in lines)
+
+
+def test_a_claim_that_stands_in_several_figures_is_counted_once() -> None:
+    claim, other = (by_law(what, "1", "1", holds=True) for what in ("a step", "two steps"))
+    assert claims([[claim, other], [claim, by_law("no claim", "1")]]) == [claim, other]
 
 
 @pytest.mark.parametrize("command", ["lead 1", "lead 4", "seqcv table-1", "seqcv table-3"])

@@ -58,7 +58,7 @@ async def test_masses_that_hold_save_calls_and_their_audit_agrees() -> None:
     on = await ran(Claiming(), runs_dir=None)
     assert (off.account.certified, off.account.masses) == (0, {})
     assert on.account.decisions_sha256 == off.account.decisions_sha256
-    assert on.account.certified > 0.8 * LENGTH - 25  # the first 20 are audited
+    assert on.account.certified > 0.6 * LENGTH  # a quarter of the first 80 is audited
     assert on.calls < 0.65 * off.calls
     (audit,) = on.account.masses.values()
     assert audit.draws > 40
@@ -70,7 +70,7 @@ async def test_masses_that_hold_save_calls_and_their_audit_agrees() -> None:
 async def test_a_model_that_claims_too_much_certifies_no_more_and_the_summary_says_so(tmp_path: Path) -> None:
     stopped = await ran(Claiming(0.75, 0.9999), max_calls=120, run_id="a", runs_dir=tmp_path)
     assert stopped.account.doubted
-    assert stopped.account.certified < 10
+    assert stopped.account.certified < 20
     resumed = await ran(Claiming(0.75, 0.9999), run_id="a", runs_dir=tmp_path, max_calls=10_000)
     assert resumed.outcome == "completed"
     assert resumed.account.certified == stopped.account.certified
