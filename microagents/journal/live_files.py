@@ -100,6 +100,8 @@ class JournalFiles:
             JournalGone: they are not.
         """
         self._raise_if_gone()
+        if self._is_log_cut():
+            self._lose("another program has cut its log")
         found = self._current_content()
         if found == self._content:
             return
@@ -152,6 +154,10 @@ class JournalFiles:
 
     def _log_state(self) -> tuple[int, int] | None:
         return None if self._log is None else _state(os.fstat(self._log))
+
+    def _is_log_cut(self) -> bool:
+        """Whether the log has lost its beginning. Its size does not tell, if this process has then written on at the place of the end."""
+        return self._log is not None and os.pread(self._log, 1, 0) == b"\0"
 
     def _is_whole(self) -> bool:
         """Whether a new connection reads every row of this process: a person may only have touched the file, or added a view."""

@@ -11,7 +11,16 @@ import pytest
 from microagents import Result
 from microagents.journal import live_files
 from microagents.journal.messages import RecordedDecision
-from tests.benchmarks.taken_away import IN_FLIGHT, WAYS, copy_of, folder_removed, older_written_over, removed, take_away
+from tests.benchmarks.taken_away import (
+    IN_FLIGHT,
+    WAYS,
+    copy_of,
+    folder_removed,
+    log_truncated,
+    older_written_over,
+    removed,
+    take_away,
+)
 from tests.benchmarks.taken_away import undisturbed as undisturbed_process
 from tests.journal.walks import JOURNAL, RUNS, digests, go_on, problems, sql, undisturbed, walk
 
@@ -54,6 +63,23 @@ def test_a_run_without_its_journal_stops_and_its_copy_goes_on_to_the_same_end(wa
 def test_at_most_the_calls_in_flight_are_bought_after_it(way: Way, tmp_path: Path) -> None:
     bought = take_away(way, tmp_path, undisturbed_process())
     assert bought is None or bought <= IN_FLIGHT
+
+
+def test_a_log_that_is_cut_amid_a_commit_stops_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    check, commits = live_files.JournalFiles.check_content, 0
+
+    def check_and_cut(files: live_files.JournalFiles) -> None:
+        nonlocal commits
+        check(files)
+        commits += files._rows.db.in_transaction
+        if files._rows.db.in_transaction and commits == LENGTH // 2:
+            log_truncated(JOURNAL, JOURNAL)
+
+    monkeypatch.setattr(live_files.JournalFiles, "check_content", check_and_cut)
+    stopped = walk(length=LENGTH, speculate=False)
+    (copy,) = copies()
+    assert (stopped.outcome, stopped.journal) == ("stopped", copy)
+    assert digests(go_on(runs_dir=copy.parent, trust_journal=False).account) == undisturbed(LENGTH)
 
 
 def test_a_file_that_is_put_in_the_place_of_the_journal_is_left_as_it_is() -> None:
