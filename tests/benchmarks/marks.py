@@ -126,7 +126,7 @@ def lost(law: Law, k: int) -> float:
 def chance(laws: Sequence[Law], k: int) -> float:
     """Chance that all steps are decided right."""
     number = {law: laws.count(law) for law in dict.fromkeys(laws)}
-    return math.prod((1 - lost(law, k)) ** count for law, count in number.items())
+    return float(math.prod((1 - lost(law, k)) ** count for law, count in number.items()))
 
 
 def has_hard(laws: Sequence[Law]) -> bool:

@@ -19,6 +19,7 @@ def test_the_truth_is_the_law_of_the_race_with_one_rival_and_kinder_with_several
     assert lost((0.4, *[0.06] * 10), 5) < 0.05 < lost((0.4, 0.6), 5)
     assert lost((0.55, 0.45), 12) > 0.2, "a race that is not over at the cap is lost"
     assert chance(against([0.1, 0.2]), 1) == pytest.approx(0.72)
+    assert (chance(against([0.1]), 3) >= 0.95) is True, "a share counts what is True"
     assert [has_hard(against([0.1, error])) for error in (0.45, 0.55)] == [False, True]
 
 
