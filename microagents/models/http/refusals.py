@@ -272,9 +272,10 @@ def decode_error(body: bytes) -> ServerError:
 def status_told(body: bytes) -> int | None:
     """Return the status of an error that a server gives in the place of a reply; None for a reply, and for an error without one."""
     try:
-        found = object_in(decode(body))
+        found = decode(body)
     except UNREADABLE:
         return None
+    found = object_in(found[0] if isinstance(found, list) and found else found)
     choices = found.get("choices")
     errors = [object_in(each).get("error") for each in choices] if isinstance(choices, list) else []
     if any(errors):
