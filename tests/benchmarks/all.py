@@ -205,6 +205,7 @@ SHORT: Mapping[str, Benchmark] = {
 LEFT_OUT = {
     "recursive": "takes six minutes",
     "against": "compares two commits",
+    "marks": "takes an hour",
     "hosts": "needs root, and takes minutes",
     "cluster_walk": "takes minutes, and has no shorter form",
     "quick_server": "a server for others",

@@ -239,7 +239,7 @@ class Trial:
         return self.case.durability == "full" or isinstance(TASKS[self.case.task][0], shop.Ticket)
 
     def _note(self, decision: RecordedDecision) -> None:
-        self._durable[decision.path] = decision.value
+        self._durable[decision.path] = msgspec.to_builtins(decision.value)
 
     def _check_journal(self, said: str, *, is_completed: bool) -> None:
         """Check what is left in the journal.

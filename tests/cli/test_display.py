@@ -151,7 +151,7 @@ def result(account: Account, **fields: object) -> Result:
     given = {
         "outcome": "completed",
         "reason": None,
-        "value": None,
+        "recorded": None,
         "run_id": "r",
         "task": "t",
         "strategy": "maker",
@@ -191,7 +191,7 @@ def test_the_summary_warns_of_timeouts_above_one_percent_of_the_samples() -> Non
 
 
 def test_a_result_has_a_short_repr_and_a_table_for_notebooks() -> None:
-    shown = result(Account(steps=7, total_steps=7, decided=7, calls=9), task="<b>", value={"a": "<i>"})
+    shown = result(Account(steps=7, total_steps=7, decided=7, calls=9), task="<b>", recorded={"a": "<i>"})
     assert repr(shown) == "<Result of run r: completed, <b>, 7 of 7 steps, 9 calls>"
     cells = re.findall(r"<tr><th>(.*?)</th><td[^>]*>(.*?)</td></tr>", shown._repr_html_())
     assert [tuple(map(html.unescape, row)) for row in cells] == [
@@ -250,7 +250,7 @@ ASKED = ("0/step/4/call/0/approval", "0/step/9")
     ("outcome", "account", "fields", "kind", "said"),
     [
         ("completed", CHECKED, {}, "right", "right: 7 of 7 steps, all checked by the task's own oracle"),
-        ("completed", CHECKED, {"value": {"solved": False}}, "wrong", "the result is WRONG by the task's own check"),
+        ("completed", CHECKED, {"recorded": {"solved": False}}, "wrong", "the result is WRONG by the task's own check"),
         ("completed", ERRED, {}, "wrong", "2 of 7 steps WRONG, the first at 3 (by the task's own oracle)"),
         ("completed", Account(steps=7), {}, "done", "completed, not checked: 7 steps"),
         (

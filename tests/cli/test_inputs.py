@@ -516,7 +516,7 @@ def test_a_list_of_inputs_is_another_run_than_one_task() -> None:
         (b'{"length": 2}\n{"length": \n', ["line 2 of 'items.jsonl' is not JSON:"]),
         (b'{"length": 2}\n[{"length": 2}]\n', ["line 2 of 'items.jsonl' is not a JSON object: '[{"]),
         (b'{"length": NaN}\n', ["line 1 of 'items.jsonl' is not JSON: JSON is malformed: invalid character"]),
-        (b'{"length": 1e400}\n', ["line 1 of 'items.jsonl' is not JSON: Number out of range"]),
+        (b'{"length": 1e400}\n', ["line 1 of 'items.jsonl': length must be an integer of at least 1"]),
         (b'{"length": 2}\n{"length": "\\ud800"}\n', ["line 2 of 'items.jsonl' is not JSON:"]),
         (b'{"length": 2}\n\xff{}\n', ["line 2 of 'items.jsonl' is not JSON:"]),
         (b"[" * 100_000, ["'items.jsonl' is not JSON:"]),

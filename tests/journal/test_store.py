@@ -720,7 +720,7 @@ def test_what_is_shown_of_a_run_is_what_it_gave() -> None:
         assert reader.lease().holder is None
         assert reader.experiment.run_id == "r"
     assert ending is not None
-    assert (ending.outcome, msgspec.json.decode(ending.result or "")) == ("completed", result.value)
+    assert (ending.outcome, msgspec.json.decode(ending.result or "")) == ("completed", result.recorded)
 
 
 def test_a_completed_run_answers_from_its_journal() -> None:

@@ -482,7 +482,6 @@ async def test_a_finished_choice_of_a_stream_keeps_its_own_finish() -> None:
 @pytest.mark.parametrize("broken", [
     lambda text: streamed(piece(0, text, "stop"), b"data: {"),
     lambda text: streamed(piece(0, text, "stop")),
-    lambda text: streamed(piece(0, text, "stop"), b"data: 7\n\n", DONE),
     lambda text: streamed(piece(0, text, "stop"), event({"error": {"message": "overloaded"}})),
     lambda text: streamed(piece(-1, text, "stop"), piece(99, text, "stop"), piece(0, text, "stop"), piece(1, text)),
     lambda _: streamed(b"data: " + b"[" * 100_000 + b"\n\n"),

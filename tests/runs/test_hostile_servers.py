@@ -67,16 +67,12 @@ def hostile(provider: Provider) -> Iterator[tuple[str, Answer]]:
         OPENAI: {
             "length": "cut_off",
             "content_filter": "content_filter",
-            "tool_calls": "tool_calls",
-            "\x1b[2J": "other",
         },
         RESPONSES: {"max_output_tokens": "cut_off", "content_filter": "content_filter", "\x1b[2J": "other"},
         ANTHROPIC: {
             "max_tokens": "cut_off",
             "pause_turn": "pause_turn",
             "refusal": "refusal",
-            "tool_use": "tool_use",
-            "\x1b[2J": "other",
             "model_context_window_exceeded": "model_context_window_exceeded",
         },
     }

@@ -198,7 +198,7 @@ def test_a_chain_whose_result_does_not_tell_is_solved_where_none_of_its_decision
     ).rows
     assert (right.solved, right.completed) == (8, 8)
     with reader_of(Path("runs"), wrong.run_id) as reader:
-        ends = [value["number"] for value in recorded_result(reader).value]
+        ends = [value["number"] for value in recorded_result(reader).recorded]
     right_end = run_sync(Drift(length=9), models="sim:perfect").value.number
     assert (wrong.solved, wrong.completed) == (ends.count(right_end), 8)
     assert 0 < ends.count(right_end) < 8
@@ -208,7 +208,7 @@ def test_a_chain_whose_result_does_not_tell_is_solved_where_none_of_its_decision
 def test_of_a_row_that_has_not_ended_nothing_is_said_per_input_and_an_unknown_cost_is_not_zero() -> None:
     result = run_sync([SMALL, SMALL], models=MODEL, strategy="single-shot", runs_dir=None)
     cut = Account(inputs=2, inputs_done=1, calls=1)
-    part = structs.replace(result, outcome="interrupted", value=[result.value[0], None], account=cut)
+    part = structs.replace(result, outcome="interrupted", recorded=[result.value[0], None], account=cut)
     row = row_of(SingleShot(), part, [SMALL, SMALL], oracle_judges=False)
     assert (row.completed, row.repeat, row.calls) == (1, 2, 1)
     assert (row.rate, row.low, row.high, row.calls_per_input, row.cost_per_input) == (None,) * 5
