@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
-from typing import Any, ClassVar
+from types import SimpleNamespace
+from typing import Any, ClassVar, cast
 
 import pytest
 
@@ -19,7 +20,7 @@ from microagents.roles.limits.leaves import Leave
 from microagents.roles.solver.attempts import Attempts
 from microagents.roles.solver.backends import Backend, Backends
 from microagents.roles.solver.call_accounts import CallAccounts
-from microagents.roles.solver.gates import Attempt
+from microagents.roles.solver.gates import Attempt, Gate
 from microagents.runs.driver.execute import runtime_of
 from microagents.runtimes.virtual import run_virtual
 from microagents.systems import Maker
@@ -213,3 +214,41 @@ def test_a_draw_that_is_cancelled_before_it_is_sent_uses_up_no_call(
         outcomes.append(run_virtual(drawn(), seed=seed))
     assert set(outcomes) <= {"sent", "a"}
     assert turns_later > 1 or outcomes == ["a"] * 5
+
+
+class Door(Gate):
+    """A gate that counts those who pass, and is closed until it is opened."""
+
+    def __init__(self, *, is_open: bool) -> None:
+        self.inside = 0
+        self.opened = asyncio.Event()
+        if is_open:
+            self.opened.set()
+
+    async def enter(self, attempt: Attempt) -> None:  # noqa: ARG002 - every call passes
+        await self.opened.wait()
+        self.inside += 1
+
+    def leave(self, attempt: Attempt) -> None:  # noqa: ARG002
+        self.inside -= 1
+
+
+async def test_a_call_that_waited_while_the_run_got_a_limit_passes_the_limit_before_it_is_sent() -> None:
+    departures, limit = Door(is_open=False), Door(is_open=True)
+    held: list[tuple[int, int]] = []
+
+    class Sent(Attempts):
+        async def _send(self, attempt: Attempt) -> Sample:  # noqa: ARG002
+            held.append((limit.inside, departures.inside))
+            return Sample(text="x")
+
+    context: Any = SimpleNamespace(run_id="r", tracing=None)
+    backend, call, accounts = cast("Backend", SimpleNamespace(spec="m")), cast("Call", None), cast("CallAccounts", None)
+    attempts = Sent(context, accounts)
+    attempts.pass_through((departures,))
+    waiting = asyncio.create_task(attempts.make(backend, call))
+    await asyncio.sleep(0)
+    attempts.pass_through((limit, departures))
+    departures.opened.set()
+    await waiting
+    assert (held, limit.inside, departures.inside) == ([(1, 1)], 0, 0)

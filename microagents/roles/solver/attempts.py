@@ -49,21 +49,23 @@ class Attempts:
 
     async def make(self, backend: Backend, call: Call, sent: asyncio.Future[float] | None = None) -> Sample:
         """Make one attempt, once every gate has let it pass. ``sent`` gets the time at which the call is sent."""
-        gates = self._gates_of.get(backend.spec)
-        if gates is None:
-            gates = self._gates_of[backend.spec] = [gate for gate in self.gates if gate.concerns(backend)]
-        attempt, passed = Attempt(backend, call, sent), 0
-        try:
-            for gate in gates:
-                wait = gate.enter(attempt)
-                if wait is not None:
-                    await wait
-                passed += 1
-            return await self._send(attempt)
-        finally:
-            while passed:
-                passed -= 1
-                gates[passed].leave(attempt)
+        while True:
+            gates = self._gates_of.get(backend.spec)
+            if gates is None:
+                gates = self._gates_of[backend.spec] = [gate for gate in self.gates if gate.concerns(backend)]
+            attempt, passed = Attempt(backend, call, sent), 0
+            try:
+                for gate in gates:
+                    wait = gate.enter(attempt)
+                    if wait is not None:
+                        await wait
+                    passed += 1
+                if gates is self._gates_of.get(backend.spec):  # else the run got other bounds as it waited
+                    return await self._send(attempt)
+            finally:
+                while passed:
+                    passed -= 1
+                    gates[passed].leave(attempt)
 
     async def _send(self, attempt: Attempt) -> Sample:
         """Send one call, and account for it."""

@@ -83,6 +83,11 @@ class CallAllotment:
             self._ask_soon()
         return True
 
+    def give_back(self) -> None:
+        """Take back a call that was not sent."""
+        self._left += 1
+        self._sent -= 1
+
     def _is_beyond(self, most: Most) -> bool:
         """Whether the allotment is for smaller calls. The next one then is for somewhat larger ones, since prompts grow slowly."""
         allotted = self._most

@@ -48,6 +48,11 @@ class Attempt:
     sample: Sample | None = None
     error: ModelUnavailable | None = None
 
+    @property
+    def was_sent(self) -> bool:
+        """Whether the call was sent, with whatever end."""
+        return self.may_be_billed or self.sample is not None or self.error is not None
+
     def __init__(self, backend: Backend, call: Call, sent: asyncio.Future[float] | None) -> None:
         self.backend = backend
         self.call = call
@@ -223,6 +228,11 @@ class Departures(Gate):
         """Take one call of the allotment."""
         is_free = self._may_send and self._released is None
         return None if is_free and self._allotment.take_now(attempt.most) else self._wait(attempt)
+
+    def leave(self, attempt: Attempt) -> None:
+        """Keep the part of a call that was not sent."""
+        if not attempt.was_sent:
+            self._allotment.give_back()
 
     async def _wait(self, attempt: Attempt) -> None:
         await self._end_of_pause()
