@@ -31,7 +31,9 @@ from microagents.runs.fields import fields_in_words
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
-PAGES, SITE = ROOT / "build" / "pages", ROOT / "build" / "site"
+BUILD = ROOT / "build" / os.environ.get("PYTEST_XDIST_WORKER", "")
+"""The folder of what is written; each process of tests has one of its own."""
+PAGES, SITE = BUILD / "pages", BUILD / "site"
 ELSEWHERE = {"README.md": "index.md", "CONTRIBUTING.md": "contributing.md", "CHANGELOG.md": "changelog.md"}
 """Pages outside of `DOCS`, and their names on the site."""
 LANGUAGES = {".py": "python", ".toml": "toml", ".yaml": "yaml"}

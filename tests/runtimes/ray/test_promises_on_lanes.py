@@ -106,7 +106,7 @@ async def test_the_inputs_of_a_lane_that_is_blocked_for_good_are_taken_up_by_its
     with capture_logs() as logs:
         result, _ = await ended(walks(blocking, 600.0), runtime="ray", lanes=2)
     assert [log["cause"] for log in logs if "died" in log["event"]] == [
-        "it was not heard of for 2 s: something in it keeps its event loop"
+        "it was not heard of for 2 s, but its node was: it is stopped, or code in it keeps its event loop"
     ]
     assert_same(result, (await ended(walks(blocking, 0.0)))[0])
 

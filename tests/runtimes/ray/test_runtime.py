@@ -8,6 +8,8 @@ import os
 import re
 import shutil
 import signal
+import subprocess
+import sys
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
 from functools import cache
@@ -49,7 +51,7 @@ from microagents.runtimes.virtual import run_virtual
 from microagents.systems import Maker
 from microagents.tasks.drift import Drift, Place
 from microagents.tasks.multiplication import Multiplication
-from tests.benchmarks.hosts import FAULTS, faults, may_make_hosts
+from tests.benchmarks.hosts import may_make_hosts
 from tests.cli.commands import WRONG, Ran, microagents
 from tests.runtimes.crowd import (
     Block,
@@ -360,7 +362,8 @@ def test_a_run_whose_ray_ends_on_the_drivers_machine_ends_with_a_sentence_and_is
             kill(each)
         code, out, err = program.end()
         assert (code, out) == (1, "")
-        assert "Ray has ended on the machine of the driver; all decisions so far are kept" in err.splitlines()[-1]
+        said = "Ray has ended on the machine of the driver|the head of Ray has not answered for 20 s"
+        assert re.search(f"({said}); all decisions so far are kept", err.splitlines()[-1])
         until(lambda: not program.left(agents=False))
     assert run_virtual(resume("r", runtime="local")).account.steps == 200
 
@@ -383,10 +386,12 @@ def test_a_run_whose_ray_answers_no_more_ends_with_a_sentence_while_a_lane_needs
 def test_hosts_that_are_cut_off_stopped_or_without_ray_are_told_of_within_40_s() -> None:
     if not may_make_hosts():
         pytest.skip("no network namespaces can be made here: they take root and `ip`")
-    told, is_same = faults(FAULTS)
-    assert is_same
-    assert all(max(each.said_s, each.again_s or 0) < 40 for each in told), told
-    assert not [each for each in told if "event loop" in each.words]
+    # In a process of its own, since it sets the token of its Ray.
+    ran = subprocess.run(
+        [sys.executable, "-m", "tests.benchmarks.hosts"], capture_output=True, text=True, check=False, cwd=ROOT
+    )
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    assert "event loop" not in ran.stdout
 
 
 def decided_steps() -> int:
