@@ -117,10 +117,16 @@ class Store:
 
         Raises:
             JournalGone: it was taken away.
+            TakenOver: another process has taken over the run, and writes the journal.
         """
-        if self._is_kept:
-            self._files.check_files()
+        if not self._is_kept:
+            return
+        self._files.check_files()
+        try:
             self._files.check_content()
+        except JournalGone:
+            self._transactions.check_lease()
+            raise
 
     def save(self) -> JournalGone:
         """Copy a journal that was taken away into another folder; returns the error that names the copy."""

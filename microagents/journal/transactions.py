@@ -5,7 +5,7 @@ from __future__ import annotations
 import sqlite3
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import msgspec
@@ -61,6 +61,16 @@ class Transactions:
             return False
         return True
 
+    def check_lease(self) -> None:
+        """Check that no other process has taken the lease, as far as it can be read.
+
+        Raises:
+            TakenOver: one has.
+        """
+        with suppress(sqlite3.Error, *UNREADABLE, InvalidUsage):
+            if read_lease(self._rows, self._path).epoch > self._epoch:  # an older copy in its place has a lower one
+                self._refuse_if_taken()
+
     @property
     def is_renewal_due(self) -> bool:
         """Whether no commit has renewed the lease recently."""
@@ -87,12 +97,15 @@ class Transactions:
     def _transaction(self) -> Iterator[None]:
         with writing(self._rows.db):
             # A process that was suspended for longer than SILENT_S may have lost the lease without noticing.
-            lease = read_lease(self._rows, self._path)
-            if lease.epoch != self._epoch:
-                raise TakenOver(self._run_id, str(lease.holder or "another process"))
+            self._refuse_if_taken()
             yield
             if self.is_renewal_due:
                 self._write_lease(self._holder)
+
+    def _refuse_if_taken(self) -> None:
+        lease = read_lease(self._rows, self._path)
+        if lease.epoch != self._epoch:
+            raise TakenOver(self._run_id, str(lease.holder or "another process"))
 
     @contextmanager
     def translating_errors(self) -> Iterator[None]:

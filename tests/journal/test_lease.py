@@ -23,7 +23,7 @@ from microagents.base import processes
 from microagents.base.errors import TakenOver
 from microagents.base.processes import ProcessIdentity
 from microagents.journal import lease as lease_module
-from microagents.journal import opening, requests, transactions
+from microagents.journal import live_files, opening, requests, transactions
 from microagents.journal import writer as writer_module
 from microagents.journal.lease import SILENT_S, Lease
 from microagents.journal.messages import RecordCalls
@@ -207,6 +207,25 @@ def test_a_silent_process_of_another_host_is_succeeded_and_writes_nothing_when_i
     assert dumped() == before
     assert (problems(), lease().epoch) == ([], 2)
     assert digests(walk().account) == undisturbed()
+
+
+def test_a_process_that_is_succeeded_right_after_a_commit_says_so_and_saves_no_copy(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    take, commits = live_files.JournalFiles.take_commit, 0
+
+    def taken_after(files: live_files.JournalFiles) -> None:
+        nonlocal commits
+        take(files)
+        commits += 1
+        if commits == 5:
+            sql("UPDATE lease SET epoch = epoch + 1")
+            sql("DELETE FROM sample")
+
+    monkeypatch.setattr(live_files.JournalFiles, "take_commit", taken_after)
+    with pytest.raises(TakenOver):
+        walk()
+    assert [each.name for each in RUNS.iterdir() if each.is_dir()] == []
 
 
 @pytest.mark.slow

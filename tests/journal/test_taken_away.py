@@ -22,10 +22,12 @@ from tests.benchmarks.taken_away import (
     take_away,
 )
 from tests.benchmarks.taken_away import undisturbed as undisturbed_process
-from tests.journal.walks import JOURNAL, RUNS, digests, go_on, problems, sql, undisturbed, walk
+from tests.journal.walks import JOURNAL, MODEL, RUNS, digests, go_on, problems, sql, undisturbed, walk
 
 Way = Callable[[Path, Path], None]
 LENGTH = 40
+PACED = f"{MODEL},latency=0.002"
+"""A model whose run commits between its steps: else one commit may hold them all, and an older copy lacks nothing."""
 
 
 def walk_without(way: Way) -> Result:
@@ -40,7 +42,7 @@ def walk_without(way: Way) -> Result:
         if decided == LENGTH // 2:
             way(JOURNAL, Path("older"))
 
-    return walk(length=LENGTH, on_decision=on_decision, speculate=False)
+    return walk(length=LENGTH, models=PACED, on_decision=on_decision, speculate=False)
 
 
 def copies() -> list[Path]:
@@ -76,7 +78,7 @@ def test_a_log_that_is_cut_amid_a_commit_stops_the_run(monkeypatch: pytest.Monke
             log_truncated(JOURNAL, JOURNAL)
 
     monkeypatch.setattr(live_files.JournalFiles, "check_content", check_and_cut)
-    stopped = walk(length=LENGTH, speculate=False)
+    stopped = walk(length=LENGTH, models=PACED, speculate=False)
     (copy,) = copies()
     assert (stopped.outcome, stopped.journal) == ("stopped", copy)
     assert digests(go_on(runs_dir=copy.parent, trust_journal=False).account) == undisturbed(LENGTH)
