@@ -14,7 +14,7 @@ from microagents.base.errors import InvalidUsage, Stopped, TakenOver
 from microagents.base.processes import ProcessIdentity
 from microagents.journal.creating import creation_error
 from microagents.journal.encoding import UNREADABLE
-from microagents.journal.lease import RENEW_EVERY_S, abandon, read_lease
+from microagents.journal.lease import RENEW_EVERY_S, Lease, abandon, read_lease
 from microagents.journal.opening import error_text, unreadable
 from microagents.journal.rows import Rows
 from microagents.journal.statements import pragma, writing
@@ -68,8 +68,9 @@ class Transactions:
             TakenOver: one has.
         """
         with suppress(sqlite3.Error, *UNREADABLE, InvalidUsage):
-            if read_lease(self._rows, self._path).epoch > self._epoch:  # an older copy in its place has a lower one
-                self._refuse_if_taken()
+            lease = read_lease(self._rows, self._path)
+            if lease.epoch > self._epoch:  # an older copy in its place has a lower one
+                raise self._taken_over(lease)
 
     @property
     def is_renewal_due(self) -> bool:
@@ -97,15 +98,15 @@ class Transactions:
     def _transaction(self) -> Iterator[None]:
         with writing(self._rows.db):
             # A process that was suspended for longer than SILENT_S may have lost the lease without noticing.
-            self._refuse_if_taken()
+            lease = read_lease(self._rows, self._path)
+            if lease.epoch != self._epoch:
+                raise self._taken_over(lease)
             yield
             if self.is_renewal_due:
                 self._write_lease(self._holder)
 
-    def _refuse_if_taken(self) -> None:
-        lease = read_lease(self._rows, self._path)
-        if lease.epoch != self._epoch:
-            raise TakenOver(self._run_id, str(lease.holder or "another process"))
+    def _taken_over(self, lease: Lease) -> TakenOver:
+        return TakenOver(self._run_id, str(lease.holder or "another process"))
 
     @contextmanager
     def translating_errors(self) -> Iterator[None]:
