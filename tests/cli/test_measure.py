@@ -8,7 +8,6 @@ import shlex
 import shutil
 import signal
 from collections.abc import Sequence
-from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -35,16 +34,18 @@ def measured() -> str:
     return "cal"
 
 
-def killed_at(commit: int, *words: str) -> None:
-    """Measure in a process that dies before this commit of its journals."""
+def killed_after(records: int, *words: str) -> None:
+    """Measure in a process that dies at the commit that would bring its journals to so many records: their number is known, commits are not."""
     child = os.fork()
     if not child:
-        made, numbers = Store.commit, count()
+        made, written = Store.commit, 0
 
-        def fatal(store: Store, records: Sequence[Record]) -> Account:
-            if next(numbers) == commit:
+        def fatal(store: Store, batch: Sequence[Record]) -> Account:
+            nonlocal written
+            written += len(batch)
+            if written >= records:
                 os.kill(os.getpid(), signal.SIGKILL)
-            return made(store, records)
+            return made(store, batch)
 
         pytest.MonkeyPatch().setattr(Store, "commit", fatal)
         microagents(*words)
@@ -60,9 +61,9 @@ def test_a_measurement_that_was_killed_and_continued_prints_what_an_undisturbed_
     words = (*MEASURE, "--model", OTHER, "--run-id", "m", "--json")
     undisturbed = microagents(*words).out
     assert microagents(*words).out == undisturbed, "answered from the journals"
-    for commit in (2, 5, 9, 12):
-        killed_at(commit, *words, "--runs-dir", f"killed-{commit}")
-        assert microagents(*words, "--runs-dir", f"killed-{commit}").out == undisturbed
+    for records in (20, 700, 1_500, 2_300):
+        killed_after(records, *words, "--runs-dir", f"killed-{records}")
+        assert microagents(*words, "--runs-dir", f"killed-{records}").out == undisturbed
 
 
 def test_what_was_measured_is_said_with_one_count_of_hard_steps_and_a_verdict() -> None:
