@@ -35,7 +35,7 @@ def measured() -> str:
 
 
 def killed_after(records: int, *words: str) -> None:
-    """Measure in a process that dies at the commit that would bring its journals to so many records: their number is known, commits are not."""
+    """Measure in a process that dies at the commit that reaches so many records: their number is known, that of commits is not."""
     child = os.fork()
     if not child:
         made, written = Store.commit, 0
