@@ -172,6 +172,11 @@ class ModelUnavailable(MicroagentsError):
         return self.kind != "refused"
 
     @property
+    def is_unread(self) -> bool:
+        """Whether a reply came, and cannot be read."""
+        return self.kind == "garbled"
+
+    @property
     def is_of_content(self) -> bool:
         """Whether the request is refused for its content or its length, so that others may be accepted."""
         return self.kind == "refused" and self.status in OF_ONE_REQUEST and _OF_ALL.search(str(self.args[1])) is None

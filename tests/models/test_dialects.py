@@ -346,19 +346,21 @@ class Unreadable(Model):
         raise ModelUnavailable("garbled", f"upside down {number}", 200)
 
 
-def labelled(model: Model, rows: int) -> Result:
+def labelled(model: Model, rows: int, k: int = 2, **options: Any) -> Result:
     tasks = [Labels(row={"text": f"row {number}."}) for number in range(rows)]
-    return run_virtual(run(tasks if rows > 1 else tasks[0], models=model, k=2, runs_dir=None))
+    return run_virtual(run(tasks if rows > 1 else tasks[0], models=model, k=k, runs_dir=None, **options))
 
 
-@pytest.mark.parametrize("rows", [1, 20])
-def test_ten_replies_in_a_row_that_cannot_be_read_end_the_run_and_show_the_first(rows: int) -> None:
+@pytest.mark.parametrize(("rows", "k", "solvers"), [(1, 1, 1), (1, 2, 1), (20, 2, 1), (20, 2, 10)])
+def test_ten_replies_in_a_row_that_cannot_be_read_end_the_run_and_show_the_first(
+    rows: int, k: int, solvers: int
+) -> None:
     model = Unreadable(lambda *_: False)
-    result = labelled(model, rows)
+    result = labelled(model, rows, k, deploy={"solver": {"num_replicas": solvers}})
     assert result.outcome == "stopped"
     said = re.search(r"upside down 1 \(HTTP 200\); (\d+) replies in a row in (\d+) s", str(result.reason))
     assert said is not None
-    assert 60 <= int(said[2]) < 120
+    assert 60 <= int(said[2]) < 180
     assert model.calls <= 20 + rows
 
 
@@ -368,6 +370,6 @@ def test_replies_that_cannot_be_read_end_nothing_while_others_can() -> None:
 
 
 def test_a_row_whose_replies_alone_cannot_be_read_fails_alone() -> None:
-    result = labelled(Unreadable(lambda _, asked: not asked.startswith("row 7."), takes_s=10), 500)
+    result = labelled(Unreadable(lambda _, asked: not asked.startswith("row 7."), takes_s=10), 500, concurrency=10)
     assert (result.account.inputs_done, result.account.inputs_failed) == (499, 1)
     assert "upside down" in str(result.reason)

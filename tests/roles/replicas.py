@@ -13,7 +13,7 @@ from microagents.journal.messages import RecordCalls, ReplicaEnded
 from microagents.models.rates import Rate
 from microagents.replies.chat import Usage
 from microagents.roles import Limiter, Recorder
-from microagents.roles.limits.leaves import Leave, Leaves, Outcome
+from microagents.roles.limits.leaves import Ended, Leave, Leaves, Outcome
 from microagents.roles.limits.reservations import Reservations
 from microagents.runtimes.dispatcher import RoleMessenger
 from microagents.runtimes.local import LinkedRuntime
@@ -61,7 +61,7 @@ class Replica:
                 world.billed += is_billed
                 ended = RecordCalls(source=self.name, in_flight={"x": self.open}, billed=int(is_billed), usage=Usage())
                 world.messenger.tell(ended)
-                self._leaves.end(number, {"calls": 1} if is_billed else {})
+                self._leaves.end(Ended(number=number, spent={"calls": 1} if is_billed else {}))
 
     async def die(self) -> int:
         """End like a process that is killed: its calls are not heard of again. Returns their number."""
@@ -82,14 +82,14 @@ class Replica:
         """Make one attempt at a call to a throttled model, and tell the throttle how it ended."""
         number, _ = await self._leaves.take(Leave(path=path, seq=0, amounts={model: 1}, throttle=model))
         outcome = await self._world.answer()
-        self._leaves.end(number, outcome=outcome)
+        self._leaves.end(Ended(number=number, outcome=outcome))
         return outcome
 
     async def counted(self, path: str, name: str, rate: Rate, *, takes: int, spends: int) -> None:
         """Make a call that a provider counts by the minute, at once."""
         number, _ = await self._leaves.take(Leave(path=path, seq=0, amounts={name: takes}, rates={name: rate}))
         self._world.billed += spends
-        self._leaves.end(number, {name: spends})
+        self._leaves.end(Ended(number=number, spent={name: spends}))
 
     def dismiss(self) -> None:
         self._leaves.dismiss()

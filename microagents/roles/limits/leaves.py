@@ -62,7 +62,7 @@ class Leave(Request[dict[str, int] | None], frozen=True, kw_only=True):
 class Ended(Struct, frozen=True, kw_only=True):
     """The end of a call, or of its wait for a leave."""
 
-    holder: int
+    holder: int = 0
     number: int
     spent: dict[str, int] = {}
     """What it has used up for good, by bound; more than it held makes a debt."""
@@ -72,6 +72,8 @@ class Ended(Struct, frozen=True, kw_only=True):
     """For the throttle of its model."""
     wait_s: float | None = None
     """The wait that a refusal asked for."""
+    unread: str = ""
+    """The error of a reply that could not be read; else empty."""
 
 
 class EndLeaves(Batched, frozen=True, kw_only=True):
@@ -152,27 +154,17 @@ class Leaves:
         try:
             granted = await self._ask(structs.replace(wanted, holder=self._holder, number=number))
         except BaseException:
-            self.end(number)  # it may have been granted meanwhile
+            self.end(Ended(number=number))  # it may have been granted meanwhile
             raise
         if granted is None:
-            self.end(number)
+            self.end(Ended(number=number))
             raise NotSent(wanted.path)
         return number, granted
 
-    def end(
-        self,
-        number: int,
-        spent: dict[str, int] | None = None,
-        outcome: Outcome | None = None,
-        wait_s: float | None = None,
-        unknown: tuple[str, ...] = (),
-    ) -> None:
-        """Give a leave back. Arguments are the fields of `Ended`."""
+    def end(self, ended: Ended) -> None:
+        """Give a leave back. Its holder is filled in here."""
         if self._holder is not None:
-            ended = Ended(
-                holder=self._holder, number=number, spent=spent or {}, unknown=unknown, outcome=outcome, wait_s=wait_s
-            )
-            self._tell(EndLeaves(ended=[ended]))
+            self._tell(EndLeaves(ended=[structs.replace(ended, holder=self._holder)]))
 
     def dismiss(self, failure: MicroagentsError | None = None) -> None:
         """Let no call take a leave from now on: the work is over, or the limiter is lost."""

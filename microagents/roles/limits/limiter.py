@@ -18,6 +18,7 @@ from microagents.replies.chat import Usage
 from microagents.roles.limits.bounds import Bound, Experience, Queue, QueuedCall, RateBound
 from microagents.roles.limits.leaves import Ended, EndLeaves, HoldLeaves, Leave, News, RefuseLeaves
 from microagents.roles.limits.reservations import CALLS, CONCURRENCY, COST, TOKENS, UNITS_PER_USD, units
+from microagents.roles.limits.unread import Unread
 
 REPLIES_S = 0.2
 """Replies are counted together once in this time, so that a limit grows in bounded steps. A refusal counts at once."""
@@ -97,6 +98,8 @@ class Limiter(Role):
         """Calls without a reply that no price was known for; the first price counts for them."""
         self._throttles: dict[str, Throttle] = {}
         """Of the bounds on the calls in flight to one model."""
+        self._unread: dict[str, Unread] = {}
+        """Replies in a row that could not be read, by the same names."""
         self._out_since: dict[str, float] = {}
         """Times from which the providers of throttles are out."""
         self._replied: dict[str, int] = {}
@@ -105,7 +108,7 @@ class Limiter(Role):
         self._is_dealing = False
         """Whether leaves are dealt in the next iteration of the loop."""
         self._is_reported = False
-        """Whether the limit was reported to the recorder."""
+        """Whether the recorder was told to stop the run."""
         self._is_counting = False
         self._scope = TaskScope()
         self._loop = asyncio.get_running_loop()
@@ -208,6 +211,7 @@ class Limiter(Role):
             else:
                 self._bounds[name] = Bound(START, renews=True)
                 self._throttles[name] = Throttle()
+                self._unread[name] = Unread()
 
     async def _follow_settings(self) -> None:
         async with aclosing(self.stream(FollowSettings())) as changes:
@@ -280,7 +284,10 @@ class Limiter(Role):
     def _note(self, held: HeldLeave, ended: Ended) -> None:
         """Let the throttle of a model learn how a call ended, unless it was sent before the last cut."""
         throttle, name = held.throttle, held.throttled_as
-        if throttle is None or name is None or ended.outcome is None or held.epoch != throttle.epoch:
+        if throttle is None or name is None or ended.outcome is None:
+            return
+        self._note_unread(self._unread[name], ended)
+        if held.epoch != throttle.epoch:
             return
         if ended.outcome == "replied":
             if not self._replied.get(name):
@@ -293,6 +300,16 @@ class Limiter(Role):
         else:
             throttle.fail(self._loop.time())
         self._report_outage(name, throttle)
+
+    def _note_unread(self, unread: Unread, ended: Ended) -> None:
+        """Stop the run once too many replies in a row, to whichever solver, could not be read."""
+        if ended.outcome == "replied":
+            unread.clear()
+        elif ended.unread:
+            unread.add(ended.unread)
+        if unread.said is not None and not self._is_reported:
+            self._is_reported = True
+            self.tell(RecordLimit(reason=unread.said, remedy="correct the server or the address, and resume"))
 
     def _count_replies(self, name: str) -> None:
         """Let a throttle grow by the replies since it last could."""

@@ -12,7 +12,7 @@ from microagents.journal.digests import in_order
 from microagents.models.model import Call, Most
 from microagents.models.rates import INPUT_TOKENS, OUTPUT_TOKENS, REQUESTS, TOKENS
 from microagents.replies.chat import Sample, Usage
-from microagents.roles.limits.leaves import Leave, Leaves, Outcome
+from microagents.roles.limits.leaves import Ended, Leave, Leaves, Outcome
 from microagents.roles.limits.reservations import Reservation, Reservations
 from microagents.roles.solver.backends import Backend
 from microagents.roles.solver.call_allotment import CallAllotment
@@ -179,13 +179,18 @@ class Permits(Gate):
         """Give back what was not used up, and report to the throttle how the call ended."""
         permit, error = attempt.permit, attempt.error
         assert permit is not None
-        outcome: Outcome | None = (
-            "replied" if attempt.sample is not None else None if error is None else OUTCOMES.get(error.kind)
-        )
-        wait_s = None if error is None else error.retry_after_s
         usage = Usage() if attempt.sample is None else attempt.sample.usage
-        unknown = permit.reserved.unknown(usage)
-        self._leaves.end(permit.number, permit.spent(attempt), outcome, wait_s, unknown)
+        ended = Ended(
+            number=permit.number,
+            spent=permit.spent(attempt),
+            unknown=permit.reserved.unknown(usage),
+            outcome=None if attempt.sample is None else "replied",
+        )
+        if error is not None:
+            unread = str(error) if error.is_unread else ""
+            outcome = OUTCOMES.get(error.kind)
+            ended = structs.replace(ended, outcome=outcome, wait_s=error.retry_after_s, unread=unread)
+        self._leaves.end(ended)
 
     def dismiss(self) -> None:
         """Refuse every waiter."""

@@ -13,8 +13,6 @@ OUT_AFTER_S = 10.0
 """A model that has failed for this long without a reply in between is out, and so is one that asks to wait for so long."""
 PROBE_EVERY_S = 60.0
 """Interval of the calls that try a model which is out."""
-UNREAD_IN_A_ROW, UNREAD_FOR_S = 10, 60.0
-"""So many replies of a model that cannot be read, none between them that can, over so long at least: more would cost, and help nothing."""
 _UNAUTHORIZED, _UNPAID, _FORBIDDEN = 401, 402, 403
 _OUT_OF_CREDIT = re.compile(r"insufficient_quota|credit balance|billing", re.IGNORECASE)
 
@@ -27,39 +25,6 @@ def is_out_of_credit(error: ModelUnavailable) -> bool:
 def refuses_account(error: ModelUnavailable) -> bool:
     """Whether a provider refuses the account: its key is wrong or revoked, or its credit is used up."""
     return error.status in (_UNAUTHORIZED, _FORBIDDEN) or is_out_of_credit(error)
-
-
-class Unread:
-    """Replies in a row that cannot be read."""
-
-    def __init__(self, loop: AbstractEventLoop) -> None:
-        self._loop = loop
-        self._number = 0
-        self._since_s = 0.0
-        self.first: ModelUnavailable | None = None
-        """The first of them."""
-
-    def clear(self) -> None:
-        """Note a reply that can be read."""
-        self._number = 0
-        self.first = None
-
-    def add(self, error: ModelUnavailable) -> None:
-        """Note a failure, if it is such a reply."""
-        if error.kind != "garbled":
-            return
-        if self.first is None:
-            self._since_s = self._loop.time()
-            self.first = error
-        self._number += 1
-
-    @property
-    def said(self) -> str | None:
-        """The first of them in a sentence, if they are enough to give up; else None."""
-        lasted_s = self._loop.time() - self._since_s
-        if self._number < UNREAD_IN_A_ROW or lasted_s < UNREAD_FOR_S:
-            return None
-        return f"{self.first}; {self._number} replies in a row in {lasted_s:.0f} s could not be read, this is the first of them"
 
 
 class Health:
@@ -76,7 +41,6 @@ class Health:
         self._failing_since_s: float | None = None
         self._try_at_s: float | None = None
         """Time of the next call that tries the model while it is out."""
-        self.unread = Unread(loop)
         self.in_flight = 0
         """Number of calls to the model that are sent and have not ended."""
         self._waiting: dict[Future[None], None] = {}
@@ -110,14 +74,12 @@ class Health:
 
     def delivered(self) -> None:
         """Note a reply."""
-        self.unread.clear()
         if self._failing_since_s is not None:  # a model is out, and its timer runs, only since a failure
             self._failing_since_s = self._try_at_s = None
             self.close()
 
     def failed(self, error: ModelUnavailable, for_s: float = 0.0) -> None:
         """Note a failure, ``for_s`` seconds after the first one of other solvers."""
-        self.unread.add(error)
         now_s, was_out = self._loop.time(), self.is_out
         if not (error.retryable or refuses_account(error)):
             return

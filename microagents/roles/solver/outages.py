@@ -10,7 +10,8 @@ from microagents.base.errors import ModelUnavailable, Stopped
 from microagents.base.logs import log
 from microagents.elections.election import SampleId
 from microagents.journal.messages import RecordOutage
-from microagents.roles.solver.health import Health, Unread, is_out_of_credit
+from microagents.roles.limits.unread import Unread
+from microagents.roles.solver.health import Health, is_out_of_credit
 
 BACKOFF_S = (0.5, 60.0)
 """First and longest wait before a call is repeated, unless the provider asks for a longer one."""
@@ -62,7 +63,7 @@ class Outage:
         self._sample = sample
         self._max_outage_s = max_outage_s
         self._tries = 0
-        self._unread = Unread(asyncio.get_running_loop())
+        self._unread = Unread()
         self._started_s: float | None = None
         """Time of the first failed attempt."""
         self._error: ModelUnavailable | None = None
@@ -88,7 +89,7 @@ class Outage:
 
         Raises:
             ModelUnavailable: the error, if another attempt cannot help, or a reply that cannot be read after so many attempts.
-            Stopped: the outage lasted longer than ``--max-outage``, the account's credit is used up, or no reply can be read.
+            Stopped: the outage lasted longer than ``--max-outage``, or the account's credit is used up.
         """
         if is_out_of_credit(error):
             raise Stopped(
@@ -96,11 +97,12 @@ class Outage:
             )
         if not error.retryable:
             raise error
-        self._unread.add(error)
-        if (said := health.unread.said) is not None:
-            raise Stopped(f"{said}; all decisions so far are kept; correct the server or the address, and resume")
-        if (said := self._unread.said) is not None:  # replies to other samples can be read
+        if (
+            self._unread.said is not None
+        ):  # replies to other samples can be read, else the limiter would have ended the run
             raise ModelUnavailable("refused", *error.args[1:])
+        if error.is_unread:
+            self._unread.add(str(error))
         if self._started_s is None:
             self._started_s = asyncio.get_running_loop().time()
         self._tries += 1
