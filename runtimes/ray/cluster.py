@@ -192,10 +192,14 @@ def _without_working_folder() -> JobConfig:
     return JobConfig(_client_job=True)
 
 
-def living_nodes() -> list[tuple[str, int]]:
-    """List the ids of the living nodes and the numbers of their CPUs, most first."""
-    nodes = [(str(node["NodeID"]), int(node["Resources"].get("CPU", 0))) for node in ray.nodes() if node["Alive"]]
+def living_nodes(avoided: Collection[str] = ()) -> list[tuple[str, int]]:
+    """List the ids of the living nodes and the numbers of their CPUs, most first, without some nodes, by id."""
+    nodes = [(str(node["NodeID"]), int(node["Resources"].get("CPU", 0))) for node in _living(avoided)]
     return sorted(nodes, key=lambda node: (-node[1], node[0]))
+
+
+def _living(avoided: Collection[str]) -> list[dict[str, Any]]:
+    return [node for node in ray.nodes() if node["Alive"] and node["NodeID"] not in avoided]
 
 
 def free_cpus(avoided: Collection[str] = ()) -> int:
@@ -225,7 +229,7 @@ def missing_resource(actor: Any, num_cpus: float, resources: dict[str, float], a
     if actors(actor._actor_id.hex()).get("Address", {}).get("Port"):  # noqa: SLF001 - it has a process, which takes long to start
         return None
     needed = {**({"CPU": num_cpus} if num_cpus else {}), **resources}
-    nodes = [node for node in ray.nodes() if node["Alive"] and node["NodeID"] not in avoided]
+    nodes = _living(avoided)
     for name, amount in needed.items():
         most = max((node["Resources"].get(name, 0) for node in nodes), default=0)
         if most < amount:

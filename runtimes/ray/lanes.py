@@ -6,7 +6,7 @@ work only as whole engines side by side, each with a conductor, a voter, a solve
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 from microagents.actors.role import Deployment
@@ -33,16 +33,17 @@ def number_of_lanes(wanted: str | None, inputs: int, cpus: int) -> int:
     return max(1, min(cpus, inputs))
 
 
-def cpus_for_lanes(reserved: float, *, is_shared: bool) -> int:
+def cpus_for_lanes(reserved: float, avoided: Collection[str] = (), *, is_shared: bool) -> int:
     """Count the CPUs that the lanes of a run have or may get on the cluster that this process is connected to.
 
     Args:
         reserved: CPUs that they have reserved.
+        avoided: ids of nodes that no lane may have: Ray takes a silent one for alive for more than a minute.
         is_shared: whether other runs may be on the cluster, whose CPUs are not counted.
     """
-    cpus = sum(cpus for _, cpus in living_nodes())
+    cpus = sum(cpus for _, cpus in living_nodes(avoided))
     if is_shared:
-        cpus = min(cpus, free_cpus() + int(reserved))
+        cpus = min(cpus, free_cpus(avoided) + int(reserved))
     return cpus
 
 

@@ -179,7 +179,8 @@ class RayRuntime:
         """Count the lanes to have now: the wanted ones, but as long as nodes may join none without a CPU for a while."""
         inputs = len(self._context.tasks)
         await self._starter.count_free()
-        cpus = await aside(cpus_for_lanes, self._actors.reserved_cpus, is_shared=may_grow())
+        reserved, avoided = self._actors.reserved_cpus, self._starter.avoided
+        cpus = await aside(cpus_for_lanes, reserved, avoided, is_shared=may_grow())
         goal = number_of_lanes(self._wanted, inputs, cpus)
         if inputs == 1 or not may_grow():
             return goal

@@ -54,7 +54,7 @@ class ActorStarter:
 
     async def count_free(self) -> None:
         """Count the CPUs that the lanes to start next may reserve."""
-        self._free = await aside(free_cpus, self._avoided)
+        self._free = await aside(free_cpus, self.avoided)
 
     async def find_nodes(self) -> None:
         """Spread lanes over the nodes that are there now."""
@@ -72,7 +72,8 @@ class ActorStarter:
             self._unreachable[node] = asyncio.get_running_loop().time() + AVOIDED_S
 
     @property
-    def _avoided(self) -> list[str]:
+    def avoided(self) -> list[str]:
+        """Ids of the nodes on which nothing is started now."""
         now_s = asyncio.get_running_loop().time()
         return [node for node, until_s in self._unreachable.items() if until_s > now_s]
 
@@ -94,7 +95,7 @@ class ActorStarter:
         kind = type(
             slot.kind, (Host,), {}
         )  # Ray shows the name of the class: in its states, its dashboard and its processes
-        avoided = self._avoided
+        avoided = self.avoided
         name = f"{slot.name} of {self._run_id}"
         _names[name] += 1
         try:
@@ -119,7 +120,7 @@ class ActorStarter:
 
     def _strategy_of(self, slot: ActorSlot) -> Any:
         """Place for an actor: the actors of one lane on one node, as long as it is there and has room."""
-        nodes = [each for each in self._nodes if each not in self._avoided]
+        nodes = [each for each in self._nodes if each not in self.avoided]
         if not nodes:
             return "SPREAD"
         return NodeAffinitySchedulingStrategy(
@@ -168,7 +169,7 @@ class ActorStarter:
                 return
 
     async def _lacking(self, slot: ActorSlot) -> str | None:
-        return await aside(missing_resource, slot.actor, slot.num_cpus, slot.resources, self._avoided)
+        return await aside(missing_resource, slot.actor, slot.num_cpus, slot.resources, self.avoided)
 
     async def build(self, slot: ActorSlot, slots: Mapping[str, ActorSlot]) -> None:
         """Build the roles of a slot, connected to the processes of the others."""

@@ -9,7 +9,7 @@ from microagents.base.errors import InvalidUsage
 from microagents.roles import RedFlagger, Solver, Voter
 from microagents.roles.recorder import Recorder
 from microagents.runs.settings import Settings, validated
-from microagents.runtimes.ray import lanes
+from microagents.runtimes.ray import cluster
 from microagents.runtimes.ray.lanes import AUTO, cpus_for_lanes, number_of_lanes, with_lanes
 
 ROLES = [
@@ -40,12 +40,32 @@ def test_a_number_of_lanes_is_taken_as_it_is_given_and_one_input_has_one() -> No
     assert [number_of_lanes("7", 2, cpus=4), number_of_lanes(None, 1, cpus=4)] == [7, 1]
 
 
-def test_a_run_has_a_lane_for_each_cpu_that_no_other_run_has_reserved(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lanes, "living_nodes", lambda: [("a", 4), ("b", 2)])
-    monkeypatch.setattr(lanes, "free_cpus", lambda: 1)
-    for reserved, is_shared, expected in ((0.0, True, 1), (2.0, True, 3), (6.0, True, 6), (0.0, False, 6)):
-        cpus = cpus_for_lanes(reserved, is_shared=is_shared)
-        assert (cpus, number_of_lanes(None, 100, cpus)) == (expected, expected)
+@pytest.mark.parametrize(
+    ("reserved", "avoided", "is_shared", "expected"),
+    [
+        (0.0, (), True, 2),
+        (2.0, (), True, 4),
+        (6.0, (), True, 6),
+        (0.0, (), False, 6),
+        (0.0, ("b",), True, 1),
+        (6.0, ("b",), True, 4),
+        (0.0, ("b",), False, 4),
+    ],
+)
+def test_a_run_has_a_lane_for_each_cpu_that_no_other_run_has_reserved_and_none_for_a_silent_node(
+    reserved: float, avoided: tuple[str, ...], is_shared: bool, expected: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    there = [
+        {"NodeID": name, "Alive": name != "gone", "Resources": {"CPU": cpus}}
+        for name, cpus in (("a", 4.0), ("b", 2.0), ("gone", 8.0))
+    ]
+    monkeypatch.setattr("ray.nodes", lambda: there)
+    monkeypatch.setattr(cluster, "available_resources_per_node", lambda: {"a": {"CPU": 1.0}, "b": {"CPU": 1.0}})
+    cpus = cpus_for_lanes(reserved, avoided, is_shared=is_shared)
+    assert (cpus, number_of_lanes(None, 100, cpus)) == (expected, expected)
+
+
+def test_a_cluster_without_cpus_has_one_lane() -> None:
     assert number_of_lanes(AUTO, 100, cpus=0) == 1
 
 
