@@ -283,6 +283,13 @@ def test_kustomize_builds_what_the_tests_build() -> None:
         assert sorted(made, key=str) == sorted(built(KUBERAY / name), key=str)
 
 
+def test_ci_installs_the_checkers_of_others_or_says_which_is_missing() -> None:
+    steps = re.sub(r"\n +", " ", text_of(ROOT / ".ci/run")).splitlines()
+    for program, package in (("promtool", "prometheus"), ("kubectl", "kubernetes-client")):
+        assert [each for each in steps if re.search(rf"v {program} .* apt-get .*{package}.* echo \"no ", each)]
+    assert any("kubernetes-validate" in each for each in PROJECT["optional-dependencies"]["test"])
+
+
 def test_only_the_image_that_serves_a_model_has_a_compiler() -> None:
     text = text_of(CLUSTER / "Dockerfile")
     assert "ARG COMPILER=\n" in text
