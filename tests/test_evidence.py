@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from msgspec import structs
 
@@ -23,6 +25,21 @@ def test_a_figure_that_has_left_its_interval_ends_the_program_with_1(monkeypatch
     for found, code in ((figure, 1), (structs.replace(figure, ours=0.9), 0)):
         monkeypatch.setitem(evidence.PARTS, "votes", [found].__iter__)
         assert evidence.main(["votes", "--check"]) == code
+
+
+def test_a_part_that_is_written_again_leaves_the_rows_of_the_others(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    page = tmp_path / "evidence.md"
+    page.write_bytes(evidence.PAGE.read_bytes())
+    monkeypatch.setattr(evidence, "PAGE", page)
+    figure = evidence.of_trials("new", 54, 60, (0.9,), "no calls")
+    monkeypatch.setitem(evidence.PARTS, "votes", lambda: iter([figure]))
+    before = page.read_text()
+    evidence.main(["votes", "--write"])
+    kept = [row for row in before.splitlines() if not row.endswith("| `votes` |")]
+    assert [row for row in page.read_text().splitlines() if not row.endswith("| `votes` |")] == kept
+    assert page.read_text().count("| `votes` |") == 1
 
 
 def test_what_a_rung_leaves_is_for_the_next_one() -> None:

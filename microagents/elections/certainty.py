@@ -7,7 +7,7 @@ part; the rest of the part may be any vote's.
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
-from math import ceil, exp, log
+from math import ceil, exp, log, prod
 from zlib import crc32
 
 from msgspec import Struct
@@ -17,7 +17,7 @@ from microagents.replies.masses import Mass
 MILLION = 1_000_000
 """Masses are counted in millionths: down for the leader, up for its rivals."""
 FIRST = 80
-"""Number of the first elections, of which more are audited: by these a model is known before most of a long run is certified."""
+"""Number of the first elections of a chain, of which more are audited: by these a model is known before most of a long run is certified."""
 FIRST_EVERY, EVERY = 4, 100
 """One in so many of the first elections is voted in any case, so that its masses are tested; and one in so many of all later ones."""
 FALSE_ALARM = 1e-4
@@ -32,14 +32,15 @@ FLAGGED, UNSEEN = object(), object()
 def is_audited(path: str) -> bool:
     """Whether the votes of an election decide, and its masses are only tested: a share of all, larger of the first ones by their numbers.
 
-    It depends on nothing but the path, so that no decision depends on the order in which elections end.
+    It depends on nothing but the path, so that no decision depends on the order in which elections end. Numbers are multiplied, so that
+    the first steps of one chain and the first inputs of a run are among the first, and not all steps of many short chains.
     """
-    number = sum(int(part) for part in path.split("/") if part.isdecimal())
-    return crc32(path.encode()) % (FIRST_EVERY if number < FIRST else EVERY) == 0
+    number = prod(int(part) + 1 for part in path.split("/") if part.isdecimal())
+    return crc32(path.encode()) % (FIRST_EVERY if number <= FIRST else EVERY) == 0
 
 
 def audited_of(elections: int) -> float:
-    """Return the expected number of audited ones among some elections."""
+    """Return the expected number of audited ones among some elections of one chain, or of one for each input."""
     return min(elections, FIRST) / FIRST_EVERY + max(0, elections - FIRST) / EVERY
 
 
