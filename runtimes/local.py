@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 from microagents.actors.role import Context, Deployment, Role, asked_by, check_graph
 from microagents.base.aio import finish
@@ -26,7 +26,7 @@ class LocalRuntime:
         self._context = context
         self._deployments = deployments
         self._dispatchers = self._create_dispatchers()
-        self._dispatcher_by_replica = self._place_replicas()
+        self._dispatcher_by_replica = self.placement(deployments, context.settings)
         self._groups = {
             name: RoleGroup(dispatcher, deployments, self._dispatcher_by_replica)
             for name, dispatcher in self._dispatchers.items()
@@ -62,9 +62,10 @@ class LocalRuntime:
         """Create the dispatchers by name, connected to each other."""
         return {DRIVER: Dispatcher(DRIVER)}
 
-    def _place_replicas(self) -> dict[str, str]:
+    @classmethod
+    def placement(cls, deployments: Sequence[Deployment], _: Mapping[str, Any], /) -> dict[str, str]:
         """Name a dispatcher for each replica."""
-        return {name: DRIVER for deployment in self._deployments for name in replica_names(deployment)}
+        return {name: DRIVER for deployment in deployments for name in replica_names(deployment)}
 
     async def _stop(self) -> None:
         async with AsyncExitStack() as steps:  # in reverse order, each even if one before it fails or is cancelled
@@ -95,20 +96,21 @@ class LinkedRuntime(LocalRuntime):
     def _link(self, sender: str, dispatchers: dict[str, Dispatcher]) -> Link:
         return LoopLink(sender, dispatchers)
 
-    def _place_replicas(self) -> dict[str, str]:
+    @classmethod
+    def placement(cls, deployments: Sequence[Deployment], _: Mapping[str, Any], /) -> dict[str, str]:
         """Place each role opposite to the first role that asks it, so that the messages of an election cross the link."""
-        handled = check_graph(self._deployments)
+        handled = check_graph(deployments)
         placed: dict[type[Role], str] = {}
-        for deployment in self._deployments:
+        for deployment in deployments:
             callers = (
                 there
                 for caller, there in placed.items()
                 for message in asked_by(caller, handled)
                 if handled[message].role is deployment.role
             )
-            opposite = self.OTHER if next(callers, DRIVER) == DRIVER else DRIVER
+            opposite = cls.OTHER if next(callers, DRIVER) == DRIVER else DRIVER
             placed[deployment.role] = DRIVER if deployment.in_driver else opposite
-        return {name: placed[deployment.role] for deployment in self._deployments for name in replica_names(deployment)}
+        return {name: placed[deployment.role] for deployment in deployments for name in replica_names(deployment)}
 
 
 class LoopLink:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
-from typing import Protocol, Self
+from typing import Any, Protocol, Self
 
+from microagents.actors.role import Deployment
 from microagents.runtimes.dispatcher import RoleMessenger
 
 
@@ -19,6 +20,10 @@ class Runtime(AbstractAsyncContextManager["Runtime"], Protocol):
     """Seconds that each part of its start took; empty for one that starts nothing."""
 
     async def __aenter__(self) -> Self: ...
+
+    @classmethod
+    def placement(cls, deployments: Sequence[Deployment], settings: Mapping[str, Any], /) -> dict[str, str]:
+        """Name the process of each replica in a run of one input, before anything is started."""
 
     async def flush(self) -> None:
         """Wait until all messages sent by `Role.tell` so far have arrived at their replicas."""

@@ -10,11 +10,11 @@ import asyncio
 import signal
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import aclosing, suppress
 from itertools import count
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 from ray.exceptions import RayError
 
@@ -30,6 +30,7 @@ from microagents.runtimes.ray.blueprint import Blueprint
 from microagents.runtimes.ray.calls import NOT_CREATED, ActorDied
 from microagents.runtimes.ray.cluster import Cluster, aside, connect, disconnect, may_grow, request_cpus
 from microagents.runtimes.ray.lanes import AUTO, cpus_for_lanes, number_of_lanes, with_lanes
+from microagents.runtimes.ray.placement import place_replicas, slots_of
 from microagents.runtimes.ray.starting import ActorStarter
 from microagents.runtimes.ray.totals import export_totals
 
@@ -77,6 +78,13 @@ class RayRuntime:
         self._starter: ActorStarter
         self._actors: ActorGroup
         """The actors of the last attempt to start."""
+
+    @classmethod
+    def placement(cls, deployments: Sequence[Deployment], settings: Mapping[str, Any], /) -> dict[str, str]:
+        """Name the actor of each replica: of as many lanes as are given by their number."""
+        lanes = number_of_lanes(settings.get("lanes"), inputs=1, cpus=1)
+        placed = with_lanes(deployments, lanes, shared=not settings.get("spread"))
+        return place_replicas(placed, slots_of(placed))
 
     async def __aenter__(self) -> Self:
         self._blueprint = Blueprint(self._context, self._given)

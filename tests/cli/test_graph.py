@@ -7,6 +7,7 @@ from pathlib import Path
 from xml.etree import ElementTree as ET
 
 import pytest
+from msgspec import structs
 
 from microagents.journal.messages import Account, Load
 from microagents.runs.driver.graph import GraphRole, RoleGraph
@@ -38,9 +39,31 @@ def test_a_picture_of_a_live_run_lists_the_replicas_of_each_process() -> None:
     for processes in (["lane/0 on a, pid 7"] * 2, ["Voter/0 on a, pid 7", "Solver/0 on b, pid 8"]):
         loads = {f"{role.name}/0": Load(process=each) for role, each in zip(roles, processes, strict=True)}
         account = Account(loads=loads)
-        drawn = svg_of(graph, placement=account.placement)
-        assert all(f"{process}: {', '.join(names)}<" in drawn for process, names in account.placement.items())
-        assert len(account.placement) == len(set(processes))
+        drawn = svg_of(structs.replace(graph, placement=account.placement))
+        assert drawn.count('class="process"') == len(account.placement) == len(set(processes))
+        assert all(f">{process}<" in drawn for process in processes)
+        assert all(f">{', '.join(names)}<" in drawn for names in account.placement.values())
+
+
+def test_it_shows_the_process_of_each_replica_as_the_runtime_would_place_it() -> None:
+    assert "\nin driver: Recorder/0, Limiter/0, MakerConductor/0, " in microagents("graph", "hanoi").out
+    lanes = microagents("graph", "hanoi", "--runtime", "ray", "--lanes", "2").out.splitlines()
+    assert lanes[-3] == "in driver: Recorder/0, Limiter/0"
+    assert lanes[-1] == "in lane/1: MakerConductor/1, Voter/1, Solver/1, RedFlagger/1"
+    spread = json.loads(microagents("graph", "hanoi", "--runtime", "ray", "--spread", "--json").out)["placement"]
+    assert [*spread] == ["driver", "MakerConductor/0", "Voter/0", "Solver/0", "RedFlagger/0"]
+    refused = microagents("graph", "hanoi", "--spread")
+    assert (refused.code, "add --runtime ray" in refused.err) == (2, True)
+
+
+def test_a_picture_is_as_wide_as_its_lines() -> None:
+    assert microagents("graph", "hanoi", "--deploy", "solver.num_replicas=60", "--output", "graph.svg").code == 0
+    root = ET.parse("graph.svg").getroot()
+    texts = [*root.iter("{http://www.w3.org/2000/svg}text")]
+    ends = [float(each.get("x", "")) + 6 * len(each.text or "") for each in texts if "text-anchor" not in each.attrib]
+    assert 0 < max(ends) < float(root.get("width", ""))
+    assert float(texts[-1].get("y", "")) < float(root.get("height", ""))
+    assert "Solver/59" in (texts[-1].text or "")
 
 
 @pytest.mark.parametrize(

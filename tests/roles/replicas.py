@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
+from typing import Any
 
 from microagents import Context, Deployment
 from microagents.base.aio import TaskScope
@@ -117,8 +118,9 @@ class World:
 class Linked(LinkedRuntime):
     """A limiter behind a link."""
 
-    def _place_replicas(self) -> dict[str, str]:
-        return {**super()._place_replicas(), "Limiter/0": self.OTHER}
+    @classmethod
+    def placement(cls, deployments: Sequence[Deployment], settings: Mapping[str, Any], /) -> dict[str, str]:
+        return {**super().placement(deployments, settings), "Limiter/0": cls.OTHER}
 
 
 class Lossy(Linked, LossyRuntime):

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from msgspec import structs
 
 from microagents.base.errors import InvalidUsage, read_failure
 from microagents.cli.options import (
@@ -26,10 +27,10 @@ from microagents.cli.options import (
 from microagents.cli.reporting import echo, json_text
 from microagents.runs.driver.role_pictures import lines_of, svg_of
 from microagents.runs.plan import RunPlan
-from microagents.runs.settings import Settings, model_pools, validated
+from microagents.runs.settings import Settings, check_for_ray, model_pools, validated
 
 
-@partial(with_settings, only=("deploy",), short=("k",))
+@partial(with_settings, only=("runtime", "deploy", "spread", "lanes"), short=("k",))
 def command(
     task: TaskName,
     *,
@@ -44,19 +45,23 @@ def command(
     options: StrategyOptions,
     changed: dict[str, Any],
 ) -> None:
-    """Show the actor graph of a strategy: roles, replicas, and the typed messages between them. Nothing is started.
+    """Show the actor graph of a strategy: roles, replicas, the typed messages between them, and the process of each replica.
+
+    Nothing is started: `view` shows the nodes and the pids of a run.
 
     Exit codes: 0 shown, 2 wrong usage.
     """
     if output is not None and output.suffix != ".svg":
         raise InvalidUsage(f"a graph is drawn as SVG; name a file that ends with .svg, not {str(output)!r}")
-    from microagents.runs.driver.graph import graph_of
+    from microagents.runs.driver.graph import graph_of, placement_of
 
     work = task_of(task, with_tools(option, tool))
     chosen = strategy_named(strategy, options, work)
     pools = model_pools({"": [DEFAULT_MODEL]}, [chosen]).pools
     settings = validated(Settings, "the graph", {"models": pools, "run_id": "graph", **changed})
-    graph = graph_of(RunPlan(tasks=[work], listed=False, strategy=chosen, settings=settings))
+    check_for_ray(changed, settings.runtime)
+    plan = RunPlan(tasks=[work], listed=False, strategy=chosen, settings=settings)
+    graph = structs.replace(graph_of(plan), placement=placement_of(plan))
     if output is not None:
         try:
             output.write_text(svg_of(graph), encoding="utf-8")

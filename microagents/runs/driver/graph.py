@@ -8,6 +8,7 @@ from typing import Any
 
 from msgspec import Struct
 
+from microagents.actors.registry import RUNTIMES
 from microagents.actors.role import Deployment, asked_by, check_graph
 from microagents.base.messages import Stream, reply_type
 from microagents.elections.election import Draw
@@ -49,6 +50,8 @@ class RoleGraph(Struct, frozen=True, kw_only=True):
     roles: list[GraphRole]
     """The conductor first, then by distance; roles of the driver last."""
     messages: list[GraphMessage]
+    placement: dict[str, list[str]] = {}
+    """Replicas of roles by the process that they work in; empty if it is unknown."""
 
 
 def graph_of(plan: RunPlan) -> RoleGraph:
@@ -87,6 +90,20 @@ def graph_of(plan: RunPlan) -> RoleGraph:
     return RoleGraph(
         strategy=type(plan.strategy).__name__, task=type(plan.tasks[0]).__name__, roles=roles, messages=messages
     )
+
+
+def placement_of(plan: RunPlan) -> dict[str, list[str]]:
+    """Place the replicas of a run with one input in processes, as its runtime would; nothing is started.
+
+    Raises:
+        InvalidDefinition: roles cannot be placed like this.
+    """
+    runtime: Any = RUNTIMES.find(plan.settings.runtime, object)
+    deployments = deployments_of(plan, Deployment(role=Recorder, in_driver=True))
+    found: dict[str, list[str]] = {}
+    for replica, process in runtime.placement(deployments, plan.settings.model_dump()).items():
+        found.setdefault(process, []).append(replica)
+    return found
 
 
 def _distances(first: str, messages: Sequence[GraphMessage]) -> dict[str, int]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from types import MappingProxyType
+from textwrap import wrap
 from xml.sax.saxutils import escape
 
 from microagents.journal.messages import Account
@@ -18,6 +18,8 @@ ACROSS, DOWN = 330, 92
 MARGIN = 28
 LINE, BELOW = 13, 23
 """Height of a line of a label; distance from the last line in a box to the first below."""
+LETTER = 6.5
+"""Greatest mean width of a letter of a small label, in pixels."""
 STYLE = """
   text { font: 13px system-ui, sans-serif; fill: #1f2328 } .small { font-size: 11px; fill: #57606a }
   rect { fill: #ffffff; stroke: #57606a } .asks rect { stroke: #0969da; stroke-width: 2 } .driver rect { stroke-dasharray: 4 3 }
@@ -26,7 +28,6 @@ STYLE = """
     text { fill: #e6edf3 } .small { fill: #9ea7b3 } rect { fill: #161b22; stroke: #9ea7b3 } .asks rect { stroke: #58a6ff }
   }
 """
-EMPTY: Mapping[str, Sequence[str]] = MappingProxyType({})
 MARKER = """<defs><marker id="to" viewBox="0 0 8 8" refX="8" refY="4" markerWidth="8" markerHeight="8" orient="auto">
 <path d="M0 0 L8 4 L0 8 z"/></marker></defs>"""
 """The head of an arrow."""
@@ -39,6 +40,8 @@ def lines_of(graph: RoleGraph) -> Iterator[str]:
         yield f"{_title(role)}: {role.subject}" if role.subject else _title(role)
         for receiver, names in _sent(graph, role.name).items():
             yield f"  -> {receiver}: {', '.join(names)}"
+    for process, replicas in graph.placement.items():
+        yield f"in {process}: {', '.join(replicas)}"
 
 
 def totals_by_role(graph: RoleGraph, account: Account, unit: str) -> dict[str, str]:
@@ -55,30 +58,28 @@ def totals_by_role(graph: RoleGraph, account: Account, unit: str) -> dict[str, s
     return found | {role: f"{found.get(role, '')}\n{load}" for role, load in account.load_by_role.items()}
 
 
-def svg_of(
-    graph: RoleGraph, totals: Mapping[str, str] | None = None, placement: Mapping[str, Sequence[str]] = EMPTY
-) -> str:
-    """Draw roles in columns by their distance from the conductor; those of the driver stand in the last row.
+def svg_of(graph: RoleGraph, totals: Mapping[str, str] | None = None) -> str:
+    """Draw roles in columns by their distance from the conductor; those of the driver stand in the last row, and the processes below.
 
     Args:
         graph: the graph.
         totals: words about a run by the name of the role: the first line stands in its box, the others below.
-        placement: names of the replicas in each process of the run, a line each below the roles.
     """
     places = _places(graph)
     width = max(x for x, _ in places.values()) + WIDTH + MARGIN
     below = max(y for _, y in places.values()) + HEIGHT + 2 * MARGIN
-    height = below + BELOW * len(placement)
+    processes = list[str]()
+    for process, replicas in graph.placement.items():
+        lines = [process, *wrap(", ".join(replicas), int((width - 3 * MARGIN) / LETTER))]
+        processes += _process(lines, below, width)
+        below += LINE * len(lines) + BELOW
     title = escape(f"{graph.strategy} for {graph.task}")
     parts = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" height="{height}" role="img">',
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {below}" width="{width}" height="{below}" role="img">',
         f"<title>{title}</title><style>{STYLE}</style>",
         MARKER,
     ]
     labels: list[str] = []
-    for line, (process, replicas) in enumerate(placement.items()):
-        words = escape(f"{process}: {', '.join(replicas)}")
-        labels.append(f'<text class="small" x="{MARGIN}" y="{below + BELOW * line}">{words}</text>')
     driver = {role.name for role in graph.roles if role.in_driver}
     for role in graph.roles:
         for receiver, names in _sent(graph, role.name).items():
@@ -108,7 +109,17 @@ def svg_of(
             ),
             "</g>",
         ]
-    return "\n".join([*parts, *labels, "</svg>"]) + "\n"
+    return "\n".join([*parts, *labels, *processes, "</svg>"]) + "\n"
+
+
+def _process(lines: Sequence[str], y: int, width: int) -> Iterator[str]:
+    """Draw a process as a box with its name and its replicas."""
+    height = LINE * (len(lines) + 1)
+    yield f'<g class="process"><rect x="{MARGIN}" y="{y - LINE - 4}" width="{width - 2 * MARGIN}" height="{height}" rx="6"/>'
+    for number, line in enumerate(lines):
+        kind = ' class="small"' if number else ""
+        yield f'<text{kind} x="{3 * MARGIN / 2}" y="{y + LINE * number}">{escape(line)}</text>'
+    yield "</g>"
 
 
 def _title(role: GraphRole) -> str:

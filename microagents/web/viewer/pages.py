@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from microagents.base.errors import InvalidUsage
 from microagents.journal.reading import Reader, reader_of
@@ -78,7 +78,8 @@ def graph(reader: Reader) -> str:
     plan = plan_of(reader)
     found, unit = graph_of(plan), type(plan.tasks[0]).progress_unit
     account = reader.account(digests=False)
-    return svg_of(found, totals_by_role(found, account, unit), account.placement)
+    placed = structs.replace(found, placement=account.placement)
+    return svg_of(placed, totals_by_role(found, account, unit))
 
 
 def _folded(solution: Struct) -> Struct:

@@ -53,7 +53,7 @@ def test_a_number_of_lanes_is_taken_as_it_is_given_and_one_input_has_one() -> No
     ],
 )
 def test_a_run_has_a_lane_for_each_cpu_that_no_other_run_has_reserved_and_none_for_a_silent_node(
-    reserved: float, avoided: tuple[str, ...], is_shared: bool, expected: int, monkeypatch: pytest.MonkeyPatch
+    reserved: float, avoided: tuple[str, ...], *, is_shared: bool, expected: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     there = [
         {"NodeID": name, "Alive": name != "gone", "Resources": {"CPU": cpus}}
