@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import marshal
 import math
 from collections.abc import Callable, Iterator
 from functools import lru_cache
@@ -14,6 +15,8 @@ from microagents.base.plain_values import field_names
 from microagents.base.user_code import shown
 
 T = TypeVar("T")
+_WITHOUT_REFERENCES = 2
+"""The last version of `marshal` in which the bytes of an object do not depend on who else refers to it."""
 _UNWRITABLE = (TypeError, ValueError, OverflowError, RecursionError)
 """Errors of msgspec at values that JSON lacks; a text with half of a surrogate pair is a ValueError."""
 
@@ -66,8 +69,7 @@ class RoundTrip(Generic[T]):
             read = self.decode(written)
         except NotGivenBack as error:
             raise NotGivenBack(lost_part(value, self._name) or str(error)) from None
-        # Both texts are made in C: a tenth of the time of a walk, which names the place, and forgives an order of sets.
-        if value == read and repr(value) == repr(read):
+        if _are_identical(value, read):
             return written, read
         if (found := difference(value, read, self._name)) is not None:
             raise NotGivenBack(found)
@@ -101,6 +103,14 @@ def difference(value: Any, read: Any, at: str) -> str | None:
         if (found := difference(part, others[place], place)) is not None:
             return found
     return None if parts or value == read else _differing(value, read, at)
+
+
+def _are_identical(value: object, read: object) -> bool:
+    """Compare values and types in C, a hundredth of the time of `difference`, which names the place and forgives an order of sets."""
+    try:
+        return marshal.dumps(value, _WITHOUT_REFERENCES) == marshal.dumps(read, _WITHOUT_REFERENCES)
+    except ValueError:  # a class of one's own
+        return value == read and repr(value) == repr(read)
 
 
 def _differing(value: object, read: object, at: str) -> str:
