@@ -42,6 +42,7 @@ def test_a_part_that_is_written_again_leaves_the_rows_of_the_others(
     assert page.read_text().count("| `votes` |") == 1
 
 
+@pytest.mark.slow
 def test_what_a_rung_leaves_is_for_the_next_one() -> None:
     steps: list[evidence.Shares] = [{RIGHT: 0.9, "wrong": 0.1}] * 10
     sure: list[evidence.Shares] = [{RIGHT: 1.0}] * 10

@@ -159,6 +159,7 @@ async def test_a_run_ends_early_where_no_reply_can_be_mended_but_not_where_each_
     assert (mended.outcome, mended.calls, mended.account.flagged) == ("completed", 80, {})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("runtime", ["local", "linked"])
 async def test_decisions_and_ballots_are_the_same_however_the_work_is_done(runtime: str) -> None:
     undisturbed = await run(Checked(length=60), models=ERRING, k=2, speculate=False, runs_dir=None)

@@ -29,6 +29,7 @@ def test_a_free_slot_goes_to_the_lowest_key_whenever_it_asked() -> None:
     assert run_virtual(order()) == [5, 1, 2, 3, 4]
 
 
+@pytest.mark.slow
 def test_no_slot_is_lost_or_made_whoever_is_cancelled_and_when() -> None:
     async def most_at_a_time(seed: int) -> tuple[int, int]:
         slots, random = Slots(3), Random(seed)

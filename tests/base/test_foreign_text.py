@@ -28,6 +28,7 @@ PIECES = st.one_of(st.text(max_size=20), st.sampled_from(FORGED))
 TEXTS = st.lists(st.one_of(PIECES, PIECES.map(lambda text: fenced("observation", text))), max_size=6).map("".join)
 
 
+@pytest.mark.slow
 def test_no_invisible_character_of_unicode_stays() -> None:
     hidden = [
         char
@@ -40,6 +41,7 @@ def test_no_invisible_character_of_unicode_stays() -> None:
     assert visible(plain) == plain
 
 
+@pytest.mark.slow
 @given(TEXTS)
 def test_shown_json_is_the_same_value(text: str) -> None:
     text = text.encode("utf-8", "replace").decode()  # JSON has no lone surrogates
@@ -55,6 +57,7 @@ def test_any_fenced_text_is_read_back_as_one_fence(text: str) -> None:
     assert (fenced_in(whole, "observation"), visible(whole)) == ([visible(text)], whole)
 
 
+@pytest.mark.slow
 @given(TEXTS, TEXTS)
 def test_the_prompt_of_an_agent_has_one_fence_for_each_text(summary: str, seen: str) -> None:
     class Reader(AgentTask[Any]):

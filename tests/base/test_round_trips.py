@@ -59,6 +59,7 @@ def exact(value: Any) -> Any:
     return type(value), repr(value)
 
 
+@pytest.mark.slow
 @given(VALUES)
 def test_a_value_of_any_type_comes_back_equal_in_all_types_or_is_refused(value: Any) -> None:
     try:

@@ -228,6 +228,7 @@ def test_replies_that_never_agree_because_of_one_field_name_it() -> None:
     assert said in str(result.reason)
 
 
+@pytest.mark.slow
 def test_a_chain_that_never_ends_is_stopped_and_said() -> None:
     said = failure("return Page(state.number + 1)", "return Page(state.number)")
     assert said.startswith(

@@ -82,10 +82,10 @@ def microagents(*words: str, env: Mapping[str, str] | None = None, stdin: str | 
 
 def forget_files_in(folder: Path) -> None:
     """Forget the modules of a folder, as a new process does."""
-    for name in [
-        name for name, each in sys.modules.items() if str(getattr(each, "__file__", "")).startswith(f"{folder}/")
-    ]:
-        del sys.modules[name]
+    start = f"{folder}/"
+    for name, each in list(sys.modules.items()):
+        if (each.__dict__.get("__file__") or "").startswith(start):
+            del sys.modules[name]
 
 
 def anew(*words: str) -> Ran:

@@ -73,6 +73,7 @@ def test_an_agent_needs_no_file_besides_its_tools() -> None:
     assert Path("ledger.txt").read_text(encoding="utf-8") == "4900 for 7\n"
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("agent_files")
 def test_many_tickets_are_many_inputs_and_each_waits_at_a_place_of_its_own() -> None:
     Path("tickets.jsonl").write_text('{"goal": "Pay order 7."}\n{"goal": "Order 7 broke."}\n', encoding="utf-8")
@@ -132,6 +133,7 @@ def test_a_person_answers_in_words(words: str, kind: type[Approval | FoundOutcom
     assert kind.in_words(words) == said
 
 
+@pytest.mark.slow
 def test_a_short_path_names_what_waits_there_and_the_words_reach_the_agent() -> None:
     waiting()
     for words in (("step/2", "yes"), ("step/1", "approve"), ("step/2/call", "approve")):
@@ -209,6 +211,7 @@ def test_the_first_question_of_an_agent_is_shown() -> None:
     assert "get_customer" in shown["system"]
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("agent_files")
 def test_an_agent_with_effects_that_begins_anew_under_a_given_name_says_what_its_keys_mean() -> None:
     goal, said = (

@@ -135,6 +135,7 @@ def test_a_seed_repeats_every_ballot_in_every_process_and_another_seed_draws_oth
         assert len(here[digest]) == 64
 
 
+@pytest.mark.slow
 def test_a_linked_runtime_takes_the_same_ballots_to_the_same_decisions() -> None:
     words = ("run", "drift", "-o", "length=40", "--model", "sim:perfect@error=0.4,flag=0.1", "-k", "2", "--json")
     local, linked = microagents(*words).json, microagents(*words, "--runtime", "linked").json
@@ -229,6 +230,7 @@ async def test_calls_in_flight_when_a_run_is_terminated_are_counted(runtime: str
     assert (result.outcome, result.calls, result.account.wasted_calls) == ("interrupted", 3, 3)
 
 
+@pytest.mark.slow
 def test_a_second_ctrl_c_leaves_at_once() -> None:
     write(
         "stuck.py",
@@ -559,6 +561,7 @@ def test_step_ends_and_shows_whole_replies_where_nearly_all_of_them_are_flagged(
     assert all(reply["flag"] for reply in ran.json["replies"])
 
 
+@pytest.mark.slow
 def test_step_ends_where_its_model_is_out_for_longer_than_max_outage() -> None:
     ran = microagents(
         "step", "drift", "--model", "openai:m@base_url=http://127.0.0.1:9/v1", "--max-outage", "0", "--json"
@@ -814,6 +817,7 @@ def test_help_and_a_local_run_import_no_sdk() -> None:
     assert ran.code == COMPLETED, ran.err
 
 
+@pytest.mark.slow
 def test_a_users_file_finds_the_module_beside_it_from_any_folder(tmp_path: Path) -> None:
     write("work/how_far.py", "LENGTH = 4\n")
     write(

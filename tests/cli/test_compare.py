@@ -78,6 +78,7 @@ def test_a_comparison_is_a_table_with_a_row_for_each_strategy_and_k() -> None:
     assert "simulated: no real model was asked" in ran.out
 
 
+@pytest.mark.slow
 def test_the_table_is_aligned_and_fits_120_columns() -> None:
     ran = microagents(
         *("compare", "multiplication", "-o", "digits=1", "--strategy", "self-consistency"),
@@ -88,6 +89,7 @@ def test_the_table_is_aligned_and_fits_120_columns() -> None:
     assert max(map(len, ran.out.splitlines())) <= 120
 
 
+@pytest.mark.slow
 def test_as_json_a_comparison_is_one_object() -> None:
     ran = microagents(*SMALL, "--repeat", "4", "--seed", "7", "--json")
     assert (ran.code, ran.err) == (COMPLETED, "")
@@ -105,6 +107,7 @@ def test_as_json_a_comparison_is_one_object() -> None:
     assert [each["inputs"] for each in journals] == [4, 4, 4]
 
 
+@pytest.mark.slow
 def test_the_same_command_again_answers_at_once_and_buys_nothing() -> None:
     words = (*SMALL, "--repeat", "6", "--model", "sim:gpt-4.1-mini@flag=0.2")
     first, bought = shopping(*words)
@@ -160,6 +163,7 @@ def test_inputs_that_fail_are_counted_and_the_first_is_named() -> None:
     assert "or repeat with another --run-id to do all inputs anew\n" in ran.out
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "words", [("measure", "worded.py"), ("compare", "worded.py", "--repeat", "2")], ids=["measure", "compare"]
 )
@@ -223,6 +227,7 @@ def test_what_cannot_be_compared_is_refused_in_one_sentence(words: list[str], sa
     assert not Path("runs").exists()
 
 
+@pytest.mark.slow
 def test_a_limit_ends_with_3_and_names_the_row_and_the_same_command_with_more_goes_on() -> None:
     words = (*SMALL, "--repeat", "5", "--concurrency", "1")
     ran = microagents(*words, "--max-calls", "40")
@@ -269,6 +274,7 @@ def test_progress_names_the_row_that_goes_on(monkeypatch: pytest.MonkeyPatch) ->
     ]
 
 
+@pytest.mark.slow
 def test_a_config_and_the_environment_name_what_is_compared() -> None:
     config = 'strategy = ["single-shot", "recursive"]\nk = [1, 2]\nrepeat = 2\n[set]\ndepth = 1\n[option]\ndigits = 2\n'
     shown = microagents("compare", "multiplication", "--config", write("compare.toml", config), "--json").json
@@ -283,6 +289,7 @@ def test_a_config_and_the_environment_name_what_is_compared() -> None:
     assert [row["strategy"] for row in shown["rows"]] == ["single-shot", "self-consistency"]
 
 
+@pytest.mark.slow
 def test_with_a_file_of_inputs_every_row_does_these_and_the_same_command_finds_them() -> None:
     write("items.jsonl", '{"a": 123, "b": 45}\n\n{"a": 7, "b": 8}\n{"digits": 3}\n')
     words = ("compare", "multiplication", "--inputs", "items.jsonl", "-k", "2", "--model", "sim:perfect", "--json")

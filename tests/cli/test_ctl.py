@@ -119,6 +119,7 @@ def test_limits_of_a_live_run_are_changed_for_it_and_for_later_sittings() -> Non
     assert status()["reason"].startswith("--max-time 0.1 is reached")
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("journal")
 def test_a_pause_now_cancels_the_calls_in_flight_which_are_sent_again_after_it() -> None:
     model = "sim:perfect@latency=600,sigma=0,votes_per_request=4"
@@ -148,6 +149,7 @@ def test_a_run_is_ended_from_outside_and_can_go_on(verb: tuple[str, ...]) -> Non
         assert "undecided" not in microagents("show", "a").out
 
 
+@pytest.mark.slow
 def test_what_was_asked_of_a_sitting_that_has_ended_ends_no_later_one(journal: Path) -> None:
     with begun(*RUN) as sitting:
         sitting.end(signal.SIGKILL)

@@ -67,6 +67,7 @@ def without_reader(*words: str) -> Ran:
     return Ran(process.returncode, "", err)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("words", TRIED, ids=" ".join)
 def test_a_command_without_a_reader_ends_without_a_word(words: tuple[str, ...]) -> None:
     assert microagents("run", *DRIFT, "--run-id", "r").code == COMPLETED
@@ -74,6 +75,7 @@ def test_a_command_without_a_reader_ends_without_a_word(words: tuple[str, ...]) 
     assert (ran.code, ran.err) == (READER_LEFT, "")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("words", TRIED, ids=" ".join)
 def test_a_folder_that_is_a_link_to_itself_gets_one_sentence(
     words: tuple[str, ...], monkeypatch: pytest.MonkeyPatch

@@ -133,6 +133,7 @@ def test_decisions_do_not_depend_on_how_many_are_open_or_on_where_roles_live(wor
     assert (digests(shown), shown["result"]) == (digests(undisturbed()), undisturbed()["result"])
 
 
+@pytest.mark.slow
 def test_an_input_decides_the_same_whatever_stands_beside_it() -> None:
     second = microagents("run", *NOISY, "--inputs", walks([5, 7]), "--json").json["result"][1]
     assert second == microagents("run", *NOISY, "--inputs", walks([9, 7, 11]), "--json").json["result"][1]
@@ -329,6 +330,7 @@ def test_a_run_that_is_killed_comes_to_the_end_that_it_comes_to_undisturbed() ->
     assert microagents("show", "killed", "--verify").code == COMPLETED
 
 
+@pytest.mark.slow
 def test_streamed_results_are_printed_as_their_inputs_end_and_not_again() -> None:
     right = undisturbed()
     ran = microagents("run", *NOISY, "--inputs", walks(), "--stream")
@@ -342,6 +344,7 @@ def test_streamed_results_are_printed_as_their_inputs_end_and_not_again() -> Non
     assert "12 of 12 inputs" in ran.err
 
 
+@pytest.mark.slow
 def test_what_was_streamed_is_recorded_already() -> None:
     slow = ("drift", "--model", "sim:perfect@latency=0.01", "-k", "1", "--concurrency", "1", "--run-id", "r")
     with Sitting("run", *slow, "--inputs", walks([1, 1, 1000]), "--stream") as sitting:
@@ -384,6 +387,7 @@ def test_streaming_is_refused_where_nothing_can_be_streamed(words: tuple[str, ..
     assert said in ran.err
 
 
+@pytest.mark.slow
 def test_a_reader_that_leaves_ends_the_run_in_order() -> None:
     slow = ("--model", "sim:perfect@latency=0.01", "--concurrency", "1", "--run-id", "r")
     with Forked("run", "drift", *slow, "--inputs", walks([1] * 9), "--stream") as process:
@@ -397,6 +401,7 @@ def test_a_reader_that_leaves_ends_the_run_in_order() -> None:
     assert microagents("show", "r", "--json").json["outcome"] in {"completed", "interrupted"}
 
 
+@pytest.mark.slow
 def test_a_limit_stops_all_and_prints_no_half_list() -> None:
     words = ("run", *NOISY, "--inputs", walks(), "--run-id", "limited")
     ran = microagents(*words, "--max-calls", "60", "--concurrency", "4")

@@ -76,6 +76,7 @@ def test_what_was_measured_is_said_with_one_count_of_hard_steps_and_a_verdict() 
     assert int(count) > 2
 
 
+@pytest.mark.slow
 def test_another_question_to_a_measurement_asks_nothing_again() -> None:
     microagents(*MEASURE)
     lines = microagents(*MEASURE, "--flags").out.splitlines()
@@ -89,6 +90,7 @@ def test_another_question_to_a_measurement_asks_nothing_again() -> None:
     assert [cell for cell in cells if cell == "alone" or cell.startswith("+")] == ["alone", "+1", "+2", "+3"]
 
 
+@pytest.mark.slow
 def test_a_measurement_that_meets_a_limit_says_how_to_continue() -> None:
     ran = microagents(*MEASURE, "--max-calls", "100")
     assert ran.code == STOPPED
@@ -161,12 +163,14 @@ def test_a_chain_that_does_not_tell_its_number_of_steps_is_planned_by_the_steps_
     assert microagents("run", *options, "--from", run_id, "--json").json["promise"]["calls"] >= 60
 
 
+@pytest.mark.slow
 def test_a_plan_above_the_budget_fails() -> None:
     ran = microagents("plan", "drift", "--from", measured(), "--budget", "0.0001")
     assert ran.code == FAILED
     assert ran.out.splitlines()[-1] == "no run reaches 0.95 for sure with a known cost of at most $0.0001"
 
 
+@pytest.mark.slow
 def test_a_plan_can_be_simulated() -> None:
     words = ("plan", "drift", "-o", "length=20", "-k", "3", "--simulate", "5")
     assert microagents(*words, "--from", measured(), "--json").json["simulation"]["runs"] == 5
@@ -189,6 +193,7 @@ def test_an_old_name_says_the_new_one(old: str) -> None:
     assert f"`{old}` is now `" in ran.err
 
 
+@pytest.mark.slow
 def test_without_an_oracle_only_agreement_is_told_and_what_it_cannot_tell() -> None:
     shutil.copy(EXAMPLES / "adding.py", "adding.py")
     microagents("run", "adding.py", "--model", MODEL, "--run-id", "r")

@@ -66,6 +66,7 @@ def test_what_users_code_prints_leaves_stdout_to_the_results_of_each_command() -
             assert isinstance(json.loads(line), dict | list), name
 
 
+@pytest.mark.slow
 def test_a_process_that_a_users_code_leaves_behind_holds_no_pipe_of_the_results() -> None:
     os.mkfifo("held")  # the process ends once somebody has opened it
     write("lasting.py", LOUD.replace("echo process", "cat held &"))

@@ -175,6 +175,7 @@ def contents() -> dict[str, str]:
 # -- a run that is over --------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "more",
     [(), ("--known-inputs",), ("--runtime", "linked"), ("--strategy", "aside.py:Aside")],
@@ -246,6 +247,7 @@ def test_a_run_that_was_killed_while_its_journal_was_made_can_be_begun_again() -
     assert microagents("run", *STEPWISE, "--run-id", "early").code in OVER
 
 
+@pytest.mark.slow
 def test_so_can_one_that_was_killed_before_its_first_page_was_whole() -> None:
     Path("runs").mkdir()
     with closing(sqlite3.connect("runs/early.sqlite")) as db:
@@ -337,6 +339,7 @@ def test_ctrl_c_ends_a_run_that_guesses_wrong_with_every_call_accounted_for() ->
     assert ran.json["calls"] == len(sitting.sent) + len(bought.sent)
 
 
+@pytest.mark.slow
 def test_ctrl_c_buys_no_call_that_only_waited_for_its_turn() -> None:
     words = (
         *("drift", "-o", "length=60", "--model", "sim:perfect@latency=0.01,sigma=0", "-k", "2", "--known-inputs"),
@@ -377,6 +380,7 @@ def left_at_once(*words: str) -> bytes:
     return said
 
 
+@pytest.mark.slow
 def test_a_second_ctrl_c_leaves_at_once_and_the_run_goes_on_later() -> None:
     said = left_at_once("run", *SLOW, "--run-id", "left")
     assert b"run left was left at once, and its recorded decisions are kept; go on: microagents resume left" in said
@@ -414,6 +418,7 @@ def test_ctrl_c_while_modules_are_imported_ends_the_command_without_a_word(tmp_p
     assert (ran.returncode, ran.stdout, ran.stderr) == (INTERRUPTED, b"", b"")
 
 
+@pytest.mark.slow
 def test_sigterm_saves_at_once_and_the_run_goes_on_later() -> None:
     with Sitting("run", *SLOW, "--run-id", "ended", "--json") as sitting:
         sitting.until_sent(2)
@@ -476,6 +481,7 @@ def test_a_limit_stops_a_run_and_a_higher_one_takes_it_on(
     assert ran.json["calls"] == len(first.sent) + len(second.sent)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("again", [("resume",), ("run", *STEPWISE, "--run-id")], ids=["resume", "run"])
 def test_a_limit_that_is_reached_still_holds_and_buys_nothing(again: tuple[str, ...]) -> None:
     first = microagents("run", *STEPWISE, "--max-calls", "40", "--run-id", "limited", "--json")
@@ -484,6 +490,7 @@ def test_a_limit_that_is_reached_still_holds_and_buys_nothing(again: tuple[str, 
         assert (ran.code, ran.json["calls"], bought.sent) == (STOPPED, first.json["calls"], [])
 
 
+@pytest.mark.slow
 def test_the_limit_of_calls_is_that_of_all_sittings() -> None:
     calls = [
         microagents("run", *STEPWISE, "--run-id", "limited", "--max-calls", limit, "--json").json["calls"]
@@ -537,6 +544,7 @@ def test_a_limit_of_cost_without_a_price_says_what_to_do_and_is_lifted() -> None
     assert microagents("resume", "free", "--max-calls", "inf").code == COMPLETED
 
 
+@pytest.mark.slow
 def test_a_limit_that_comes_to_nothing_is_refused() -> None:
     for flag in ("--max-calls", "--max-tokens", "--max-cost", "--max-time"):
         for amount in ("0", "-3", "nan", "much"):
@@ -684,6 +692,7 @@ def test_a_persons_decision_takes_the_run_on_and_is_marked_as_a_persons() -> Non
     assert microagents("show", "stuck", "--verify").code == COMPLETED
 
 
+@pytest.mark.slow
 def test_the_same_decision_of_a_person_leads_to_the_same_end() -> None:
     ends = []
     for run in ("one", "other"):
@@ -781,6 +790,7 @@ def three_runs(three: Path) -> None:
     shutil.copytree(three, "runs")
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("three_runs")
 def test_list_shows_every_run_of_a_folder() -> None:
     ran = microagents("list")
@@ -849,6 +859,7 @@ def test_show_tells_how_far_a_run_is_and_does_not_change_a_byte(run: str, outcom
     assert contents() == before
 
 
+@pytest.mark.slow
 def test_a_run_that_goes_on_is_looked_at_and_let_alone() -> None:
     slow = tuple("length=3" if word == "length=1" else word for word in SLOW)
     keys = undisturbed(*slow).keys()
@@ -871,6 +882,7 @@ def test_a_run_that_goes_on_is_looked_at_and_let_alone() -> None:
     assert_undisturbed(ended.json, *slow)
 
 
+@pytest.mark.slow
 def test_a_run_that_goes_on_is_not_called_damaged(monkeypatch: pytest.MonkeyPatch) -> None:
     """A commit falls between the two reads; only from inside can it be made to."""
     account = Reader.account
@@ -943,6 +955,7 @@ MINE = """
 MINE_STUCK = ("mine.py:Mine", *STALEMATE[3:], "--run-id", "mine")
 
 
+@pytest.mark.slow
 def test_a_run_of_a_users_file_goes_on_from_any_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write("mine.py", MINE)
     assert microagents("run", *MINE_STUCK).code == UNDECIDED
@@ -1016,6 +1029,7 @@ def test_a_run_without_a_journal_leaves_nothing(words: tuple[str, ...]) -> None:
     assert sorted(path for path in Path().rglob("*") if "__pycache__" not in path.parts) == before
 
 
+@pytest.mark.slow
 def test_what_a_run_bought_before_its_users_code_failed_is_not_bought_again_once_that_is_mended() -> None:
     faulty = """
         from microagents.tasks.drift import Drift
@@ -1164,6 +1178,7 @@ def stalemate_in(folder: str) -> str:
     return path
 
 
+@pytest.mark.slow
 def test_what_is_done_where_nothing_is_decided_can_be_given_by_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     stalemate()
     monkeypatch.setenv("MICROAGENTS_ON_UNDECIDED", "leader")

@@ -73,6 +73,7 @@ def test_an_empty_journal_which_a_kill_left_before_the_first_record_is_removed()
     assert files() == {"r.sqlite", *NEIGHBOURS}
 
 
+@pytest.mark.slow
 def test_a_run_that_is_running_is_kept() -> None:
     with Sitting("run", *SLOW, "--run-id", "slow", "--json") as sitting:
         sitting.until_sent(1)

@@ -21,6 +21,7 @@ from tests.forking import COMMAND, Forked
 from tests.web.serving.test_decisions import OF_PROBLEMS, OPTIONS
 
 
+@pytest.mark.slow
 def test_it_prints_its_addresses_serves_a_run_and_ends_cleanly_with_ctrl_c() -> None:
     words = ("serve", "drift", "--model", "sim:perfect", "--port", "0", "--fault", "429:0.2", "--json")
     with Forked(*words) as process:
@@ -39,6 +40,7 @@ def test_it_prints_its_addresses_serves_a_run_and_ends_cleanly_with_ctrl_c() -> 
     assert err.strip() == f"served {5 + busy} requests, 5 samples" + (f"; faults: {busy} x 429" if busy else "")
 
 
+@pytest.mark.slow
 def test_a_printed_request_is_understood_by_a_server_in_each_of_its_three_forms() -> None:
     task = ("hanoi", "-o", "disks=3")
     shown = microagents(

@@ -11,6 +11,7 @@ HEAVY = ("numpy", "microagents.task", "microagents.runs.driver", "microagents.st
 """Modules that take most of a second to import."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("words", [["--help"], ["--version"], ["bogus"]])
 def test_help_and_refusals_import_nothing_that_runs(words: list[str]) -> None:
     code = f"import sys; sys.argv[1:] = {words}\nfrom microagents.cli import main\ntry:\n    main()\nfinally:\n    print(*sys.modules)"

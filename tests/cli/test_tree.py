@@ -95,6 +95,7 @@ def test_no_line_is_longer_than_a_hundred_columns() -> None:
     assert any("..." in line for line in lines)
 
 
+@pytest.mark.slow
 def test_an_argmax_is_marked() -> None:
     write("wavering.py", WAVERING)
     words = ("run", "wavering.py:Wavering", "-o", "digits=6", "-s", "depth=1", "-k", "3", "--json")
@@ -116,6 +117,7 @@ WAVERING = """
 """
 
 
+@pytest.mark.slow
 def test_a_run_that_was_stopped_shows_what_is_open_and_what_has_not_begun() -> None:
     assert microagents(*FIVE, "--max-calls", "8", "--concurrency", "1").code == STOPPED
     lines = shown()

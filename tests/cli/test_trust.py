@@ -117,6 +117,7 @@ def test_a_folder_is_trusted_by_an_option_once_for_each_version_of_its_file(monk
         assert keys.count(f"Bearer {KEY}") == 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("answer", "code"), [("y", COMPLETED), ("n", WRONG_USAGE)])
 def test_a_terminal_asks_once_about_a_folder(answer: str, code: int) -> None:
     write("microagents.toml", 'task = "mine.py"')
@@ -215,6 +216,7 @@ def trapped(*names: str) -> None:
         write(f"{name}.py", f"open({str(Path('imported').absolute())!r}, 'w').close()")
 
 
+@pytest.mark.slow
 def test_no_file_of_the_working_folder_stands_in_for_a_package_in_a_detached_run() -> None:
     trapped("microagents", "msgspec", "structlog", "random")
     write("sub/mine.py", "import sibling\nfrom microagents.tasks.drift import Drift\nclass Mine(Drift): ...\n")
@@ -235,6 +237,7 @@ def test_no_file_of_the_working_folder_stands_in_for_a_package_on_ray() -> None:
     assert not Path("imported").exists()
 
 
+@pytest.mark.slow
 def test_a_task_file_by_the_name_of_a_package_is_refused_and_its_folder_is_searched_last() -> None:
     write("sub/colorsys.py", "raise SystemExit('it ran')")
     ran = installed("run", "sub/colorsys.py")
@@ -245,6 +248,7 @@ def test_a_task_file_by_the_name_of_a_package_is_refused_and_its_folder_is_searc
     assert not Path("imported").exists()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("file", ["tasks.py", "sub/runtimes.py"])
 def test_a_task_file_may_be_named_like_a_folder_of_the_checkout(file: str) -> None:
     write(file, "from microagents.tasks.drift import Drift\nclass Thing(Drift): ...\n")
@@ -315,6 +319,7 @@ def test_a_tool_that_a_foreign_journal_gives_a_shipped_task_is_not_imported(monk
         assert not Path("imported").exists(), ran
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("begun", "as_another_user")
 def test_a_foreign_run_is_resumed_only_by_who_trusts_it() -> None:
     words = ("resume", "r", "--accept-change", "question")
@@ -384,6 +389,7 @@ def test_a_run_without_a_journal_leaves_no_line(monkeypatch: pytest.MonkeyPatch)
     assert not Path("state").exists()
 
 
+@pytest.mark.slow
 def test_a_long_list_forgets_files_that_are_gone_and_loses_no_line_of_another_process(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -17,6 +17,7 @@ from tests.models.test_foreign_server import Products, address, spec_on  # noqa:
 TRY = ("try", "drift", "-o", "length=100", "--model")
 
 
+@pytest.mark.slow
 def test_few_samples_advise_no_k_and_say_what_more_of_them_cost() -> None:
     ran = microagents(*TRY, "sim:gpt-4.1-mini@error=0,flag=0")
     assert ran.code == COMPLETED
@@ -58,6 +59,7 @@ def full_disk(*_: object) -> None:
     raise OSError(errno.ENOSPC, "No space left on device")
 
 
+@pytest.mark.slow
 def test_more_steps_of_many_inputs_are_tried_after_fewer() -> None:
     Path("rows.jsonl").write_text('{"length": 1}\n' * 15, encoding="utf-8")
     inputs = ("try", "drift", "--inputs", "rows.jsonl", "--model", "sim:gpt-4.1-mini@error=0,flag=0")
@@ -67,6 +69,7 @@ def test_more_steps_of_many_inputs_are_tried_after_fewer() -> None:
     assert "6 samples advise no k, so the default stands; all are asked" in all_asked
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("options", "advice", "code"),
     [

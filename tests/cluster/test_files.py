@@ -271,6 +271,7 @@ def test_a_registry_set_in_one_place_is_that_of_every_pod(tmp_path: Path) -> Non
     assert applied == [], "a file that is applied by itself has the registry of the checkout"
 
 
+@pytest.mark.slow
 def test_kustomize_builds_what_the_tests_build() -> None:
     known = {"kustomize": ["build"], "kubectl": ["kustomize"]}
     programs = [[program, *words] for program, words in known.items() if shutil.which(program)]
@@ -712,6 +713,7 @@ def commands() -> list[str]:
     return [*[command[0] for command in given if command is not None]]
 
 
+@pytest.mark.slow
 def test_the_commands_that_are_given_are_commands() -> None:
     assert len(commands()) > 5
     for command in commands():

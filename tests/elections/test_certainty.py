@@ -267,6 +267,7 @@ def ends_false(p: float, claimed: float, seed: int, draws: int) -> bool:
     return False
 
 
+@pytest.mark.slow
 def test_masses_that_hold_are_hardly_ever_found_false() -> None:
     # 400 sequences of a test whose false alarms are 1 in 10,000 at most: more than 2 have a chance below 2e-5.
     assert FALSE_ALARM == 1e-4

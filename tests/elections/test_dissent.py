@@ -21,6 +21,7 @@ def noticed_at(right: list[bool], p: float, alpha: float, k: int) -> int | None:
     return None
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("p", "alpha", "k"), [(0.9, 0.05, 4), (0.98, 0.01, 6), (0.998, 0.005, 10), (0.7, 0.02, 12)])
 def test_easy_steps_are_noticed_no_more_often_than_alpha(p: float, alpha: float, k: int) -> None:
     random, elections = Random(k), 20_000

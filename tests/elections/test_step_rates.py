@@ -48,6 +48,7 @@ def test_a_table_against_several_rivals_is_as_elections_are(k: int) -> None:
         assert table.votes[index, share] == pytest.approx(end.votes, rel=0.1)
 
 
+@pytest.mark.slow
 def test_a_sampled_step_of_the_run_counts_by_its_own_samples_and_one_of_a_like_task_by_the_population() -> None:
     steps = [CLEAN] * 61 + [HARD] * 2
     own, like = StepRates(steps, 63), StepRates([structs.replace(each, is_own=False) for each in steps], 63)
@@ -58,6 +59,7 @@ def test_a_sampled_step_of_the_run_counts_by_its_own_samples_and_one_of_a_like_t
     assert own.least_k(0.95) is None
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("share", [1.0, 1 / 3])
 def test_intervals_hold_the_truth_of_steps_that_are_known(share: float) -> None:
     laws = [(0.998, 0.002)] * 150 + [(0.9, 0.05, 0.05)] * 30 + [(0.3, 0.5, 0.2)] * 3
@@ -66,6 +68,7 @@ def test_intervals_hold_the_truth_of_steps_that_are_known(share: float) -> None:
     assert min(held.held.values()) >= 4
 
 
+@pytest.mark.slow
 def test_few_steps_below_even_refute_the_law_of_independent_errors() -> None:
     errors = np.array([0.45] * 20 + [0.003] * 980)
     found = StepRates(seen_of(errors), 1_000)
@@ -74,6 +77,7 @@ def test_few_steps_below_even_refute_the_law_of_independent_errors() -> None:
     assert found.chance(3).low <= true_chance(errors, 3) <= found.chance(3).high
 
 
+@pytest.mark.slow
 def test_where_all_steps_were_sampled_and_do_not_differ_a_k_is_enough_at_most_one_above_the_least() -> None:
     errors = np.full(1_000, 0.01)
     least = next(k for k in range(1, 9) if true_chance(errors, k) >= 0.95)
@@ -101,6 +105,7 @@ def test_wrong_replies_that_differ_lose_fewer_elections_and_may_take_more_votes(
     assert apart.calls(3).low > alike.calls(3).high
 
 
+@pytest.mark.slow
 def test_flags_are_paid_and_steps_without_a_valid_sample_say_only_that() -> None:
     steps = [SeenStep(right=1, flagged=1), SeenStep(right=0, flagged=2), *[CLEAN] * 2] * 50
     found = StepRates(steps, 200)
@@ -109,6 +114,7 @@ def test_flags_are_paid_and_steps_without_a_valid_sample_say_only_that() -> None
     assert found.calls(1).low > 1.3 * 200
 
 
+@pytest.mark.slow
 def test_the_rates_of_a_run_are_those_of_its_sampled_steps_and_come_again() -> None:
     steps = [SeenStep(right=0, wrong=(10,), number=7), *[SeenStep(right=2, number=number) for number in range(20, 60)]]
     found = StepRates(steps, 100)
@@ -120,6 +126,7 @@ def test_the_rates_of_a_run_are_those_of_its_sampled_steps_and_come_again() -> N
     assert found.chance(3) == StepRates(steps, 100).chance(3)
 
 
+@pytest.mark.slow
 def test_a_look_along_the_chain_sees_drift_and_rarely_where_there_is_none() -> None:
     rising = StepRates(seen_of(0.002 * np.exp(np.linspace(0, 4, 1_000))), 1_000)
     assert trend_chance(rising.seen) < 1e-4
@@ -128,6 +135,7 @@ def test_a_look_along_the_chain_sees_drift_and_rarely_where_there_is_none() -> N
     assert sum(chance < 0.05 for chance in level) <= 12  # more: once in 700 times
 
 
+@pytest.mark.slow
 def test_a_pool_gains_where_its_models_err_at_different_steps() -> None:
     one = np.where(np.arange(400) < 12, 0.7, 0.005)
     first = StepRates(seen_of(one), 400)

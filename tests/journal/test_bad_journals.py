@@ -128,6 +128,7 @@ def test_a_journal_of_another_version_is_refused(who: str, statement: str) -> No
     )
 
 
+@pytest.mark.slow
 def test_an_empty_file_is_a_run_that_has_not_begun() -> None:
     put(b"")
     assert_refused("look", "nothing is recorded", "begin it again with the command that began it")
@@ -135,6 +136,7 @@ def test_an_empty_file_is_a_run_that_has_not_begun() -> None:
     assert (digests(walk().account), problems()) == (undisturbed(), [])
 
 
+@pytest.mark.slow
 def test_a_journal_whose_tables_were_never_made_is_a_run_that_has_not_begun() -> None:
     RUNS.mkdir()
     with closing(sqlite3.connect(JOURNAL)) as db:  # as it is for a moment while it is made
@@ -174,6 +176,7 @@ def cuts(content: bytes) -> Iterator[bytes]:
         yield content[: len(content) * part // (PLACES + 1)]
 
 
+@pytest.mark.slow
 def test_a_journal_that_is_cut_short_anywhere_is_refused() -> None:
     walk()
     whole = JOURNAL.read_bytes()
@@ -521,6 +524,7 @@ def test_a_mismatch_ends_the_command_with_one_sentence_and_the_code_of_wrong_usa
     assert "seed=0, now it is 7" in ran.reason
 
 
+@pytest.mark.slow
 def test_a_change_that_is_accepted_is_written_down_and_what_is_decided_stays() -> None:
     put(walked(most=200))
     before = decisions()
@@ -535,11 +539,13 @@ def test_a_change_that_is_accepted_is_written_down_and_what_is_decided_stays() -
         walk(k=2)
 
 
+@pytest.mark.slow
 def test_a_field_may_be_named_by_its_last_part() -> None:
     put(walked(most=200))
     assert walk(k=3, accept_changes=["k"]).outcome == "completed"
 
 
+@pytest.mark.slow
 def test_a_change_of_several_fields_needs_each_to_be_accepted() -> None:
     put(walked(most=200))
     for accepted in ([], ["k"], ["seed"], ["length"]):
@@ -609,6 +615,7 @@ def names_of(rows: Sequence[tuple[Any, ...]]) -> set[str]:
     return {name for (name,) in rows}
 
 
+@pytest.mark.slow
 def test_tables_of_a_newer_minor_kind_do_no_harm() -> None:
     """Somebody may add a table or an index of their own to look things up."""
     put(walked(most=200))

@@ -102,6 +102,7 @@ def test_a_run_that_has_no_problems_and_says_that_it_cuts_some_is_shown_without_
     )
 
 
+@pytest.mark.slow
 def test_pages_that_lead_back_to_each_other_are_refused() -> None:
     """A page of the table `decision` is the parent of the same leaf, again and again: it holds more rows than the file has room for."""
     put(walked(most=700))
@@ -119,6 +120,7 @@ def test_pages_that_lead_back_to_each_other_are_refused() -> None:
     assert problems() != []
 
 
+@pytest.mark.slow
 def test_a_read_that_would_not_end_is_broken_off() -> None:
     walk(length=1)
     with closing(connect_to_read(JOURNAL)) as db, pytest.raises(sqlite3.OperationalError) as raised:

@@ -89,6 +89,7 @@ def test_a_resume_names_the_damaged_row_and_changes_nothing(statement: str, plac
     assert on_disk() == before
 
 
+@pytest.mark.slow
 def test_one_digit_of_a_recorded_value_is_seen_by_all_who_read_it() -> None:
     put(walked())
     ((value,),) = sql("SELECT value FROM decisions WHERE path = '0/step/9'")
@@ -109,6 +110,7 @@ def test_verify_names_each_table_that_is_damaged() -> None:
     ]
 
 
+@pytest.mark.slow
 def test_a_row_of_an_earlier_commit_that_came_back_is_seen() -> None:
     walk(max_calls=100)
     (early,) = sql("SELECT * FROM progress")
@@ -121,6 +123,7 @@ def test_a_row_of_an_earlier_commit_that_came_back_is_seen() -> None:
         go_on(max_calls=None)
 
 
+@pytest.mark.slow
 def test_a_journal_whose_log_was_lost_is_a_beginning_or_is_refused() -> None:
     walk(max_calls=300)
     with closing(sqlite3.connect(JOURNAL)) as db:

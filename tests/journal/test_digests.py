@@ -106,6 +106,7 @@ async def test_digests_do_not_depend_on_runtime_or_latency(
     assert len(set(digests(first))) == 2
 
 
+@pytest.mark.slow
 @both_ks
 async def test_digests_differ_between_seeds(k: int) -> None:
     results = [await drift(Maker(k=k), seed=seed) for seed in range(3)]
@@ -142,6 +143,7 @@ def launch_too_many(election: RunningElection) -> None:
     election._flagged_ahead -= more
 
 
+@pytest.mark.slow
 @in_one_process
 async def test_a_voter_that_counts_arrivals_is_seen_by_its_ballots(
     runtime: str, monkeypatch: pytest.MonkeyPatch
@@ -154,6 +156,7 @@ async def test_a_voter_that_counts_arrivals_is_seen_by_its_ballots(
     assert mutant.account.decisions_sha256 == true.account.decisions_sha256
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("k", "runtime"), [(2, "local"), (1, "linked")])
 async def test_a_voter_that_counts_arrivals_among_more_draws_than_needed_is_seen_by_its_decisions(
     k: int, runtime: str, monkeypatch: pytest.MonkeyPatch
@@ -166,6 +169,7 @@ async def test_a_voter_that_counts_arrivals_among_more_draws_than_needed_is_seen
     assert mutant.account.decisions_sha256 != true.account.decisions_sha256
 
 
+@pytest.mark.slow
 @both_ks
 async def test_draws_beyond_those_needed_change_no_digest_while_ballots_are_counted_in_order(
     k: int, monkeypatch: pytest.MonkeyPatch

@@ -15,6 +15,7 @@ def there() -> Iterator[Mapping[str, bytes]]:
         yield found
 
 
+@pytest.mark.slow
 def test_no_forged_value_ends_in_a_traceback(there: Mapping[str, bytes]) -> None:
     found = [tried(there, number) for number in range(6)]
     assert [each for each in found if each is not None] == []

@@ -87,6 +87,7 @@ def assert_goes_on(runs: Path) -> None:
     assert set(on_disk(runs)) == {"r.sqlite", ".gitignore"}
 
 
+@pytest.mark.slow
 def test_a_full_disk_stops_the_run_and_more_room_lets_it_go_on(disk: Path) -> None:
     remount(disk, f"size={TOO_LITTLE_KB}k")
     assert_stopped(started(*WALK, "--runs-dir", str(disk / "runs"), "--json"))
@@ -109,6 +110,7 @@ def test_a_disk_that_is_filled_between_two_sittings(disk: Path) -> None:
     assert problems(runs / "r.sqlite") == []
 
 
+@pytest.mark.slow
 def test_what_a_killed_process_left_on_a_full_disk_can_be_looked_at_and_is_not_called_damaged(disk: Path) -> None:
     runs = disk / "runs"
     with Sitting(*PATIENTLY, "--runs-dir", str(runs), hastily=True) as sitting:
@@ -132,6 +134,7 @@ def test_what_is_on_a_full_disk_can_be_looked_at(disk: Path) -> None:
     assert (shown.json["decided"], shown.json["calls"]) == (stopped.json["decided"], stopped.json["calls"])
 
 
+@pytest.mark.slow
 def test_a_disk_too_full_for_a_journal_stops_the_run_and_it_can_be_begun_again(disk: Path) -> None:
     remount(disk, f"size={UNMADE_KB}k")
     runs = disk / "runs"
@@ -173,6 +176,7 @@ def test_a_limit_too_small_for_a_journal_stops_the_run_and_it_can_be_begun_again
     assert (digests(walk().account), problems()) == (undisturbed(), [])
 
 
+@pytest.mark.slow
 def test_a_disk_that_becomes_read_only_stops_the_run(disk: Path) -> None:
     runs = disk / "runs"
     walk(runs_dir=runs, max_calls=500)

@@ -151,6 +151,7 @@ async def test_a_second_run_in_the_same_process_is_refused_too() -> None:
     assert (first.result().outcome, problems()) == ("interrupted", [])
 
 
+@pytest.mark.slow
 def test_a_process_that_was_killed_is_succeeded_at_once() -> None:
     with running() as first:
         first.send(signal.SIGKILL)
@@ -168,6 +169,7 @@ def test_a_process_that_was_killed_is_succeeded_at_once() -> None:
     assert (lease().epoch, lease().holder) == (2, None)
 
 
+@pytest.mark.slow
 def test_a_stopped_process_of_this_machine_keeps_its_run_however_long_it_is_stopped(watch: Watch) -> None:
     with running() as first:
         stop(first)
@@ -195,6 +197,7 @@ def taken_elsewhere(sitting: Sitting, watch: Watch) -> Iterator[None]:
     yield
 
 
+@pytest.mark.slow
 def test_a_silent_process_of_another_host_is_succeeded_and_writes_nothing_when_it_comes_back(watch: Watch) -> None:
     with running() as first, taken_elsewhere(first, watch):
         second = go_on()
@@ -250,6 +253,7 @@ input()
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("is_stopped", [True, False])
 def test_a_process_that_keeps_the_journal_locked_is_named_with_what_to_do(
     is_stopped: bool,  # noqa: FBT001 - a parameter of the test
@@ -506,6 +510,7 @@ def test_a_run_that_ended_in_order_holds_nothing() -> None:
     assert (lease().holder, lease().epoch) == (None, 2)
 
 
+@pytest.mark.slow
 def test_who_cannot_begin_gives_the_lease_back() -> None:
     walk(max_calls=100)
     with pytest.raises(InvalidUsage):

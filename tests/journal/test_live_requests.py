@@ -51,6 +51,7 @@ def is_open() -> bool:
         return bool(reader.open_elections("0/step/0"))
 
 
+@pytest.mark.slow
 def test_a_person_decides_an_open_election_of_a_live_run_which_goes_on_from_it() -> None:
     with Sitting(
         "run", "drift", "-o", "length=1", "--model", STUCK, "-k", "20", "-s", "max_draws=100000", "--run-id", "r"
@@ -68,6 +69,7 @@ def test_a_person_decides_an_open_election_of_a_live_run_which_goes_on_from_it()
     assert not REQUESTS.exists()
 
 
+@pytest.mark.slow
 def test_a_request_that_a_killed_run_did_not_read_takes_effect_once_it_is_resumed() -> None:
     with Sitting(
         "run", "drift", "-o", "length=1", "--model", STUCK, "-k", "20", "-s", "max_draws=100000", "--run-id", "r"
@@ -154,6 +156,7 @@ def fill() -> None:
         leave_request(JOURNAL, request_of(LONG))
 
 
+@pytest.mark.slow
 def test_requests_that_were_taken_leave_room_for_others_and_an_end_always_has_room() -> None:
     with Sitting("run", "drift", "-o", "length=1", "--model", STUCK, "-k", "50", "--run-id", "r") as sitting:
         until(is_open)

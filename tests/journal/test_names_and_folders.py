@@ -95,6 +95,7 @@ def together(count: int, begin: Callable[[int], Store]) -> list[str]:
     return errors
 
 
+@pytest.mark.slow
 def test_eight_runs_that_begin_at_once_make_one_folder(tmp_path: Path) -> None:
     for turn in range(20):
         folder = tmp_path / f"{turn}" / "of" / "runs"

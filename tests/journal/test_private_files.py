@@ -32,6 +32,7 @@ def rights() -> dict[str, int]:
     return {each.name: each.stat().st_mode & 0o777 for each in there}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("umask", [0o000, 0o777], indirect=True)
 def test_only_this_user_may_read_what_a_live_run_keeps(umask: int) -> None:  # noqa: ARG001 - set for the processes
     with Sitting(*SLOW, paced=True) as sitting:
@@ -41,6 +42,7 @@ def test_only_this_user_may_read_what_a_live_run_keeps(umask: int) -> None:  # n
         assert rights() == {"runs": 0o700, **dict.fromkeys(sorted(beside), 0o600)}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("umask", [0o022], indirect=True)
 def test_only_this_user_may_read_the_log_of_a_detached_run(umask: int) -> None:  # noqa: ARG001 - set for the processes
     ran = started(*SLOW[:2], "--max-calls", "9", "--run-id", "r", "--detach")
@@ -104,6 +106,7 @@ def test_a_pipe_beside_a_journal_is_refused_at_once(ending: str) -> None:
     assert f"it is not a plain file: 'r.sqlite{ending}'" in microagents("show", "r").err
 
 
+@pytest.mark.slow
 def test_a_pipe_in_the_place_of_a_log_is_refused_at_once() -> None:
     RUNS.mkdir()
     os.mkfifo(output_of(JOURNAL))

@@ -503,6 +503,7 @@ class Reference:
         )
 
 
+@pytest.mark.slow
 @either_order
 @example(
     [
@@ -697,6 +698,7 @@ def test_a_new_journal_in_which_nothing_began_is_forgotten_an_older_one_is_not()
 # -- runs --------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("k", [1, 2])
 @pytest.mark.parametrize("speculate", [True, False])
 def test_a_run_decides_the_same_whether_it_is_journaled_or_not(k: int, speculate: bool) -> None:  # noqa: FBT001 - a parameter
@@ -711,6 +713,7 @@ def test_a_run_decides_the_same_whether_it_is_journaled_or_not(k: int, speculate
     assert problems() == []
 
 
+@pytest.mark.slow
 def test_what_is_shown_of_a_run_is_what_it_gave() -> None:
     result = walk()
     with Reader(JOURNAL) as reader:
@@ -731,6 +734,7 @@ def test_a_completed_run_answers_from_its_journal() -> None:
     assert on_disk() == before
 
 
+@pytest.mark.slow
 def test_a_run_in_many_sittings_decides_what_it_decides_in_one() -> None:
     result = walk(max_calls=120)
     sittings = 1
@@ -824,6 +828,7 @@ def test_a_run_that_cannot_begin_leaves_no_journal_and_takes_none_away(models: s
     assert sql("SELECT * FROM decision") == before
 
 
+@pytest.mark.slow
 def test_the_view_of_decisions_has_the_paths_and_values_of_the_result() -> None:
     result = walk()
     columns = "path, json_extract(value, '$.number'), outcome, counted, ballots"
@@ -836,6 +841,7 @@ def test_the_view_of_decisions_has_the_paths_and_values_of_the_result() -> None:
     assert sum(each[3] for each in seen) == result.account.valid + sum(result.account.flagged.values())
 
 
+@pytest.mark.slow
 def test_the_texts_of_flagged_and_losing_replies_are_there_and_no_others() -> None:
     result = walk(speculate=False)
     kept = {(path, seq): (flag, text) for path, seq, flag, text in texts()}
@@ -874,6 +880,7 @@ def test_prompts_stand_nowhere_in_the_file() -> None:
     assert b"number" in held  # replies are found where they are looked for
 
 
+@pytest.mark.slow
 def test_a_step_takes_at_most_150_bytes() -> None:
     result = walk(length=2_000, models="sim:perfect", k=3, durability="normal")
     assert result.account.decided == 2_000

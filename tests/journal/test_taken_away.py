@@ -67,6 +67,7 @@ def test_at_most_the_calls_in_flight_are_bought_after_it(way: Way, tmp_path: Pat
     assert bought is None or bought <= IN_FLIGHT
 
 
+@pytest.mark.slow
 def test_a_log_that_is_cut_amid_a_commit_stops_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
     check, commits = live_files.JournalFiles.check_content, 0
 
@@ -91,6 +92,7 @@ def test_a_file_that_is_put_in_the_place_of_the_journal_is_left_as_it_is() -> No
     assert problems() == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "change",
     [lambda: os.utime(JOURNAL), lambda: sql("CREATE VIEW ours AS SELECT path FROM place"), problems],

@@ -107,6 +107,7 @@ async def test_a_call_ends_by_our_clock_and_lets_go(provider: Provider, answer: 
     assert caught.value.kind == "timeout"
 
 
+@pytest.mark.slow
 async def test_a_gzip_bomb_is_not_inflated(provider: Provider) -> None:
     packer = zlib.compressobj(1, zlib.DEFLATED, zlib.MAX_WBITS | 16)
     bomb = b"".join(packer.compress(b" " * 2**20) for _ in range(64)) + packer.flush()

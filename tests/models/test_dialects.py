@@ -306,6 +306,7 @@ async def test_an_error_in_a_stream_counts_by_its_code() -> None:
     assert (error.kind, error.status) == ("busy", 429)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("part", dialects.PARTS)
 async def test_a_spread_of_dialects_is_read_as_a_person_reads_it(part: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """All of them, and other combinations: ``python -m tests.benchmarks.dialects``."""
@@ -369,6 +370,7 @@ def test_replies_that_cannot_be_read_end_nothing_while_others_can() -> None:
     assert labelled(Unreadable(lambda number, _: number % 9 != 0), 20).outcome == "completed"
 
 
+@pytest.mark.slow
 def test_a_row_whose_replies_alone_cannot_be_read_fails_alone() -> None:
     result = labelled(Unreadable(lambda _, asked: not asked.startswith("row 7."), takes_s=10), 500, concurrency=10)
     assert (result.account.inputs_done, result.account.inputs_failed) == (499, 1)

@@ -87,6 +87,7 @@ def first_errors(spec: str, seeds: int, starts: int) -> dict[tuple[bool, int], l
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("spec", "seeds", "hard", "rates"),
     [

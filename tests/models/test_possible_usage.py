@@ -135,6 +135,7 @@ def test_a_part_that_is_not_stated_is_none() -> None:
     assert possible(stated) == Usage(input_tokens=5, output_tokens=7, cost_usd=1.0)
 
 
+@pytest.mark.slow
 async def test_journals_of_usages_at_random_are_verified_and_resume(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("microagents.roles.solver.outages.BACKOFF_S", (0.001, 0.002))
     found = await usages.measure(40)

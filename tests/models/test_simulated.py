@@ -223,6 +223,7 @@ def test_another_seed_draws_other_replies_and_other_mistakes() -> None:
 N = 12_000
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("temperature", "rate"), [(None, 0.0045), (0.1, 0.0022), (0.55, 0.00335)])
 def test_gpt_4_1_mini_errs_as_the_paper_measured_at_each_temperature(temperature: float | None, rate: float) -> None:
     wrong, valid = error_count("sim:gpt-4.1-mini", N, temperature=temperature)
@@ -238,6 +239,7 @@ def test_the_default_temperature_counts_as_1_and_all_up_to_a_tenth_are_alike() -
     assert tenth < warm
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("spec", "rate"),
     [("sim:gpt-4.1-nano", 0.3583), ("sim:o3-mini", 0.0017), ("sim:perfect", 0.0), ("sim:gpt-4.1-mini@error=0.2", 0.2)],
@@ -248,6 +250,7 @@ def test_every_profile_errs_at_its_rate_and_a_given_rate_holds_at_every_temperat
         assert is_rate(wrong, valid, rate)
 
 
+@pytest.mark.slow
 def test_a_task_may_say_how_hard_a_question_is() -> None:
     class Graded(Drift):
         def difficulty(self, prompt: Prompt, reply: type[Reply]) -> float | None:  # noqa: ARG002
@@ -263,6 +266,7 @@ def test_a_task_may_say_how_hard_a_question_is() -> None:
     assert is_rate(sum(reply != DRIFT.oracle(Place(number=6)) for reply in plain), len(plain), 0.1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("task", "prompt", "reply"),
     [(DRIFT, NUMBER, Onward), (TOWERS, TOWERS.prompt(TOWERS.start()), HanoiStep)],
@@ -294,6 +298,7 @@ def test_plain_replies_stay_below_the_length_that_flags_them() -> None:
     assert max(sample.usage.output_tokens or 0 for sample in samples) <= 700
 
 
+@pytest.mark.slow
 def test_hard_questions_have_one_wrong_reply_that_is_likelier_than_the_right_one() -> None:
     questions, draws, share = 600, 30, 0.3
     asked = model(f"sim:perfect@hard={share}")
@@ -319,6 +324,7 @@ def test_a_question_has_as_many_wrong_replies_as_asked_for(alternatives: int) ->
     assert RIGHT.vote() not in votes
 
 
+@pytest.mark.slow
 def test_one_alternative_makes_the_two_way_race_of_the_laws() -> None:
     steps, k, p = 1_000, 3, 0.7
     result = run_sync(Drift(length=steps), models="sim:perfect@error=0.3,alternatives=1", k=k, known_inputs=True)
@@ -413,6 +419,7 @@ entries = st.builds(
 )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("task", [Json(), Lines()], ids=["json", "lines"])
 @given(right=sums | entries)
 @settings(max_examples=20)

@@ -164,6 +164,7 @@ def test_keys_and_values_that_are_kept_change_nothing() -> None:
     assert np.allclose(turned, whole[:, :6], rtol=0, atol=1e-9)
 
 
+@pytest.mark.slow
 async def test_draws_side_by_side_are_the_draws_one_at_a_time() -> None:
     calls = [warm(prompt, seq) for prompt in HARDEST for seq in range(4)]
     model, words = TinyModel("hanoi-weak"), HANOI
@@ -195,6 +196,7 @@ async def test_a_draw_that_is_given_up_holds_up_no_other() -> None:
         await three
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("temperature", [1.0, 0.5])
 def test_masses_are_the_frequencies_of_replies_and_add_up_to_1_at_most(temperature: float) -> None:
     model, n = TinyModel("hanoi-weak", temperature=temperature), 400
@@ -211,6 +213,7 @@ def test_masses_are_the_frequencies_of_replies_and_add_up_to_1_at_most(temperatu
     assert model.logprobs(prompt, cold.text)[0] <= 0
 
 
+@pytest.mark.slow
 async def test_log_probabilities_are_told_of_every_token_and_of_the_stop() -> None:
     model, prompt = TinyModel("hanoi-weak"), HARDEST[5]
     for seq in range(20):
@@ -230,6 +233,7 @@ class Warm(Hanoi):
     sampling: ClassVar[Sampling] = Sampling(first_temperature=1.0, temperature=1.0)
 
 
+@pytest.mark.slow
 def test_runs_of_trained_models_are_right_and_free() -> None:
     for models, task in (
         ("tiny:hanoi", Warm(disks=5)),
@@ -273,6 +277,7 @@ def test_the_card_says_how_often_it_errs(name: str) -> None:
     assert bool(any(card.mostly_wrong.values())) == (name in ("hanoi-weak", "checkers"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("temperature", "law"), [(0.0, "model"), (0.5, "draw"), (1.0, "draw")])
 async def test_the_mass_of_a_reply_is_its_share_of_the_law_and_its_branch_that_of_the_likeliest_other(
     temperature: float, law: str

@@ -321,6 +321,7 @@ async def even_numbers(share: float, **options: Any) -> Result:
         return await run(Parity(), models=spec, run_id="even", **options)
 
 
+@pytest.mark.slow
 async def test_a_step_of_a_chain_is_decided_by_probability_too() -> None:
     result = await even_numbers(0.95)
     assert (result.outcome, result.account.errors, result.calls, result.account.votes) == ("completed", 0, 6, 0)
@@ -340,6 +341,7 @@ async def test_an_undecided_step_goes_to_an_ordinary_vote_of_another_model() -> 
     assert (decision.outcome, decision.probability, len(decision.replies), decision.note) == ("decided", None, 3, None)
 
 
+@pytest.mark.slow
 def test_a_measurement_fits_the_threshold_on_one_half_and_holds_it_against_the_other() -> None:
     """The model is more sure of larger numbers, and wrong of those of which it is sure by less than .7."""
 

@@ -65,6 +65,7 @@ def test_a_claim_that_stands_in_several_figures_is_counted_once() -> None:
     assert claims([[claim, other], [claim, by_law("no claim", "1")]]) == [claim, other]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("command", ["lead 1", "lead 4", "seqcv table-1", "seqcv table-3"])
 async def test_a_figure_that_needs_a_model_has_no_number_without_one(
     command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

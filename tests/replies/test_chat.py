@@ -55,6 +55,7 @@ from tests.replies.classes import (
 # -- one definition for what is asked and what is read -----------------------------------------------------------------
 
 
+@pytest.mark.slow
 @both_forms
 @settings(max_examples=30)
 @given(reply=replies)

@@ -108,6 +108,7 @@ def test_calls_that_are_cancelled_are_counted_at_the_most_that_they_can_cost() -
     assert shop.sold_usd <= 0.5 + 1e-9
 
 
+@pytest.mark.slow
 def test_a_limit_is_used_up_to_the_most_of_one_call() -> None:
     shop = Shop()
     result = sell(shop, max_cost_usd=0.2)
@@ -116,6 +117,7 @@ def test_a_limit_is_used_up_to_the_most_of_one_call() -> None:
     assert str(result.reason).startswith("--max-cost 0.2 is reached: $0.00")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("settings", [{}, {"fails": True}, {"tells": False}, {"tells": None}])
 def test_a_limit_of_tokens_is_kept_like_one_of_cost(settings: dict[str, Any]) -> None:
     shop = Shop(**settings)
@@ -160,6 +162,7 @@ def test_a_limit_that_has_no_room_for_a_call_says_so() -> None:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("raised", [{"max_cost_usd": 0.4}, {"max_cost_usd": None}, {"max_cost_usd": inf}])
 async def test_a_limit_counts_earlier_sittings_and_can_be_raised_and_lifted(
     raised: dict[str, Any], tmp_path: Path

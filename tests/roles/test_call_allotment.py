@@ -194,6 +194,7 @@ def test_a_killed_process_leaves_its_calls_in_flight_and_its_allotment_as_lost()
     again.close()
 
 
+@pytest.mark.slow
 async def test_a_run_that_ends_in_order_gives_its_allotment_back() -> None:
     options: dict[str, Any] = {"models": "sim:perfect@error=0.4,latency=0.002", "k": 2, "run_id": "r", "runs_dir": RUNS}
     stopped = await run(Drift(length=40), **options, max_calls=50)

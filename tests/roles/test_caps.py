@@ -124,6 +124,7 @@ def test_first_calls_that_cost_nothing_do_not_let_all_others_go_at_once(free: in
     assert till.sold_usd <= 1 + free
 
 
+@pytest.mark.slow
 def test_malformed_replies_of_a_model_of_ones_own_stop_the_run_before_many_calls_are_bought() -> None:
     till = Till(lambda _: 0.01, is_malformed=True)
     result = sell(till, inputs=300)
@@ -196,6 +197,7 @@ def test_a_model_that_goes_above_what_it_states_is_believed_no_more() -> None:
     assert till.sold_usd <= 5.0, "after the first calls each reserves what they have cost"
 
 
+@pytest.mark.slow
 def test_a_comparison_goes_above_its_cap_by_one_call_at_most(tmp_path: Path) -> None:
     till = Till(lambda number: 0.01 + 0.01 * (number % 3))
     ks = compare(

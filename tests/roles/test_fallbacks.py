@@ -141,6 +141,7 @@ def test_where_the_account_is_refused_the_same_samples_are_drawn_from_the_fallba
     assert model.asked_s[:6] == [0.0, 1.0, 2.0, 3.0, 4.0, 5.0]
 
 
+@pytest.mark.slow
 def test_a_model_that_recovers_is_asked_again_and_until_then_tried_once_a_minute() -> None:
     result, model = drifted(between(5.0, 100.0, REVOKED), steps=200)
     assert [second for second in model.asked_s if 5.0 <= second < 130.0] == [5.0, 5.0 + PROBE_EVERY_S, *range(125, 130)]
@@ -155,6 +156,7 @@ def test_a_short_trouble_is_waited_out_and_an_outage_is_not() -> None:
     assert (long.outcome, long.account.fallbacks) == ("completed", {FALLBACK: 25})
 
 
+@pytest.mark.slow
 def test_a_model_that_asks_to_wait_for_long_is_not_waited_for() -> None:
     wait = ModelUnavailable("busy", "slow down", 429, 600.0, None)
     result, model = drifted(between(5.0, 100.0, wait), steps=300)

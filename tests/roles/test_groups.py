@@ -65,6 +65,7 @@ def test_votes_and_digests_are_those_of_single_draws(seed: int, runtime: str, *,
     assert joined.calls < pairs.calls < single.calls
 
 
+@pytest.mark.slow
 def test_the_prompt_is_billed_once_a_request_and_its_price_split_over_the_ballots() -> None:
     async def costs(number: int) -> tuple[Result, list[float | None]]:
         result = await drifting(f"{ERRING},votes_per_request={number}", steps=10)

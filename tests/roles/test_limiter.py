@@ -127,6 +127,7 @@ def gauged(
     return run_virtual(running, seed=seed)
 
 
+@pytest.mark.slow
 @both_runtimes
 @pytest.mark.parametrize("concurrency", [1, 4])
 def test_never_are_more_calls_open_than_allowed_however_many_replicas_send_them(runtime: str, concurrency: int) -> None:
@@ -169,6 +170,7 @@ def test_a_call_that_waits_to_be_tried_again_holds_no_permit_meanwhile(runtime: 
     assert GaugedSolver.most == 1
 
 
+@pytest.mark.slow
 def test_without_a_limit_nobody_asks_for_a_leave(monkeypatch: pytest.MonkeyPatch) -> None:
     async def leave(_: Limiter, request: Leave) -> None:
         raise AssertionError(request)

@@ -167,6 +167,7 @@ async def test_calls_that_are_cancelled_are_accounted_for(runtime: str, tmp_path
     assert (account.calls, account.wasted_calls, account.valid) == (3, 3, 0)
 
 
+@pytest.mark.slow
 @both_runtimes
 def test_nobody_hears_of_a_verdict_before_what_it_cost_is_told(runtime: str, tmp_path: Path) -> None:
     words = says("a.b.aaba.a.aaaa")
@@ -271,6 +272,7 @@ def test_an_interrupt_waits_until_what_was_bought_is_read(runtime: str, tmp_path
         assert db.execute("SELECT count(*) FROM sample").fetchone() == (3,)
 
 
+@pytest.mark.slow
 @both_runtimes
 @pytest.mark.parametrize("by", ["interrupt", "terminate"])
 async def test_whenever_a_run_is_ended_early_every_call_is_accounted_for_once(

@@ -317,6 +317,7 @@ one_sided = st.builds(
 """Each model of a pool of two or three mostly says the same."""
 
 
+@pytest.mark.slow
 @settings(max_examples=25)
 @given(
     replies=one_sided | st.text("aaab.", min_size=60, max_size=60).map(says),
@@ -397,6 +398,7 @@ async def test_several_prompts_are_cycled_by_seq() -> None:
     assert [draw.prompt.user for draw in drawn] == ["0", "1", "2", "0", "1", "2", "0", "1"]
 
 
+@pytest.mark.slow
 async def test_the_models_of_a_pool_take_turns_and_elections_begin_with_different_ones() -> None:
     models = ("m:one", "m:two", "m:three")
     question, firsts = a_question(FirstToAheadBy(k=7), models=models), []

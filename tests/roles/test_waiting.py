@@ -103,6 +103,7 @@ class Out(Narrow):
         return await super().complete(call)
 
 
+@pytest.mark.slow
 def test_an_outage_of_half_an_hour_is_waited_out_and_costs_nothing() -> None:
     model = Out(30)
     result = run_virtual(run([Drift(length=10)] * 4, models=model, runs_dir=None, max_cost_usd=360.0))

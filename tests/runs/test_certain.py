@@ -67,6 +67,7 @@ async def test_masses_that_hold_save_calls_and_their_audit_agrees() -> None:
     assert "of decisions by the model's own probabilities; " in str(on)
 
 
+@pytest.mark.slow
 async def test_a_model_that_claims_too_much_certifies_no_more_and_the_summary_says_so(tmp_path: Path) -> None:
     stopped = await ran(Claiming(0.75, 0.9999), max_calls=120, run_id="a", runs_dir=tmp_path)
     assert stopped.account.doubted
@@ -77,6 +78,7 @@ async def test_a_model_that_claims_too_much_certifies_no_more_and_the_summary_sa
     assert "DO NOT HOLD" in str(resumed)
 
 
+@pytest.mark.slow
 async def test_a_mass_that_is_no_number_is_left_out_so_that_the_journal_can_be_read(tmp_path: Path) -> None:
     await ran(Claiming(claimed=nan), run_id="a", runs_dir=tmp_path, max_calls=30)
     found = await ran(Claiming(claimed=nan), run_id="a", runs_dir=tmp_path, max_calls=10_000)
@@ -116,6 +118,7 @@ class Checked(Drift):
         return None if self.correct(state, reply) else "no"
 
 
+@pytest.mark.slow
 async def test_a_repair_has_another_prompt_and_so_no_mass() -> None:
     model = Claiming(0.8, 0.8)
     await run(Checked(length=LENGTH), models=model, strategy=Maker(certain="on"), runs_dir=None)
@@ -123,6 +126,7 @@ async def test_a_repair_has_another_prompt_and_so_no_mass() -> None:
     assert {needs_mass for is_repair, needs_mass in model.asked if not is_repair} == {True}
 
 
+@pytest.mark.slow
 async def test_a_resumed_run_decides_the_same(tmp_path: Path) -> None:
     whole = await ran(Claiming(), run_id="whole", runs_dir=tmp_path)
     await ran(Claiming(), run_id="r", runs_dir=tmp_path, max_calls=63)

@@ -62,6 +62,7 @@ def test_what_the_climbs_have_drawn_and_what_the_steps_have_is_all_that_was_coun
     assert 0 < sum(costs) <= account["cost_usd"] + 1e-9
 
 
+@pytest.mark.slow
 def test_a_rollout_counts_at_the_first_step_that_used_it() -> None:
     ran("drift", "-o", "length=35", "--model", TORN, "--strategy", "lead", "--run-id", "r")
     rungs = [rung for each in climbs() for rung in each.rungs]
@@ -90,6 +91,7 @@ def test_rungs_are_in_the_order_of_the_ladder() -> None:
     assert len(furthest) > 1
 
 
+@pytest.mark.slow
 def test_what_a_rung_did_not_decide_is_told_with_who_did() -> None:
     (path,) = ran(*NEVER_AGREED)["undecided_at"]
     assert climbs()[-1].path == path
@@ -103,6 +105,7 @@ def test_what_a_rung_did_not_decide_is_told_with_who_did() -> None:
     assert microagents("show", "r", "--verify").code == COMPLETED
 
 
+@pytest.mark.slow
 def test_what_was_left_to_the_next_rung_is_no_decision() -> None:
     ran("drift", "-o", "length=60", "--model", TORN, *LADDER, "-s", "ladder=lookahead", "--on-undecided", "leader")
     decisions = inspect_run(Path("runs"), "r").decisions()

@@ -88,6 +88,7 @@ def hostile(provider: Provider) -> Iterator[tuple[str, Answer]]:
         yield "valid", scripted.reply(provider.good("number = 1", usage=usage))
 
 
+@pytest.mark.slow
 async def test_a_run_goes_on_through_every_hostile_reply_and_counts_each_by_its_name(provider: Provider) -> None:
     answers = [(name, answer) for name, answer in hostile(provider) if name != "valid"]
     expected: dict[str, int] = {}

@@ -561,6 +561,7 @@ def digests(result: Result) -> tuple[str | None, str | None]:
     return result.account.decisions_sha256, result.account.ballots_sha256
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("runtime", ["local", "linked"])
 def test_the_engine_decides_the_same_under_every_interleaving(runtime: str) -> None:
     async def replayed() -> tuple[tuple[str | None, str | None], float, str]:

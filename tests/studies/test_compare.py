@@ -108,6 +108,7 @@ def test_without_a_strategy_and_a_k_there_is_one_row_of_the_tasks_own() -> None:
     assert (row.strategy, row.k) == ("recursive", 2)
 
 
+@pytest.mark.slow
 def test_all_rows_solve_the_same_problems() -> None:
     seen = []
     for row in compared(k=[1, 2], repeat=5).rows:
@@ -192,6 +193,7 @@ def test_a_chain_is_solved_if_its_result_says_so() -> None:
     assert (row.strategy, row.k, row.solved, row.argmax) == ("maker", 3, 4, None)
 
 
+@pytest.mark.slow
 def test_a_chain_whose_result_does_not_tell_is_solved_where_none_of_its_decisions_is_wrong() -> None:
     right, wrong = compared(
         Drift(length=9), strategies=["maker"], k=[5, 1], models="sim:perfect@error=0.1,alternatives=9"
@@ -268,6 +270,7 @@ def test_a_name_that_another_comparison_has_is_refused_before_anything_is_done()
     assert {path: path.read_bytes() for path in Path("runs").iterdir()} == before
 
 
+@pytest.mark.slow
 async def test_an_interrupted_comparison_goes_on_to_what_it_comes_to_undisturbed() -> None:
     options: dict[str, Any] = {
         "models": f"{MODEL}@latency=0.01",
@@ -305,6 +308,7 @@ def test_an_interrupt_before_a_row_begins_none() -> None:
     assert not Path("runs").exists()
 
 
+@pytest.mark.slow
 async def test_inputs_that_have_ended_are_not_done_again_when_a_row_goes_on() -> None:
     options: dict[str, Any] = {"models": "sim:perfect", "strategies": CHEAP, "repeat": 4, "options": FIVE}
     part = await compare(Brittle(digits=1), **options, max_calls=10, concurrency=1)
@@ -322,6 +326,7 @@ def limited(**limits: Any) -> Comparison:
     return compared(strategies=CHEAP, options=FIVE, repeat=10, concurrency=1, **limits)
 
 
+@pytest.mark.slow
 def test_a_limit_of_calls_holds_for_all_rows_together() -> None:
     first = limited(max_calls=30)
     assert (first.outcome, first.reason) == ("stopped", "--max-calls 30 is reached in self-consistency (row 2 of 2)")

@@ -54,6 +54,7 @@ class Essay(Problem[Answer]):
         return "Write something."
 
 
+@pytest.mark.slow
 def test_few_samples_of_steps_suffice_where_they_are_right() -> None:
     found = only("sim:perfect")
     assert (found.draws, len(found.steps), found.calls) == (800, 400, 800)
@@ -62,6 +63,7 @@ def test_few_samples_of_steps_suffice_where_they_are_right() -> None:
     assert 1 - 3 / 400 < found.p.low < 1 - 1 / 800
 
 
+@pytest.mark.slow
 def test_a_step_with_an_error_or_a_flag_is_asked_eight_times_more() -> None:
     found = only("sim:gpt-4.1-mini@error=0.1,flag=0.1")
     for step in found.steps:
@@ -95,6 +97,7 @@ def test_the_verdict_is_of_a_closed_list(model: str, steps: int, verdict: str) -
     assert only(model, steps=steps).verdict()[0] == verdict
 
 
+@pytest.mark.slow
 def test_the_verdict_is_whether_the_right_reply_is_the_likeliest_one() -> None:
     apart, coin = [made(total=40, steps=40) for _ in range(2)]
     replies = (0,) * 8 + tuple(number for number in range(1, 11) for _ in range(1)) + (1, 2)
@@ -107,6 +110,7 @@ def test_the_verdict_is_whether_the_right_reply_is_the_likeliest_one() -> None:
     assert structs.replace(coin, steps=tuple(even)).verdict()[0] == "not-sure"
 
 
+@pytest.mark.slow
 def test_right_replies_that_differ_need_votes_by_meaning_and_few_samples_say_how_many_more() -> None:
     assert [made(right=kinds).verdict()[0] for kinds in (3, 2)] == ["too-many-answers", "votes-help"]
     said = "too few samples for a promise: {} more are needed, by --steps or --draws"
@@ -114,6 +118,7 @@ def test_right_replies_that_differ_need_votes_by_meaning_and_few_samples_say_how
     assert made(steps=3, total=3, drawn=2).verdict() == ("too-few", said.format(24))
 
 
+@pytest.mark.slow
 def test_all_steps_of_a_small_task_leave_no_condition_and_a_hundred_clean_ones_three_percent_of_hard_ones() -> None:
     found = only("sim:perfect", task=Drift(length=30))
     assert found.condition(30) == "all 30 steps of the run were sampled"
@@ -124,6 +129,7 @@ def test_all_steps_of_a_small_task_leave_no_condition_and_a_hundred_clean_ones_t
     assert more.rates(10**6).hard.high == pytest.approx(3e4, rel=0.1)
 
 
+@pytest.mark.slow
 def test_errors_that_change_along_the_chain_are_reported_and_a_plan_for_another_size_says_what_it_assumes() -> None:
     found = planted(lambda number: 0.001 + 0.2 * number / 300)
     assert found.trend is not None
@@ -159,6 +165,7 @@ def test_the_calls_of_certified_inputs_are_said_too_with_a_quarter_of_few_audite
         assert (found.if_certain(3, total) or "").startswith("-s certain=on: 1.51 calls an input at most at k = 3")
 
 
+@pytest.mark.slow
 def test_calls_are_promised_of_the_right_way_where_a_run_probably_leaves_it() -> None:
     errs, clean = planted(lambda number: 0.95 * (number == 7), steps=60), planted(lambda _: 0.0, steps=60)
     assert errs.hard == [7]
@@ -218,6 +225,7 @@ def test_a_rollout_that_comes_from_before_gets_a_hard_step_right() -> None:
     assert (third.at_hardest or 0) - (alone.at_hardest or 0) > 0.5
 
 
+@pytest.mark.slow
 def test_an_agent_is_measured_by_its_trials_and_the_replies_to_each_of_its_actions() -> None:
     model = "sim:gpt-4.1-mini@error=0.1,flag=0,alternatives=1"
     (found,) = measured(model, task=Desk(), steps=10, draws=7).agents
@@ -248,6 +256,7 @@ def test_the_plan_of_an_agent_counts_the_hard_actions_of_failed_trials_and_a_poo
         measured(*models, pool=True)
 
 
+@pytest.mark.slow
 def test_an_answer_to_a_problem_is_a_step_that_its_check_judges() -> None:
     problems = [Multiplication(digits=1, by=1, instance=number) for number in range(150)]
     model = "sim:gpt-4.1-mini@error=0.1,flag=0,alternatives=1"
@@ -265,6 +274,7 @@ def test_an_answer_to_a_problem_is_a_step_that_its_check_judges() -> None:
     assert done.account.promise.calls * 150 == pytest.approx(done.calls, rel=0.1)
 
 
+@pytest.mark.slow
 def test_a_chain_of_one_step_is_judged_by_its_oracle() -> None:
     found = only("sim:gpt-4.1-mini@error=0.1,flag=0,alternatives=1", task=[Drift(length=1)] * 300)
     assert found.p.low < 0.9 < found.p.high

@@ -39,6 +39,7 @@ class LongTask(Drift):
         return Prompt(system="Read this. " * 500, user=f"Number: {state.number}")
 
 
+@pytest.mark.slow
 def test_a_model_of_unknown_price_is_planned_without_a_cost() -> None:
     planned = plan(TASK, [made(total=100)], steps=100, target=0.9)
     assert {each.cost_usd for each in planned.runs} == {Bill(low=None, mid=None, high=None)}
@@ -63,6 +64,7 @@ def test_a_cost_ranges_by_savings(task: Drift, cached: int) -> None:
     assert ("a cache that holds" in notes) == bool(cached)
 
 
+@pytest.mark.slow
 def test_a_plan_tells_of_a_limit_that_throttles_and_of_an_announced_end() -> None:
     usage: dict[str, Any] = {"calls": 10, "input_tokens": 1_000, "output_tokens": 5_000, "cost_usd": 0.1}
     latency = Latency(p50=1.0, p95=2.0, p99=3.0)
@@ -98,6 +100,7 @@ def test_a_planned_duration_is_that_of_the_run() -> None:
     assert planned.duration_s == pytest.approx(real.duration_s, rel=0.25)
 
 
+@pytest.mark.slow
 def test_the_cheapest_run_that_reaches_the_target_is_marked() -> None:
     found = measured(EASY, "sim:o3-mini@error=0.02,alternatives=1", steps=1_000).models
     planned = plan(TASK, found, steps=1_000, target=0.95)
@@ -155,6 +158,7 @@ def test_a_pool_of_two_misses_what_both_miss() -> None:
 STARRED = "sim:perfect@error=0.002,hard=0.002,hard_error=0.9,alternatives=1"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", [1, 5])
 def test_no_run_is_marked_while_a_hard_step_may_be_among_those_not_sampled(seed: int) -> None:
     task = Drift(length=300)
@@ -165,6 +169,7 @@ def test_no_run_is_marked_while_a_hard_step_may_be_among_those_not_sampled(seed:
     assert whole.assumed is None
 
 
+@pytest.mark.slow
 def test_a_promise_is_of_the_cap_of_draws() -> None:
     noisy = only("sim:gpt-4.1-mini@error=0.3,alternatives=1", task=Drift(length=60), draws=20)
     capped, free = noisy.promise(3, 60, max_draws=4), noisy.promise(3, 60)
@@ -178,6 +183,7 @@ def test_every_rung_of_a_ladder_can_be_simulated(ladder: str) -> None:
     assert simulated.steps == 10
 
 
+@pytest.mark.slow
 def test_a_run_whose_every_step_was_sampled_is_planned_by_its_own_steps() -> None:
     model, task = "sim:perfect@error=0.002,hard=0.04,hard_error=0.8,alternatives=1", Hanoi(disks=6)
     found, hard = only(model, task=task, seed=6), hard_steps(model, task, seed=6)
@@ -191,6 +197,7 @@ def test_a_run_whose_every_step_was_sampled_is_planned_by_its_own_steps() -> Non
     )  # a task like it may have no such step
 
 
+@pytest.mark.slow
 def test_simulated_runs_succeed_as_the_plan_said() -> None:
     found = only("sim:gpt-4.1-mini@error=0.1,flag=0.02,alternatives=1", steps=1_000, task=TASK)
     chance = found.chances(2, 60).measured
@@ -200,6 +207,7 @@ def test_simulated_runs_succeed_as_the_plan_said() -> None:
     assert simulation.calls == pytest.approx(found.chances(2, 60).calls, rel=0.05)
 
 
+@pytest.mark.slow
 def test_a_simulation_lasts_as_long_as_the_calls_of_the_measurement() -> None:
     found = only("sim:perfect@latency=0.05,sigma=0.4", task=Drift(length=100), steps=100)
     assert found.latency is not None
@@ -212,6 +220,7 @@ def test_a_simulation_lasts_as_long_as_the_calls_of_the_measurement() -> None:
     assert only("sim:perfect", steps=10).latency is None
 
 
+@pytest.mark.slow
 def test_a_run_is_expected_as_measured_and_tells_how_it_lies_to_that() -> None:
     found, told = only(EASY), list[Forecast]()
     result = asyncio.run(run(TASK, models=EASY, k=3, measurement=found, on_forecast=told.append))
@@ -225,6 +234,7 @@ def test_a_run_is_expected_as_measured_and_tells_how_it_lies_to_that() -> None:
     assert "0 errors, as a chance of" in str(result)
 
 
+@pytest.mark.slow
 def test_a_run_with_more_errors_than_promised_says_so() -> None:
     worse = "sim:gpt-4.1-mini@error=0.2,alternatives=1"
     promised = structs.replace(only(EASY), model=worse)
@@ -233,6 +243,7 @@ def test_a_run_with_more_errors_than_promised_says_so() -> None:
     assert f"{result.account.errors} errors, MORE than a chance of" in str(result)
 
 
+@pytest.mark.slow
 def test_a_comparison_is_expected_as_measured_with_a_chance_for_each_k() -> None:
     found, told = only(EASY), list[Forecast]()
     asyncio.run(compare(TASK, models=EASY, k=[2, 3], repeat=2, measurement=found, on_forecast=told.append))
@@ -256,6 +267,7 @@ def test_a_run_of_which_a_measurement_tells_nothing_is_refused(task: Any, option
         asyncio.run(run(task, measurement=made(model=EASY), runs_dir=None, **{"models": EASY, **options}))
 
 
+@pytest.mark.slow
 def test_only_a_measurement_of_the_same_task_makes_a_plan() -> None:
     own = only("sim:perfect", steps=20)
     assert measured_from(Path("runs"), own.run_id, Drift(length=5)) == own
@@ -285,6 +297,7 @@ def test_a_run_with_measured_errors_draws_the_rate_of_each_step() -> None:
     assert done.success.low <= at_3.measured.share <= done.success.high
 
 
+@pytest.mark.slow
 def test_few_samples_advise_no_k_and_say_how_many_more_would() -> None:
     planned = plan(TASK, [made(steps=3, drawn=2, calls=6, cost_usd=0.06)], steps=10)
     assert [each.k for each in planned.runs] == [3]
@@ -293,6 +306,7 @@ def test_few_samples_advise_no_k_and_say_how_many_more_would() -> None:
     assert plan(TASK, [made(steps=3)], steps=10).needed is None
 
 
+@pytest.mark.slow
 def test_given_rates_are_planned_by_the_law_up_to_the_cap() -> None:
     planned = plan(None, Rates(p=0.99, valid=0.5, call_usd=0.01), steps=10**6)
     assert planned.best is not None

@@ -58,6 +58,7 @@ def agreed(model: str, **options: Any) -> ModelMeasurement:
     return asyncio.run(measure(TASK, model, states=given, **options)).models[0]
 
 
+@pytest.mark.slow
 def test_agreement_bounds_the_share_of_right_replies() -> None:
     done()
     found = agreed(MODEL)
@@ -76,6 +77,7 @@ def test_replies_that_are_wrong_in_the_same_way_agree_and_only_the_upper_bound_h
     assert found.p_high >= 0.01
 
 
+@pytest.mark.slow
 def test_fewer_states_are_a_part_of_more_and_the_same_call_asks_nothing_again() -> None:
     done()
     few, more = agreed(MODEL, steps=50), agreed(MODEL, steps=100)
@@ -85,6 +87,7 @@ def test_fewer_states_are_a_part_of_more_and_the_same_call_asks_nothing_again() 
     assert (again.models[0].steps, again.models[0].calls) == (few.steps, more.calls)
 
 
+@pytest.mark.slow
 def test_agreement_promises_nothing() -> None:
     done()
     found = agreed(MODEL, steps=20)
@@ -93,6 +96,7 @@ def test_agreement_promises_nothing() -> None:
         plan(TASK, [read], steps=100)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("options", [{}, {"known_inputs": True}])
 def test_the_states_of_a_run_without_an_error_are_those_of_the_oracle(options: dict[str, Any]) -> None:
     task = Drift(length=100)

@@ -210,6 +210,7 @@ def test_every_board_has_a_successor(n: int, positions: bool, board: tuple[str, 
 # -- mistakes and the screen -----------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("options", OPTIONS)
 def test_nine_of_ten_mistakes_are_of_the_board_the_others_are_moves(options: tuple[bool, bool, bool]) -> None:
     task = task_of(6, options)

@@ -142,6 +142,7 @@ TIMERS = {
 }
 
 
+@pytest.mark.slow
 @linux
 @pytest.mark.parametrize("program", TIMERS.values(), ids=TIMERS)
 @pytest.mark.parametrize("then", ["time.sleep(60)", "while True: pass"], ids=["asleep", "busy"])

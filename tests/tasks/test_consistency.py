@@ -274,6 +274,7 @@ async def test_side_by_side_a_section_contradicts_those_that_it_does_not_declare
     assert task.contradictions(await written(task, Sequential())) == 0
 
 
+@pytest.mark.slow
 async def test_validation_and_splits_stop_the_errors_of_authors() -> None:
     task = Consistency(error=0.3, accuracy=0.95)
     assert task.contradictions(await written(task, Sequential())) > 1

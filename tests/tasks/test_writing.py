@@ -266,6 +266,7 @@ def test_programs_do_not_get_the_environment(monkeypatch: pytest.MonkeyPatch, tm
     assert "k3y" not in seen.read_text(encoding="utf-8")
 
 
+@pytest.mark.slow
 def test_simulated_models_copy_a_brief_so_that_a_run_can_be_tried_without_a_key() -> None:
     brief = (BRIEFS / "webapp.md").read_text(encoding="utf-8")
     models = ["sim:gpt-4.1-mini", "sim:o3-mini"]

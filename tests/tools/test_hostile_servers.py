@@ -85,6 +85,7 @@ async def test_a_server_that_misbehaves_in_a_call_leaves_an_unknown_outcome(what
     assert (outcome, bool(why)) == ("unknown", True)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("what", "begins"), [("many texts", "\n\n"), ("many values", '{"a":[[],[]')])
 async def test_a_result_of_any_size_is_read(what: str, begins: str) -> None:
     outcome, text = await called(server("call", what), timeout_s=30)

@@ -70,6 +70,7 @@ SCHEMAS = st.recursive(st.booleans() | _keywords(st.booleans()), _keywords, max_
 )
 
 
+@pytest.mark.slow
 @settings(suppress_health_check=[HealthCheck.too_slow], deadline=None)
 @given(SCHEMAS, st.lists(VALUES, min_size=1, max_size=5))
 def test_a_check_agrees_with_the_package_jsonschema(schema: dict[str, Any], values: list[Any]) -> None:

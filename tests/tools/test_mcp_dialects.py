@@ -101,6 +101,7 @@ async def test_all_pages_of_tools_are_read() -> None:
     assert [each.name for each in await listed(server())] == ["first", "third"]
 
 
+@pytest.mark.slow
 async def test_pages_without_an_end_are_bounded_and_told() -> None:
     with capture_logs() as logs:
         tools = await listed(server("never", "endless pages"))
@@ -108,6 +109,7 @@ async def test_pages_without_an_end_are_bounded_and_told() -> None:
     assert [each["event"] for each in logs] == ["the list of tools is too long: the rest is left out"]
 
 
+@pytest.mark.slow
 async def test_a_tool_with_a_bad_name_is_left_out_alone_and_can_be_renamed() -> None:
     write("tools.json", json.dumps([ACT, {**ACT, "name": "files.read"}, {**ACT, "name": "a b/ä"}]))
     with capture_logs() as logs:

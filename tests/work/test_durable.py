@@ -152,6 +152,7 @@ def paths_of(sold: list[str]) -> set[str]:
     return {line.partition(" ")[0] for line in sold}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("place", [*PLACES[1:], "the end"])
 def test_a_run_that_is_taken_up_buys_and_asks_nothing_that_it_has(place: str, seller: Seller) -> None:
     undisturbed = travel(runs_dir=None)
@@ -172,6 +173,7 @@ def test_a_run_that_is_taken_up_buys_and_asks_nothing_that_it_has(place: str, se
     assert (result.calls, result.account.steps, problems()) == (len(wanted), STOPS, [])
 
 
+@pytest.mark.slow
 def test_a_run_that_breaks_at_every_place_in_turn_is_the_same_run(seller: Seller) -> None:
     undisturbed = travel(runs_dir=None)
     wanted = seller.sold()
@@ -185,6 +187,7 @@ def test_a_run_that_breaks_at_every_place_in_turn_is_the_same_run(seller: Seller
     assert (digests(result.account), problems()) == (digests(undisturbed.account), [])
 
 
+@pytest.mark.slow
 def test_samples_of_an_election_that_was_broken_off_are_not_bought_again(seller: Seller) -> None:
     undisturbed = travel(runs_dir=None)
     wanted = seller.sold()
@@ -218,6 +221,7 @@ def test_paths_are_in_order_and_answers_are_among_the_decisions() -> None:
     assert outcomes == {"rate": "once", "draft": "sampled", "choice": "decided"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("place", ["0/rate", "1/draft", "2/choice"])
 def test_another_question_at_a_decided_place_is_refused(place: str, seller: Seller) -> None:
     break_at("3/rate")

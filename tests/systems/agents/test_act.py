@@ -172,6 +172,7 @@ def test_an_effect_that_only_the_third_look_up_finds_is_not_made_again(monkeypat
     assert effects() == EFFECTS
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("before", [True, False])
 def test_a_destructive_effect_of_unknown_outcome_is_left_to_a_person(*, before: bool) -> None:
     kill("refund", before=before)

@@ -123,6 +123,7 @@ def test_a_step_of_a_chain_looks_up_what_it_needs_and_equal_calls_are_made_once(
     assert result.calls == 30
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "task",
     [CuriousRelay(length=4), CuriousMultiplication(digits=2), CuriousConsistency()],

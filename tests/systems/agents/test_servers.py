@@ -119,6 +119,7 @@ def address() -> Iterator[str]:
         thread.join(60)
 
 
+@pytest.mark.slow
 async def test_a_misspelt_tool_or_argument_of_a_server_is_refused_when_it_is_read(address: str) -> None:
     misspelt: list[dict[str, Any]] = [
         {"timeouts": {"kee": 1}}, {"margins": {"kee": 1}}, {"prose": {"kee": ["to"]}}, {"prose": {"key": ["too"]}},
@@ -169,6 +170,7 @@ class Tenants(Doing):
         )
 
 
+@pytest.mark.slow
 async def test_two_servers_with_a_tool_of_one_name_have_prefixes_and_connections(address: str) -> None:
     result = await run(
         Tenants(server=address, calls=(("key", {}), ("other_key", {}))), models="sim:perfect", run_id="r"

@@ -46,6 +46,7 @@ def test_a_server_of_fifty_tools_has_fifty_tools() -> None:
     assert (result.outcome, result.account.steps) == ("completed", 3)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("effect", "outcome", "deaths"), [("destructive", "undecided", 1), ("idempotent", "undecided", 3)]
 )

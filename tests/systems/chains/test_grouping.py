@@ -23,6 +23,7 @@ def test_groups_lead_to_the_result_of_single_steps(steps: int) -> None:
     assert (result.account.errors, result.value) == (0, run_sync(Drift(length=LENGTH), models="sim:perfect").value)
 
 
+@pytest.mark.slow
 def test_a_group_is_right_where_all_of_its_steps_are() -> None:
     error, size, groups = 0.05, 5, 400
     strategy = Maker(k=1, steps=size, known_inputs=True)

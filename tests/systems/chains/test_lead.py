@@ -252,6 +252,7 @@ async def test_decisions_are_the_same_on_every_runtime_guessed_or_not(runtime: s
     )
 
 
+@pytest.mark.slow
 def test_decisions_do_not_depend_on_the_order_of_tasks() -> None:
     model = f"{HARD_STEPS},latency=0.5,sigma=1"
     found = {

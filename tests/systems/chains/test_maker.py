@@ -175,6 +175,7 @@ def test_the_rule_is_ahead_by_k_unless_first_to_k_is_asked_for() -> None:
     assert Maker(k=2, rule="first-to").default_rule == FirstTo(k=2)
 
 
+@pytest.mark.slow
 async def test_first_to_k_takes_the_first_reply_with_k_votes() -> None:
     first_to, ahead_by = [
         await run(Drift(length=200), models="sim:perfect@error=0.4,alternatives=1", strategy=Maker(k=3, rule=rule))
@@ -189,6 +190,7 @@ async def test_first_to_k_takes_the_first_reply_with_k_votes() -> None:
 # -- known inputs ------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("runtime", ["local", "linked"])
 async def test_the_curves_of_known_inputs_start_with_all_steps_never_rise_and_end_with_none(runtime: str) -> None:
     result = await run(Drift(length=300), models="sim:perfect@error=0.2,flag=0.2", known_inputs=True, runtime=runtime)
@@ -305,6 +307,7 @@ def votes_agree(votes: int, elections: int, mean: float, deviation: float) -> bo
 P = 0.7
 
 
+@pytest.mark.slow
 def test_decisions_are_right_as_often_as_the_law_says() -> None:
     right = right_decisions(held(P))
     assert share_agrees(right, ELECTIONS, laws.race_won(P, 3))
@@ -328,6 +331,7 @@ def test_the_short_form_of_the_law_of_votes_is_told_from_the_long_one() -> None:
     assert not votes_agree(held(0.7).account.votes, ELECTIONS, 3 / (2 * 0.7 - 1), deviation)
 
 
+@pytest.mark.slow
 def test_a_model_that_is_wrong_more_often_than_right_is_wrong_almost_always() -> None:
     right = right_decisions(held(0.3))
     assert share_agrees(right, ELECTIONS, laws.race_won(0.3, 3))

@@ -64,6 +64,7 @@ def recorded(run_id: str = "r") -> DocumentRecord:
 # -- the same everywhere -------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("runtime", "parallel"), [("linked", False), ("linked", True), ("ray", False)])
 async def test_a_document_is_the_same_on_every_runtime_with_any_replicas(runtime: str, *, parallel: bool) -> None:
     strategy = SeqCV(rounds=6, parallel_branches=parallel)
@@ -76,6 +77,7 @@ async def test_a_document_is_the_same_on_every_runtime_with_any_replicas(runtime
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("parallel", [False, True])
 def test_a_document_is_the_same_whatever_the_order_of_events(*, parallel: bool) -> None:
     strategy = SeqCV(rounds=6, parallel_branches=parallel)
@@ -86,6 +88,7 @@ def test_a_document_is_the_same_whatever_the_order_of_events(*, parallel: bool) 
         assert digests(result) == digests(right)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("parallel", [False, True])
 async def test_a_run_that_is_stopped_again_and_again_buys_no_reply_twice_and_ends_as_an_undisturbed_one(
     monkeypatch: pytest.MonkeyPatch, *, parallel: bool
@@ -101,6 +104,7 @@ async def test_a_run_that_is_stopped_again_and_again_buys_no_reply_twice_and_end
     assert recorded().text == right.value["answer"]["text"]
 
 
+@pytest.mark.slow
 async def test_the_record_of_a_run_tells_who_wrote_who_approved_and_why() -> None:
     result = await write_lines()
     document = recorded()
@@ -262,6 +266,7 @@ def test_a_judge_that_does_not_answer_casts_no_vote() -> None:
     assert result.outcome == "completed"
 
 
+@pytest.mark.slow
 def test_with_too_few_agents_the_run_stops_or_waits_as_set() -> None:
     down = {"round/1/draft/1": {"fails": 12}, "round/1/draft/2": {"fails": 12}}
     stopped = run_virtual(follow({}, 3, lines=down, settings={"when_absent": "stop"}))
@@ -277,6 +282,7 @@ def test_with_too_few_agents_the_run_stops_or_waits_as_set() -> None:
     assert took_s > 300
 
 
+@pytest.mark.slow
 def test_absent_agents_are_the_same_after_the_run_was_stopped_right_behind_them() -> None:
     down = {f"round/1/{at}": DOWN for at in ("draft/2", "check/0/2", "check/1/2")}
     right = run_virtual(follow({}, 3, lines=down))

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import msgspec
+import pytest
 
 from microagents import Result, resume, run
 from microagents.journal.reading import reader_of
@@ -76,6 +77,7 @@ def test_reasoning_is_the_same_whatever_the_order_of_events() -> None:
     assert len(found) == 1
 
 
+@pytest.mark.slow
 async def test_a_run_that_is_stopped_again_and_again_ends_as_an_undisturbed_one() -> None:
     right = await reasoned(runs_dir=None)
     result = await reasoned(max_calls=10)
@@ -85,6 +87,7 @@ async def test_a_run_that_is_stopped_again_and_again_ends_as_an_undisturbed_one(
     assert msgspec.json.decode(recorded().text.splitlines()[-1]) == right.value["answer"]
 
 
+@pytest.mark.slow
 async def test_where_judges_disagree_the_first_step_is_split_off() -> None:
     tasks = [WordProblem(depth=5, instance=instance) for instance in range(10)]
     result = await run(tasks, models=MODELS, strategy=SeqCV(), runs_dir=None)

@@ -419,6 +419,7 @@ async def solved_of(strategy: str, **options: Any) -> int:
     return sum(value["correct"] for value in result.value)
 
 
+@pytest.mark.slow
 async def test_transitions_solve_what_neither_one_answer_nor_many_solve() -> None:
     """At depth 5 an answer in one go is right with probability .4: where it errs in the same way each time, a vote makes it worse.
 
@@ -437,6 +438,7 @@ def digests(result: Result) -> tuple[str, str]:
     return result.account.decisions_sha256, result.account.ballots_sha256
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "options",
     [{}, {"k": 2, "refine": 2}, {"branches": 3, "trees": 2}, {"branches": 3, "prune": True, "judge": "writes"}],

@@ -84,6 +84,7 @@ class EvenlyHard(Multiplication):
         return ERROR
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", [ChainOfDraft, Analogical])
 def test_drafts_and_analogies_are_right_as_often_as_most_of_their_samples(kind: type[Cot]) -> None:
     """The share lies outside of four standard deviations once in 16,000 seeds; the seed is fixed."""

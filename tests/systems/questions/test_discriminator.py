@@ -132,6 +132,7 @@ async def test_a_person_can_only_decide_for_a_candidate() -> None:
     assert (result.value["answer"], result.account.settled_at) == ({"answer": "B"}, {"0/solve/answer/vote": "person"})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("given", "cuts", "answers"),
     [

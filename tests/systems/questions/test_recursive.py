@@ -286,6 +286,7 @@ async def test_digests_are_the_same_on_every_runtime_at_any_number_of_conductors
         assert getattr(again.account, each) == getattr(first.account, each), each
 
 
+@pytest.mark.slow
 def test_digests_are_the_same_whatever_the_order_of_events() -> None:
     results = [
         run_virtual(run(PROBLEM, models=ERRING, k=2, runs_dir=None, runtime=runtime), seed=seed)
@@ -296,6 +297,7 @@ def test_digests_are_the_same_whatever_the_order_of_events() -> None:
     assert {result.calls for result in results} == {results[0].calls}
 
 
+@pytest.mark.slow
 async def test_a_resumed_run_holds_no_election_twice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MICROAGENTS_PURCHASES", str(tmp_path / "purchases"))
     whole = await run(PROBLEM, models="sim:gpt-4.1-mini", k=2, runs_dir=None)
@@ -311,6 +313,7 @@ async def test_a_resumed_run_holds_no_election_twice(tmp_path: Path, monkeypatch
     assert bought.total() == result.calls == whole.calls
 
 
+@pytest.mark.slow
 async def test_a_chain_of_sixty_four_cuts_over_four_conductors_ends() -> None:
     cuts = {
         f"solve{'/1' * depth}/decompose": [

@@ -200,6 +200,7 @@ async def test_the_branches_are_the_chains_of_the_result(options: dict[str, Any]
     assert msgspec.json.decode(found[last].answer or b"") == result.value["answer"]
 
 
+@pytest.mark.slow
 def test_what_is_drawn_does_not_depend_on_time() -> None:
     found = set()
     for seed in range(4):

@@ -281,6 +281,7 @@ async def test_halves_that_have_not_begun_are_there() -> None:
     assert [child.problem for child in found.children][1]
 
 
+@pytest.mark.slow
 async def test_an_interrupted_run_that_goes_on_ends_with_the_tree_of_one_that_was_not() -> None:
     await solve(max_calls=30)
     await resume("r", max_calls=10_000)

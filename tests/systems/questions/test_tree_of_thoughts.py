@@ -130,6 +130,7 @@ async def test_a_forest_takes_the_answer_of_most_trees_and_else_asks_an_expert(
 OPTIONS: list[dict[str, Any]] = [{}, {"k": 2, "breadth": 2}, {"trees": 3, "branches": 2}]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("options", OPTIONS, ids=["tree", "breadth", "forest"])
 def test_decisions_and_what_is_drawn_do_not_depend_on_time_nor_on_where_roles_run(options: dict[str, Any]) -> None:
     found = set()
@@ -163,6 +164,7 @@ async def solved_of(strategy: str) -> int:
     return sum(value["correct"] for value in result.value)
 
 
+@pytest.mark.slow
 async def test_a_tree_solves_what_one_answer_does_not_and_a_forest_more() -> None:
     """At depth 5 one answer is right with probability .4, which makes 26 or more of 40 right once in 500 times."""
     one, single, forest = [await solved_of(each) for each in ("cot", "tot", "fot")]

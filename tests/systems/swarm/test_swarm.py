@@ -313,6 +313,7 @@ async def test_a_lossy_summary_is_found() -> None:
     assert not (result.outcome == "completed" and result.value["correct"] is False)
 
 
+@pytest.mark.slow
 async def test_a_resumed_run_keeps_its_plan_and_pays_for_nothing_twice(tmp_path: Path) -> None:
     how: dict[str, Any] = {"models": "sim:perfect", "strategy": Swarm(), "runs_dir": tmp_path, "seed": 4}
     whole = await run(Relay(length=10), **how, run_id="whole")

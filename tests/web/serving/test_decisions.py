@@ -68,6 +68,7 @@ async def walked(models: Any, task: Task, **options: Any) -> Result:
     return await run(task, models=models, k=1, runs_dir=None, run_id="r", **options)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("wire", WIRES)
 async def test_with_each_sdk_every_ballot_is_that_of_the_simulated_model_in_process(wire: str) -> None:
     task = Drift(length=STEPS)
@@ -78,6 +79,7 @@ async def test_with_each_sdk_every_ballot_is_that_of_the_simulated_model_in_proc
     assert digests(there) == digests(here)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("wire", WIRES)
 async def test_with_a_spec_the_votes_decide_as_in_process_in_spite_of_faults(
     wire: str, monkeypatch: pytest.MonkeyPatch
@@ -95,6 +97,7 @@ async def test_with_a_spec_the_votes_decide_as_in_process_in_spite_of_faults(
     assert there.account.repeated.keys() <= {"busy", "server", "broken", "garbled"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("speculate", [True, False])
 async def test_several_votes_a_request_are_those_of_single_requests(*, speculate: bool) -> None:
     """Streamed where the chain guesses ahead, and plain where it does not."""
@@ -122,6 +125,7 @@ class Proven(Drift):
         return None if reply == self.oracle(state) else "it is wrong"
 
 
+@pytest.mark.slow
 async def test_a_reply_that_is_sent_back_with_feedback_is_drawn_again_as_in_process() -> None:
     task = Proven(length=STEPS)
     assert isinstance(task, ChainTask)
@@ -145,6 +149,7 @@ OPTIONS: dict[str, dict[str, Any]] = {"seqcv": {"same_model": True}}
 """What these need with one model."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [*OF_PROBLEMS, "aot+recursive"])
 async def test_every_question_of_a_strategy_for_problems_is_answered_as_in_process(name: str) -> None:
     # One answer is wrong in a sixth of these questions, in process too; this instance is one that every strategy answers right there.

@@ -97,6 +97,7 @@ async def test_a_streamed_chat_has_every_choice_and_usage_if_asked_for(chat: Asy
     assert [each and each.prompt_tokens for each in usages] == [whole.usage and whole.usage.prompt_tokens]
 
 
+@pytest.mark.slow
 async def test_a_cut_off_reply_says_so_on_each_wire(chat: AsyncOpenAI, messages: AsyncAnthropic) -> None:
     asked: Any = {"model": "m", "max_tokens": 20}
     chosen = await chat.chat.completions.create(**asked, messages=CHAT)
@@ -112,6 +113,7 @@ async def test_a_cut_off_reply_says_so_on_each_wire(chat: AsyncOpenAI, messages:
     assert (message.stop_reason, message.usage.output_tokens) == ("max_tokens", 20)
 
 
+@pytest.mark.slow
 async def test_responses_are_whole_or_streamed(chat: AsyncOpenAI) -> None:
     asked: Any = {"model": "m", "input": PROMPT.user, "instructions": PROMPT.system}
     whole = await chat.responses.create(**asked)

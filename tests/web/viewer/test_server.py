@@ -209,6 +209,7 @@ def test_of_a_strip_only_the_rest_is_sent_and_a_step_without_a_row_is_zero() -> 
     assert get("/api/run/r/strip?start=1")[2] == whole[1:8] + b"\0" + whole[9:]
 
 
+@pytest.mark.slow
 def test_the_steps_that_the_oracle_calls_wrong_are_named() -> None:
     microagents("run", "drift", "-o", "length=30", "--model", "sim:perfect@error=0.4", "-k", "1", "--run-id", "r")
     found = get("/api/run/r/wrong")[2]
@@ -413,6 +414,7 @@ def test_prometheus_reads_the_totals_of_runs_as_their_accounts_have_them() -> No
     ]
 
 
+@pytest.mark.slow
 def test_no_answer_leaves_a_journal_to_a_collection_of_garbage() -> None:
     Path("many.jsonl").write_text('{"length": 1}\n' * 20)
     microagents("run", "drift", "--model", "sim:perfect", "--inputs", "many.jsonl", "--run-id", "r")
@@ -482,6 +484,7 @@ def test_runs_that_ended_long_ago_have_no_metrics() -> None:
 # -- the command -------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_without_a_browser_the_printed_address_is_served_until_ctrl_c() -> None:
     microagents("run", *NOISY)
     environment = {**os.environ, "PATH": "/nowhere", "DISPLAY": "", "BROWSER": ""}
@@ -495,6 +498,7 @@ def test_without_a_browser_the_printed_address_is_served_until_ctrl_c() -> None:
         assert view.wait(WAIT_S) == 0
 
 
+@pytest.mark.slow
 def test_the_browser_is_started_with_a_file_that_only_this_user_can_read() -> None:
     microagents("run", *NOISY)
     told = Path("told").absolute()
@@ -517,6 +521,7 @@ def test_the_browser_is_started_with_a_file_that_only_this_user_can_read() -> No
     assert not file.exists()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("site", ["cross-site", "same-site"])
 def test_a_link_or_a_picture_of_another_site_imports_nothing(site: str) -> None:
     write("theirs.py", THEIRS)
@@ -528,6 +533,7 @@ def test_a_link_or_a_picture_of_another_site_imports_nothing(site: str) -> None:
     assert Path("imported").exists()
 
 
+@pytest.mark.slow
 def test_the_pages_of_a_foreign_journal_import_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     write("theirs.py", THEIRS)
     assert started("run", "theirs.py", *NOISY[1:]).code == 0
