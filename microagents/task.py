@@ -211,7 +211,7 @@ EITHER_FORM = ("flag", "verify")
 
 
 def _check_override(task: type[Task], name: str, defined: object) -> None:
-    """Refuse what cannot be called in the place of a method of a task."""
+    """Refuse a function that cannot be called in the place of a method of a task."""
     bases = (base for base in task.__mro__[1:] if base.__module__.startswith("microagents.") and issubclass(base, Task))
     method = next((base.__dict__[name] for base in bases if name in base.__dict__), None)
     if name.startswith("_") or not inspect.isfunction(method) or isinstance(defined, staticmethod | classmethod):
@@ -371,7 +371,7 @@ class ChainTask(Task[R], Generic[S, A, R]):
         return None
 
     def verify(self, state: S, reply: A, /) -> Awaitable[str | None] | str | None:  # noqa: ARG002 - for tasks to override
-        """Say what is wrong with a valid reply to a step, for the model to mend; None if nothing is.
+        """Name the fault of a valid reply to a step, for the model to mend; None without one.
 
         A plain method or an ``async`` one.
 

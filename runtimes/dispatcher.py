@@ -194,7 +194,7 @@ class Dispatcher:
         )
 
     def report_loads(self, messenger: RoleMessenger) -> None:
-        """Tell the recorder from now on what its replicas have to do."""
+        """Tell the recorder from now on the open work of its replicas."""
         self._scope.start(self._report_loads(messenger))
 
     async def _report_loads(self, messenger: RoleMessenger) -> None:
@@ -244,7 +244,7 @@ class Dispatcher:
         await self._scope.close()
 
     def disconnect(self) -> None:
-        """Stop sending to peers, which may have ended already, and drop what still comes from them."""
+        """Stop sending to peers, which may have ended already, and drop their late messages."""
         self._is_disconnected = True
         for peer in self._peers.values():
             peer.close()

@@ -39,7 +39,7 @@ class LocalRef:
         """Requests since the last `load`, and open ones."""
 
     def load(self, within_s: float, process: str) -> Load:
-        """Return what it has to do in a process; the last call was ``within_s`` seconds ago."""
+        """Return its open work in a process; the last call was ``within_s`` seconds ago."""
         handled, self._handled = self._handled, 0
         return Load(per_s=round(handled / within_s), open=self._open, process=process)
 

@@ -1,1 +1,1 @@
-"""What a role, a strategy and a registry are."""
+"""Roles, strategies and registries."""

@@ -103,7 +103,7 @@ class Registry(Struct, frozen=True, kw_only=True):
         )
 
     def _locate(self, name: str) -> tuple[object, ModuleType, str]:
-        """Import the module of a name; returns what the name stands for, if it is there, the module, and its name in it."""
+        """Import the module of a name; returns the named object, if it is there, the module, and its name in it."""
         where, colon, attribute = self.addresses.get(name, name).rpartition(":")
         if not colon:
             known = unknown(self.kind, name, list(self.addresses))

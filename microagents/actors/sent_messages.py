@@ -44,7 +44,7 @@ def _names_in(method: Any) -> Mapping[str, Any]:
 
 @lru_cache(maxsize=4_096)  # to read the source takes most of the start of a short run
 def _made_in(code: CodeType) -> tuple[tuple[int, ast.expr], ...]:
-    """For each message that is made where it is sent its line in the source of a method, and what is called to make it."""
+    """For each message that is made where it is sent: its line in the source of a method, and the call that makes it."""
     try:
         tree = ast.parse(dedent(inspect.getsource(code)))
     except (OSError, TypeError, SyntaxError, ValueError):  # no source, as in a program that is typed in

@@ -1,1 +1,1 @@
-"""What everything else stands on: errors, structured concurrency, messages, files, the code of users."""
+"""Foundations: errors, structured concurrency, messages, files, users' code."""

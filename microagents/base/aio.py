@@ -115,7 +115,7 @@ def begin(coroutine: Coroutine[Any, Any, T]) -> asyncio.Task[T] | None:
 
 
 class _Begun(Coroutine[Any, Any, T]):
-    """A coroutine that already waits, for a task: its first step gives what is awaited, or None to resume in the next iteration."""
+    """A coroutine that already waits, for a task: its first step gives the awaited future, or None to resume in the next iteration."""
 
     def __init__(self, coroutine: Coroutine[Any, Any, T], awaited: asyncio.Future[Any] | None) -> None:
         self._coroutine: Any = coroutine

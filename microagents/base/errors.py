@@ -16,7 +16,7 @@ PASSING = (KeyboardInterrupt, GeneratorExit)
 
 
 def refusal(name: str, said: str, given: object) -> str:
-    """Say what a value must be, from a message of pydantic such as "Input should be greater than 0"."""
+    """State the demand on a value, from a message of pydantic such as "Input should be greater than 0"."""
     _, should, wanted = said.partition(" should ")
     if not should:
         return f"{name}={given!r:.100}: {said[:1].lower()}{said[1:]}"
@@ -215,7 +215,7 @@ class Unwritable(Stopped):
 
 
 class JournalGone(Stopped):
-    """The journal of a live run was taken away; args: its path, the event, what was saved as a sentence, the copy if it is whole."""
+    """The journal of a live run was taken away; args: its path, the event, a sentence on the saved part, the copy if it is whole."""
 
     def __init__(self, path: str, event: str, kept: str = "", copy: str | None = None) -> None:
         super().__init__(path, event, kept, copy)
@@ -227,7 +227,7 @@ class JournalGone(Stopped):
 
     @property
     def is_final(self) -> bool:
-        """Whether it says what was saved."""
+        """Whether it names the saved part."""
         return bool(self.args[2])
 
     @property
@@ -259,7 +259,7 @@ class JournalMismatch(InvalidUsage):
         super().__init__(field, recorded, given, *remedy)
 
     def with_remedy(self, remedy: str) -> Self:
-        """Return the same error for work that cannot accept the change, with what to do instead."""
+        """Return the same error for work that cannot accept the change, with a remedy."""
         return type(self)(*self.args[:3], remedy)
 
     def __str__(self) -> str:

@@ -80,7 +80,7 @@ def fenced_in(text: str, name: str) -> Sequence[str]:
 
 
 def json_escape(found: re.Match[str]) -> str:
-    """Write what a pattern has found as the escapes that JSON has for it."""
+    """Write a match of a pattern as JSON's escapes."""
     units = found[0].encode("utf-16-be", "surrogatepass").hex()
     return "".join(f"\\u{units[at : at + 4]}" for at in range(0, len(units), 4))
 

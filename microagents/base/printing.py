@@ -1,4 +1,4 @@
-"""Standard output of a command: its results alone. What users' code and its processes print goes to stderr."""
+"""Standard output of a command: its results alone. Prints of users' code and its processes go to stderr."""
 
 from __future__ import annotations
 

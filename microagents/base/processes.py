@@ -59,10 +59,10 @@ class ProcessIdentity(Struct, frozen=True, kw_only=True):
 
 
 def lock_text(files: Sequence[Path], otherwise: ProcessIdentity | None = None) -> str:
-    """Say which process has locked one of these files for writing, and what to do about it.
+    """Name the process that has locked one of these files for writing, and the remedy.
 
     Args:
-        files: the files; what locks any of them keeps all of them.
+        files: the files; a lock on any of them keeps all of them.
         otherwise: the process to name if the system does not report it.
     """
     holder = next(_locking(files), otherwise)

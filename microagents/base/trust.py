@@ -1,4 +1,4 @@
-"""What this user trusts, listed in the user's state folder; and the refusal to import code for a journal that is not on the list."""
+"""Folders and journals that this user trusts, in a list in the state folder; no code is imported for a journal that is not listed."""
 
 from __future__ import annotations
 

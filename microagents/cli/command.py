@@ -1,4 +1,4 @@
-"""What all commands share: --debug, --no-config, defaults from files, and the help of a task's and a strategy's options."""
+"""Shared parts of all commands: --debug, --no-config, defaults from files, and the help of a task's and a strategy's options."""
 
 from __future__ import annotations
 
@@ -139,7 +139,7 @@ class Command(TyperCommand):
             raise
 
     def _hint(self, words: Sequence[str | None], strategy: Any) -> str | None:
-        """What was meant by the first word that is an option not of the command, but of the task, the strategy or a model."""
+        """Meaning of the first word that is an option not of the command, but of the task, the strategy or a model."""
         if not words[1:]:
             return None
         given = [word for word in words if word]

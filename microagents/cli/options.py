@@ -392,7 +392,7 @@ def with_tools(options: list[str], tools: list[str]) -> list[str]:
 
 
 def task_of(name: str, options: list[str], flag: str = "-o") -> Task:
-    """Build the task that the command line names; `flag` is what a message advises for an option that is missing."""
+    """Build the task that the command line names; `flag` is the flag that a message advises for a missing option."""
     kind = TASKS.find(name, Task)
     return validated(kind, f"task {name!r}", task_options(kind, options), flag=flag)
 

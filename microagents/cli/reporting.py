@@ -76,7 +76,7 @@ def echo(text: str = "", *, nl: bool = True, err: bool = False) -> None:
 
 @contextmanager
 def exit_on_closed_stdout() -> Iterator[None]:
-    """Exit without a word once nobody reads stdout any more.
+    """Exit without a word once stdout has no reader any more.
 
     Raises:
         typer.Exit: with `READER_LEFT`.

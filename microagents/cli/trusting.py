@@ -19,12 +19,12 @@ def confirm_trust(what: str, flag: str, otherwise: str = "") -> None:
     """Ask whether something is trusted.
 
     Args:
-        what: what there is to trust, and what it can do.
+        what: the thing to trust, and its powers.
         flag: the option that says yes.
         otherwise: how to do without; empty if there is no way.
 
     Raises:
-        InvalidUsage: the answer is no, or nobody is there to ask.
+        InvalidUsage: the answer is no, or no person is there to ask.
     """
     without = f"; {otherwise}" if otherwise else ""
     if not has_terminal():

@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 
 
 class Watched(NamedTuple):
-    """What the live display shows of a run besides its progress."""
+    """Facts of a run in the live display besides its progress."""
 
     title: str
     """The first title."""
@@ -76,7 +76,7 @@ def run_in_terminal(
 
 
 def answered_in_terminal(watched: Watched, result: Result, runs_dir: Path, *, stream: bool = False) -> Result:
-    """Ask the person at a terminal what the calls of agents wait for, and go on with the run, until nothing is left to say."""
+    """Ask the person at a terminal about the calls that wait, and go on with the run, until none is left."""
     run_id = result.run_id
     while result.outcome == "undecided" and result.journal is not None and has_terminal():
         said = [_ask_person(each, run_id, runs_dir) for each in calls_waiting(runs_dir, run_id)]
@@ -212,7 +212,7 @@ async def _run_with_display(watched: Watched, start: Start[T], *, stream: bool, 
 
 
 class _Signals(NamedTuple):
-    """Signals that end a run, and what each of them does."""
+    """Signals that end a run, and the effect of each."""
 
     loop: asyncio.AbstractEventLoop
     on_ctrl_c: Callable[..., None]

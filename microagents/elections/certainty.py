@@ -1,4 +1,4 @@
-"""Certainty: what the probabilities of replies say about the vote that a model casts most often, and whether they hold.
+"""Certainty: evidence of the probabilities of replies for the vote that a model casts most often, and whether they hold.
 
 The law of one draw is a mixture: each pair of a model and a prompt, a *part*, has its share. A text that was seen has a known mass in its
 part; the rest of the part may be any vote's.
@@ -50,7 +50,7 @@ def decides_alone(mass: Mass, margin: float) -> bool:
 
 
 class TextMass:
-    """What is known of one text in one part."""
+    """Knowledge of one text in one part."""
 
     __slots__ = ("branch", "least", "most", "vote")
 
@@ -102,7 +102,7 @@ class MixturePart:
         return max(least, *alone) if alone else least
 
     def most_of(self, vote: Hashable) -> int:
-        """Return an upper bound of the mass of a vote, by the law of the draw. What was not seen may be all its own."""
+        """Return an upper bound of the mass of a vote, by the law of the draw. All unseen mass may be its own."""
         return MILLION + sum((each.most if each.vote == vote else 0) - each.least for each in self._of_draw.values())
 
     @property

@@ -1,6 +1,6 @@
 """Whether the votes of an election are improbable for a step at which the model is as good as calibration says: a sequential test.
 
-Under the null hypothesis every vote is right with probability at least p. At least ``votes - leading`` of the votes are wrong, whoever is
+Under the null hypothesis every vote is right with probability at least p. At least ``votes - leading`` of the votes are wrong, whichever is
 right. The statistic is the mean, over some rates of wrong votes above 1 - p, of the likelihood ratio of that rate to 1 - p. It is a
 martingale that begins at 1, so it ever exceeds 1/alpha with probability at most alpha (Ville's inequality), however often one looks.
 """

@@ -230,7 +230,7 @@ class Rejection(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Rejected(Struct, frozen=True, kw_only=True, tag=True, omit_defaults=True):
-    """A sample that is asked again with feedback, or with what it asked for: it is neither ballot nor flag yet."""
+    """A sample that is asked again with feedback, or with its look-ups: it is neither ballot nor flag yet."""
 
     seq: int
     replies: tuple[Rejection, ...]

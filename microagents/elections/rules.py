@@ -329,7 +329,7 @@ class RuleByAddress(Rule, frozen=True):
         return needed
 
     def winner(self, tally: Tally) -> Hashable:
-        """What the rule itself returns.
+        """Verdict of the rule itself.
 
         Raises:
             InvalidDefinition: no ballot casts that vote.
@@ -340,7 +340,7 @@ class RuleByAddress(Rule, frozen=True):
         return winner
 
     def outcome(self, tally: Tally) -> RuleOutcome:
-        """What the rule itself returns."""
+        """Verdict of the rule itself."""
         outcome = self._rule.outcome(tally)
         if outcome not in get_args(RuleOutcome):
             raise InvalidDefinition(

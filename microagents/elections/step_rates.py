@@ -1,4 +1,4 @@
-"""Error rates that differ from step to step, from few samples of many steps: what a run of these steps comes to.
+"""Error rates that differ from step to step, from few samples of many steps: the prospects of a run of these steps.
 
 Most steps are easy and a few are hard, so the mean of all samples says little about votes. Every figure comes from joint draws of the
 posterior: the population, the rate of each sampled step given its own samples, and the rates of the others. A draw holds all steps of
@@ -129,7 +129,7 @@ def picked(weights: Array, rng: np.random.Generator) -> Counts:
 
 
 class RunRates:
-    """What a planned run comes to: joint draws of the error rates of all its steps, and the figures that follow."""
+    """Prospects of a planned run: joint draws of the error rates of all its steps, and the figures that follow."""
 
     total: int
     """Number of steps of the run."""
@@ -237,7 +237,7 @@ class RunRates:
 
     @property
     def condition(self) -> str:
-        """What the figures depend on, in words."""
+        """Conditions of the figures, in words."""
         if not self.unseen:
             return f"all {self.total:,} steps of the run were sampled"
         return (

@@ -71,7 +71,7 @@ def is_vote(outcome: str, ballots: Sequence[Ballot | Flagged]) -> bool:
 
 
 def code_of(outcome: InputOutcome | None, verdict: bool | None) -> int:  # noqa: FBT001
-    """Return the code of an outcome in `ENDED_AS`, and of what the result says of itself."""
+    """Return the codes of an outcome in `ENDED_AS` and of the result's own verdict."""
     return _CODES.get((outcome, verdict), ENDED_AS.index(outcome))
 
 
@@ -247,7 +247,7 @@ class Books:
             self.reached.pop(of_input, None)
 
     def end_input(self, of_input: int, outcome: InputOutcome | None, verdict: bool | None = None) -> None:  # noqa: FBT001
-        """Set the outcome of an input, and what its result says of itself; None reopens it."""
+        """Set the outcome of an input and its result's own verdict; None reopens it."""
         self._sums.ended[self.ended[of_input]] -= 1
         self.ended[of_input] = code_of(outcome, verdict)
         self._sums.ended[self.ended[of_input]] += 1

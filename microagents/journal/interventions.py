@@ -1,4 +1,4 @@
-"""What other processes do to a run: requests while it is live, a person's decision, and the removal of its journal."""
+"""Interventions of other processes in a run: requests while it is live, a person's decision, and the removal of its journal."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def decide_in(journal: Path, ask: Decide) -> None:
 
 
 def forget_unsettled(journal: Path) -> str | None:
-    """Count calls no more that may have been billed without a reply; returns what was counted, in words, or None if nothing was.
+    """Count calls no more that may have been billed without a reply; returns the count in words, or None if there was none.
 
     Raises:
         InvalidUsage: the run is running, or the journal cannot be written.
@@ -105,7 +105,7 @@ def forget_unsettled(journal: Path) -> str | None:
 
 
 def remove(journal: Path) -> list[Path]:
-    """Remove a journal, the files that SQLite keeps beside it, requests and output of its run; returns what was removed.
+    """Remove a journal, the files that SQLite keeps beside it, requests and output of its run; returns the removed ones.
 
     Raises:
         InvalidUsage: the run is running, or the journal cannot be removed. Nothing was removed.

@@ -65,7 +65,7 @@ class Lease(Struct, frozen=True, kw_only=True):
 
 
 class _Sight(NamedTuple):
-    """What this process last saw of a lease whose holder it cannot look up."""
+    """Last sight of a lease whose holder this process cannot look up."""
 
     lease: Lease
     since_s: float

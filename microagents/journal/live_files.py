@@ -94,7 +94,7 @@ class JournalFiles:
                 self._lose(f"{shown} is another file now")
 
     def check_content(self) -> None:
-        """Check that nobody else has changed the content, or that the file has its size and all rows are there nonetheless.
+        """Check that no other process has changed the content, or that the file has its size and all rows are there nonetheless.
 
         Raises:
             JournalGone: they are not.

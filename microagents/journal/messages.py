@@ -248,7 +248,7 @@ InputOutcome = Literal["completed", "undecided", "failed", "refused"]
 
 
 def verdict_of(value: object) -> bool | None:
-    """Return what a result says of itself in its field ``correct``, or without one in ``solved``; None if it says nothing."""
+    """Return a result's own verdict in its field ``correct``, or without one in ``solved``; None if it has neither."""
     found = value.get("correct", value.get("solved")) if isinstance(value, Mapping) else None
     return found if isinstance(found, bool) else None
 
@@ -279,7 +279,7 @@ class InputEnding(RowRecord, frozen=True, kw_only=True):
 
     @property
     def verdict(self) -> bool | None:
-        """What the result of a completed input says of itself; None if it says nothing."""
+        """Own verdict of a completed input's result; None without one."""
         return verdict_of(msgspec.json.decode(self.result)) if self.result and self.outcome == "completed" else None
 
     def row(self, at: str) -> tuple[object, ...]:
@@ -289,7 +289,7 @@ class InputEnding(RowRecord, frozen=True, kw_only=True):
 
 
 class Load(Struct, frozen=True, kw_only=True):
-    """What a replica of a role has to do."""
+    """Open work of a replica of a role."""
 
     per_s: int = 0
     """Requests that it gets a second."""
@@ -316,7 +316,7 @@ Record = RecordSample | RecordReply | AllotCalls | CallsOver | Entry
 
 
 class Promise(Struct, frozen=True, kw_only=True):
-    """What the measurement of a model promises of a run, or of each of its inputs."""
+    """Promise of a model's measurement for a run, or for each of its inputs."""
 
     measurement: str
     """Name of its run."""
@@ -609,7 +609,7 @@ class OpenElection(Struct, frozen=True, kw_only=True):
 
 
 class Recollection(Struct, frozen=True, kw_only=True):
-    """What the journal has at a path."""
+    """Record of the journal at a path."""
 
     has_records: bool = False
     """Of the run and of an input: whether there is any record."""
@@ -626,7 +626,7 @@ class Recollection(Struct, frozen=True, kw_only=True):
 
 
 class Recall(Request[Recollection], frozen=True, kw_only=True):
-    """Ask what the journal has at a path, with all records that the sender sent before."""
+    """Ask for the journal's record at a path, with all records that the sender sent before."""
 
     path: str = ""
     """Path of a decision or an answer, such as ``3/step/17``; of an input, such as ``3``; empty for the run."""

@@ -117,7 +117,7 @@ def _holder_without_log(path: Path) -> ProcessIdentity | None:
 
 
 def error_text(path: Path, error: Exception | str) -> str:
-    """Return the message of an error; if the journal is locked, with the process that keeps it locked, and what to do about that."""
+    """Return the message of an error; if the journal is locked, with the process that keeps it locked, and the remedy."""
     if getattr(error, "sqlite_errorcode", 0) & FIRST_BYTE != sqlite3.SQLITE_BUSY:
         return " ".join(str(error).split())
     return lock_text([path, Path(f"{path}-shm")], _holder_without_log(path))

@@ -1,4 +1,4 @@
-"""What pictures of a whole run show: a byte for each step, sums over time, an outcome for each input, and the differences of two runs."""
+"""Data of the pictures of a whole run: a byte for each step, sums over time, an outcome for each input, and the differences of two runs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the rows of a journal say: its experiment, decisions, open elections, books and endings."""
+"""Queries on the rows of a journal: its experiment, decisions, open elections, books and endings."""
 
 from __future__ import annotations
 

@@ -93,7 +93,7 @@ class Reader:
 
     Raises:
         InvalidUsage: the file is not a journal, is damaged, or has another version; or values in it have another form than the code in the
-            block expects of a run's, whoever decodes them.
+            block expects of a run's, whichever code decodes them.
     """
 
     def __init__(self, path: Path) -> None:
@@ -211,7 +211,7 @@ class Reader:
             return read_inputs(self._rows, self.experiment.inputs)
 
     def input_sums(self) -> bytes:
-        """Return what each input took, as `microagents.journal.overview` has it."""
+        """Return the cost of each input, as `microagents.journal.overview` has it."""
         with self._reading():
             return read_input_sums(self._rows, self.experiment.inputs)
 
@@ -352,7 +352,7 @@ class Reader:
             return read_totals(self._rows).waiting()
 
     def settled_at(self) -> dict[str, str]:
-        """By path what settled a decision that the vote did not."""
+        """By path the settler of a decision that the vote did not settle."""
         with self._reading():
             return read_totals(self._rows).account.settled_at
 

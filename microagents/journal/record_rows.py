@@ -1,4 +1,4 @@
-"""Rows of records: what one commit writes of decisions, samples, replies, progress and totals."""
+"""Rows of records: decisions, samples, replies, progress and totals that one commit writes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The beginning of a sitting: what it finds in the journal, and what its first commit changes there."""
+"""The beginning of a sitting: the state that it finds in the journal, and the changes of its first commit."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class JournalConfig(Struct, frozen=True, kw_only=True):
 
 
 class Found(Struct, frozen=True, kw_only=True):
-    """What a journal holds when it is opened."""
+    """Contents of a journal at opening."""
 
     epoch: int
     books: Books

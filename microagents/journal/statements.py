@@ -1,4 +1,4 @@
-"""All SQL of a journal: what makes its tables, the queries, the settings of a connection, and transactions."""
+"""All SQL of a journal: the definitions of its tables, the queries, the settings of a connection, and transactions."""
 
 from __future__ import annotations
 

@@ -191,7 +191,7 @@ class Store:
             return with_digests(self._rows, self.books)
 
     def recall(self, request: Recall) -> Recollection:
-        """Return what the journal has at a path, of an input, or of the run."""
+        """Return the journal's record at a path, of an input, or of the run."""
         path = request.path
         with self._reading():
             if "/" in path:

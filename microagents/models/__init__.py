@@ -1,1 +1,1 @@
-"""Models: one file per provider, and what they share."""
+"""Models: one file per provider, and their shared parts."""

@@ -85,7 +85,7 @@ class AnthropicModel(HttpModel):
         return content
 
     def at_most(self, call: Call) -> Most:
-        """Bound what a call can use, with one that writes the constant part of its prompt into the cache before."""
+        """Bound the usage of a call, with one that writes the constant part of its prompt into the cache before."""
         own = super().at_most(call)
         if not self._is_cached(call.prompt):
             return own

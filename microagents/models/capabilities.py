@@ -1,6 +1,6 @@
 """Capabilities of models: the parameters that today's models take, by their exact names (November 2026).
 
-What the table does not know, the refusals of a server teach (`HttpModel`).
+Parameters that the table lacks are learnt from a server's refusals (`HttpModel`).
 """
 
 from __future__ import annotations

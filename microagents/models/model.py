@@ -168,7 +168,7 @@ class Model:
         return {}
 
     def at_most(self, call: Call) -> Most | None:  # noqa: ARG002 - for models that know
-        """Bound what a call can use; ``--max-tokens`` and ``--max-cost`` reserve it before the call is sent.
+        """Bound the usage of a call; ``--max-tokens`` and ``--max-cost`` reserve it before the call is sent.
 
         None, the default, if that is known only from replies: the first call then goes alone, and the dearest so far bounds later ones.
         """
@@ -203,7 +203,7 @@ class Model:
             raise InvalidUsage(f"{cls.__name__} does not take the options {spec.options}: {said}") from None
 
     async def prepare(self) -> None:
-        """Import and open what calls need, before the first one is allotted: after a kill no limit counts a call that could not be sent."""
+        """Import and open the needs of calls before the first is allotted: after a kill no limit counts a call that could not be sent."""
 
     async def complete(self, call: Call) -> Sample:
         """Take one sample, in one attempt: the solver retries. `current_effect_key` is the same in all attempts at it.

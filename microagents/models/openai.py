@@ -52,7 +52,7 @@ class OpenAIWire(HttpModel):
 
     With a ``base_url`` and no key, the key ``none`` is sent: local servers need none.
 
-    ``logprobs`` says what log-probabilities of tokens are: ``raw``, the model's own before temperature and samplers (the default);
+    ``logprobs`` tells the kind of the tokens' log-probabilities: ``raw``, the model's own before temperature and samplers (the default);
     ``processed``, of the law that tokens are drawn from; ``off``, of no use.
     """
 
@@ -211,7 +211,7 @@ class OpenAIModel(OpenAIWire):
     async def _streamed(
         self, calls: Sequence[Call], asked: Call, sender: Sender
     ) -> AsyncGenerator[tuple[Call, Sample]]:
-        """Take several samples, each as soon as it is finished. The last one has what the usage of all leaves for it."""
+        """Take several samples, each as soon as it is finished. The last one gets the rest of the usage of all."""
         arrived = asyncio.Queue[ChatChoice | None]()
         client = Streaming(sender, len(calls), arrived.put_nowait)
         scope, early = TaskScope(), dict[int, Usage]()
@@ -275,7 +275,7 @@ class OpenAIModel(OpenAIWire):
         return {SESSION: blake2b(text, digest_size=16).hexdigest()}
 
     async def served_metrics(self) -> bytes | None:
-        """Return what the server of a model tells Prometheus, as vLLM does; None if it tells nothing. The key is not sent."""
+        """Return the metrics that the server of a model has for Prometheus, as vLLM has; None without any. The key is not sent."""
         if self._is_own_address:
             return None
         sender = Sender(self.base_url.partition("?")[0].removesuffix("/v1"), {})

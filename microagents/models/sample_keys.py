@@ -1,7 +1,7 @@
 """Idempotency keys of requests: they name the sample that a request draws, so that a gateway bills a request only once.
 
 A key is ``RUN/PATH/DIGEST/SEQ/REJECTED/ATTEMPT/PARAMETERS``. Each attempt has its own, since the reply to the one before may be of no use,
-and so have requests of one attempt with other parameters: one that warms a cache, or one without what the model refused. A key has no part
+and so have requests of one attempt with other parameters: one that warms a cache, or one without the refused parameters. A key has no part
 of a prompt; `microagents serve` reads it, and draws the sample that the simulated model would draw in the process of the run.
 """
 
@@ -38,7 +38,7 @@ def key_of(run_id: str, call: Call, parameters: Mapping[str, object]) -> str:
 
 
 def read_key(key: str) -> Named | None:
-    """Read what a key names; None if it is none of these."""
+    """Parse a key; None if it is none of these."""
     try:
         place, digest, *counts, _ = key.rsplit("/", 5)
         seq, rejected, attempt = map(int, counts)

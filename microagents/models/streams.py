@@ -60,7 +60,7 @@ class Streaming:
 
 
 def unstreamed(body: bytes, number: int) -> bytes:
-    """Return the reply of a server as one that is not streamed: some stream what nobody asked to be streamed."""
+    """Return the reply of a server as one that is not streamed: some servers stream without being asked."""
     if not body.removeprefix(codecs.BOM_UTF8).lstrip().startswith((b"data:", b"event:", b":")):
         return body
     reply = _StreamedReply(number, lambda _: None)

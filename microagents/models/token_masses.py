@@ -24,7 +24,7 @@ _END = re.compile(rb"<[^<>\s]{1,64}>")
 
 
 class Token(Struct, frozen=True, kw_only=True):
-    """A token, as servers with OpenAI's APIs list it. What is missing has no log-probability, such as probabilities after sampling."""
+    """A token, as servers with OpenAI's APIs list it. A missing one has no log-probability, such as probabilities after sampling."""
 
     token: str = ""
     logprob: float | None = None
@@ -52,7 +52,7 @@ def mass_of(tokens: Sequence[Token], text: str, *, law: LawOfMass, is_closed: bo
     """Multiply the probabilities of the tokens of a reply that ended by itself; with ``is_closed`` nothing but the end can follow it.
 
     None if the tokens are not those of the text, if the probability of the end is missing, or if the numbers cannot be true: positive,
-    missing, all the same, or more than 1 together. Space around the text may be left out by the server: it belongs to what was drawn.
+    missing, all the same, or more than 1 together. Space around the text may be left out by the server: it belongs to the draw.
     """
     logs = [token.logprob for token in tokens]
     found = [log for log in logs if log is not None and _LEAST < log <= _SLACK]

@@ -1,1 +1,1 @@
-"""Replies of models: what a prompt asks for, how a reply is read, and what becomes a vote."""
+"""Replies of models: the form that a prompt asks for, the reader of replies, and the vote in them."""

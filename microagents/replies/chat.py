@@ -461,7 +461,7 @@ def system_with_instructions(system: str, reply: type[Reply], form: Format, reas
 
 
 def with_feedback(asked: Prompt, rejected: Sequence[tuple[Reply, str]], form: Format) -> Prompt:
-    """Put earlier answers, and what was found wrong with each, behind a question."""
+    """Put earlier answers and their faults behind a question."""
     parts = [
         f"{_EARLIER}{visible(write(reply, form))}\nIt was checked, and it is wrong:\n{fenced('feedback', feedback)}"
         for reply, feedback in rejected

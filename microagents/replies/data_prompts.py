@@ -23,7 +23,7 @@ def prompt_of(system: str, asked: Struct, background: str = "") -> Prompt:
     Args:
         system: the instructions.
         asked: the data.
-        background: what all questions about the problem have in common. It comes first, so that providers cache it.
+        background: the common part of all questions about the problem. It comes first, so that providers cache it.
     """
     data = msgspec.json.encode(asked)
     if not background:
@@ -39,7 +39,7 @@ def _shown(data: bytes) -> str:
 
 
 def data_in(prompt: Prompt, decoder: msgspec.json.Decoder[D], subject: str) -> D:
-    """Read the data of a question about a subject from the text of its prompt, in front of what a model looked up."""
+    """Read the data of a question about a subject from the text of its prompt, in front of a model's look-ups."""
     try:
         return decoder.decode(alone(prompt).user)
     except msgspec.MsgspecError as error:

@@ -202,7 +202,7 @@ _CONTINUED = re.compile(
 
 @lru_cache(maxsize=256)
 def _assignments(reply: type[Reply]) -> list[re.Pattern[str]]:
-    """Build the pattern of each field's ``name =`` before what may be JSON and not prose, such as "move = the one above".
+    """Build the pattern of each field's ``name =`` before a text that may be JSON and not prose, such as "move = the one above".
 
     Capitals do not matter, unless two names differ only by them.
     """

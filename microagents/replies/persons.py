@@ -1,4 +1,4 @@
-"""What persons say of calls: whether one is approved, and what became of one whose outcome is unknown."""
+"""Persons' words on calls: the approval of one, and the fate of one whose outcome is unknown."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class PersonReply(Reply, frozen=True):
 
 
 class Approval(PersonReply, frozen=True):
-    """What a person says of an action that waits for approval."""
+    """A person's answer to an action that waits for approval."""
 
     approved: bool
     text: str = ""
@@ -42,13 +42,13 @@ class Approval(PersonReply, frozen=True):
 
 
 class SecondApproval(Approval, frozen=True):
-    """What a person says of a call that is equal to one that was made."""
+    """A person's answer to a call that is equal to an earlier one."""
 
     question: ClassVar[str] = "an equal call was made before; may it be made once more?"
 
 
 class FoundOutcome(PersonReply, frozen=True):
-    """What a person found out about a call whose outcome is unknown."""
+    """A person's finding about a call whose outcome is unknown."""
 
     was_made: bool
     value: Any = None

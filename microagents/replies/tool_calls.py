@@ -92,18 +92,18 @@ SEEN = "\n\nYou looked up:\n"
 
 
 def with_observations(asked: Prompt, seen: Iterable[str]) -> Prompt:
-    """Put what calls returned behind a question."""
+    """Put the results of calls behind a question."""
     text = "".join(seen)
     return structs.replace(asked, user=f"{asked.user}{SEEN}{text}") if text else asked
 
 
 def alone(asked: Prompt) -> Prompt:
-    """Return a question without what calls returned."""
+    """Return a question without the results of calls."""
     return structs.replace(asked, user=asked.user.partition(SEEN)[0])
 
 
 def observed(call: ToolCall, outcome: str, text: str) -> str:
-    """Write down a call and what it returned."""
+    """Write down a call and its result."""
     note = "" if outcome == "done" else f' outcome="{outcome}"'
     return f"{visible(call.key_text())}\n{fenced('observation', text, note)}\n"
 

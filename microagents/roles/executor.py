@@ -1,4 +1,4 @@
-"""The executor: runs the tools of tasks. It writes down what it is about to do, does it, and writes down what came of it."""
+"""The executor: runs the tools of tasks. It records a call before it makes it, and its outcome afterwards."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ _acting: set[asyncio.Task[Called]] = set()
 
 
 class LookedUpBefore(Called, frozen=True, kw_only=True):
-    """What the journal keeps of a call that a model made before its reply."""
+    """Record of a call that a model made before its reply."""
 
     tool: str = ""
     """Empty in journals that kept only the outcome."""
@@ -60,7 +60,7 @@ class LookedUpBefore(Called, frozen=True, kw_only=True):
 
 
 class Intention(Struct, frozen=True, kw_only=True):
-    """What the journal says of a call that changes the world, before it is made."""
+    """Record of a call that changes the world, before it is made."""
 
     tool: str
     arguments: dict[str, Any]
@@ -68,11 +68,11 @@ class Intention(Struct, frozen=True, kw_only=True):
 
 
 class Execute(DurableRequest[Called], frozen=True, kw_only=True):
-    """Make one call of a tool. One that changes the world is made at most once, or under one key; what came of it is recorded.
+    """Make one call of a tool. One that changes the world is made at most once, or under one key; its outcome is recorded.
 
     A call that changes the world has the place of its making (`making_at`). Its intention is recorded there, its ``outcome`` below
-    it. If the outcome of a destructive call is unknown, the reason stands at ``unknown``; what a person or the call itself says of it
-    later, at ``found``. What led to the call must be durable before.
+    it. If the outcome of a destructive call is unknown, the reason stands at ``unknown``; the word of a person or of the call itself
+    later, at ``found``. The decision for the call must be durable before.
     """
 
     as_json = True
@@ -141,7 +141,7 @@ class Executor(DurableRole):
         self._scope.start(self._follow_admission())
 
     async def stop(self) -> None:
-        """Wait for what is under way, and close the connections."""
+        """Wait for the calls under way, and close the connections."""
         try:
             await self._wait_for_effects()
         finally:
@@ -177,7 +177,7 @@ class Executor(DurableRole):
         return await asyncio.shield(self._effects[path])
 
     async def end_effects(self, request: EndEffects) -> list[int]:  # noqa: ARG002 - the message is the address
-        """Wait for what is under way; returns the inputs whose work can go on."""
+        """Wait for the calls under way; returns the inputs whose work can go on."""
         await self._wait_for_effects()
         ended, self._ended_late = sorted({*self._ended_late}), []
         return [] if self._is_ending else ended
@@ -215,7 +215,7 @@ class Executor(DurableRole):
     async def _kept_call(self, work: Work[Any, Any], request: Execute, path: str) -> Called:
         """Make a call that only reads, and record its outcome before it is given.
 
-        It enters no digest: which samples are drawn in vain, and what they look up, depends on time. So it stands in the journal like the
+        It enters no digest: the samples drawn in vain, and their look-ups, depend on time. So it stands in the journal like the
         ballot of an election that never ends.
         """
         called = await self._call(work, request, TRIES)
@@ -327,7 +327,7 @@ class Executor(DurableRole):
         )
 
     async def _record_late(self, work: Work[Any, Any], request: Execute, call: asyncio.Task[Called]) -> None:
-        """Record the outcome of a call that ends after its time-out, as what was found out about it."""
+        """Record the outcome of a call that ends after its time-out, as a finding about it."""
         await asyncio.wait([call])
         called = call.result()
         if called.outcome == "unknown":
@@ -358,7 +358,7 @@ class Executor(DurableRole):
         )
 
     async def _look_up(self, work: Work[Any, Any], request: Execute) -> LookedUp | None:
-        """Ask a tool what became of a call; repeatedly if it knows of none, since a server may still be working on it."""
+        """Ask a tool for the outcome of a call; repeatedly if it knows of none, since a server may still be working on it."""
         number = 1
         while True:
             found = await self._tools.look_up(
@@ -404,7 +404,7 @@ async def _recorded(work: Work[Any, Any], at: str) -> Called | None:
 
 
 async def _intend(work: Work[Any, Any], request: Execute, spec: ToolSpec) -> None:
-    """Record what is about to be done. If it was begun before, this changes nothing."""
+    """Record a call before it is made. If it was begun before, this changes nothing."""
     intention = Intention(tool=request.tool, arguments=request.arguments, effect=spec.effect)
     await work.record_answer(request.at, intention)
 

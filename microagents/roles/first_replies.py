@@ -81,7 +81,7 @@ class FirstReplies:
         return self._replies >= SHARE_OF or self._replies - self._flags.total() >= SHARE_OF * (1 - MAX_SHARE)
 
     def hopeless(self) -> tuple[str, str] | None:
-        """Why the run should stop, and what to do; None if it should go on."""
+        """Why the run should stop, and the remedy; None if it should go on."""
         flagged = self._flags.total()
         if len(self._flagged_inputs) < min(2, self._inputs):
             return None

@@ -197,7 +197,7 @@ class Recorder(Role):
         return [each for each in records if isinstance(each, RecordSample)]
 
     def batch(self, request: RecordBatch) -> None:
-        """Record what a process has sent together."""
+        """Record the messages that a process has sent together."""
         self._commits.add([*request.calls, *self._kept(request.draws), *request.decisions, *request.progress])
         if self._telemetry is not None:
             for each in request.calls:
@@ -300,7 +300,7 @@ class Recorder(Role):
                 return
 
     def _take_control(self, request: LiveRequest) -> None:
-        """Do what another process asks for."""
+        """Carry out another process's request."""
         match request.ask:
             case PauseRun(now=now):
                 self._admission.pause(said_by(request), is_halted=now)
@@ -379,7 +379,7 @@ class Recorder(Role):
         return structs.replace(account, outage=self._admission.outage, paused=self._admission.paused)
 
     async def recall(self, request: Recall) -> Recollection:
-        """Return what the journal has at a path. The question about an input begins the work on it."""
+        """Return the journal's record at a path. The question about an input begins the work on it."""
         if self._began_s is None and request.path.isdecimal():
             self._began_s = asyncio.get_running_loop().time()
             self._scope.start(self._end_in_time(self._began_s))

@@ -1,4 +1,4 @@
-"""The admission of a run: what may begin while the journal keeps up, and the wait for work in flight before the end."""
+"""The admission of a run: the work that may begin while the journal keeps up, and the wait for work in flight before the end."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class RunAdmission:
         """Whether no more elections are admitted."""
 
     def _update(self) -> None:
-        """Admit what the commits allow now."""
+        """Admit the work that the commits allow now."""
         admission: Admission = "draws" if self._commits.is_behind or self._is_draining else "elections"
         if self.is_ending or self.paused is not None:
             admission = "nothing" if self.is_ending else "halted" if self._is_halted else "paused"

@@ -69,7 +69,7 @@ class Sampler:
 
         Args:
             seq: its place in the order of launches.
-            prompt: what is asked.
+            prompt: the question.
             first: the prompt of the first attempt, if replies were rejected since.
             earlier: number of replies that were rejected.
         """

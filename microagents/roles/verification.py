@@ -52,7 +52,7 @@ Screened = tuple[Sample, Ballot | Flagged | Wanted]
 
 
 def wanted_in(seq: int, sample: Sample, question: Question, task: Task) -> Wanted | Flagged | None:
-    """What a reply asks to look up, or the red flag of its calls; None for a reply that asks nothing."""
+    """Look-ups that a reply asks for, or the red flag of its calls; None for a reply that asks nothing."""
     if "look_up" not in sample.text or flag_unread(sample, question.sampling.flag_above_tokens) is not None:
         return None
     try:
@@ -72,7 +72,7 @@ def wanted_in(seq: int, sample: Sample, question: Question, task: Task) -> Wante
 
 
 class Verification:
-    """Verifies the valid replies of one election, and looks up what they want.
+    """Verifies the valid replies of one election, and makes their look-ups.
 
     Args:
         run_id: the run.
@@ -81,7 +81,7 @@ class Verification:
         question: its question.
         draw: draws and screens one sample of the election, by its seq, its prompt, that without feedback, and the number of its earlier
             replies; None once it is not counted any more.
-        look_up: makes a call, and writes down what it returned.
+        look_up: makes a call, and writes down its result.
         guess: gets a valid reply whose verification takes long.
         record: records a rejected reply, so that a resumed run does not pay for it again.
     """
@@ -124,7 +124,7 @@ class Verification:
         self._rejected[rejected.seq] = rejected
 
     async def close(self) -> None:
-        """Cancel what runs."""
+        """Cancel the running work."""
         await self._scope.close()
 
     async def sample(self, seq: int) -> Drawn | None:
@@ -163,7 +163,7 @@ class Verification:
             return sample, ballot
 
     async def _looked_up(self, wanted: Wanted) -> Rejection:
-        """Make the calls of a reply side by side; what they returned is in their order."""
+        """Make the calls of a reply side by side; the results are in their order."""
         value = msgspec.json.encode(wanted.calls).decode()
         calls = [self._scope.start(self._look_up(call)) for call in wanted.calls]
         try:

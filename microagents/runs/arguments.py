@@ -1,4 +1,4 @@
-"""The check of arguments that Python callers give: what has a wrong type is refused in one sentence, before anything starts."""
+"""The check of arguments that Python callers give: a wrong type is refused in one sentence, before anything starts."""
 
 from __future__ import annotations
 

@@ -157,7 +157,7 @@ def _is_unknown(answer: Response | ModelUnavailable) -> bool:
 def _of_provider(
     text: str, spec: ModelSpec, model: HttpModel, answer: Response | ModelUnavailable
 ) -> Iterator[Finding]:
-    """What the free list of models shows: key, address, model and clock."""
+    """Findings from the free list of models: key, address, model and clock."""
     place = model.base_url
     if isinstance(answer, ModelUnavailable):
         said = f"{place} cannot be reached: {answer.args[1]}; check the address and the network"
@@ -177,7 +177,7 @@ def _of_provider(
 
 
 def _prefix_cache(text: str, metrics: bytes) -> Iterator[Finding]:
-    """What vLLM counts of its cache of prefixes: votes on one prompt that reach one replica pay for its reading once."""
+    """VLLM's counts of its cache of prefixes: votes on one prompt that reach one replica pay for its reading once."""
     found = {name: sum(map(float, re.findall(PREFIX_COUNTER % name, metrics))) for name in (b"queries", b"hits")}
     if asked := found[b"queries"]:
         hint = "" if found[b"hits"] else "; behind a router of several replicas give session=prompt"

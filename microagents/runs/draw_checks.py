@@ -29,7 +29,7 @@ QUESTION, OTHER = Prompt(system="Answer with one word.", user="yes or no?"), Pro
 
 
 async def check_draws(model: OpenAIModel) -> list[tuple[bool, str]]:
-    """Draw from a server, and say what holds: of masses first, then of several choices of a request. It takes about 180 short calls.
+    """Draw from a server, and report the findings: of masses first, then of several choices of a request. It takes about 180 short calls.
 
     Raises:
         ModelUnavailable: the server gives no reply.

@@ -147,7 +147,7 @@ def plan_of(reader: Reader, *, whole: bool = False) -> RunPlan:
 
 
 def what_stranger_names(reader: Reader) -> str | None:
-    """Say what it means to resume a run that this user has neither begun nor continued here; None for any other run."""
+    """Explain the powers of a resumed run that this user has neither begun nor continued here; None for any other run."""
     if reader.is_known:
         return None
     experiment, recipe = reader.experiment, reader.experiment.recipe

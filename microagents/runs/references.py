@@ -1,4 +1,4 @@
-"""What the values of a file that somebody else may have written name beyond it: hosts, keys, commands, code and files elsewhere."""
+"""References beyond a file that another person may have written: hosts, keys, commands, code and files elsewhere."""
 
 from __future__ import annotations
 

@@ -151,7 +151,7 @@ def _read_cells(stream: Peekable, source: str, ending: str) -> RowFile:
 
 @contextmanager
 def _as_table(source: str, beginning: bytes) -> Iterator[None]:
-    """Say of a file that is no table in UTF-8 what it may be, and what to do."""
+    """Guess the kind of a file that is no table in UTF-8, and name the remedy."""
     try:
         yield
     except UnicodeDecodeError as error:

@@ -415,7 +415,7 @@ def strategy_of(strategy: str | Strategy | None, task: Task, options: Mapping[st
     Args:
         strategy: a name or an instance; None for the task's default strategy.
         task: the task, or the first of many.
-        options: options by name. False of an option that the strategy lacks is what it does anyway.
+        options: options by name. False for an option that the strategy lacks changes nothing.
     """
     if strategy is None:
         strategy = task.default_strategy
@@ -461,7 +461,7 @@ def _kind_of(task: Task) -> str:
 
 
 def check_strategy(given: object) -> None:
-    """Refuse what is neither the name of a strategy nor an instance."""
+    """Refuse a value that is neither the name of a strategy nor an instance."""
     if not isinstance(given, str | Strategy):
         raise InvalidUsage(
             f"strategy must be a name, or an instance such as Maker(k=3), not {given!r:.100}; nothing was started"

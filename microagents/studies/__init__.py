@@ -1,1 +1,1 @@
-"""Several runs of one task, and what to expect of one: comparisons, measurements, plans, simulations, the preview of a step."""
+"""Several runs of one task, and the expectations of one: comparisons, measurements, plans, simulations, the preview of a step."""

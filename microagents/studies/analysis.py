@@ -1,4 +1,4 @@
-"""What samples of many steps say beyond error rates: how right rollouts are, and how far the errors of models lie apart (LEAD, section 5).
+"""Analysis of samples beyond error rates: how right rollouts are, and how far the errors of models lie apart (LEAD, section 5).
 
 A mean over steps has an interval over steps: steps differ, so the pooled samples of a few steps say little about others.
 """

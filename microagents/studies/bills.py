@@ -1,4 +1,4 @@
-"""Bills: the range of a call's cost, the pace that a provider allows, and what bears on a plan of what is known of a model."""
+"""Bills: the range of a call's cost, the pace that a provider allows, and the facts about a model that bear on a plan."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ class Terms:
         )
 
     def notes(self, today: date) -> Iterator[str]:
-        """Say what bears on a plan: what the low cost counts on, a prompt below the threshold of the cache, and an announced end."""
+        """List the assumptions of a plan: those of the low cost, a prompt below the threshold of the cache, and an announced end."""
         floor, saves = self._capabilities.cache_floor, []
         if self._has_flex and self._tariff is not None:
             saves.append("service_tier=flex, at half the price")

@@ -114,7 +114,7 @@ class Comparison(Struct, frozen=True, kw_only=True):
 
     @property
     def title(self) -> str:
-        """What was compared, on what, and by which models."""
+        """Strategies, tasks and models of a comparison."""
         models = ", ".join(specs_in(self.models))
         return f"{self.task}{options_text(self.options)}: {self.repeat:,} inputs; {models}, seed {self.seed}"
 

@@ -1,4 +1,4 @@
-"""What red flags gain and cost: the same replies read leniently, strictly, and with caps of their length (MAKER, section 4.5)."""
+"""Gains and costs of red flags: the same replies read leniently, strictly, and with caps of their length (MAKER, section 4.5)."""
 
 from __future__ import annotations
 
@@ -197,7 +197,7 @@ def _gains(counts: Counts, others: Counts) -> bool:
 def _steps(
     reader: Reader, task: ChainTask[Any, Any], drawn: Mapping[int, int], states: Mapping[int, Any]
 ) -> Iterator[list[_Read]]:
-    """Read what was sampled at each step."""
+    """Read the samples of each step."""
     kind = chain_types(type(task))[1]
 
     def read(text: str, reading: Reading, state: Any, right: Reply, number: int) -> Vote:

@@ -1,4 +1,4 @@
-"""Measurements of models on random steps of a task: what their votes will do, before a long run is paid for."""
+"""Measurements of models on random steps of a task: the prospects of their votes, before a long run is paid for."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class MissedTogether(Struct, frozen=True, kw_only=True):
 
 
 class Measurement(Struct, frozen=True, kw_only=True):
-    """What was measured of models on one task."""
+    """Measurements of models on one task."""
 
     outcome: SeriesOutcome
     reason: str | None
@@ -124,7 +124,7 @@ async def measure(
         rollouts: number of rollouts from each step.
         horizon: number of steps in a rollout.
         distance: measure how differently the errors of the models are spread over the steps.
-        flags: measure what red flags gain and cost.
+        flags: measure the gains and costs of red flags.
         pool: measure the models of an agent as one pool, whose models take turns. (Of steps, `plan` computes pools from their samples.)
         runs_dir: the folder of journals; each model has one.
         run_id: name of the run of one model, or prefix of several names; by default made from the arguments.
@@ -202,7 +202,7 @@ async def measure(
 
 
 def measured_from(runs_dir: Path, run_id: str, task: Task | None = None) -> ModelMeasurement | AgentMeasurement:
-    """Read what a run measured; if a task is given, of it, perhaps with other options, such as another size.
+    """Read the measurements of a run; if a task is given, of it, perhaps with other options, such as another size.
 
     Raises:
         InvalidUsage: the run is unknown, is not a completed measurement, or is another task's.
@@ -227,7 +227,7 @@ def measured_from(runs_dir: Path, run_id: str, task: Task | None = None) -> Mode
 
 
 def model_measured(runs_dir: Path, run_id: str, task: Task) -> ModelMeasurement:
-    """Read what a run measured of the steps or inputs of a task, for the forecast of a run.
+    """Read a run's measurements of the steps or inputs of a task, for the forecast of a run.
 
     Raises:
         InvalidUsage: see `measured_from`; or it measured trials of an agent.

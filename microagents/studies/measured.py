@@ -1,4 +1,4 @@
-"""What was measured of one model: error rates of its votes, the chances they give, and the advice that follows."""
+"""The measurement of one model: error rates of its votes, the chances they give, and the advice that follows."""
 
 from __future__ import annotations
 
@@ -133,7 +133,7 @@ class Latency(Struct, frozen=True, kw_only=True):
 
 
 class ModelMeasurement(Struct, frozen=True, kw_only=True, dict=True):
-    """What was measured of one model."""
+    """Measurement of one model."""
 
     model: str
     run_id: str
@@ -329,7 +329,7 @@ class ModelMeasurement(Struct, frozen=True, kw_only=True, dict=True):
         return f"-s certain=on: {said}; {100 * (self.certified or 0.0):.0f} % of single replies decide by their probability"
 
     def verdict(self) -> tuple[Verdict, str]:
-        """Say whether the right reply is the likeliest one at the sampled steps, and what to do."""
+        """Say whether the right reply is the likeliest one at the sampled steps, with advice."""
         sampled, hard = len(self.steps), len(self.hard)
         needed = max(FIRST * (min(FEWEST, self.total) - sampled), FEWEST_DRAWS - self.draws)
         if self.rates().mostly_hard >= SURE:
@@ -345,7 +345,7 @@ class ModelMeasurement(Struct, frozen=True, kw_only=True, dict=True):
         return kind, VERDICTS[kind].format(hard=hard, steps=sampled, needed=needed)
 
     def promise(self, k: int, steps: int, max_draws: int = MAX_DRAWS) -> Promise:
-        """Say what votes ahead by k, of at most ``max_draws``, promise for this number of steps."""
+        """State the promise of votes ahead by k, of at most ``max_draws``, for this number of steps."""
         chances = self.chances(k, steps, max_draws)
         return Promise(
             measurement=self.run_id,
@@ -360,7 +360,7 @@ class ModelMeasurement(Struct, frozen=True, kw_only=True, dict=True):
         )
 
     def condition(self, total: int) -> str:
-        """Say what the measured chances depend on."""
+        """Name the conditions of the measured chances."""
         if self.of_inputs and total == 1:
             return f"of one of the {self.total:,} inputs that were given: {self.rates().condition}"
         said = self.rates(total).condition
@@ -370,7 +370,7 @@ class ModelMeasurement(Struct, frozen=True, kw_only=True, dict=True):
 
 
 class PooledMeasurement(ModelMeasurement, frozen=True, kw_only=True, dict=True):
-    """What the measurements of two models say of a pool of both, from the steps that both were asked."""
+    """Expectations of a pool of two models, from the steps that both were asked."""
 
     both: tuple[ModelMeasurement, ModelMeasurement]
 

@@ -75,7 +75,7 @@ class MeasuredStep(Struct, frozen=True, array_like=True):
 
 
 class Measured(Struct, frozen=True, kw_only=True):
-    """What a run measured."""
+    """Measurements of a run."""
 
     total: int
     """Number of steps of the task, or of inputs."""

@@ -89,7 +89,7 @@ class Rates(Struct, frozen=True, kw_only=True):
 
 
 class PlannedRun(Struct, frozen=True, kw_only=True):
-    """A strategy with its models, and what it promises."""
+    """A strategy with its models, and its promise."""
 
     models: tuple[str, ...]
     """None with given rates."""
@@ -116,7 +116,7 @@ class PlannedRun(Struct, frozen=True, kw_only=True):
 
 
 class _Goals(Struct, frozen=True, kw_only=True):
-    """What is wanted of a run."""
+    """Demands on a run."""
 
     total: int
     target: float
@@ -174,7 +174,7 @@ def plan(
 
     Args:
         task: the task, for its number of steps and the length of its prompts; None if the number of steps or actions is given.
-        by: what was measured of each model, or given rates.
+        by: the measurement of each model, or given rates.
         target: wanted chance that all steps are right.
         steps: number of steps; by default the task's.
         actions: of an agent with given rates, the number of its actions by kind.
@@ -442,7 +442,7 @@ class _Pool:
 
     @property
     def condition(self) -> str:
-        """Say what a row assumes that is enough, and what the samples cost that would tell."""
+        """Name the assumptions of a row that is enough, and the cost of the samples that would tell."""
         unseen, members, unit = self.rates.unseen, self.found.members, "inputs" if self._is_of_input else "steps"
         price = mean_if_known([each.call_usd for each in members])
         draws = FIRST * unseen * len(members)
@@ -471,7 +471,7 @@ class _Pool:
             calls: expected number of calls.
             high: its upper end.
             at_once: number of votes that a step asks for at once.
-            paid: what a call costs, in votes: more than 1 if some are rollouts.
+            paid: cost of a call in votes: more than 1 if some are rollouts.
         """
         bills = [each.bill(at_once) for each in self.terms]
         ends = [mean_if_known(each) for each in zip(*map(astuple, bills), strict=True)]
@@ -553,7 +553,7 @@ def _lead_lost(rate: float, lead: Lead) -> float:
 
 
 def _by_simulation(pool: _Pool, rates: StepRates, strategy: Stepwise, at_once: int, loss: Losses) -> PlannedRun:
-    """Plan a strategy that climbs. A law bounds what it loses at ordinary steps; at hard ones, and for its calls, the engine is run."""
+    """Plan a strategy that climbs. A law bounds its losses at ordinary steps; at hard ones, and for its calls, the engine is run."""
     found, total = pool.found, pool.total
     steps = min(AT_ONCE, total)
     runs, at_once_all = ceil(SAMPLED / steps), strategy.model_copy(update={"known_inputs": True})

@@ -91,7 +91,7 @@ class ShownStep(Struct, frozen=True, kw_only=True):
 
 
 class Judged(Struct, frozen=True, kw_only=True):
-    """What the task and the strategy say of the vote on a step."""
+    """Words of the task and the strategy on the vote on a step."""
 
     correct: bool | None = None
     leader_correct: bool | None = None
@@ -103,7 +103,7 @@ NOT_ASKED = Verdict(outcome="undecided", leader=None, tally=(), ballots=(), cost
 
 
 class Seen:
-    """What the roles of a preview see of its question. They live in one process.
+    """Data of a preview's question for its roles. They live in one process.
 
     Args:
         draws: whether models are asked.
@@ -188,10 +188,10 @@ class PreviewSolver(Solver):
 
 
 class PreviewRedFlagger(RedFlagger):
-    """Screens replies, and keeps what became of each."""
+    """Screens replies, and keeps the outcome of each."""
 
     async def screen(self, request: Screen) -> Ballot | Flagged:
-        """Screen a sample, and keep what became of it."""
+        """Screen a sample, and keep its outcome."""
         screened = self.context.options["seen"].screened[request.id] = await super().screen(request)
         return screened
 
@@ -200,7 +200,7 @@ class StepConductor(ChainConductor[Strategy]):
     """Holds the election of one step. The oracle does the steps before it."""
 
     async def conduct(self, work: Work[ChainTask[Any, Any], Strategy]) -> Judged:
-        """Hold the election of the step; returns what the oracle says of the vote."""
+        """Hold the election of the step; returns the oracle's verdict on the vote."""
         kind, task, wanted = work.strategy.conductor, work.task, self.context.settings["step"]
         chain = (kind(self.context, self._messenger) if issubclass(kind, ChainConductor) else self).chain(work)
         state = chain.start()
@@ -297,7 +297,7 @@ async def _preview(
 
 
 async def _until_verdict(messenger: RoleMessenger, seen: Seen, *, is_chain: bool) -> tuple[Judged, str | None]:
-    """Work until the first election has its verdict, or the recorder stops the run; what is said of the vote, and why it stopped."""
+    """Work until the first election has its verdict, or the recorder stops the run; returns the vote, and the reason of the stop."""
     scope = TaskScope()
     try:
         conducting = scope.start(messenger.ask(Conduct(input=0)))

@@ -50,7 +50,7 @@ class Series:
     An undecided input may have sub-problems that were cancelled with it: to continue them would buy calls that change nothing.
 
     Args:
-        kind: what it is, for messages: a comparison or a measurement.
+        kind: its name in messages: a comparison or a measurement.
         runs: the runs by their names in messages, in their order. All have the limits of the whole series.
         runs_dir: the folder of journals.
         ended: outcomes of a run that needs no more work.

@@ -31,7 +31,7 @@ AHEAD = 0.1
 
 
 class SimulatedRates(Struct, frozen=True, kw_only=True):
-    """Error rates of steps, and what else a simulated model takes from a measurement."""
+    """Error rates of steps, and the other facts that a simulated model takes from a measurement."""
 
     draw: Callable[[int, int], tuple[Array, Array]]
     """By a seed and a number of steps: the error rates of each model at each step, and the first rival's shares of the wrong votes."""
@@ -44,7 +44,7 @@ class SimulatedRates(Struct, frozen=True, kw_only=True):
 def simulated_rates(
     found: ModelMeasurement, total: int | None = None, *, hard: float = 0.0, timed: bool = True
 ) -> SimulatedRates:
-    """Take from a measurement what simulated models need.
+    """Take the data of simulated models from a measurement.
 
     Args:
         found: the measurement.
@@ -61,7 +61,7 @@ def simulated_rates(
 
 
 class Simulation(Struct, frozen=True, kw_only=True):
-    """What simulated runs came to."""
+    """Outcomes of simulated runs."""
 
     runs: int
     success: Proportion
@@ -99,7 +99,7 @@ class SimulatedChain(Drift):
 
 
 class _MeasuredModel(SimulatedModel):
-    """A simulated model that errs at each step as drawn from what was measured."""
+    """A simulated model that errs at each step as drawn from a measurement."""
 
     def __init__(
         self, of: SimulatedRates, member: int, rates: tuple[Array, Array], task: SimulatedChain, seed: int

@@ -66,7 +66,7 @@ class MeasuredAction(Struct, frozen=True, kw_only=True):
 
 
 class AgentMeasurement(Struct, frozen=True, kw_only=True, dict=True):
-    """What trials of an agent say of one model, or of a pool."""
+    """Findings from an agent's trials about one model, or about a pool."""
 
     models: tuple[str, ...]
     """One model, or those of a pool, whose samples alternate."""

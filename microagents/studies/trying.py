@@ -65,7 +65,7 @@ USELESS: tuple[Advice, ...] = ("unreachable", "all-flagged", "voting-hurts")
 
 
 class TriedForm(Struct, frozen=True, kw_only=True):
-    """A form of reply, and what was measured of the model in it."""
+    """A form of reply, and the measurement of the model in it."""
 
     name: str
     model: str
@@ -108,7 +108,7 @@ class TriedForm(Struct, frozen=True, kw_only=True):
 
 
 class Tried(Struct, frozen=True, kw_only=True):
-    """What a try found."""
+    """Findings of a try."""
 
     model: str
     task: str

@@ -63,7 +63,7 @@ class Telemetry:
         self._span.end()
 
     def tracing(self) -> Tracing | None:
-        """Return what roles need to know; None if the span of the run is not recorded, and so no other."""
+        """Return the facts that roles need; None if the span of the run is not recorded, and so no other."""
         if not self._span.is_recording():
             return None
         carrier: dict[str, str] = {}

@@ -1,4 +1,4 @@
-"""Totals of a run for telemetry, all of them read from its account: what OpenTelemetry's instruments and Prometheus show."""
+"""Totals of a run for telemetry, all of them read from its account, for OpenTelemetry's instruments and Prometheus."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Metric(NamedTuple):
 
 
 def labels_of(run_id: str, task: str, models: Iterable[str]) -> dict[str, str]:
-    """Return what the metrics of a run are labelled with. Its totals are of all its models together, each named once."""
+    """Return the labels of a run's metrics. Its totals are of all its models together, each named once."""
     specs = [without_options(each).partition(":") for each in dict.fromkeys(models)]
     names_of = {
         names.RUN_ID: run_id,

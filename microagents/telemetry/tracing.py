@@ -1,6 +1,6 @@
-"""Traces of elections: which of them have spans, and what the role that holds one notes for its span.
+"""Traces of elections: which of them have spans, and the notes of the role that holds one for its span.
 
-Spans are made in the driver's process, from what roles note: other processes need no provider of OpenTelemetry.
+Spans are made in the driver's process, from the notes of roles: other processes need no provider of OpenTelemetry.
 """
 
 from __future__ import annotations
@@ -108,7 +108,7 @@ class ElectionTrace:
         return self.is_sampled or hard or self._tracer.is_climbed(self._election)
 
     def message(self, verdict: Verdict) -> TraceElection:
-        """Return what its span is made of."""
+        """Return the parts of its span."""
         now_s, now_ns = self.clock(), time.time_ns()
 
         def at_ns(time_s: float) -> int:

@@ -1,1 +1,1 @@
-"""Tools: what an agent may call, with the harm that each can do. A function of Python, or a tool of an MCP server."""
+"""Tools of agents, with the harm that each can do. A function of Python, or a tool of an MCP server."""

@@ -24,7 +24,7 @@ from microagents.tools.toolbox import Toolbox
 
 
 class Called(Struct, frozen=True, kw_only=True):
-    """What came of one call."""
+    """The outcome of one call: its result, refusal or error."""
 
     outcome: Literal["done", "error", "unknown"]
     """`done`: it returned. `error`: it failed; a destructive call did nothing. `unknown`: it may have been made, or not."""
@@ -33,7 +33,7 @@ class Called(Struct, frozen=True, kw_only=True):
 
 
 class LookedUp(Struct, frozen=True, kw_only=True):
-    """What a tool says of an earlier call."""
+    """Word of a tool on an earlier call."""
 
     was_made: bool
     text: str = ""
@@ -110,7 +110,7 @@ class Tools:
     async def look_up(
         self, toolbox: Toolbox, tool: str, key: EffectKey, *, timeout_s: float, most_chars: int
     ) -> LookedUp | None:
-        """Ask a tool what became of the call with this key; None if it does not answer."""
+        """Ask a tool for the outcome of the call with this key; None if it does not answer."""
         lookup = toolbox.functions[tool].lookup
         assert lookup is not None
         try:

@@ -2,7 +2,7 @@
 
 It is given a copy that has only the keywords that are checked here, and whose references lead to parts of the copy. So it fetches nothing,
 its patterns take linear time, and the number of its checks is counted before. The server checks the rest: `format`, `contains`,
-`unevaluated...`, what depends on other names, and patterns that are large or look around.
+`unevaluated...`, conditions on other names, and patterns that are large or look around.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ _DRAFT_4 = {"exclusiveMinimum": "minimum", "exclusiveMaximum": "maximum"}
 
 
 class BadSchema(InvalidDefinition):
-    """A schema is malformed or too large, or refers to what is outside of it."""
+    """A schema is malformed or too large, or refers to something outside of it."""
 
 
 @lru_cache(maxsize=256)
@@ -64,7 +64,7 @@ class SchemaCheck:
     """Checks values against one schema.
 
     Raises:
-        BadSchema: it is malformed or too large, or refers to what is outside of it.
+        BadSchema: it is malformed or too large, or refers to something outside of it.
         InvalidUsage: the package jsonschema-rs is not installed.
     """
 
@@ -179,7 +179,7 @@ def _text_of(schema: Mapping[str, Any]) -> str:
 
 
 def _as_today(given: dict[str, Any]) -> dict[str, Any]:
-    """Write what earlier drafts write otherwise, and leave out the patterns that are not checked here."""
+    """Write keywords of earlier drafts in today's form, and leave out the patterns that are not checked here."""
     schema = dict(given)
     if isinstance(given.get("items"), list):
         schema["prefixItems"], schema["items"] = given["items"], given.get("additionalItems", True)

@@ -138,7 +138,7 @@ class McpConnections:
         *,
         acts: bool,
     ) -> tuple[Literal["done", "error", "unknown"], str]:
-        """Make one call, destructive if it ``acts``; returns its outcome, and what the tool returned, or why it is unknown."""
+        """Make one call, destructive if it ``acts``; returns its outcome, and the tool's result, or the reason why it is unknown."""
         for is_last in (False, True):
             try:
                 connection = await self._connected(server)

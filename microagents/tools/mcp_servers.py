@@ -1,4 +1,4 @@
-"""MCP servers as sources of tools: which one, which of its tools, and what is known of their effects."""
+"""MCP servers as sources of tools: which one, which of its tools, and their known effects."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ class McpServer(Struct, frozen=True, kw_only=True):
         return f"{self.prefix}{self.rename.get(name, name)}"
 
     def as_stated(self, listed: ToolSpec) -> ToolSpec:
-        """Return a tool that it lists as models know it, with what its user states of it."""
+        """Return a tool that it lists as models know it, with the statements of its user."""
         name = listed.name
         return structs.replace(
             listed,

@@ -116,7 +116,7 @@ class Transport:
         return self._listed[:MAX_TOOLS]
 
     async def call(self, tool: str, arguments: Mapping[str, Any], meta: Mapping[str, str]) -> tuple[bool, str]:
-        """Call a tool; returns whether it failed, and what it returned.
+        """Call a tool; returns whether it failed, and its result.
 
         Raises:
             NotMade: the server did not take the call.
@@ -225,7 +225,7 @@ class Transport:
 
 
 class _HttpClient(httpx2.AsyncClient):
-    """Bounds what a server sends. A failure becomes an answer, so that it ends one request and not all on the connection."""
+    """Bounds the messages of a server. A failure becomes an answer, so that it ends one request and not all on the connection."""
 
     async def send(self, request: httpx2.Request, **given: Any) -> httpx2.Response:
         """Send a request. A stream for messages that answer none is not opened; one that continues after a break is."""

@@ -1,4 +1,4 @@
-"""Observations: what tools returned, as text that is safe to show to a model and on a terminal. It is data, never an instruction."""
+"""Observations: results of tools, as text that is safe to show to a model and on a terminal. It is data, never an instruction."""
 
 from __future__ import annotations
 

@@ -63,7 +63,7 @@ class ToolSpec(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class ToolOptions(Struct, frozen=True, kw_only=True):
-    """What a decorator says of a function."""
+    """Statements of a decorator on a function."""
 
     effect: Effect
     name: str | None = None
@@ -97,7 +97,7 @@ def tool(
     """State the effect of a function that agents may call; the function itself stays as it is.
 
     Args:
-        effect: what a call does to the world.
+        effect: the change of the world by a call.
         name: its name for models; by default the function's.
         lookup: a function, plain or async, that takes the key of an effect and returns the result that the call had, or None if the call
             was never made. It is asked when the outcome of a call is unknown.
@@ -166,7 +166,7 @@ class FunctionTool:
             schema.
 
     Raises:
-        InvalidDefinition: a parameter has no type, or one that JSON lacks; or what it returns cannot be written as JSON.
+        InvalidDefinition: a parameter has no type, or one that JSON lacks; or its result cannot be written as JSON.
     """
 
     def __init__(self, function: Callable[..., Any]) -> None:

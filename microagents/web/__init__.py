@@ -1,1 +1,1 @@
-"""What listens on a port: the viewer and the endpoint."""
+"""Servers on a port: the viewer and the endpoint."""

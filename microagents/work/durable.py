@@ -259,7 +259,7 @@ class Work(Elections[T, G]):
         await self.flush()
 
     def tell_answer(self, at: str, value: object) -> None:
-        """Record a value that depends on time, without a wait. What depends on it is recorded after it."""
+        """Record a value that depends on time, without a wait. Records that depend on it come after it."""
         place = ElectionId(path=self.path_of(at), question_digest=_digest(at.encode()))
         kept: RoundTrip[object] = RoundTrip(type(value), "value")
         try:

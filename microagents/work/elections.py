@@ -1,4 +1,4 @@
-"""The parts of an election on behalf of one input: its question, its record, its vote, and what is recorded of it."""
+"""The parts of an election on behalf of one input: its question, its record, its vote, and the messages to the recorder."""
 
 from __future__ import annotations
 

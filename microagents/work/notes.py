@@ -1,4 +1,4 @@
-"""What conductors note of their work. In a run nobody listens; `show`, `export`, the viewer and the live display draw a replay's notes."""
+"""Notes of conductors on their work. `show`, `export`, the viewer and the live display draw those of a replay."""
 
 from __future__ import annotations
 

@@ -233,7 +233,7 @@ class ActorGroup:
     # -- deaths -----------------------------------------------------------------------------------------------------------------------
 
     async def _collect(self, slot: ActorSlot) -> None:
-        """Receive what the current process sends until it dies, and put another one into its slot then."""
+        """Receive the current process's messages until it dies, and put another one into its slot then."""
         async with self._losing_on_error(slot):
             incarnation = slot.incarnation
             cause = await collect_until_death(slot, self._dispatcher)

@@ -83,7 +83,7 @@ class Host:
         _log_through(self._up.log, log_level, run_id, name)
 
     def __repr__(self) -> str:
-        """What Ray puts before each line that this process prints, also of one that could not be made."""
+        """Ray's prefix of each line that this process prints, also of one that could not be made."""
         return getattr(self, "_title", type(self).__name__)
 
     @ray.method(enable_task_events=False)
@@ -295,7 +295,7 @@ def decode_error(failed: bytes) -> MicroagentsError:
 
 
 class Printed:
-    """Standard output of an actor: what is printed goes into Ray's file, and as a line of the log to the driver."""
+    """Standard output of an actor: prints go into Ray's file, and as a line of the log to the driver."""
 
     def __init__(self, file: TextIO) -> None:
         self._file = file
@@ -329,7 +329,7 @@ def _speaker() -> dict[str, Any]:
 
 
 def _log_through(keep: Callable[[dict[str, Any]], None], level: int, run_id: str, slot: str) -> None:
-    """Send the log of this process and what it prints to the driver, as structured lines with run, replica and input."""
+    """Send the log of this process and its prints to the driver, as structured lines with run, replica and input."""
 
     def forward(_: Any, name: str, event: Any) -> Any:
         fields = {

@@ -38,7 +38,7 @@ class ActorStarter:
 
     Args:
         context: the context of the run.
-        blueprint: what they build their roles from.
+        blueprint: the plan of their roles.
     """
 
     def __init__(self, context: Context, blueprint: Blueprint) -> None:

@@ -67,7 +67,7 @@ def _decide(runs_dir: Path, run: str, path: str, value: str, *, again: bool = Fa
 
 
 def _go_through(runs_dir: Path, run: str | None) -> None:
-    """Show what waits, one after the other, and take what the person says."""
+    """Show the waiting items one after the other, and take the person's decisions."""
     queue, decided = waiting_in(runs_dir, run), dict[str, str]()
     if not queue:
         echo("nothing waits for a person")
@@ -100,7 +100,7 @@ def _said() -> str | None:
 
 
 def _show(runs_dir: Path, each: WaitingPlace) -> dict[str, str]:
-    """Show what waits; returns the replies by the numbers that name them."""
+    """Show a waiting item; returns the replies by the numbers that name them."""
     from microagents.cli.views.agent import call_text, draw_agent
 
     with reader_of(runs_dir, each.run_id) as reader:

@@ -1,4 +1,4 @@
-"""The work of an agent as text for the terminal: its actions, their votes, and what came of their calls."""
+"""The work of an agent as text for the terminal: its actions, their votes, and the outcomes of their calls."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def live_lines(record: AgentRecord, price: Price, columns: int, rows: int) -> li
 
 
 def action_lines(action: ActionRecord, price: Price, columns: int) -> Iterator[str]:
-    """Draw an action: its votes and cost, and a line for each call and for what came of it."""
+    """Draw an action: its votes and cost, and a line for each call and for its outcome."""
     votes = ":".join(str(votes) for _, votes in action.options) or "no vote"
     flags = "".join(f", {number} {flag}" for flag, number in sorted(action.flags.items()))
     head = f"{action.path.partition('/')[2]}  {action.outcome} {votes}{flags}, {price(action.cost_usd)}{_seconds(action.decided_ms)}"
@@ -54,7 +54,7 @@ def action_lines(action: ActionRecord, price: Price, columns: int) -> Iterator[s
 
 
 def print_calls(parts: Sections, calls: Sequence[CallRecord]) -> None:
-    """Print the calls of an action, and what came of them, in full."""
+    """Print the calls of an action and their outcomes in full."""
     for call in calls:
         key = [] if call.effect == "read_only" else [f"the key of the effect is {call.key}"]
         title = f"{call.effect or 'no such tool'}: {call_text(call.tool, call.arguments)}"

@@ -21,7 +21,7 @@ WORDS = tuple(number for number, name in enumerate(HEADERS) if name not in ("sam
 
 
 def draw_climbs(climbs: Sequence[Climb]) -> str:
-    """Draw the table as text, and below it what all climbs have cost and changed."""
+    """Draw the table as text, and below it the cost and the changes of all climbs."""
     rows = [HEADERS, *(_cells(each) for each in climbs[:MAX_SHOWN])]
     return "\n".join([*table(rows, to_the_left=WORDS), *_facts(climbs)])
 

@@ -119,7 +119,7 @@ def _shown_title(title: str) -> str:
 
 
 def _measured(account: Account) -> tuple[int, int | None]:
-    """Choose what the bar measures: steps, if their number is known, else inputs; the done ones, and all."""
+    """Choose the measure of the bar: steps, if their number is known, else inputs; the done ones, and all."""
     if account.total_steps is None and account.inputs > 1:
         return account.inputs_done + account.inputs_failed, account.inputs
     return account.steps, account.total_steps

@@ -33,7 +33,7 @@ OUTCOMES: Mapping[SegmentOutcome, str] = {
 
 
 def draw_document(document: DocumentRecord, depth: int | None = None) -> str:
-    """Draw the subtasks in the order of the text, with what happened in each.
+    """Draw the subtasks in the order of the text, with the events in each.
 
     Control characters from models and tasks are replaced.
 

@@ -11,7 +11,7 @@ INDENT = 2
 
 
 class _Console(Console):
-    """A console that raises the error once nobody reads it, as all other output does."""
+    """A console that raises the error once it has no reader, as all other output does."""
 
     def on_broken_pipe(self) -> None:
         """Raise the error again."""
@@ -25,7 +25,7 @@ class Sections:
         self._console = _Console(file=results(), highlight=False)
 
     def add(self, title: str, quoted: str, said: str = "") -> None:
-        """Print a part: a text of a model or a task, indented so that it begins no line, and then what is said of it."""
+        """Print a part: a text of a model or a task, indented so that it begins no line, and then the remark on it."""
         self._console.rule(Text(printable(title)), align="left", style="dim")
         if quoted:
             for line in Text(printable(quoted)).wrap(self._console, self._console.width - INDENT):

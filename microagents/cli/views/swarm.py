@@ -1,4 +1,4 @@
-"""The work of a swarm as text for the terminal: its plans, who was picked and why, what did not pass, and what each step cost."""
+"""The work of a swarm as text for the terminal: its plans, the picked replies with reasons, the faults, and the cost of each step."""
 
 from __future__ import annotations
 

@@ -38,7 +38,7 @@ def table(rows: Sequence[Sequence[str]], to_the_left: Container[int] = ()) -> It
 
 
 def closing_notes(recorded_at: str | None, reason: str | None, kept: str) -> Iterator[str]:
-    """Note answers without a call, since the task's code may have changed meanwhile; and how to continue what ended early."""
+    """Note answers without a call, since the task's code may have changed meanwhile; and how to continue runs that ended early."""
     if recorded_at is not None:
         yield f"answered from runs of {local_time(recorded_at)}; --run-id NAME begins another"
     if reason is not None:

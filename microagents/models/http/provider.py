@@ -69,7 +69,7 @@ if TYPE_CHECKING:
 
 
 class Reachable(Model, ABC):
-    """A model behind HTTP: where it is asked, what can be asked without a price, and how its failures are explained."""
+    """A model behind HTTP: its address, its free requests, and the explanation of its failures."""
 
     models_path: ClassVar[str] = "/models"
     """Path of the list of models behind ``base_url``."""
@@ -273,7 +273,7 @@ class HttpModel(Reachable, ABC):
 
     @property
     def throttled_as(self) -> str:
-        """Provider, model, address and a hash of the key: what providers limit by."""
+        """Provider, model, address and a hash of the key, by which providers limit."""
         return self._throttled_as
 
     @property
@@ -333,7 +333,7 @@ class HttpModel(Reachable, ABC):
 
     @classmethod
     def tariff(cls, spec: ModelSpec, prices: Mapping[str, Any]) -> Tariff | None:
-        """What the calls to the model of a spec cost; None if its price is unknown.
+        """Price of calls to the model of a spec; None if it is unknown.
 
         Raises:
             InvalidUsage: a price in the spec is refused.

@@ -1,4 +1,4 @@
-"""Refusals: what a server says of a request that it does not answer, without the key and the prompt, and what is sent instead."""
+"""Refusals: a server's words on a request that it does not answer, without the key and the prompt, and the substitutes to send."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ class Redaction:
         return "the explanation repeats the prompt and is left out" if _echoes_prompt(clean, prompt) else clean
 
     def explanation(self, error: ServerError, prompt: Prompt) -> str:
-        """What a server says of a refusal, behind its name for it."""
+        """A server's words on a refusal, behind its name for it."""
         message, name = self.public(error.message, prompt), str(error.code or error.type or "")
         name = "" if name.isdecimal() else name
         if error.param and re.split(r"\W", error.param)[0] not in _CONTENT_FIELDS and "parameter" not in message:
@@ -120,7 +120,7 @@ class Samples:
 
 
 class Substitutes:
-    """Optional parameters that a model refuses, and what is sent instead.
+    """Optional parameters that a model refuses, and their substitutes.
 
     Args:
         model: name of the model.

@@ -1,4 +1,4 @@
-"""Replies of servers, in the dialect of any of them: what a reply says, and how it ended. All wires and streams read them by this."""
+"""Replies of servers, in the dialect of any of them: text, parts and ending. All wires and streams read them by this."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def name_in(found: Any) -> str:
 
 
 class Said(Struct):
-    """What a reply says, or a part of it, in pieces."""
+    """Text of a reply, or of a part of it, in pieces."""
 
     texts: list[str] = []
     reasonings: list[str] = []
@@ -101,7 +101,7 @@ class Said(Struct):
             raise ValueError(f"Expected a text, got {found!r:.20}")
 
     def join(self, piece: Said) -> None:
-        """Add what the next piece of a stream says."""
+        """Add the next piece of a stream."""
         self.texts += piece.texts
         self.reasonings += piece.reasonings
         self.refusal += piece.refusal

@@ -50,7 +50,7 @@ class Client(Protocol):
     """Sends requests to one provider."""
 
     async def get(self, path: str) -> Response | ModelUnavailable:
-        """Ask for what a provider gives without a body, such as its list of models."""
+        """Ask a provider for a resource without a body, such as its list of models."""
         ...
 
     async def post(self, path: str, body: dict[str, Any], headers: Mapping[str, str]) -> Response | ModelUnavailable:

@@ -1,4 +1,4 @@
-"""The options of a model behind HTTP, and what its table says of it, each refused with one sentence if it is wrong."""
+"""The options of a model behind HTTP, and its row in the table of models, each refused with one sentence if it is wrong."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def refuse_ended(spec: ModelSpec, capabilities: Capabilities) -> None:
 
 
 def other_model(name: str, capabilities: Capabilities) -> str | None:
-    """What to use in the place of a model that its provider does not have; None if that is unknown."""
+    """Substitute for a model that its provider lacks; None if it is unknown."""
     provider, _, model = name.partition(":")
     nearest = nearest_model(provider, model, _today())
     if nearest is None:

@@ -1,4 +1,4 @@
-"""The usage of replies: what a server counts, split between the samples of a request, at the price of the model."""
+"""The usage of replies: a server's counts, split between the samples of a request, at the price of the model."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def _tokens_in(length: int) -> int:
 
 
 class Meter:
-    """Makes the usage of samples of what their server counts.
+    """Makes the usage of samples from their server's counts.
 
     Args:
         tariff: the price of the model; None if it is unknown.
@@ -126,7 +126,7 @@ class Meter:
 
 
 def sum_of(usage: Usage, spent: Usage) -> Usage:
-    """Return the usage of a reply, and what was spent before it on input."""
+    """Return the usage of a reply, and the input spent before it."""
     is_known = usage.cost_usd is not None and spent.cost_usd is not None
     return structs.replace(
         usage,
@@ -138,7 +138,7 @@ def sum_of(usage: Usage, spent: Usage) -> Usage:
 
 
 def what_is_left(usages: Sequence[Usage], owed: Sequence[Usage]) -> Usage:
-    """Return the sum of usages less what is owed of it already; no count is below 0."""
+    """Return the sum of usages less the part that is owed already; no count is below 0."""
 
     def left(counts: Sequence[float | None], less: Sequence[float | None]) -> float | None:
         known = [count for count in counts if count is not None]

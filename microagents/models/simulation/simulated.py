@@ -138,7 +138,7 @@ class SimulatedModel(Model):
         return cls(spec, context.tasks, context.seed, context.settings.get("reading"))
 
     def at_most(self, call: Call) -> Most:
-        """Bound what a call can use: the tokens of its prompt are known."""
+        """Bound the usage of a call: the tokens of its prompt are known."""
         read = self._input_tokens(call)
         written = call.samples * call.max_output_tokens
         return Most(tokens=read + written, cost_usd=self._cost_usd(read, written))
@@ -212,7 +212,7 @@ class SimulatedModel(Model):
             self._purchases = None
 
     def is_hard(self, prompt: Prompt) -> bool:
-        """Return whether a question is one of the hard ones, whoever asks it: by itself, or as a step of a rollout.
+        """Return whether a question is one of the hard ones in any request: by itself, or as a step of a rollout.
 
         It depends on the seed, the model's name, the profile's ``hard`` and the text of the question, so a paraphrase is another question.
 

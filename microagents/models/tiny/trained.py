@@ -43,7 +43,7 @@ MAX_REMEMBERED = 256
 
 
 class Card(Struct, frozen=True, kw_only=True):
-    """What stands beside the weights: how they came to be, and how often the model errs."""
+    """Facts beside the weights: how they came to be, and how often the model errs."""
 
     sha256: str
     """Digest of the file of weights."""
@@ -149,7 +149,7 @@ class TinyModel(Model):
         return model
 
     def at_most(self, call: Call) -> Most:
-        """Bound what a call can use."""
+        """Bound the usage of a call."""
         return Most(tokens=self.vocabulary.prompt_slots + call.samples * self.vocabulary.reply_slots, cost_usd=0.0)
 
     async def complete(self, call: Call) -> Sample:

@@ -64,7 +64,7 @@ class Transformer:
         Args:
             ids: rows, tokens.
             start: slot of the first one.
-            memory: what stands in the slots before, and gets the new ones.
+            memory: the keys and values of the slots before; gets the new ones.
             given: which of the tokens are there; by default all.
         """
         rows, count = ids.shape

@@ -15,8 +15,8 @@ class Bound:
     """One bound, such as 250 calls in flight.
 
     Args:
-        total: what can be held by all calls together; of what is used up, what is left.
-        renews: whether a call gives back what it took, such as a place among the calls in flight, or uses it up.
+        total: the most that all calls can hold together; of a bound that is used up, the rest.
+        renews: whether a call gives back its share, such as a place among the calls in flight, or uses it up.
     """
 
     def __init__(self, total: int, *, renews: bool) -> None:
@@ -110,9 +110,9 @@ class QueuedCall:
 
     Args:
         place: path of its election, its sequence number there, and a number for calls of the same place.
-        amounts: what it takes of each bound.
-        least: what is enough for it, if less.
-        answer: called once with what it was granted; with None if it is not sent.
+        amounts: its share of each bound.
+        least: the amount that is enough for it, if less.
+        answer: called once with the granted amounts; with None if it is not sent.
         learned: experience with its model, by the name of the bound.
         samples: number of samples that it asks for.
     """
@@ -184,7 +184,7 @@ class Queue:
         heappush(self._heaps.setdefault(frozenset(waiting.amounts), []), waiting)
 
     def deal(self) -> Iterator[tuple[QueuedCall, dict[str, int]]]:
-        """Grant what is free, in order; yields each first call that lacks room, with what it lacks at least by bound."""
+        """Grant free amounts in order; yields each first call that lacks room, with the least that it lacks by bound."""
         blocked: set[str] = set()
         while (waiting := self._first(blocked)) is not None:
             needed = waiting.needed(self._bounds)
@@ -199,7 +199,7 @@ class Queue:
             waiting.end(granted)
 
     def _is_rest_enough(self, name: str, waiting: QueuedCall) -> bool:
-        """Whether nothing can come back to a bound, and what is left is enough for a call."""
+        """Whether nothing can come back to a bound, and the rest is enough for a call."""
         bound, least = self._bounds[name], waiting.enough(name)
         return not bound.renews and not bound.held and least is not None and 0 < least <= bound.free
 

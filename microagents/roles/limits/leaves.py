@@ -1,4 +1,4 @@
-"""Leaves: what a call takes of the bounds of a run before it is sent. Every call asks the limiter for one, and gives it back at its end."""
+"""Leaves: the shares of a run's bounds that a call asks the limiter for before it is sent, and gives back at its end."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Outcome = Literal["replied", "refused", "failed"]
 
 
 class News(Struct, frozen=True, kw_only=True):
-    """What the limiter sends to a holder."""
+    """Messages of the limiter to a holder."""
 
     holder: int
     """Number of the holder, which all its leaves name."""
@@ -36,7 +36,7 @@ class HoldLeaves(Stream[News], frozen=True, kw_only=True):
 class Leave(Request[dict[str, int] | None], frozen=True, kw_only=True):
     """Wait until the bounds have room for a call. The lowest step goes first, then the earliest launch.
 
-    The reply is what the call holds of each bound; None if no call is sent any more.
+    The reply is the call's share of each bound; None if no call is sent any more.
     """
 
     holder: int = 0
@@ -136,7 +136,7 @@ class Leaves:
         """Take a leave for a call; wait until the bounds have room. Holder and number are filled in here.
 
         Returns:
-            The number of the leave, and what the call may use up: less than was asked for only of a bound with less left, and more if its
+            The number of the leave, and the call's amounts: less than was asked for only of a bound with less left, and more if its
             model states no maximum.
 
         Raises:

@@ -114,7 +114,7 @@ class Limiter(Role):
         self._loop = asyncio.get_running_loop()
 
     async def start(self) -> None:
-        """Subtract what earlier sittings used from the limits.
+        """Subtract the usage of earlier sittings from the limits.
 
         Raises:
             InvalidUsage: the cost is limited, and the cost of earlier calls is unknown.
@@ -179,7 +179,7 @@ class Limiter(Role):
         return await answer
 
     def end_leaves(self, request: EndLeaves) -> None:
-        """Take back what calls held that have ended, or that were cancelled as they waited."""
+        """Take back the shares of calls that have ended, or that were cancelled as they waited."""
         for ended in request.ended:
             if (holder := self._holders.get(ended.holder)) is None:
                 continue
@@ -239,7 +239,7 @@ class Limiter(Role):
         self._deal_soon()
 
     def _learn(self, held: HeldLeave, ended: Ended) -> None:
-        """Learn what a call has used up, if its model states no maximum, or has gone above it."""
+        """Learn the usage of a call whose model states no maximum, or has gone above it."""
         learned = held.learned
         for name in (TOKENS, COST):
             spent = ended.spent.get(name)
@@ -378,7 +378,7 @@ class Limiter(Role):
             self.tell(RecordLimit(reason=reason))
 
     async def _count_again(self, name: str, bound: Bound) -> None:
-        """Ask the recorder what the dead have spent. All calls of the living have ended, and are recorded."""
+        """Ask the recorder for the spending of the dead. All calls of the living have ended, and are recorded."""
         (lost, bound.lost), total = (bound.lost, 0), bound.total
         account = await self.ask(Report(final=True))
         self._is_counting, self._unpriced = False, account.unpriced
@@ -392,7 +392,7 @@ class HeldLeave(QueuedCall):
     Args:
         request: the message that asked for it.
         number: number of all leaves.
-        answer: gets what it was granted.
+        answer: gets the granted amounts.
         throttle: the throttle of its model.
         learned: experience with the model, by the name of the bound.
     """
@@ -428,7 +428,7 @@ class LeaveHolder:
     """A replica of the solver: its leaves, and the news it has to get.
 
     Args:
-        first: what it has to know first, its number at least.
+        first: its first facts, its number at least.
     """
 
     def __init__(self, first: News) -> None:

@@ -1,4 +1,4 @@
-"""Reservations: what a call takes of the bounds of a run before it is sent, and what it has used up once it has ended.
+"""Reservations: the shares of a run's bounds that a call takes before it is sent, and its usage once it has ended.
 
 Of a limit of tokens or of cost a call takes the most that it can use. So no reply, however long, passes the limit.
 """
@@ -42,11 +42,11 @@ class Reservation(Struct, frozen=True, kw_only=True):
 
     @property
     def whole(self) -> dict[str, int]:
-        """What it has used up if it may be billed and its reply did not arrive: all but its place among the calls in flight."""
+        """Usage of a call that may be billed and whose reply did not arrive: all but its place among the calls in flight."""
         return {name: amount for name, amount in self.amounts.items() if name != CONCURRENCY}
 
     def spent(self, usage: Usage) -> dict[str, int]:
-        """What it has used up with its reply; if the reply does not say, the most."""
+        """Usage of the call; its maximum if the reply states none."""
         spent = self.whole
         if self.most is None:
             return spent
@@ -58,13 +58,13 @@ class Reservation(Struct, frozen=True, kw_only=True):
         return spent
 
     def unknown(self, usage: Usage) -> tuple[str, ...]:
-        """Bounds of which a usage does not say what it has used up."""
+        """Bounds whose use a usage does not state."""
         has_tokens = usage.input_tokens is not None and usage.output_tokens is not None
         is_told = {TOKENS: has_tokens, COST: usage.cost_usd is not None}
         return tuple([name for name, told in is_told.items() if name in self.amounts and not told])
 
     def granted(self, held: Mapping[str, int]) -> Reservation:
-        """Return the reservation with what the calls before it have shown that it can use."""
+        """Return the reservation with the maximum that earlier calls have shown."""
         learned = {name: held[name] for name, amount in self.amounts.items() if held[name] > amount}
         if self.most is None or not learned:
             return self

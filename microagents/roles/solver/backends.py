@@ -109,10 +109,10 @@ class Backends:
                 self._opened[spec].model.refuse(parameters)
 
     def note_outage(self, throttle: str, out_s: float | None) -> None:
-        """Note what the limiter knows by the calls of all replicas, since this one may have none that could fail.
+        """Note the limiter's knowledge from the calls of all replicas, since this one may have none that could fail.
 
         Args:
-            throttle: what the provider throttles as one.
+            throttle: the part that the provider throttles as one.
             out_s: time since which it is out; None once it delivers.
         """
         for backend in self:

@@ -1,4 +1,4 @@
-"""The accounts of one solver replica: the calls that it sent, how they ended, and what they cost. It reports them to the recorder."""
+"""The accounts of one solver replica: the calls that it sent, their endings and costs. It reports them to the recorder."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from microagents.replies.chat import Usage
 
 
 class Prices:
-    """What the answered calls to one model cost on average: the estimate for a call whose reply did not arrive."""
+    """Average cost of the answered calls to one model: the estimate for a call whose reply did not arrive."""
 
     def __init__(self) -> None:
         self._answered = 0
@@ -93,7 +93,7 @@ class CallAccounts:
             usage: its tokens and its cost.
             prices: prices of its model.
             measured: whether the length flag can find the length of the reply, or does not ask for it.
-            most: what was reserved of a limit of tokens or cost; None if neither is limited.
+            most: the amount reserved of a limit of tokens or cost; None if neither is limited.
         """
         # With few calls of functions, since it runs for every sample.
         if not self._is_due:
@@ -171,7 +171,7 @@ class CallAccounts:
         self._tell(RecordCalls(source=self._source, in_flight=self._in_flight(), usage=Usage(cost_usd=None)))
 
     def report(self) -> None:
-        """Send what was added up since the last report."""
+        """Send the sums since the last report."""
         if not self._is_due:
             return
         self._is_due = False

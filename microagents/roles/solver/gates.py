@@ -65,14 +65,14 @@ class Attempt:
 
 
 class Gate:
-    """A bound that calls pass before they are sent, and that gets back what they hold of it."""
+    """A bound that calls pass before they are sent, and that gets back their shares of it."""
 
     def concerns(self, backend: Backend) -> bool:  # noqa: ARG002 - for gates to override
         """Whether calls to a model pass it."""
         return True
 
     def enter(self, attempt: Attempt) -> Awaitable[None] | None:
-        """Let a call pass at once, or return what it has to wait for.
+        """Let a call pass at once, or return the event that it has to wait for.
 
         Raises:
             NotSent: the run is ending, so no call is sent.
@@ -80,7 +80,7 @@ class Gate:
         raise NotImplementedError
 
     def leave(self, attempt: Attempt) -> None:
-        """Take back what a call holds, which has ended or was not sent."""
+        """Take back the shares of a call that has ended or was not sent."""
 
     def dismiss(self) -> None:
         """Let every waiter find out that no call is sent any more."""
@@ -120,7 +120,7 @@ class ConnectionGate(Gate):
 
 
 class Permit(Struct, frozen=True, kw_only=True):
-    """What one call holds of the bounds."""
+    """Shares of the bounds that one call holds."""
 
     number: int
     """Number of its leave."""
@@ -129,7 +129,7 @@ class Permit(Struct, frozen=True, kw_only=True):
     reserved: Reservation
 
     def spent(self, attempt: Attempt) -> dict[str, int]:
-        """What the call has used up; the most if it is unknown."""
+        """Usage of the call; its maximum if unknown."""
         if attempt.sample is not None:
             usage = attempt.sample.usage
             counted = {name: _counted(name, amount, usage) for name, amount in self.counted.items()}
@@ -138,7 +138,7 @@ class Permit(Struct, frozen=True, kw_only=True):
 
 
 class Permits(Gate):
-    """Bounds calls by the limits of the run, by the throttle of their model, and by what its provider allows each minute."""
+    """Bounds calls by the limits of the run, by the throttle of their model, and by its provider's allowance each minute."""
 
     def __init__(self, reservations: Reservations, leaves: Leaves) -> None:
         self.reservations = reservations
@@ -176,7 +176,7 @@ class Permits(Gate):
         attempt.permit = Permit(number=number, counted=counted, reserved=reserved)
 
     def leave(self, attempt: Attempt) -> None:
-        """Give back what was not used up, and report to the throttle how the call ended."""
+        """Give back the unused rest, and report the call's ending to the throttle."""
         permit, error = attempt.permit, attempt.error
         assert permit is not None
         usage = Usage() if attempt.sample is None else attempt.sample.usage
@@ -209,7 +209,7 @@ def _bound_of(backend: Backend, kind: str) -> str:
 
 
 def _counted_by_provider(backend: Backend, call: Call) -> dict[str, int]:
-    """What a call takes of the requests and tokens that its provider allows each minute, as an estimate."""
+    """Estimated share of a call in the requests and tokens that its provider allows each minute."""
     rates = backend.model.rates
     if not rates:
         return {}
@@ -270,7 +270,7 @@ class Departures(Gate):
 
 
 def _counted(name: str, estimate: int, usage: Usage) -> int:
-    """What an answered call has used up of a bound, by its usage if known."""
+    """Use of a bound by an answered call, by its usage if known."""
     read, written = usage.input_tokens, usage.output_tokens
     counted = {
         INPUT_TOKENS: read,

@@ -106,7 +106,7 @@ class Several(Model):
 
     @property
     def refused(self) -> Mapping[str, str | None]:
-        """What the model refuses."""
+        """Parameters that the model refuses."""
         return self._model.refused
 
     @property

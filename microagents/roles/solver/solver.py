@@ -166,7 +166,7 @@ class Solver(Role):
             group.request = self._scope.start(self._draw_group(group))
 
     async def _draw_group(self, group: Group) -> None:
-        """Take the samples of a group in one request; what it does not give is left to be drawn singly."""
+        """Take the samples of a group in one request; missing ones are left to be drawn singly."""
         backend, attempts = group.backend, 0
         outage = Outage(group.calls[0].id, self._max_outage_s)
         try:

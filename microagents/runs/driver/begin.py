@@ -61,7 +61,7 @@ NOTHING_NEW = (
 
 
 class ResumeKeywords(SharedKeywords, OptionKeywords, total=False):
-    """Keywords of `resume`: what differs from the recorded run."""
+    """Keywords of `resume`: differences from the recorded run."""
 
 
 class RunKeywords(ResumeKeywords, total=False):
@@ -241,7 +241,7 @@ def _with_table(result: Result, settings: Settings, *, is_kept: bool = False) ->
 
 
 def _tell_of_keys(plan: RunPlan, journal: Path | None) -> None:
-    """Say what it means that an agent with effects begins a journal under a name that another run may have had."""
+    """Explain the consequences of an agent with effects that begins a journal under a name that another run may have had."""
     first, run_id = plan.tasks[0], plan.settings.run_id
     if not isinstance(first, AgentTask) or not first.has_effects or re.search(NEW_NAME, run_id):
         return

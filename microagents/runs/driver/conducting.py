@@ -74,7 +74,7 @@ async def wait_for_first(*tasks: asyncio.Task[Any]) -> None:
 
 
 async def unless_ended(work: Coroutine[Any, Any, T], control: RunControl) -> T | None:
-    """Do what comes before the work of a run; returns its result, or None if the caller ended the run first."""
+    """Prepare the work of a run; returns its result, or None if the caller ended the run first."""
     scope = TaskScope()
     begun = scope.start(work)
     ends = [

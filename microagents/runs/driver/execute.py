@@ -143,7 +143,7 @@ def _completed(journal: Path, experiment: Experiment, own: Sequence[str], accept
 
 
 def _check(plan: RunPlan, journal: Path | None) -> None:
-    """Refuse what cannot be done, and warn of what looks like a mistake but may be meant."""
+    """Refuse the impossible, and warn of likely mistakes that may be meant."""
     # Ray removes the folder that a job was submitted with, after the job.
     if journal is not None and "runtime_resources" in Path(os.path.realpath(runs_dir := journal.parent)).parts:
         raise InvalidUsage(
@@ -245,7 +245,7 @@ async def _record_cancelled(messenger: RoleMessenger) -> None:
 
 @contextmanager
 def _naming_what_is_kept(journal: Path | None, run_id: str) -> Iterator[None]:
-    """Say in a failure that the decisions so far are kept, and raise what a caller's own code raised."""
+    """Say in a failure that the decisions so far are kept, and raise the error of a caller's own code."""
     try:
         yield
     except MicroagentsError as failed:

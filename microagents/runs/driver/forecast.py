@@ -38,7 +38,7 @@ MAX_ASKED = 100
 
 
 class MeasuredModel(Protocol):
-    """What was measured of a model: `microagents.studies.measured.ModelMeasurement`."""
+    """Measurement of a model: `microagents.studies.measured.ModelMeasurement`."""
 
     @property
     def run_id(self) -> str:
@@ -53,11 +53,11 @@ class MeasuredModel(Protocol):
         """Whether it measured inputs of one question each."""
 
     def promise(self, k: int, steps: int, max_draws: int) -> Promise:
-        """Say what votes ahead by k, of at most ``max_draws``, promise of a number of steps."""
+        """State the promise of votes ahead by k, of at most ``max_draws``, for a number of steps."""
 
 
 class Forecast(Struct, frozen=True, kw_only=True):
-    """What a run is expected to cost from now on."""
+    """Expected cost of a run from now on."""
 
     calls: float | None
     """Expected number of calls; None if the strategy cannot know it beforehand."""
@@ -81,7 +81,7 @@ class Forecast(Struct, frozen=True, kw_only=True):
 
     @property
     def is_simulated(self) -> bool:
-        """Whether nobody is billed."""
+        """Whether no call is billed."""
         return are_simulated(self.models)
 
     def __str__(self) -> str:

@@ -55,7 +55,7 @@ class RoleGraph(Struct, frozen=True, kw_only=True):
 
 
 def graph_of(plan: RunPlan) -> RoleGraph:
-    """Find the graph of a run from what its roles handle and ask; nothing is started.
+    """Find the graph of a run from the messages that its roles handle and ask; nothing is started.
 
     Raises:
         NoHandler: a role sends a message that no deployed role handles.

@@ -1,4 +1,4 @@
-"""The control of a run by its caller: what reaches it during the run, and how it ends it early."""
+"""The control of a run by its caller: its messages during the run, and its early end."""
 
 from __future__ import annotations
 

@@ -45,7 +45,7 @@ def lines_of(graph: RoleGraph) -> Iterator[str]:
 
 
 def totals_by_role(graph: RoleGraph, account: Account, unit: str) -> dict[str, str]:
-    """Say what the account of a run knows of each role: a line for its box and, while it works, one below."""
+    """List the facts of a run's account about each role: a line for its box and, while it works, one below."""
     found = {
         graph.roles[0].name: f"{account.steps:,} {unit}s",
         "Voter": f"{account.decided:,} decided",

@@ -1,1 +1,1 @@
-"""What a journal says of a run, also while it is under way."""
+"""Inspection of a run by its journal, also while it is under way."""

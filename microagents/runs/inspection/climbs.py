@@ -1,4 +1,4 @@
-"""The steps that climbed a ladder, as a journal records them: how far, at what cost, and what would have been decided without."""
+"""The steps that climbed a ladder, as a journal records them: how far, at which cost, and with which decision otherwise."""
 
 from __future__ import annotations
 
@@ -129,7 +129,7 @@ class _Climbs:
         )
 
     def _was_left(self, at: str, rows: Rows) -> bool:
-        """Return whether a step or a rung was left to the next rung, or a rung failed: it is undecided, and nobody is to decide it."""
+        """Return whether a step or a rung was left to the next rung, or a rung failed: it is undecided, and not for a person to decide."""
         failed = rows[at].outcome in OPEN_OUTCOMES and at.count("/") >= RUNG_DEPTH and at not in self._undecided
         return failed or rows[at].outcome == "climbed"
 

@@ -1,4 +1,4 @@
-"""Control of a live run by another process of the same user: requests that its recorder takes, and what became of them."""
+"""Control of a live run by another process of the same user: requests that its recorder takes, and their outcomes."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ ADJUSTABLE = {_option_of(name): name for name in SetRun.__struct_fields__}
 
 
 class Asked(NamedTuple):
-    """What was asked of a run, and whether it has taken it."""
+    """A request to a run, and whether the run has taken it."""
 
     is_taken: bool
     """False if it has not answered yet: it takes the request as soon as it can."""
@@ -48,7 +48,7 @@ class Asked(NamedTuple):
 
 
 class RunStatus(NamedTuple):
-    """What a run does now."""
+    """Activity of a run now."""
 
     result: Result
     pause: TakenRequest | None
@@ -70,7 +70,7 @@ class RunStatus(NamedTuple):
 
 
 def status_of(runs_dir: Path, run_id: str) -> RunStatus:
-    """What a run does now, judged only by its journal.
+    """Activity of a run now, judged only by its journal.
 
     Raises:
         InvalidUsage: no run has this name.
@@ -90,7 +90,7 @@ def ask_run(runs_dir: Path, run_id: str, ask: Ask, *, why: str = "", dry_run: bo
     Args:
         runs_dir: the folder of journals.
         run_id: name of the run.
-        ask: what is asked for.
+        ask: the request.
         why: the reason, for its journal.
         dry_run: only check whether it could be asked for.
 
@@ -137,7 +137,7 @@ def setting_of(pairs: Sequence[tuple[str, str]]) -> SetRun:
 
 
 def change_text(before: RunStatus, ask: SetRun) -> str:
-    """Write from what to what settings change: before are the recorded ones, and those that were set since."""
+    """Write the changes of settings, old and new: before are the recorded ones, and those that were set since."""
     known = before.result.settings.model_dump()
     for each in before.requests:
         if each.refused is None and each.kind == "set":
@@ -182,7 +182,7 @@ def _check_limits(ask: SetRun, account: Account, run_id: str) -> None:
 
 
 def request_text(request: TakenRequest) -> str:
-    """Write a request on one line: what was asked for, by whom, when, why, and what became of it."""
+    """Write a request on one line: its content, author, time, reason and outcome."""
     asked = msgspec.json.decode(request.payload)
     asked.pop("type")
     given = "".join(f" {name}={value}" for name, value in asked.items())

@@ -195,7 +195,7 @@ def _action(reader: Reader, path: str) -> ActionRecord | None:
 
 
 def _inference(reader: Reader, path: str, row: Recalled) -> str | None:
-    """What the row of a rung was inferred from; None for a row with samples of its own."""
+    """Source of an inferred row of a rung; None for a row with samples of its own."""
     match path.split("/"):
         case [_, "step", _, "lookahead"] if row.outcome in (*OPEN_OUTCOMES, "climbed", "inferred"):
             why = "" if row.ballots else "; none led by the margin, and the journal keeps only the rollouts"

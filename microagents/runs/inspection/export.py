@@ -1,4 +1,4 @@
-"""The decisions of a run, the actions of its agents and what its models looked up, as flat rows for other programs."""
+"""The decisions of a run, the actions of its agents and the look-ups of its models, as flat rows for other programs."""
 
 from __future__ import annotations
 

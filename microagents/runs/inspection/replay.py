@@ -165,7 +165,7 @@ class Replay:
         return structs.replace(row, changed=True) if row is not None and self._is_changed else row
 
     def _called(self, path: str) -> Called:
-        """Return what is recorded of a call; it is unknown if a person was asked because the process that made it died."""
+        """Return the record of a call; it is unknown if a person was asked because the process that made it died."""
         for row in (self._recalled(f"{path}/outcome"), self._recalled(f"{path}/unknown")):
             if row is not None and row.value is not None:
                 return msgspec.json.decode(row.value, type=Called)

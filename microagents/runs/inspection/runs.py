@@ -178,9 +178,9 @@ def decide(runs_dir: Path, run_id: str, path: str, value: str, *, again: bool = 
     Args:
         runs_dir: the folder of journals.
         run_id: name of the run.
-        path: place of the decision. A short one, such as ``step/7``, names what waits there.
+        path: place of the decision. A short one, such as ``step/7``, names the item that waits there.
         value: the reply as JSON, or in words if only a person can give it, such as ``approve``.
-        again: whether to replace what somebody has decided otherwise.
+        again: whether to replace a different decision of a person.
 
     Raises:
         AlreadyDecided: a person has decided it otherwise.
@@ -307,7 +307,7 @@ def _decidable(reader: Reader, path: str, *, is_live: bool) -> UndecidedElection
 
 
 def remove_run(runs_dir: Path, run_id: str) -> list[Path]:
-    """Remove the journal of a run, and the files beside it; returns what was removed."""
+    """Remove the journal of a run and the files beside it; returns the removed ones."""
     journal = journal_of(runs_dir, run_id)
     if not is_empty(runs_dir, run_id):
         with reader_of(runs_dir, run_id):

@@ -1,4 +1,4 @@
-"""Prices as text. For simulated models they are called simulated, since nobody is billed for them."""
+"""Prices as text. For simulated models they are called simulated, since no account is billed."""
 
 from __future__ import annotations
 

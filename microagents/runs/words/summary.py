@@ -68,7 +68,7 @@ def progress_line(title: str, account: Account, unit: str, price: Price) -> str:
 
 
 def counts_of(account: Account, unit: str, price: Price) -> Iterator[str]:
-    """List what a run has counted so far, part by part."""
+    """List the counts of a run so far, part by part."""
     flagged = sum(account.flagged.values())
     if account.decided:
         yield _votes_text(account, unit)
@@ -193,7 +193,7 @@ def _lost_text(account: Account) -> str | None:
 
 
 def _promised_text(result: RunFacts) -> str | None:
-    """Write how a run lies to what the measurement promised; None without one."""
+    """Compare a run with the promise of its measurement; None without one."""
     account, promise = result.account, result.account.promise
     if promise is None:
         return None
@@ -295,7 +295,7 @@ class _Picks(Struct):
 
 
 def _picks_in(value: object) -> _Picks | None:
-    """Read what the judge picked from a result; None from the result of something else."""
+    """Read the judge's pick from a result; None from the result of something else."""
     try:
         return msgspec.convert(value, _Picks)
     except msgspec.ValidationError:
@@ -317,7 +317,7 @@ def _picks_text(result: RunFacts) -> str | None:
 
 
 def _voting_text(result: RunFacts) -> str | None:
-    """Say what the vote outvoted, and how often one sample in its place would have been wrong; None without a vote."""
+    """Count the outvoted replies, and how often one sample in its place would have been wrong; None without a vote."""
     account = result.account
     if result.k is None or result.k == 1 or not account.decided:
         return None

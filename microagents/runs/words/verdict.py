@@ -123,7 +123,7 @@ class Standing(Struct, frozen=True):
 
 
 def verdict_on(result: RunFacts) -> Standing:
-    """Say in one sentence how a run stands: a passed limit first, then what is wrong, what it waits for, and how far it is."""
+    """Say in one sentence how a run stands: a passed limit first, then its faults, its waiting items, and its progress."""
     standing, above = _standing_of(result), above_limits_text(result)
     return Standing(standing.kind, f"{above}; {standing.text}") if above else standing
 
@@ -165,7 +165,7 @@ def _standing_of(result: RunFacts) -> Standing:
 
 
 def _wrong_text(result: RunFacts) -> str:
-    """Write what the task's own code found wrong; empty if nothing is."""
+    """Write the findings of the task's own code; empty without any."""
     account = result.account
     if not account.errors:
         return "the result is WRONG by the task's own check" if result.right is False else ""
@@ -214,7 +214,7 @@ def _left_text(result: RunFacts) -> str:
 def go_on_text(
     run_id: str, runs_dir: Path, outcome: RunOutcome, reason: str | None, *, needs_program: bool
 ) -> str | None:
-    """Write how to continue a run, with a limit of twice what was used. None if it is completed or running."""
+    """Write how to continue a run, with a limit of twice the usage. None if it is completed or running."""
     if outcome in ("completed", "running"):
         return None
     limit = _LIMIT.match(reason or "") if outcome == "stopped" else None
@@ -241,7 +241,7 @@ def command_about(name: str, run_id: str, runs_dir: Path) -> str:
 
 
 def checked_text(result: RunFacts) -> str:
-    """Write the number of decisions or elections, and what the task's oracle says of them, or of the answers."""
+    """Write the number of decisions or elections, and the verdict of the task's oracle on them, or on the answers."""
     account = result.account
     decisions = (
         f", {counted(account.decided, 'decision')}"

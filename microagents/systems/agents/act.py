@@ -192,7 +192,7 @@ class Acting:
     async def _read(
         self, step: ChainStep, action: Action, reads: _Reads, noted: Sequence[CallRecord]
     ) -> list[Observation]:
-        """Make calls that change nothing, side by side; what they return is recorded in their order."""
+        """Make calls that change nothing, side by side; the results are recorded in their order."""
         places = [f"step/{step.number}/call/{number}/outcome" for number in range(len(action.calls))]
         known = [await self._work.recorded(place) for place in places]
         if len(action.calls) > 1 and any(each is None for each in known):
@@ -234,7 +234,7 @@ class Acting:
         raise AssertionError
 
     async def _withheld(self, step: ChainStep, call: ToolCall, at: str, shown: str) -> Observation | None:
-        """Return what the agent sees of a call that is not made, since it is repeated or rejected; None if it may be made."""
+        """Return the observation of a call that is not made, since it is repeated or rejected; None if it may be made."""
         made = self._task.made_before(step.state, call)
         if made is not None and not made.is_told:
             text = f"This call was made at action {made.action}, and is not made again. It returned: {made.returned}"
@@ -267,7 +267,7 @@ class Acting:
         return await self._work.ask(request)
 
     async def _ask_person(self, at: str, reply: type[P], why: str) -> P:
-        """Give what a person has said at a place; `NeedsPerson` if nobody has."""
+        """Return a person's word at a place; raise `NeedsPerson` without one."""
         said = await self._said(at)
         place = ElectionId(path=self._work.path_of(at), question_digest=b"\0" * 16)
         nothing = Verdict(outcome="undecided", leader=None, tally=(), ballots=(), cost_usd=0.0)
@@ -282,7 +282,7 @@ class Acting:
         raise NeedsPerson(place.path, why, *reply.words)
 
     async def _said(self, at: str) -> bytes | None:
-        """Return what a person, or the call itself after its time-out, has said at a place."""
+        """Return the word of a person, or of the call itself after its time-out, at a place."""
         recalled = await self._work.recorded(at)
         return None if recalled is None else recalled.value
 

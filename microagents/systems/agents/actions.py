@@ -1,4 +1,4 @@
-"""Actions of agents: the calls that a reply asks for, what came of them, and the state that they add up to."""
+"""Actions of agents: the calls that a reply asks for, their outcomes, and the state that they add up to."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def _without(call: ToolCall, arguments: Collection[str]) -> ToolCall:
 
 
 class Observation(Struct, frozen=True, kw_only=True):
-    """What came of one call."""
+    """The outcome of one call: its result, refusal or error."""
 
     outcome: Outcome
     text: str
@@ -81,7 +81,7 @@ class Observation(Struct, frozen=True, kw_only=True):
 
 
 class PastAction(Struct, frozen=True, kw_only=True, dict=True):
-    """One action that was taken, and what came of its calls."""
+    """One action that was taken, and the outcomes of its calls."""
 
     calls: tuple[ToolCall, ...]
     observations: tuple[Observation, ...]
@@ -94,7 +94,7 @@ class PastAction(Struct, frozen=True, kw_only=True, dict=True):
 
     @cached_property
     def shown(self) -> tuple[str, ...]:
-        """Each call and what it returned, as prompts show them."""
+        """Each call and its result, as prompts show them."""
         return tuple(
             observed(call, seen.outcome, seen.text) for call, seen in zip(self.calls, self.observations, strict=True)
         )
@@ -113,7 +113,7 @@ class MadeCall(Struct, frozen=True, kw_only=True):
 
 
 class AgentState(Struct, frozen=True, kw_only=True):
-    """What was done so far."""
+    """Actions so far."""
 
     turns: tuple[PastAction, ...] = ()
     """The actions after those in the summary."""

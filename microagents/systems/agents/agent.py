@@ -66,13 +66,13 @@ class AgentTask(ChainTask[AgentState, Action, dict[str, Any]], Generic[R]):
     """The tools of its MCP servers, by server. They are read when a run begins, and are a part of its identity."""
 
     def statement(self) -> str:
-        """Say what is to be done, complete in itself."""
+        """State the goal, complete in itself."""
         raise NotImplementedError
 
     def policy(self) -> str:
         """Give the rules that it follows, for the prompt; by default none.
 
-        What must never happen belongs into `flag` or `allowed`, which code checks.
+        Forbidden actions belong into `flag` or `allowed`, which code checks.
         """
         return ""
 
@@ -178,7 +178,7 @@ class AgentTask(ChainTask[AgentState, Action, dict[str, Any]], Generic[R]):
         return state.result is not None
 
     def prompt(self, state: AgentState) -> Prompt:
-        """Ask for the next action: the goal, what was done and seen so far, and what the task says of it."""
+        """Ask for the next action: the goal, the actions and observations so far, and the task's remarks."""
         head = f"Goal:\n{self.statement()}\n"
         parts = [head]
         if state.summarized:
@@ -204,11 +204,11 @@ class AgentTask(ChainTask[AgentState, Action, dict[str, Any]], Generic[R]):
         return SYSTEM.format(end=END, fences=FENCES, policy=f"\n\nRules:\n{policy}" if policy else "", tools=lines)
 
     def advance(self, state: AgentState, reply: Action) -> AgentState:
-        """Take in the end. Other actions lead on by what their calls return: `after`."""
+        """Take in the end. Other actions lead on by the results of their calls: `after`."""
         return structs.replace(state, result=reply.calls[0].arguments)
 
     def after(self, state: AgentState, action: Action, observations: Sequence[Observation]) -> AgentState:
-        """Give the state after an action, by what came of its calls."""
+        """Return the state after an action, by the outcomes of its calls."""
         turn = PastAction(calls=tuple(action.calls), observations=tuple(observations))
         errors = state.errors + sum(each.outcome == "error" for each in observations)
         made = {each.digest: each for each in state.made}
@@ -232,7 +232,7 @@ class AgentTask(ChainTask[AgentState, Action, dict[str, Any]], Generic[R]):
         return call_digest(call, spec.parameters) if spec.effect == "destructive" and not spec.repeatable else None
 
     def result(self, state: AgentState) -> Any:
-        """Return what it gave at its end."""
+        """Return its result at its end."""
         return msgspec.convert(state.result, self.result_type())
 
 

@@ -81,7 +81,7 @@ def _rule(part: str) -> ApprovalRule:
 
 
 def check_approvals(text: str, tools: Mapping[str, ToolSpec]) -> None:
-    """Refuse an option that names no effect, tool or argument: what nobody would be asked about must not pass for approved."""
+    """Refuse an option that names no effect, tool or argument: a call without a question must not pass for approved."""
     for rule in approval_rules(text):
         spec = tools.get(rule.named)
         if spec is None and (rule.named not in EFFECTS or rule.argument):

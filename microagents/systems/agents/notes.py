@@ -1,4 +1,4 @@
-"""What an agent notes of its work: each action with its calls, and what came of them. Votes, costs and times come from the records."""
+"""Notes of an agent on its work: each action with its calls, and their outcomes. Votes, costs and times come from the records."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class CallRecord(Struct, kw_only=True):
     """Milliseconds from the start of the run to the record of its outcome."""
 
     def take(self, seen: Observation) -> None:
-        """Note what came of it."""
+        """Note the outcome."""
         self.outcome, self.observation = seen.outcome, seen.text
 
 
@@ -132,7 +132,7 @@ class ActionNotes(Struct, kw_only=True):
         )
 
     def _fill_in(self, call: CallRecord, at: str, records: Records) -> None:
-        """Add to a call the key of its effect, what persons said of it, and when it ended."""
+        """Add to a call the key of its effect, the words of persons on it, and the time of its end."""
         call.key = effect_key(self.run_id, records.path_of(self.at), call.tool, call.arguments)
         makings = [making_at(at, number) for number in range(1, call.makings + 1)]
         if call.outcome == "begun" and records.row(makings[-1]) is None:

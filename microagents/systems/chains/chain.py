@@ -271,7 +271,7 @@ class Chain:
     async def climb(
         self, step: ChainStep, verdict: Verdict, tried: list[tuple[ElectionId, Verdict]]
     ) -> Resolution | None:
-        """Try the rungs of the ladder; None if none decides the step. What decides nothing is added to ``tried``."""
+        """Try the rungs of the ladder; None if none decides the step. Those without a decision are added to ``tried``."""
         if verdict.outcome in ("leader", "person"):
             return None
         tried.append((step.election, verdict))
@@ -298,7 +298,7 @@ class Chain:
 
         Only the ``first`` one of a question has the temperature of a first sample: others would repeat it.
 
-        The length flag does not apply: what is long for one step is not for many. The provider's limit grows with the steps.
+        The length flag does not apply: a length that is long for one step is not for many. The provider's limit grows with the steps.
         """
         most = min(MAX_OUTPUT_TOKENS, horizon * self.task.sampling.max_output_tokens)
         sampling = structs.replace(self.sampling or self.task.sampling, max_output_tokens=most, flag_above_tokens=None)

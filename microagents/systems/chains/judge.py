@@ -51,7 +51,7 @@ class Dispute(Struct, frozen=True):
 
 
 class Reason(Reply, frozen=True):
-    """What speaks for a reply."""
+    """Evidence for a reply."""
 
     reason: str
 

@@ -109,7 +109,7 @@ class Climbing(Strategy):
     """Options of a ladder, for strategies that solve chains."""
 
     ladder: str = ""
-    """What is tried at a step that the vote does not decide, cheapest first, separated by commas: `paraphrase`, `model=SPEC`, \
+    """Rungs to try at a step that the vote does not decide, cheapest first, separated by commas: `paraphrase`, `model=SPEC`, \
 `lookahead`, `judge`."""
     p: Annotated[float | None, Field(gt=0.5, lt=1)] = None
     """Share of right votes at ordinary steps, which `microagents measure TASK` finds. With it, a step climbs as soon as its \
@@ -187,7 +187,7 @@ or `discard` it."""
 
     @property
     def caution(self) -> str | None:
-        """What is wrong with a ladder without p."""
+        """Fault of a ladder without p."""
         if self.p is not None or not self.rungs or isinstance(self.default_rule, Unanimity):
             return None
         return (

@@ -1,4 +1,4 @@
-"""Chains by replies with many steps each: what decomposition is compared with (LEAD, section 4.1)."""
+"""Chains by replies with many steps each: the rival of decomposition (LEAD, section 4.1)."""
 
 from __future__ import annotations
 

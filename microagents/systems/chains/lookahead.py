@@ -1,6 +1,6 @@
 """Lookahead: a step is decided by short rollouts, some started a few steps earlier (LEAD, sections 4.3 and 4.4).
 
-A rollout is one paid sample. What it predicts for the step is a ballot. A model that fails at a step when it is asked for only that step
+A rollout is one paid sample. Its prediction for the step is a ballot. A model that fails at a step when it is asked for only that step
 is often right when it comes to it from before.
 """
 
@@ -116,7 +116,7 @@ class Lookahead(Struct, frozen=True, kw_only=True):
         *,
         flags: dict[Hashable, str | None],
     ) -> Ballot | Flagged:
-        """What a rollout says about the step.
+        """Prediction of a rollout for the step.
 
         ``between`` are the steps from its start on, the last first. ``flags`` are the task's flags of predictions so far: a verification
         may cost time and money, and equal replies are verified once.

@@ -100,7 +100,7 @@ class Written(Struct, frozen=True, kw_only=True):
 
 
 class DocumentStrategy(Strategy):
-    """Writes documents in segments. A subclass says who judges them, and what each author sees."""
+    """Writes documents in segments. A subclass names their judges, and the view of each author."""
 
     solves: ClassVar[tuple[type[Task], ...]] = (Document,)
     draws_solution = True

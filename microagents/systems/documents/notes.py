@@ -1,4 +1,4 @@
-"""What a conductor notes of a document: the draft, and who writes it."""
+"""Notes of a conductor on a document: the draft, and its author."""
 
 from __future__ import annotations
 

@@ -96,7 +96,7 @@ class WrittenProblem(TextExpert, WorkedProblem[A], Generic[A]):
         return int(not self._is_right(asked.objective, asked.finished, text))
 
     def _left(self, objective: str, *texts: str) -> str:
-        """Return what texts leave of a problem."""
+        """Return the rest of a problem after texts."""
         lines: Iterable[str] = [line for text in texts for line in text.splitlines() if line.strip()]
         thoughts = tuple(line for line in lines if answer_in(line, self.reply_type()) is None)
         return self.left_of(ToThink(problem=objective.rpartition("\n\n")[0], thoughts=thoughts))

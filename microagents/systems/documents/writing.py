@@ -1,4 +1,4 @@
-"""The writing of a document, without models and without I/O: who is asked, what a round's replies lead to (SeqCV, algorithms 1 and 2).
+"""The writing of a document, without models and I/O: whom to ask, and the consequences of a round's replies (SeqCV, algorithms 1 and 2).
 
 A subtask's writing is a generator. It yields batches, each a set of questions that are asked at the same time, and is sent their replies.
 A conductor sends the replies of models.
@@ -182,7 +182,7 @@ class DocumentDraft:
         return None
 
     def _about(self, record: SubtaskRecord, finished: str) -> dict[str, Any]:
-        """Return what all questions about a subtask show."""
+        """Return the common part of all questions about a subtask."""
         return {"objective": self._objective, "finished": finished, "subtask": record.objective}
 
     def _round(

@@ -129,7 +129,7 @@ class ChainEnd(Struct, frozen=True, kw_only=True):
 
 
 class Reduction(Struct, frozen=True, kw_only=True):
-    """All chains from a question, and what their vote says."""
+    """All chains from a question, and their vote."""
 
     chains: tuple[ChainEnd, ...]
     best: ChainEnd

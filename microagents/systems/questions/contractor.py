@@ -40,7 +40,7 @@ class Contractor(AskingRole):
     draws_as, systems = "contractor", {Contract: f"{TASK}{{by}}{AIM}"}
 
     def system(self, request: Consult[Any, Any], task: Task) -> str:
-        """Return the system text, with what the question says about the way to the answer."""
+        """Return the system text, with the question's words on the way to the answer."""
         asked: ToContract = request.asked
         by = BY_REASONING if asked.reasoning else BY_SUBQUESTIONS if asked.open else BY_ONE
         return super().system(request, task).replace("{by}", by)

@@ -1,4 +1,4 @@
-"""What conductors note of the turns at a problem. The results of turns come from the records: their samples, and the vote on them."""
+"""Notes of conductors on the turns at a problem. The results of turns come from the records: their samples, and the vote on them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The solution of a problem, and the tree of its sub-problems: what was asked at each, and what came of it."""
+"""The solution of a problem, and the tree of its sub-problems: the question at each, and its outcome."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ judged worse each time; because another state of its depth was judged better."""
 
 
 class Branch(Struct, kw_only=True):
-    """One of several transitions from a state, or one of several trees: what became of it."""
+    """One of several transitions from a state, or one of several trees, with its outcome."""
 
     number: int
     """Its number among them, from 1."""
@@ -172,7 +172,7 @@ def trees_from(root: ProblemNode, number: int) -> list[ProblemNode]:
 
 
 def mark_chosen(node: ProblemNode, chosen: str | None) -> None:
-    """Prepare a node for drawing: mark the branches that lead to the chosen place, and leave out what has not begun."""
+    """Prepare a node for drawing: mark the branches that lead to the chosen place, and leave out those that have not begun."""
     if node.branch is not None:
         node.branch.chosen = None if chosen is None else f"{chosen}/".startswith(f"{node.at}/")
     node.children = tuple([child for child in node.children if child.turns or child.children or child.problem])

@@ -139,7 +139,7 @@ class _Tree:
         return ThoughtState(node, Thoughts(thoughts=(*state.way.thoughts, thought.thought)))
 
     async def _kept(self, at: str, states: Sequence[ThoughtState]) -> list[ThoughtState]:
-        """Return the best states: each is the winner of a vote on what is left. Equal ones are one."""
+        """Return the best states: each is the winner of a vote on the rest. Equal ones are one."""
         kept: list[ThoughtState] = []
         left = list(states)
         while left and len(kept) < self._strategy.breadth:

@@ -65,7 +65,7 @@ class Turns:
     async def take(self, node: ProblemNode, ask: Consult[Any, R], asked: Votable | None = None) -> R | None:
         """Return the reply to a question that a vote chooses; None if no reply is valid, and none is needed.
 
-        ``asked`` is what the ballots see of the question; by default its data.
+        ``asked`` is the part of the question that the ballots see; by default its data.
         """
         self._begin(BegunTurn(node, ask.at, ask))
         drawn = await (consulted(self._work, ask, ask.system) if isinstance(ask, Direct) else self._work.ask(ask))

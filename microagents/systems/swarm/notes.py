@@ -1,4 +1,4 @@
-"""What a swarm notes of its work on one problem: its plans, who was picked and why, what did not pass, and what each step cost."""
+"""What a swarm notes of its work on one problem: its plans, the picked replies with reasons, the faults, and the cost of each step."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ class LoopRecord(Struct, kw_only=True):
 
     @property
     def passed(self) -> bool:
-        """Whether there is an answer, and nobody found a fault with it."""
+        """Whether there is an answer without a found fault."""
         return self.whole is not None and self.whole.picked is not None and self.whole.passed is not False
 
     @property
@@ -96,7 +96,7 @@ class LoopRecord(Struct, kw_only=True):
 
     @property
     def lesson(self) -> str:
-        """What went wrong, for the next loop."""
+        """Faults, for the next loop."""
         said = [
             f"step {each.number} ({each.step}) did not pass: {each.last.feedback}"
             for each in self.unverified
@@ -132,7 +132,7 @@ class SwarmNotes(Struct, kw_only=True):
     loops: list[LoopRecord] = field(default_factory=list)
 
     def drawn(self, notes: Sequence[Note], records: Records) -> SwarmRecord:  # noqa: ARG002 - there is one
-        """Return the loops that have begun, with what only the records have: flags, costs, and whose reply was picked."""
+        """Return the loops that have begun, with the facts that only the records have: flags, costs, and the author of the picked reply."""
         for loop in self.loops:
             turns = [loop.plan, *(turn for step in loop.steps for turn in step.turns)]
             for turn in [*turns, *([loop.whole] if loop.whole else [])]:

@@ -66,7 +66,7 @@ class Pick(Reply, frozen=True):
 
 
 class Check(Reply, frozen=True):
-    """Whether it passes, and if it does not, what has to be mended."""
+    """Whether it passes, and otherwise its faults."""
 
     feedback: Annotated[str, Unvoted]
     passed: bool

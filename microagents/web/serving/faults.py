@@ -1,4 +1,4 @@
-"""Faults on request: what a share of the requests gets in the place of a reply."""
+"""Faults on request, which a share of the requests gets in the place of a reply."""
 
 from __future__ import annotations
 

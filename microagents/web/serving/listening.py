@@ -41,7 +41,7 @@ async def listening(application: web.Application, host: str, port: int) -> Async
     """Listen as long as the block; gives the address.
 
     No connection is lost in a burst: one without room waits in the queue of the kernel until another one ends. The handlers of the
-    application `admit` requests. A connection without one is closed soon, so that nobody can take all open files without a token.
+    application `admit` requests. A connection without one is closed soon, so that no stranger can take all open files without a token.
 
     Raises:
         InvalidUsage: the port is taken, the host is not of this machine, or the process may open too few files.

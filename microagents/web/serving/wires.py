@@ -110,7 +110,7 @@ class Wire(Protocol):
         """Read a request.
 
         Raises:
-            InvalidUsage: it is not one, or it asks for what is not served.
+            InvalidUsage: it is not one, or it asks for a part that is not served.
         """
 
     def whole(self, asked: CompletionRequest, samples: Sequence[Sample], number: int) -> dict[str, Any]:

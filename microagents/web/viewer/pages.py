@@ -1,4 +1,4 @@
-"""What the pages show, as JSON: all of it is read from the journal."""
+"""Data of the pages, as JSON, read from the journal."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ MAX_FOLDED_DEPTH = 64
 
 
 def run_facts(reader: Reader, of_input: int) -> dict[str, Any]:
-    """Return what `show --json` has, and the bounds of the run. Of many inputs it has the result of one."""
+    """Return the object of `show --json`, and the bounds of the run. Of many inputs it has the result of one."""
     experiment = reader.experiment
     result = recorded_result(reader, whole=False)
     ending = None
@@ -61,7 +61,7 @@ def run_facts(reader: Reader, of_input: int) -> dict[str, Any]:
 
 
 def work_on(reader: Reader, of_input: int) -> dict[str, Any]:
-    """Return the work on an input as its conductor notes it, and the steps that climbed; what cannot be drawn has a note."""
+    """Return the work on an input as its conductor notes it, and the steps that climbed; a part that cannot be drawn has a note."""
     solution, note = None, None
     if reader.experiment.draws_solution:
         try:
@@ -74,7 +74,7 @@ def work_on(reader: Reader, of_input: int) -> dict[str, Any]:
 
 
 def graph(reader: Reader) -> str:
-    """Draw the roles of a run and their messages, with what its account knows of each role."""
+    """Draw the roles of a run and their messages, with the facts of its account about each role."""
     plan = plan_of(reader)
     found, unit = graph_of(plan), type(plan.tasks[0]).progress_unit
     account = reader.account(digests=False)

@@ -74,7 +74,7 @@ async def viewing(
     Args:
         runs_dir: the folder.
         port: the port to listen on; 0 takes a free port.
-        token: a request with it may decide what waits for a person; without one nothing can be written.
+        token: a request with it may decide items that wait for a person; without one nothing can be written.
         strips: strips that are being read already, by run; each is sent once.
         trust: whether to trust each journal that is looked at.
         metrics_port: a port on which every host may read the totals of runs, and nothing else; None for none.
@@ -116,7 +116,7 @@ class _Site:
     async def admit(
         self, request: web.Request, handler: Callable[[web.Request], Awaitable[web.StreamResponse]]
     ) -> web.StreamResponse:
-        """Refuse what a page of another site could send, and keep all that is shown from acting as a page."""
+        """Refuse cross-site requests, and send headers that keep shown texts from running."""
         response = await self._answer(request, handler)
         response.headers.update(SAFETY)
         return response
@@ -191,7 +191,7 @@ class _Site:
     async def page(
         self, page: Callable[[Reader, int], dict[str, Any]], request: web.Request, within_s: float = READ_S
     ) -> web.Response:
-        """Answer with what a page shows of an input."""
+        """Answer with a page's data of an input."""
         of_input = _number(request, "input")
         return _json(await self._read(request, lambda reader: page(reader, of_input), within_s))
 
@@ -199,7 +199,7 @@ class _Site:
         return await self.page(lambda reader, number: pages.judged(reader, number, JUDGE_S), request, JUDGE_S)
 
     async def graph(self, request: web.Request) -> web.Response:
-        """Answer with the picture of the roles of a run, and what its account knows of each."""
+        """Answer with the picture of the roles of a run, and its account's facts about each."""
         picture = await self._read(request, pages.graph)
         return web.Response(text=picture, content_type="image/svg+xml", charset="utf-8")
 
@@ -216,7 +216,7 @@ class _Site:
         return _packed(await self._read(request, read))
 
     async def inputs(self, request: web.Request) -> web.Response:
-        """Answer with one byte for each input, then with what each took."""
+        """Answer with one byte for each input, then with the cost of each."""
         read = await self._read(request, lambda reader: pages.packed(reader.inputs_overview() + reader.input_sums()))
         return _packed(read)
 
@@ -237,7 +237,7 @@ class _Site:
         return _json(await self._read(request, read))
 
     async def decide(self, request: web.Request) -> web.Response:
-        """Decide what waits for a person. The token is in a header: cookies of this host go to all its ports, also other users'."""
+        """Decide an item that waits for a person. The token is in a header: cookies of this host go to all its ports, also other users'."""
         scheme, _, token = request.headers.get("authorization", "").partition(" ")
         if scheme != "Bearer" or not (
             self._token and compare_digest(token.encode(errors="replace"), self._token.encode())
